@@ -1,0 +1,116 @@
+//! The one error type of this crate and of every store behind its seam.
+//!
+//! A refusal (`key reused`, `in progress`, …) is never an error: it is an answer, see
+//! [`Refusal`](crate::Refusal). An error means that something failed, and it always says whether the
+//! write it was about may have happened all the same.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// What kind of failure this is, sorted by who can do something about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller handed in something that is out of bounds or contradictory.
+    Invalid,
+    /// A bound of this process was reached (see [`Limits`](crate::Limits)); come back later.
+    Overloaded,
+    /// The store cannot be reached or did not answer in time.
+    Unavailable,
+    /// The store has no room left.
+    Full,
+    /// Stored bytes are not what was written, or were written by a newer version.
+    Damaged,
+    /// The place is in use by another process.
+    InUse,
+    /// The place belongs to something else, or to a newer format.
+    Foreign,
+    /// The store does not keep what the record of truth must keep (see [`Caps`](crate::Caps)).
+    Unfit,
+    /// The lease was lost while the work ran, and there is no other run's outcome to give instead.
+    LeaseLost,
+    /// The work ended without an outcome (see [`Stopped`](crate::Stopped)).
+    Stopped,
+    /// The receipt is not in a state that allows this.
+    Conflict,
+}
+
+/// Whether a failed write may have taken effect all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Applied {
+    /// Certainly not: nothing was changed.
+    No,
+    /// Perhaps: only looking at the store can tell.
+    Maybe,
+}
+
+/// A failure. Its `Display` is one line that a person can act on.
+#[derive(Clone)]
+pub struct Error {
+    kind: ErrorKind,
+    applied: Applied,
+    detail: Cow<'static, str>,
+    cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A failure that changed nothing. `detail` says what went wrong and what to do.
+    pub fn new(kind: ErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, applied: Applied::No, detail: detail.into(), cause: None }
+    }
+
+    /// Says that the write may have happened although it failed.
+    pub fn maybe_applied(mut self) -> Self {
+        self.applied = Applied::Maybe;
+        self
+    }
+
+    /// Adds the underlying failure.
+    pub fn caused_by(mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.cause = Some(Arc::from(cause.into()));
+        self
+    }
+
+    /// What kind of failure this is.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether the write may have happened all the same.
+    pub fn applied(&self) -> Applied {
+        self.applied
+    }
+
+    pub(crate) fn invalid(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Invalid, detail)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)?;
+        if let Some(cause) = &self.cause {
+            write!(f, ": {cause}")?;
+        }
+        if self.applied == Applied::Maybe {
+            f.write_str(" (the write may have happened)")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_deref().map(|cause| cause as _)
+    }
+}

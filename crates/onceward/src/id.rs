@@ -1,0 +1,141 @@
+//! The identity of one intent: scope, operation, key. Parsed once at the edge, bounded, and from
+//! there on one immutable value that is cheap to clone, hash and compare.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// Longest scope, in bytes. A scope is a tenant name or a hash of a credential.
+pub const SCOPE_BYTES_MAX: usize = 255;
+/// Longest operation, in bytes. A method and a route, with room for nested steps; all three parts
+/// together stay below the index limits of every database we write to.
+pub const OPERATION_BYTES_MAX: usize = 512;
+/// Longest key, in bytes: what the HTTP profile promises to clients.
+pub const KEY_BYTES_MAX: usize = 255;
+
+const HEAD_BYTES: usize = 3;
+const ID_BYTES_MAX: usize = HEAD_BYTES + SCOPE_BYTES_MAX + OPERATION_BYTES_MAX + KEY_BYTES_MAX;
+
+/// Separates an operation from the steps inside it: `POST /charges#email`. It cannot occur in a path
+/// or a route, and [`Id::new`] refuses it, so no operation can be mistaken for a step.
+const STEP_MARK: u8 = b'#';
+
+/// Who asks, what for, and the caller's own token for this one intent.
+///
+/// ```
+/// let id = onceward::Id::new("tenant-7", "POST /charges", "order-81")?;
+/// assert_eq!(id.key(), "order-81");
+/// # Ok::<(), onceward::Error>(())
+/// ```
+///
+/// Inside it is one length-prefixed byte string, so that no choice of parts can run into another:
+///
+/// ```text
+/// byte 0        length of the scope
+/// bytes 1..3    length of the operation, big endian
+/// then          scope, operation, key
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id(Arc<[u8]>);
+
+impl Id {
+    /// Checks the three parts and joins them. Each is 1 or more printable ASCII characters and has a
+    /// bound of its own; an operation has no `#`.
+    pub fn new(scope: &str, operation: &str, key: &str) -> Result<Self> {
+        if operation.as_bytes().contains(&STEP_MARK) {
+            return Err(Error::invalid("operation contains '#', which marks steps; choose another name"));
+        }
+        Self::join(scope, operation, key)
+    }
+
+    /// The id of a step inside this intent: same scope, same key, the operation extended.
+    pub fn step(&self, name: &str) -> Result<Self> {
+        if name.as_bytes().contains(&STEP_MARK) {
+            return Err(Error::invalid("step name contains '#', which marks steps; choose another name"));
+        }
+        check_part("step name", name, OPERATION_BYTES_MAX)?;
+        Self::join(self.scope(), &format!("{}#{name}", self.operation()), self.key())
+    }
+
+    /// Reads the form that [`Id::as_bytes`] gives. Used by stores whose own key is that form.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let (scope, operation, key) = split(bytes).ok_or_else(|| Error::invalid("not the bytes of an id"))?;
+        Self::join(scope, operation, key)
+    }
+
+    /// Joins parts as they stand in a table, steps included. For stores that keep the parts in columns.
+    pub fn from_columns(scope: &str, operation: &str, key: &str) -> Result<Self> {
+        Self::join(scope, operation, key)
+    }
+
+    /// The length-prefixed form: unique for the id, stable across versions.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Who asks.
+    pub fn scope(&self) -> &str {
+        self.parts().0
+    }
+
+    /// What for.
+    pub fn operation(&self) -> &str {
+        self.parts().1
+    }
+
+    /// The caller's token for this one intent.
+    pub fn key(&self) -> &str {
+        self.parts().2
+    }
+
+    fn parts(&self) -> (&str, &str, &str) {
+        split(&self.0).expect("an Id is only ever made from checked parts")
+    }
+
+    fn join(scope: &str, operation: &str, key: &str) -> Result<Self> {
+        check_part("scope", scope, SCOPE_BYTES_MAX)?;
+        check_part("operation", operation, OPERATION_BYTES_MAX)?;
+        check_part("key", key, KEY_BYTES_MAX)?;
+        // On the stack first: the Arc is then the only allocation.
+        let mut buffer = [0u8; ID_BYTES_MAX];
+        buffer[0] = u8::try_from(scope.len()).expect("checked above");
+        buffer[1..3].copy_from_slice(&u16::try_from(operation.len()).expect("checked above").to_be_bytes());
+        let mut end = HEAD_BYTES;
+        for part in [scope, operation, key] {
+            buffer[end..end + part.len()].copy_from_slice(part.as_bytes());
+            end += part.len();
+        }
+        Ok(Self(Arc::from(&buffer[..end])))
+    }
+}
+
+fn check_part(name: &'static str, part: &str, bytes_max: usize) -> Result<()> {
+    if part.is_empty() {
+        return Err(Error::invalid(format!("{name} is empty; it needs at least one character")));
+    }
+    if part.len() > bytes_max {
+        return Err(Error::invalid(format!("{name} is {} bytes long; at most {bytes_max} fit", part.len())));
+    }
+    if let Some(bad) = part.bytes().find(|byte| !(0x20..=0x7e).contains(byte)) {
+        return Err(Error::invalid(format!("{name} contains byte 0x{bad:02x}; only printable ASCII is allowed")));
+    }
+    Ok(())
+}
+
+fn split(bytes: &[u8]) -> Option<(&str, &str, &str)> {
+    let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
+    let (scope, rest) = rest.split_at_checked(usize::from(head[0]))?;
+    let (operation, key) = rest.split_at_checked(usize::from(u16::from_be_bytes([head[1], head[2]])))?;
+    let text = |part| std::str::from_utf8(part).ok();
+    Some((text(scope)?, text(operation)?, text(key)?))
+}
+
+/// Names the intent without giving the key away: logs may carry this, never the key in full.
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scope, operation, key) = self.parts();
+        let shown = &key[..key.len().min(4)];
+        write!(f, "{scope}/{operation}/{shown}…({})", key.len())
+    }
+}
