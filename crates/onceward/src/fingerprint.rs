@@ -50,7 +50,7 @@ impl Fingerprint {
 
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, ..] = self.digest;
-        write!(f, "v{}:{a:02x}{b:02x}{c:02x}{d:02x}…", self.version)
+        let shown = u32::from_be_bytes(self.digest[..4].try_into().expect("four bytes"));
+        write!(f, "v{}:{shown:08x}…", self.version)
     }
 }

@@ -118,7 +118,9 @@ fn check_part(name: &'static str, part: &str, bytes_max: usize) -> Result<()> {
         return Err(Error::invalid(format!("{name} is {} bytes long; at most {bytes_max} fit", part.len())));
     }
     if let Some(bad) = part.bytes().find(|byte| !(0x20..=0x7e).contains(byte)) {
-        return Err(Error::invalid(format!("{name} contains byte 0x{bad:02x}; only printable ASCII is allowed")));
+        return Err(Error::invalid(format!(
+            "{name} contains byte 0x{bad:02x}; only printable ASCII is allowed"
+        )));
     }
     Ok(())
 }

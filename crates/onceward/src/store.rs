@@ -200,6 +200,7 @@ pub struct Cursor(pub Bytes);
 
 /// What a store can and cannot promise. The engine adapts to it, and refuses to be built on a store
 /// that is not fit to be the record of truth unless that is said out loud.
+#[expect(clippy::struct_excessive_bools, reason = "each is a promise of its own, not a mode")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
     /// A short name for messages: `embedded`, `memory`, `postgres`, …

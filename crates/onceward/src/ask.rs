@@ -1,0 +1,60 @@
+//! One caller's request to have an intent carried out.
+
+use std::sync::Arc;
+
+use crate::fingerprint::Fingerprint;
+use crate::id::Id;
+use crate::policy::Policy;
+use crate::receipt::Attempt;
+
+/// Which intent, what exactly, and under which contract.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    pub(crate) id: Id,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) also: Vec<Fingerprint>,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) attempt: Option<Attempt>,
+}
+
+impl Ask {
+    /// Asks for `id`, as described by `fingerprint`, under `policy`. Keep the policy in one `Arc` per
+    /// kind of operation.
+    pub fn new(id: Id, fingerprint: Fingerprint, policy: Arc<Policy>) -> Self {
+        Self { id, fingerprint, also: Vec::new(), policy, attempt: None }
+    }
+
+    /// Adds the same request's fingerprints under older rules or secrets. A receipt written under
+    /// those is then still recognised, so an upgrade never turns an honest retry into a refusal.
+    pub fn also(mut self, older: impl IntoIterator<Item = Fingerprint>) -> Self {
+        self.also.extend(older);
+        self
+    }
+
+    /// Names this try. Only needed by a caller that claims over an unreliable wire: asking again with
+    /// the same attempt finds its own claim instead of somebody else's.
+    pub fn attempt(mut self, attempt: Attempt) -> Self {
+        self.attempt = Some(attempt);
+        self
+    }
+
+    /// Which intent.
+    pub fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// The contract.
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    /// What is asked.
+    pub fn fingerprint(&self) -> &Fingerprint {
+        &self.fingerprint
+    }
+
+    /// Whether a stored fingerprint describes this request, by the rules of the stored one's version.
+    pub(crate) fn is_described_by(&self, stored: &Fingerprint) -> bool {
+        self.fingerprint == *stored || self.also.contains(stored)
+    }
+}

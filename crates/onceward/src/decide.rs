@@ -1,0 +1,146 @@
+//! All meaning of the protocol, in one pure function. Whoever asks, wherever the receipt was found
+//! (store, cache, a run in this process), the answer comes from here.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::ask::Ask;
+use crate::outcome::{Snapshot, Verdict};
+use crate::policy::{OnDuplicate, OnExpired, OnFailure, OnUnknown};
+use crate::receipt::{Receipt, Status};
+use crate::store::Due;
+
+/// What to do about an ask, given what was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Claim it (or go on with the claim that is already ours) and do the work.
+    Run(Takeover),
+    /// Somebody else is doing it: wait for the outcome, at most this long.
+    Wait {
+        /// The asker's own bound.
+        at_most: Duration,
+    },
+    /// It is done: give the recorded outcome.
+    Replay,
+    /// Say no.
+    Refuse(Refusal),
+}
+
+/// In whose place a run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takeover {
+    /// Nobody's: there is no receipt.
+    Absent,
+    /// Our own: this very attempt has claimed it already, only the answer was lost.
+    Own,
+    /// A former owner whose lease ended.
+    Lapsed,
+    /// A failure that may be tried again.
+    Failed,
+    /// A receipt past its retention.
+    Expired,
+}
+
+/// Why an ask is refused. An answer, not an error; it can serve as one for callers who like `?`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The same key was used for something else.
+    KeyReused,
+    /// The first one is still running.
+    InProgress {
+        /// When it makes sense to come back: what remains of the runner's lease.
+        retry_after: Duration,
+    },
+    /// The effect may or may not have happened; somebody has to settle it.
+    OutcomeUnknown,
+    /// It is done, but its answer was not kept.
+    ResponseNotStored {
+        /// Whether it succeeded.
+        verdict: Verdict,
+        /// What the work noted about the answer.
+        note: Bytes,
+    },
+    /// The key is past its retention.
+    KeyExpired,
+}
+
+/// Decides. `found` is the receipt at this moment, or `None` if there is none.
+pub fn decide(ask: &Ask, found: Option<&Receipt>) -> Decision {
+    let Some(receipt) = found else { return Decision::Run(Takeover::Absent) };
+    let over = receipt.due.is_over();
+    let policy = &ask.policy;
+
+    // A receipt past its retention binds nobody any more, so its fingerprint does not either.
+    match (&receipt.status, policy.expired_rule()) {
+        (Status::Gone(_), _) if over => return Decision::Run(Takeover::Expired),
+        (Status::Gone(_), OnExpired::Run) => return Decision::Run(Takeover::Expired),
+        (Status::Gone(_), OnExpired::Refuse(_)) => return Decision::Refuse(Refusal::KeyExpired),
+        (Status::Done(_), OnExpired::Run) if over => return Decision::Run(Takeover::Expired),
+        (Status::Done(_), OnExpired::Refuse(_)) if over => return Decision::Refuse(Refusal::KeyExpired),
+        _ => {}
+    }
+    if receipt.status.claim().is_some_and(|claim| !ask.is_described_by(&claim.fingerprint)) {
+        return Decision::Refuse(Refusal::KeyReused);
+    }
+    match &receipt.status {
+        Status::Held(held) if !over && ask.attempt == Some(held.claim.attempt) => {
+            Decision::Run(Takeover::Own)
+        }
+        Status::Held(_) if !over => match policy.duplicate_rule() {
+            OnDuplicate::Wait(at_most) => Decision::Wait { at_most },
+            OnDuplicate::Conflict => Decision::Refuse(Refusal::in_progress(receipt.due)),
+        },
+        // Both the owner and the asker must have agreed to a second run.
+        Status::Held(held) => match (held.on_unknown, policy.unknown_rule()) {
+            (OnUnknown::Retry, OnUnknown::Retry) => Decision::Run(Takeover::Lapsed),
+            _ => Decision::Refuse(Refusal::OutcomeUnknown),
+        },
+        Status::Done(done) => {
+            match (done.outcome.verdict(), policy.failure_rule(), done.outcome.snapshot()) {
+                (Verdict::Failed, OnFailure::Retry, _) => Decision::Run(Takeover::Failed),
+                (verdict, _, Snapshot::Omitted(note)) => {
+                    Decision::Refuse(Refusal::ResponseNotStored { verdict, note: note.clone() })
+                }
+                (_, _, Snapshot::Kept(_)) => Decision::Replay,
+            }
+        }
+        Status::Unknown(_) => Decision::Refuse(Refusal::OutcomeUnknown),
+        Status::Gone(_) => unreachable!("every tombstone was decided above"),
+    }
+}
+
+impl Refusal {
+    /// In progress, with what remains of the runner's lease as the hint.
+    pub(crate) fn in_progress(due: Due) -> Self {
+        let retry_after = match due {
+            Due::In(remaining) => remaining,
+            Due::Over(_) | Due::Never => Duration::ZERO,
+        };
+        Self::InProgress { retry_after }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KeyReused => {
+                f.write_str("this key was already used for a different request; use a new key")
+            }
+            Self::InProgress { retry_after } => {
+                write!(f, "the first request with this key is still running; try again in {retry_after:?}")
+            }
+            Self::OutcomeUnknown => f.write_str(
+                "whether the first request with this key took effect is unknown; it is held until settled",
+            ),
+            Self::ResponseNotStored { .. } => {
+                f.write_str("the request with this key is done, but its answer was not kept")
+            }
+            Self::KeyExpired => f.write_str("this key is past its retention; use a new key"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

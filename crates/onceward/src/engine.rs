@@ -1,0 +1,268 @@
+//! The engine: everything between an ask and its answer. [`Onceward`] is what everyone uses.
+
+mod answer;
+mod cache;
+mod conclude;
+mod counts;
+mod flight;
+mod group;
+mod inner;
+mod keeper;
+mod lead;
+mod lease;
+mod limits;
+mod owner;
+mod poller;
+mod race;
+mod reply;
+mod run;
+mod settle;
+mod sweep;
+mod sync;
+mod ticket;
+
+use std::future::Future;
+use std::sync::Arc;
+
+pub use answer::{Answer, Ran, Recorded};
+pub use counts::Counts;
+pub use inner::Rules;
+pub use lease::Lease;
+pub use limits::Limits;
+pub use settle::Settlement;
+pub use sweep::{Sweep, Swept};
+pub use ticket::{Changed, Claimed, Ticket};
+
+use crate::ask::Ask;
+use crate::decide::decide;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::Id;
+use crate::outcome::{Outcome, Stopped};
+use crate::policy::Policy;
+use crate::receipt::{Fence, Receipt};
+use crate::store::{Caps, Page, Scan, Store};
+use crate::world::{TokioWorld, World};
+use inner::Inner;
+
+/// Runs each intent once and gives everyone the same answer. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Onceward {
+    inner: Arc<Inner>,
+}
+
+impl Onceward {
+    /// An engine over a store that is fit to be the record of truth, with everything at its default.
+    pub fn new(store: Arc<dyn Store>) -> Result<Self> {
+        Self::builder(store).build()
+    }
+
+    /// An engine with something other than the defaults.
+    pub fn builder(store: Arc<dyn Store>) -> Builder {
+        Builder { store, world: None, limits: Limits::default(), rules: decide, volatile: Volatile::Refused }
+    }
+
+    /// Runs `work` once for the intent of `ask`, whoever asks however often, and gives its outcome.
+    ///
+    /// * The outcome is in the store before this returns ([`Ran::recorded`] names the one exception).
+    /// * A duplicate gets the recorded outcome; while the first is running it waits or is refused.
+    /// * If the lease is lost, the work is dropped, and the answer is that of whoever has it now.
+    /// * **Dropping** the returned future before the work began gives the claim back. Dropping it
+    ///   later leaves the effect in doubt, as does a **panic** in the work: by policy it is then held
+    ///   for settlement or free to run again. An outcome that was reached is recorded all the same.
+    ///
+    /// ```
+    /// # use onceward::*; use std::sync::Arc;
+    /// # async fn example(onceward: Onceward, body: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = Arc::new(Policy::http());
+    /// let ask = Ask::new(Id::new("tenant-7", "charge", "order-81")?, Fingerprint::of(body), policy);
+    /// let ran = onceward
+    ///     .run(ask, async |lease| {
+    ///         let key = lease.child("provider")?; // the same on every retry
+    ///         Ok(Outcome::succeeded(format!("charged with {key}")))
+    ///     })
+    ///     .await?
+    ///     .ran()?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<F, W>(&self, ask: Ask, work: F) -> Result<Answer>
+    where
+        F: FnOnce(Lease) -> W,
+        W: Future<Output = Result<Outcome, Stopped>>,
+    {
+        run::run(self.inner.clone(), ask, work).await
+    }
+
+    /// Claims an intent for a caller that cannot pass a closure. The caller renews the lease itself,
+    /// and ends it with [`complete`](Self::complete), [`release`](Self::release) or
+    /// [`doubt`](Self::doubt). Dropping the future gives the claim back.
+    pub async fn claim(&self, ask: Ask) -> Result<Claimed> {
+        ticket::claim(&self.inner, ask).await
+    }
+
+    /// Renews a claim by the lease of `policy`, counted from now.
+    pub async fn renew(&self, ticket: &Ticket, policy: &Policy) -> Result<Changed> {
+        ticket::change(&self.inner, ticket, policy, ticket::Change::Renew).await
+    }
+
+    /// Records the outcome of a claim. Calling it again with the same outcome changes nothing.
+    pub async fn complete(&self, ticket: &Ticket, policy: &Policy, outcome: Outcome) -> Result<Changed> {
+        ticket::change(&self.inner, ticket, policy, ticket::Change::Complete(outcome)).await
+    }
+
+    /// Gives a claim back: nothing happened, the next ask runs.
+    pub async fn release(&self, ticket: &Ticket, policy: &Policy) -> Result<Changed> {
+        ticket::change(&self.inner, ticket, policy, ticket::Change::Release).await
+    }
+
+    /// Reports that the effect of a claim may or may not have happened.
+    pub async fn doubt(&self, ticket: &Ticket, policy: &Policy) -> Result<Changed> {
+        ticket::change(&self.inner, ticket, policy, ticket::Change::Doubt).await
+    }
+
+    /// Says what became of an effect in doubt. `fence` names the run that was looked into, as
+    /// [`show`](Self::show) gave it; if another run has taken its place, nothing is changed.
+    pub async fn settle(
+        &self,
+        id: &Id,
+        fence: Fence,
+        settlement: &Settlement,
+        policy: &Policy,
+    ) -> Result<Changed> {
+        settle::settle(&self.inner, id, fence, settlement, policy).await
+    }
+
+    /// The receipt of an intent as it is now.
+    pub async fn show(&self, id: &Id) -> Result<Option<Receipt>> {
+        self.inner.load(id).await
+    }
+
+    /// One page of receipts, undecoded: a damaged one must not hide the others.
+    pub async fn list(&self, scan: &Scan) -> Result<Page> {
+        self.inner.store.scan(scan).await
+    }
+
+    /// Removes what is past its retention and writes down what became unknown. Safe at any time and
+    /// beside any traffic; call it now and then, or leave it to [`sweep_forever`](Self::sweep_forever).
+    pub async fn sweep(&self, sweep: &Sweep) -> Result<Swept> {
+        sweep::sweep(&self.inner, sweep).await
+    }
+
+    /// Sweeps every `pause`, until dropped. A sweep that fails is logged and tried again.
+    pub async fn sweep_forever(&self, sweep: Sweep, pause: std::time::Duration) {
+        loop {
+            match self.sweep(&sweep).await {
+                // More is due than one sweep may do: go on, after a breath for the traffic.
+                Ok(Swept { finished: false, .. }) => self.inner.world.sleep(pause / 100).await,
+                Ok(_) => self.inner.world.sleep(pause).await,
+                Err(error) => {
+                    tracing::warn!(%error, "a sweep failed, trying again later");
+                    self.inner.world.sleep(pause).await;
+                }
+            }
+        }
+    }
+
+    /// What this engine has seen so far.
+    pub fn counts(&self) -> Counts {
+        self.inner.counters.read()
+    }
+
+    /// What its store can and cannot promise.
+    pub fn caps(&self) -> Caps {
+        self.inner.store.caps()
+    }
+}
+
+impl std::fmt::Debug for Onceward {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Onceward").field("store", &self.caps().name).finish_non_exhaustive()
+    }
+}
+
+/// Builds an [`Onceward`].
+pub struct Builder {
+    store: Arc<dyn Store>,
+    world: Option<Arc<dyn World>>,
+    limits: Limits,
+    rules: Rules,
+    volatile: Volatile,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Volatile {
+    Refused,
+    Accepted,
+}
+
+impl Builder {
+    /// Sets the bounds.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets where time, tasks and randomness come from.
+    pub fn world(mut self, world: Arc<dyn World>) -> Self {
+        self.world = Some(world);
+        self
+    }
+
+    /// Says out loud that receipts may be lost with the process: a retry after a restart then runs
+    /// again. For tests, and for nothing that costs money.
+    pub fn accept_volatile(mut self) -> Self {
+        self.volatile = Volatile::Accepted;
+        self
+    }
+
+    /// Replaces the rules of the protocol. For the judge, which shows that wrong rules are caught.
+    #[doc(hidden)]
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// Builds it. Fails if the store is not fit to be the record of truth.
+    pub fn build(self) -> Result<Onceward> {
+        let caps = self.store.caps();
+        if !caps.atomic {
+            let detail = format!(
+                "the {} store does not decide races atomically, so two copies could both run; use another store",
+                caps.name
+            );
+            return Err(Error::new(ErrorKind::Unfit, detail));
+        }
+        if !caps.durable && self.volatile == Volatile::Refused {
+            let detail = format!(
+                "the {} store forgets its receipts with the process; use a durable store, or call accept_volatile() if that is meant",
+                caps.name
+            );
+            return Err(Error::new(ErrorKind::Unfit, detail));
+        }
+        let world = self.world.unwrap_or_else(|| Arc::new(TokioWorld::new()));
+        let counters = Arc::new(counts::Counters::default());
+        let inner = Inner {
+            group: group::Group::new(
+                self.store.clone(),
+                world.clone(),
+                counters.clone(),
+                self.limits.clone(),
+            ),
+            flights: flight::Flights::new(self.limits.waiters_max),
+            cache: cache::Cache::new(self.limits.cache_bytes_max),
+            keeper: keeper::Keeper::new(),
+            poller: poller::Poller::new(),
+            store: self.store,
+            world,
+            rules: self.rules,
+            limits: self.limits,
+            counters,
+        };
+        Ok(Onceward { inner: Arc::new(inner) })
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("store", &self.store.caps().name).finish_non_exhaustive()
+    }
+}

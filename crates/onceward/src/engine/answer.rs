@@ -1,0 +1,67 @@
+//! What a caller gets.
+
+use std::time::Duration;
+
+use crate::decide::Refusal;
+use crate::outcome::Outcome;
+use crate::receipt::{Fence, Receipt, Status};
+use crate::store::Due;
+
+/// The answer to an ask. A refusal is an answer too; [`Answer::ran`] makes it an error for callers
+/// who like `?`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// There is an outcome: of this very call, or recorded.
+    Ran(Ran),
+    /// There is none to give.
+    Refused(Refusal),
+}
+
+/// An outcome, and how it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// What the work produced.
+    pub outcome: Outcome,
+    /// Whether it comes from a receipt, and not from work done for this call.
+    pub replayed: bool,
+    /// The fence of the run that produced it.
+    pub fence: Fence,
+    /// Whether the receipt is in the store. `No` means: the effect happened, the store could not be
+    /// reached, and the receipt is still being written in the background.
+    pub recorded: Recorded,
+    /// How long a retry will still get this outcome; `None` for ever, or not at all (see `recorded`
+    /// and [`OnFailure::Retry`](crate::OnFailure)).
+    pub expires_in: Option<Duration>,
+}
+
+/// Whether the receipt of a finished run is in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is.
+    Yes,
+    /// Not yet, and perhaps never.
+    NotYet,
+    /// It is not meant to be: the failure may be tried again.
+    Released,
+}
+
+impl Answer {
+    /// The outcome, or the refusal as an error.
+    pub fn ran(self) -> Result<Ran, Refusal> {
+        match self {
+            Self::Ran(ran) => Ok(ran),
+            Self::Refused(refusal) => Err(refusal),
+        }
+    }
+
+    /// The replay of a done receipt.
+    pub(crate) fn replay(receipt: Receipt) -> Self {
+        let Status::Done(done) = receipt.status else { unreachable!("only done receipts are replayed") };
+        let expires_in = match receipt.due {
+            Due::In(remaining) => Some(remaining),
+            Due::Never | Due::Over(_) => None,
+        };
+        let fence = done.claim.fence;
+        Self::Ran(Ran { outcome: done.outcome, replayed: true, fence, recorded: Recorded::Yes, expires_in })
+    }
+}

@@ -1,0 +1,71 @@
+//! Done receipts kept at hand, bounded by bytes. Safe because a success never changes while it is
+//! kept; failures stay out, since another policy may have one of them tried again.
+
+use std::time::Duration;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache as QuickCache;
+
+use crate::id::Id;
+use crate::outcome::{Snapshot, Verdict};
+use crate::receipt::{Done, Receipt, Status};
+use crate::store::{Due, Version};
+
+pub(crate) struct Cache {
+    kept: QuickCache<Id, Kept, ByBytes>,
+}
+
+#[derive(Clone)]
+struct Kept {
+    done: Done,
+    version: Version,
+    expires_at: Option<Duration>,
+}
+
+impl Cache {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        // Receipts of this size are typical; the estimate only shapes the cache's own tables.
+        let items = (bytes_max / 512).max(1);
+        Self { kept: QuickCache::with_weighter(items, bytes_max as u64, ByBytes) }
+    }
+
+    /// The receipt of a success, with what remains of its retention. `None` once that is over.
+    pub(crate) fn load(&self, id: &Id, now: Duration) -> Option<Receipt> {
+        let kept = self.kept.get(id)?;
+        let due = match kept.expires_at.map(|at| at.saturating_sub(now)) {
+            None => Due::Never,
+            Some(Duration::ZERO) => {
+                self.kept.remove(id);
+                return None;
+            }
+            Some(remaining) => Due::In(remaining),
+        };
+        Some(Receipt { version: kept.version, due, status: Status::Done(kept.done) })
+    }
+
+    /// Keeps a receipt if it is one that cannot change. `asked_at` is when the store was asked: the
+    /// remaining time is counted from there, so it ends here no later than in the store.
+    pub(crate) fn keep(&self, id: &Id, receipt: &Receipt, asked_at: Duration) {
+        let Status::Done(done) = &receipt.status else { return };
+        if done.outcome.verdict() != Verdict::Succeeded
+            || !matches!(done.outcome.snapshot(), Snapshot::Kept(_))
+        {
+            return;
+        }
+        let expires_at = match receipt.due {
+            Due::Never => None,
+            Due::In(remaining) => Some(asked_at + remaining),
+            Due::Over(_) => return,
+        };
+        self.kept.insert(id.clone(), Kept { done: done.clone(), version: receipt.version, expires_at });
+    }
+}
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<Id, Kept> for ByBytes {
+    fn weight(&self, id: &Id, kept: &Kept) -> u64 {
+        (id.as_bytes().len() + kept.done.outcome.body().len() + size_of::<Kept>() + size_of::<Id>()) as u64
+    }
+}

@@ -1,0 +1,333 @@
+//! The intents that this process is busy with, and everyone here who waits for them. A duplicate of
+//! one of them never reaches the store.
+//!
+//! ```text
+//! Claiming ──▶ Running ──▶ Ended        the leader won the claim
+//!     └──────▶ Following ──▶ Ended      another process has it; the leader waits for all
+//! ```
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+use super::sync::Mutex;
+use crate::error::Error;
+use crate::id::Id;
+use crate::policy::Policy;
+use crate::receipt::{Attempt, Claim, Held, Receipt, Status};
+use crate::store::{Due, Version};
+
+/// Enough that callers on a few dozen cores rarely meet on one lock.
+const SHARDS: usize = 16;
+
+pub(crate) struct Flights {
+    shards: [Mutex<HashMap<Id, Arc<Flight>>>; SHARDS],
+    waiting: AtomicUsize,
+    waiting_max: usize,
+    hasher: hashbrown::DefaultHashBuilder,
+}
+
+/// One intent that this process is busy with.
+pub(crate) struct Flight {
+    pub(crate) id: Id,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) attempt: Attempt,
+    state: Mutex<State>,
+}
+
+struct State {
+    phase: Phase,
+    /// Counts the changes of phase, so that a waiter can tell whether it has seen this one.
+    epoch: u64,
+    wakers: Wakers,
+    /// The one that does the work, to be told when its lease is lost.
+    owner: Option<Waker>,
+}
+
+enum Phase {
+    Claiming,
+    Following { receipt: Receipt, seen_at: Duration },
+    Running(Running),
+    Ended { receipt: Option<Receipt>, lease_lost: bool },
+    Failed(Error),
+}
+
+/// A lease held by this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Running {
+    pub(crate) claim: Claim,
+    /// The version of the record now; renewals move it on.
+    pub(crate) version: Version,
+    /// When the last renewal (or the claim) was sent: the lease is counted from here, because the
+    /// store cannot have counted from earlier.
+    pub(crate) renewed_at: Duration,
+    pub(crate) renewing: bool,
+}
+
+impl Running {
+    pub(crate) fn lease_ends(&self, policy: &Policy) -> Duration {
+        self.renewed_at + policy.lease_duration()
+    }
+}
+
+/// What a duplicate in this process sees of a flight.
+pub(crate) enum View {
+    /// Nobody knows yet.
+    Unsettled,
+    /// Somebody, here or elsewhere, is doing it.
+    Held(Receipt),
+    /// Over; this is what the store holds now. `None`: look again.
+    Ended(Option<Receipt>),
+    /// Over, because the store failed. Everyone who waited is told: asking it again, one after the
+    /// other, would only make each of them wait for the same failure.
+    Failed(Error),
+}
+
+pub(crate) enum Joined {
+    /// The first one here: it does the asking for all.
+    Leader(Arc<Flight>),
+    Waiter(Arc<Flight>),
+}
+
+impl Flights {
+    pub(crate) fn new(waiting_max: usize) -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::new(HashMap::default())),
+            waiting: AtomicUsize::new(0),
+            waiting_max,
+            hasher: hashbrown::DefaultHashBuilder::default(),
+        }
+    }
+
+    pub(crate) fn join(&self, id: &Id, policy: &Arc<Policy>, attempt: Attempt) -> Joined {
+        let mut shard = self.shard(id).lock();
+        match shard.entry(id.clone()) {
+            Entry::Occupied(entry) => Joined::Waiter(entry.get().clone()),
+            Entry::Vacant(entry) => {
+                let flight = Arc::new(Flight {
+                    id: id.clone(),
+                    policy: policy.clone(),
+                    attempt,
+                    state: Mutex::new(State {
+                        phase: Phase::Claiming,
+                        epoch: 0,
+                        wakers: Wakers::default(),
+                        owner: None,
+                    }),
+                });
+                entry.insert(flight.clone());
+                Joined::Leader(flight)
+            }
+        }
+    }
+
+    /// Ends a flight: it leaves the map first, so that whoever looks again starts afresh.
+    pub(crate) fn end(&self, flight: &Arc<Flight>, receipt: Option<Receipt>) {
+        self.end_with(flight, Phase::Ended { receipt, lease_lost: false });
+    }
+
+    /// Ends a flight whose lease was lost, and tells its owner.
+    pub(crate) fn lose(&self, flight: &Arc<Flight>, receipt: Option<Receipt>) {
+        self.end_with(flight, Phase::Ended { receipt, lease_lost: true });
+    }
+
+    /// Ends a flight whose leader could not get an answer from the store.
+    pub(crate) fn fail(&self, flight: &Arc<Flight>, error: Error) {
+        self.end_with(flight, Phase::Failed(error));
+    }
+
+    fn end_with(&self, flight: &Arc<Flight>, ended: Phase) {
+        let removed = {
+            let mut shard = self.shard(&flight.id).lock();
+            match shard.entry(flight.id.clone()) {
+                Entry::Occupied(entry) if Arc::ptr_eq(entry.get(), flight) => Some(entry.remove()),
+                _ => None,
+            }
+        };
+        if removed.is_some() {
+            flight.change(ended);
+        }
+    }
+
+    /// The leases held here.
+    pub(crate) fn running(&self) -> Vec<Arc<Flight>> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            all.extend(shard.lock().values().filter(|flight| flight.running().is_some()).cloned());
+        }
+        all
+    }
+
+    /// Whether this process is busy with anything at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().is_empty())
+    }
+
+    /// Takes one of the bounded places for waiters.
+    pub(crate) fn place(&self) -> Option<Place<'_>> {
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let place = Place(&self.waiting);
+        (before < self.waiting_max).then_some(place)
+    }
+
+    fn shard(&self, id: &Id) -> &Mutex<HashMap<Id, Arc<Flight>>> {
+        use std::hash::BuildHasher;
+        let hash = usize::try_from(self.hasher.hash_one(id) >> 32).unwrap_or_default();
+        &self.shards[hash % SHARDS]
+    }
+}
+
+/// A place for a waiter; dropping it frees the place.
+pub(crate) struct Place<'a>(&'a AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Flight {
+    /// The claim was won.
+    pub(crate) fn run(&self, running: Running) {
+        self.change(Phase::Running(running));
+    }
+
+    /// Another process has it; duplicates here may judge by this receipt.
+    pub(crate) fn follow(&self, receipt: Receipt, seen_at: Duration) {
+        self.change(Phase::Following { receipt, seen_at });
+    }
+
+    pub(crate) fn running(&self) -> Option<Running> {
+        match self.state.lock().phase {
+            Phase::Running(running) => Some(running),
+            _ => None,
+        }
+    }
+
+    /// Changes what is known of the lease, if it is still held.
+    pub(crate) fn with_running<T>(&self, change: impl FnOnce(&mut Running) -> T) -> Option<T> {
+        match &mut self.state.lock().phase {
+            Phase::Running(running) => Some(change(running)),
+            _ => None,
+        }
+    }
+
+    /// Ready when the lease is lost. Only the owner may call this: it keeps one waker.
+    pub(crate) fn poll_lost(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock();
+        if let Phase::Ended { lease_lost: true, .. } = state.phase {
+            return Poll::Ready(());
+        }
+        if !state.owner.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            state.owner = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// What a duplicate sees now, and the epoch of that sight.
+    pub(crate) fn view(&self, now: Duration) -> (View, u64) {
+        let state = self.state.lock();
+        let view = match &state.phase {
+            Phase::Claiming => View::Unsettled,
+            Phase::Following { receipt, seen_at } => {
+                let mut receipt = receipt.clone();
+                if let Due::In(remaining) = receipt.due {
+                    receipt.due = Due::In(remaining.saturating_sub(now.saturating_sub(*seen_at)).max(MOMENT));
+                }
+                View::Held(receipt)
+            }
+            Phase::Running(running) => View::Held(Receipt {
+                version: running.version,
+                due: Due::In(running.lease_ends(&self.policy).saturating_sub(now).max(MOMENT)),
+                status: Status::Held(Held { claim: running.claim, on_unknown: self.policy.unknown_rule() }),
+            }),
+            Phase::Ended { receipt, .. } => View::Ended(receipt.clone()),
+            Phase::Failed(error) => View::Failed(error.clone()),
+        };
+        (view, state.epoch)
+    }
+
+    /// Ready when the phase is another than at `epoch`. Dropping it frees its place in the list.
+    pub(crate) fn changed_since(self: &Arc<Self>, epoch: u64) -> impl Future<Output = ()> + use<> {
+        let mut slot = WakerSlot { flight: self.clone(), epoch, at: None };
+        poll_fn(move |cx| {
+            let WakerSlot { flight, at, .. } = &mut slot;
+            let mut state = flight.state.lock();
+            if state.epoch != epoch {
+                *at = None;
+                return Poll::Ready(());
+            }
+            *at = Some(state.wakers.put(*at, cx.waker()));
+            Poll::Pending
+        })
+    }
+
+    fn change(&self, phase: Phase) {
+        let (wakers, owner) = {
+            let mut state = self.state.lock();
+            state.phase = phase;
+            state.epoch += 1;
+            (std::mem::take(&mut state.wakers), state.owner.take())
+        };
+        owner.into_iter().chain(wakers.slots.into_iter().flatten()).for_each(Waker::wake);
+    }
+}
+
+/// A lease that this process still works under is never shown as over: only the store says that.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// The wakers of all waiters. A change of phase takes them all out at once.
+#[derive(Default)]
+struct Wakers {
+    slots: Vec<Option<Waker>>,
+    free: Vec<usize>,
+}
+
+impl Wakers {
+    fn put(&mut self, at: Option<usize>, waker: &Waker) -> usize {
+        if let Some(at) = at {
+            match &mut self.slots[at] {
+                Some(kept) if kept.will_wake(waker) => {}
+                slot => *slot = Some(waker.clone()),
+            }
+            return at;
+        }
+        if let Some(at) = self.free.pop() {
+            self.slots[at] = Some(waker.clone());
+            return at;
+        }
+        self.slots.push(Some(waker.clone()));
+        self.slots.len() - 1
+    }
+
+    fn remove(&mut self, at: usize) {
+        if let Some(slot) = self.slots.get_mut(at)
+            && slot.take().is_some()
+        {
+            self.free.push(at);
+        }
+    }
+}
+
+/// One waiter's place in the list of its epoch; the next epoch has a list of its own.
+struct WakerSlot {
+    flight: Arc<Flight>,
+    epoch: u64,
+    at: Option<usize>,
+}
+
+impl Drop for WakerSlot {
+    fn drop(&mut self) {
+        if let Some(at) = self.at {
+            let mut state = self.flight.state.lock();
+            if state.epoch == self.epoch {
+                state.wakers.remove(at);
+            }
+        }
+    }
+}

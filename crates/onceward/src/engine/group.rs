@@ -1,0 +1,214 @@
+//! Group commit without timers. While batches are under way the next one gathers: at low load a
+//! swap leaves at once and alone, at high load a batch carries hundreds.
+//!
+//! ```text
+//! swap() ── room under way? ──yes──▶ leaves alone ──▶ store ──▶ answer
+//!               │ no                                    │ then: anything queued?
+//!               ▼                                       ▼
+//!             queue ◀────────── takes as many as fit ── next batch, in a task of its own
+//! ```
+//!
+//! A swap is submitted when [`Group::swap`] is called, not when its future is first polled, and goes
+//! on when that future is dropped. No caller ever drives another caller's swap, so a future that is
+//! polled once and then forgotten holds nobody up.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::counts::Counters;
+use super::limits::Limits;
+use super::reply::{Receiver, Sender, reply};
+use super::sync::Mutex;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Store, Swap, Swapped};
+use crate::world::World;
+
+pub(crate) struct Group {
+    store: Arc<dyn Store>,
+    world: Arc<dyn World>,
+    counters: Arc<Counters>,
+    limits: Limits,
+    batches_max: usize,
+    state: Mutex<State>,
+}
+
+/// Invariant: the queue is empty unless `under_way` is at its maximum.
+struct State {
+    queue: VecDeque<Queued>,
+    under_way: usize,
+}
+
+struct Queued {
+    swap: Swap,
+    answer: Sender<Result<Swapped>>,
+}
+
+/// Whether a swap may be turned away when the queue is full.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// A claim: nothing has happened yet, so it can be refused.
+    CanWait,
+    /// Everything after the claim: refusing it would leave an effect without its receipt.
+    Must,
+}
+
+/// The answer to a swap, when it comes. Dropping it does not undo the swap.
+pub(crate) enum Swapping {
+    Ready(Option<Result<Swapped>>),
+    Waiting(Receiver<Result<Swapped>>),
+}
+
+type Solo = Pin<Box<dyn Future<Output = Result<Swapped>> + Send>>;
+
+impl Group {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        world: Arc<dyn World>,
+        counters: Arc<Counters>,
+        limits: Limits,
+    ) -> Arc<Self> {
+        let batches_max = store.caps().batches_in_flight.max(1);
+        let state = Mutex::new(State { queue: VecDeque::new(), under_way: 0 });
+        Arc::new(Self { store, world, counters, limits, batches_max, state })
+    }
+
+    /// Submits a swap.
+    pub(crate) fn swap(self: &Arc<Self>, swap: Swap, urgency: Urgency) -> Swapping {
+        {
+            let mut state = self.state.lock();
+            if state.under_way >= self.batches_max {
+                if urgency == Urgency::CanWait && state.queue.len() >= self.limits.queue_claims_max {
+                    return Swapping::Ready(Some(Err(self.overloaded())));
+                }
+                let (answer, receiver) = reply();
+                state.queue.push_back(Queued { swap, answer });
+                return Swapping::Waiting(receiver);
+            }
+            state.under_way += 1;
+        }
+        let mut solo: Solo = Box::pin(Turn(self.clone()).swap_alone(swap));
+        // A store that has its answer at hand (memory) is done here, without a task. Any other gets
+        // a task of its own, and with it a waker of its own.
+        match solo.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Swapping::Ready(Some(answer)),
+            Poll::Pending => {
+                let (answer, receiver) = reply();
+                self.world.spawn(Box::pin(async move { answer.send(solo.await) }));
+                Swapping::Waiting(receiver)
+            }
+        }
+    }
+
+    async fn ask_store(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {
+        self.counters.store_batches.one();
+        self.counters.store_swaps.add(batch.len());
+        let answers = self.store.swap(batch).await.inspect_err(|_| self.counters.store_errors.one())?;
+        if answers.len() != batch.len() {
+            let detail = format!("the store gave {} answers to {} swaps", answers.len(), batch.len());
+            return Err(Error::new(ErrorKind::Damaged, detail).maybe_applied());
+        }
+        Ok(answers)
+    }
+
+    /// The next batch, sorted by id and with no id twice. A second swap of an id stays queued.
+    fn take_batch(&self, state: &mut State) -> Vec<Queued> {
+        let mut batch: Vec<Queued> = Vec::with_capacity(state.queue.len().min(self.limits.batch_swaps_max));
+        let mut bytes = 0;
+        while let Some(next) = state.queue.front() {
+            bytes += next.swap.new.as_ref().map_or(0, |record| record.bytes.len());
+            let full = batch.len() >= self.limits.batch_swaps_max || bytes > self.limits.batch_bytes_max;
+            if full && !batch.is_empty() {
+                break;
+            }
+            batch.extend(state.queue.pop_front());
+        }
+        // Stable, so that of two swaps of one id the older goes first.
+        batch.sort_by(|a, b| a.swap.id.cmp(&b.swap.id));
+        if batch.windows(2).any(|pair| pair[0].swap.id == pair[1].swap.id) {
+            let mut unique: Vec<Queued> = Vec::with_capacity(batch.len());
+            let mut again = Vec::new();
+            for queued in batch {
+                if unique.last().is_some_and(|last| last.swap.id == queued.swap.id) {
+                    again.push(queued);
+                } else {
+                    unique.push(queued);
+                }
+            }
+            for queued in again.into_iter().rev() {
+                state.queue.push_front(queued);
+            }
+            batch = unique;
+        }
+        batch
+    }
+
+    fn overloaded(&self) -> Error {
+        let max = self.limits.queue_claims_max;
+        Error::new(
+            ErrorKind::Overloaded,
+            format!("{max} claims are waiting for the store already; try again later"),
+        )
+    }
+}
+
+/// The right to have one batch under way. Giving it back starts the next batch, also after a panic
+/// in the store or when its task is dropped, so that one broken call does not wedge all that follow.
+struct Turn(Arc<Group>);
+
+impl Turn {
+    async fn swap_alone(self, swap: Swap) -> Result<Swapped> {
+        let batch = [swap];
+        let mut answers = self.0.ask_store(&batch).await?;
+        Ok(answers.pop().expect("as many answers as swaps, checked"))
+    }
+
+    async fn swap_batch(self, batch: Vec<Queued>) {
+        let (swaps, senders): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|queued| (queued.swap, queued.answer)).unzip();
+        match self.0.ask_store(&swaps).await {
+            Ok(answers) => {
+                for (sender, answer) in senders.into_iter().zip(answers) {
+                    sender.send(Ok(answer));
+                }
+            }
+            Err(error) => {
+                for sender in senders {
+                    sender.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let batch = {
+            let mut state = self.0.state.lock();
+            if state.queue.is_empty() {
+                state.under_way -= 1;
+                return;
+            }
+            self.0.take_batch(&mut state)
+        };
+        self.0.world.spawn(Box::pin(Self(self.0.clone()).swap_batch(batch)));
+    }
+}
+
+impl Future for Swapping {
+    type Output = Result<Swapped>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Ready(answer) => Poll::Ready(answer.take().expect("polled again after it was ready")),
+            Self::Waiting(receiver) => Pin::new(receiver).poll(cx).map(|arrived| {
+                arrived.unwrap_or_else(|| {
+                    let detail = "the task that wrote to the store ended without an answer";
+                    Err(Error::new(ErrorKind::Unavailable, detail).maybe_applied())
+                })
+            }),
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! From an ask to the right to run, or to an answer: through the cache, the flights of this process,
+//! and the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::Answer;
+use super::flight::{Flight, Joined, Running, View};
+use super::group::Urgency;
+use super::inner::Inner;
+use super::owner::{Owner, give_back};
+use super::race::within;
+use crate::ask::Ask;
+use crate::codec::{self, FENCE_IS_VERSION};
+use crate::decide::{Decision, Refusal, Takeover};
+use crate::error::{Applied, Error, ErrorKind, Result};
+use crate::receipt::{Attempt, Claim, Doubt, Fence, Held, Receipt, Status, Unknown};
+use crate::store::{Due, Seen, Swapped};
+
+/// What an ask leads to.
+pub(crate) enum Led {
+    /// The lease is ours; the work may begin.
+    Run(Owner),
+    /// There is an answer already.
+    Answer(Answer),
+}
+
+/// Each round that does not settle an ask means that somebody else made progress on the same id in
+/// between. This many in a row mean that something is broken.
+const ROUNDS_MAX: usize = 1_000;
+
+/// Gets an ask to the point where its work may begin, or to its answer. Dropping this gives back
+/// whatever it had claimed.
+pub(crate) async fn lead(inner: &Arc<Inner>, ask: &mut Ask) -> Result<Led> {
+    let attempt = *ask.attempt.get_or_insert_with(|| Attempt(inner.world.random()));
+    let mut patience = Patience::default();
+    for _ in 0..ROUNDS_MAX {
+        if let Some(receipt) = inner.cache.load(&ask.id, inner.now())
+            && let Some(answer) = answer_from(inner, ask, Some(&receipt))
+        {
+            inner.counters.replays_cached.one();
+            return Ok(Led::Answer(answer));
+        }
+        match inner.flights.join(&ask.id, &ask.policy, attempt) {
+            Joined::Leader(flight) => {
+                let mut owner = Owner::new(inner.clone(), flight);
+                return match ask_store(ask, &mut owner, &mut patience).await {
+                    Ok(Asked::Run(running)) => {
+                        owner.claimed(running);
+                        Ok(Led::Run(owner))
+                    }
+                    Ok(Asked::Answer(answer, receipt)) => {
+                        owner.end(receipt);
+                        Ok(Led::Answer(answer))
+                    }
+                    Err(error) => Err(owner.fail(error)),
+                };
+            }
+            Joined::Waiter(flight) => {
+                if let Some(answer) = wait_here(inner, ask, &flight, &mut patience).await? {
+                    return Ok(Led::Answer(answer));
+                }
+            }
+        }
+    }
+    Err(contended())
+}
+
+/// Finds an answer without ever running: for work that has been used up by a run that lost its lease.
+pub(crate) async fn look(inner: &Arc<Inner>, ask: &Ask) -> Result<Answer> {
+    let mut patience = Patience::default();
+    for _ in 0..ROUNDS_MAX {
+        let asked_at = inner.now();
+        let receipt = inner.load(&ask.id).await?;
+        if let Some(receipt) = &receipt {
+            inner.cache.keep(&ask.id, receipt, asked_at);
+        }
+        match inner.decide(ask, receipt.as_ref()) {
+            Decision::Wait { at_most } => {
+                let receipt = receipt.as_ref().expect("only a receipt can be waited for");
+                let Some(remaining) = patience.remaining(inner.now(), at_most) else {
+                    return Ok(refuse(inner, Refusal::in_progress(receipt.due)));
+                };
+                // Nobody here leads this id on our behalf, so the wait is a plain pause.
+                let pause = remaining.min(LOOK_PAUSE);
+                inner.world.sleep(pause).await;
+            }
+            Decision::Run(_) => {
+                let detail =
+                    "the lease was lost while the work ran, and no other run has finished; ask again";
+                return Err(Error::new(ErrorKind::LeaseLost, detail).maybe_applied());
+            }
+            decision => {
+                return Ok(answer(inner, receipt, decision).expect("replays and refusals are answers"));
+            }
+        }
+    }
+    Err(contended())
+}
+
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Waits for the flight of another ask in this process. `None` means: look again.
+async fn wait_here(
+    inner: &Inner,
+    ask: &Ask,
+    flight: &Arc<Flight>,
+    patience: &mut Patience,
+) -> Result<Option<Answer>> {
+    let place = inner.flights.place();
+    let mut counted = false;
+    loop {
+        let now = inner.now();
+        let (view, epoch) = flight.view(now);
+        let receipt = match view {
+            // As long as this takes, the store trip of our own would have taken.
+            View::Unsettled if place.is_some() => {
+                flight.changed_since(epoch).await;
+                continue;
+            }
+            View::Unsettled => return Ok(Some(refuse(inner, Refusal::in_progress(Due::Never)))),
+            View::Ended(receipt) => {
+                return Ok(receipt.and_then(|receipt| answer_from(inner, ask, Some(&receipt))));
+            }
+            View::Failed(error) => return Err(error),
+            View::Held(receipt) => receipt,
+        };
+        let at_most = match inner.decide(ask, Some(&receipt)) {
+            Decision::Wait { at_most } if place.is_some() => at_most,
+            Decision::Refuse(refusal) => return Ok(Some(refuse(inner, refusal))),
+            _ => return Ok(Some(refuse(inner, Refusal::in_progress(receipt.due)))),
+        };
+        if !std::mem::replace(&mut counted, true) {
+            inner.counters.waits_local.one();
+        }
+        let changed = match patience.remaining(now, at_most) {
+            Some(remaining) => within(&*inner.world, remaining, flight.changed_since(epoch)).await,
+            None => None,
+        };
+        if changed.is_none() {
+            return Ok(Some(refuse(inner, Refusal::in_progress(receipt.due))));
+        }
+    }
+}
+
+/// What the store says to the leader of a flight.
+enum Asked {
+    Run(Running),
+    /// The answer, and the receipt behind it for all who wait.
+    Answer(Answer, Option<Receipt>),
+}
+
+/// Asks the store for all in this process who want the same.
+async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Result<Asked> {
+    let inner = owner.inner.clone();
+    let mut takeover = Takeover::Absent;
+    let mut seen = Seen::Absent;
+    for _ in 0..ROUNDS_MAX {
+        let sent_at = inner.now();
+        let claim =
+            Claim { fingerprint: ask.fingerprint, attempt: owner.flight.attempt, fence: FENCE_IS_VERSION };
+        let held = Held { claim, on_unknown: ask.policy.unknown_rule() };
+        let new = Some((Status::Held(held), Some(ask.policy.lease_duration())));
+        let swapping = inner.swap(&ask.id, seen, new, Urgency::CanWait);
+        let mut receipt = match owner.claim(swapping).await {
+            Ok(Swapped::Won(version)) => {
+                if takeover != Takeover::Absent {
+                    inner.counters.takeovers.one();
+                }
+                let claim = Claim { fence: Fence(version.0), ..claim };
+                return Ok(Asked::Run(Running { claim, version, renewed_at: sent_at, renewing: false }));
+            }
+            Ok(Swapped::Lost(found)) => found.as_ref().map(codec::decode).transpose()?,
+            // Never blindly again: what is there now tells whether it was us.
+            Err(error) if error.applied() == Applied::Maybe => match inner.load(&ask.id).await {
+                Ok(receipt) => receipt,
+                Err(_) => {
+                    inner.world.spawn(Box::pin(give_back(inner.clone(), owner.flight.clone())));
+                    return Err(error);
+                }
+            },
+            Err(error) => return Err(error),
+        };
+        // Until it is worth claiming again.
+        (takeover, seen) = loop {
+            if let Some(receipt) = &receipt {
+                inner.cache.keep(&ask.id, receipt, sent_at);
+            }
+            match (inner.decide(ask, receipt.as_ref()), receipt) {
+                (Decision::Run(Takeover::Own), Some(found)) => {
+                    let claim = *found.status.claim().expect("a held receipt has a claim");
+                    let version = found.version;
+                    return Ok(Asked::Run(Running { claim, version, renewed_at: sent_at, renewing: false }));
+                }
+                (Decision::Run(takeover), found) => {
+                    break (takeover, found.map_or(Seen::Absent, |found| Seen::Version(found.version)));
+                }
+                (Decision::Wait { at_most }, Some(found)) => {
+                    match follow(ask, owner, found, patience, at_most).await? {
+                        Followed::Now(now) => receipt = now,
+                        Followed::TimeOut(refusal) => {
+                            return Ok(Asked::Answer(refuse(&inner, refusal), None));
+                        }
+                    }
+                }
+                (Decision::Refuse(Refusal::OutcomeUnknown), Some(found)) if is_held(&found) => {
+                    receipt = put_in_doubt(&inner, ask, found).await?;
+                }
+                (decision, found) => {
+                    let answer =
+                        answer(&inner, found.clone(), decision).expect("replays and refusals are answers");
+                    return Ok(Asked::Answer(answer, found));
+                }
+            }
+        };
+    }
+    Err(contended())
+}
+
+enum Followed {
+    Now(Option<Receipt>),
+    TimeOut(Refusal),
+}
+
+/// Waits for a run in another process, on behalf of all who wait here.
+async fn follow(
+    ask: &Ask,
+    owner: &Owner,
+    found: Receipt,
+    patience: &mut Patience,
+    at_most: Duration,
+) -> Result<Followed> {
+    let inner = &owner.inner;
+    let now = inner.now();
+    inner.counters.waits_remote.one();
+    let due = found.due;
+    let watching = inner.poller.watch(inner, &ask.id, &found);
+    owner.flight.follow(found, now);
+    let Some(remaining) = patience.remaining(now, at_most) else {
+        return Ok(Followed::TimeOut(Refusal::in_progress(due)));
+    };
+    match within(&*inner.world, remaining, watching).await {
+        Some(receipt) => Ok(Followed::Now(receipt?)),
+        None => Ok(Followed::TimeOut(Refusal::in_progress(due))),
+    }
+}
+
+/// Writes down that a lease ended without a word. Gives what is there afterwards.
+pub(crate) async fn put_in_doubt(inner: &Inner, ask: &Ask, found: Receipt) -> Result<Option<Receipt>> {
+    let Some(unknown) = doubted(&found) else { return Ok(Some(found)) };
+    let new = Some((unknown.status.clone(), None));
+    match inner.swap(&ask.id, Seen::Version(found.version), new, Urgency::Must).await {
+        Ok(Swapped::Won(version)) => {
+            inner.counters.unknowns.one();
+            Ok(Some(Receipt { version, ..unknown }))
+        }
+        Ok(Swapped::Lost(now)) => now.as_ref().map(codec::decode).transpose(),
+        // The refusal stands without it: the next one who asks will write it down.
+        Err(_) => Ok(Some(unknown)),
+    }
+}
+
+/// What a held receipt becomes when its lease ended under `Hold`.
+pub(crate) fn doubted(held: &Receipt) -> Option<Receipt> {
+    let Status::Held(Held { claim, .. }) = held.status else { return None };
+    let status = Status::Unknown(Unknown { claim, doubt: Doubt::LeaseEnded });
+    Some(Receipt { version: held.version, due: Due::Never, status })
+}
+
+fn is_held(receipt: &Receipt) -> bool {
+    matches!(receipt.status, Status::Held(_))
+}
+
+/// The answer that a receipt gives to an ask, if it gives one.
+fn answer_from(inner: &Inner, ask: &Ask, receipt: Option<&Receipt>) -> Option<Answer> {
+    let decision = inner.decide(ask, receipt);
+    answer(inner, receipt.cloned(), decision)
+}
+
+fn answer(inner: &Inner, receipt: Option<Receipt>, decision: Decision) -> Option<Answer> {
+    match decision {
+        Decision::Replay => {
+            inner.counters.replays.one();
+            Some(Answer::replay(receipt.expect("only a receipt can be replayed")))
+        }
+        Decision::Refuse(refusal) => Some(refuse(inner, refusal)),
+        Decision::Run(_) | Decision::Wait { .. } => None,
+    }
+}
+
+fn refuse(inner: &Inner, refusal: Refusal) -> Answer {
+    inner.counters.refusals.one();
+    Answer::Refused(refusal)
+}
+
+fn contended() -> Error {
+    let detail = format!("the receipt changed under {ROUNDS_MAX} tries in a row; is something rewriting it?");
+    Error::new(ErrorKind::Conflict, detail)
+}
+
+/// How long one ask goes on waiting, over all its waits together.
+#[derive(Default)]
+struct Patience {
+    ends_at: Option<Duration>,
+}
+
+impl Patience {
+    fn remaining(&mut self, now: Duration, at_most: Duration) -> Option<Duration> {
+        let ends_at = *self.ends_at.get_or_insert(now + at_most);
+        Some(ends_at.saturating_sub(now)).filter(|remaining| !remaining.is_zero())
+    }
+}

@@ -1,0 +1,38 @@
+//! Every bound of the engine, by name and with its reason.
+
+/// The bounds of one engine. What goes beyond is refused or downgraded in a defined way, never piled
+/// up. (The parts of an id have bounds of their own, see [`Id`](crate::Id).)
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Claims waiting for a place in a batch. A queue that is longer than the store can clear in
+    /// about a second only adds latency; beyond it a claim fails with `Overloaded`. Completions are
+    /// never refused: there are no more of them than claims, and their effect has already happened.
+    pub queue_claims_max: usize,
+    /// Swaps in one batch: enough to make the price of a sync or round trip vanish, few enough for
+    /// one statement of any database.
+    pub batch_swaps_max: usize,
+    /// Bytes of receipts in one batch, so that a batch of large bodies does not become one huge
+    /// statement. A single larger swap travels alone.
+    pub batch_bytes_max: usize,
+    /// Duplicates waiting in this process, over all ids. Each holds a task and often a connection;
+    /// one more is told `InProgress` at once.
+    pub waiters_max: usize,
+    /// Bytes of done receipts kept at hand for replays.
+    pub cache_bytes_max: usize,
+    /// Bytes of one outcome's body. A larger one is not stored: its first caller gets it, a retry
+    /// gets `ResponseNotStored`.
+    pub body_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            queue_claims_max: 65_536,
+            batch_swaps_max: 1_024,
+            batch_bytes_max: 4 << 20,
+            waiters_max: 65_536,
+            cache_bytes_max: 64 << 20,
+            body_bytes_max: 1 << 20,
+        }
+    }
+}

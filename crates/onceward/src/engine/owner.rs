@@ -1,0 +1,179 @@
+//! The one who leads a flight, and what is owed to the store at each stage of it. Whatever way the
+//! leader ends (returns, is dropped, panics), the debt of its stage is paid:
+//!
+//! ```text
+//! stage        if it ends here
+//! Asking       the claim under way, should it win, is released
+//! Claimed      released: the work has not begun
+//! Working      unknown: by policy held for settlement, or released for another run
+//! Concluding   the ending is written by a task of its own
+//! Over         nothing
+//! ```
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::conclude::{self, Concluded, Ending};
+use super::flight::{Flight, Running};
+use super::group::{Swapping, Urgency};
+use super::inner::Inner;
+use super::reply::reply;
+use crate::error::{Applied, Error, Result};
+use crate::receipt::{Doubt, Receipt, Status};
+use crate::store::{Seen, Swapped, Version};
+
+pub(crate) struct Owner {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) flight: Arc<Flight>,
+    stage: Stage,
+}
+
+enum Stage {
+    Asking(Option<Swapping>),
+    Claimed,
+    Working,
+    Concluding(Ending, Swapping),
+    Over,
+}
+
+impl Owner {
+    pub(crate) fn new(inner: Arc<Inner>, flight: Arc<Flight>) -> Self {
+        Self { inner, flight, stage: Stage::Asking(None) }
+    }
+
+    /// Waits for the answer to a claim, in a way that survives being dropped.
+    pub(crate) async fn claim(&mut self, swapping: Swapping) -> Result<Swapped> {
+        self.stage = Stage::Asking(Some(swapping));
+        let answer = poll_fn(|cx| match &mut self.stage {
+            Stage::Asking(Some(swapping)) => Pin::new(swapping).poll(cx),
+            _ => unreachable!("set above"),
+        })
+        .await;
+        self.stage = Stage::Asking(None);
+        answer
+    }
+
+    /// The claim was won.
+    pub(crate) fn claimed(&mut self, running: Running) {
+        self.stage = Stage::Claimed;
+        self.flight.run(running);
+        self.inner.counters.claims.one();
+        self.inner.keeper.watch(&self.inner, self.flight.policy.lease_duration());
+    }
+
+    /// From here on the effect may happen.
+    pub(crate) fn begin_work(&mut self) {
+        self.stage = Stage::Working;
+    }
+
+    /// The lease is somebody else's business now: of a ticket, or of whoever took it.
+    pub(crate) fn hand_over(mut self) {
+        self.stage = Stage::Over;
+        self.inner.flights.end(&self.flight, None);
+    }
+
+    /// Ends the flight with what the store holds; nothing is owed.
+    pub(crate) fn end(mut self, receipt: Option<Receipt>) {
+        self.stage = Stage::Over;
+        self.inner.flights.end(&self.flight, receipt);
+    }
+
+    /// Ends the flight with a failure of the store; nothing is owed that could be paid.
+    pub(crate) fn fail(mut self, error: Error) -> Error {
+        self.stage = Stage::Over;
+        self.inner.flights.fail(&self.flight, error.clone());
+        error
+    }
+
+    /// Writes the ending. Dropping this does not stop the writing.
+    pub(crate) async fn conclude(mut self, ending: Ending) -> Concluded {
+        let Some(running) = self.flight.running() else {
+            // The lease was lost in the very moment the work ended.
+            self.stage = Stage::Over;
+            return Concluded::FencedOff;
+        };
+        let sent_at = self.inner.now();
+        let swapping = conclude::submit(&self.inner, &self.flight, &running, &ending, running.version);
+        self.stage = Stage::Concluding(ending, swapping);
+        let answer = poll_fn(|cx| match &mut self.stage {
+            Stage::Concluding(_, swapping) => Pin::new(swapping).poll(cx),
+            _ => unreachable!("set above"),
+        })
+        .await;
+        let Stage::Concluding(ending, _) = std::mem::replace(&mut self.stage, Stage::Over) else {
+            unreachable!("set above")
+        };
+        if let Ok(Swapped::Won(version)) = answer {
+            conclude::recorded(&self.inner, &self.flight, &running.claim, &ending, version, sent_at);
+            return Concluded::Recorded;
+        }
+        let (tell, told) = reply();
+        let task = conclude::insist(self.inner.clone(), self.flight.clone(), ending, answer, Some(tell));
+        self.inner.world.spawn(Box::pin(task));
+        told.await.unwrap_or(Concluded::Delayed)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let (inner, flight) = (self.inner.clone(), self.flight.clone());
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Over => {}
+            Stage::Asking(None) => inner.flights.end(&flight, None),
+            Stage::Asking(Some(swapping)) => {
+                inner.flights.end(&flight, None);
+                let world = inner.world.clone();
+                world.spawn(Box::pin(abandon(inner, flight, swapping)));
+            }
+            Stage::Claimed => conclude_alone(inner, flight, Ending::Release),
+            Stage::Working => {
+                let ending = Ending::in_doubt(&flight.policy, Doubt::Dropped);
+                conclude_alone(inner, flight, ending);
+            }
+            Stage::Concluding(ending, swapping) => {
+                let world = inner.world.clone();
+                world.spawn(Box::pin(async move {
+                    let answer = swapping.await;
+                    conclude::insist(inner, flight, ending, answer, None).await;
+                }));
+            }
+        }
+    }
+}
+
+/// Writes an ending for an owner that is no longer there.
+fn conclude_alone(inner: Arc<Inner>, flight: Arc<Flight>, ending: Ending) {
+    let Some(running) = flight.running() else { return };
+    let swapping = conclude::submit(&inner, &flight, &running, &ending, running.version);
+    let world = inner.world.clone();
+    world.spawn(Box::pin(async move {
+        let answer = swapping.await;
+        conclude::insist(inner, flight, ending, answer, None).await;
+    }));
+}
+
+/// Gives back a claim whose asker went away before the answer came.
+async fn abandon(inner: Arc<Inner>, flight: Arc<Flight>, swapping: Swapping) {
+    match swapping.await {
+        Ok(Swapped::Won(version)) => release(&inner, &flight, version).await,
+        Err(error) if error.applied() == Applied::Maybe => give_back(inner, flight).await,
+        Ok(Swapped::Lost(_)) | Err(_) => {}
+    }
+}
+
+/// Gives back a claim that may have been applied although its answer was lost. One try: if the store
+/// cannot be reached, the lease ends by itself.
+pub(crate) async fn give_back(inner: Arc<Inner>, flight: Arc<Flight>) {
+    if let Ok(Some(receipt)) = inner.load(&flight.id).await
+        && matches!(&receipt.status, Status::Held(held) if held.claim.attempt == flight.attempt)
+    {
+        release(&inner, &flight, receipt.version).await;
+    }
+}
+
+async fn release(inner: &Inner, flight: &Flight, version: Version) {
+    inner.counters.releases.one();
+    // Whatever the answer: there is nobody left to tell.
+    let _ = inner.swap(&flight.id, Seen::Version(version), None, Urgency::Must).await;
+}

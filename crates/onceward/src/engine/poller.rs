@@ -1,0 +1,172 @@
+//! Waiting for runs of other processes: one batched load per tick for all ids that are waited for
+//! together. The tick adapts: short after every change and for every new waiter, longer while
+//! nothing happens, and never past the end of a lease that is waited for.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+use super::inner::Inner;
+use super::race::within;
+use super::reply::{Receiver, Sender, reply};
+use super::sync::Mutex;
+use crate::codec;
+use crate::error::Result;
+use crate::id::Id;
+use crate::receipt::{Receipt, Status};
+use crate::store::{Due, Found};
+
+/// Shortest tick: a few round trips to a store nearby.
+const TICK_MIN: Duration = Duration::from_millis(2);
+/// Longest tick: what a waiter loses at most once it has waited for seconds already.
+const TICK_MAX: Duration = Duration::from_millis(250);
+/// Ids in one load, so that a tick is a bounded query.
+const LOAD_IDS_MAX: usize = 1_024;
+
+pub(crate) struct Poller {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    awake: bool,
+    watched: HashMap<Id, Watched>,
+    /// Cuts the current pause short.
+    nudge: Option<Sender<()>>,
+    tick: Duration,
+}
+
+struct Watched {
+    /// When the lease that is waited for ends, by this process's clock.
+    lease_ends: Duration,
+    answer: Sender<Result<Option<Receipt>>>,
+}
+
+/// Ready with the receipt once it is no longer held by a living lease (`None`: it is gone). Dropping
+/// it stops the watching.
+pub(crate) struct Watching<'a> {
+    poller: &'a Poller,
+    id: &'a Id,
+    answer: Receiver<Result<Option<Receipt>>>,
+}
+
+impl Poller {
+    pub(crate) fn new() -> Self {
+        Self { state: Mutex::new(State::default()) }
+    }
+
+    /// Watches a held receipt. Each id has at most one watcher here: the leader of its flight.
+    pub(crate) fn watch<'a>(&'a self, inner: &Arc<Inner>, id: &'a Id, receipt: &Receipt) -> Watching<'a> {
+        let (sender, answer) = reply();
+        let lease_ends = lease_ends(receipt.due, inner.now());
+        let (nudge, wake) = {
+            let mut state = self.state.lock();
+            state.watched.insert(id.clone(), Watched { lease_ends, answer: sender });
+            state.tick = TICK_MIN;
+            (state.nudge.take(), !std::mem::replace(&mut state.awake, true))
+        };
+        drop(nudge);
+        if wake {
+            inner.world.spawn(Box::pin(poll(inner.clone())));
+        }
+        Watching { poller: self, id, answer }
+    }
+
+    /// Something changed in this process that waiters may have been waiting for: look at once.
+    pub(crate) fn look_now(&self) {
+        let nudge = {
+            let mut state = self.state.lock();
+            state.tick = TICK_MIN;
+            state.nudge.take()
+        };
+        drop(nudge);
+    }
+}
+
+async fn poll(inner: Arc<Inner>) {
+    loop {
+        let (pause, nudged) = {
+            let mut state = inner.poller.state.lock();
+            if state.watched.is_empty() {
+                state.awake = false;
+                state.nudge = None;
+                return;
+            }
+            let (sender, nudged) = reply();
+            state.nudge = Some(sender);
+            let first_end =
+                state.watched.values().map(|watched| watched.lease_ends).min().unwrap_or_default();
+            let until_end = first_end.saturating_sub(inner.now()).max(TICK_MIN);
+            (state.tick.min(until_end), nudged)
+        };
+        within(&*inner.world, pause, nudged).await;
+        let mut ids: Vec<Id> = inner.poller.state.lock().watched.keys().cloned().collect();
+        // In a fixed order: stores like it, and one seed then gives one history.
+        ids.sort();
+        let mut changed = false;
+        for ids in ids.chunks(LOAD_IDS_MAX) {
+            match inner.load_all(ids).await {
+                Ok(found) => changed |= deliver(&inner, ids, found),
+                Err(error) => {
+                    tracing::warn!(%error, "runs of other processes could not be looked at, trying on");
+                }
+            }
+        }
+        let mut state = inner.poller.state.lock();
+        state.tick = if changed { TICK_MIN } else { (state.tick * 2).clamp(TICK_MIN, TICK_MAX) };
+    }
+}
+
+/// Hands out what is no longer held; says whether there was any.
+fn deliver(inner: &Inner, ids: &[Id], found: Vec<Option<Found>>) -> bool {
+    let now = inner.now();
+    let mut ready = Vec::new();
+    let mut state = inner.poller.state.lock();
+    for (id, found) in ids.iter().zip(found) {
+        let receipt = found.as_ref().map(codec::decode).transpose();
+        if let Ok(Some(Receipt { status: Status::Held(_), due, .. })) = &receipt
+            && !due.is_over()
+        {
+            if let Some(watched) = state.watched.get_mut(id) {
+                watched.lease_ends = lease_ends(*due, now);
+            }
+            continue;
+        }
+        if let Some(watched) = state.watched.remove(id) {
+            ready.push((watched.answer, receipt));
+        }
+    }
+    drop(state);
+    let any = !ready.is_empty();
+    for (answer, receipt) in ready {
+        answer.send(receipt);
+    }
+    any
+}
+
+fn lease_ends(due: Due, now: Duration) -> Duration {
+    match due {
+        Due::In(remaining) => now + remaining,
+        Due::Over(_) => now,
+        Due::Never => Duration::MAX,
+    }
+}
+
+impl Future for Watching<'_> {
+    type Output = Result<Option<Receipt>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // The poller never drops a watcher without an answer; if its task was lost, look again.
+        Pin::new(&mut self.answer).poll(cx).map(|arrived| arrived.unwrap_or(Ok(None)))
+    }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        self.poller.state.lock().watched.remove(self.id);
+    }
+}

@@ -1,0 +1,159 @@
+//! What the work produced, and what it says when it produced nothing.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// Longest note beside a snapshot that was not stored: a status code and a word, not a body.
+pub const NOTE_BYTES_MAX: usize = 256;
+
+/// What the work produced: the verdict, and the snapshot that every retry is answered with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Outcome {
+    verdict: Verdict,
+    snapshot: Snapshot,
+}
+
+/// Whether the work got done. A failure is an outcome too: a declined card stays declined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It did what was asked.
+    Succeeded,
+    /// It ended, without what was asked.
+    Failed,
+}
+
+/// What a retry is answered with.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Snapshot {
+    /// These bytes.
+    Kept(Bytes),
+    /// Nothing: the answer was too large to keep. A short note says what it was.
+    Omitted(Bytes),
+}
+
+static NO_BYTES: Bytes = Bytes::new();
+
+impl Outcome {
+    /// The work did what was asked; `body` is the answer to replay.
+    pub fn succeeded(body: impl Into<Bytes>) -> Self {
+        Self { verdict: Verdict::Succeeded, snapshot: Snapshot::Kept(body.into()) }
+    }
+
+    /// The work ended without what was asked. By policy this answer is kept and replayed
+    /// ([`OnFailure::Replay`](crate::OnFailure)) or the key is free again.
+    pub fn failed(body: impl Into<Bytes>) -> Self {
+        Self { verdict: Verdict::Failed, snapshot: Snapshot::Kept(body.into()) }
+    }
+
+    /// The work ended, but its answer is not kept: it was streamed or too large. `note` is cut at
+    /// [`NOTE_BYTES_MAX`].
+    pub fn omitted(verdict: Verdict, note: impl Into<Bytes>) -> Self {
+        let mut note = note.into();
+        note.truncate(NOTE_BYTES_MAX);
+        Self { verdict, snapshot: Snapshot::Omitted(note) }
+    }
+
+    /// Whether the work got done.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// What a retry is answered with.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// The answer's bytes; empty where they were not kept.
+    pub fn body(&self) -> &Bytes {
+        match &self.snapshot {
+            Snapshot::Kept(body) => body,
+            Snapshot::Omitted(_) => &NO_BYTES,
+        }
+    }
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.snapshot {
+            Snapshot::Kept(body) => write!(f, "{:?}({} bytes)", self.verdict, body.len()),
+            Snapshot::Omitted(note) => write!(f, "{:?}(omitted: {note:?})", self.verdict),
+        }
+    }
+}
+
+/// What the work says when it ends without an outcome.
+///
+/// Any error becomes "the effect may have happened" through `?`, because an error alone never proves
+/// the contrary. Work that knows better says so with [`Stopped::before_effect`].
+///
+/// ```
+/// use onceward::{Outcome, Stopped};
+///
+/// async fn charge() -> Result<Outcome, Stopped> {
+///     let amount: u32 = "12".parse().map_err(Stopped::before_effect)?; // nothing was done yet
+///     let receipt = std::fs::read("/dev/null")?;                       // who knows
+///     Ok(Outcome::succeeded(format!("{amount} {}", receipt.len())))
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Stopped {
+    effect: Effect,
+    why: Why,
+}
+
+#[derive(Clone)]
+enum Why {
+    Text(Cow<'static, str>),
+    Error(Arc<dyn std::error::Error + Send + Sync>),
+}
+
+/// Whether stopped work may have had its effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Certainly not: the key is free again.
+    None,
+    /// Perhaps: policy decides ([`OnUnknown`](crate::OnUnknown)).
+    Maybe,
+}
+
+impl Stopped {
+    /// Nothing happened; the same intent may be run again.
+    pub fn before_effect(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { effect: Effect::None, why: Why::Error(Arc::from(why.into())) }
+    }
+
+    /// The effect may or may not have happened.
+    pub fn unknown(why: impl Into<Cow<'static, str>>) -> Self {
+        Self { effect: Effect::Maybe, why: Why::Text(why.into()) }
+    }
+
+    /// Whether the effect may have happened.
+    pub fn effect(&self) -> Effect {
+        self.effect
+    }
+}
+
+// Like `anyhow::Error`, this type is deliberately not an `Error` itself: only so can `?` take any.
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for Stopped {
+    fn from(error: E) -> Self {
+        Self { effect: Effect::Maybe, why: Why::Error(Arc::new(error)) }
+    }
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.why {
+            Why::Text(text) => f.write_str(text),
+            Why::Error(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl fmt::Debug for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stopped(effect {:?}: {self})", self.effect)
+    }
+}

@@ -1,0 +1,101 @@
+//! What the engine needs from outside besides a store: time, tasks, randomness. Behind a trait, so
+//! that a simulator can own all three and replay a whole failing world from one seed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// A task without a result.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The surroundings of the engine. [`TokioWorld`] is the real one.
+pub trait World: Send + Sync + 'static {
+    /// Time since an arbitrary start; never goes back.
+    fn now(&self) -> Duration;
+    /// Is ready after `duration`.
+    fn sleep(&self, duration: Duration) -> Task;
+    /// Runs `task` beside everything else, to its end.
+    fn spawn(&self, task: Task);
+    /// An unpredictable number, for attempts.
+    fn random(&self) -> u128;
+}
+
+/// Time and tasks of the tokio runtime, randomness of the operating system.
+#[derive(Debug)]
+pub struct TokioWorld {
+    runtime: Option<tokio::runtime::Handle>,
+    start: tokio::time::Instant,
+    entropy: Mutex<Entropy>,
+}
+
+impl TokioWorld {
+    /// Uses the runtime it is called in; outside of one, whichever runtime a call is made in later.
+    pub fn new() -> Self {
+        Self {
+            runtime: tokio::runtime::Handle::try_current().ok(),
+            // Not `Instant::now()` of tokio: that would bind to a paused test clock only inside a runtime.
+            start: tokio::time::Instant::from_std(Instant::now()),
+            entropy: Mutex::new(Entropy { pool: [0; ENTROPY_BYTES], used: ENTROPY_BYTES }),
+        }
+    }
+}
+
+impl Default for TokioWorld {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl World for TokioWorld {
+    fn now(&self) -> Duration {
+        tokio::time::Instant::now().saturating_duration_since(self.start)
+    }
+
+    fn sleep(&self, duration: Duration) -> Task {
+        Box::pin(tokio::time::sleep(duration))
+    }
+
+    /// A task spawned where no runtime is left (a future dropped after its runtime ended) is dropped:
+    /// the lease then ends by itself, exactly as after a crash.
+    fn spawn(&self, task: Task) {
+        if let Ok(current) = tokio::runtime::Handle::try_current() {
+            current.spawn(task);
+        } else if let Some(runtime) = &self.runtime {
+            runtime.spawn(task);
+        }
+    }
+
+    fn random(&self) -> u128 {
+        self.entropy.lock().expect("entropy is never poisoned").next()
+    }
+}
+
+/// One system call fills many attempts.
+const ENTROPY_BYTES: usize = 1024;
+
+struct Entropy {
+    pool: [u8; ENTROPY_BYTES],
+    used: usize,
+}
+
+impl Entropy {
+    fn next(&mut self) -> u128 {
+        const BYTES: usize = size_of::<u128>();
+        if self.used + BYTES > ENTROPY_BYTES {
+            getrandom::fill(&mut self.pool).expect("the operating system has no randomness to give");
+            self.used = 0;
+        }
+        let taken = &mut self.pool[self.used..self.used + BYTES];
+        let number = u128::from_le_bytes(taken.try_into().expect("sixteen bytes"));
+        taken.fill(0);
+        self.used += BYTES;
+        number
+    }
+}
+
+impl std::fmt::Debug for Entropy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Entropy")
+    }
+}
