@@ -1,1 +1,3 @@
 //! The drivers.
+
+pub mod memory;

@@ -39,3 +39,7 @@ impl std::fmt::Display for ChildKey {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "child_test.rs"]
+mod tests;

@@ -239,3 +239,7 @@ impl Input<'_> {
         Ok(Done { claim, outcome, tombstone })
     }
 }
+
+#[cfg(test)]
+#[path = "codec_test.rs"]
+mod tests;

@@ -144,3 +144,7 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+#[path = "decide_test.rs"]
+mod tests;

@@ -141,3 +141,7 @@ impl fmt::Debug for Id {
         write!(f, "{scope}/{operation}/{shown}…({})", key.len())
     }
 }
+
+#[cfg(test)]
+#[path = "id_test.rs"]
+mod tests;

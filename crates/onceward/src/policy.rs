@@ -237,3 +237,7 @@ fn check_retention(what: &str, retention: Retention) -> Result<()> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+#[path = "policy_test.rs"]
+mod tests;

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A task without a result.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -34,8 +34,7 @@ impl TokioWorld {
     pub fn new() -> Self {
         Self {
             runtime: tokio::runtime::Handle::try_current().ok(),
-            // Not `Instant::now()` of tokio: that would bind to a paused test clock only inside a runtime.
-            start: tokio::time::Instant::from_std(Instant::now()),
+            start: tokio::time::Instant::now(),
             entropy: Mutex::new(Entropy { pool: [0; ENTROPY_BYTES], used: ENTROPY_BYTES }),
         }
     }

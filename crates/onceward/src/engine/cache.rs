@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use quick_cache::Weighter;
-use quick_cache::sync::Cache as QuickCache;
+use quick_cache::sync::{Cache as QuickCache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use crate::id::Id;
 use crate::outcome::{Snapshot, Verdict};
@@ -26,7 +26,20 @@ impl Cache {
     pub(crate) fn new(bytes_max: usize) -> Self {
         // Receipts of this size are typical; the estimate only shapes the cache's own tables.
         let items = (bytes_max / 512).max(1);
-        Self { kept: QuickCache::with_weighter(items, bytes_max as u64, ByBytes) }
+        let mut options = OptionsBuilder::new();
+        options.estimated_items_capacity(items).weight_capacity(bytes_max as u64);
+        // Most retries come soon after the first try and never again, so half of the room is for what
+        // is merely recent; the default of a few per cent would let a receipt go within milliseconds.
+        options.hot_allocation(0.5);
+        let options = options.build().expect("both capacities are given");
+        Self {
+            kept: QuickCache::with_options(
+                options,
+                ByBytes,
+                DefaultHashBuilder::default(),
+                DefaultLifecycle::default(),
+            ),
+        }
     }
 
     /// The receipt of a success, with what remains of its retention. `None` once that is over.

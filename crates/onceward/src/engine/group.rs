@@ -102,6 +102,29 @@ impl Group {
         }
     }
 
+    /// Submits many at once, to travel together even when nothing else is under way.
+    pub(crate) fn swap_all(self: &Arc<Self>, swaps: Vec<Swap>) -> Vec<Swapping> {
+        let mut answers = Vec::with_capacity(swaps.len());
+        let batches = {
+            let mut state = self.state.lock();
+            for swap in swaps {
+                let (answer, receiver) = reply();
+                state.queue.push_back(Queued { swap, answer });
+                answers.push(Swapping::Waiting(receiver));
+            }
+            let mut batches = Vec::new();
+            while state.under_way < self.batches_max && !state.queue.is_empty() {
+                state.under_way += 1;
+                batches.push(self.take_batch(&mut state));
+            }
+            batches
+        };
+        for batch in batches {
+            self.world.spawn(Box::pin(Turn(self.clone()).swap_batch(batch)));
+        }
+        answers
+    }
+
     async fn ask_store(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {
         self.counters.store_batches.one();
         self.counters.store_swaps.add(batch.len());

@@ -53,12 +53,7 @@ impl Inner {
         new: Option<(Status, Option<Duration>)>,
         urgency: Urgency,
     ) -> Swapping {
-        let new = new.map(|(status, due_in)| Record {
-            state: status.state(),
-            due_in,
-            bytes: codec::encode(&status),
-        });
-        self.group.swap(Swap { id: id.clone(), seen, new }, urgency)
+        self.group.swap(change(id, seen, new), urgency)
     }
 
     /// Reads one receipt as it is now.
@@ -77,4 +72,11 @@ impl Inner {
         }
         Ok(found)
     }
+}
+
+/// The change from what was seen to a status, due after a while; `None` removes.
+pub(crate) fn change(id: &Id, seen: Seen, new: Option<(Status, Option<Duration>)>) -> Swap {
+    let new =
+        new.map(|(status, due_in)| Record { state: status.state(), due_in, bytes: codec::encode(&status) });
+    Swap { id: id.clone(), seen, new }
 }

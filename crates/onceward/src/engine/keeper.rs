@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::flight::{Flight, Running};
-use super::group::{Swapping, Urgency};
-use super::inner::Inner;
+use super::inner::{Inner, change};
 use super::sync::Mutex;
 use crate::codec;
 use crate::error::Result;
 use crate::policy::OnUnknown;
 use crate::receipt::{Held, Receipt, Status};
-use crate::store::{Seen, Swapped};
+use crate::store::{Seen, Swap, Swapped};
 
 pub(crate) struct Keeper {
     state: Mutex<State>,
@@ -55,21 +54,16 @@ async fn keep(inner: Arc<Inner>) {
             continue;
         }
         let now = inner.now();
-        let round: Vec<_> = held.into_iter().filter_map(|flight| renew(&inner, flight, now)).collect();
+        let round: Vec<_> = held.into_iter().filter_map(|flight| renewal(&inner, flight, now)).collect();
         if !round.is_empty() {
             // Beside the pace, so that a store that hangs does not keep other leases from being seen to.
-            inner.world.spawn(Box::pin(finish(inner.clone(), round)));
+            inner.world.spawn(Box::pin(renew(inner.clone(), round, now)));
         }
     }
 }
 
-struct Renewal {
-    flight: Arc<Flight>,
-    swapping: Swapping,
-    sent_at: Duration,
-}
-
-fn renew(inner: &Arc<Inner>, flight: Arc<Flight>, now: Duration) -> Option<Renewal> {
+/// What it takes to renew a lease, if it is time.
+fn renewal(inner: &Inner, flight: Arc<Flight>, now: Duration) -> Option<(Arc<Flight>, Swap)> {
     let lease = flight.policy.lease_duration();
     let (running, due, over) = flight.with_running(|running| {
         let over = now >= running.lease_ends(&flight.policy);
@@ -86,14 +80,16 @@ fn renew(inner: &Arc<Inner>, flight: Arc<Flight>, now: Duration) -> Option<Renew
     due.then(|| {
         let held = Held { claim: running.claim, on_unknown: flight.policy.unknown_rule() };
         let new = Some((Status::Held(held), Some(lease)));
-        let swapping = inner.swap(&flight.id, Seen::Version(running.version), new, Urgency::Must);
-        Renewal { flight, swapping, sent_at: now }
+        let swap = change(&flight.id, Seen::Version(running.version), new);
+        (flight, swap)
     })
 }
 
-async fn finish(inner: Arc<Inner>, round: Vec<Renewal>) {
-    for Renewal { flight, swapping, sent_at } in round {
-        let answer = swapping.await;
+async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>, sent_at: Duration) {
+    let (flights, swaps): (Vec<_>, Vec<_>) = round.into_iter().unzip();
+    let answers = inner.group.swap_all(swaps);
+    for (flight, answer) in flights.into_iter().zip(answers) {
+        let answer = answer.await;
         let Some(running) = flight.running() else { continue };
         match answer {
             Ok(Swapped::Won(version)) => {

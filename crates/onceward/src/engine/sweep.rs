@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use super::group::Urgency;
-use super::inner::Inner;
+use super::inner::{Inner, change};
 use super::lead::doubted;
 use crate::codec;
 use crate::error::Result;
@@ -61,7 +60,7 @@ pub(crate) async fn sweep(inner: &Inner, sweep: &Sweep) -> Result<Swept> {
         let scan = Scan { of: ScanOf::Due, after: after.take(), limit: sweep.slice_records.max(1) };
         let page = inner.store.scan(&scan).await.inspect_err(|_| inner.counters.store_errors.one())?;
         swept.seen += page.found.len();
-        let mut under_way = Vec::with_capacity(page.found.len());
+        let (mut becoming, mut swaps) = (Vec::new(), Vec::new());
         for (id, found) in page.found {
             let receipt = match codec::decode(&found) {
                 Ok(receipt) => receipt,
@@ -76,10 +75,10 @@ pub(crate) async fn sweep(inner: &Inner, sweep: &Sweep) -> Result<Swept> {
                 Fate::Remove => None,
                 Fate::Become(status, due_in) => Some((status, due_in)),
             };
-            let becomes = new.as_ref().map(|(status, _)| status.state());
-            under_way.push((becomes, inner.swap(&id, Seen::Version(receipt.version), new, Urgency::Must)));
+            becoming.push(new.as_ref().map(|(status, _)| status.state()));
+            swaps.push(change(&id, Seen::Version(receipt.version), new));
         }
-        for (becomes, swapping) in under_way {
+        for (becomes, swapping) in becoming.into_iter().zip(inner.group.swap_all(swaps)) {
             // One that changed meanwhile is no longer due.
             if let Swapped::Won(_) = swapping.await? {
                 inner.counters.swept.one();

@@ -1,0 +1,269 @@
+//! The reference store: a map in this process. Fast, exact, and gone with the process.
+//!
+//! It knows nothing of disks or threads, so every future it returns is already done.
+
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::hash::BuildHasher;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use onceward::{
+    Caps, Clock, Cursor, Due, Error, ErrorKind, Found, Fut, Id, Page, Record, Result, Scan, ScanOf, Seen,
+    State, Store, Swap, Swapped, SystemClock, Version,
+};
+
+/// Receipts in memory.
+pub struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    inner: Mutex<Inner>,
+}
+
+impl MemoryStore {
+    /// An empty store that goes by the machine's clock.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock))
+    }
+
+    /// An empty store that goes by this clock.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, inner: Mutex::default() }
+    }
+
+    /// A panic elsewhere cannot leave the map half-changed: no user code runs under the mutex.
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Store for MemoryStore {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        let now_us = self.clock.now_us();
+        let mut inner = self.inner();
+        let answers = batch.iter().map(|swap| inner.swap(swap, now_us)).collect();
+        drop(inner);
+        Box::pin(ready(Ok(answers)))
+    }
+
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+        let now_us = self.clock.now_us();
+        let inner = self.inner();
+        let found = ids.iter().map(|id| inner.row(id).map(|row| row.found(now_us))).collect();
+        drop(inner);
+        Box::pin(ready(Ok(found)))
+    }
+
+    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+        let now_us = self.clock.now_us();
+        let page = self.inner().scan(query, now_us);
+        Box::pin(ready(page))
+    }
+
+    fn caps(&self) -> Caps {
+        Caps {
+            name: "memory",
+            durable: false,
+            atomic: true,
+            shared: false,
+            transactions: false,
+            batches_in_flight: 1,
+        }
+    }
+}
+
+/// Rows lie in numbered places, so that a scan can go on where it stopped without an order over ids;
+/// two indexes point at the places.
+#[derive(Default)]
+struct Inner {
+    places: Vec<Option<Row>>,
+    free: Vec<u32>,
+    hasher: DefaultHashBuilder,
+    by_id: HashTable<u32>,
+    /// Ordered by due time; the version makes the key unique.
+    by_due: BTreeMap<(u64, u64), u32>,
+    /// The highest version ever given, over all ids: removed ids need no memory of their own.
+    version_max: u64,
+}
+
+struct Row {
+    id: Id,
+    version: u64,
+    state: State,
+    due_us: Option<u64>,
+    bytes: Bytes,
+}
+
+impl Inner {
+    fn swap(&mut self, swap: &Swap, now_us: u64) -> Swapped {
+        let hash = self.hasher.hash_one(&swap.id);
+        let place = self.place(&swap.id, hash);
+        let row = place.map(|place| self.at(place));
+        let as_seen = match (swap.seen, row) {
+            (Seen::Absent, None) => true,
+            (Seen::Version(version), Some(row)) => row.version == version.0,
+            _ => false,
+        };
+        if !as_seen {
+            return Swapped::Lost(row.map(|row| row.found(now_us)));
+        }
+        self.version_max = now_us.max(self.version_max + 1);
+        let version = self.version_max;
+        match (&swap.new, place) {
+            (Some(record), Some(place)) => self.rewrite(place, record, version, now_us),
+            (Some(record), None) => self.add(swap.id.clone(), hash, record, version, now_us),
+            (None, Some(place)) => self.remove(place, hash),
+            (None, None) => {}
+        }
+        Swapped::Won(Version(version))
+    }
+
+    fn rewrite(&mut self, place: u32, record: &Record, version: u64, now_us: u64) {
+        let row = self.places[place as usize].as_mut().expect("an indexed place is taken");
+        if let Some(due_us) = row.due_us {
+            self.by_due.remove(&(due_us, row.version));
+        }
+        row.version = version;
+        row.state = record.state;
+        row.due_us = due_us(record.due_in, now_us);
+        row.bytes.clone_from(&record.bytes);
+        if let Some(due_us) = row.due_us {
+            self.by_due.insert((due_us, version), place);
+        }
+    }
+
+    fn add(&mut self, id: Id, hash: u64, record: &Record, version: u64, now_us: u64) {
+        let due_us = due_us(record.due_in, now_us);
+        let row = Row { id, version, state: record.state, due_us, bytes: record.bytes.clone() };
+        let place = if let Some(place) = self.free.pop() {
+            self.places[place as usize] = Some(row);
+            place
+        } else {
+            self.places.push(Some(row));
+            u32::try_from(self.places.len() - 1).expect("memory ends long before four billion rows")
+        };
+        let (places, hasher) = (&self.places, &self.hasher);
+        self.by_id.insert_unique(hash, place, |&place| {
+            hasher.hash_one(&places[place as usize].as_ref().expect("an indexed place is taken").id)
+        });
+        if let Some(due_us) = due_us {
+            self.by_due.insert((due_us, version), place);
+        }
+    }
+
+    fn remove(&mut self, place: u32, hash: u64) {
+        if let Ok(entry) = self.by_id.find_entry(hash, |&other| other == place) {
+            entry.remove();
+        }
+        let row = self.places[place as usize].take().expect("an indexed place is taken");
+        if let Some(due_us) = row.due_us {
+            self.by_due.remove(&(due_us, row.version));
+        }
+        self.free.push(place);
+    }
+
+    fn scan(&self, query: &Scan, now_us: u64) -> Result<Page> {
+        let limit = query.limit.max(1);
+        match &query.of {
+            ScanOf::Due => self.scan_due(query.after.as_ref(), limit, now_us),
+            ScanOf::Matching { scope, operation, state } => {
+                let wanted = |row: &Row| {
+                    scope.as_ref().is_none_or(|scope| row.id.scope() == scope)
+                        && operation.as_ref().is_none_or(|operation| row.id.operation() == operation)
+                        && state.is_none_or(|state| row.state == state)
+                };
+                self.scan_places(query.after.as_ref(), limit, now_us, wanted)
+            }
+        }
+    }
+
+    fn scan_due(&self, after: Option<&Cursor>, limit: usize, now_us: u64) -> Result<Page> {
+        let start = match after {
+            None => Bound::Unbounded,
+            Some(cursor) => Bound::Excluded((number(cursor, 0)?, number(cursor, 8)?)),
+        };
+        let end = (now_us, u64::MAX);
+        if matches!(start, Bound::Excluded(start) if start >= end) {
+            return Ok(Page::default());
+        }
+        let mut page = Page::default();
+        for (&(due_us, version), &place) in self.by_due.range((start, Bound::Included(end))) {
+            let row = self.at(place);
+            page.found.push((row.id.clone(), row.found(now_us)));
+            if page.found.len() == limit {
+                let cursor = [due_us.to_be_bytes(), version.to_be_bytes()].concat();
+                page.next = Some(Cursor(cursor.into()));
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    fn scan_places(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+        now_us: u64,
+        wanted: impl Fn(&Row) -> bool,
+    ) -> Result<Page> {
+        let start = match after {
+            None => 0,
+            Some(cursor) => usize::try_from(number(cursor, 0)?).unwrap_or(usize::MAX),
+        };
+        let end = start.saturating_add(limit).min(self.places.len());
+        let slice = self.places.get(start..end).unwrap_or_default();
+        let found = slice
+            .iter()
+            .flatten()
+            .filter(|row| wanted(row))
+            .map(|row| (row.id.clone(), row.found(now_us)))
+            .collect();
+        let next =
+            (end < self.places.len()).then(|| Cursor(Bytes::copy_from_slice(&(end as u64).to_be_bytes())));
+        Ok(Page { found, next })
+    }
+
+    fn row(&self, id: &Id) -> Option<&Row> {
+        self.place(id, self.hasher.hash_one(id)).map(|place| self.at(place))
+    }
+
+    fn place(&self, id: &Id, hash: u64) -> Option<u32> {
+        self.by_id.find(hash, |&place| self.at(place).id == *id).copied()
+    }
+
+    fn at(&self, place: u32) -> &Row {
+        self.places[place as usize].as_ref().expect("an indexed place is taken")
+    }
+}
+
+impl Row {
+    fn found(&self, now_us: u64) -> Found {
+        Found {
+            version: Version(self.version),
+            state: self.state,
+            due: Due::between(now_us, self.due_us),
+            bytes: self.bytes.clone(),
+        }
+    }
+}
+
+fn due_us(due_in: Option<Duration>, now_us: u64) -> Option<u64> {
+    due_in.map(|due_in| now_us.saturating_add(u64::try_from(due_in.as_micros()).unwrap_or(u64::MAX)))
+}
+
+fn number(cursor: &Cursor, at: usize) -> Result<u64> {
+    cursor
+        .0
+        .get(at..at + 8)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map(u64::from_be_bytes)
+        .ok_or_else(|| Error::new(ErrorKind::Invalid, "the cursor is not one of this store's"))
+}

@@ -1,0 +1,143 @@
+//! Every bound, and what happens at it.
+
+use std::sync::Arc;
+
+use onceward::{
+    Answer, Caps, ErrorKind, Found, Fut, Id, Limits, Onceward, Outcome, Page, Policy, Refusal, Scan, Store,
+    Swap, Swapped, Verdict,
+};
+use onceward_stores::memory::MemoryStore;
+
+use crate::stage::{Stage, ask, never, paid, settle_down};
+
+fn limited(stage: &Stage, limits: Limits) -> Onceward {
+    Onceward::builder(stage.store.clone()).accept_volatile().limits(limits).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_beyond_the_queue_are_turned_away_but_completions_never() {
+    let stage = Stage::new();
+    let onceward = limited(&stage, Limits { queue_claims_max: 3, ..Limits::default() });
+    stage.store.close_gate();
+    let mut asks = tokio::task::JoinSet::new();
+    for at in 0..10 {
+        let onceward = onceward.clone();
+        asks.spawn(async move { onceward.run(ask(&format!("k{at}"), &Policy::http()), paid).await });
+    }
+    settle_down().await;
+    stage.store.open_gate();
+    let answers = asks.join_all().await;
+    let overloaded =
+        answers.iter().filter(|answer| answer.as_ref().is_err_and(|e| e.kind() == ErrorKind::Overloaded));
+    assert_eq!(overloaded.count(), 6, "one under way, three queued");
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_are_bounded_in_number_and_bytes() {
+    let stage = Stage::new();
+    let onceward =
+        limited(&stage, Limits { batch_swaps_max: 8, batch_bytes_max: 1_000, ..Limits::default() });
+    stage.store.close_gate();
+    let mut asks = tokio::task::JoinSet::new();
+    for at in 0..33 {
+        let onceward = onceward.clone();
+        let work = async |_| Ok(Outcome::succeeded(vec![b'x'; 400]));
+        asks.spawn(async move { onceward.run(ask(&format!("k{at}"), &Policy::http()), work).await.unwrap() });
+    }
+    settle_down().await;
+    stage.store.open_gate();
+    asks.join_all().await;
+    let batches = stage.store.batches();
+    assert_eq!(batches[..5], [1, 8, 8, 8, 8], "claims of 64 bytes: eight to a batch");
+    assert!(
+        batches[5..].iter().all(|size| *size <= 2),
+        "completions of 480 bytes: two to a batch, {batches:?}"
+    );
+    assert_eq!(batches.iter().sum::<usize>(), 66);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_too_many_is_told_at_once() {
+    let stage = Stage::new();
+    let onceward = limited(&stage, Limits { waiters_max: 2, ..Limits::default() });
+    for _ in 0..3 {
+        let onceward = onceward.clone();
+        tokio::spawn(async move {
+            onceward.run(ask("k", &Policy::http()), async |_| std::future::pending().await).await
+        });
+    }
+    settle_down().await;
+    let refused = onceward.run(ask("k", &Policy::http()), never).await.unwrap();
+    assert!(matches!(refused, Answer::Refused(Refusal::InProgress { .. })), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_over_the_bound_reaches_its_caller_and_leaves_a_note() {
+    let stage = Stage::new();
+    let onceward = limited(&stage, Limits { body_bytes_max: 10, ..Limits::default() });
+    for (len, stored) in [(10, true), (11, false)] {
+        let key = format!("k{len}");
+        let body = vec![b'x'; len];
+        let work = async |_| Ok(Outcome::succeeded(body.clone()));
+        let first = onceward.run(ask(&key, &Policy::http()), work).await.unwrap().ran().unwrap();
+        assert_eq!(first.outcome.body(), &body, "the first caller gets it whole");
+        match onceward.run(ask(&key, &Policy::http()), never).await.unwrap() {
+            Answer::Ran(ran) => assert!(stored && ran.outcome.body() == &body),
+            Answer::Refused(Refusal::ResponseNotStored { verdict, note }) => {
+                assert!(!stored && verdict == Verdict::Succeeded);
+                assert_eq!(note, "11 bytes, 10 are the most that is stored");
+            }
+            Answer::Refused(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(onceward.counts().bodies_omitted, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cache_stays_within_its_bytes() {
+    let stage = Stage::new();
+    let onceward = limited(&stage, Limits { cache_bytes_max: 1_000_000, ..Limits::default() });
+    for at in 0..4_000 {
+        let work = async |_| Ok(Outcome::succeeded(vec![b'x'; 1_000]));
+        onceward.run(ask(&format!("k{at}"), &Policy::http()), work).await.unwrap();
+    }
+    let before = onceward.counts();
+    for at in (0..4_000).rev() {
+        onceward.run(ask(&format!("k{at}"), &Policy::http()), never).await.unwrap().ran().unwrap();
+    }
+    let cached = onceward.counts().replays_cached - before.replays_cached;
+    assert!(
+        (100..=1_000).contains(&cached),
+        "{cached} receipts of 1,000 bytes were at hand in 1,000,000 bytes"
+    );
+}
+
+#[test]
+fn a_store_that_forgets_must_be_accepted_out_loud() {
+    let error = Onceward::new(Arc::new(MemoryStore::new())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unfit);
+    assert!(error.to_string().contains("accept_volatile()"), "{error}");
+}
+
+#[test]
+fn a_store_that_does_not_decide_races_is_never_accepted() {
+    struct Racy(MemoryStore);
+    impl Store for Racy {
+        fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+            self.0.swap(batch)
+        }
+        fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+            self.0.load(ids)
+        }
+        fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+            self.0.scan(query)
+        }
+        fn caps(&self) -> Caps {
+            Caps { name: "racy", atomic: false, durable: true, ..self.0.caps() }
+        }
+    }
+    let error = Onceward::builder(Arc::new(Racy(MemoryStore::new()))).accept_volatile().build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unfit);
+    assert!(error.to_string().contains("racy"), "{error}");
+}

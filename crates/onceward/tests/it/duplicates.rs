@@ -1,0 +1,204 @@
+//! Duplicates: while running, afterwards, in this process and in others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use onceward::{Answer, OnDuplicate, Outcome, Policy, Refusal};
+
+use crate::stage::{Stage, ask, ask_for, never, paid, secs};
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_gets_the_same_outcome_and_runs_nothing() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    let first = onceward.run(ask("k", &Policy::http()), paid).await.unwrap().ran().unwrap();
+    assert!(!first.replayed);
+    for process in [onceward, stage.process()] {
+        let again = process.run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap();
+        assert!(again.replayed);
+        assert_eq!((again.outcome, again.fence), (first.outcome.clone(), first.fence));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_in_the_same_process_needs_no_store() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    onceward.run(ask("k", &Policy::http()), paid).await.unwrap();
+    let before = onceward.counts();
+    onceward.run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap();
+    let after = onceward.counts();
+    assert_eq!((after.store_batches, after.store_loads), (before.store_batches, before.store_loads));
+    assert_eq!(after.replays_cached, before.replays_cached + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_duplicates_of_a_running_intent_cost_two_store_trips() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..10_000 {
+        let (onceward, runs) = (onceward.clone(), runs.clone());
+        tasks.spawn(async move {
+            let work = async move |_| {
+                tokio::time::sleep(secs(1)).await;
+                runs.fetch_add(1, Ordering::SeqCst);
+                Ok(Outcome::succeeded("paid"))
+            };
+            onceward.run(ask("hot", &Policy::http()), work).await.unwrap().ran().unwrap()
+        });
+    }
+    let answers = tasks.join_all().await;
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert_eq!(answers.iter().filter(|ran| !ran.replayed).count(), 1);
+    assert!(
+        answers.iter().all(|ran| ran.outcome == Outcome::succeeded("paid") && ran.fence == answers[0].fence)
+    );
+    let counts = onceward.counts();
+    assert_eq!((counts.store_batches, counts.store_loads), (2, 0), "{counts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_body_under_the_same_key_is_refused_while_running_and_after() {
+    let stage = Stage::new();
+    let (here, elsewhere) = (stage.process(), stage.process());
+    let first = tokio::spawn({
+        let here = here.clone();
+        async move {
+            here.run(ask_for("k", "10 EUR", &Policy::http()), async |_| {
+                tokio::time::sleep(secs(5)).await;
+                Ok(Outcome::succeeded("paid"))
+            })
+            .await
+        }
+    });
+    tokio::time::sleep(secs(1)).await;
+    for process in [&here, &elsewhere] {
+        let refused = process.run(ask_for("k", "99 EUR", &Policy::http()), never).await.unwrap();
+        assert_eq!(refused, Answer::Refused(Refusal::KeyReused), "while running");
+    }
+    first.await.unwrap().unwrap().ran().unwrap();
+    for process in [&here, &elsewhere, &stage.process()] {
+        let refused = process.run(ask_for("k", "99 EUR", &Policy::http()), never).await.unwrap();
+        assert_eq!(refused, Answer::Refused(Refusal::KeyReused), "afterwards");
+    }
+}
+
+/// The first one here may itself be the one with the wrong body: a duplicate is judged by what the
+/// store holds, never by whoever happened to ask first.
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_is_not_judged_by_an_unconfirmed_claim() {
+    let stage = Stage::new();
+    stage.process().run(ask_for("k", "right", &Policy::http()), paid).await.unwrap();
+    let onceward = stage.process();
+    stage.store.close_gate();
+    let wrong = tokio::spawn({
+        let onceward = onceward.clone();
+        async move { onceward.run(ask_for("k", "wrong", &Policy::http()), never).await }
+    });
+    crate::stage::settle_down().await;
+    let right = tokio::spawn({
+        let onceward = onceward.clone();
+        async move { onceward.run(ask_for("k", "right", &Policy::http()), never).await }
+    });
+    crate::stage::settle_down().await;
+    stage.store.open_gate();
+    assert_eq!(wrong.await.unwrap().unwrap(), Answer::Refused(Refusal::KeyReused));
+    assert!(right.await.unwrap().unwrap().ran().unwrap().replayed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_in_another_process_waits_and_is_answered_soon_after() {
+    let stage = Stage::new();
+    let (here, elsewhere) = (stage.process(), stage.process());
+    let start = tokio::time::Instant::now();
+    let first = tokio::spawn(async move {
+        here.run(ask("k", &Policy::http()), async |_| {
+            tokio::time::sleep(secs(10)).await;
+            Ok(Outcome::succeeded("paid"))
+        })
+        .await
+    });
+    tokio::time::sleep(secs(1)).await;
+    let second = elsewhere.run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap();
+    assert!(second.replayed);
+    let waited = start.elapsed();
+    assert!(waited >= secs(10) && waited < secs(11), "{waited:?}");
+    first.await.unwrap().unwrap().ran().unwrap();
+    let counts = elsewhere.counts();
+    assert_eq!((counts.waits_remote, counts.claims), (1, 0));
+    assert!(counts.store_loads < 60, "the tick must adapt: {} loads in ten seconds", counts.store_loads);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_runs_out_is_told_when_to_come_back() {
+    let stage = Stage::new();
+    let (here, elsewhere) = (stage.process(), stage.process());
+    let policy = Policy::http().on_duplicate(OnDuplicate::Wait(secs(2))).unwrap();
+    tokio::spawn({
+        let (here, policy) = (here.clone(), policy.clone());
+        async move { here.run(ask("k", &policy), async |_| std::future::pending().await).await }
+    });
+    tokio::time::sleep(secs(1)).await;
+    for process in [here, elsewhere] {
+        let start = tokio::time::Instant::now();
+        let refused = process.run(ask("k", &policy), never).await.unwrap();
+        let Answer::Refused(Refusal::InProgress { retry_after }) = refused else { panic!("{refused:?}") };
+        assert!(retry_after > secs(15) && retry_after <= secs(30), "{retry_after:?}");
+        assert_eq!(start.elapsed().as_secs(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_answered_at_once() {
+    let stage = Stage::new();
+    let policy = Policy::http().on_duplicate(OnDuplicate::Conflict).unwrap();
+    let (here, elsewhere) = (stage.process(), stage.process());
+    tokio::spawn({
+        let (here, policy) = (here.clone(), policy.clone());
+        async move { here.run(ask("k", &policy), async |_| std::future::pending().await).await }
+    });
+    tokio::time::sleep(secs(1)).await;
+    for process in [here, elsewhere] {
+        let start = tokio::time::Instant::now();
+        let refused = process.run(ask("k", &policy), never).await.unwrap();
+        assert!(matches!(refused, Answer::Refused(Refusal::InProgress { .. })), "{refused:?}");
+        assert_eq!(start.elapsed().as_millis(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_first_one_gives_up_one_waiter_runs_and_the_others_get_its_outcome() {
+    let stage = Stage::new();
+    let (here, elsewhere) = (stage.process(), stage.process());
+    let runs = Arc::new(AtomicUsize::new(0));
+    let first = tokio::spawn({
+        let here = here.clone();
+        async move {
+            here.run(ask("k", &Policy::http()), async |_| {
+                tokio::time::sleep(secs(3)).await;
+                Err(onceward::Stopped::before_effect("no connection"))
+            })
+            .await
+        }
+    });
+    tokio::time::sleep(secs(1)).await;
+    let mut waiters = tokio::task::JoinSet::new();
+    for at in 0..20 {
+        let process = if at % 2 == 0 { here.clone() } else { elsewhere.clone() };
+        let runs = runs.clone();
+        waiters.spawn(async move {
+            let work = async move |_| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(secs(1)).await;
+                Ok(Outcome::succeeded("second try"))
+            };
+            process.run(ask("k", &Policy::http()), work).await.unwrap().ran().unwrap()
+        });
+    }
+    assert!(first.await.unwrap().is_err());
+    let answers = waiters.join_all().await;
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert!(answers.iter().all(|ran| ran.outcome == Outcome::succeeded("second try")));
+}

@@ -1,0 +1,142 @@
+//! Retention, tombstones, sweeping.
+
+use std::time::Duration;
+
+use onceward::{
+    Answer, Cursor, OnExpired, OnUnknown, Outcome, Policy, Refusal, Retention, Scan, ScanOf, State, Store,
+    Sweep, Swept,
+};
+
+use crate::stage::{Stage, ask, ask_for, id, never, paid, secs, settle_down};
+
+fn keep(secs: u64) -> Policy {
+    Policy::http().keep(Retention::For(Duration::from_secs(secs))).unwrap()
+}
+
+fn refuse_late(secs: u64, tombstone: u64) -> Policy {
+    keep(secs).on_expired(OnExpired::Refuse(Retention::For(Duration::from_secs(tombstone)))).unwrap()
+}
+
+async fn states(stage: &Stage) -> Vec<State> {
+    let of = ScanOf::Matching { scope: None, operation: None, state: None };
+    let page = stage.store.scan(&Scan { of, after: None::<Cursor>, limit: 1_000 }).await.unwrap();
+    let mut states: Vec<_> = page.found.into_iter().map(|(_, found)| found.state).collect();
+    states.sort();
+    states
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_retention_is_told_and_honoured_to_its_end_also_from_the_cache() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    let first = onceward.run(ask("k", &keep(60)), paid).await.unwrap().ran().unwrap();
+    assert_eq!(first.expires_in, Some(secs(60)));
+    tokio::time::sleep(secs(59)).await;
+    let replay = onceward.run(ask("k", &keep(60)), never).await.unwrap().ran().unwrap();
+    assert_eq!(replay.expires_in, Some(secs(1)));
+    tokio::time::sleep(secs(1)).await;
+    let second = onceward
+        .run(ask("k", &keep(60)), async |_| Ok(Outcome::succeeded("anew")))
+        .await
+        .unwrap()
+        .ran()
+        .unwrap();
+    assert!(!second.replayed && second.fence > first.fence);
+    assert_eq!(onceward.counts().takeovers, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_verdict_has_its_own_retention() {
+    let onceward = Stage::new().process();
+    let policy = keep(60).keep_failed(Retention::For(secs(5))).unwrap();
+    let failed =
+        onceward.run(ask("f", &policy), async |_| Ok(Outcome::failed("no"))).await.unwrap().ran().unwrap();
+    assert_eq!(failed.expires_in, Some(secs(5)));
+    let kept = onceward.run(ask("l", &Policy::ledger()), paid).await.unwrap().ran().unwrap();
+    assert_eq!(kept.expires_in, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_past_its_retention_can_mean_something_else() {
+    let onceward = Stage::new().process();
+    onceward.run(ask_for("k", "one", &keep(10)), paid).await.unwrap();
+    tokio::time::sleep(secs(11)).await;
+    assert!(!onceward.run(ask_for("k", "two", &keep(10)), paid).await.unwrap().ran().unwrap().replayed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_key_is_refused_before_and_after_the_sweep_until_its_tombstone_goes() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    let policy = refuse_late(10, 100);
+    onceward.run(ask("k", &policy), paid).await.unwrap();
+    tokio::time::sleep(secs(11)).await;
+    assert_eq!(onceward.run(ask("k", &policy), never).await.unwrap(), Answer::Refused(Refusal::KeyExpired));
+    let swept = onceward.sweep(&Sweep::default()).await.unwrap();
+    assert_eq!((swept.gone, swept.removed, swept.finished), (1, 0, true));
+    assert_eq!(states(&stage).await, [State::Gone]);
+    assert_eq!(onceward.run(ask("k", &policy), never).await.unwrap(), Answer::Refused(Refusal::KeyExpired));
+    tokio::time::sleep(secs(101)).await;
+    let swept = onceward.sweep(&Sweep::default()).await.unwrap();
+    assert_eq!((swept.gone, swept.removed), (0, 1));
+    assert!(!onceward.run(ask("k", &policy), paid).await.unwrap().ran().unwrap().replayed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_takes_only_what_is_due_in_bounded_slices() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    for at in 0..100 {
+        onceward.run(ask(&format!("short{at}"), &keep(10)), paid).await.unwrap();
+        onceward.run(ask(&format!("long{at}"), &keep(1_000)), paid).await.unwrap();
+    }
+    tokio::time::sleep(secs(11)).await;
+    let slice = Sweep { slice_records: 16, slices_max: 2, ..Sweep::default() };
+    let swept = onceward.sweep(&slice).await.unwrap();
+    assert_eq!(swept, Swept { seen: 32, removed: 32, ..Swept::default() });
+    let swept = onceward.sweep(&Sweep { slices_max: 100, ..slice }).await.unwrap();
+    assert_eq!((swept.removed, swept.finished), (68, true));
+    assert_eq!(onceward.sweep(&Sweep::default()).await.unwrap().seen, 0);
+    assert_eq!(states(&stage).await.len(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_leaves_living_leases_alone_and_writes_down_dead_ones() {
+    let stage = Stage::new();
+    let lease = |policy: Policy| policy.lease(secs(10)).unwrap();
+    let (doomed, kill) = stage.mortal_process();
+    for (key, policy) in [("held", keep(60)), ("free", keep(60).on_unknown(OnUnknown::Retry))] {
+        let (doomed, ask) = (doomed.clone(), ask(key, &lease(policy)));
+        tokio::spawn(async move { doomed.run(ask, async |_| std::future::pending().await).await });
+    }
+    let onceward = stage.process();
+    tokio::spawn({
+        let (onceward, ask) = (onceward.clone(), ask("alive", &lease(keep(60))));
+        async move { onceward.run(ask, async |_| std::future::pending().await).await }
+    });
+    settle_down().await;
+    kill.now();
+    tokio::time::sleep(secs(25)).await;
+    let swept = onceward.sweep(&Sweep::default()).await.unwrap();
+    assert_eq!((swept.seen, swept.unknown, swept.removed), (2, 1, 0));
+    assert_eq!(onceward.show(&id("held")).await.unwrap().unwrap().status.state(), State::Unknown);
+    assert_eq!(onceward.show(&id("free")).await.unwrap().unwrap().status.state(), State::Held);
+    assert_eq!(onceward.show(&id("alive")).await.unwrap().unwrap().status.state(), State::Held);
+    let late = Sweep { abandoned_after: secs(5), ..Sweep::default() };
+    assert_eq!(onceward.sweep(&late).await.unwrap().removed, 1, "nobody asked for it again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sweeper_goes_on_by_itself() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    tokio::spawn({
+        let onceward = onceward.clone();
+        async move { onceward.sweep_forever(Sweep::default(), secs(5)).await }
+    });
+    for at in 0..50 {
+        onceward.run(ask(&format!("k{at}"), &keep(10)), paid).await.unwrap();
+    }
+    tokio::time::sleep(secs(20)).await;
+    assert_eq!(states(&stage).await, []);
+}

@@ -1,0 +1,166 @@
+//! Leases: renewed while the work lives, and what the work sees when one is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use onceward::{ErrorKind, OnUnknown, Outcome, Policy, Record, Seen, Store, Swap, Swapped};
+
+use crate::stage::{Fault, Stage, ask, id, never, paid, secs};
+
+fn retry() -> Policy {
+    Policy::http().on_unknown(OnUnknown::Retry).lease(secs(10)).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_longer_than_its_lease_keeps_it() {
+    let stage = Stage::new();
+    let (here, elsewhere) = (stage.process(), stage.process());
+    let first = tokio::spawn({
+        let here = here.clone();
+        async move {
+            here.run(ask("k", &retry()), async |_| {
+                tokio::time::sleep(secs(55)).await;
+                Ok(Outcome::succeeded("slow but sure"))
+            })
+            .await
+        }
+    });
+    tokio::time::sleep(secs(30)).await;
+    let other = elsewhere.run(ask("k", &retry()), never).await.unwrap().ran().unwrap();
+    assert_eq!(other.outcome, Outcome::succeeded("slow but sure"));
+    let ran = first.await.unwrap().unwrap().ran().unwrap();
+    assert_eq!(ran.fence, other.fence, "renewals leave the fence alone");
+    assert!((11..=17).contains(&here.counts().renewals), "{:?}", here.counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_of_many_leases_travel_together() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    let mut runs = tokio::task::JoinSet::new();
+    for at in 0..500 {
+        let onceward = onceward.clone();
+        runs.spawn(async move {
+            onceward
+                .run(ask(&format!("k{at}"), &retry()), async |_| {
+                    tokio::time::sleep(secs(19)).await;
+                    Ok(Outcome::succeeded("paid"))
+                })
+                .await
+                .unwrap()
+        });
+    }
+    tokio::time::sleep(secs(1)).await;
+    let before = onceward.counts();
+    tokio::time::sleep(secs(17)).await;
+    let after = onceward.counts();
+    assert!(after.renewals - before.renewals >= 1_500, "{after:?}");
+    let trips = after.store_batches - before.store_batches;
+    assert!(trips <= 20, "{} renewals took {trips} trips", after.renewals);
+    runs.join_all().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_cancels_the_work() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    let dropped = Arc::new(AtomicBool::new(false));
+    let run = tokio::spawn({
+        let (onceward, guard) = (onceward.clone(), OnDrop(dropped.clone()));
+        async move {
+            let work = async move |_| {
+                let _guard = guard;
+                std::future::pending().await
+            };
+            onceward.run(ask("k", &retry()), work).await
+        }
+    });
+    tokio::time::sleep(secs(1)).await;
+    // Somebody else has it now.
+    let found = stage.store.load(&[id("k")]).await.unwrap().remove(0).unwrap();
+    let new = Some(Record { state: found.state, due_in: Some(secs(10)), bytes: other_claim(&found.bytes) });
+    let swap = Swap { id: id("k"), seen: Seen::Version(found.version), new };
+    assert!(matches!(stage.store.swap(&[swap]).await.unwrap()[0], Swapped::Won(_)));
+    tokio::time::sleep(secs(6)).await;
+    assert!(dropped.load(Ordering::SeqCst), "the work must be cancelled at the next renewal");
+    assert_eq!(onceward.counts().leases_lost, 1);
+    // The other one never finishes; the loser waits for it, then for its lease, and gets no answer.
+    let error = run.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LeaseLost);
+    assert_eq!(error.applied(), onceward::Applied::Maybe);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_whose_answer_is_lost_does_not_lose_the_lease() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    let run = tokio::spawn({
+        let onceward = onceward.clone();
+        async move {
+            onceward
+                .run(ask("k", &retry()), async |_| {
+                    tokio::time::sleep(secs(25)).await;
+                    Ok(Outcome::succeeded("paid"))
+                })
+                .await
+        }
+    });
+    tokio::time::sleep(secs(1)).await;
+    stage.store.script([Fault::LoseReply, Fault::Pass, Fault::LoseWrite]);
+    assert!(!run.await.unwrap().unwrap().ran().unwrap().replayed);
+    assert_eq!(onceward.counts().leases_lost, 0);
+}
+
+/// When the store cannot be reached until the lease is over, somebody else may be running it: work
+/// under `Retry` is cancelled then, work under `Hold` goes on.
+#[tokio::test(start_paused = true)]
+async fn without_renewals_work_ends_with_its_lease_unless_it_is_held() {
+    for (policy, cancelled) in [(retry(), 1), (retry().on_unknown(OnUnknown::Hold), 0)] {
+        let stage = Stage::new();
+        let onceward = stage.process();
+        let run = tokio::spawn({
+            let (onceward, policy) = (onceward.clone(), policy.clone());
+            async move {
+                onceward
+                    .run(ask("k", &policy), async |_| {
+                        tokio::time::sleep(secs(20)).await;
+                        Ok(Outcome::succeeded("paid"))
+                    })
+                    .await
+            }
+        });
+        tokio::time::sleep(secs(1)).await;
+        stage.store.script([Fault::Refuse; 10_000]);
+        tokio::time::sleep(secs(14)).await;
+        assert_eq!(onceward.counts().leases_lost, cancelled);
+        stage.store.heal();
+        if cancelled == 1 {
+            assert_eq!(run.await.unwrap().unwrap_err().kind(), ErrorKind::LeaseLost);
+            assert!(!stage.process().run(ask("k", &policy), paid).await.unwrap().ran().unwrap().replayed);
+        } else {
+            assert!(!run.await.unwrap().unwrap().ran().unwrap().replayed);
+        }
+    }
+}
+
+struct OnDrop(Arc<AtomicBool>);
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The bytes of a claim like this one, by another attempt.
+fn other_claim(bytes: &bytes::Bytes) -> bytes::Bytes {
+    let found = onceward::Found {
+        version: onceward::Version(1),
+        state: onceward::State::Held,
+        due: onceward::Due::Never,
+        bytes: bytes.clone(),
+    };
+    let mut receipt = onceward::codec::decode(&found).unwrap();
+    if let onceward::receipt::Status::Held(held) = &mut receipt.status {
+        held.claim.attempt = onceward::Attempt(77);
+    }
+    onceward::codec::encode(&receipt.status)
+}

@@ -1,0 +1,13 @@
+//! The engine, through its public face, over a store whose every failure can be scripted and a clock
+//! that only the test moves.
+
+mod bounds;
+mod crash;
+mod duplicates;
+mod ending;
+mod expiry;
+mod faults;
+mod lease;
+mod stage;
+mod steps;
+mod tickets;

@@ -1,0 +1,128 @@
+//! Steps: recovery points inside an intent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use onceward::{Answer, OnUnknown, Onceward, Outcome, Policy, Result, State, Stopped};
+
+use crate::stage::{Stage, ask, id, secs, settle_down};
+
+fn policy() -> Policy {
+    Policy::http().on_unknown(OnUnknown::Retry).lease(secs(10)).unwrap()
+}
+
+#[derive(Clone, Default)]
+struct Effects {
+    charges: Arc<AtomicUsize>,
+    mails: Arc<AtomicUsize>,
+}
+
+/// An operation of two steps that may die between them.
+async fn order(onceward: &Onceward, effects: &Effects, dies_after_charge: bool) -> Result<Answer> {
+    let effects = effects.clone();
+    onceward
+        .run(ask("order", &policy()), async move |lease| {
+            let charge = lease.step("charge", async |_| {
+                effects.charges.fetch_add(1, Ordering::SeqCst);
+                Ok(Outcome::succeeded("charge-1"))
+            });
+            let charge = charge.await?.ran()?;
+            if dies_after_charge {
+                std::future::pending::<()>().await;
+            }
+            let mail = lease.step("mail", async |_| {
+                effects.mails.fetch_add(1, Ordering::SeqCst);
+                Ok(Outcome::succeeded(""))
+            });
+            mail.await?.ran()?;
+            Ok(Outcome::succeeded(charge.outcome.body().clone()))
+        })
+        .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumed_operation_skips_what_is_done_and_gets_its_result() {
+    let stage = Stage::new();
+    let effects = Effects::default();
+    let (doomed, kill) = stage.mortal_process();
+    let run = tokio::spawn({
+        let effects = effects.clone();
+        async move { order(&doomed, &effects, true).await }
+    });
+    settle_down().await;
+    kill.now();
+    run.abort();
+    let onceward = stage.process();
+    let ran = order(&onceward, &effects, false).await.unwrap().ran().unwrap();
+    assert_eq!(ran.outcome, Outcome::succeeded("charge-1"));
+    assert_eq!(effects.charges.load(Ordering::SeqCst), 1);
+    assert_eq!(effects.mails.load(Ordering::SeqCst), 1);
+    let step = onceward.show(&id("order").step("charge").unwrap()).await.unwrap().unwrap();
+    assert_eq!(step.status.state(), State::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_fails_and_is_tried_again_keeps_its_finished_steps() {
+    let onceward = Stage::new().process();
+    let charges = Arc::new(AtomicUsize::new(0));
+    for fails in [true, false] {
+        let charges = charges.clone();
+        let answer = onceward
+            .run(ask("order", &policy()), async move |lease| {
+                lease
+                    .step("charge", async |_| {
+                        charges.fetch_add(1, Ordering::SeqCst);
+                        Ok(Outcome::succeeded("charged"))
+                    })
+                    .await?
+                    .ran()?;
+                if fails { Err(Stopped::unknown("mail server")) } else { Ok(Outcome::succeeded("all done")) }
+            })
+            .await;
+        assert_eq!(answer.is_err(), fails);
+    }
+    assert_eq!(charges.load(Ordering::SeqCst), 1);
+}
+
+/// The step's effect is in doubt and must not be repeated, so the whole operation is in doubt, no
+/// matter that the operation itself may be retried.
+#[tokio::test(start_paused = true)]
+async fn a_held_step_in_doubt_stops_every_later_run() {
+    let onceward = Stage::new().process();
+    let held = Arc::new(Policy::http());
+    let charges = Arc::new(AtomicUsize::new(0));
+    for _ in 0..3 {
+        let (held, charges) = (held.clone(), charges.clone());
+        let answer = onceward
+            .run(ask("order", &policy()), async move |lease| {
+                let charge = lease.step_under(held, "charge", async |_| {
+                    charges.fetch_add(1, Ordering::SeqCst);
+                    Err(Stopped::unknown("the provider did not answer"))
+                });
+                charge.await?.ran()?;
+                Ok(Outcome::succeeded("unreachable"))
+            })
+            .await;
+        answer.unwrap_err();
+    }
+    assert_eq!(charges.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_keys_are_the_same_on_every_try_and_differ_by_label() {
+    let onceward = Stage::new().process();
+    let keys = Arc::new(std::sync::Mutex::new(Vec::new()));
+    for _ in 0..2 {
+        let keys = keys.clone();
+        onceward
+            .run(ask("k", &policy()), async move |lease| {
+                keys.lock().unwrap().push((lease.child("charge")?, lease.child("mail")?));
+                Err(Stopped::before_effect("again"))
+            })
+            .await
+            .unwrap_err();
+    }
+    let keys = keys.lock().unwrap();
+    assert_eq!(keys[0], keys[1]);
+    assert_ne!(keys[0].0, keys[0].1);
+}
