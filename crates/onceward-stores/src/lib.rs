@@ -1,3 +1,61 @@
-//! The drivers.
+//! The drivers: the places where receipts are kept, one module and one additive feature each.
+//!
+//! A driver knows how to keep a record and how to swap it for another. It knows no rule of the
+//! protocol: what a record means is decided in the crate `onceward`.
+//!
+//! | address | module | durable | shared |
+//! |---|---|---|---|
+//! | `memory:` | [`memory`] | no | no |
+//! | `embedded:PATH` | `embedded` | yes | no, one process at a time |
 
+use std::sync::Arc;
+
+use onceward::{Error, ErrorKind, Result, Store};
+
+#[cfg(feature = "embedded")]
+pub mod embedded;
 pub mod memory;
+
+#[cfg(feature = "embedded")]
+pub use embedded::EmbeddedStore;
+pub use memory::MemoryStore;
+
+/// Opens the store that an address names: `memory:`, `embedded:./data`, ….
+///
+/// Dropping the future leaves the opening to finish by itself; what it opened is closed again.
+pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    match scheme {
+        "memory" if rest.is_empty() => Ok(Arc::new(MemoryStore::new())),
+        "memory" => {
+            Err(Error::new(ErrorKind::Invalid, format!("`memory:` takes nothing behind it, not `{rest}`")))
+        }
+        "embedded" if rest.is_empty() => Err(Error::new(
+            ErrorKind::Invalid,
+            "`embedded:` needs a folder behind it, as in `embedded:./data`",
+        )),
+        #[cfg(feature = "embedded")]
+        "embedded" => Ok(Arc::new(EmbeddedStore::open(rest, embedded::Options::default()).await?)),
+        #[cfg(not(feature = "embedded"))]
+        "embedded" => Err(feature_off("embedded", "embedded")),
+        _ => Err(Error::new(
+            ErrorKind::Invalid,
+            format!("no store is known as `{scheme}:`; this build opens {}", KNOWN.join(", ")),
+        )),
+    }
+}
+
+/// The forms of address that this build can open.
+const KNOWN: &[&str] = &[
+    "memory:",
+    #[cfg(feature = "embedded")]
+    "embedded:PATH",
+];
+
+#[cfg(not(feature = "embedded"))]
+fn feature_off(scheme: &str, feature: &str) -> Error {
+    Error::new(
+        ErrorKind::Invalid,
+        format!("`{scheme}:` is not part of this build; build it with the cargo feature `{feature}`"),
+    )
+}

@@ -19,7 +19,7 @@
 
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
@@ -44,7 +44,42 @@ pub fn encode(status: &Status) -> Bytes {
         Status::Done(done) => DONE_BYTES + snapshot_bytes(&done.outcome).len(),
         Status::Gone(_) => 8,
     };
-    let mut out = BytesMut::with_capacity(HEAD_BYTES + body_len + CHECKSUM_BYTES);
+    // Small records, which is most of them, live inside their one allocation: a store that keeps a
+    // reference to the bytes then costs no second one.
+    match HEAD_BYTES + body_len + CHECKSUM_BYTES {
+        len if len <= 64 => Inline::<64>::write(status, len),
+        len if len <= 256 => Inline::<256>::write(status, len),
+        len => {
+            let mut out = vec![0; len];
+            write(status, &mut out);
+            Bytes::from(out)
+        }
+    }
+}
+
+struct Inline<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Inline<N> {
+    fn write(status: &Status, len: usize) -> Bytes {
+        let mut inline = Self { bytes: [0; N], len };
+        write(status, &mut inline.bytes[..len]);
+        Bytes::from_owner(inline)
+    }
+}
+
+impl<const N: usize> AsRef<[u8]> for Inline<N> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Fills `out`, which is exactly as long as the encoded status.
+fn write(status: &Status, out: &mut [u8]) {
+    let (content, checksum) = out.split_at_mut(out.len() - CHECKSUM_BYTES);
+    let mut out = &mut *content;
     out.put_u8(FORMAT);
     match status {
         Status::Held(held) => {
@@ -92,9 +127,8 @@ pub fn encode(status: &Status) -> Bytes {
             out.put_u64_le(gone.fence.0);
         }
     }
-    let checksum = crc32fast::hash(&out);
-    out.put_u32_le(checksum);
-    out.freeze()
+    debug_assert!(out.is_empty(), "the length was computed for something else");
+    checksum.copy_from_slice(&crc32fast::hash(content).to_le_bytes());
 }
 
 /// Decodes what a store found. Whatever the bytes are, the result is a receipt or a clear error.
@@ -158,7 +192,7 @@ fn decode_status(bytes: &Bytes, version: Version) -> Result<Status> {
     Ok(status)
 }
 
-fn put_claim(out: &mut BytesMut, claim: &Claim) {
+fn put_claim(out: &mut impl BufMut, claim: &Claim) {
     out.put_u8(claim.fingerprint.version());
     out.put_slice(claim.fingerprint.digest());
     out.put_u128_le(claim.attempt.0);

@@ -238,6 +238,7 @@ impl Builder {
             );
             return Err(Error::new(ErrorKind::Unfit, detail));
         }
+        self.limits.check()?;
         let world = self.world.unwrap_or_else(|| Arc::new(TokioWorld::new()));
         let counters = Arc::new(counts::Counters::default());
         let inner = Inner {

@@ -1,18 +1,22 @@
 //! Done receipts kept at hand, bounded by bytes. Safe because a success never changes while it is
 //! kept; failures stay out, since another policy may have one of them tried again.
+//!
+//! A receipt enters when it is first *replayed*, not when it is made: most intents are never retried,
+//! and keeping each of them would cost every first run and push out the few that are.
 
 use std::time::Duration;
 
 use quick_cache::sync::{Cache as QuickCache, DefaultLifecycle};
-use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::id::Id;
 use crate::outcome::{Snapshot, Verdict};
 use crate::receipt::{Done, Receipt, Status};
 use crate::store::{Due, Version};
+use crate::world::World;
 
 pub(crate) struct Cache {
-    kept: QuickCache<Id, Kept, ByBytes>,
+    kept: QuickCache<Id, Kept, ByBytes, hashbrown::DefaultHashBuilder>,
 }
 
 #[derive(Clone)]
@@ -36,16 +40,16 @@ impl Cache {
             kept: QuickCache::with_options(
                 options,
                 ByBytes,
-                DefaultHashBuilder::default(),
+                hashbrown::DefaultHashBuilder::default(),
                 DefaultLifecycle::default(),
             ),
         }
     }
 
     /// The receipt of a success, with what remains of its retention. `None` once that is over.
-    pub(crate) fn load(&self, id: &Id, now: Duration) -> Option<Receipt> {
+    pub(crate) fn load(&self, id: &Id, world: &dyn World) -> Option<Receipt> {
         let kept = self.kept.get(id)?;
-        let due = match kept.expires_at.map(|at| at.saturating_sub(now)) {
+        let due = match kept.expires_at.map(|at| at.saturating_sub(world.now())) {
             None => Due::Never,
             Some(Duration::ZERO) => {
                 self.kept.remove(id);

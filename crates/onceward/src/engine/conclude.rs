@@ -89,28 +89,23 @@ pub(crate) fn submit(
     inner.swap(&flight.id, Seen::Version(version), status, Urgency::Must)
 }
 
-/// The ending is in the store: count it, keep it at hand, tell everyone who waits here.
+/// The ending is in the store: count it, and tell everyone who waits here.
 pub(crate) fn recorded(
     inner: &Inner,
     flight: &Arc<Flight>,
     claim: &Claim,
     ending: &Ending,
     version: Version,
-    sent_at: Duration,
 ) {
     match ending {
         Ending::Done(_) => inner.counters.completions.one(),
         Ending::Release => inner.counters.releases.one(),
         Ending::Unknown(_) => inner.counters.unknowns.one(),
     }
-    let receipt = ending.status(claim, &flight.policy).map(|(status, due_in)| Receipt {
-        version,
-        due: due_in.map_or(Due::Never, Due::In),
-        status,
-    });
-    if let Some(receipt) = &receipt {
-        inner.cache.keep(&flight.id, receipt, sent_at);
-    }
+    // Made only for those who wait; whoever comes later finds it in the store.
+    let status = if flight.is_awaited() { ending.status(claim, &flight.policy) } else { None };
+    let receipt =
+        status.map(|(status, due_in)| Receipt { version, due: due_in.map_or(Due::Never, Due::In), status });
     inner.flights.end(flight, receipt);
 }
 
@@ -135,14 +130,13 @@ pub(crate) async fn insist(
         }
     };
     loop {
-        let sent_at = inner.now();
         let Some(running) = flight.running() else {
             // The keeper found the lease lost meanwhile, and counted it.
             return say(Concluded::FencedOff);
         };
         let next = match answer {
             Ok(Swapped::Won(version)) => {
-                recorded(&inner, &flight, &running.claim, &ending, version, sent_at);
+                recorded(&inner, &flight, &running.claim, &ending, version);
                 return say(Concluded::Recorded);
             }
             Ok(Swapped::Lost(found)) => match judge(&running, &ending, found) {
@@ -165,7 +159,7 @@ pub(crate) async fn insist(
         answer = match next {
             Next::Swap(version) => submit(&inner, &flight, &running, &ending, version).await,
             Next::Recorded(version) => {
-                recorded(&inner, &flight, &running.claim, &ending, version, sent_at);
+                recorded(&inner, &flight, &running.claim, &ending, version);
                 return say(Concluded::Recorded);
             }
             Next::FencedOff(receipt) => {

@@ -209,6 +209,11 @@ impl Flight {
         }
     }
 
+    /// Whether anybody waits for it at this moment.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.state.lock().wakers.slots.is_empty()
+    }
+
     /// Changes what is known of the lease, if it is still held.
     pub(crate) fn with_running<T>(&self, change: impl FnOnce(&mut Running) -> T) -> Option<T> {
         match &mut self.state.lock().phase {

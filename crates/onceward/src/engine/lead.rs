@@ -35,7 +35,7 @@ pub(crate) async fn lead(inner: &Arc<Inner>, ask: &mut Ask) -> Result<Led> {
     let attempt = *ask.attempt.get_or_insert_with(|| Attempt(inner.world.random()));
     let mut patience = Patience::default();
     for _ in 0..ROUNDS_MAX {
-        if let Some(receipt) = inner.cache.load(&ask.id, inner.now())
+        if let Some(receipt) = inner.cache.load(&ask.id, &*inner.world)
             && let Some(answer) = answer_from(inner, ask, Some(&receipt))
         {
             inner.counters.replays_cached.one();

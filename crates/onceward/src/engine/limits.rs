@@ -1,5 +1,7 @@
 //! Every bound of the engine, by name and with its reason.
 
+use crate::error::{Error, Result};
+
 /// The bounds of one engine. What goes beyond is refused or downgraded in a defined way, never piled
 /// up. (The parts of an id have bounds of their own, see [`Id`](crate::Id).)
 #[derive(Clone, Debug)]
@@ -22,6 +24,27 @@ pub struct Limits {
     /// Bytes of one outcome's body. A larger one is not stored: its first caller gets it, a retry
     /// gets `ResponseNotStored`.
     pub body_bytes_max: usize,
+}
+
+/// Largest bound for a body that makes sense: receipts are for answers, not for files, and a receipt
+/// passes through memory whole.
+const BODY_BYTES_MAX: usize = 1 << 30;
+
+impl Limits {
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.batch_swaps_max == 0 || self.queue_claims_max == 0 {
+            return Err(Error::invalid(
+                "a queue or batch of at most 0 would let nothing through; at least 1 is needed",
+            ));
+        }
+        if self.body_bytes_max > BODY_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "bodies of up to {} bytes cannot be kept; at most {BODY_BYTES_MAX} fit",
+                self.body_bytes_max
+            )));
+        }
+        Ok(())
+    }
 }
 
 impl Default for Limits {

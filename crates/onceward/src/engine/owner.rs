@@ -93,7 +93,6 @@ impl Owner {
             self.stage = Stage::Over;
             return Concluded::FencedOff;
         };
-        let sent_at = self.inner.now();
         let swapping = conclude::submit(&self.inner, &self.flight, &running, &ending, running.version);
         self.stage = Stage::Concluding(ending, swapping);
         let answer = poll_fn(|cx| match &mut self.stage {
@@ -105,7 +104,7 @@ impl Owner {
             unreachable!("set above")
         };
         if let Ok(Swapped::Won(version)) = answer {
-            conclude::recorded(&self.inner, &self.flight, &running.claim, &ending, version, sent_at);
+            conclude::recorded(&self.inner, &self.flight, &running.claim, &ending, version);
             return Concluded::Recorded;
         }
         let (tell, told) = reply();

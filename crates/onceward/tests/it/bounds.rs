@@ -6,7 +6,7 @@ use onceward::{
     Answer, Caps, ErrorKind, Found, Fut, Id, Limits, Onceward, Outcome, Page, Policy, Refusal, Scan, Store,
     Swap, Swapped, Verdict,
 };
-use onceward_stores::memory::MemoryStore;
+use onceward_stores::MemoryStore;
 
 use crate::stage::{Stage, ask, never, paid, settle_down};
 
@@ -101,6 +101,7 @@ async fn the_cache_stays_within_its_bytes() {
     for at in 0..4_000 {
         let work = async |_| Ok(Outcome::succeeded(vec![b'x'; 1_000]));
         onceward.run(ask(&format!("k{at}"), &Policy::http()), work).await.unwrap();
+        onceward.run(ask(&format!("k{at}"), &Policy::http()), never).await.unwrap();
     }
     let before = onceward.counts();
     for at in (0..4_000).rev() {
@@ -111,6 +112,18 @@ async fn the_cache_stays_within_its_bytes() {
         (100..=1_000).contains(&cached),
         "{cached} receipts of 1,000 bytes were at hand in 1,000,000 bytes"
     );
+}
+
+#[test]
+fn bounds_that_let_nothing_through_are_refused() {
+    for limits in [
+        Limits { batch_swaps_max: 0, ..Limits::default() },
+        Limits { queue_claims_max: 0, ..Limits::default() },
+        Limits { body_bytes_max: usize::MAX, ..Limits::default() },
+    ] {
+        let builder = Onceward::builder(Arc::new(MemoryStore::new())).accept_volatile();
+        assert_eq!(builder.limits(limits).build().unwrap_err().kind(), ErrorKind::Invalid);
+    }
 }
 
 #[test]

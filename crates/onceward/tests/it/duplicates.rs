@@ -21,10 +21,11 @@ async fn a_retry_gets_the_same_outcome_and_runs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replay_in_the_same_process_needs_no_store() {
+async fn a_second_replay_in_the_same_process_needs_no_store() {
     let stage = Stage::new();
     let onceward = stage.process();
     onceward.run(ask("k", &Policy::http()), paid).await.unwrap();
+    onceward.run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap();
     let before = onceward.counts();
     onceward.run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap();
     let after = onceward.counts();

@@ -9,7 +9,7 @@ use onceward::{
     Ask, Caps, Clock, Error, ErrorKind, Fingerprint, Found, Fut, Id, Onceward, Outcome, Page, Policy, Scan,
     Seen, Store, Swap, Swapped,
 };
-use onceward_stores::memory::MemoryStore;
+use onceward_stores::MemoryStore;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

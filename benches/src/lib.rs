@@ -1,0 +1,6 @@
+//! What the benchmark binaries share.
+
+#![allow(missing_docs, reason = "nothing here is for others")]
+
+pub mod engine;
+pub mod table;

@@ -1,0 +1,190 @@
+//! The folder: whose it is, in which format, and that one process has it at a time.
+//!
+//! ```text
+//! ONCEWARD   marker: format number and checksum, written last when the folder is new
+//! LOCK       empty; the process that has the folder open holds an OS lock on it
+//! ACKED      the last acknowledged group (acked.rs)
+//! db/        fjall's database (tables.rs); db.new/ while it is being created
+//! TRIAL      only for the moment in which a failed write is looked into
+//! ```
+//!
+//! A folder that is refused is left exactly as it was.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use onceward::{Error, ErrorKind, Result};
+
+const MARKER: &str = "ONCEWARD";
+const MARKER_NEW: &str = "ONCEWARD.new";
+const LOCK: &str = "LOCK";
+const ACKED: &str = "ACKED";
+const DATABASE: &str = "db";
+const DATABASE_NEW: &str = "db.new";
+const TRIAL: &str = "TRIAL";
+const TRIAL_BYTES: usize = 256 * 1024;
+
+/// The format this build reads and writes.
+const FORMAT: u32 = 1;
+const MARKER_NAME: &str = "onceward-embedded";
+
+/// A folder of ours, locked until this is dropped.
+pub(crate) struct Folder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Folder {
+    /// Takes the folder for this process; creates it if it is missing or empty.
+    pub(crate) fn take(path: &Path) -> Result<Self> {
+        // Looked at before anything is touched, and again under the lock: another process may have
+        // been creating it meanwhile.
+        if look(path)? == Look::Missing {
+            fs::create_dir_all(path).map_err(|error| failed("create", path, error))?;
+        }
+        let lock = lock(path)?;
+        if look(path)? != Look::Ours {
+            write_marker(path).map_err(|error| failed("write to", path, error))?;
+        }
+        Ok(Self { path: path.to_path_buf(), _lock: lock })
+    }
+
+    pub(crate) fn acked(&self) -> PathBuf {
+        self.path.join(ACKED)
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path.join(DATABASE)
+    }
+
+    /// Whether the disk takes a little more. fjall does not pass on why its background work failed.
+    pub(crate) fn has_room(&self) -> bool {
+        let trial = self.path.join(TRIAL);
+        let written = File::create(&trial).and_then(|mut file| {
+            file.write_all(&vec![1; TRIAL_BYTES])?;
+            file.sync_all()
+        });
+        // Missing is what we want; anything else shows itself at the next write.
+        let _ = fs::remove_file(&trial);
+        !written.is_err_and(|error| error.kind() == io::ErrorKind::StorageFull)
+    }
+
+    /// Has `create` make the database aside and puts it in place whole, so that no crash can leave
+    /// half of one.
+    pub(crate) fn create_database(&self, create: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        let aside = self.path.join(DATABASE_NEW);
+        if aside.exists() {
+            fs::remove_dir_all(&aside).map_err(|error| failed("clear", &aside, error))?;
+        }
+        create(&aside)?;
+        fs::rename(&aside, self.database())
+            .and_then(|()| sync_folder(&self.path))
+            .map_err(|error| failed("write to", &self.path, error))
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Look {
+    Missing,
+    Empty,
+    Ours,
+}
+
+fn look(path: &Path) -> Result<Look> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Look::Missing),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            return Err(Error::new(ErrorKind::Foreign, format!("{} is not a folder", path.display())));
+        }
+        Err(error) => return Err(failed("read", path, error)),
+    };
+    let mut stranger = None;
+    for entry in entries {
+        let name = entry.map_err(|error| failed("read", path, error))?.file_name();
+        if name == MARKER {
+            return read_marker(&path.join(MARKER)).map(|()| Look::Ours);
+        }
+        // Left by a creation that did not get to its end.
+        if name != LOCK && name != MARKER_NEW {
+            stranger = Some(name);
+        }
+    }
+    match stranger {
+        None => Ok(Look::Empty),
+        Some(name) => Err(Error::new(
+            ErrorKind::Foreign,
+            format!(
+                "{} holds {} but no {MARKER} file, so it belongs to something else; name an empty or new folder",
+                path.display(),
+                name.display()
+            ),
+        )),
+    }
+}
+
+fn lock(path: &Path) -> Result<File> {
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path.join(LOCK))
+        .map_err(|error| failed("write to", path, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::new(
+            ErrorKind::InUse,
+            format!("{} is in use by another process; stop it first, or name another folder", path.display()),
+        )),
+        Err(TryLockError::Error(error)) => Err(failed("lock", path, error)),
+    }
+}
+
+/// The marker is one line: `onceward-embedded 1 crc32`.
+fn marker_line() -> String {
+    let text = format!("{MARKER_NAME} {FORMAT}");
+    let checksum = crc32fast::hash(text.as_bytes());
+    format!("{text} {checksum:08x}\n")
+}
+
+fn write_marker(path: &Path) -> io::Result<()> {
+    let new = path.join(MARKER_NEW);
+    let mut file = File::create(&new)?;
+    file.write_all(marker_line().as_bytes())?;
+    file.sync_all()?;
+    fs::rename(new, path.join(MARKER))?;
+    sync_folder(path)
+}
+
+fn read_marker(path: &Path) -> Result<()> {
+    let bytes = fs::read(path).map_err(|error| failed("read", path, error))?;
+    let format = std::str::from_utf8(&bytes).ok().and_then(|line| {
+        let (text, checksum) = line.strip_suffix('\n')?.rsplit_once(' ')?;
+        let format: u32 = text.strip_prefix(MARKER_NAME)?.strip_prefix(' ')?.parse().ok()?;
+        (u32::from_str_radix(checksum, 16).ok()? == crc32fast::hash(text.as_bytes())).then_some(format)
+    });
+    match format {
+        Some(FORMAT) => Ok(()),
+        Some(other) => Err(Error::new(
+            ErrorKind::Foreign,
+            format!(
+                "{} says format {other}, this version reads format {FORMAT}; use the version that wrote it",
+                path.display()
+            ),
+        )),
+        None => Err(Error::new(
+            ErrorKind::Damaged,
+            format!("{} is damaged; restore the folder from a copy, or name another folder", path.display()),
+        )),
+    }
+}
+
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    // Elsewhere a folder cannot be opened as a file, and renames need no sync of their own.
+    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
+}
+
+fn failed(verb: &str, path: &Path, error: io::Error) -> Error {
+    super::failure::io(format!("cannot {verb} {}", path.display()), error)
+}

@@ -1,0 +1,300 @@
+//! Reads fjall's journal files before fjall does, and changes nothing.
+//!
+//! fjall takes damage in the middle of a journal for a torn tail: it cuts the file there and goes on
+//! without the groups behind it. Every group of ours carries a [`GroupRecord`] with a sequence without
+//! gaps, so this walk can tell the two apart. It knows the layout of fjall 3.1.13, to which we are
+//! pinned, and nothing of what the rows mean.
+//!
+//! ```text
+//! group   = start item* end
+//! start   = 01  items: u32  number: u64                        not under the checksum
+//! item    = 02  kind: u8  compression: u8  table: u64  key length: u16
+//!               value length: u32  stored length: u32  key  value
+//! end     = 03  xxh3 over the items: u64  "FJL" 03             all numbers little endian
+//! journal = group*  then zeros (preallocated) or a torn group
+//! ```
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use onceward::{Error, ErrorKind, Result};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::record::{GroupRecord, RECORD_BYTES, RECORD_KEY};
+use super::tables::GROUPS_ID;
+
+const TAG_START: u8 = 1;
+const TAG_ITEM: u8 = 2;
+const TAG_END: u8 = 3;
+const TRAILER: [u8; 4] = *b"FJL\x03";
+const ITEM_HEAD_BYTES: usize = 21;
+const CHUNK_BYTES: usize = 256 * 1024;
+const PROBE_BYTES: usize = 4 * 1024;
+
+/// What the journals hold, if nothing acknowledged is missing from them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Walked {
+    /// The record of the last whole group; `None` if the journals hold no group.
+    pub(crate) last: Option<GroupRecord>,
+    /// Groups that were never acknowledged and are only there in part: what to cut, and where.
+    pub(crate) torn: Vec<(PathBuf, u64)>,
+}
+
+/// Walks all journals in the folder of the database. Refuses if a group up to `acknowledged` cannot
+/// be read, or if one that can be read lies behind one that cannot.
+pub(crate) fn walk(folder: &Path, acknowledged: u64) -> Result<Walked> {
+    let journals = journals(folder).map_err(|error| unreadable(folder, error))?;
+    let Some(&(oldest, _)) = journals.first() else {
+        return if acknowledged == 0 {
+            Ok(Walked::default())
+        } else {
+            Err(damaged(folder, 0, "its journal is missing"))
+        };
+    };
+    let mut walked = Walked::default();
+    // Where the last whole group ended, and why nothing could be read there.
+    let mut stopped = (folder.to_path_buf(), 0, "nothing is there");
+    let mut number = None;
+    for (_, path) in journals {
+        let mut file = File::open(&path).map_err(|error| unreadable(&path, error))?;
+        let mut at = 0;
+        let mut groups = Groups::at(&mut file, at, CHUNK_BYTES).map_err(|error| unreadable(&path, error))?;
+        let end = loop {
+            match groups.next().map_err(|error| unreadable(&path, error))? {
+                Step::Group { record, number: own, end } => {
+                    let expected = walked.last.map_or(record.sequence, |last| last.sequence + 1);
+                    // The journals before the oldest were let go once their tables held everything.
+                    if record.sequence != expected
+                        || (oldest == 0 && walked.last.is_none() && record.sequence != 1)
+                    {
+                        let what = format!("group {expected} is missing before group {}", record.sequence);
+                        return Err(damaged(&stopped.0, stopped.1, &what));
+                    }
+                    if number.is_some_and(|before| own <= before) {
+                        return Err(damaged(&path, at, "the numbers of its groups go back"));
+                    }
+                    number = Some(own);
+                    walked.last = Some(record);
+                    at = end;
+                }
+                other => break other,
+            }
+        };
+        let what = match end {
+            Step::Broken(what) => what,
+            _ => "no group is there",
+        };
+        let sequence = walked.last.map_or(0, |last| last.sequence);
+        // A group is only written once the one before it is durable: whatever can still be read
+        // further on proves that this is no torn tail.
+        if let Some(later) = find_group(&mut file, at, sequence).map_err(|error| unreadable(&path, error))? {
+            return Err(damaged(&path, at, &format!("{what}, and group {later} lies behind it")));
+        }
+        if matches!(end, Step::Broken(_)) {
+            walked.torn.push((path.clone(), at));
+        }
+        stopped = (path, at, what);
+    }
+    let last = walked.last.map_or(0, |last| last.sequence);
+    // With the oldest journals let go and the rest still empty, only the tables can tell.
+    let only_tables_can_tell = walked.last.is_none() && oldest > 0;
+    if last < acknowledged && !only_tables_can_tell {
+        let what = format!("{}, but groups up to {acknowledged} were acknowledged", stopped.2);
+        return Err(damaged(&stopped.0, stopped.1, &what));
+    }
+    Ok(walked)
+}
+
+/// The journal files by number, which is their age.
+fn journals(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut journals = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let number = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".jnl")?.parse().ok());
+        journals.extend(number.map(|number: u64| (number, path)));
+    }
+    journals.sort_unstable();
+    Ok(journals)
+}
+
+/// What lies at a place where a group may begin.
+enum Step {
+    Group {
+        record: GroupRecord,
+        number: u64,
+        end: u64,
+    },
+    /// The end of the file, or preallocated zeros.
+    Nothing,
+    Broken(&'static str),
+}
+
+/// Reads groups one after the other.
+struct Groups<'a> {
+    reader: BufReader<&'a mut File>,
+    read: u64,
+    hasher: Xxh3,
+}
+
+impl<'a> Groups<'a> {
+    fn at(file: &'a mut File, at: u64, buffer_bytes: usize) -> io::Result<Self> {
+        file.seek(SeekFrom::Start(at))?;
+        Ok(Self { reader: BufReader::with_capacity(buffer_bytes, file), read: at, hasher: Xxh3::new() })
+    }
+
+    /// The next group. Nothing can be read behind one that is broken.
+    fn next(&mut self) -> io::Result<Step> {
+        let start = self.read;
+        match self.group() {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(if self.read == start {
+                Step::Nothing
+            } else {
+                Step::Broken("the file ends inside a group")
+            }),
+            step => step,
+        }
+    }
+
+    fn group(&mut self) -> io::Result<Step> {
+        match self.take::<1>()? {
+            [TAG_START] => {}
+            [0] => return Ok(Step::Nothing),
+            _ => return Ok(Step::Broken("no group begins there")),
+        }
+        let items = u32::from_le_bytes(self.take()?);
+        let number = u64::from_le_bytes(self.take()?);
+        self.hasher.reset();
+        let mut record = None;
+        for _ in 0..items {
+            if self.take()? != [TAG_ITEM] {
+                return Ok(Step::Broken("an item of the group is broken"));
+            }
+            self.hasher.update(&[TAG_ITEM]);
+            record = match self.item()? {
+                Ok(record) => record,
+                Err(what) => return Ok(Step::Broken(what)),
+            };
+        }
+        if self.take()? != [TAG_END] {
+            return Ok(Step::Broken("the group has no end"));
+        }
+        if u64::from_le_bytes(self.take()?) != self.hasher.digest() {
+            return Ok(Step::Broken("the checksum of the group does not match"));
+        }
+        if self.take()? != TRAILER {
+            return Ok(Step::Broken("the end of the group is broken"));
+        }
+        let Some(record) = record else {
+            return Ok(Step::Broken("the group does not say which one it is"));
+        };
+        if !record.fits_engine_number(number) {
+            return Ok(Step::Broken("the number at the head of the group cannot be true"));
+        }
+        Ok(Step::Group { record, number, end: self.read })
+    }
+
+    /// One item behind its tag; the record if it is one.
+    fn item(&mut self) -> io::Result<Result<Option<GroupRecord>, &'static str>> {
+        let head: [u8; ITEM_HEAD_BYTES - 1] = self.take()?;
+        self.hasher.update(&head);
+        let [kind, compression, rest @ ..] = head;
+        let table = u64::from_le_bytes(std::array::from_fn(|i| rest[i]));
+        let key_len = usize::from(u16::from_le_bytes([rest[8], rest[9]]));
+        let value_len = u32::from_le_bytes(std::array::from_fn(|i| rest[10 + i]));
+        let stored_len = u32::from_le_bytes(std::array::from_fn(|i| rest[14 + i]));
+        if kind > 2 || compression != 0 || value_len != stored_len {
+            return Ok(Err("an item of the group is broken"));
+        }
+        if (table, key_len, value_len as usize) != (GROUPS_ID, RECORD_KEY.len(), RECORD_BYTES) {
+            self.pass(key_len as u64 + u64::from(stored_len))?;
+            return Ok(Ok(None));
+        }
+        let key: [u8; RECORD_KEY.len()] = self.take()?;
+        let value: [u8; RECORD_BYTES] = self.take()?;
+        self.hasher.update(&key);
+        self.hasher.update(&value);
+        Ok(Ok(GroupRecord::decode(&value).filter(|_| key == RECORD_KEY)))
+    }
+
+    fn take<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.reader.read_exact(&mut bytes)?;
+        self.read += N as u64;
+        Ok(bytes)
+    }
+
+    /// Hashes what it passes, in pieces: a broken length must not cost memory.
+    fn pass(&mut self, mut len: u64) -> io::Result<()> {
+        let mut piece = [0; 1024];
+        while len > 0 {
+            let now = usize::try_from(len).unwrap_or(usize::MAX).min(piece.len());
+            self.reader.read_exact(&mut piece[..now])?;
+            self.hasher.update(&piece[..now]);
+            self.read += now as u64;
+            len -= now as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Looks behind `at` for a whole group with a higher sequence. Groups end with the trailer, so only
+/// the bytes behind a trailer are tried, and the first byte behind a run of zeros.
+fn find_group(file: &mut File, at: u64, sequence: u64) -> io::Result<Option<u64>> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let zeros = vec![0; CHUNK_BYTES];
+    let mut start = at;
+    loop {
+        file.seek(SeekFrom::Start(start))?;
+        let len = read_up_to(file, &mut chunk)?;
+        if len == 0 {
+            return Ok(None);
+        }
+        // Compared whole: the preallocated rest of a journal is up to 64 MiB of zeros.
+        if chunk[..len] != zeros[..len] {
+            for i in 0..len {
+                let behind_trailer = chunk[i..len].starts_with(&TRAILER).then_some(i + TRAILER.len());
+                let behind_zeros = (chunk[i] == TAG_START && (i == 0 || chunk[i - 1] == 0)).then_some(i);
+                for place in behind_trailer.into_iter().chain(behind_zeros).map(|i| start + i as u64) {
+                    if place > at
+                        && let Step::Group { record, .. } = Groups::at(file, place, PROBE_BYTES)?.next()?
+                        && record.sequence > sequence
+                    {
+                        return Ok(Some(record.sequence));
+                    }
+                }
+            }
+        }
+        if len < CHUNK_BYTES {
+            return Ok(None);
+        }
+        // Overlap, so that a trailer across two chunks is seen.
+        start += (len - TRAILER.len()) as u64;
+    }
+}
+
+fn read_up_to(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match file.read(&mut buffer[len..])? {
+            0 => break,
+            more => len += more,
+        }
+    }
+    Ok(len)
+}
+
+fn damaged(path: &Path, at: u64, what: &str) -> Error {
+    Error::new(
+        ErrorKind::Damaged,
+        format!(
+            "{} is damaged at byte {at}: {what}. Opening it would lose acknowledged receipts, so nothing was \
+             changed; restore the folder from a copy, or move it away to begin with an empty one",
+            path.display()
+        ),
+    )
+}
+
+fn unreadable(path: &Path, error: io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("cannot read {}", path.display())).caused_by(error)
+}

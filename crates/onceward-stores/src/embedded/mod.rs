@@ -1,0 +1,184 @@
+//! The embedded store: receipts in a folder of this machine, for one process at a time, durable before
+//! any answer. fjall keeps the rows; everything that makes it a record of truth is here.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `folder.rs` | whose folder it is, and that nobody else has it |
+//! | `journal.rs`, `acked.rs`, `record.rs` | nothing acknowledged may be lost unnoticed |
+//! | `tables.rs`, `row.rs` | what lies in fjall |
+//! | `group.rs`, `writer.rs` | many batches, one sync |
+//! | `held.rs`, `due.rs` | what falls due when |
+//! | `reader.rs` | loads and scans |
+
+mod acked;
+mod due;
+mod failure;
+mod folder;
+mod group;
+mod held;
+mod journal;
+mod open;
+mod reader;
+mod record;
+mod row;
+mod tables;
+mod writer;
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::JoinHandle;
+
+use onceward::{
+    Caps, Clock, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped, SystemClock,
+};
+use tokio::sync::oneshot;
+
+use self::due::Floor;
+use self::folder::Folder;
+use self::held::LeaseEnds;
+use self::row::Opened;
+use self::tables::Tables;
+use self::writer::Stopped;
+
+/// How to open an [`EmbeddedStore`].
+#[derive(Clone)]
+pub struct Options {
+    /// Memory for blocks read from disk.
+    pub cache_bytes: u64,
+    /// Memory for rows not yet written to tables; a few times this is in use under load. Fixed when the
+    /// folder is created.
+    pub write_buffer_bytes: u64,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cache_bytes: 64 << 20, write_buffer_bytes: 32 << 20, clock: Arc::new(SystemClock) }
+    }
+}
+
+/// Receipts in a folder.
+///
+/// Dropping it ends its threads and closes the folder before the drop returns. Dropping a future of
+/// its methods does not take back the question: a swap still happens.
+pub struct EmbeddedStore {
+    swaps: Option<mpsc::SyncSender<writer::Ask>>,
+    loads: Option<mpsc::SyncSender<reader::AskLoad>>,
+    scans: Option<mpsc::SyncSender<reader::AskScan>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Last, so that the folder is let go after everything else.
+    _shared: Arc<Shared>,
+}
+
+/// What the threads have in common.
+struct Shared {
+    clock: Arc<dyn Clock>,
+    opened: Opened,
+    lease_ends: LeaseEnds,
+    floor: Floor,
+    stopped: OnceLock<Stopped>,
+    tables: Tables,
+    /// Dropped behind the tables: unlocked only when they are closed.
+    folder: Folder,
+}
+
+impl Shared {
+    fn refuse_doubtful(&self, id: &Id) -> Result<()> {
+        self.stopped.get().map_or(Ok(()), |stopped| stopped.refuse_doubtful(id))
+    }
+}
+
+impl EmbeddedStore {
+    /// Opens the folder, or creates it if it is missing or empty. A folder that is somebody else's, in
+    /// use, of a newer format or damaged is refused and left as it was.
+    pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        let path = path.as_ref().to_path_buf();
+        let (reply, opened) = oneshot::channel();
+        let work = move || {
+            let _ = reply.send(open::open(&path, options));
+        };
+        spawn("open", work)?;
+        opened.await.unwrap_or_else(|_| {
+            Err(Error::new(
+                ErrorKind::Damaged,
+                "opening the database ended in a panic, which points to damaged files; restore the folder from a copy",
+            ))
+        })
+    }
+}
+
+impl Store for EmbeddedStore {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        Box::pin(async move {
+            if !batch.is_sorted_by(|one, next| one.id < next.id) {
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    "a batch must be sorted by id and name no id twice",
+                ));
+            }
+            let (reply, answer) = oneshot::channel();
+            send(self.swaps.as_ref(), writer::Ask { batch: batch.to_vec(), reply })?;
+            answer.await.unwrap_or_else(|_| Err(ended().maybe_applied()))
+        })
+    }
+
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+        Box::pin(async move {
+            let (reply, answer) = oneshot::channel();
+            send(self.loads.as_ref(), reader::Ask { question: ids.to_vec(), reply })?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
+        })
+    }
+
+    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+        Box::pin(async move {
+            let (reply, answer) = oneshot::channel();
+            send(self.scans.as_ref(), reader::Ask { question: query.clone(), reply })?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
+        })
+    }
+
+    fn caps(&self) -> Caps {
+        Caps {
+            name: "embedded",
+            durable: true,
+            atomic: true,
+            shared: false,
+            transactions: false,
+            batches_in_flight: 2,
+        }
+    }
+}
+
+impl Drop for EmbeddedStore {
+    fn drop(&mut self) {
+        // Without senders the threads finish what waits and end.
+        (self.swaps, self.loads, self.scans) = (None, None, None);
+        for thread in self.threads.drain(..) {
+            // A panic in there has already told its callers.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn send<T>(queue: Option<&mpsc::SyncSender<T>>, ask: T) -> Result<()> {
+    let sent = queue.ok_or_else(ended)?.try_send(ask);
+    sent.map_err(|refused| match refused {
+        mpsc::TrySendError::Full(_) => {
+            Error::new(ErrorKind::Overloaded, "too many batches wait for the embedded store; come back later")
+        }
+        mpsc::TrySendError::Disconnected(_) => ended(),
+    })
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::Unavailable, "a thread of the embedded store has ended; restart the process")
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(format!("onceward-{name}"))
+        .spawn(work)
+        .map_err(|error| Error::new(ErrorKind::Unavailable, "cannot start a thread").caused_by(error))
+}

@@ -1,0 +1,138 @@
+//! Opening a folder, in the only order that can refuse it untouched: whose it is, what was
+//! acknowledged, what the journals hold, and only then fjall.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::sync::{Arc, OnceLock, mpsc};
+
+use onceward::{Error, ErrorKind, Result};
+
+use super::acked::{Acked, Told};
+use super::due::Floor;
+use super::folder::Folder;
+use super::held::Held;
+use super::journal::{self, Walked};
+use super::record::{GroupRecord, RECORD_KEY};
+use super::row::Opened;
+use super::tables::{Memory, Tables, cannot_read};
+use super::writer::{QUEUE_BATCHES_MAX, Writer};
+use super::{EmbeddedStore, Options, Shared, failure, reader, spawn};
+
+pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
+    let memory = Memory { cache_bytes: options.cache_bytes, write_buffer_bytes: options.write_buffer_bytes };
+    let folder = Folder::take(path)?;
+    let acknowledged = acknowledged(&folder)?;
+    if !folder.database().exists() {
+        create(&folder, acknowledged, memory)?;
+    }
+    let walked = journal::walk(&folder.database(), acknowledged)?;
+    cut(&walked)?;
+    let tables = Tables::open(&folder.database(), memory)?;
+    let record = last_record(&tables, &walked, acknowledged)?;
+    let acked = Acked::open(&folder.acked(), record.sequence)
+        .map_err(|error| failure::io(format!("cannot write {}", folder.acked().display()), error))?;
+
+    let opened = Opened { at_us: options.clock.now_us(), version_max: record.version_max };
+    let (held, lease_ends) = Held::read(&tables, opened)?;
+    let shared = Arc::new(Shared {
+        clock: options.clock,
+        opened,
+        lease_ends,
+        floor: Floor::new(record.floor_us),
+        stopped: OnceLock::new(),
+        tables,
+        folder,
+    });
+    let version_max = record.version_max;
+    start(Writer { shared: Arc::clone(&shared), held, acked, record, version_max }, shared)
+}
+
+fn start(writer: Writer, shared: Arc<Shared>) -> Result<EmbeddedStore> {
+    let (swaps, asked_swaps) = mpsc::sync_channel(QUEUE_BATCHES_MAX);
+    let (loads, asked_loads) = mpsc::sync_channel(QUEUE_BATCHES_MAX);
+    let (scans, asked_scans) = mpsc::sync_channel(QUEUE_BATCHES_MAX);
+    let (for_loads, for_scans) = (Arc::clone(&shared), Arc::clone(&shared));
+    let threads = vec![
+        spawn("writer", move || writer.run(&asked_swaps))?,
+        spawn("reader", move || reader::run(&asked_loads, |ids: &Vec<_>| reader::load(&for_loads, ids)))?,
+        spawn("scanner", move || reader::run(&asked_scans, |query| reader::scan(&for_scans, query)))?,
+    ];
+    Ok(EmbeddedStore { swaps: Some(swaps), loads: Some(loads), scans: Some(scans), threads, _shared: shared })
+}
+
+/// The last group that callers were told about, as far as the side file knows.
+fn acknowledged(folder: &Folder) -> Result<u64> {
+    let path = folder.acked();
+    let told =
+        Acked::read(&path).map_err(|error| failure::io(format!("cannot read {}", path.display()), error))?;
+    match told {
+        Told::Sequence(sequence) => Ok(sequence),
+        Told::Nothing => Ok(0),
+        // Written whole before the database is put in place.
+        Told::Unreadable if !folder.database().exists() => Ok(0),
+        Told::Unreadable => Err(Error::new(
+            ErrorKind::Damaged,
+            format!(
+                "{} is damaged, so nobody can tell whether receipts are missing; restore the folder from a copy, or \
+                 remove this one file to trust the rest",
+                path.display()
+            ),
+        )),
+    }
+}
+
+fn create(folder: &Folder, acknowledged: u64, memory: Memory) -> Result<()> {
+    if acknowledged > 0 {
+        return Err(Error::new(
+            ErrorKind::Damaged,
+            format!(
+                "{} is missing, but receipts were acknowledged; restore the folder from a copy",
+                folder.database().display()
+            ),
+        ));
+    }
+    Acked::open(&folder.acked(), 0)
+        .map_err(|error| failure::io(format!("cannot write {}", folder.acked().display()), error))?;
+    folder.create_database(|path| Tables::create(path, memory))
+}
+
+/// Cuts groups that are only there in part. fjall would do the same for most, but takes some tears
+/// (a page that never reached the disk inside a group whose end did) for an error.
+fn cut(walked: &Walked) -> Result<()> {
+    for (path, len) in &walked.torn {
+        tracing::info!(path = %path.display(), len, "cutting a group that was never acknowledged");
+        OpenOptions::new()
+            .write(true)
+            .open(path)
+            .and_then(|file| {
+                file.set_len(*len)?;
+                file.sync_all()
+            })
+            .map_err(|error| failure::io(format!("cannot cut {}", path.display()), error))?;
+    }
+    Ok(())
+}
+
+/// What fjall has after its recovery must be what the journals promised and what callers were told.
+fn last_record(tables: &Tables, walked: &Walked, acknowledged: u64) -> Result<GroupRecord> {
+    let record = match tables.groups.get(RECORD_KEY).map_err(cannot_read)? {
+        None => GroupRecord::default(),
+        Some(bytes) => GroupRecord::decode(&bytes).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Damaged,
+                "the record of the last group is damaged; restore the folder from a copy",
+            )
+        })?,
+    };
+    let promised = walked.last.map_or(acknowledged, |last| last.sequence.max(acknowledged));
+    if record.sequence < promised {
+        return Err(Error::new(
+            ErrorKind::Damaged,
+            format!(
+                "the database ends at group {}, but groups up to {promised} were written; restore the folder from a copy",
+                record.sequence
+            ),
+        ));
+    }
+    Ok(record)
+}

@@ -1,0 +1,148 @@
+//! fjall's database: its four tables, how they are tuned, and what must be there before it may open.
+//!
+//! It knows fjall; it knows nothing of groups, leases or what a row means.
+
+use std::path::Path;
+
+use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use onceward::{Error, ErrorKind, Id, Result};
+
+use super::failure;
+use super::row::Row;
+
+/// fjall numbers tables in the order of their creation; the journal check relies on this one.
+pub(crate) const GROUPS_ID: u64 = 1;
+
+/// In the order of their creation, see [`GROUPS_ID`].
+const NAMES: [&str; 4] = ["groups", "receipts", "due", "held"];
+
+const MIB: u64 = 1024 * 1024;
+/// fjall seals a journal once it is past 64 MB and lets it go when the tables hold all of it; above
+/// this it makes the tables catch up.
+const JOURNALS_BYTES_MAX: u64 = 128 * MIB;
+/// At four, fjall makes the writer wait without looking whether the flush it waits for has failed.
+const SEALED_MEMTABLES_MAX: usize = 2;
+/// At thirty, the same.
+const LEVEL_ZERO_RUNS_MAX: usize = 24;
+
+/// How much memory the database may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    pub(crate) cache_bytes: u64,
+    pub(crate) write_buffer_bytes: u64,
+}
+
+pub(crate) struct Tables {
+    /// id → row.
+    pub(crate) receipts: Keyspace,
+    /// due time, id → nothing; all rows that fall due, but for leases.
+    pub(crate) due: Keyspace,
+    /// number → id; every id that may be held is in one of these places.
+    pub(crate) held: Keyspace,
+    /// One row: the record of the last group.
+    pub(crate) groups: Keyspace,
+    pub(crate) database: Database,
+}
+
+impl Tables {
+    /// Makes an empty database in a new folder and closes it again.
+    pub(crate) fn create(path: &Path, memory: Memory) -> Result<()> {
+        let failed =
+            |error| failure::engine(format!("cannot create a database in {}", path.display()), error);
+        let database = builder(path, memory).open().map_err(failed)?;
+        for name in NAMES {
+            database.keyspace(name, || options(name, memory)).map_err(failed)?;
+        }
+        database.persist(PersistMode::SyncAll).map_err(failed)
+    }
+
+    /// Lets fjall open its database, which replays the journals and cuts torn tails.
+    pub(crate) fn open(path: &Path, memory: Memory) -> Result<Self> {
+        all_there(path)?;
+        let failed =
+            |error| failure::engine(format!("cannot open the database in {}", path.display()), error);
+        let database = builder(path, memory).open().map_err(failed)?;
+        let table = |name: &str| {
+            if !database.keyspace_exists(name) {
+                return Err(missing(path, name));
+            }
+            database.keyspace(name, || options(name, memory)).map_err(failed)
+        };
+        let [groups, receipts, due, held] =
+            [table(NAMES[0])?, table(NAMES[1])?, table(NAMES[2])?, table(NAMES[3])?];
+        if groups.id() != GROUPS_ID {
+            return Err(missing(path, NAMES[0]));
+        }
+        Ok(Self { receipts, due, held, groups, database })
+    }
+
+    /// The row of this id. Only what is durable: fjall makes a group visible after its sync.
+    pub(crate) fn row(&self, id: &Id) -> Result<Option<Row>> {
+        match self.receipts.get(id.as_bytes()).map_err(cannot_read)? {
+            None => Ok(None),
+            Some(row) => Row::decode(id, &row).map(Some),
+        }
+    }
+
+    /// Waits until the background work has caught up far enough for one more group. Fails if that
+    /// work has failed; nothing was written then.
+    pub(crate) fn wait_for_room(&self) -> Result<(), fjall::Error> {
+        while [&self.receipts, &self.due, &self.held, &self.groups].into_iter().any(is_behind) {
+            // Does nothing but say whether the database still takes writes.
+            self.database.persist(PersistMode::Buffer)?;
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn cannot_read(error: fjall::Error) -> Error {
+    failure::engine("cannot read from the database", error)
+}
+
+fn is_behind(table: &Keyspace) -> bool {
+    table.tree.sealed_memtable_count() >= SEALED_MEMTABLES_MAX
+        || table.tree.l0_run_count() >= LEVEL_ZERO_RUNS_MAX
+}
+
+fn builder(path: &Path, memory: Memory) -> fjall::DatabaseBuilder<Database> {
+    Database::builder(path).cache_size(memory.cache_bytes).max_journaling_size(JOURNALS_BYTES_MAX)
+}
+
+fn options(name: &str, memory: Memory) -> KeyspaceCreateOptions {
+    let options = KeyspaceCreateOptions::default();
+    let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0));
+    match name {
+        // A claim asks for an id that is most often new: a filter on every level answers without a read.
+        "receipts" => options
+            .max_memtable_size(memory.write_buffer_bytes)
+            .filter_policy(FilterPolicy::all(bloom))
+            .expect_point_read_hits(false),
+        // The one is only read as a range; the other has few rows, rewritten all the time, of which a
+        // flush keeps the last version.
+        "due" | "held" => {
+            options.max_memtable_size(memory.write_buffer_bytes / 2).filter_policy(FilterPolicy::disabled())
+        }
+        _ => options.max_memtable_size(memory.write_buffer_bytes / 8).filter_policy(FilterPolicy::disabled()),
+    }
+}
+
+/// fjall creates what it misses and removes tables that look unfinished. In a folder that held
+/// receipts both would lose them, so what it needs must be there first.
+fn all_there(path: &Path) -> Result<()> {
+    let tables = (0..=NAMES.len()).map(|table| format!("keyspaces/{table}/current"));
+    for file in std::iter::once("version".to_owned()).chain(tables) {
+        if !path.join(&file).exists() {
+            return Err(missing(path, &file));
+        }
+    }
+    Ok(())
+}
+
+fn missing(path: &Path, what: &str) -> Error {
+    Error::new(
+        ErrorKind::Damaged,
+        format!("{what} is missing from {}; restore the folder from a copy", path.display()),
+    )
+}

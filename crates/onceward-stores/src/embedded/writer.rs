@@ -1,0 +1,185 @@
+//! The one thread that writes: takes all batches that wait, makes them one group, syncs once, then
+//! answers every caller.
+//!
+//! ```text
+//! callers ──▶ queue ──▶ decide (group.rs) ──▶ one fjall batch + sync ──▶ ACKED ──▶ answers
+//!               ▲                                     │
+//!               └── the next group gathers meanwhile ─┘
+//! ```
+
+use std::sync::{Arc, mpsc};
+
+use fjall::{OwnedWriteBatch, PersistMode};
+use hashbrown::HashSet;
+use onceward::{Error, ErrorKind, Id, Result, Swap, Swapped};
+use tokio::sync::oneshot;
+
+use super::acked::Acked;
+use super::group::{Decided, Group, Place};
+use super::held::{Held, HeldChange};
+use super::record::{GroupRecord, RECORD_KEY};
+use super::row::due_key;
+use super::{Shared, failure};
+
+/// Batches that may wait for the writer.
+pub(crate) const QUEUE_BATCHES_MAX: usize = 1024;
+/// A group takes no further batch once it has this much.
+const GROUP_SWAPS_MAX: usize = 4096;
+const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// One batch and whom to tell.
+pub(crate) struct Ask {
+    pub(crate) batch: Vec<Swap>,
+    pub(crate) reply: oneshot::Sender<Result<Vec<Swapped>>>,
+}
+
+/// Why the store takes no writes any more.
+pub(crate) struct Stopped {
+    error: Error,
+    /// What the failed group was about: on disk it may or may not have happened.
+    doubtful: HashSet<Id>,
+}
+
+pub(crate) struct Writer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) held: Held,
+    pub(crate) acked: Acked,
+    /// Of the last group that was written.
+    pub(crate) record: GroupRecord,
+    pub(crate) version_max: u64,
+}
+
+impl Writer {
+    /// Works until all senders are gone and the queue is empty.
+    pub(crate) fn run(mut self, asks: &mpsc::Receiver<Ask>) {
+        while let Ok(first) = asks.recv() {
+            let group = gather(first, asks);
+            self.answer(group);
+        }
+        if let Err(error) = self.acked.sync() {
+            tracing::warn!(%error, "the side file of acknowledged groups could not be synced");
+        }
+    }
+
+    fn answer(&mut self, asks: Vec<Ask>) {
+        let shared = Arc::clone(&self.shared);
+        let mut group = Group::new(&shared, &self.held, self.version_max, asks.len());
+        let decided: Vec<Result<Decided>> = asks.iter().map(|ask| group.decide(&ask.batch)).collect();
+        let kept = if group.is_empty() {
+            Ok(())
+        } else {
+            let (places, version_max) = group.into_changes();
+            self.version_max = version_max;
+            self.keep(&places)
+        };
+        for (ask, decided) in asks.into_iter().zip(decided) {
+            let answer = decided.and_then(|decided| match &kept {
+                Err(error) if !decided.holds_anyway => Err(error.clone()),
+                _ => Ok(decided.swapped),
+            });
+            // A caller that went away does not mind.
+            let _ = ask.reply.send(answer);
+        }
+    }
+
+    /// Makes the changes durable, then visible.
+    fn keep(&mut self, places: &[Place]) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let tables = &shared.tables;
+        if let Some(stopped) = shared.stopped.get() {
+            return Err(stopped.error.clone());
+        }
+        tables.wait_for_room().map_err(|error| self.stop(error, &[]))?;
+
+        let mut batch = OwnedWriteBatch::with_capacity(tables.database.clone(), places.len() * 3 + 1)
+            .durability(Some(PersistMode::SyncData));
+        let mut held = HeldChange::default();
+        let mut earliest_us = u64::MAX;
+        for place in places.iter().filter(|place| place.changed) {
+            let (id, row) = (&place.id, place.row());
+            match row {
+                Some(row) => batch.insert(&tables.receipts, id.as_bytes(), row.encode(id)),
+                None => batch.remove(&tables.receipts, id.as_bytes()),
+            }
+            let indexed_us = row.and_then(super::row::Row::indexed_due_us);
+            if indexed_us != place.indexed_before_us {
+                if let Some(due_us) = place.indexed_before_us {
+                    batch.remove(&tables.due, due_key(due_us, id.as_bytes()));
+                }
+                if let Some(due_us) = indexed_us {
+                    batch.insert(&tables.due, due_key(due_us, id.as_bytes()), []);
+                    earliest_us = earliest_us.min(due_us);
+                }
+            }
+            if let Some(number) = self.held.set(id, row, &mut held) {
+                batch.insert(&tables.held, number.to_be_bytes(), id.as_bytes());
+            }
+        }
+        let record = GroupRecord {
+            sequence: self.record.sequence + 1,
+            version_max: self.version_max,
+            floor_us: shared.floor.with(earliest_us),
+            engine_number: tables.database.seqno(),
+        };
+        // Last, so that the journal check finds it at the end of the group.
+        batch.insert(&tables.groups, RECORD_KEY, record.encode());
+        batch.commit().map_err(|error| self.stop(error, places))?;
+
+        self.record = record;
+        shared.lease_ends.apply(held);
+        shared.floor.lower(earliest_us);
+        if let Err(error) = self.acked.note(record.sequence) {
+            // The group itself is safe; only the alarm for later damage is less sharp.
+            tracing::warn!(%error, "the side file of acknowledged groups could not be written");
+        }
+        Ok(())
+    }
+
+    /// After a failed write or sync nobody can say what is on disk until the journal is read again, so
+    /// this store takes no further writes.
+    fn stop(&self, error: fjall::Error, places: &[Place]) -> Error {
+        // fjall says this before it writes anything.
+        let untouched = matches!(error, fjall::Error::Poisoned) || places.is_empty();
+        let mut error = failure::engine(
+            "the embedded store stopped after a failed write: restart after freeing space or mending the disk",
+            error,
+        );
+        if error.kind() != ErrorKind::Full && !self.shared.folder.has_room() {
+            error = Error::new(
+                ErrorKind::Full,
+                "the embedded store stopped because the disk is full: restart after freeing space",
+            );
+        }
+        tracing::error!(%error, "no further writes");
+        let doubtful = if untouched { HashSet::new() } else { changed_ids(places) };
+        let _ = self.shared.stopped.set(Stopped { error: error.clone(), doubtful });
+        if untouched { error } else { error.maybe_applied() }
+    }
+}
+
+impl Stopped {
+    /// Fails if the disk and the memory may disagree about this id.
+    pub(crate) fn refuse_doubtful(&self, id: &Id) -> Result<()> {
+        if self.doubtful.contains(id) { Err(self.error.clone()) } else { Ok(()) }
+    }
+}
+
+fn changed_ids(places: &[Place]) -> HashSet<Id> {
+    places.iter().filter(|place| place.changed).map(|place| place.id.clone()).collect()
+}
+
+fn gather(first: Ask, asks: &mpsc::Receiver<Ask>) -> Vec<Ask> {
+    let mut swaps = 0;
+    let mut bytes = 0;
+    let mut group = Vec::with_capacity(2);
+    let mut next = Some(first);
+    while let Some(ask) = next {
+        swaps += ask.batch.len();
+        bytes +=
+            ask.batch.iter().filter_map(|swap| swap.new.as_ref()).map(|new| new.bytes.len()).sum::<usize>();
+        group.push(ask);
+        let more = swaps < GROUP_SWAPS_MAX && bytes < GROUP_BYTES_MAX;
+        next = if more { asks.try_recv().ok() } else { None };
+    }
+    group
+}

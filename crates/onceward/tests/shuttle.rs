@@ -1,0 +1,267 @@
+//! The engine's own concurrency under shuttle: thousands of schedules around every lock and await.
+//!
+//! Built and run only with `--cfg shuttle`, see `./check`; without it this file is empty.
+
+#![cfg(shuttle)]
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use onceward::{
+    Answer, Ask, Caps, Error, ErrorKind, Fingerprint, Found, Fut, Id, Limits, OnUnknown, Onceward, Outcome,
+    Page, Policy, Refusal, Scan, Store, Swap, Swapped, Task, World,
+};
+use onceward_stores::MemoryStore;
+use shuttle::future::{block_on, spawn, yield_now};
+use shuttle::rand::Rng;
+
+const SCHEDULES: usize = 3_000;
+
+/// Time passes only as fast as somebody sleeps; tasks are shuttle's.
+struct ShuttleWorld {
+    process: u64,
+    now_us: AtomicU64,
+    next: AtomicU64,
+}
+
+impl World for ShuttleWorld {
+    fn now(&self) -> Duration {
+        Duration::from_micros(self.now_us.load(Ordering::SeqCst))
+    }
+
+    /// A short pause (of the poller, or before another try) takes a few turns of the others. A long
+    /// one (a lease, somebody's patience) does not end within a test.
+    fn sleep(&self, duration: Duration) -> Task {
+        if duration >= Duration::from_secs(1) {
+            return Box::pin(std::future::pending());
+        }
+        self.now_us.fetch_add(100, Ordering::SeqCst);
+        Box::pin(async {
+            for _ in 0..3 {
+                yield_now().await;
+            }
+        })
+    }
+
+    fn spawn(&self, task: Task) {
+        drop(spawn(task));
+    }
+
+    fn random(&self) -> u128 {
+        u128::from(self.process) << 64 | u128::from(self.next.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+/// A store whose every call takes a turn before and after.
+struct TurnStore {
+    inner: MemoryStore,
+    batches_in_flight: usize,
+    failures: AtomicUsize,
+}
+
+impl TurnStore {
+    fn new(batches_in_flight: usize) -> Arc<Self> {
+        Arc::new(Self { inner: MemoryStore::new(), batches_in_flight, failures: AtomicUsize::new(0) })
+    }
+}
+
+impl Store for TurnStore {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        assert!(batch.is_sorted_by(|a, b| a.id < b.id), "sorted, and no id twice");
+        Box::pin(async move {
+            yield_now().await;
+            if self
+                .failures
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+                .is_ok()
+            {
+                return Err(Error::new(ErrorKind::Unavailable, "scripted"));
+            }
+            let answers = self.inner.swap(batch).await;
+            yield_now().await;
+            answers
+        })
+    }
+
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+        Box::pin(async move {
+            yield_now().await;
+            self.inner.load(ids).await
+        })
+    }
+
+    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+        self.inner.scan(query)
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { batches_in_flight: self.batches_in_flight, ..self.inner.caps() }
+    }
+}
+
+fn engine(store: &Arc<TurnStore>) -> Onceward {
+    process(store, 1)
+}
+
+fn process(store: &Arc<TurnStore>, process: u64) -> Onceward {
+    let limits = Limits { batch_swaps_max: 2, cache_bytes_max: 10_000, ..Limits::default() };
+    let builder = Onceward::builder(store.clone()).accept_volatile().limits(limits);
+    let world = ShuttleWorld { process, now_us: AtomicU64::new(0), next: AtomicU64::new(0) };
+    builder.world(Arc::new(world)).build().unwrap()
+}
+
+fn ask(key: &str, on_unknown: OnUnknown) -> Ask {
+    let policy = Policy::http().lease(Duration::from_hours(24)).unwrap().on_unknown(on_unknown);
+    Ask::new(Id::new("s", "o", key).unwrap(), Fingerprint::of(b""), Arc::new(policy))
+}
+
+/// Runs `key` with work that takes a turn and counts itself.
+async fn run(onceward: Onceward, ask: Ask, effects: Arc<AtomicUsize>) -> onceward::Result<Answer> {
+    let work = async move |_| {
+        yield_now().await;
+        let number = effects.fetch_add(1, Ordering::SeqCst);
+        Ok(Outcome::succeeded(number.to_string()))
+    };
+    onceward.run(ask, work).await
+}
+
+#[test]
+fn copies_of_one_intent_run_once_and_agree() {
+    shuttle::check_random(
+        || {
+            let onceward = engine(&TurnStore::new(1));
+            let effects = Arc::new(AtomicUsize::new(0));
+            let tasks: Vec<_> = (0..4)
+                .map(|_| spawn(run(onceward.clone(), ask("k", OnUnknown::Hold), effects.clone())))
+                .collect();
+            for task in tasks {
+                let ran = block_on(task).unwrap().unwrap().ran().unwrap();
+                assert_eq!(ran.outcome, Outcome::succeeded("0"));
+            }
+            assert_eq!(effects.load(Ordering::SeqCst), 1);
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn many_intents_share_batches_and_each_runs_once() {
+    for batches_in_flight in [1, 2] {
+        shuttle::check_random(
+            move || {
+                let onceward = engine(&TurnStore::new(batches_in_flight));
+                let effects = Arc::new(AtomicUsize::new(0));
+                let tasks: Vec<_> = (0..6)
+                    .map(|at| {
+                        let key = format!("k{}", at % 5);
+                        spawn(run(onceward.clone(), ask(&key, OnUnknown::Hold), effects.clone()))
+                    })
+                    .collect();
+                for task in tasks {
+                    block_on(task).unwrap().unwrap().ran().unwrap();
+                }
+                assert_eq!(effects.load(Ordering::SeqCst), 5);
+            },
+            SCHEDULES,
+        );
+    }
+}
+
+#[test]
+fn two_processes_on_one_store_run_once_and_agree() {
+    shuttle::check_random(
+        || {
+            let store = TurnStore::new(1);
+            let effects = Arc::new(AtomicUsize::new(0));
+            let processes = [process(&store, 1), process(&store, 2)];
+            let tasks: Vec<_> = (0..4)
+                .map(|at| spawn(run(processes[at % 2].clone(), ask("k", OnUnknown::Hold), effects.clone())))
+                .collect();
+            for task in tasks {
+                let ran = block_on(task).unwrap().unwrap().ran().unwrap();
+                assert_eq!(ran.outcome, Outcome::succeeded("0"));
+            }
+            assert_eq!(effects.load(Ordering::SeqCst), 1);
+        },
+        SCHEDULES,
+    );
+}
+
+/// One caller is dropped at any of its awaits; the others must neither hang nor run it a second time
+/// where that is not allowed.
+#[test]
+fn a_caller_dropped_at_any_await_wedges_nobody() {
+    for on_unknown in [OnUnknown::Hold, OnUnknown::Retry] {
+        shuttle::check_random(
+            move || {
+                let onceward = engine(&TurnStore::new(1));
+                let effects = Arc::new(AtomicUsize::new(0));
+                let polls = shuttle::rand::thread_rng().gen_range(0..12);
+                let doomed = Box::pin(run(onceward.clone(), ask("k", on_unknown), effects.clone()));
+                let doomed = spawn(give_up_after(doomed, polls));
+                let others: Vec<_> = (0..2)
+                    .map(|_| spawn(run(onceward.clone(), ask("k", on_unknown), effects.clone())))
+                    .collect();
+                let answers: Vec<_> =
+                    others.into_iter().map(|task| block_on(task).unwrap().unwrap()).collect();
+                block_on(doomed).unwrap();
+                match on_unknown {
+                    OnUnknown::Hold => {
+                        assert!(effects.load(Ordering::SeqCst) <= 1, "held work ran twice");
+                        for answer in &answers {
+                            assert!(
+                                matches!(answer, Answer::Ran(_) | Answer::Refused(Refusal::OutcomeUnknown)),
+                                "{answer:?}"
+                            );
+                        }
+                    }
+                    OnUnknown::Retry => {
+                        let outcomes: Vec<_> =
+                            answers.into_iter().map(|a| a.ran().unwrap().outcome).collect();
+                        assert_eq!(outcomes[0], outcomes[1]);
+                    }
+                }
+            },
+            SCHEDULES,
+        );
+    }
+}
+
+#[test]
+fn a_failing_store_hangs_nobody() {
+    shuttle::check_random(
+        || {
+            let store = TurnStore::new(1);
+            store.failures.store(shuttle::rand::thread_rng().gen_range(1..4), Ordering::SeqCst);
+            let onceward = engine(&store);
+            let effects = Arc::new(AtomicUsize::new(0));
+            let tasks: Vec<_> = (0..3)
+                .map(|_| spawn(run(onceward.clone(), ask("k", OnUnknown::Hold), effects.clone())))
+                .collect();
+            for task in tasks {
+                // Either answer is fine here; what counts is that there is one.
+                let _ = block_on(task).unwrap();
+            }
+            assert!(effects.load(Ordering::SeqCst) <= 1);
+        },
+        SCHEDULES,
+    );
+}
+
+/// Polls `future` this often, then drops it.
+async fn give_up_after<F: Future>(mut future: Pin<Box<F>>, polls: usize) {
+    let mut left = polls;
+    std::future::poll_fn(|cx| {
+        if left == 0 || future.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        left -= 1;
+        // Polled again without a reason: a future must bear that.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
