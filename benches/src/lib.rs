@@ -2,5 +2,8 @@
 
 #![allow(missing_docs, reason = "nothing here is for others")]
 
+pub mod duplicates;
+pub mod embedded;
 pub mod engine;
+pub mod growth;
 pub mod table;

@@ -2,7 +2,7 @@
 //! rounds, in one process; what is printed are medians and ratios of medians. See README.md here.
 
 use clap::{Parser, Subcommand};
-use onceward_bench::engine;
+use onceward_bench::{duplicates, embedded, engine, growth};
 
 #[derive(Parser)]
 #[command(name = "onceward-bench", about = "Ratios and costs, measured side by side in one run")]
@@ -13,17 +13,40 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// The engine over the memory store: nanoseconds and allocations of a first run and of a replay
+    /// The engine over the memory store: nanoseconds of a first run and of a replay
     Engine {
         /// Calls in one round
-        #[arg(long, default_value_t = 50_000)]
+        #[arg(long, default_value_t = ENGINE_CALLS)]
         calls: usize,
+    },
+    /// The embedded store through the engine, next to a bare fjall loop
+    Embedded,
+    /// Store trips of 10,000 copies of one running intent
+    Duplicates,
+    /// The embedded store at two sizes: throughput, memory, disk
+    Growth {
+        /// The smaller size, in million receipts
+        #[arg(long, default_value_t = 1)]
+        small: u64,
+        /// The larger size, in million receipts
+        #[arg(long, default_value_t = 10)]
+        large: u64,
     },
 }
 
+const ENGINE_CALLS: usize = 50_000;
+
 fn main() {
     match Args::parse().what {
-        None => engine::run(50_000),
         Some(What::Engine { calls }) => engine::run(calls),
+        Some(What::Embedded) => embedded::run(),
+        Some(What::Duplicates) => duplicates::run(),
+        Some(What::Growth { small, large }) => growth::run(small, large),
+        None => {
+            engine::run(ENGINE_CALLS);
+            duplicates::run();
+            embedded::run();
+            growth::run(1, 10);
+        }
     }
 }

@@ -16,6 +16,9 @@ use onceward::{
     State, Store, Swap, Swapped, SystemClock, Version,
 };
 
+/// A scan may move so many stale entries for each record it may return.
+const MOVES_PER_RECORD_MAX: usize = 8;
+
 /// Receipts in memory.
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
@@ -87,8 +90,11 @@ struct Inner {
     places: Vec<Option<Row>>,
     free: Vec<u32>,
     hasher: DefaultHashBuilder,
-    by_id: HashTable<u32>,
-    /// Ordered by due time; the version makes the key unique.
+    /// Each place with the hash of its id, so that growing need not look at the ids again.
+    by_id: HashTable<(u64, u32)>,
+    /// Ordered by due time; a version makes the key unique. A row has at most one entry, and it stands
+    /// no later than the row falls due: a completion leaves the entry of its lease where it is, and the
+    /// scan that comes upon it moves it. That halves the cost of a claim and its completion.
     by_due: BTreeMap<(u64, u64), u32>,
     /// The highest version ever given, over all ids: removed ids need no memory of their own.
     version_max: u64,
@@ -99,6 +105,8 @@ struct Row {
     version: u64,
     state: State,
     due_us: Option<u64>,
+    /// Where it stands in `by_due`.
+    listed: Option<(u64, u64)>,
     bytes: Bytes,
 }
 
@@ -128,21 +136,32 @@ impl Inner {
 
     fn rewrite(&mut self, place: u32, record: &Record, version: u64, now_us: u64) {
         let row = self.places[place as usize].as_mut().expect("an indexed place is taken");
-        if let Some(due_us) = row.due_us {
-            self.by_due.remove(&(due_us, row.version));
-        }
         row.version = version;
         row.state = record.state;
         row.due_us = due_us(record.due_in, now_us);
         row.bytes.clone_from(&record.bytes);
-        if let Some(due_us) = row.due_us {
-            self.by_due.insert((due_us, version), place);
+        if let Some(due_us) = row.due_us
+            && row.listed.is_none_or(|(listed_us, _)| listed_us > due_us)
+        {
+            self.list(place);
+        }
+    }
+
+    /// Puts a row where it belongs in `by_due`.
+    fn list(&mut self, place: u32) {
+        let row = self.places[place as usize].as_mut().expect("an indexed place is taken");
+        if let Some(listed) = row.listed.take() {
+            self.by_due.remove(&listed);
+        }
+        row.listed = row.due_us.map(|due_us| (due_us, row.version));
+        if let Some(listed) = row.listed {
+            self.by_due.insert(listed, place);
         }
     }
 
     fn add(&mut self, id: Id, hash: u64, record: &Record, version: u64, now_us: u64) {
         let due_us = due_us(record.due_in, now_us);
-        let row = Row { id, version, state: record.state, due_us, bytes: record.bytes.clone() };
+        let row = Row { id, version, state: record.state, due_us, listed: None, bytes: record.bytes.clone() };
         let place = if let Some(place) = self.free.pop() {
             self.places[place as usize] = Some(row);
             place
@@ -150,27 +169,24 @@ impl Inner {
             self.places.push(Some(row));
             u32::try_from(self.places.len() - 1).expect("memory ends long before four billion rows")
         };
-        let (places, hasher) = (&self.places, &self.hasher);
-        self.by_id.insert_unique(hash, place, |&place| {
-            hasher.hash_one(&places[place as usize].as_ref().expect("an indexed place is taken").id)
-        });
-        if let Some(due_us) = due_us {
-            self.by_due.insert((due_us, version), place);
+        self.by_id.insert_unique(hash, (hash, place), |&(hash, _)| hash);
+        if due_us.is_some() {
+            self.list(place);
         }
     }
 
     fn remove(&mut self, place: u32, hash: u64) {
-        if let Ok(entry) = self.by_id.find_entry(hash, |&other| other == place) {
+        if let Ok(entry) = self.by_id.find_entry(hash, |&(_, other)| other == place) {
             entry.remove();
         }
         let row = self.places[place as usize].take().expect("an indexed place is taken");
-        if let Some(due_us) = row.due_us {
-            self.by_due.remove(&(due_us, row.version));
+        if let Some(listed) = row.listed {
+            self.by_due.remove(&listed);
         }
         self.free.push(place);
     }
 
-    fn scan(&self, query: &Scan, now_us: u64) -> Result<Page> {
+    fn scan(&mut self, query: &Scan, now_us: u64) -> Result<Page> {
         let limit = query.limit.max(1);
         match &query.of {
             ScanOf::Due => self.scan_due(query.after.as_ref(), limit, now_us),
@@ -185,24 +201,31 @@ impl Inner {
         }
     }
 
-    fn scan_due(&self, after: Option<&Cursor>, limit: usize, now_us: u64) -> Result<Page> {
-        let start = match after {
+    fn scan_due(&mut self, after: Option<&Cursor>, limit: usize, now_us: u64) -> Result<Page> {
+        let mut after = match after {
             None => Bound::Unbounded,
             Some(cursor) => Bound::Excluded((number(cursor, 0)?, number(cursor, 8)?)),
         };
-        let end = (now_us, u64::MAX);
-        if matches!(start, Bound::Excluded(start) if start >= end) {
-            return Ok(Page::default());
-        }
         let mut page = Page::default();
-        for (&(due_us, version), &place) in self.by_due.range((start, Bound::Included(end))) {
+        for _ in 0..limit.saturating_mul(MOVES_PER_RECORD_MAX) {
+            let next = self.by_due.range((after, Bound::Unbounded)).next();
+            let Some((&listed, &place)) = next.filter(|((due_us, _), _)| *due_us <= now_us) else {
+                return Ok(page);
+            };
+            after = Bound::Excluded(listed);
             let row = self.at(place);
+            if row.due_us != Some(listed.0) {
+                self.list(place);
+                continue;
+            }
             page.found.push((row.id.clone(), row.found(now_us)));
             if page.found.len() == limit {
-                let cursor = [due_us.to_be_bytes(), version.to_be_bytes()].concat();
-                page.next = Some(Cursor(cursor.into()));
                 break;
             }
+        }
+        if let Bound::Excluded((due_us, version)) = after {
+            let cursor = [due_us.to_be_bytes(), version.to_be_bytes()].concat();
+            page.next = Some(Cursor(cursor.into()));
         }
         Ok(page)
     }
@@ -236,7 +259,8 @@ impl Inner {
     }
 
     fn place(&self, id: &Id, hash: u64) -> Option<u32> {
-        self.by_id.find(hash, |&place| self.at(place).id == *id).copied()
+        let found = self.by_id.find(hash, |&(other, place)| other == hash && self.at(place).id == *id);
+        found.map(|&(_, place)| place)
     }
 
     fn at(&self, place: u32) -> &Row {

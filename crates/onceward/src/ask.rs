@@ -32,7 +32,8 @@ impl Ask {
     }
 
     /// Names this try. Only needed by a caller that claims over an unreliable wire: asking again with
-    /// the same attempt finds its own claim instead of somebody else's.
+    /// the same attempt finds its own claim instead of somebody else's. For that reason such a claim is
+    /// not given back when the asking is dropped; its lease ends by itself.
     pub fn attempt(mut self, attempt: Attempt) -> Self {
         self.attempt = Some(attempt);
         self

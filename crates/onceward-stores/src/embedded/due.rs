@@ -1,58 +1,101 @@
 //! The scan over what is due: leases from memory, everything else from the due index, earliest first.
 //!
-//! A sweep removes rows at the head of the index. In an LSM tree their tombstones stay there for a
-//! while, and a scan from the very beginning would walk over all of them each time. [`Floor`] says where
-//! the live part begins; it is carried by every group, so that it also holds after a restart.
+//! The due index lists the rows of one group that fall due at the same moment in one block, under
+//! that moment and the group's sequence. Entries are not taken out when their row changes; the scan
+//! passes over stale ones, and [`Floor`] remembers how far everything is stale, so that neither they
+//! nor the tombstones of removed blocks are walked over again and again.
+//!
+//! ```text
+//!   due index   ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒░█████████████████
+//!               stale, removed  ↑ floor           ↑ now
+//! ```
 
-use std::iter::Peekable;
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fjall::{Readable, Snapshot};
-use onceward::{Cursor, Id, Page, Result, State};
+use onceward::{Cursor, Error, ErrorKind, Id, Page, Result};
 
-use super::Shared;
-use super::row::{Row, due_key, split_due_key};
+use super::row::Row;
 use super::tables::cannot_read;
+use super::{Shared, block};
 
-/// No row of the due index is due before this.
+/// Everything of the due index before this place is stale.
 pub(crate) struct Floor(Mutex<Bounds>);
 
-#[derive(Clone, Copy)]
 struct Bounds {
-    floor_us: u64,
+    floor: Place,
     /// The earliest due time put in since the scan under way began: it cannot see that row, so it
     /// must not lift the floor above it.
     put_since_us: u64,
+    /// Blocks below the floor that the writer has not removed yet.
+    dead: Vec<[u8; 16]>,
+}
+
+/// A place in the order of the scan; at the same moment leases come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    due_us: u64,
+    source: u8,
+    /// A lease's version, or the sequence of a block.
+    number: u64,
+    /// Which entry of the block.
+    entry: u64,
+}
+
+/// So many slices of nothing but stale entries are passed over in one scan.
+const STALE_SLICES_MAX: usize = 8;
+
+const LEASE: u8 = 0;
+const INDEX: u8 = 1;
+
+/// A row that may be due.
+struct Candidate {
+    at: Place,
+    version: u64,
+    id: Id,
 }
 
 impl Floor {
     pub(crate) fn new(floor_us: u64) -> Self {
-        Self(Mutex::new(Bounds { floor_us, put_since_us: u64::MAX }))
+        let floor = Place::first_indexed(floor_us);
+        Self(Mutex::new(Bounds { floor, put_since_us: u64::MAX, dead: Vec::new() }))
     }
 
     /// What holds once a group that puts in `earliest_us` is written.
     pub(crate) fn with(&self, earliest_us: u64) -> u64 {
-        self.lock().floor_us.min(earliest_us)
+        self.lock().floor.due_us.min(earliest_us)
     }
 
     /// A group that put in `earliest_us` has become visible.
     pub(crate) fn lower(&self, earliest_us: u64) {
         let mut bounds = self.lock();
-        bounds.floor_us = bounds.floor_us.min(earliest_us);
+        bounds.floor = bounds.floor.min(Place::first_indexed(earliest_us));
         bounds.put_since_us = bounds.put_since_us.min(earliest_us);
     }
 
-    /// To be called before the scan takes its snapshot. There is one scanning thread, so one scan.
-    fn begin(&self) -> u64 {
-        let mut bounds = self.lock();
-        bounds.put_since_us = u64::MAX;
-        bounds.floor_us
+    /// Blocks that the group under way may remove; none twice.
+    pub(crate) fn take_dead(&self) -> Vec<[u8; 16]> {
+        let mut dead = std::mem::take(&mut self.lock().dead);
+        dead.sort_unstable();
+        dead.dedup();
+        dead
     }
 
-    /// The scan has seen that nothing is due before `floor_us`.
-    fn lift(&self, floor_us: u64) {
+    /// To be called before the scan takes its snapshot. There is one scanning thread, so one scan.
+    fn begin(&self) -> Place {
         let mut bounds = self.lock();
-        bounds.floor_us = bounds.floor_us.max(floor_us.min(bounds.put_since_us));
+        bounds.put_since_us = u64::MAX;
+        bounds.floor
+    }
+
+    /// The scan has seen that everything before `floor` is stale, `blocks` among it.
+    fn lift(&self, floor: Place, blocks: impl Iterator<Item = [u8; 16]>) {
+        let mut bounds = self.lock();
+        let floor = floor.min(Place::first_indexed(bounds.put_since_us));
+        bounds.floor = bounds.floor.max(floor);
+        // An entry never comes alive again, so these are dead wherever the floor is.
+        bounds.dead.extend(blocks);
     }
 
     fn lock(&self) -> MutexGuard<'_, Bounds> {
@@ -60,51 +103,122 @@ impl Floor {
     }
 }
 
-/// One page of what is due. Looks at no more than `limit` rows.
+/// The key of a block of the due index.
+pub(crate) fn block_key(due_us: u64, sequence: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&due_us.to_be_bytes());
+    key[8..].copy_from_slice(&sequence.to_be_bytes());
+    key
+}
+
+/// One page of what is due. Passes over stale entries, but not without end.
 pub(crate) fn scan(shared: &Shared, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+    let mut page = slice(shared, after, limit)?;
+    for _ in 0..STALE_SLICES_MAX {
+        if !page.found.is_empty() || page.next.is_none() {
+            break;
+        }
+        page = slice(shared, page.next.as_ref(), limit)?;
+    }
+    Ok(page)
+}
+
+/// Looks at no more than `limit` entries.
+fn slice(shared: &Shared, after: Option<&Cursor>, limit: usize) -> Result<Page> {
     let now_us = shared.clock.now_us();
-    let after = after.map(|cursor| split_due_key(&cursor.0)).transpose()?;
-    // Leases that lost their owner count from the opening, even if the clock was set back since.
-    let leases = shared.lease_ends.first(after.as_ref(), now_us.max(shared.opened.at_us), limit);
-    let floor_us = shared.floor.begin();
+    let after = after.map(Place::from_cursor).transpose()?;
+    let leases = due_leases(shared, after, now_us, limit);
+    let floor = shared.floor.begin();
     // Taken after the leases were read, so that none of them can be younger than the rows.
     let snapshot = shared.tables.database.snapshot();
-    let indexed = first_indexed(shared, &snapshot, after.as_ref(), floor_us, now_us, limit)?;
-    if after.is_none() {
-        shared.floor.lift(indexed.first().map_or(now_us.saturating_add(1), |(due_us, _)| *due_us));
-    }
+    let start = after.map_or(floor, |after| after.next_indexed().max(floor));
+    let indexed = first_indexed(shared, &snapshot, start, now_us, limit)?;
 
     let mut page = Page::default();
+    let mut looked_at = 0;
     let mut last = None;
-    for (due_us, id) in merge(leases, indexed).take(limit) {
-        if let Some(row) = row(shared, &snapshot, &id)?
-            && is_due(&row, due_us, now_us, shared)
-        {
-            page.found.push((id.clone(), row.found(now_us, shared.opened)));
+    let mut first_live = None;
+    let mut blocks = Vec::new();
+    for candidate in merge(leases, indexed).take(limit) {
+        let at = candidate.at;
+        let row = row(shared, &snapshot, &candidate.id)?.filter(|row| row.version == candidate.version);
+        if at.source == INDEX && first_live.is_none() {
+            first_live = row.is_some().then_some(at);
+            blocks.push(block_key(at.due_us, at.number));
         }
-        last = Some((last.map_or(1, |(seen, _)| seen + 1), due_key(due_us, id.as_bytes())));
+        if let Some(row) = row {
+            let found = row.found(now_us, shared.opened);
+            if found.due.is_over() {
+                page.found.push((candidate.id, found));
+            }
+        }
+        looked_at += 1;
+        last = Some(at);
     }
-    page.next = last.filter(|(seen, _)| *seen == limit).map(|(_, key)| Cursor(key.into()));
+    if looked_at == limit {
+        page.next = last.map(Place::to_cursor);
+    }
+    // Only a scan that began at the floor can tell that nothing lives between it and this place.
+    if start <= floor {
+        let end = Place::first_indexed(now_us.saturating_add(1));
+        let reached = match (first_live, &page.next) {
+            (Some(live), _) => live,
+            (None, None) => end,
+            // A lease that lost its owner may stand behind what the index was read up to.
+            (None, Some(_)) => last.map_or(floor, Place::next_indexed).min(end),
+        };
+        let reached = reached.max(floor);
+        blocks.dedup();
+        let reached_block = block_key(reached.due_us, reached.number);
+        shared.floor.lift(reached, blocks.into_iter().filter(|&block| block < reached_block));
+    }
     Ok(page)
+}
+
+fn due_leases(shared: &Shared, after: Option<Place>, now_us: u64, limit: usize) -> Vec<Candidate> {
+    let after = match after {
+        None => Bound::Unbounded,
+        Some(Place { due_us, source: LEASE, number, .. }) => Bound::Excluded((due_us, number)),
+        Some(Place { due_us, .. }) => Bound::Excluded((due_us, u64::MAX)),
+    };
+    // Leases that lost their owner count from the opening, even if the clock was set back since.
+    let leases = shared.lease_ends.first(after, now_us.max(shared.opened.at_us), limit);
+    let candidate = |((due_us, version), id)| Candidate {
+        at: Place { due_us, source: LEASE, number: version, entry: 0 },
+        version,
+        id,
+    };
+    leases.into_iter().map(candidate).collect()
 }
 
 fn first_indexed(
     shared: &Shared,
     snapshot: &Snapshot,
-    after: Option<&(u64, Id)>,
-    floor_us: u64,
+    start: Place,
     now_us: u64,
     limit: usize,
-) -> Result<Vec<(u64, Id)>> {
-    // The byte behind the key makes the start exclusive.
-    let behind = after.map(|(due_us, id)| [due_key(*due_us, id.as_bytes()), vec![0]].concat());
-    let start = due_key(floor_us, &[]).max(behind.unwrap_or_default());
-    let end = due_key(now_us.saturating_add(1), &[]);
-    if start >= end {
-        return Ok(Vec::new());
+) -> Result<Vec<Candidate>> {
+    let first = block_key(start.due_us, start.number);
+    let end = block_key(now_us.saturating_add(1), 0);
+    let mut candidates = Vec::new();
+    if first >= end {
+        return Ok(candidates);
     }
-    let entries = snapshot.range(&shared.tables.due, start..end).take(limit);
-    entries.map(|entry| split_due_key(&entry.key().map_err(cannot_read)?)).collect()
+    for entry in snapshot.range(&shared.tables.due, first..end) {
+        let (key, value) = entry.into_inner().map_err(cannot_read)?;
+        let (due_us, sequence) = split_block_key(&key)?;
+        for (entry, listed) in (0..).zip(block::entries(&value)) {
+            let (version, id) = listed?;
+            let at = Place { due_us, source: INDEX, number: sequence, entry };
+            if at >= start {
+                candidates.push(Candidate { at, version, id });
+            }
+            if candidates.len() == limit {
+                return Ok(candidates);
+            }
+        }
+    }
+    Ok(candidates)
 }
 
 fn row(shared: &Shared, snapshot: &Snapshot, id: &Id) -> Result<Option<Row>> {
@@ -114,21 +228,60 @@ fn row(shared: &Shared, snapshot: &Snapshot, id: &Id) -> Result<Option<Row>> {
     }
 }
 
-/// A lease may have been renewed or completed since its end was read; an indexed row is as indexed.
-fn is_due(row: &Row, due_us: u64, now_us: u64, shared: &Shared) -> bool {
-    if row.state == State::Held {
-        row.effective_due_us(shared.opened) == due_us && row.found(now_us, shared.opened).due.is_over()
-    } else {
-        row.due_us == due_us
+fn merge(leases: Vec<Candidate>, indexed: Vec<Candidate>) -> impl Iterator<Item = Candidate> {
+    let (mut leases, mut indexed) = (leases.into_iter().peekable(), indexed.into_iter().peekable());
+    std::iter::from_fn(move || match (leases.peek(), indexed.peek()) {
+        (Some(lease), Some(other)) if lease.at < other.at => leases.next(),
+        (Some(_), None) => leases.next(),
+        _ => indexed.next(),
+    })
+}
+
+fn split_block_key(key: &[u8]) -> Result<(u64, u64)> {
+    let numbers = |key: &[u8; 16]| {
+        let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| key[at + i]));
+        (number(0), number(8))
+    };
+    key.try_into().map(numbers).map_err(|_| {
+        Error::new(ErrorKind::Damaged, "a key of the due index is damaged; restore the folder from a copy")
+    })
+}
+
+impl Place {
+    fn first_indexed(due_us: u64) -> Self {
+        Self { due_us, source: INDEX, number: 0, entry: 0 }
+    }
+
+    /// The first place of the due index behind this one.
+    fn next_indexed(self) -> Self {
+        if self.source == LEASE {
+            Self::first_indexed(self.due_us)
+        } else {
+            Self { entry: self.entry + 1, ..self }
+        }
+    }
+
+    fn to_cursor(self) -> Cursor {
+        let mut bytes = vec![self.source];
+        bytes.extend([self.due_us, self.number, self.entry].into_iter().flat_map(u64::to_be_bytes));
+        Cursor(bytes.into())
+    }
+
+    fn from_cursor(cursor: &Cursor) -> Result<Self> {
+        let [source @ (LEASE | INDEX), numbers @ ..] = &cursor.0[..] else {
+            return Err(strange_cursor());
+        };
+        let numbers: &[u8; 24] = numbers.try_into().map_err(|_| strange_cursor())?;
+        let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| numbers[at + i]));
+        Ok(Self {
+            due_us: number(0),
+            source: *source,
+            number: number(8),
+            entry: number(16).min(u64::MAX - 1),
+        })
     }
 }
 
-fn merge(left: Vec<(u64, Id)>, right: Vec<(u64, Id)>) -> impl Iterator<Item = (u64, Id)> {
-    let mut left: Peekable<_> = left.into_iter().peekable();
-    let mut right: Peekable<_> = right.into_iter().peekable();
-    std::iter::from_fn(move || match (left.peek(), right.peek()) {
-        (Some(a), Some(b)) if a <= b => left.next(),
-        (Some(_), None) => left.next(),
-        _ => right.next(),
-    })
+fn strange_cursor() -> Error {
+    Error::new(ErrorKind::Invalid, "the cursor is not one of this store's")
 }

@@ -24,10 +24,9 @@ pub(crate) struct Group<'a> {
     changed: usize,
 }
 
-/// One id that the group is about: what was there before it, what is there at this point of it.
+/// One id that the group is about: what is there at this point of it.
 pub(crate) struct Place {
     pub(crate) id: Id,
-    pub(crate) indexed_before_us: Option<u64>,
     now: Current,
     pub(crate) changed: bool,
 }
@@ -86,11 +85,7 @@ impl<'a> Group<'a> {
             Some(lease) if has_seen(swap, &lease) => Current::Unread(lease),
             _ => Current::Row(self.shared.tables.row(&swap.id)?),
         };
-        let indexed_before_us = match &now {
-            Current::Row(Some(row)) => row.indexed_due_us(),
-            _ => None,
-        };
-        self.places.push(Place { id: swap.id.clone(), indexed_before_us, now, changed: false });
+        self.places.push(Place { id: swap.id.clone(), now, changed: false });
         let place = self.places.len() - 1;
         if let Some(by_id) = &mut self.by_id {
             by_id.insert(swap.id.clone(), place);

@@ -1,17 +1,20 @@
 //! The rows that are held, and when their leases end.
 //!
 //! A claim is followed by a completion within moments, so leases are not put into the due index on
-//! disk and taken out again. This process keeps them in memory. For the next process, every held id
-//! also lies in a numbered place of the table `held`: a claim writes its id into a free place, a
-//! completion only frees the place in memory, and the next claim writes over it. Whoever opens the
-//! folder looks at the few places there are and knows every row that may have lost its owner.
+//! disk and taken out again. This process keeps them in memory. For the next process, every group lists
+//! the rows that it left held in one block of the table `held`; the block goes when none of them is
+//! held under that version any more. Renewals move a lease to a younger block, so blocks do not outlive
+//! a lease. Whoever opens the folder reads the few blocks there are and knows every row that may have
+//! lost its owner.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 use onceward::{Error, ErrorKind, Id, Result, State};
 
+use super::block;
 use super::row::{NEVER_US, Opened, Row};
 use super::tables::{Tables, cannot_read};
 
@@ -19,52 +22,64 @@ use super::tables::{Tables, cannot_read};
 #[derive(Default)]
 pub(crate) struct Held {
     by_id: HashMap<Id, Lease>,
-    free: Vec<u32>,
-    places: u32,
+    /// How many rows each block still has.
+    blocks: BTreeMap<u64, u32>,
+    /// Blocks without any, to be removed with the next group.
+    dead: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
-    place: u32,
+    block: u64,
     pub(crate) version: u64,
     /// When it ends; for one that lost its owner, at the latest when the folder was opened.
     due_us: u64,
 }
 
-/// What one group does to the held rows: prepared before its sync, in force after it.
+/// What one group does to the held rows: collected before its sync, in force after it.
 #[derive(Default)]
 pub(crate) struct HeldChange {
-    gone: Vec<(u64, Id)>,
-    come: Vec<(u64, Id)>,
+    gone: Vec<(u64, u64)>,
+    come: Vec<((u64, u64), Id)>,
+    /// The block of the group; empty if it leaves nothing newly held.
+    pub(crate) block: Vec<u8>,
 }
 
-/// The ends of leases in order. Shared with the thread that scans.
+/// The ends of leases in order, each with its version. Shared with the thread that scans.
 #[derive(Default)]
-pub(crate) struct LeaseEnds(Mutex<BTreeSet<(u64, Id)>>);
+pub(crate) struct LeaseEnds(Mutex<BTreeMap<(u64, u64), Id>>);
 
 impl Held {
-    /// Looks at every place that was ever used: as many as rows were held at once.
-    pub(crate) fn read(tables: &Tables, opened: Opened) -> Result<(Self, LeaseEnds)> {
+    /// Reads all blocks from this one on, and the row of every id in them. Before it lie only the
+    /// tombstones of blocks.
+    pub(crate) fn read(tables: &Tables, from: u64, opened: Opened) -> Result<(Self, LeaseEnds)> {
         let mut held = Self::default();
-        let mut ends = BTreeSet::new();
-        for entry in tables.held.iter() {
-            let (place, id) = entry.into_inner().map_err(cannot_read)?;
-            let place = place.as_ref().try_into().map(u32::from_be_bytes).map_err(|_| {
+        let mut ends = BTreeMap::new();
+        for entry in tables.held.range(from.to_be_bytes()..) {
+            let (key, value) = entry.into_inner().map_err(cannot_read)?;
+            let block = key.as_ref().try_into().map(u64::from_be_bytes).map_err(|_| {
                 Error::new(
                     ErrorKind::Damaged,
-                    "the table of held ids is damaged; restore the folder from a copy",
+                    "the table of held rows is damaged; restore the folder from a copy",
                 )
             })?;
-            let id = Id::from_bytes(&id)?;
-            held.places = held.places.max(place.saturating_add(1));
-            match tables.row(&id)? {
-                // An id may still stand in a place that it left earlier.
-                Some(row) if row.state == State::Held && !held.by_id.contains_key(&id) => {
+            let mut rows = 0;
+            for listed in block::entries(&value) {
+                let (version, id) = listed?;
+                if let Some(row) = tables.row(&id)?
+                    && row.state == State::Held
+                    && row.version == version
+                {
                     let due_us = row.effective_due_us(opened);
-                    ends.insert((due_us, id.clone()));
-                    held.by_id.insert(id, Lease { place, version: row.version, due_us });
+                    ends.insert((due_us, version), id.clone());
+                    held.by_id.insert(id, Lease { block, version, due_us });
+                    rows += 1;
                 }
-                _ => held.free.push(place),
+            }
+            if rows > 0 {
+                held.blocks.insert(block, rows);
+            } else {
+                held.dead.push(block);
             }
         }
         Ok((held, LeaseEnds(Mutex::new(ends))))
@@ -74,28 +89,40 @@ impl Held {
         self.by_id.get(id).copied()
     }
 
-    /// Takes over what became of a row. Returns the place to write the id into, if it is newly held.
-    pub(crate) fn set(&mut self, id: &Id, row: Option<&Row>, change: &mut HeldChange) -> Option<u32> {
-        let Some(row) = row.filter(|row| row.state == State::Held) else {
-            if let Some(lease) = self.by_id.remove(id) {
-                self.free.push(lease.place);
-                change.gone.push((lease.due_us, id.clone()));
+    /// Takes over what the group `sequence` made of a row.
+    pub(crate) fn set(&mut self, id: &Id, row: Option<&Row>, sequence: u64, change: &mut HeldChange) {
+        let before = match row.filter(|row| row.state == State::Held) {
+            None => self.by_id.remove(id),
+            Some(row) => {
+                block::push(&mut change.block, row.version, id);
+                if row.due_us != NEVER_US {
+                    change.come.push(((row.due_us, row.version), id.clone()));
+                }
+                *self.blocks.entry(sequence).or_default() += 1;
+                let lease = Lease { block: sequence, version: row.version, due_us: row.due_us };
+                self.by_id.insert(id.clone(), lease)
             }
-            return None;
         };
-        let (version, due_us) = (row.version, row.due_us);
-        change.come.push((due_us, id.clone()));
-        if let Some(lease) = self.by_id.get_mut(id) {
-            change.gone.push((lease.due_us, id.clone()));
-            *lease = Lease { place: lease.place, version, due_us };
-            return None;
+        if let Some(before) = before {
+            change.gone.push((before.due_us, before.version));
+            if let Some(rows) = self.blocks.get_mut(&before.block) {
+                *rows -= 1;
+                if *rows == 0 {
+                    self.blocks.remove(&before.block);
+                    self.dead.push(before.block);
+                }
+            }
         }
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places += 1;
-            self.places - 1
-        });
-        self.by_id.insert(id.clone(), Lease { place, version, due_us });
-        Some(place)
+    }
+
+    /// The first block that still has a row, once the group `sequence` is written.
+    pub(crate) fn first_block(&self, sequence: u64) -> u64 {
+        self.blocks.keys().next().copied().unwrap_or(sequence + 1)
+    }
+
+    /// The blocks that the group under way may remove.
+    pub(crate) fn take_dead(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.dead)
     }
 }
 
@@ -105,21 +132,25 @@ impl LeaseEnds {
         for gone in change.gone {
             ends.remove(&gone);
         }
-        ends.extend(change.come.into_iter().filter(|&(due_us, _)| due_us != NEVER_US));
+        ends.extend(change.come);
     }
 
     /// The first leases behind `after` that end no later than `until_us`.
-    pub(crate) fn first(&self, after: Option<&(u64, Id)>, until_us: u64, limit: usize) -> Vec<(u64, Id)> {
-        let after = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+    pub(crate) fn first(
+        &self,
+        after: Bound<(u64, u64)>,
+        until_us: u64,
+        limit: usize,
+    ) -> Vec<((u64, u64), Id)> {
         self.lock()
-            .range((after, std::ops::Bound::Unbounded))
-            .take_while(|(due_us, _)| *due_us <= until_us)
+            .range((after, Bound::Unbounded))
+            .take_while(|((due_us, _), _)| *due_us <= until_us)
             .take(limit)
-            .cloned()
+            .map(|(end, id)| (*end, id.clone()))
             .collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<(u64, Id)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(u64, u64), Id>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,10 +7,11 @@
 //! | `journal.rs`, `acked.rs`, `record.rs` | nothing acknowledged may be lost unnoticed |
 //! | `tables.rs`, `row.rs` | what lies in fjall |
 //! | `group.rs`, `writer.rs` | many batches, one sync |
-//! | `held.rs`, `due.rs` | what falls due when |
+//! | `held.rs`, `due.rs`, `block.rs` | what falls due when |
 //! | `reader.rs` | loads and scans |
 
 mod acked;
+mod block;
 mod due;
 mod failure;
 mod folder;

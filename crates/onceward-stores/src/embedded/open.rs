@@ -33,7 +33,7 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
         .map_err(|error| failure::io(format!("cannot write {}", folder.acked().display()), error))?;
 
     let opened = Opened { at_us: options.clock.now_us(), version_max: record.version_max };
-    let (held, lease_ends) = Held::read(&tables, opened)?;
+    let (held, lease_ends) = Held::read(&tables, record.held_from, opened)?;
     let shared = Arc::new(Shared {
         clock: options.clock,
         opened,
@@ -44,7 +44,10 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
         folder,
     });
     let version_max = record.version_max;
-    start(Writer { shared: Arc::clone(&shared), held, acked, record, version_max }, shared)
+    start(
+        Writer { shared: Arc::clone(&shared), held, acked, record, version_max, scratch: Vec::new() },
+        shared,
+    )
 }
 
 fn start(writer: Writer, shared: Arc<Shared>) -> Result<EmbeddedStore> {

@@ -1,4 +1,4 @@
-//! One stored row, byte for byte, and the keys under which rows and their due times lie.
+//! One stored row, byte for byte; its key is the bytes of its id.
 //!
 //! ```text
 //! byte 0        layout number of the row: 1
@@ -37,15 +37,15 @@ pub(crate) struct Opened {
 }
 
 impl Row {
-    pub(crate) fn encode(&self, id: &Id) -> Vec<u8> {
-        let mut row = Vec::with_capacity(HEAD_BYTES + self.bytes.len());
+    /// Writes it into `row`, in place of what was there.
+    pub(crate) fn encode(&self, id: &Id, row: &mut Vec<u8>) {
+        row.clear();
         row.push(LAYOUT);
         row.push(state_byte(self.state));
         row.extend(self.version.to_le_bytes());
         row.extend(self.due_us.to_le_bytes());
-        row.extend(checksum(id, &row, &self.bytes).to_le_bytes());
+        row.extend(checksum(id, row, &self.bytes).to_le_bytes());
         row.extend_from_slice(&self.bytes);
-        row
     }
 
     pub(crate) fn decode(id: &Id, row: &[u8]) -> Result<Self> {
@@ -99,22 +99,6 @@ impl Row {
     pub(crate) fn indexed_due_us(&self) -> Option<u64> {
         (self.state != State::Held && self.due_us != NEVER_US).then_some(self.due_us)
     }
-}
-
-/// A key of the due index: due time, big endian, then the id. Sorted, it is due order.
-pub(crate) fn due_key(due_us: u64, id: &[u8]) -> Vec<u8> {
-    let mut key = Vec::with_capacity(8 + id.len());
-    key.extend(due_us.to_be_bytes());
-    key.extend_from_slice(id);
-    key
-}
-
-/// Takes a key of the due index apart.
-pub(crate) fn split_due_key(key: &[u8]) -> Result<(u64, Id)> {
-    let (due_us, id) = key
-        .split_first_chunk::<8>()
-        .ok_or_else(|| Error::new(ErrorKind::Damaged, "an entry of the due index is too short"))?;
-    Ok((u64::from_be_bytes(*due_us), Id::from_bytes(id)?))
 }
 
 fn checksum(id: &Id, head: &[u8], bytes: &[u8]) -> u32 {

@@ -7,19 +7,25 @@ fn example() -> (Id, Row) {
     (id, Row { version: 0x0102, state: State::Done, due_us: 7, bytes: Bytes::from_static(b"xyz") })
 }
 
+fn encoded(id: &Id, row: &Row) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    row.encode(id, &mut bytes);
+    bytes
+}
+
 #[test]
 fn a_row_has_these_bytes() {
     let (id, row) = example();
     let golden =
         [1, 1, 2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0x60, 0x66, 0x44, 0x2c, b'x', b'y', b'z'];
-    assert_eq!(row.encode(&id), golden, "{:02x?}", row.encode(&id));
+    assert_eq!(encoded(&id, &row), golden);
     assert_eq!(Row::decode(&id, &golden).unwrap(), row);
 }
 
 #[test]
 fn every_flipped_bit_and_every_cut_is_noticed() {
     let (id, row) = example();
-    let good = row.encode(&id);
+    let good = encoded(&id, &row);
     for bit in 0..good.len() * 8 {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
@@ -30,13 +36,6 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
     }
     let other = Id::new("t", "POST /a", "l").unwrap();
     assert_eq!(Row::decode(&other, &good).unwrap_err().kind(), ErrorKind::Damaged, "another id's row");
-}
-
-#[test]
-fn due_keys_sort_by_time_and_come_apart_again() {
-    let (id, _) = example();
-    assert!(due_key(255, id.as_bytes()) < due_key(256, id.as_bytes()));
-    assert_eq!(split_due_key(&due_key(256, id.as_bytes())).unwrap(), (256, id));
 }
 
 #[test]

@@ -36,9 +36,9 @@ pub(crate) struct Memory {
 pub(crate) struct Tables {
     /// id → row.
     pub(crate) receipts: Keyspace,
-    /// due time, id → nothing; all rows that fall due, but for leases.
+    /// due time, group → block of rows; all that fall due, but for leases (due.rs).
     pub(crate) due: Keyspace,
-    /// number → id; every id that may be held is in one of these places.
+    /// group → block of rows; all that are held are in one of them (held.rs).
     pub(crate) held: Keyspace,
     /// One row: the record of the last group.
     pub(crate) groups: Keyspace,
@@ -119,8 +119,7 @@ fn options(name: &str, memory: Memory) -> KeyspaceCreateOptions {
             .max_memtable_size(memory.write_buffer_bytes)
             .filter_policy(FilterPolicy::all(bloom))
             .expect_point_read_hits(false),
-        // The one is only read as a range; the other has few rows, rewritten all the time, of which a
-        // flush keeps the last version.
+        // Few and large values, only read as a range.
         "due" | "held" => {
             options.max_memtable_size(memory.write_buffer_bytes / 2).filter_policy(FilterPolicy::disabled())
         }

@@ -7,6 +7,7 @@
 //!               └── the next group gathers meanwhile ─┘
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 
 use fjall::{OwnedWriteBatch, PersistMode};
@@ -18,8 +19,7 @@ use super::acked::Acked;
 use super::group::{Decided, Group, Place};
 use super::held::{Held, HeldChange};
 use super::record::{GroupRecord, RECORD_KEY};
-use super::row::due_key;
-use super::{Shared, failure};
+use super::{Shared, block, due, failure};
 
 /// Batches that may wait for the writer.
 pub(crate) const QUEUE_BATCHES_MAX: usize = 1024;
@@ -47,6 +47,8 @@ pub(crate) struct Writer {
     /// Of the last group that was written.
     pub(crate) record: GroupRecord,
     pub(crate) version_max: u64,
+    /// Where rows are encoded.
+    pub(crate) scratch: Vec<u8>,
 }
 
 impl Writer {
@@ -91,34 +93,42 @@ impl Writer {
         }
         tables.wait_for_room().map_err(|error| self.stop(error, &[]))?;
 
-        let mut batch = OwnedWriteBatch::with_capacity(tables.database.clone(), places.len() * 3 + 1)
+        let sequence = self.record.sequence + 1;
+        let mut batch = OwnedWriteBatch::with_capacity(tables.database.clone(), places.len() + 8)
             .durability(Some(PersistMode::SyncData));
         let mut held = HeldChange::default();
-        let mut earliest_us = u64::MAX;
+        let mut due: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         for place in places.iter().filter(|place| place.changed) {
             let (id, row) = (&place.id, place.row());
-            match row {
-                Some(row) => batch.insert(&tables.receipts, id.as_bytes(), row.encode(id)),
-                None => batch.remove(&tables.receipts, id.as_bytes()),
-            }
-            let indexed_us = row.and_then(super::row::Row::indexed_due_us);
-            if indexed_us != place.indexed_before_us {
-                if let Some(due_us) = place.indexed_before_us {
-                    batch.remove(&tables.due, due_key(due_us, id.as_bytes()));
-                }
-                if let Some(due_us) = indexed_us {
-                    batch.insert(&tables.due, due_key(due_us, id.as_bytes()), []);
-                    earliest_us = earliest_us.min(due_us);
-                }
-            }
-            if let Some(number) = self.held.set(id, row, &mut held) {
-                batch.insert(&tables.held, number.to_be_bytes(), id.as_bytes());
+            self.held.set(id, row, sequence, &mut held);
+            let Some(row) = row else {
+                batch.remove(&tables.receipts, id.as_bytes());
+                continue;
+            };
+            row.encode(id, &mut self.scratch);
+            batch.insert(&tables.receipts, id.as_bytes(), &self.scratch[..]);
+            if let Some(due_us) = row.indexed_due_us() {
+                block::push(due.entry(due_us).or_default(), row.version, id);
             }
         }
+        if !held.block.is_empty() {
+            batch.insert(&tables.held, sequence.to_be_bytes(), &held.block[..]);
+        }
+        for block in self.held.take_dead() {
+            batch.remove(&tables.held, block.to_be_bytes());
+        }
+        let earliest_us = due.keys().next().copied().unwrap_or(u64::MAX);
+        for (due_us, block) in due {
+            batch.insert(&tables.due, due::block_key(due_us, sequence), &block[..]);
+        }
+        for block in shared.floor.take_dead() {
+            batch.remove(&tables.due, block);
+        }
         let record = GroupRecord {
-            sequence: self.record.sequence + 1,
+            sequence,
             version_max: self.version_max,
             floor_us: shared.floor.with(earliest_us),
+            held_from: self.held.first_block(sequence),
             engine_number: tables.database.seqno(),
         };
         // Last, so that the journal check finds it at the end of the group.

@@ -10,7 +10,7 @@ use super::inner::Inner;
 use super::reply::Sender;
 use crate::codec;
 use crate::error::Result;
-use crate::outcome::{Outcome, Snapshot};
+use crate::outcome::{Effect, Outcome, Snapshot};
 use crate::policy::{OnExpired, OnUnknown, Policy};
 use crate::receipt::{Claim, Done, Doubt, Receipt, Status, Unknown};
 use crate::store::{Due, Found, Seen, Swapped, Version};
@@ -20,8 +20,8 @@ use crate::store::{Due, Found, Seen, Swapped, Version};
 pub(crate) enum Ending {
     /// With an outcome to keep.
     Done(Outcome),
-    /// Without one: the next ask runs.
-    Release,
+    /// Without one: the next ask runs. Whether the effect may have happened all the same.
+    Release(Effect),
     /// Nobody can tell.
     Unknown(Doubt),
 }
@@ -42,7 +42,7 @@ impl Ending {
     pub(crate) fn in_doubt(policy: &Policy, doubt: Doubt) -> Self {
         match policy.unknown_rule() {
             OnUnknown::Hold => Self::Unknown(doubt),
-            OnUnknown::Retry => Self::Release,
+            OnUnknown::Retry => Self::Release(Effect::Maybe),
         }
     }
 
@@ -50,7 +50,7 @@ impl Ending {
         match self {
             Self::Done(outcome) => Some(done(*claim, outcome.clone(), policy)),
             Self::Unknown(doubt) => Some((Status::Unknown(Unknown { claim: *claim, doubt: *doubt }), None)),
-            Self::Release => None,
+            Self::Release(_) => None,
         }
     }
 }
@@ -89,23 +89,32 @@ pub(crate) fn submit(
     inner.swap(&flight.id, Seen::Version(version), status, Urgency::Must)
 }
 
-/// The ending is in the store: count it, and tell everyone who waits here.
-pub(crate) fn recorded(
+/// The ending was just written, as `version`: tell everyone who waits here.
+pub(crate) fn written(
     inner: &Inner,
     flight: &Arc<Flight>,
     claim: &Claim,
     ending: &Ending,
     version: Version,
+    sent_at: Duration,
 ) {
-    match ending {
-        Ending::Done(_) => inner.counters.completions.one(),
-        Ending::Release => inner.counters.releases.one(),
-        Ending::Unknown(_) => inner.counters.unknowns.one(),
-    }
     // Made only for those who wait; whoever comes later finds it in the store.
     let status = if flight.is_awaited() { ending.status(claim, &flight.policy) } else { None };
-    let receipt =
-        status.map(|(status, due_in)| Receipt { version, due: due_in.map_or(Due::Never, Due::In), status });
+    let receipt = status.map(|(status, due_in)| {
+        let took = inner.now().saturating_sub(sent_at);
+        let due = due_in.map_or(Due::Never, |due_in| Due::In(due_in.saturating_sub(took)));
+        Receipt { version, due, status }
+    });
+    recorded(inner, flight, ending, receipt);
+}
+
+/// The ending is in the store: count it, and end the flight with what is there.
+fn recorded(inner: &Inner, flight: &Arc<Flight>, ending: &Ending, receipt: Option<Receipt>) {
+    match ending {
+        Ending::Done(_) => inner.counters.completions.one(),
+        Ending::Release(_) => inner.counters.releases.one(),
+        Ending::Unknown(_) => inner.counters.unknowns.one(),
+    }
     inner.flights.end(flight, receipt);
 }
 
@@ -113,13 +122,14 @@ pub(crate) fn recorded(
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Goes on from a first answer that was not a plain success, until the ending is written, overtaken,
-/// or the lease has ended. `tell` learns the first thing that is certain.
+/// Goes on from a first answer, sent for at `sent_at`, until the ending is written, overtaken, or the
+/// lease has ended. `tell` learns the first thing that is certain.
 pub(crate) async fn insist(
     inner: Arc<Inner>,
     flight: Arc<Flight>,
     ending: Ending,
     first: Result<Swapped>,
+    mut sent_at: Duration,
     mut tell: Option<Sender<Concluded>>,
 ) {
     let mut answer = first;
@@ -130,15 +140,14 @@ pub(crate) async fn insist(
         }
     };
     loop {
-        let Some(running) = flight.running() else {
-            // The keeper found the lease lost meanwhile, and counted it.
-            return say(Concluded::FencedOff);
-        };
+        let Some(running) = flight.last_running() else { return say(Concluded::FencedOff) };
         let next = match answer {
             Ok(Swapped::Won(version)) => {
-                recorded(&inner, &flight, &running.claim, &ending, version);
+                written(&inner, &flight, &running.claim, &ending, version, sent_at);
                 return say(Concluded::Recorded);
             }
+            // The keeper found the lease lost meanwhile, and counted it: one try is all it gets.
+            _ if flight.running().is_none() => return say(Concluded::FencedOff),
             Ok(Swapped::Lost(found)) => match judge(&running, &ending, found) {
                 Ok(next) => next,
                 Err(error) => {
@@ -157,9 +166,12 @@ pub(crate) async fn insist(
             }
         };
         answer = match next {
-            Next::Swap(version) => submit(&inner, &flight, &running, &ending, version).await,
-            Next::Recorded(version) => {
-                recorded(&inner, &flight, &running.claim, &ending, version);
+            Next::Swap(version) => {
+                sent_at = inner.now();
+                submit(&inner, &flight, &running, &ending, version).await
+            }
+            Next::Recorded(receipt) => {
+                recorded(&inner, &flight, &ending, receipt.map(|receipt| *receipt));
                 return say(Concluded::Recorded);
             }
             Next::FencedOff(receipt) => {
@@ -169,7 +181,7 @@ pub(crate) async fn insist(
                 return say(Concluded::FencedOff);
             }
             Next::Look => {
-                if inner.now() >= running.lease_ends(&flight.policy) {
+                if inner.now() >= running.lease_ends {
                     inner.counters.completions_given_up.one();
                     tracing::error!(id = ?flight.id, "the lease ended before the end of a run could be recorded");
                     inner.flights.end(&flight, None);
@@ -188,7 +200,7 @@ enum Next {
     /// Still ours, under this version: write again.
     Swap(Version),
     /// An earlier write of ours did happen.
-    Recorded(Version),
+    Recorded(Option<Box<Receipt>>),
     FencedOff(Option<Box<Receipt>>),
     Look,
 }
@@ -198,7 +210,7 @@ fn judge(running: &Running, ending: &Ending, found: Option<Found>) -> Result<Nex
     let Some(found) = found else {
         return Ok(match ending {
             // Gone, by an earlier try of ours or without us: all that a release wants.
-            Ending::Release => Next::Recorded(running.version),
+            Ending::Release(_) => Next::Recorded(None),
             _ => Next::FencedOff(None),
         });
     };
@@ -210,11 +222,17 @@ fn judge(running: &Running, ending: &Ending, found: Option<Found>) -> Result<Nex
     Ok(match (&receipt.status, ending) {
         // A renewal of ours moved the version on.
         (Status::Held(_), _) if ours => Next::Swap(receipt.version),
-        (Status::Done(_), Ending::Done(_)) | (Status::Unknown(_), Ending::Unknown(_)) if ours => {
-            Next::Recorded(receipt.version)
+        // An earlier write of ours did happen. (Another outcome would be somebody's settlement: that
+        // one stands, and everyone gets it.)
+        (Status::Done(done), Ending::Done(outcome)) if ours && done.outcome == *outcome => {
+            Next::Recorded(Some(Box::new(receipt)))
         }
-        // Somebody put our run in doubt while we were silent. Whoever did the work can end the doubt.
-        (Status::Unknown(_), _) if ours => Next::Swap(receipt.version),
+        (Status::Unknown(_), Ending::Unknown(_)) if ours => Next::Recorded(Some(Box::new(receipt))),
+        // Somebody put our run in doubt while we were silent. Whoever did the work can end the doubt,
+        // but not with another doubt.
+        (Status::Unknown(_), Ending::Done(_) | Ending::Release(Effect::None)) if ours => {
+            Next::Swap(receipt.version)
+        }
         _ => Next::FencedOff(Some(Box::new(receipt))),
     })
 }

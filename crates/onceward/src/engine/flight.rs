@@ -37,7 +37,17 @@ pub(crate) struct Flight {
     pub(crate) id: Id,
     pub(crate) policy: Arc<Policy>,
     pub(crate) attempt: Attempt,
+    pub(crate) named: Named,
     state: Mutex<State>,
+}
+
+/// Who chose the attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// The engine: nobody else can know it.
+    ByEngine,
+    /// The caller, who may use it again.
+    ByCaller,
 }
 
 struct State {
@@ -51,9 +61,16 @@ struct State {
 
 enum Phase {
     Claiming,
-    Following { receipt: Receipt, seen_at: Duration },
+    Following {
+        receipt: Receipt,
+        seen_at: Duration,
+    },
     Running(Running),
-    Ended { receipt: Option<Receipt>, lease_lost: bool },
+    /// With the lease that was lost, if that is why.
+    Ended {
+        receipt: Option<Receipt>,
+        lost: Option<Running>,
+    },
     Failed(Error),
 }
 
@@ -63,15 +80,18 @@ pub(crate) struct Running {
     pub(crate) claim: Claim,
     /// The version of the record now; renewals move it on.
     pub(crate) version: Version,
-    /// When the last renewal (or the claim) was sent: the lease is counted from here, because the
-    /// store cannot have counted from earlier.
-    pub(crate) renewed_at: Duration,
+    /// When the lease ends at the earliest, by this process's clock: counted from when the store was
+    /// asked, because it cannot have counted from earlier.
+    pub(crate) lease_ends: Duration,
+    /// When it is to be renewed.
+    pub(crate) renew_at: Duration,
     pub(crate) renewing: bool,
 }
 
 impl Running {
-    pub(crate) fn lease_ends(&self, policy: &Policy) -> Duration {
-        self.renewed_at + policy.lease_duration()
+    /// A lease that the store gave when asked at `sent_at`.
+    pub(crate) fn new(claim: Claim, version: Version, sent_at: Duration, lease: Duration) -> Self {
+        Self { claim, version, lease_ends: sent_at + lease, renew_at: sent_at + lease / 3, renewing: false }
     }
 }
 
@@ -104,7 +124,7 @@ impl Flights {
         }
     }
 
-    pub(crate) fn join(&self, id: &Id, policy: &Arc<Policy>, attempt: Attempt) -> Joined {
+    pub(crate) fn join(&self, id: &Id, policy: &Arc<Policy>, attempt: Attempt, named: Named) -> Joined {
         let mut shard = self.shard(id).lock();
         match shard.entry(id.clone()) {
             Entry::Occupied(entry) => Joined::Waiter(entry.get().clone()),
@@ -113,6 +133,7 @@ impl Flights {
                     id: id.clone(),
                     policy: policy.clone(),
                     attempt,
+                    named,
                     state: Mutex::new(State {
                         phase: Phase::Claiming,
                         epoch: 0,
@@ -128,12 +149,13 @@ impl Flights {
 
     /// Ends a flight: it leaves the map first, so that whoever looks again starts afresh.
     pub(crate) fn end(&self, flight: &Arc<Flight>, receipt: Option<Receipt>) {
-        self.end_with(flight, Phase::Ended { receipt, lease_lost: false });
+        self.end_with(flight, Phase::Ended { receipt, lost: None });
     }
 
     /// Ends a flight whose lease was lost, and tells its owner.
     pub(crate) fn lose(&self, flight: &Arc<Flight>, receipt: Option<Receipt>) {
-        self.end_with(flight, Phase::Ended { receipt, lease_lost: true });
+        let lost = flight.running();
+        self.end_with(flight, Phase::Ended { receipt, lost });
     }
 
     /// Ends a flight whose leader could not get an answer from the store.
@@ -160,12 +182,9 @@ impl Flights {
         for shard in &self.shards {
             all.extend(shard.lock().values().filter(|flight| flight.running().is_some()).cloned());
         }
+        // In a fixed order: stores like it, and one seed then gives one history.
+        all.sort_by(|a, b| a.id.cmp(&b.id));
         all
-    }
-
-    /// Whether this process is busy with anything at all.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| shard.lock().is_empty())
     }
 
     /// Takes one of the bounded places for waiters.
@@ -209,6 +228,15 @@ impl Flight {
         }
     }
 
+    /// The lease that is held, or that was held last and lost.
+    pub(crate) fn last_running(&self) -> Option<Running> {
+        match self.state.lock().phase {
+            Phase::Running(running) => Some(running),
+            Phase::Ended { lost, .. } => lost,
+            _ => None,
+        }
+    }
+
     /// Whether anybody waits for it at this moment.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.state.lock().wakers.slots.is_empty()
@@ -225,7 +253,7 @@ impl Flight {
     /// Ready when the lease is lost. Only the owner may call this: it keeps one waker.
     pub(crate) fn poll_lost(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
-        if let Phase::Ended { lease_lost: true, .. } = state.phase {
+        if let Phase::Ended { lost: Some(_), .. } = state.phase {
             return Poll::Ready(());
         }
         if !state.owner.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -248,7 +276,7 @@ impl Flight {
             }
             Phase::Running(running) => View::Held(Receipt {
                 version: running.version,
-                due: Due::In(running.lease_ends(&self.policy).saturating_sub(now).max(MOMENT)),
+                due: Due::In(running.lease_ends.saturating_sub(now).max(MOMENT)),
                 status: Status::Held(Held { claim: running.claim, on_unknown: self.policy.unknown_rule() }),
             }),
             Phase::Ended { receipt, .. } => View::Ended(receipt.clone()),

@@ -1,17 +1,20 @@
 //! Renewal. One task for all leases of this process walks them at a sixth of the shortest lease and
 //! renews each that is a third through, all in one batch. It ends when nothing is held.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::flight::{Flight, Running};
 use super::inner::{Inner, change};
+use super::race::within;
+use super::reply::{Receiver, Sender, reply};
 use super::sync::Mutex;
 use crate::codec;
 use crate::error::Result;
-use crate::policy::OnUnknown;
+use crate::policy::{LEASE_MIN, OnUnknown};
 use crate::receipt::{Held, Receipt, Status};
 use crate::store::{Seen, Swap, Swapped};
+use crate::world::World;
 
 pub(crate) struct Keeper {
     state: Mutex<State>,
@@ -19,40 +22,76 @@ pub(crate) struct Keeper {
 
 struct State {
     awake: bool,
-    /// The shortest lease seen since it woke; it sets the pace.
+    /// The shortest lease that came since the last round.
     lease_min: Duration,
+    /// When the pause under way ends, and what cuts it short.
+    pause: Option<(Duration, Sender<()>)>,
+}
+
+impl State {
+    fn asleep() -> Self {
+        Self { awake: false, lease_min: Duration::MAX, pause: None }
+    }
 }
 
 impl Keeper {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State { awake: false, lease_min: Duration::MAX }) }
+        Self { state: Mutex::new(State::asleep()) }
     }
 
     /// Sees to it that a lease of this length is renewed in time.
     pub(crate) fn watch(&self, inner: &Arc<Inner>, lease: Duration) {
         let mut state = self.state.lock();
-        state.lease_min = state.lease_min.min(lease);
+        if lease < state.lease_min {
+            state.lease_min = lease;
+            // The keeper may be in a pause that suited longer leases.
+            let too_long = |(ends_at, _): &mut (Duration, _)| *ends_at > inner.now() + lease / PACE;
+            drop(state.pause.take_if(too_long));
+        }
         if !std::mem::replace(&mut state.awake, true) {
             drop(state);
-            inner.world.spawn(Box::pin(keep(inner.clone())));
+            inner.world.spawn(Box::pin(keep(Arc::downgrade(inner), inner.world.clone())));
         }
+    }
+
+    /// How long the next pause is, and what cuts it short.
+    fn pause(&self, held_min: Duration, now: Duration) -> (Duration, Receiver<()>) {
+        let mut state = self.state.lock();
+        let pause = held_min.min(state.lease_min) / PACE;
+        let (nudge, nudged) = reply();
+        state.pause = Some((now + pause, nudge));
+        (pause, nudged)
     }
 }
 
-async fn keep(inner: Arc<Inner>) {
+/// Rounds in one lease.
+const PACE: u32 = 6;
+
+/// Between rounds it does not keep the engine alive: whoever drops the last handle of an engine can
+/// open its store again at once.
+async fn keep(inner: Weak<Inner>, world: Arc<dyn World>) {
+    let mut held_min = Duration::MAX;
     loop {
-        let pace = inner.keeper.state.lock().lease_min / 6;
-        inner.world.sleep(pace).await;
+        let Some((pause, nudged)) = inner.upgrade().map(|inner| inner.keeper.pause(held_min, world.now()))
+        else {
+            return;
+        };
+        if within(&*world, pause, nudged).await.is_some() {
+            continue;
+        }
+        let Some(inner) = inner.upgrade() else { return };
+        // Before the leases are looked at: one that comes later counts for the next round.
+        inner.keeper.state.lock().lease_min = Duration::MAX;
         let held = inner.flights.running();
         if held.is_empty() {
             let mut state = inner.keeper.state.lock();
-            // Asked under the lock: a claim that comes now either is seen here or wakes us again.
-            if inner.flights.is_empty() {
-                *state = State { awake: false, lease_min: Duration::MAX };
+            // Asked again under the lock: a lease that comes now is either seen here or wakes a new keeper.
+            if inner.flights.running().is_empty() {
+                *state = State::asleep();
                 return;
             }
-            continue;
         }
+        held_min = held.iter().map(|flight| flight.policy.lease_duration()).min().unwrap_or(LEASE_MIN);
         let now = inner.now();
         let round: Vec<_> = held.into_iter().filter_map(|flight| renewal(&inner, flight, now)).collect();
         if !round.is_empty() {
@@ -66,8 +105,8 @@ async fn keep(inner: Arc<Inner>) {
 fn renewal(inner: &Inner, flight: Arc<Flight>, now: Duration) -> Option<(Arc<Flight>, Swap)> {
     let lease = flight.policy.lease_duration();
     let (running, due, over) = flight.with_running(|running| {
-        let over = now >= running.lease_ends(&flight.policy);
-        let due = !running.renewing && now >= running.renewed_at + lease / 3;
+        let over = now >= running.lease_ends;
+        let due = !running.renewing && now >= running.renew_at;
         running.renewing |= due;
         (*running, due, over)
     })?;
@@ -95,7 +134,7 @@ async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>, sent_at: Dura
             Ok(Swapped::Won(version)) => {
                 inner.counters.renewals.one();
                 flight.with_running(|running| {
-                    *running = Running { version, renewed_at: sent_at, renewing: false, ..*running };
+                    *running = Running::new(running.claim, version, sent_at, flight.policy.lease_duration());
                 });
             }
             Ok(Swapped::Lost(found)) => match found.as_ref().map(codec::decode).transpose() {
@@ -128,7 +167,7 @@ fn still_ours(flight: &Flight, receipt: &Receipt, sent_at: Duration) {
         // We were silent for too long and somebody put our run in doubt. There is no lease left to
         // renew, but our word can still end the doubt, unless somebody settles it first.
         Status::Unknown(_) => {
-            running.renewed_at = sent_at;
+            running.renew_at = sent_at + flight.policy.lease_duration() / 3;
             running.renewing = false;
         }
         // Our own ending, which is about to be reported.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::Answer;
-use super::flight::{Flight, Joined, Running, View};
+use super::flight::{Flight, Joined, Named, Running, View};
 use super::group::Urgency;
 use super::inner::Inner;
-use super::owner::{Owner, give_back};
+use super::owner::Owner;
 use super::race::within;
 use crate::ask::Ask;
 use crate::codec::{self, FENCE_IS_VERSION};
@@ -32,6 +32,7 @@ const ROUNDS_MAX: usize = 1_000;
 /// Gets an ask to the point where its work may begin, or to its answer. Dropping this gives back
 /// whatever it had claimed.
 pub(crate) async fn lead(inner: &Arc<Inner>, ask: &mut Ask) -> Result<Led> {
+    let named = if ask.attempt.is_some() { Named::ByCaller } else { Named::ByEngine };
     let attempt = *ask.attempt.get_or_insert_with(|| Attempt(inner.world.random()));
     let mut patience = Patience::default();
     for _ in 0..ROUNDS_MAX {
@@ -41,7 +42,7 @@ pub(crate) async fn lead(inner: &Arc<Inner>, ask: &mut Ask) -> Result<Led> {
             inner.counters.replays_cached.one();
             return Ok(Led::Answer(answer));
         }
-        match inner.flights.join(&ask.id, &ask.policy, attempt) {
+        match inner.flights.join(&ask.id, &ask.policy, attempt, named) {
             Joined::Leader(flight) => {
                 let mut owner = Owner::new(inner.clone(), flight);
                 return match ask_store(ask, &mut owner, &mut patience).await {
@@ -164,21 +165,25 @@ async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Res
         let swapping = inner.swap(&ask.id, seen, new, Urgency::CanWait);
         let mut receipt = match owner.claim(swapping).await {
             Ok(Swapped::Won(version)) => {
-                if takeover != Takeover::Absent {
+                if !matches!(takeover, Takeover::Absent | Takeover::Own) {
                     inner.counters.takeovers.one();
                 }
                 let claim = Claim { fence: Fence(version.0), ..claim };
-                return Ok(Asked::Run(Running { claim, version, renewed_at: sent_at, renewing: false }));
+                let running = Running::new(claim, version, sent_at, ask.policy.lease_duration());
+                if inner.now() < running.lease_ends {
+                    return Ok(Asked::Run(running));
+                }
+                // The answer took so long that the lease may be over: no work begins under such a one.
+                (takeover, seen) = (Takeover::Own, Seen::Version(version));
+                continue;
             }
             Ok(Swapped::Lost(found)) => found.as_ref().map(codec::decode).transpose()?,
             // Never blindly again: what is there now tells whether it was us.
-            Err(error) if error.applied() == Applied::Maybe => match inner.load(&ask.id).await {
-                Ok(receipt) => receipt,
-                Err(_) => {
-                    inner.world.spawn(Box::pin(give_back(inner.clone(), owner.flight.clone())));
-                    return Err(error);
-                }
-            },
+            Err(error) if error.applied() == Applied::Maybe => {
+                let receipt = inner.load(&ask.id).await.map_err(|_| error)?;
+                owner.sure();
+                receipt
+            }
             Err(error) => return Err(error),
         };
         // Until it is worth claiming again.
@@ -187,10 +192,10 @@ async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Res
                 inner.cache.keep(&ask.id, receipt, sent_at);
             }
             match (inner.decide(ask, receipt.as_ref()), receipt) {
-                (Decision::Run(Takeover::Own), Some(found)) => {
-                    let claim = *found.status.claim().expect("a held receipt has a claim");
-                    let version = found.version;
-                    return Ok(Asked::Run(Running { claim, version, renewed_at: sent_at, renewing: false }));
+                (Decision::Run(Takeover::Own), Some(found))
+                    if let Some(running) = own(&found, sent_at, inner.now()) =>
+                {
+                    return Ok(Asked::Run(running));
                 }
                 (Decision::Run(takeover), found) => {
                     break (takeover, found.map_or(Seen::Absent, |found| Seen::Version(found.version)));
@@ -204,7 +209,11 @@ async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Res
                     }
                 }
                 (Decision::Refuse(Refusal::OutcomeUnknown), Some(found)) if is_held(&found) => {
-                    receipt = put_in_doubt(&inner, ask, found).await?;
+                    match put_in_doubt(&inner, ask, found).await {
+                        Ok(now) => receipt = now,
+                        // The refusal stands without it, for this asker: the next one will write it down.
+                        Err(_) => return Ok(Asked::Answer(refuse(&inner, Refusal::OutcomeUnknown), None)),
+                    }
                 }
                 (decision, found) => {
                     let answer =
@@ -215,6 +224,15 @@ async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Res
         };
     }
     Err(contended())
+}
+
+/// Our own claim, if its lease is sure to be alive; otherwise it is claimed anew.
+fn own(found: &Receipt, asked_at: Duration, now: Duration) -> Option<Running> {
+    let (Due::In(remaining), Some(claim)) = (found.due, found.status.claim()) else { return None };
+    let lease_ends = asked_at + remaining;
+    let running =
+        Running { claim: *claim, version: found.version, lease_ends, renew_at: asked_at, renewing: false };
+    (now < lease_ends).then_some(running)
 }
 
 enum Followed {
@@ -246,17 +264,15 @@ async fn follow(
 }
 
 /// Writes down that a lease ended without a word. Gives what is there afterwards.
-pub(crate) async fn put_in_doubt(inner: &Inner, ask: &Ask, found: Receipt) -> Result<Option<Receipt>> {
+async fn put_in_doubt(inner: &Inner, ask: &Ask, found: Receipt) -> Result<Option<Receipt>> {
     let Some(unknown) = doubted(&found) else { return Ok(Some(found)) };
     let new = Some((unknown.status.clone(), None));
-    match inner.swap(&ask.id, Seen::Version(found.version), new, Urgency::Must).await {
-        Ok(Swapped::Won(version)) => {
+    match inner.swap(&ask.id, Seen::Version(found.version), new, Urgency::Must).await? {
+        Swapped::Won(version) => {
             inner.counters.unknowns.one();
             Ok(Some(Receipt { version, ..unknown }))
         }
-        Ok(Swapped::Lost(now)) => now.as_ref().map(codec::decode).transpose(),
-        // The refusal stands without it: the next one who asks will write it down.
-        Err(_) => Ok(Some(unknown)),
+        Swapped::Lost(now) => now.as_ref().map(codec::decode).transpose(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //! stage        if it ends here
 //! Asking       the claim under way, should it win, is released
+//! Unsure       the claim may have won without our knowing: it is looked up and released
 //! Claimed      released: the work has not begun
 //! Working      unknown: by policy held for settlement, or released for another run
 //! Concluding   the ending is written by a task of its own
@@ -13,13 +14,15 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::conclude::{self, Concluded, Ending};
-use super::flight::{Flight, Running};
+use super::flight::{Flight, Named, Running};
 use super::group::{Swapping, Urgency};
 use super::inner::Inner;
 use super::reply::reply;
 use crate::error::{Applied, Error, Result};
+use crate::outcome::Effect;
 use crate::receipt::{Doubt, Receipt, Status};
 use crate::store::{Seen, Swapped, Version};
 
@@ -31,9 +34,10 @@ pub(crate) struct Owner {
 
 enum Stage {
     Asking(Option<Swapping>),
+    Unsure,
     Claimed,
     Working,
-    Concluding(Ending, Swapping),
+    Concluding(Ending, Swapping, Duration),
     Over,
 }
 
@@ -50,8 +54,14 @@ impl Owner {
             _ => unreachable!("set above"),
         })
         .await;
-        self.stage = Stage::Asking(None);
+        let unsure = answer.as_ref().is_err_and(|error| error.applied() == Applied::Maybe);
+        self.stage = if unsure { Stage::Unsure } else { Stage::Asking(None) };
         answer
+    }
+
+    /// What is in the store is known again.
+    pub(crate) fn sure(&mut self) {
+        self.stage = Stage::Asking(None);
     }
 
     /// The claim was won.
@@ -79,36 +89,38 @@ impl Owner {
         self.inner.flights.end(&self.flight, receipt);
     }
 
-    /// Ends the flight with a failure of the store; nothing is owed that could be paid.
-    pub(crate) fn fail(mut self, error: Error) -> Error {
-        self.stage = Stage::Over;
+    /// Ends the flight with a failure of the store. What is owed is paid as for any other end.
+    pub(crate) fn fail(self, error: Error) -> Error {
         self.inner.flights.fail(&self.flight, error.clone());
         error
     }
 
     /// Writes the ending. Dropping this does not stop the writing.
     pub(crate) async fn conclude(mut self, ending: Ending) -> Concluded {
-        let Some(running) = self.flight.running() else {
-            // The lease was lost in the very moment the work ended.
+        // Also if the lease was lost in the very moment the work ended: if nobody has taken it over,
+        // the receipt is still ours to write.
+        let Some(running) = self.flight.last_running() else {
             self.stage = Stage::Over;
             return Concluded::FencedOff;
         };
+        let sent_at = self.inner.now();
         let swapping = conclude::submit(&self.inner, &self.flight, &running, &ending, running.version);
-        self.stage = Stage::Concluding(ending, swapping);
+        self.stage = Stage::Concluding(ending, swapping, sent_at);
         let answer = poll_fn(|cx| match &mut self.stage {
-            Stage::Concluding(_, swapping) => Pin::new(swapping).poll(cx),
+            Stage::Concluding(_, swapping, _) => Pin::new(swapping).poll(cx),
             _ => unreachable!("set above"),
         })
         .await;
-        let Stage::Concluding(ending, _) = std::mem::replace(&mut self.stage, Stage::Over) else {
+        let Stage::Concluding(ending, ..) = std::mem::replace(&mut self.stage, Stage::Over) else {
             unreachable!("set above")
         };
         if let Ok(Swapped::Won(version)) = answer {
-            conclude::recorded(&self.inner, &self.flight, &running.claim, &ending, version);
+            conclude::written(&self.inner, &self.flight, &running.claim, &ending, version, sent_at);
             return Concluded::Recorded;
         }
         let (tell, told) = reply();
-        let task = conclude::insist(self.inner.clone(), self.flight.clone(), ending, answer, Some(tell));
+        let task =
+            conclude::insist(self.inner.clone(), self.flight.clone(), ending, answer, sent_at, Some(tell));
         self.inner.world.spawn(Box::pin(task));
         told.await.unwrap_or(Concluded::Delayed)
     }
@@ -120,22 +132,28 @@ impl Drop for Owner {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Over => {}
             Stage::Asking(None) => inner.flights.end(&flight, None),
+            // Whoever named the attempt may be asking again with it at this moment, and find this claim
+            // to be its own. It is not taken from under its feet.
+            Stage::Asking(_) | Stage::Unsure if flight.named == Named::ByCaller => {
+                inner.flights.end(&flight, None);
+            }
             Stage::Asking(Some(swapping)) => {
                 inner.flights.end(&flight, None);
                 let world = inner.world.clone();
                 world.spawn(Box::pin(abandon(inner, flight, swapping)));
             }
-            Stage::Claimed => conclude_alone(inner, flight, Ending::Release),
+            Stage::Unsure => {
+                inner.flights.end(&flight, None);
+                let world = inner.world.clone();
+                world.spawn(Box::pin(give_back(inner, flight)));
+            }
+            Stage::Claimed => conclude_alone(inner, flight, Ending::Release(Effect::None)),
             Stage::Working => {
                 let ending = Ending::in_doubt(&flight.policy, Doubt::Dropped);
                 conclude_alone(inner, flight, ending);
             }
-            Stage::Concluding(ending, swapping) => {
-                let world = inner.world.clone();
-                world.spawn(Box::pin(async move {
-                    let answer = swapping.await;
-                    conclude::insist(inner, flight, ending, answer, None).await;
-                }));
+            Stage::Concluding(ending, swapping, sent_at) => {
+                insist_alone(inner, flight, ending, swapping, sent_at);
             }
         }
     }
@@ -144,11 +162,22 @@ impl Drop for Owner {
 /// Writes an ending for an owner that is no longer there.
 fn conclude_alone(inner: Arc<Inner>, flight: Arc<Flight>, ending: Ending) {
     let Some(running) = flight.running() else { return };
+    let sent_at = inner.now();
     let swapping = conclude::submit(&inner, &flight, &running, &ending, running.version);
+    insist_alone(inner, flight, ending, swapping, sent_at);
+}
+
+fn insist_alone(
+    inner: Arc<Inner>,
+    flight: Arc<Flight>,
+    ending: Ending,
+    swapping: Swapping,
+    sent_at: Duration,
+) {
     let world = inner.world.clone();
     world.spawn(Box::pin(async move {
         let answer = swapping.await;
-        conclude::insist(inner, flight, ending, answer, None).await;
+        conclude::insist(inner, flight, ending, answer, sent_at, None).await;
     }));
 }
 
@@ -163,7 +192,7 @@ async fn abandon(inner: Arc<Inner>, flight: Arc<Flight>, swapping: Swapping) {
 
 /// Gives back a claim that may have been applied although its answer was lost. One try: if the store
 /// cannot be reached, the lease ends by itself.
-pub(crate) async fn give_back(inner: Arc<Inner>, flight: Arc<Flight>) {
+async fn give_back(inner: Arc<Inner>, flight: Arc<Flight>) {
     if let Ok(Some(receipt)) = inner.load(&flight.id).await
         && matches!(&receipt.status, Status::Held(held) if held.claim.attempt == flight.attempt)
     {

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use crate::error::Result;
 use crate::id::Id;
 use crate::receipt::{Receipt, Status};
 use crate::store::{Due, Found};
+use crate::world::World;
 
 /// Shortest tick: a few round trips to a store nearby.
 const TICK_MIN: Duration = Duration::from_millis(2);
@@ -71,9 +72,24 @@ impl Poller {
         };
         drop(nudge);
         if wake {
-            inner.world.spawn(Box::pin(poll(inner.clone())));
+            inner.world.spawn(Box::pin(poll(Arc::downgrade(inner), inner.world.clone())));
         }
         Watching { poller: self, id, answer }
+    }
+
+    /// How long until the next tick, and what cuts it short; `None` when nobody waits any more.
+    fn pause(&self, now: Duration) -> Option<(Duration, Receiver<()>)> {
+        let mut state = self.state.lock();
+        if state.watched.is_empty() {
+            state.awake = false;
+            state.nudge = None;
+            return None;
+        }
+        let (nudge, nudged) = reply();
+        state.nudge = Some(nudge);
+        let first_end = state.watched.values().map(|watched| watched.lease_ends).min().unwrap_or_default();
+        let until_end = first_end.saturating_sub(now).max(TICK_MIN);
+        Some((state.tick.min(until_end), nudged))
     }
 
     /// Something changed in this process that waiters may have been waiting for: look at once.
@@ -87,23 +103,14 @@ impl Poller {
     }
 }
 
-async fn poll(inner: Arc<Inner>) {
+/// Like the keeper, it does not keep the engine alive between ticks.
+async fn poll(inner: Weak<Inner>, world: Arc<dyn World>) {
     loop {
-        let (pause, nudged) = {
-            let mut state = inner.poller.state.lock();
-            if state.watched.is_empty() {
-                state.awake = false;
-                state.nudge = None;
-                return;
-            }
-            let (sender, nudged) = reply();
-            state.nudge = Some(sender);
-            let first_end =
-                state.watched.values().map(|watched| watched.lease_ends).min().unwrap_or_default();
-            let until_end = first_end.saturating_sub(inner.now()).max(TICK_MIN);
-            (state.tick.min(until_end), nudged)
+        let Some(Some((pause, nudged))) = inner.upgrade().map(|inner| inner.poller.pause(world.now())) else {
+            return;
         };
-        within(&*inner.world, pause, nudged).await;
+        within(&*world, pause, nudged).await;
+        let Some(inner) = inner.upgrade() else { return };
         let mut ids: Vec<Id> = inner.poller.state.lock().watched.keys().cloned().collect();
         // In a fixed order: stores like it, and one seed then gives one history.
         ids.sort();

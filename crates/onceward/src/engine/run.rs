@@ -75,7 +75,7 @@ async fn finish(inner: Arc<Inner>, ask: Ask, owner: Owner, fence: Fence, worked:
         }
         Worked::Finished(Err(stopped)) => {
             let (ending, applied) = match stopped.effect() {
-                Effect::None => (Ending::Release, false),
+                Effect::None => (Ending::Release(Effect::None), false),
                 Effect::Maybe => (Ending::in_doubt(&ask.policy, Doubt::Reported), true),
             };
             owner.conclude(ending).await;
@@ -85,7 +85,8 @@ async fn finish(inner: Arc<Inner>, ask: Ask, owner: Owner, fence: Fence, worked:
         }
         Worked::Finished(Ok(outcome)) => {
             let retry = outcome.verdict() == Verdict::Failed && ask.policy.failure_rule() == OnFailure::Retry;
-            let ending = if retry { Ending::Release } else { Ending::Done(bounded(&inner, &outcome)) };
+            let ending =
+                if retry { Ending::Release(Effect::None) } else { Ending::Done(bounded(&inner, &outcome)) };
             let recorded = match owner.conclude(ending).await {
                 // Everyone gets the same answer: the one that is on record.
                 Concluded::FencedOff if !retry => return look(&inner, &ask).await,

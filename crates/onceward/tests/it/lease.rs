@@ -61,6 +61,40 @@ async fn renewals_of_many_leases_travel_together() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_short_lease_beside_long_ones_is_renewed_in_time() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    let lease = |millis| retry().lease(std::time::Duration::from_millis(millis)).unwrap();
+    let run = |key: &'static str, millis, works_for| {
+        let onceward = onceward.clone();
+        tokio::spawn(async move {
+            let work = async |_| {
+                tokio::time::sleep(secs(works_for)).await;
+                Ok(Outcome::succeeded("paid"))
+            };
+            onceward.run(ask(key, &lease(millis)), work).await.unwrap().ran().unwrap()
+        })
+    };
+    let long = run("long", 3_600_000, 60);
+    tokio::time::sleep(secs(10)).await;
+    let short = run("short", 100, 5);
+    assert!(!short.await.unwrap().replayed);
+    assert!(!long.await.unwrap().replayed);
+    assert_eq!(onceward.counts().leases_lost, 0);
+}
+
+/// Whoever drops an engine can have its store again at once, not only after the next renewal.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_engine_lets_go_of_its_store() {
+    let store: Arc<dyn Store> = Arc::new(onceward_stores::MemoryStore::new());
+    let onceward = onceward::Onceward::builder(store.clone()).accept_volatile().build().unwrap();
+    onceward.run(ask("k", &retry()), paid).await.unwrap();
+    drop(onceward);
+    crate::stage::settle_down().await;
+    assert_eq!(Arc::strong_count(&store), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_lease_cancels_the_work() {
     let stage = Stage::new();
     let onceward = stage.process();

@@ -1,0 +1,37 @@
+//! Golden bytes of the group record, and what damage to them gives.
+
+use super::*;
+
+const EXAMPLE: GroupRecord =
+    GroupRecord { sequence: 1, version_max: 0x0203, floor_us: 4, held_from: 5, engine_number: 6 };
+
+#[test]
+fn a_record_has_these_bytes() {
+    let mut golden = [0; RECORD_BYTES];
+    (golden[0], golden[8], golden[9]) = (1, 3, 2);
+    (golden[16], golden[24], golden[32]) = (4, 5, 6);
+    golden[40..].copy_from_slice(&[0x25, 0x3c, 0x48, 0x47]);
+    assert_eq!(EXAMPLE.encode(), golden);
+    assert_eq!(GroupRecord::decode(&golden), Some(EXAMPLE));
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_is_noticed() {
+    let good = EXAMPLE.encode();
+    for bit in 0..good.len() * 8 {
+        let mut bad = good;
+        bad[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(GroupRecord::decode(&bad), None, "bit {bit}");
+    }
+    for len in 0..good.len() {
+        assert_eq!(GroupRecord::decode(&good[..len]), None, "cut to {len}");
+    }
+}
+
+#[test]
+fn the_engines_number_must_be_near() {
+    assert!(EXAMPLE.fits_engine_number(6));
+    assert!(EXAMPLE.fits_engine_number(1000));
+    assert!(!EXAMPLE.fits_engine_number(5));
+    assert!(!EXAMPLE.fits_engine_number(6 + (1 << 21)));
+}

@@ -1,0 +1,45 @@
+//! Addresses: what `open` understands and what it says to the rest.
+
+use onceward::ErrorKind;
+
+use crate::support::block_on;
+
+#[test]
+fn memory_opens() {
+    let store = block_on(onceward_stores::open("memory:")).unwrap();
+    assert_eq!(store.caps().name, "memory");
+    assert!(!store.caps().durable);
+}
+
+#[cfg(feature = "embedded")]
+#[test]
+fn a_folder_opens() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("embedded:{}", folder.path().join("new/deep").display());
+    let store = block_on(onceward_stores::open(&url)).unwrap();
+    assert_eq!(store.caps().name, "embedded");
+    assert!(store.caps().durable && !store.caps().shared);
+}
+
+#[test]
+fn what_is_not_understood_is_explained() {
+    for (url, part) in [
+        ("oracle://x", "`oracle:`"),
+        ("oracle://x", "memory:"),
+        ("data", "`data:`"),
+        ("", "memory:"),
+        ("memory:x", "nothing behind"),
+        ("embedded:", "embedded:./data"),
+    ] {
+        let Err(error) = block_on(onceward_stores::open(url)) else { panic!("{url} opened") };
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+        assert!(error.to_string().contains(part), "{url}: {error}");
+    }
+}
+
+#[cfg(not(feature = "embedded"))]
+#[test]
+fn a_feature_that_is_off_is_named() {
+    let Err(error) = block_on(onceward_stores::open("embedded:x")) else { panic!("opened") };
+    assert!(error.to_string().contains("cargo feature `embedded`"), "{error}");
+}

@@ -1,0 +1,1 @@
+//! The whole conformance suite on every store, one call each.

@@ -1,0 +1,101 @@
+//! A disk that runs full: every caller is told, nothing acknowledged is lost, and what was there can
+//! still be read.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use onceward::{Applied, ErrorKind, Record, Seen, State, Store, Swap, Swapped};
+
+use crate::support::*;
+
+/// A file system of its own for one test, unmounted at its end.
+pub(crate) struct Mount(PathBuf);
+
+impl Mount {
+    /// `None`, said loudly, where mounting is not permitted.
+    pub(crate) fn tmpfs(path: &Path, options: &str) -> Option<Self> {
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).status();
+        if mounted.is_ok_and(|status| status.success()) {
+            Some(Self(path.to_path_buf()))
+        } else {
+            eprintln!("SKIPPED: mounting is not permitted here, so a full or read-only disk was NOT tested");
+            None
+        }
+    }
+
+    pub(crate) fn remount(&self, options: &str) {
+        let status = Command::new("mount").arg("-o").arg(format!("remount,{options}")).arg(&self.0).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_says_so() {
+    for (size, row_bytes) in [("size=2m", 300), ("size=3m", 20_000), ("size=24m", 100_000)] {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(mount) = Mount::tmpfs(folder.path(), size) else { return };
+        let place = folder.path().join("store");
+        let store = open(&place);
+        let mut kept = Vec::new();
+        let claim = |key: u64| {
+            let bytes = vec![u8::try_from(key % 251).unwrap(); row_bytes].into();
+            let new = Some(Record { state: State::Done, due_in: None, bytes });
+            Swap { id: id(key), seen: Seen::Absent, new }
+        };
+        let error = loop {
+            let key = kept.len() as u64;
+            assert!(key < 1_000_000, "the disk never ran full");
+            match one(&store, claim(key)) {
+                Ok(Swapped::Won(version)) => kept.push((key, version)),
+                Ok(lost) => panic!("{lost:?}"),
+                Err(error) => break error,
+            }
+        };
+        assert!(!kept.is_empty());
+        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+        assert!(error.to_string().contains("restart after freeing space"), "{error}");
+
+        // Nobody can tell whether the failed one is on disk, so it is neither shown nor hidden.
+        let failed = kept.len() as u64;
+        if error.applied() == Applied::Maybe {
+            assert!(block_on(store.load(&[id(failed)])).is_err());
+        }
+        // Nothing new is acknowledged, and each refusal says why; replays go on.
+        for key in failed + 1..failed + 20 {
+            let error = one(&store, claim(key)).unwrap_err();
+            assert_eq!((error.kind(), error.applied()), (ErrorKind::Full, Applied::No));
+            assert!(error.to_string().contains("restart after freeing space"), "{error}");
+        }
+        for (key, version) in &kept {
+            assert_eq!(lost(&store, claim(*key)).unwrap().version, *version);
+        }
+        drop(store);
+
+        mount.remount("size=200m");
+        let store = open(&place);
+        for (key, version) in &kept {
+            assert_eq!(load(&store, key).unwrap().version, *version, "{size}: {key} is gone");
+        }
+        let next = kept.last().unwrap().0 + 100;
+        assert!(matches!(one(&store, claim(next)), Ok(Swapped::Won(_))));
+        drop(store);
+        assert!(load(&open(&place), next).is_some());
+    }
+}
+
+#[test]
+fn a_disk_too_small_to_begin_with_is_said_to_be_full() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mount) = Mount::tmpfs(folder.path(), "size=16k") else { return };
+    let place = folder.path().join("store");
+    let Err(error) = try_open(&place) else { panic!("opened") };
+    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+    mount.remount("size=50m");
+    hold(&open(&place), 1, 30);
+}

@@ -1,0 +1,23 @@
+//! The stores, from outside: one binary, a module per topic.
+
+mod address;
+mod behaviour;
+mod conformance;
+mod support;
+
+#[cfg(feature = "embedded")]
+mod crash;
+#[cfg(feature = "embedded")]
+mod damage;
+#[cfg(feature = "embedded")]
+mod disk_full;
+#[cfg(feature = "embedded")]
+mod due;
+#[cfg(feature = "embedded")]
+mod folder;
+#[cfg(feature = "embedded")]
+mod model;
+#[cfg(feature = "embedded")]
+mod restart;
+#[cfg(feature = "embedded")]
+mod rotation;

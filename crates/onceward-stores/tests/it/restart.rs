@@ -1,0 +1,176 @@
+//! What must be the same after the folder is closed and opened again, and what must not.
+
+use std::time::Duration;
+
+use onceward::{Due, ErrorKind, ScanOf, Seen, State, Store, Swap, Swapped, Version};
+
+use crate::support::*;
+
+#[test]
+fn everything_answered_is_there_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = HandClock::at(NOON_US);
+    let mut versions = Vec::new();
+    for round in 0..3_u64 {
+        let store = open_at(folder.path(), &clock);
+        for key in 0..100_u64 {
+            if let Some(version) = versions.get(usize::try_from(key).unwrap()) {
+                let found = load(&store, key).unwrap();
+                assert_eq!((found.version, found.state), (*version, State::Done), "round {round}");
+                assert_eq!(found.due, Due::In(Duration::from_mins(1)));
+            } else {
+                let held = hold(&store, key, 30);
+                versions.push(done(&store, key, held, 60));
+            }
+        }
+    }
+}
+
+#[test]
+fn leases_of_the_process_before_are_over_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = HandClock::at(NOON_US);
+    let (short, long, endless) = {
+        let store = open_at(folder.path(), &clock);
+        let endless = won(&store, put(id("endless"), Seen::Absent, State::Held, None));
+        let short = hold(&store, "short", 10);
+        let finished = hold(&store, "finished", 10);
+        done(&store, "finished", finished, 3600);
+        (short, hold(&store, "long", 3600), endless)
+    };
+    // Neither waiting nor a clock that was set back changes that.
+    for set_back_s in [0, 5, 100_000] {
+        clock.set(NOON_US - set_back_s * 1_000_000);
+        let store = open_at(folder.path(), &clock);
+        for (key, version) in [("short", short), ("long", long), ("endless", endless)] {
+            let found = load(&store, key).unwrap();
+            assert_eq!((found.version, found.due), (version, Due::Over(Duration::ZERO)), "{key}");
+            let found = lost(&store, put(id(key), Seen::Absent, State::Held, Some(1))).unwrap();
+            assert!(found.due.is_over());
+        }
+        for limit in [1, 10] {
+            let mut keys = scan_keys(&store, &ScanOf::Due, limit);
+            keys.sort();
+            assert_eq!(keys, ["endless", "long", "short"], "set back by {set_back_s}, limit {limit}");
+        }
+    }
+    let store = open_at(folder.path(), &clock);
+    let retaken = won(&store, put(id("long"), Seen::Version(long), State::Held, Some(20)));
+    assert!(retaken > long);
+    assert_eq!(load(&store, "long").unwrap().due, Due::In(Duration::from_secs(20)));
+    let mut keys = scan_keys(&store, &ScanOf::Due, 10);
+    keys.sort();
+    assert_eq!(keys, ["endless", "short"], "a lease taken by this process counts by its end");
+    done(&store, "short", short, 3600);
+    assert_eq!(scan_keys(&store, &ScanOf::Due, 10), ["endless"]);
+}
+
+#[test]
+fn versions_do_not_go_back_when_the_clock_does_across_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = HandClock::at(NOON_US);
+    let mut last = Version(0);
+    for round in 0..4_u64 {
+        clock.set(NOON_US - round * 3_600_000_000);
+        let store = open_at(folder.path(), &clock);
+        let held = hold(&store, 1, 30);
+        assert!(held > last, "round {round}");
+        let gone = remove(&store, 1, held);
+        assert!(gone > held);
+        last = gone;
+    }
+}
+
+#[test]
+fn places_of_held_ids_are_used_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = HandClock::at(NOON_US);
+    let mut dice = Dice::new(7);
+    let mut held: Vec<(u64, Version)> = Vec::new();
+    let mut next = 0;
+    for _ in 0..5 {
+        let store = open_at(folder.path(), &clock);
+        let mut due = scan_keys(&store, &ScanOf::Due, 4);
+        due.sort();
+        let mut expected: Vec<String> = held.iter().map(|(key, _)| key.to_string()).collect();
+        expected.sort();
+        assert_eq!(due, expected, "all and only the held ones lost their owner");
+        for _ in 0..200 {
+            if held.len() > 5 && dice.below(2) == 0 {
+                let at = usize::try_from(dice.below(held.len() as u64)).unwrap();
+                let (key, version) = held.swap_remove(at);
+                if dice.below(3) == 0 {
+                    remove(&store, key, version);
+                } else {
+                    done(&store, key, version, 3600);
+                }
+            } else {
+                held.push((next, hold(&store, next, 3600)));
+                next += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_that_wait_together_see_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    // Many claims of the same ids at once, from many tasks: each id has exactly one winner, and
+    // every loser is shown the winner's version.
+    let batch: Vec<Swap> = (10..20).map(|key| put(id(key), Seen::Absent, State::Held, Some(30))).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let store = std::sync::Arc::new(store);
+    let tasks: Vec<_> = (0..100)
+        .map(|_| {
+            let (store, batch) = (std::sync::Arc::clone(&store), batch.clone());
+            runtime.spawn(async move { store.swap(&batch).await.unwrap() })
+        })
+        .collect();
+    let answers: Vec<Vec<Swapped>> = tasks.into_iter().map(|task| runtime.block_on(task).unwrap()).collect();
+    for at in 0..batch.len() {
+        let mut won = Vec::new();
+        let mut seen = Vec::new();
+        for answer in &answers {
+            match &answer[at] {
+                Swapped::Won(version) => won.push(*version),
+                Swapped::Lost(found) => seen.push(found.as_ref().unwrap().version),
+            }
+        }
+        assert_eq!(won.len(), 1);
+        assert!(seen.iter().all(|version| *version == won[0]));
+    }
+}
+
+#[test]
+fn a_dropped_future_leaves_the_store_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        for key in 0..50 {
+            let batch = [put(id(key), Seen::Absent, State::Held, Some(30))];
+            let mut swap = store.swap(&batch);
+            // Polled once, so that it is on its way, then dropped.
+            let polled =
+                std::future::poll_fn(|context| std::task::Poll::Ready(swap.as_mut().poll(context))).await;
+            drop(polled);
+        }
+    });
+    drop(store);
+    let store = open(folder.path());
+    for key in 0..50 {
+        assert_eq!(load(&store, key).unwrap().state, State::Held, "what was asked was done all the same");
+    }
+}
+
+#[test]
+fn a_batch_out_of_order_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    for keys in [[2, 1], [1, 1]] {
+        let batch = keys.map(|key| put(id(key), Seen::Absent, State::Held, None));
+        assert_eq!(block_on(store.swap(&batch)).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    assert_eq!(load(&store, 1), None);
+}

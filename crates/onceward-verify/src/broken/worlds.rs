@@ -1,0 +1,51 @@
+//! Broken surroundings: clocks, tasks and randomness that are not what the engine may rely on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward::{Task, World};
+
+/// What is wrong with the surroundings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorldFlaw {
+    /// Nothing.
+    None,
+    /// The clock stands still: no lease and no retention ever ends here.
+    ClockStands,
+    /// Every attempt has the same number, so everybody's claim looks like one's own.
+    AttemptsAlike,
+    /// What is to happen beside everything else never happens.
+    TasksVanish,
+}
+
+impl WorldFlaw {
+    /// The world with this flaw.
+    pub fn break_it(self, inner: Arc<dyn World>) -> Arc<dyn World> {
+        if self == Self::None { inner } else { Arc::new(BrokenWorld { inner, flaw: self }) }
+    }
+}
+
+struct BrokenWorld {
+    inner: Arc<dyn World>,
+    flaw: WorldFlaw,
+}
+
+impl World for BrokenWorld {
+    fn now(&self) -> Duration {
+        if self.flaw == WorldFlaw::ClockStands { Duration::from_secs(1) } else { self.inner.now() }
+    }
+
+    fn sleep(&self, duration: Duration) -> Task {
+        self.inner.sleep(duration)
+    }
+
+    fn spawn(&self, task: Task) {
+        if self.flaw != WorldFlaw::TasksVanish {
+            self.inner.spawn(task);
+        }
+    }
+
+    fn random(&self) -> u128 {
+        if self.flaw == WorldFlaw::AttemptsAlike { 7 } else { self.inner.random() }
+    }
+}

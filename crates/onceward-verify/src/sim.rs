@@ -1,0 +1,83 @@
+//! The deterministic simulator: many callers in several processes over one faulty store, all by one seed.
+//! The same seed gives the same history, and a separate judge reads it.
+//!
+//! ```text
+//! seed ─▶ scenario ─▶ stage: callers, work, keepers, nemesis      judge ─▶ violations ─▶ timeline
+//!                       │ engine per process                        ▲
+//!                       ▼                                           │
+//!                     executor (virtual time)  +  store  ───────▶ history
+//! ```
+
+mod callers;
+pub mod executor;
+pub mod faults;
+pub mod fleet;
+pub mod history;
+pub mod judge;
+mod keepers;
+pub mod random;
+pub mod scenario;
+mod stage;
+pub mod store;
+pub mod timeline;
+pub mod variant;
+mod work;
+pub mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use executor::OUTSIDE;
+use history::{Event, What};
+use judge::{Violation, judge};
+use stage::Stage;
+use variant::Variant;
+
+/// No world needs more polls than this; one that does is caught in a loop.
+const POLLS_MAX: u64 = 400_000;
+
+/// What became of one seed.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// All that happened.
+    pub history: Vec<Event>,
+    /// All that must not have happened.
+    pub violations: Vec<Violation>,
+}
+
+/// Plays the world of one seed and judges it.
+pub fn play(seed: u64, variant: &Variant) -> Outcome {
+    let stage = Stage::new(seed, variant);
+    stage.begin();
+    let played = catch_unwind(AssertUnwindSafe(|| stage.executor.run(POLLS_MAX, || stage.is_over())));
+    if !stage.is_over() {
+        let detail = match played {
+            Ok(()) => "nothing is left to do, or too much was done, and it is not over".to_owned(),
+            Err(panic) => format!("a panic that nobody expected: {}", words(&*panic)),
+        };
+        stage.recorder.record(OUTSIDE, What::Wedged(detail));
+    }
+    let history = stage.recorder.take();
+    // What is dropped now happens after the end of the world.
+    stage.executor.clear();
+    let violations = judge(&history);
+    Outcome { seed, history, violations }
+}
+
+fn words(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no words")
+}
+
+impl Outcome {
+    /// A number that stands for the whole history.
+    pub fn digest(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        for event in &self.history {
+            format!("{event:?}").hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}

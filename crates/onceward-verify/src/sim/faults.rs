@@ -1,0 +1,94 @@
+//! What can go wrong between a process and the store, and how often it does.
+
+use super::random::Random;
+
+/// One thing that can go wrong with one call of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// The call fails and nothing happened; the caller knows.
+    CleanFailure,
+    /// The write never arrives; the caller only knows that there is no answer.
+    WriteLost,
+    /// The write happens, its answer is lost.
+    ReplyLost,
+    /// The caller has given up; then the write happens.
+    WriteLate,
+    /// The write happens, its answer takes longer than leases last.
+    ReplyLate,
+    /// The batch happens in two halves, the second one first.
+    Halves,
+    /// Half of the batch happens, then the call fails.
+    HalfLost,
+    /// The call takes a hundred times as long.
+    Slow,
+    /// A read fails.
+    ReadFailure,
+    /// The process dies.
+    Crash,
+    /// The process does nothing for a while.
+    Pause,
+    /// The process's clock moves ahead.
+    Jump,
+}
+
+impl Fault {
+    /// All of them, in the order of reports.
+    pub const ALL: [Self; 12] = [
+        Self::CleanFailure,
+        Self::WriteLost,
+        Self::ReplyLost,
+        Self::WriteLate,
+        Self::ReplyLate,
+        Self::Halves,
+        Self::HalfLost,
+        Self::Slow,
+        Self::ReadFailure,
+        Self::Crash,
+        Self::Pause,
+        Self::Jump,
+    ];
+
+    const OF_WRITES: [(u32, Self); 8] = [
+        (3, Self::CleanFailure),
+        (3, Self::WriteLost),
+        (4, Self::ReplyLost),
+        (3, Self::WriteLate),
+        (2, Self::ReplyLate),
+        (2, Self::Halves),
+        (2, Self::HalfLost),
+        (2, Self::Slow),
+    ];
+}
+
+/// How bad the weather is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weather {
+    /// Nothing is ever faulty: whatever goes wrong here is the engine's own doing.
+    Calm,
+    /// A fault now and then.
+    Light,
+    /// A fault every few calls.
+    Storm,
+}
+
+impl Weather {
+    fn per_thousand(self) -> u32 {
+        match self {
+            Self::Calm => 0,
+            Self::Light => 25,
+            Self::Storm => 150,
+        }
+    }
+
+    /// What goes wrong with the next write.
+    pub fn for_write(self, random: &mut Random) -> Option<Fault> {
+        random.chance(self.per_thousand()).then(|| random.weighed(&Fault::OF_WRITES))
+    }
+
+    /// What goes wrong with the next read.
+    pub fn for_read(self, random: &mut Random) -> Option<Fault> {
+        random
+            .chance(self.per_thousand())
+            .then(|| random.weighed(&[(2, Fault::ReadFailure), (1, Fault::Slow), (1, Fault::ReplyLate)]))
+    }
+}

@@ -1,0 +1,235 @@
+//! What happened in a simulated world, as data: what the store saw, what the work did, what callers were
+//! told. The judge reads nothing else. All times are the store's.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use onceward::{Answer, Fence, Id, Policy, Receipt, Settlement};
+
+use super::executor::{Executor, Process, lock};
+use super::faults::Fault;
+
+/// Which call of which caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Call(pub u32);
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// When, by the store's clock.
+    pub at_us: u64,
+    /// In which process.
+    pub process: Process,
+    /// What.
+    pub what: What,
+}
+
+/// What can happen.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// The store changed a record. `after` is `None` for a removal.
+    Wrote {
+        /// Whose.
+        id: Id,
+        /// The number of this write.
+        version: u64,
+        /// What was there.
+        before: Option<Box<Receipt>>,
+        /// What is there now.
+        after: Option<Box<Receipt>>,
+    },
+    /// The store wrote bytes that are no receipt.
+    Unreadable {
+        /// Whose.
+        id: Id,
+    },
+    /// The store was opened again with what it had on disk. Only what was acknowledged must be there.
+    Reopened {
+        /// All that is there.
+        kept: Vec<(Id, Box<Receipt>)>,
+    },
+    /// The store told its caller that this version is written. Recorded where a restart can lose it.
+    Acknowledged {
+        /// Whose.
+        id: Id,
+        /// As what.
+        version: u64,
+    },
+    /// Somebody asks for an intent.
+    Asked {
+        /// In this call.
+        call: Call,
+        /// For this.
+        id: Id,
+        /// As described so.
+        fingerprint: u8,
+        /// Under this contract.
+        policy: Arc<Policy>,
+        /// In this way.
+        way: Way,
+    },
+    /// The call has its answer.
+    Answered {
+        /// Which call.
+        call: Call,
+        /// What it was told.
+        told: Told,
+    },
+    /// The caller went away, or its process died.
+    WentAway {
+        /// Which call.
+        call: Call,
+    },
+    /// The work of a call begins.
+    Began {
+        /// For this call.
+        call: Call,
+        /// With this fence.
+        fence: Fence,
+    },
+    /// The work has had its effect on the world outside.
+    Effect {
+        /// For this call.
+        call: Call,
+    },
+    /// The work is over.
+    Ended {
+        /// For this call.
+        call: Call,
+        /// In this way.
+        how: End,
+    },
+    /// An operator is about to say what became of an effect in doubt.
+    Settling {
+        /// Whose.
+        id: Id,
+        /// Of which run.
+        fence: Fence,
+        /// What is said.
+        settlement: Settlement,
+    },
+    /// A fault of the store.
+    Fault(Fault),
+    /// The process dies.
+    Crashed,
+    /// It is back.
+    Started,
+    /// It does nothing for this long.
+    Paused(Duration),
+    /// Its clock moves ahead by this much.
+    Jumped(Duration),
+    /// From here on nothing is faulty any more.
+    Calm,
+    /// Even so, something never ended.
+    Wedged(String),
+}
+
+/// How an intent is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// With `run`: the engine renews the lease and drops the work when it is lost.
+    Run,
+    /// As a step inside another run.
+    Step,
+    /// With `claim`, and everything else by hand.
+    Hand,
+}
+
+/// What a call was told.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// An answer.
+    Answer(Box<Answer>),
+    /// The claim is the caller's.
+    Ticket(Fence),
+    /// By hand: the ending is in the store.
+    Recorded,
+    /// By hand: somebody else has the receipt.
+    TooLate,
+    /// An error, in words, and of what kind.
+    Error(onceward::ErrorKind, String),
+    /// The work's panic came back.
+    Panic,
+}
+
+/// How work can end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With what was asked.
+    Succeeded,
+    /// Without what was asked.
+    Failed,
+    /// Before anything happened.
+    BeforeEffect,
+    /// Nobody can tell.
+    Unknown,
+    /// With a panic.
+    Panicked,
+    /// It was dropped midway: by its caller, by a lost lease, or by a crash.
+    Cut,
+}
+
+/// Takes down what happens.
+pub struct Recorder {
+    executor: Arc<Executor>,
+    events: Mutex<Vec<Event>>,
+    calls: Mutex<u32>,
+}
+
+impl Recorder {
+    /// An empty history.
+    pub fn new(executor: &Arc<Executor>) -> Arc<Self> {
+        Arc::new(Self { executor: Arc::clone(executor), events: Mutex::default(), calls: Mutex::default() })
+    }
+
+    /// Takes down one thing.
+    pub fn record(&self, process: Process, what: What) {
+        let at_us = self.executor.now_us();
+        lock(&self.events).push(Event { at_us, process, what });
+    }
+
+    /// A number for the next call.
+    pub fn next_call(&self) -> Call {
+        let mut calls = lock(&self.calls);
+        *calls += 1;
+        Call(*calls)
+    }
+
+    /// All that was taken down so far.
+    pub fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut *lock(&self.events))
+    }
+}
+
+/// What an outcome says about itself: for which intent it was made, and by which call. Zero is the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The key, and the step if it is one.
+    pub name: String,
+    /// What was asked.
+    pub fingerprint: u8,
+    /// Who made it.
+    pub call: u32,
+}
+
+impl Stamp {
+    /// As bytes of an outcome.
+    pub fn text(&self) -> String {
+        format!("{} {} {}", self.name, self.fingerprint, self.call)
+    }
+
+    /// From the bytes of an outcome.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
+        let (name, fingerprint, call) = (words.next()?, words.next()?, words.next()?);
+        Some(Self { name: name.into(), fingerprint: fingerprint.parse().ok()?, call: call.parse().ok()? })
+    }
+}
+
+/// A short name for an id of a simulated world: its key, and its step if it is one.
+pub fn name(id: &Id) -> String {
+    match id.operation().split_once('#') {
+        Some((_, step)) => format!("{}#{step}", id.key()),
+        None => id.key().to_owned(),
+    }
+}

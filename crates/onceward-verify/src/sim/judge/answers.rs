@@ -1,0 +1,208 @@
+//! What callers were told, held against what the store held at some moment between question and answer.
+
+use onceward::receipt::Status;
+use onceward::{
+    Answer, ErrorKind, OnExpired, OnFailure, OnUnknown, Ran, Recorded, Refusal, Snapshot, Verdict,
+};
+
+use super::Violation;
+use super::facts::{CallFacts, Facts, Moment, Span};
+use crate::sim::history::{End, Stamp, Told, Way, name};
+
+const OWN: &str = "nobody is answered with another intent's outcome";
+const SAME: &str = "every caller gets the outcome that is on record";
+const EXPIRED: &str = "an outcome is not given out past its retention";
+const REFUSAL: &str = "a refusal says what is so";
+const ERROR: &str = "an error has a reason";
+
+type Legal = Result<(), (&'static str, String)>;
+
+fn require(condition: bool, rule: &'static str, detail: &str) -> Legal {
+    if condition { Ok(()) } else { Err((rule, detail.to_owned())) }
+}
+
+pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
+    for call in facts.calls.values() {
+        for (at, told) in &call.told {
+            let asker = Asker { facts, call, at: *at };
+            if let Err((rule, detail)) = asker.check(told) {
+                let detail = format!("{}: call {} {detail}", name(&call.id), call.call.0);
+                violations.push(Violation { rule, event: at.event, detail });
+            }
+        }
+    }
+}
+
+struct Asker<'a> {
+    facts: &'a Facts,
+    call: &'a CallFacts,
+    at: Moment,
+}
+
+impl Asker<'_> {
+    fn check(&self, told: &Told) -> Legal {
+        match told {
+            Told::Answer(answer) => match &**answer {
+                Answer::Ran(ran) => self.ran(ran),
+                Answer::Refused(refusal) => self.refused(refusal),
+            },
+            Told::Recorded => self.recorded_by_hand(),
+            Told::TooLate => {
+                let alive =
+                    self.spans().any(|span| self.is_ours(span) && span.is_held() && self.is_now(span));
+                require(!alive, REFUSAL, "was told that its living lease is somebody else's")
+            }
+            Told::Error(kind, text) => self.error(*kind, text),
+            Told::Panic => {
+                require(self.ended() == Some(End::Panicked), ERROR, "got a panic that its work did not make")
+            }
+            Told::Ticket(_) => Ok(()),
+        }
+    }
+
+    fn ran(&self, ran: &Ran) -> Legal {
+        let stamp = Stamp::read(match ran.outcome.snapshot() {
+            Snapshot::Kept(bytes) | Snapshot::Omitted(bytes) => bytes,
+        });
+        let Some(stamp) = stamp else { return Err((OWN, "got an outcome that nobody made".into())) };
+        let own = stamp.name == name(&self.call.id) && stamp.fingerprint == self.call.fingerprint;
+        require(own, OWN, &format!("got the outcome of {} {}", stamp.name, stamp.fingerprint))?;
+        if ran.replayed { self.replayed(ran) } else { self.fresh(ran, &stamp) }
+    }
+
+    /// A recorded outcome: it was on record, and kept, at some moment of the call.
+    fn replayed(&self, ran: &Ran) -> Legal {
+        let on_record = self.records(ran).filter(|span| span.from < self.at).collect::<Vec<_>>();
+        require(!on_record.is_empty(), SAME, "got an outcome that is not on record")?;
+        let since = self.facts.since(self.call, self.at);
+        let kept = on_record.iter().any(|span| span.to > since && span.kept_since(since));
+        require(kept, EXPIRED, "got an outcome that was no longer kept when it asked")
+    }
+
+    /// The outcome of the caller's own work.
+    fn fresh(&self, ran: &Ran, stamp: &Stamp) -> Legal {
+        let own =
+            stamp.call == self.call.call.0 && self.call.began.is_some_and(|(_, fence)| fence == ran.fence);
+        require(own, SAME, "got a fresh outcome that is not its own")?;
+        match ran.recorded {
+            Recorded::Yes => {
+                let on_record = self.records(ran).any(|span| span.from < self.at);
+                require(on_record, SAME, "was told that its outcome is recorded, and it is not")
+            }
+            Recorded::NotYet => {
+                require(self.facts.faulty, SAME, "was told `not yet` although nothing was faulty")
+            }
+            Recorded::Released => {
+                let retry = ran.outcome.verdict() == Verdict::Failed
+                    && self.call.policy.failure_rule() == OnFailure::Retry;
+                require(retry, SAME, "was told `released` for an outcome to be kept")
+            }
+        }
+    }
+
+    /// By hand: what was completed is on record.
+    fn recorded_by_hand(&self) -> Legal {
+        let kept = match self.ended() {
+            Some(End::Succeeded) => true,
+            Some(End::Failed) => self.call.policy.failure_rule() == OnFailure::Replay,
+            _ => false,
+        };
+        let stamped = |span: &Span| match &span.receipt.status {
+            Status::Done(done) => {
+                Stamp::read(done.outcome.body()).is_some_and(|stamp| stamp.call == self.call.call.0)
+            }
+            _ => false,
+        };
+        let on_record = self.spans().any(|span| self.is_ours(span) && stamped(span) && span.from < self.at);
+        require(!kept || on_record, SAME, "was told that its completion is recorded, and it is not")
+    }
+
+    fn refused(&self, refusal: &Refusal) -> Legal {
+        let policy = &self.call.policy;
+        let mut there = self.facts.during(self.call, self.at);
+        let since = self.facts.since(self.call, self.at);
+        let kept = |span: &Span| span.kept_since(since);
+        let due = |span: &Span| span.due_until(self.at);
+        match refusal {
+            Refusal::KeyReused => {
+                let other = |span: &Span| {
+                    let binds = !matches!(span.receipt.status, Status::Done(_)) || kept(span);
+                    binds
+                        && span
+                            .claim()
+                            .is_some_and(|claim| claim.fingerprint.digest()[0] != self.call.fingerprint)
+                };
+                // A run in the same process speaks for its claim until it has noticed that it lost it.
+                let beside = |other: &CallFacts| other.fingerprint != self.call.fingerprint;
+                let so = there.any(other) || self.facts.beside(self.call, self.at).any(beside);
+                require(so, REFUSAL, "was told `key reused`, nobody else used it")
+            }
+            Refusal::InProgress { .. } => {
+                // Also while another call of the same process is only about to claim.
+                let so = there.any(|span| span.is_held() && kept(span))
+                    || self.facts.beside(self.call, self.at).next().is_some();
+                require(so, REFUSAL, "was told `in progress`, nobody had a lease")
+            }
+            Refusal::OutcomeUnknown => {
+                let asker_holds = policy.unknown_rule() == OnUnknown::Hold;
+                let so = there.any(|span| match &span.receipt.status {
+                    Status::Unknown(_) => true,
+                    Status::Held(held) => due(span) && (asker_holds || held.on_unknown == OnUnknown::Hold),
+                    _ => false,
+                });
+                require(so, REFUSAL, "was told `outcome unknown`, nothing was in doubt")
+            }
+            Refusal::KeyExpired => {
+                let refuses = policy.expired_rule() != OnExpired::Run;
+                let so = there.any(|span| match &span.receipt.status {
+                    Status::Done(_) => due(span),
+                    Status::Gone(_) => true,
+                    _ => false,
+                });
+                require(refuses && so, REFUSAL, "was told `key expired`, nothing had expired")
+            }
+            Refusal::ResponseNotStored { .. } => {
+                let so = there.any(|span| match &span.receipt.status {
+                    Status::Done(done) => matches!(done.outcome.snapshot(), Snapshot::Omitted(_)),
+                    _ => false,
+                });
+                require(so, REFUSAL, "was told `response not stored`, there is none such")
+            }
+            _ => Err((REFUSAL, format!("got a refusal the judge does not know: {refusal:?}"))),
+        }
+    }
+
+    fn error(&self, kind: ErrorKind, text: &str) -> Legal {
+        let legal = match kind {
+            ErrorKind::Stopped => matches!(self.ended(), Some(End::BeforeEffect | End::Unknown)),
+            ErrorKind::LeaseLost => self.facts.faulty || self.call.way == Way::Hand,
+            ErrorKind::Unavailable => self.facts.faulty,
+            _ => false,
+        };
+        require(legal, ERROR, &format!("got {kind:?}: {text}"))
+    }
+
+    /// The records that hold this outcome.
+    fn records<'a>(&'a self, ran: &'a Ran) -> impl Iterator<Item = &'a Span> {
+        self.spans().filter(move |span| match &span.receipt.status {
+            Status::Done(done) => done.claim.fence == ran.fence && done.outcome == ran.outcome,
+            _ => false,
+        })
+    }
+
+    fn spans(&self) -> impl Iterator<Item = &Span> {
+        self.facts.spans.get(&self.call.id).into_iter().flatten()
+    }
+
+    fn is_ours(&self, span: &Span) -> bool {
+        self.call.began.is_some_and(|(_, fence)| span.receipt.status.fence() == fence)
+    }
+
+    fn is_now(&self, span: &Span) -> bool {
+        span.from < self.at && span.to > self.at && span.due_us > self.at.at_us
+    }
+
+    fn ended(&self) -> Option<End> {
+        self.call.ended.map(|(_, how)| how)
+    }
+}

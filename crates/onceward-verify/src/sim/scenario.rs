@@ -1,0 +1,158 @@
+//! What a seed stands for: how many processes and callers, under which contracts, in which weather.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward::{Id, Limits, OnDuplicate, OnExpired, OnFailure, OnUnknown, Policy, Retention, Sweep};
+
+use super::faults::Weather;
+use super::history::End;
+use super::random::Random;
+use super::store::{Habits, Home};
+
+/// Everything that is decided before a world begins. What is decided later comes from the same seed.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// How many processes.
+    pub processes: usize,
+    /// How many callers in each.
+    pub callers: usize,
+    /// How many calls in all.
+    pub calls: u32,
+    /// What is asked for, and under which contracts. Few, so that they meet.
+    pub intents: Vec<Intent>,
+    /// How the store behaves.
+    pub habits: Habits,
+    /// How long the longest lease lasts.
+    pub lease_max: Duration,
+    /// Between two sweeps of a process, if it sweeps.
+    pub sweep_every: Option<Duration>,
+    /// Between two looks of an operator, if there is one.
+    pub settle_every: Option<Duration>,
+    /// How many of a thousand calls are made by hand.
+    pub by_hand_per_thousand: u32,
+    /// How many of a thousand callers go away before they have an answer.
+    pub impatient_per_thousand: u32,
+    /// The bounds of each engine.
+    pub limits: Limits,
+}
+
+/// One thing that callers want done.
+#[derive(Clone, Debug)]
+pub struct Intent {
+    /// Its id.
+    pub id: Id,
+    /// The contracts under which it is asked for: mostly one.
+    pub policies: Vec<Arc<Policy>>,
+}
+
+impl Scenario {
+    /// The scenario of a seed. `embedded` is how a store in the process behaves.
+    pub fn of(random: &mut Random, embedded: Home) -> Self {
+        let weather = random.weighed(&[(2, Weather::Calm), (4, Weather::Light), (3, Weather::Storm)]);
+        let home = if random.chance(250) { embedded } else { Home::Server };
+        let processes = if home == Home::Server { random.below(4) + 1 } else { 1 };
+        let lease_max = random.micros(20_000, 120_000);
+        let intents = (0..=random.below(3)).map(|number| Intent::of(random, number, lease_max)).collect();
+        let way_us_max = match weather {
+            Weather::Calm => 1_000,
+            _ => random.pick(&[500, 2_000, 5_000]),
+        };
+        let long = lease_max * 3;
+        let instant_per_thousand = random.pick(&[0, 200, 1000]);
+        let short = Limits { cache_bytes_max: 0, waiters_max: 2, batch_swaps_max: 2, ..Limits::default() };
+        Self {
+            processes,
+            callers: random.below(4) + 1,
+            calls: u32::try_from(random.between(6, 40)).unwrap_or_default(),
+            intents,
+            habits: Habits { home, weather, way_us_max, instant_per_thousand, long },
+            lease_max,
+            sweep_every: random.chance(600).then(|| random.micros(10_000, 400_000)),
+            settle_every: random.chance(600).then(|| random.micros(20_000, 400_000)),
+            by_hand_per_thousand: random.pick(&[0, 150, 500]),
+            impatient_per_thousand: random.pick(&[0, 100, 350]),
+            limits: if random.chance(250) { short } else { Limits::default() },
+        }
+    }
+
+    /// How one sweep goes.
+    pub fn sweep(&self, random: &mut Random) -> Sweep {
+        Sweep {
+            slice_records: random.below(4) + 1,
+            slices_max: random.below(8) + 1,
+            abandoned_after: self.lease_max * u32::try_from(random.below(12)).unwrap_or_default(),
+        }
+    }
+}
+
+impl Intent {
+    fn of(random: &mut Random, number: usize, lease_max: Duration) -> Self {
+        let key = char::from(b'A' + u8::try_from(number).unwrap_or_default()).to_string();
+        let id = Id::new("sim", "do", &key).expect("a right id");
+        let policies = if random.chance(850) { 1 } else { 2 };
+        Self { id, policies: (0..policies).map(|_| Arc::new(contract(random, lease_max))).collect() }
+    }
+}
+
+fn contract(random: &mut Random, lease_max: Duration) -> Policy {
+    let keep = |random: &mut Random| match random.below(3) {
+        0 => Retention::Forever,
+        1 => Retention::For(random.micros(1_000, 100_000)),
+        _ => Retention::For(random.micros(100_000, 3_000_000)),
+    };
+    let duplicate = match random.below(3) {
+        0 => OnDuplicate::Conflict,
+        _ => OnDuplicate::Wait(random.micros(1_000, 1_500_000)),
+    };
+    let expired = if random.chance(500) { OnExpired::Run } else { OnExpired::Refuse(keep(random)) };
+    let failure = if random.chance(500) { OnFailure::Replay } else { OnFailure::Retry };
+    let unknown = if random.chance(500) { OnUnknown::Hold } else { OnUnknown::Retry };
+    let lease = if random.chance(300) { onceward::LEASE_MIN } else { lease_max };
+    let policy = Policy::http().lease(lease).and_then(|policy| policy.on_duplicate(duplicate));
+    let policy = policy.map(|policy| policy.on_failure(failure).on_unknown(unknown));
+    let (succeeded, failed) = (keep(random), keep(random));
+    policy
+        .and_then(|policy| policy.on_expired(expired)?.keep_succeeded(succeeded)?.keep_failed(failed))
+        .expect("a contract within all bounds")
+}
+
+/// What one run of the work will do.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkPlan {
+    /// Until the effect.
+    pub before: Duration,
+    /// From the effect to the end.
+    pub after: Duration,
+    /// How it ends.
+    pub end: End,
+    /// Whether the answer is kept.
+    pub omitted: bool,
+    /// Recovery points on the way.
+    pub steps: usize,
+}
+
+impl WorkPlan {
+    /// Work that just succeeds.
+    pub const HEALTHY: Self =
+        Self { before: Duration::ZERO, after: Duration::ZERO, end: End::Succeeded, omitted: false, steps: 0 };
+
+    /// By chance: from instant to several leases, and every way to end.
+    pub fn of(random: &mut Random, lease_max: Duration) -> Self {
+        let mut stretch = || match random.below(4) {
+            0 => Duration::ZERO,
+            1 | 2 => random.micros(0, 10_000),
+            _ => lease_max / 8 * u32::try_from(random.below(20)).unwrap_or_default(),
+        };
+        let (before, after) = (stretch(), stretch());
+        let end = random.weighed(&[
+            (12, End::Succeeded),
+            (3, End::Failed),
+            (2, End::BeforeEffect),
+            (2, End::Unknown),
+            (1, End::Panicked),
+        ]);
+        let steps = if random.chance(150) { random.below(2) + 1 } else { 0 };
+        Self { before, after, end, omitted: random.chance(50), steps }
+    }
+}

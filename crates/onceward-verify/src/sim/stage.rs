@@ -1,0 +1,276 @@
+//! One simulated world, put together: processes with engines and callers over one store, a nemesis that
+//! hurts them, and at the end, in calm weather, somebody who asks for everything once more.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use onceward::{Answer, Id, Onceward, Policy, Refusal, Settlement, World};
+
+use super::callers::{Wish, WorkPlanOf, by_run, caller};
+use super::executor::{Executor, OUTSIDE, Process, lock};
+use super::faults::{Fault, Weather};
+use super::history::{Recorder, What};
+use super::keepers::{operator, sweeper};
+use super::scenario::{Scenario, WorkPlan};
+use super::store::{Home, SimStore};
+use super::variant::Variant;
+use super::world::ProcessWorld;
+use crate::broken::stores::BrokenStore;
+
+/// Longest time until all calls are made, and then until everything has ended.
+const CALLS_TIME: Duration = Duration::from_secs(20);
+const END_TIME: Duration = Duration::from_mins(2);
+/// Between two looks at whether something has ended.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often somebody asks in calm weather before it counts as wedged.
+const FINAL_TRIES: usize = 60;
+
+/// All that the actors of one world share.
+pub(super) struct Stage {
+    pub(super) executor: Arc<Executor>,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) store: Arc<SimStore>,
+    pub(super) scenario: Scenario,
+    pub(super) variant: Variant,
+    engines: Mutex<Vec<Option<Onceward>>>,
+    calls_left: AtomicU32,
+    busy: AtomicUsize,
+    calm: AtomicBool,
+    over: AtomicBool,
+}
+
+/// Counts one actor who must come to an end; dropping it counts it off, also in a crash.
+struct Busy(Arc<Stage>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Stage {
+    pub(super) fn new(seed: u64, variant: &Variant) -> Arc<Self> {
+        let mut random = super::random::Random::new(seed);
+        let embedded = if variant.unsynced { Home::EmbeddedUnsynced } else { Home::Embedded };
+        let scenario = Scenario::of(&mut random, embedded);
+        let executor = Executor::new(random.number(), scenario.processes);
+        let recorder = Recorder::new(&executor);
+        let store = SimStore::new(&executor, &recorder, scenario.habits);
+        Arc::new(Self {
+            engines: Mutex::new(vec![None; scenario.processes + 1]),
+            calls_left: AtomicU32::new(scenario.calls),
+            busy: AtomicUsize::new(0),
+            calm: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            executor,
+            recorder,
+            store,
+            scenario,
+            variant: variant.clone(),
+        })
+    }
+
+    /// Lets everything begin.
+    pub(super) fn begin(self: &Arc<Self>) {
+        for number in 1..=self.scenario.processes {
+            self.start(Process { number, life: 0 });
+        }
+        self.executor.spawn(OUTSIDE, nemesis(Arc::clone(self)));
+        self.executor.spawn(OUTSIDE, direct(Arc::clone(self)));
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is one more call to make.
+    pub(super) fn take_call(&self) -> bool {
+        let take = |left: u32| left.checked_sub(1);
+        self.calls_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    /// The first contract of an intent, also for its steps.
+    pub(super) fn policy_of(&self, id: &Id) -> Arc<Policy> {
+        let intent = self.scenario.intents.iter().find(|intent| intent.id.key() == id.key());
+        Arc::clone(&intent.expect("an intent of this world").policies[0])
+    }
+
+    pub(super) fn engine(&self, number: usize) -> Option<Onceward> {
+        lock(&self.engines)[number].clone()
+    }
+
+    /// Starts a process: an engine of its own, callers, perhaps a sweep and an operator.
+    fn start(self: &Arc<Self>, process: Process) {
+        let world: Arc<dyn World> = ProcessWorld::new(&self.executor, process);
+        let world = self.variant.world.break_it(world);
+        let mut store = self.store.handle(process);
+        if let Some((flaw, memory)) = &self.variant.store {
+            store = BrokenStore::wrap(store, *flaw, memory);
+        }
+        let engine = Onceward::builder(Arc::clone(&store))
+            .world(world)
+            .limits(self.scenario.limits.clone())
+            .rules(self.variant.rules)
+            .build()
+            .expect("the simulated store is fit to be the record of truth");
+        lock(&self.engines)[process.number] = Some(engine.clone());
+        for _ in 0..self.scenario.callers {
+            self.spawn_busy(process, caller(Arc::clone(self), process, engine.clone()));
+        }
+        if let Some(every) = self.scenario.sweep_every {
+            self.executor.spawn(process, sweeper(Arc::clone(self), process, engine.clone(), store, every));
+        }
+        if let Some(every) = self.scenario.settle_every {
+            self.executor.spawn(process, operator(Arc::clone(self), process, engine, every));
+        }
+    }
+
+    fn spawn_busy(self: &Arc<Self>, process: Process, task: impl Future<Output = ()> + Send + 'static) {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        let busy = Busy(Arc::clone(self));
+        self.executor.spawn(process, async move {
+            task.await;
+            drop(busy);
+        });
+    }
+
+    fn crash(&self, process: Process) {
+        self.recorder.record(process, What::Crashed);
+        // The engine dies with the process; here it is only let go of, outside of the lock.
+        let engine = lock(&self.engines)[process.number].take();
+        self.executor.crash(process.number);
+        drop(engine);
+    }
+
+    fn revive(self: &Arc<Self>, number: usize) {
+        let process = self.executor.revive(number);
+        self.recorder.record(process, What::Started);
+        if self.scenario.habits.home != Home::Server {
+            self.store.reopen(process);
+        }
+        self.start(process);
+    }
+
+    async fn ended(&self, within: Duration, done: impl Fn() -> bool) -> bool {
+        let looks = within.as_millis() / LOOK.as_millis();
+        for _ in 0..looks {
+            if done() {
+                return true;
+            }
+            self.executor.sleep(OUTSIDE, LOOK).await;
+        }
+        false
+    }
+
+    fn wedged(&self, detail: &str) {
+        self.recorder.record(OUTSIDE, What::Wedged(detail.to_owned()));
+    }
+}
+
+/// Hurts a process now and then, until it is calm.
+async fn nemesis(stage: Arc<Stage>) {
+    if stage.scenario.habits.weather == Weather::Calm {
+        return;
+    }
+    let lease_us = u64::try_from(stage.scenario.lease_max.as_micros()).unwrap_or_default();
+    loop {
+        let (wait, number, fault, length) = stage.executor.draw(|random| {
+            let faults = [(2, Fault::Crash), (3, Fault::Pause), (2, Fault::Jump)];
+            let number = random.below(stage.scenario.processes) + 1;
+            (random.micros(5_000, 600_000), number, random.weighed(&faults), random.micros(0, lease_us * 3))
+        });
+        stage.executor.sleep(OUTSIDE, wait).await;
+        if stage.calm.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(process) = stage.executor.life(number) else { continue };
+        match fault {
+            Fault::Crash => {
+                stage.crash(process);
+                stage.executor.sleep(OUTSIDE, length).await;
+                stage.revive(number);
+            }
+            Fault::Pause => {
+                stage.recorder.record(process, What::Paused(length));
+                stage.executor.pause(number, length);
+            }
+            _ => {
+                stage.recorder.record(process, What::Jumped(length));
+                stage.executor.jump(number, length);
+            }
+        }
+    }
+}
+
+/// Lets the calls be made, lets the faults cease, and then has everything asked for once more everywhere.
+async fn direct(stage: Arc<Stage>) {
+    let made = || stage.calls_left.load(Ordering::Relaxed) == 0;
+    stage.ended(CALLS_TIME, made).await;
+    stage.calls_left.store(0, Ordering::Relaxed);
+    stage.calm.store(true, Ordering::Relaxed);
+    stage.store.calm_down();
+    let idle = || stage.busy.load(Ordering::Relaxed) == 0;
+    let all_alive = || (1..=stage.scenario.processes).all(|number| stage.executor.life(number).is_some());
+    if !stage.ended(END_TIME, || idle() && all_alive()).await {
+        stage.wedged("a call has no answer long after all faults ceased");
+    }
+    stage.recorder.record(OUTSIDE, What::Calm);
+    // Whatever was held is over by now, and what was late has come.
+    stage.executor.sleep(OUTSIDE, stage.scenario.lease_max * 4).await;
+    for number in 1..=stage.scenario.processes {
+        if let (Some(process), Some(engine)) = (stage.executor.life(number), stage.engine(number)) {
+            stage.spawn_busy(process, ask_for_all(Arc::clone(&stage), process, engine));
+        }
+    }
+    if !stage.ended(END_TIME, idle).await {
+        stage.wedged("an ask in calm weather has no answer");
+    }
+    stage.over.store(true, Ordering::Relaxed);
+}
+
+/// Asks for every intent until there is a final answer.
+async fn ask_for_all(stage: Arc<Stage>, process: Process, engine: Onceward) {
+    for intent in &stage.scenario.intents {
+        let policy = Arc::clone(&intent.policies[0]);
+        let mut wish = Wish { id: intent.id.clone(), fingerprint: 0, policy };
+        let mut last = None;
+        let mut tries = 0;
+        loop {
+            last =
+                by_run(&stage, process, &engine, &wish, WorkPlanOf::This(WorkPlan::HEALTHY)).await.or(last);
+            let wait = match &last {
+                Some(Answer::Ran(_)) => break,
+                Some(Answer::Refused(Refusal::KeyExpired | Refusal::ResponseNotStored { .. })) => break,
+                Some(Answer::Refused(Refusal::InProgress { retry_after })) => {
+                    (*retry_after).max(stage.scenario.lease_max / 4)
+                }
+                Some(Answer::Refused(Refusal::KeyReused)) => {
+                    wish.fingerprint = 1 - wish.fingerprint;
+                    Duration::ZERO
+                }
+                Some(Answer::Refused(Refusal::OutcomeUnknown)) => {
+                    settle_not_done(&stage, process, &engine, &wish).await;
+                    Duration::ZERO
+                }
+                _ => stage.scenario.lease_max / 4,
+            };
+            stage.executor.sleep(process, wait).await;
+            tries += 1;
+            if tries == FINAL_TRIES {
+                stage.wedged(&format!("{}: asked {tries} times in calm weather, {last:?}", intent.id.key()));
+                break;
+            }
+        }
+    }
+}
+
+async fn settle_not_done(stage: &Stage, process: Process, engine: &Onceward, wish: &Wish) {
+    if let Ok(Some(receipt)) = engine.show(&wish.id).await {
+        let (id, fence, settlement) = (wish.id.clone(), receipt.status.fence(), Settlement::NotDone);
+        stage.recorder.record(process, What::Settling { id, fence, settlement: settlement.clone() });
+        // Whoever settled it first is fine, too.
+        let _ = engine.settle(&wish.id, fence, &settlement, &wish.policy).await;
+    }
+}

@@ -1,0 +1,187 @@
+//! The work of a simulated run: it takes time, has an effect, and ends in every way that work can end.
+//! Whatever becomes of it is in the history, also when it is dropped midway.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use onceward::{Answer, Fence, Id, Lease, Outcome, Policy, Stopped, Verdict};
+
+use super::executor::Process;
+use super::history::{Call, End, Stamp, Told, Way, What, name};
+use super::scenario::WorkPlan;
+use super::stage::Stage;
+
+/// One call under way. If it is dropped without an answer, its caller went away.
+pub(super) struct Waiting {
+    stage: Arc<Stage>,
+    process: Process,
+    pub(super) call: Call,
+    open: bool,
+}
+
+impl Waiting {
+    /// Takes down that somebody asks.
+    pub(super) fn asks(
+        stage: &Arc<Stage>,
+        process: Process,
+        id: &Id,
+        fingerprint: u8,
+        policy: &Arc<Policy>,
+        way: Way,
+    ) -> Self {
+        let call = stage.recorder.next_call();
+        let (id, policy) = (id.clone(), Arc::clone(policy));
+        stage.recorder.record(process, What::Asked { call, id, fingerprint, policy, way });
+        Self { stage: Arc::clone(stage), process, call, open: true }
+    }
+
+    /// Takes down what it was told.
+    pub(super) fn told(&mut self, told: Told) {
+        self.open = false;
+        self.stage.recorder.record(self.process, What::Answered { call: self.call, told });
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.open {
+            self.stage.recorder.record(self.process, What::WentAway { call: self.call });
+        }
+    }
+}
+
+/// Work under way. If it is dropped before its end, it was cut.
+pub(super) struct Working {
+    stage: Arc<Stage>,
+    process: Process,
+    call: Call,
+    open: bool,
+}
+
+impl Working {
+    pub(super) fn begins(stage: &Arc<Stage>, process: Process, call: Call, fence: Fence) -> Self {
+        stage.recorder.record(process, What::Began { call, fence });
+        Self { stage: Arc::clone(stage), process, call, open: true }
+    }
+
+    pub(super) fn effect(&self) {
+        self.stage.recorder.record(self.process, What::Effect { call: self.call });
+    }
+
+    pub(super) fn ends(&mut self, how: End) {
+        self.open = false;
+        self.stage.recorder.record(self.process, What::Ended { call: self.call, how });
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        if self.open {
+            self.ends(if std::thread::panicking() { End::Panicked } else { End::Cut });
+        }
+    }
+}
+
+/// Does the work of one call.
+pub(super) fn work(
+    stage: Arc<Stage>,
+    process: Process,
+    call: Call,
+    lease: Lease,
+    fingerprint: u8,
+    plan: WorkPlan,
+) -> Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>> {
+    // Boxed, because a step's work is work again.
+    Box::pin(async move {
+        let mut working = Working::begins(&stage, process, call, lease.fence());
+        for number in 0..plan.steps {
+            if !step(&stage, process, &lease, fingerprint, number).await {
+                working.ends(End::Unknown);
+                return Err(Stopped::unknown("a step did not work out"));
+            }
+        }
+        pause(&stage, process, plan.before).await;
+        if plan.end == End::BeforeEffect {
+            working.ends(End::BeforeEffect);
+            return Err(Stopped::before_effect("nothing happened"));
+        }
+        working.effect();
+        pause(&stage, process, plan.after).await;
+        working.ends(plan.end);
+        ending(lease.id(), fingerprint, call, &plan)
+    })
+}
+
+/// What work that ends like this returns.
+fn ending(id: &Id, fingerprint: u8, call: Call, plan: &WorkPlan) -> Result<Outcome, Stopped> {
+    match plan.end {
+        End::Succeeded | End::Failed => Ok(outcome(id, fingerprint, call, plan)),
+        End::Panicked => resume_unwind(Box::new("simulated: the work panics")),
+        _ => Err(Stopped::unknown("who knows")),
+    }
+}
+
+/// An outcome that says whose it is.
+pub(super) fn outcome(id: &Id, fingerprint: u8, call: Call, plan: &WorkPlan) -> Outcome {
+    let stamp = Stamp { name: name(id), fingerprint, call: call.0 }.text();
+    match (plan.end, plan.omitted) {
+        (End::Failed, false) => Outcome::failed(stamp),
+        (End::Failed, true) => Outcome::omitted(Verdict::Failed, stamp),
+        (_, false) => Outcome::succeeded(stamp),
+        (_, true) => Outcome::omitted(Verdict::Succeeded, stamp),
+    }
+}
+
+/// A recovery point. Says whether the work may go on behind it.
+async fn step(stage: &Arc<Stage>, process: Process, lease: &Lease, fingerprint: u8, number: usize) -> bool {
+    let step = format!("s{number}");
+    let id = lease.id().step(&step).expect("a short name");
+    let policy = stage.policy_of(&id);
+    let mut plan = stage.executor.draw(|random| WorkPlan::of(random, stage.scenario.lease_max));
+    plan.steps = 0;
+    let mut waiting = Waiting::asks(stage, process, &id, fingerprint, &policy, Way::Step);
+    let (inside, call) = (Arc::clone(stage), waiting.call);
+    let work = move |lease| work(inside, process, call, lease, fingerprint, plan);
+    let answer = match Caught(pin!(lease.step_under(policy, &step, work))).await {
+        Ok(answer) => answer,
+        Err(panic) => {
+            waiting.told(Told::Panic);
+            resume_unwind(panic)
+        }
+    };
+    let goes_on = matches!(&answer, Ok(Answer::Ran(ran)) if ran.outcome.verdict() == Verdict::Succeeded);
+    waiting.told(told(answer));
+    goes_on
+}
+
+/// What a caller of `run` was told.
+pub(super) fn told(answer: onceward::Result<Answer>) -> Told {
+    match answer {
+        Ok(answer) => Told::Answer(Box::new(answer)),
+        Err(error) => Told::Error(error.kind(), error.to_string()),
+    }
+}
+
+/// Waits by the process's clock; not at all if there is nothing to wait for.
+pub(super) async fn pause(stage: &Stage, process: Process, duration: std::time::Duration) {
+    if !duration.is_zero() {
+        stage.executor.sleep(process, duration).await;
+    }
+}
+
+/// A future whose panic is a value.
+pub(super) struct Caught<F>(pub(super) F);
+
+impl<F: Future + Unpin> Future for Caught<F> {
+    type Output = std::thread::Result<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.0).poll(context))) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The engine's surroundings in a simulated process: its clock, its tasks, its randomness.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward::{Task, World};
+
+use super::executor::{Executor, Process};
+
+/// The world as one life of one process sees it.
+pub struct ProcessWorld {
+    executor: Arc<Executor>,
+    process: Process,
+}
+
+impl ProcessWorld {
+    /// The world of this process.
+    pub fn new(executor: &Arc<Executor>, process: Process) -> Arc<Self> {
+        Arc::new(Self { executor: Arc::clone(executor), process })
+    }
+}
+
+impl World for ProcessWorld {
+    fn now(&self) -> Duration {
+        self.executor.clock(self.process)
+    }
+
+    fn sleep(&self, duration: Duration) -> Task {
+        Box::pin(self.executor.sleep(self.process, duration))
+    }
+
+    fn spawn(&self, task: Task) {
+        self.executor.spawn_boxed(self.process, task);
+    }
+
+    fn random(&self) -> u128 {
+        self.executor.draw(|random| (u128::from(random.number()) << 64) | u128::from(random.number()))
+    }
+}

@@ -1,0 +1,4 @@
+//! The judge, judged.
+
+mod conformance;
+mod sim;
