@@ -1,6 +1,7 @@
 //! A receipt: what became of one intent. The stored record, decoded.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 use crate::outcome::Outcome;
@@ -16,6 +17,18 @@ pub struct Receipt {
     pub due: Due,
     /// The state and what belongs to it.
     pub status: Status,
+}
+
+impl Receipt {
+    /// The receipt as it is at the latest by `now`, if the store was asked for it at `asked_at`. `None`
+    /// if its time may have come meanwhile: who asked later has to look again.
+    pub(crate) fn aged(mut self, asked_at: Duration, now: Duration) -> Option<Self> {
+        if let Due::In(remaining) = &mut self.due {
+            let age = now.saturating_sub(asked_at);
+            *remaining = remaining.checked_sub(age).filter(|left| !left.is_zero())?;
+        }
+        Some(self)
+    }
 }
 
 /// The state of a receipt and what belongs to it.

@@ -285,3 +285,7 @@ impl Place {
 fn strange_cursor() -> Error {
     Error::new(ErrorKind::Invalid, "the cursor is not one of this store's")
 }
+
+#[cfg(test)]
+#[path = "due_test.rs"]
+mod tests;

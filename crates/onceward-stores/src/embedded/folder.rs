@@ -4,7 +4,8 @@
 //! ONCEWARD   marker: format number and checksum, written last when the folder is new
 //! LOCK       empty; the process that has the folder open holds an OS lock on it
 //! ACKED      the last acknowledged group (acked.rs)
-//! db/        fjall's database (tables.rs); db.new/ while it is being created
+//! db/        fjall's database (tables.rs)
+//! CREATING   while the database is being created; with it there, db/ holds nothing yet
 //! TRIAL      only for the moment in which a failed write is looked into
 //! ```
 //!
@@ -21,7 +22,7 @@ const MARKER_NEW: &str = "ONCEWARD.new";
 const LOCK: &str = "LOCK";
 const ACKED: &str = "ACKED";
 const DATABASE: &str = "db";
-const DATABASE_NEW: &str = "db.new";
+const CREATING: &str = "CREATING";
 const TRIAL: &str = "TRIAL";
 const TRIAL_BYTES: usize = 256 * 1024;
 
@@ -70,17 +71,25 @@ impl Folder {
         !written.is_err_and(|error| error.kind() == io::ErrorKind::StorageFull)
     }
 
-    /// Has `create` make the database aside and puts it in place whole, so that no crash can leave
-    /// half of one.
-    pub(crate) fn create_database(&self, create: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-        let aside = self.path.join(DATABASE_NEW);
-        if aside.exists() {
-            fs::remove_dir_all(&aside).map_err(|error| failed("clear", &aside, error))?;
+    /// Whether there is a database that was created to its end.
+    pub(crate) fn has_database(&self) -> bool {
+        self.database().exists() && !self.path.join(CREATING).exists()
+    }
+
+    /// Has `create` make the database. A crash on the way leaves a folder that begins again here.
+    pub(crate) fn create_database<T>(&self, create: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+        let (creating, database) = (self.path.join(CREATING), self.database());
+        let written = |done: io::Result<()>| done.map_err(|error| failed("write to", &self.path, error));
+        written(
+            File::create(&creating).and_then(|file| file.sync_all()).and_then(|()| sync_folder(&self.path)),
+        )?;
+        if database.exists() {
+            written(fs::remove_dir_all(&database))?;
         }
-        create(&aside)?;
-        fs::rename(&aside, self.database())
-            .and_then(|()| sync_folder(&self.path))
-            .map_err(|error| failed("write to", &self.path, error))
+        let created = create(&database)?;
+        written(sync_folder(&self.path))?;
+        written(fs::remove_file(&creating).and_then(|()| sync_folder(&self.path)))?;
+        Ok(created)
     }
 }
 

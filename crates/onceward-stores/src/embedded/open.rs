@@ -22,13 +22,11 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
     let memory = Memory { cache_bytes: options.cache_bytes, write_buffer_bytes: options.write_buffer_bytes };
     let folder = Folder::take(path)?;
     let acknowledged = acknowledged(&folder)?;
-    if !folder.database().exists() {
-        create(&folder, acknowledged, memory)?;
-    }
-    let walked = journal::walk(&folder.database(), acknowledged)?;
-    cut(&walked)?;
-    let tables = Tables::open(&folder.database(), memory)?;
-    let record = last_record(&tables, &walked, acknowledged)?;
+    let (tables, record) = if folder.has_database() {
+        recover(&folder, acknowledged, memory)?
+    } else {
+        (create(&folder, acknowledged, memory)?, GroupRecord::default())
+    };
     let acked = Acked::open(&folder.acked(), record.sequence)
         .map_err(|error| failure::io(format!("cannot write {}", folder.acked().display()), error))?;
 
@@ -71,8 +69,8 @@ fn acknowledged(folder: &Folder) -> Result<u64> {
     match told {
         Told::Sequence(sequence) => Ok(sequence),
         Told::Nothing => Ok(0),
-        // Written whole before the database is put in place.
-        Told::Unreadable if !folder.database().exists() => Ok(0),
+        // Written whole before the database counts as created.
+        Told::Unreadable if !folder.has_database() => Ok(0),
         Told::Unreadable => Err(Error::new(
             ErrorKind::Damaged,
             format!(
@@ -84,7 +82,15 @@ fn acknowledged(folder: &Folder) -> Result<u64> {
     }
 }
 
-fn create(folder: &Folder, acknowledged: u64, memory: Memory) -> Result<()> {
+fn recover(folder: &Folder, acknowledged: u64, memory: Memory) -> Result<(Tables, GroupRecord)> {
+    let walked = journal::walk(&folder.database(), acknowledged)?;
+    cut(&walked)?;
+    let tables = Tables::open(&folder.database(), memory)?;
+    let record = last_record(&tables, &walked, acknowledged)?;
+    Ok((tables, record))
+}
+
+fn create(folder: &Folder, acknowledged: u64, memory: Memory) -> Result<Tables> {
     if acknowledged > 0 {
         return Err(Error::new(
             ErrorKind::Damaged,

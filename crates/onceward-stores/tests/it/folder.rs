@@ -24,13 +24,17 @@ fn a_missing_folder_is_created_and_an_unfinished_one_is_finished() {
         let store = open(folder.path());
         hold(&store, 1, 30);
     }
-    // The marker is there, the database was being made aside.
-    let folder = tempfile::tempdir().unwrap();
-    drop(open(folder.path()));
-    std::fs::rename(folder.path().join("db"), folder.path().join("db.new")).unwrap();
-    let store = open(folder.path());
-    hold(&store, 1, 30);
-    assert!(!folder.path().join("db.new").exists());
+    // The marker is there, the database was being made: any part of it may be missing.
+    for half in ["db/version", "db/keyspaces/2", "db/keyspaces", "db/0.jnl", "db", "ACKED"] {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open(folder.path()));
+        write(&folder.path().join("CREATING"), b"");
+        let gone = folder.path().join(half);
+        if gone.is_dir() { std::fs::remove_dir_all(gone) } else { std::fs::remove_file(gone) }.unwrap();
+        hold(&open(folder.path()), 1, 30);
+        assert!(!folder.path().join("CREATING").exists());
+        assert!(load(&open(folder.path()), 1).is_some());
+    }
 }
 
 #[test]

@@ -100,12 +100,9 @@ pub(crate) fn written(
 ) {
     // Made only for those who wait; whoever comes later finds it in the store.
     let status = if flight.is_awaited() { ending.status(claim, &flight.policy) } else { None };
-    let receipt = status.map(|(status, due_in)| {
-        let took = inner.now().saturating_sub(sent_at);
-        let due = due_in.map_or(Due::Never, |due_in| Due::In(due_in.saturating_sub(took)));
-        Receipt { version, due, status }
-    });
-    recorded(inner, flight, ending, receipt);
+    let receipt =
+        status.map(|(status, due_in)| Receipt { version, due: due_in.map_or(Due::Never, Due::In), status });
+    recorded(inner, flight, ending, receipt.and_then(|receipt| receipt.aged(sent_at, inner.now())));
 }
 
 /// The ending is in the store: count it, and end the flight with what is there.
@@ -171,13 +168,18 @@ pub(crate) async fn insist(
                 submit(&inner, &flight, &running, &ending, version).await
             }
             Next::Recorded(receipt) => {
-                recorded(&inner, &flight, &ending, receipt.map(|receipt| *receipt));
+                recorded(
+                    &inner,
+                    &flight,
+                    &ending,
+                    receipt.and_then(|receipt| receipt.aged(sent_at, inner.now())),
+                );
                 return say(Concluded::Recorded);
             }
             Next::FencedOff(receipt) => {
                 inner.counters.fenced_off.one();
                 tracing::warn!(id = ?flight.id, fence = running.claim.fence.0, "a former owner came too late");
-                inner.flights.end(&flight, receipt.map(|receipt| *receipt));
+                inner.flights.end(&flight, receipt.and_then(|receipt| receipt.aged(sent_at, inner.now())));
                 return say(Concluded::FencedOff);
             }
             Next::Look => {
@@ -189,6 +191,7 @@ pub(crate) async fn insist(
                 }
                 inner.world.sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
+                sent_at = inner.now();
                 let found = inner.load_all(std::slice::from_ref(&flight.id)).await;
                 found.map(|mut found| Swapped::Lost(found.pop().flatten()))
             }

@@ -10,7 +10,6 @@ use super::race::within;
 use super::reply::{Receiver, Sender, reply};
 use super::sync::Mutex;
 use crate::codec;
-use crate::error::Result;
 use crate::policy::{LEASE_MIN, OnUnknown};
 use crate::receipt::{Held, Receipt, Status};
 use crate::store::{Seen, Swap, Swapped};
@@ -141,7 +140,10 @@ async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>, sent_at: Dura
                 Ok(Some(receipt)) if is_ours(&receipt.status, &running) => {
                     still_ours(&flight, &receipt, sent_at);
                 }
-                found => lose(&inner, &flight, Some(found)),
+                found => {
+                    let found = found.ok().flatten();
+                    lose(&inner, &flight, found.and_then(|receipt| receipt.aged(sent_at, inner.now())));
+                }
             },
             Err(error) => {
                 tracing::warn!(id = ?flight.id, %error, "a lease could not be renewed, trying on");
@@ -175,9 +177,8 @@ fn still_ours(flight: &Flight, receipt: &Receipt, sent_at: Duration) {
     });
 }
 
-fn lose(inner: &Inner, flight: &Arc<Flight>, found: Option<Result<Option<Receipt>>>) {
+fn lose(inner: &Inner, flight: &Arc<Flight>, found: Option<Receipt>) {
     inner.counters.leases_lost.one();
     tracing::warn!(id = ?flight.id, "the lease was lost, its work is cancelled");
-    let receipt = found.and_then(Result::ok).flatten();
-    inner.flights.lose(flight, receipt);
+    inner.flights.lose(flight, found);
 }

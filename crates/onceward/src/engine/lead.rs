@@ -156,10 +156,11 @@ async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Res
     let inner = owner.inner.clone();
     let mut takeover = Takeover::Absent;
     let mut seen = Seen::Absent;
+    // Of a claim that is already ours and only has to be renewed before the work may begin.
+    let mut fence = FENCE_IS_VERSION;
     for _ in 0..ROUNDS_MAX {
         let sent_at = inner.now();
-        let claim =
-            Claim { fingerprint: ask.fingerprint, attempt: owner.flight.attempt, fence: FENCE_IS_VERSION };
+        let claim = Claim { fingerprint: ask.fingerprint, attempt: owner.flight.attempt, fence };
         let held = Held { claim, on_unknown: ask.policy.unknown_rule() };
         let new = Some((Status::Held(held), Some(ask.policy.lease_duration())));
         let swapping = inner.swap(&ask.id, seen, new, Urgency::CanWait);
@@ -168,7 +169,10 @@ async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Res
                 if !matches!(takeover, Takeover::Absent | Takeover::Own) {
                     inner.counters.takeovers.one();
                 }
-                let claim = Claim { fence: Fence(version.0), ..claim };
+                if fence == FENCE_IS_VERSION {
+                    fence = Fence(version.0);
+                }
+                let claim = Claim { fence, ..claim };
                 let running = Running::new(claim, version, sent_at, ask.policy.lease_duration());
                 if inner.now() < running.lease_ends {
                     return Ok(Asked::Run(running));
@@ -198,6 +202,10 @@ async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Res
                     return Ok(Asked::Run(running));
                 }
                 (Decision::Run(takeover), found) => {
+                    fence = match (&takeover, &found) {
+                        (Takeover::Own, Some(found)) => found.status.fence(),
+                        _ => FENCE_IS_VERSION,
+                    };
                     break (takeover, found.map_or(Seen::Absent, |found| Seen::Version(found.version)));
                 }
                 (Decision::Wait { at_most }, Some(found)) => {
@@ -218,7 +226,10 @@ async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Res
                 (decision, found) => {
                     let answer =
                         answer(&inner, found.clone(), decision).expect("replays and refusals are answers");
-                    return Ok(Asked::Answer(answer, found));
+                    return Ok(Asked::Answer(
+                        answer,
+                        found.and_then(|found| found.aged(sent_at, inner.now())),
+                    ));
                 }
             }
         };
@@ -226,7 +237,7 @@ async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Res
     Err(contended())
 }
 
-/// Our own claim, if its lease is sure to be alive; otherwise it is claimed anew.
+/// Our own claim, if its lease is sure to be alive; otherwise it is renewed first.
 fn own(found: &Receipt, asked_at: Duration, now: Duration) -> Option<Running> {
     let (Due::In(remaining), Some(claim)) = (found.due, found.status.claim()) else { return None };
     let lease_ends = asked_at + remaining;

@@ -36,12 +36,16 @@ pub(crate) struct Poller {
 struct State {
     awake: bool,
     watched: HashMap<Id, Watched>,
+    watches: u64,
     /// Cuts the current pause short.
     nudge: Option<Sender<()>>,
     tick: Duration,
 }
 
 struct Watched {
+    /// Which watch this is. A look that was sent before it began says nothing to it: its answer may be
+    /// older than what the watcher has seen.
+    number: u64,
     /// When the lease that is waited for ends, by this process's clock.
     lease_ends: Duration,
     answer: Sender<Result<Option<Receipt>>>,
@@ -66,7 +70,9 @@ impl Poller {
         let lease_ends = lease_ends(receipt.due, inner.now());
         let (nudge, wake) = {
             let mut state = self.state.lock();
-            state.watched.insert(id.clone(), Watched { lease_ends, answer: sender });
+            state.watches += 1;
+            let number = state.watches;
+            state.watched.insert(id.clone(), Watched { number, lease_ends, answer: sender });
             state.tick = TICK_MIN;
             (state.nudge.take(), !std::mem::replace(&mut state.awake, true))
         };
@@ -92,6 +98,15 @@ impl Poller {
         Some((state.tick.min(until_end), nudged))
     }
 
+    /// Everything that is watched, in a fixed order: stores like it, and one seed then gives one history.
+    fn watched(&self) -> (Vec<Id>, Vec<u64>) {
+        let state = self.state.lock();
+        let mut watched: Vec<_> =
+            state.watched.iter().map(|(id, watched)| (id.clone(), watched.number)).collect();
+        watched.sort();
+        watched.into_iter().unzip()
+    }
+
     /// Something changed in this process that waiters may have been waiting for: look at once.
     pub(crate) fn look_now(&self) {
         let nudge = {
@@ -111,13 +126,11 @@ async fn poll(inner: Weak<Inner>, world: Arc<dyn World>) {
         };
         within(&*world, pause, nudged).await;
         let Some(inner) = inner.upgrade() else { return };
-        let mut ids: Vec<Id> = inner.poller.state.lock().watched.keys().cloned().collect();
-        // In a fixed order: stores like it, and one seed then gives one history.
-        ids.sort();
+        let (ids, numbers) = inner.poller.watched();
         let mut changed = false;
-        for ids in ids.chunks(LOAD_IDS_MAX) {
+        for (ids, numbers) in ids.chunks(LOAD_IDS_MAX).zip(numbers.chunks(LOAD_IDS_MAX)) {
             match inner.load_all(ids).await {
-                Ok(found) => changed |= deliver(&inner, ids, found),
+                Ok(found) => changed |= deliver(&inner, ids, numbers, found),
                 Err(error) => {
                     tracing::warn!(%error, "runs of other processes could not be looked at, trying on");
                 }
@@ -129,18 +142,19 @@ async fn poll(inner: Weak<Inner>, world: Arc<dyn World>) {
 }
 
 /// Hands out what is no longer held; says whether there was any.
-fn deliver(inner: &Inner, ids: &[Id], found: Vec<Option<Found>>) -> bool {
+fn deliver(inner: &Inner, ids: &[Id], numbers: &[u64], found: Vec<Option<Found>>) -> bool {
     let now = inner.now();
     let mut ready = Vec::new();
     let mut state = inner.poller.state.lock();
-    for (id, found) in ids.iter().zip(found) {
+    for ((id, number), found) in ids.iter().zip(numbers).zip(found) {
+        let Some(watched) = state.watched.get_mut(id).filter(|watched| watched.number == *number) else {
+            continue;
+        };
         let receipt = found.as_ref().map(codec::decode).transpose();
         if let Ok(Some(Receipt { status: Status::Held(_), due, .. })) = &receipt
             && !due.is_over()
         {
-            if let Some(watched) = state.watched.get_mut(id) {
-                watched.lease_ends = lease_ends(*due, now);
-            }
+            watched.lease_ends = lease_ends(*due, now);
             continue;
         }
         if let Some(watched) = state.watched.remove(id) {
