@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::flight::{Flight, Running};
-use super::group::{Swapping, Urgency};
+use super::group::{Swapping, Trip, Urgency};
 use super::inner::Inner;
 use super::reply::Sender;
 use crate::codec;
@@ -119,17 +119,15 @@ fn recorded(inner: &Inner, flight: &Arc<Flight>, ending: &Ending, receipt: Optio
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Goes on from a first answer, sent for at `sent_at`, until the ending is written, overtaken, or the
-/// lease has ended. `tell` learns the first thing that is certain.
+/// Goes on from a first answer until the ending is written, overtaken, or the lease has ended. `tell` learns the first thing that is certain.
 pub(crate) async fn insist(
     inner: Arc<Inner>,
     flight: Arc<Flight>,
     ending: Ending,
-    first: Result<Swapped>,
-    mut sent_at: Duration,
+    first: Trip,
     mut tell: Option<Sender<Concluded>>,
 ) {
-    let mut answer = first;
+    let mut trip = first;
     let mut pause = PAUSE_MIN;
     let mut say = |concluded| {
         if let Some(tell) = tell.take() {
@@ -138,7 +136,8 @@ pub(crate) async fn insist(
     };
     loop {
         let Some(running) = flight.last_running() else { return say(Concluded::FencedOff) };
-        let next = match answer {
+        let sent_at = trip.sent_at;
+        let next = match trip.result {
             Ok(Swapped::Won(version)) => {
                 written(&inner, &flight, &running.claim, &ending, version, sent_at);
                 return say(Concluded::Recorded);
@@ -162,11 +161,8 @@ pub(crate) async fn insist(
                 Next::Look
             }
         };
-        answer = match next {
-            Next::Swap(version) => {
-                sent_at = inner.now();
-                submit(&inner, &flight, &running, &ending, version).await
-            }
+        trip = match next {
+            Next::Swap(version) => submit(&inner, &flight, &running, &ending, version).await,
             Next::Recorded(receipt) => {
                 recorded(
                     &inner,
@@ -191,9 +187,9 @@ pub(crate) async fn insist(
                 }
                 inner.world.sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
-                sent_at = inner.now();
+                let sent_at = inner.now();
                 let found = inner.load_all(std::slice::from_ref(&flight.id)).await;
-                found.map(|mut found| Swapped::Lost(found.pop().flatten()))
+                Trip { sent_at, result: found.map(|mut found| Swapped::Lost(found.pop().flatten())) }
             }
         };
     }

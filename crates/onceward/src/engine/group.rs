@@ -17,6 +17,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use super::counts::Counters;
 use super::limits::Limits;
@@ -43,7 +44,14 @@ struct State {
 
 struct Queued {
     swap: Swap,
-    answer: Sender<Result<Swapped>>,
+    answer: Sender<Trip>,
+}
+
+/// One swap's way to the store and back.
+pub(crate) struct Trip {
+    /// When the batch left, after any time in the queue: the store cannot have looked earlier.
+    pub(crate) sent_at: Duration,
+    pub(crate) result: Result<Swapped>,
 }
 
 /// Whether a swap may be turned away when the queue is full.
@@ -57,11 +65,11 @@ pub(crate) enum Urgency {
 
 /// The answer to a swap, when it comes. Dropping it does not undo the swap.
 pub(crate) enum Swapping {
-    Ready(Option<Result<Swapped>>),
-    Waiting(Receiver<Result<Swapped>>),
+    Ready(Option<Trip>),
+    Waiting(Receiver<Trip>),
 }
 
-type Solo = Pin<Box<dyn Future<Output = Result<Swapped>> + Send>>;
+type Solo = Pin<Box<dyn Future<Output = Trip> + Send>>;
 
 impl Group {
     pub(crate) fn new(
@@ -81,7 +89,8 @@ impl Group {
             let mut state = self.state.lock();
             if state.under_way >= self.batches_max {
                 if urgency == Urgency::CanWait && state.queue.len() >= self.limits.queue_claims_max {
-                    return Swapping::Ready(Some(Err(self.overloaded())));
+                    let result = Err(self.overloaded());
+                    return Swapping::Ready(Some(Trip { sent_at: self.world.now(), result }));
                 }
                 let (answer, receiver) = reply();
                 state.queue.push_back(Queued { swap, answer });
@@ -182,24 +191,27 @@ impl Group {
 struct Turn(Arc<Group>);
 
 impl Turn {
-    async fn swap_alone(self, swap: Swap) -> Result<Swapped> {
+    async fn swap_alone(self, swap: Swap) -> Trip {
         let batch = [swap];
-        let mut answers = self.0.ask_store(&batch).await?;
-        Ok(answers.pop().expect("as many answers as swaps, checked"))
+        let sent_at = self.0.world.now();
+        let answers = self.0.ask_store(&batch).await;
+        let result = answers.map(|mut answers| answers.pop().expect("as many answers as swaps, checked"));
+        Trip { sent_at, result }
     }
 
     async fn swap_batch(self, batch: Vec<Queued>) {
         let (swaps, senders): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|queued| (queued.swap, queued.answer)).unzip();
+        let sent_at = self.0.world.now();
         match self.0.ask_store(&swaps).await {
             Ok(answers) => {
                 for (sender, answer) in senders.into_iter().zip(answers) {
-                    sender.send(Ok(answer));
+                    sender.send(Trip { sent_at, result: Ok(answer) });
                 }
             }
             Err(error) => {
                 for sender in senders {
-                    sender.send(Err(error.clone()));
+                    sender.send(Trip { sent_at, result: Err(error.clone()) });
                 }
             }
         }
@@ -221,7 +233,7 @@ impl Drop for Turn {
 }
 
 impl Future for Swapping {
-    type Output = Result<Swapped>;
+    type Output = Trip;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
@@ -229,7 +241,8 @@ impl Future for Swapping {
             Self::Waiting(receiver) => Pin::new(receiver).poll(cx).map(|arrived| {
                 arrived.unwrap_or_else(|| {
                     let detail = "the task that wrote to the store ended without an answer";
-                    Err(Error::new(ErrorKind::Unavailable, detail).maybe_applied())
+                    let error = Error::new(ErrorKind::Unavailable, detail).maybe_applied();
+                    Trip { sent_at: Duration::ZERO, result: Err(error) }
                 })
             }),
         }

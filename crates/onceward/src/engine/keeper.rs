@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::flight::{Flight, Running};
+use super::group::Trip;
 use super::inner::{Inner, change};
 use super::race::within;
 use super::reply::{Receiver, Sender, reply};
@@ -95,7 +96,7 @@ async fn keep(inner: Weak<Inner>, world: Arc<dyn World>) {
         let round: Vec<_> = held.into_iter().filter_map(|flight| renewal(&inner, flight, now)).collect();
         if !round.is_empty() {
             // Beside the pace, so that a store that hangs does not keep other leases from being seen to.
-            inner.world.spawn(Box::pin(renew(inner.clone(), round, now)));
+            inner.world.spawn(Box::pin(renew(inner.clone(), round)));
         }
     }
 }
@@ -123,13 +124,13 @@ fn renewal(inner: &Inner, flight: Arc<Flight>, now: Duration) -> Option<(Arc<Fli
     })
 }
 
-async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>, sent_at: Duration) {
+async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>) {
     let (flights, swaps): (Vec<_>, Vec<_>) = round.into_iter().unzip();
     let answers = inner.group.swap_all(swaps);
     for (flight, answer) in flights.into_iter().zip(answers) {
-        let answer = answer.await;
+        let Trip { sent_at, result } = answer.await;
         let Some(running) = flight.running() else { continue };
-        match answer {
+        match result {
             Ok(Swapped::Won(version)) => {
                 inner.counters.renewals.one();
                 flight.with_running(|running| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::answer::Answer;
 use super::flight::{Flight, Joined, Named, Running, View};
-use super::group::Urgency;
+use super::group::{Trip, Urgency};
 use super::inner::Inner;
 use super::owner::Owner;
 use super::race::within;
@@ -159,12 +159,12 @@ async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Res
     // Of a claim that is already ours and only has to be renewed before the work may begin.
     let mut fence = FENCE_IS_VERSION;
     for _ in 0..ROUNDS_MAX {
-        let sent_at = inner.now();
         let claim = Claim { fingerprint: ask.fingerprint, attempt: owner.flight.attempt, fence };
         let held = Held { claim, on_unknown: ask.policy.unknown_rule() };
         let new = Some((Status::Held(held), Some(ask.policy.lease_duration())));
         let swapping = inner.swap(&ask.id, seen, new, Urgency::CanWait);
-        let mut receipt = match owner.claim(swapping).await {
+        let Trip { sent_at, result } = owner.claim(swapping).await;
+        let mut receipt = match result {
             Ok(Swapped::Won(version)) => {
                 if !matches!(takeover, Takeover::Absent | Takeover::Own) {
                     inner.counters.takeovers.one();
@@ -278,7 +278,7 @@ async fn follow(
 async fn put_in_doubt(inner: &Inner, ask: &Ask, found: Receipt) -> Result<Option<Receipt>> {
     let Some(unknown) = doubted(&found) else { return Ok(Some(found)) };
     let new = Some((unknown.status.clone(), None));
-    match inner.swap(&ask.id, Seen::Version(found.version), new, Urgency::Must).await? {
+    match inner.swap(&ask.id, Seen::Version(found.version), new, Urgency::Must).await.result? {
         Swapped::Won(version) => {
             inner.counters.unknowns.one();
             Ok(Some(Receipt { version, ..unknown }))

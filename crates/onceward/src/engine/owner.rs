@@ -14,14 +14,13 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::conclude::{self, Concluded, Ending};
 use super::flight::{Flight, Named, Running};
-use super::group::{Swapping, Urgency};
+use super::group::{Swapping, Trip, Urgency};
 use super::inner::Inner;
 use super::reply::reply;
-use crate::error::{Applied, Error, Result};
+use crate::error::{Applied, Error};
 use crate::outcome::Effect;
 use crate::receipt::{Doubt, Receipt, Status};
 use crate::store::{Seen, Swapped, Version};
@@ -37,7 +36,7 @@ enum Stage {
     Unsure,
     Claimed,
     Working,
-    Concluding(Ending, Swapping, Duration),
+    Concluding(Ending, Swapping),
     Over,
 }
 
@@ -47,16 +46,16 @@ impl Owner {
     }
 
     /// Waits for the answer to a claim, in a way that survives being dropped.
-    pub(crate) async fn claim(&mut self, swapping: Swapping) -> Result<Swapped> {
+    pub(crate) async fn claim(&mut self, swapping: Swapping) -> Trip {
         self.stage = Stage::Asking(Some(swapping));
-        let answer = poll_fn(|cx| match &mut self.stage {
+        let trip = poll_fn(|cx| match &mut self.stage {
             Stage::Asking(Some(swapping)) => Pin::new(swapping).poll(cx),
             _ => unreachable!("set above"),
         })
         .await;
-        let unsure = answer.as_ref().is_err_and(|error| error.applied() == Applied::Maybe);
+        let unsure = trip.result.as_ref().is_err_and(|error| error.applied() == Applied::Maybe);
         self.stage = if unsure { Stage::Unsure } else { Stage::Asking(None) };
-        answer
+        trip
     }
 
     /// What is in the store is known again.
@@ -103,24 +102,22 @@ impl Owner {
             self.stage = Stage::Over;
             return Concluded::FencedOff;
         };
-        let sent_at = self.inner.now();
         let swapping = conclude::submit(&self.inner, &self.flight, &running, &ending, running.version);
-        self.stage = Stage::Concluding(ending, swapping, sent_at);
-        let answer = poll_fn(|cx| match &mut self.stage {
-            Stage::Concluding(_, swapping, _) => Pin::new(swapping).poll(cx),
+        self.stage = Stage::Concluding(ending, swapping);
+        let trip = poll_fn(|cx| match &mut self.stage {
+            Stage::Concluding(_, swapping) => Pin::new(swapping).poll(cx),
             _ => unreachable!("set above"),
         })
         .await;
-        let Stage::Concluding(ending, ..) = std::mem::replace(&mut self.stage, Stage::Over) else {
+        let Stage::Concluding(ending, _) = std::mem::replace(&mut self.stage, Stage::Over) else {
             unreachable!("set above")
         };
-        if let Ok(Swapped::Won(version)) = answer {
-            conclude::written(&self.inner, &self.flight, &running.claim, &ending, version, sent_at);
+        if let Ok(Swapped::Won(version)) = trip.result {
+            conclude::written(&self.inner, &self.flight, &running.claim, &ending, version, trip.sent_at);
             return Concluded::Recorded;
         }
         let (tell, told) = reply();
-        let task =
-            conclude::insist(self.inner.clone(), self.flight.clone(), ending, answer, sent_at, Some(tell));
+        let task = conclude::insist(self.inner.clone(), self.flight.clone(), ending, trip, Some(tell));
         self.inner.world.spawn(Box::pin(task));
         told.await.unwrap_or(Concluded::Delayed)
     }
@@ -152,9 +149,7 @@ impl Drop for Owner {
                 let ending = Ending::in_doubt(&flight.policy, Doubt::Dropped);
                 conclude_alone(inner, flight, ending);
             }
-            Stage::Concluding(ending, swapping, sent_at) => {
-                insist_alone(inner, flight, ending, swapping, sent_at);
-            }
+            Stage::Concluding(ending, swapping) => insist_alone(inner, flight, ending, swapping),
         }
     }
 }
@@ -162,28 +157,21 @@ impl Drop for Owner {
 /// Writes an ending for an owner that is no longer there.
 fn conclude_alone(inner: Arc<Inner>, flight: Arc<Flight>, ending: Ending) {
     let Some(running) = flight.running() else { return };
-    let sent_at = inner.now();
     let swapping = conclude::submit(&inner, &flight, &running, &ending, running.version);
-    insist_alone(inner, flight, ending, swapping, sent_at);
+    insist_alone(inner, flight, ending, swapping);
 }
 
-fn insist_alone(
-    inner: Arc<Inner>,
-    flight: Arc<Flight>,
-    ending: Ending,
-    swapping: Swapping,
-    sent_at: Duration,
-) {
+fn insist_alone(inner: Arc<Inner>, flight: Arc<Flight>, ending: Ending, swapping: Swapping) {
     let world = inner.world.clone();
     world.spawn(Box::pin(async move {
-        let answer = swapping.await;
-        conclude::insist(inner, flight, ending, answer, sent_at, None).await;
+        let trip = swapping.await;
+        conclude::insist(inner, flight, ending, trip, None).await;
     }));
 }
 
 /// Gives back a claim whose asker went away before the answer came.
 async fn abandon(inner: Arc<Inner>, flight: Arc<Flight>, swapping: Swapping) {
-    match swapping.await {
+    match swapping.await.result {
         Ok(Swapped::Won(version)) => release(&inner, &flight, version).await,
         Err(error) if error.applied() == Applied::Maybe => give_back(inner, flight).await,
         Ok(Swapped::Lost(_)) | Err(_) => {}

@@ -45,7 +45,7 @@ pub(crate) async fn settle(
         Settlement::Done(outcome) => Some(done(claim, bounded(inner, outcome), policy)),
         Settlement::NotDone => None,
     };
-    match inner.swap(id, Seen::Version(found.version), new, Urgency::Must).await? {
+    match inner.swap(id, Seen::Version(found.version), new, Urgency::Must).await.result? {
         Swapped::Won(_) => {
             inner.poller.look_now();
             Ok(Changed::Yes)

@@ -80,7 +80,7 @@ pub(crate) async fn sweep(inner: &Inner, sweep: &Sweep) -> Result<Swept> {
         }
         for (becomes, swapping) in becoming.into_iter().zip(inner.group.swap_all(swaps)) {
             // One that changed meanwhile is no longer due.
-            if let Swapped::Won(_) = swapping.await? {
+            if let Swapped::Won(_) = swapping.await.result? {
                 inner.counters.swept.one();
                 match becomes {
                     None => swept.removed += 1,

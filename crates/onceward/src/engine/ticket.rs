@@ -94,8 +94,8 @@ pub(crate) async fn change(
             return Ok(settled_as_asked(&found, &change));
         };
         let removes = new.is_none();
-        let sent_at = inner.now();
-        match inner.swap(&ticket.id, Seen::Version(found.version), new, Urgency::Must).await {
+        let trip = inner.swap(&ticket.id, Seen::Version(found.version), new, Urgency::Must).await;
+        match trip.result {
             Ok(Swapped::Won(_)) => {
                 count(inner, &change);
                 inner.poller.look_now();
@@ -112,7 +112,7 @@ pub(crate) async fn change(
             Err(error) => return Err(error),
         }
         if let Some(receipt) = &receipt {
-            inner.cache.keep(&ticket.id, receipt, sent_at);
+            inner.cache.keep(&ticket.id, receipt, trip.sent_at);
         }
     }
     if let Some(error) = last {
