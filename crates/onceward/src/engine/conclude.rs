@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::flight::{Flight, Running};
+use super::flight::{Flight, Renewal, Running};
 use super::group::{Swapping, Trip, Urgency};
 use super::inner::Inner;
 use super::reply::Sender;
@@ -85,6 +85,7 @@ pub(crate) fn submit(
     ending: &Ending,
     version: Version,
 ) -> Swapping {
+    flight.with_running(|running| running.renewal = Renewal::Ended);
     let status = ending.status(&running.claim, &flight.policy);
     inner.swap(&flight.id, Seen::Version(version), status, Urgency::Must)
 }

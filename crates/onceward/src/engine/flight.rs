@@ -85,13 +85,38 @@ pub(crate) struct Running {
     pub(crate) lease_ends: Duration,
     /// When it is to be renewed.
     pub(crate) renew_at: Duration,
-    pub(crate) renewing: bool,
+    pub(crate) renewal: Renewal,
+}
+
+/// Whether a lease is to be renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    /// When its time comes.
+    Due,
+    /// It is being renewed.
+    UnderWay,
+    /// Never again: its ending is being written, and on a slow store renewals would move the version
+    /// on under it time after time.
+    Ended,
 }
 
 impl Running {
     /// A lease that the store gave when asked at `sent_at`.
     pub(crate) fn new(claim: Claim, version: Version, sent_at: Duration, lease: Duration) -> Self {
-        Self { claim, version, lease_ends: sent_at + lease, renew_at: sent_at + lease / 3, renewing: false }
+        Self {
+            claim,
+            version,
+            lease_ends: sent_at + lease,
+            renew_at: sent_at + lease / 3,
+            renewal: Renewal::Due,
+        }
+    }
+
+    /// A renewal is over, one way or the other.
+    pub(crate) fn renewed(&mut self) {
+        if self.renewal == Renewal::UnderWay {
+            self.renewal = Renewal::Due;
+        }
     }
 }
 

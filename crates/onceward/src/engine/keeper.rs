@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::flight::{Flight, Running};
+use super::flight::{Flight, Renewal, Running};
 use super::group::Trip;
 use super::inner::{Inner, change};
 use super::race::within;
@@ -106,8 +106,10 @@ fn renewal(inner: &Inner, flight: Arc<Flight>, now: Duration) -> Option<(Arc<Fli
     let lease = flight.policy.lease_duration();
     let (running, due, over) = flight.with_running(|running| {
         let over = now >= running.lease_ends;
-        let due = !running.renewing && now >= running.renew_at;
-        running.renewing |= due;
+        let due = running.renewal == Renewal::Due && now >= running.renew_at;
+        if due {
+            running.renewal = Renewal::UnderWay;
+        }
         (*running, due, over)
     })?;
     if over && flight.policy.unknown_rule() == OnUnknown::Retry {
@@ -134,7 +136,10 @@ async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>) {
             Ok(Swapped::Won(version)) => {
                 inner.counters.renewals.one();
                 flight.with_running(|running| {
-                    *running = Running::new(running.claim, version, sent_at, flight.policy.lease_duration());
+                    let renewed =
+                        Running::new(running.claim, version, sent_at, flight.policy.lease_duration());
+                    *running = Running { renewal: running.renewal, ..renewed };
+                    running.renewed();
                 });
             }
             Ok(Swapped::Lost(found)) => match found.as_ref().map(codec::decode).transpose() {
@@ -148,7 +153,7 @@ async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>) {
             },
             Err(error) => {
                 tracing::warn!(id = ?flight.id, %error, "a lease could not be renewed, trying on");
-                flight.with_running(|running| running.renewing = false);
+                flight.with_running(Running::renewed);
             }
         }
     }
@@ -165,13 +170,13 @@ fn still_ours(flight: &Flight, receipt: &Receipt, sent_at: Duration) {
         // An earlier renewal whose answer was lost: go on from its version, and renew again soon.
         Status::Held(_) => {
             running.version = running.version.max(receipt.version);
-            running.renewing = false;
+            running.renewed();
         }
         // We were silent for too long and somebody put our run in doubt. There is no lease left to
         // renew, but our word can still end the doubt, unless somebody settles it first.
         Status::Unknown(_) => {
             running.renew_at = sent_at + flight.policy.lease_duration() / 3;
-            running.renewing = false;
+            running.renewed();
         }
         // Our own ending, which is about to be reported.
         Status::Done(_) | Status::Gone(_) => {}

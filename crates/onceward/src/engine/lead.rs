@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::Answer;
-use super::flight::{Flight, Joined, Named, Running, View};
+use super::flight::{Flight, Joined, Named, Renewal, Running, View};
 use super::group::{Trip, Urgency};
 use super::inner::Inner;
 use super::owner::Owner;
@@ -241,8 +241,13 @@ async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Res
 fn own(found: &Receipt, asked_at: Duration, now: Duration) -> Option<Running> {
     let (Due::In(remaining), Some(claim)) = (found.due, found.status.claim()) else { return None };
     let lease_ends = asked_at + remaining;
-    let running =
-        Running { claim: *claim, version: found.version, lease_ends, renew_at: asked_at, renewing: false };
+    let running = Running {
+        claim: *claim,
+        version: found.version,
+        lease_ends,
+        renew_at: asked_at,
+        renewal: Renewal::Due,
+    };
     (now < lease_ends).then_some(running)
 }
 
