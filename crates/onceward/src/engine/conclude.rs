@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::flight::{Flight, Renewal, Running};
+use super::flight::{Flight, Running};
 use super::group::{Swapping, Trip, Urgency};
 use super::inner::Inner;
 use super::reply::Sender;
@@ -85,7 +85,6 @@ pub(crate) fn submit(
     ending: &Ending,
     version: Version,
 ) -> Swapping {
-    flight.with_running(|running| running.renewal = Renewal::Ended);
     let status = ending.status(&running.claim, &flight.policy);
     inner.swap(&flight.id, Seen::Version(version), status, Urgency::Must)
 }
@@ -99,21 +98,20 @@ pub(crate) fn written(
     version: Version,
     sent_at: Duration,
 ) {
-    // Made only for those who wait; whoever comes later finds it in the store.
-    let status = if flight.is_awaited() { ending.status(claim, &flight.policy) } else { None };
-    let receipt =
-        status.map(|(status, due_in)| Receipt { version, due: due_in.map_or(Due::Never, Due::In), status });
-    recorded(inner, flight, ending, receipt.and_then(|receipt| receipt.aged(sent_at, inner.now())));
+    count(inner, ending);
+    inner.flights.end_awaited(flight, || {
+        let (status, due_in) = ending.status(claim, &flight.policy)?;
+        let receipt = Receipt { version, due: due_in.map_or(Due::Never, Due::In), status };
+        receipt.aged(sent_at, inner.now())
+    });
 }
 
-/// The ending is in the store: count it, and end the flight with what is there.
-fn recorded(inner: &Inner, flight: &Arc<Flight>, ending: &Ending, receipt: Option<Receipt>) {
+fn count(inner: &Inner, ending: &Ending) {
     match ending {
         Ending::Done(_) => inner.counters.completions.one(),
         Ending::Release(_) => inner.counters.releases.one(),
         Ending::Unknown(_) => inner.counters.unknowns.one(),
     }
-    inner.flights.end(flight, receipt);
 }
 
 /// Shortest and longest pause between two tries to reach a store that fails.
@@ -136,7 +134,7 @@ pub(crate) async fn insist(
         }
     };
     loop {
-        let Some(running) = flight.last_running() else { return say(Concluded::FencedOff) };
+        let Some(running) = flight.conclude() else { return say(Concluded::FencedOff) };
         let sent_at = trip.sent_at;
         let next = match trip.result {
             Ok(Swapped::Won(version)) => {
@@ -165,12 +163,8 @@ pub(crate) async fn insist(
         trip = match next {
             Next::Swap(version) => submit(&inner, &flight, &running, &ending, version).await,
             Next::Recorded(receipt) => {
-                recorded(
-                    &inner,
-                    &flight,
-                    &ending,
-                    receipt.and_then(|receipt| receipt.aged(sent_at, inner.now())),
-                );
+                count(&inner, &ending);
+                inner.flights.end(&flight, receipt.and_then(|receipt| receipt.aged(sent_at, inner.now())));
                 return say(Concluded::Recorded);
             }
             Next::FencedOff(receipt) => {

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
+use hashbrown::hash_map::EntryRef;
 
 use super::sync::Mutex;
 use crate::error::Error;
@@ -151,9 +151,9 @@ impl Flights {
 
     pub(crate) fn join(&self, id: &Id, policy: &Arc<Policy>, attempt: Attempt, named: Named) -> Joined {
         let mut shard = self.shard(id).lock();
-        match shard.entry(id.clone()) {
-            Entry::Occupied(entry) => Joined::Waiter(entry.get().clone()),
-            Entry::Vacant(entry) => {
+        match shard.entry_ref(id) {
+            EntryRef::Occupied(entry) => Joined::Waiter(entry.get().clone()),
+            EntryRef::Vacant(entry) => {
                 let flight = Arc::new(Flight {
                     id: id.clone(),
                     policy: policy.clone(),
@@ -166,7 +166,7 @@ impl Flights {
                         owner: None,
                     }),
                 });
-                entry.insert(flight.clone());
+                entry.insert_with_key(id.clone(), flight.clone());
                 Joined::Leader(flight)
             }
         }
@@ -174,25 +174,39 @@ impl Flights {
 
     /// Ends a flight: it leaves the map first, so that whoever looks again starts afresh.
     pub(crate) fn end(&self, flight: &Arc<Flight>, receipt: Option<Receipt>) {
-        self.end_with(flight, Phase::Ended { receipt, lost: None });
+        self.end_with(flight, |_| Phase::Ended { receipt, lost: None });
+    }
+
+    /// Ends a flight with a receipt that is made only if somebody waits for it; whoever comes later
+    /// finds it in the store.
+    pub(crate) fn end_awaited(&self, flight: &Arc<Flight>, receipt: impl FnOnce() -> Option<Receipt>) {
+        self.end_with(flight, |state| {
+            let receipt = if state.wakers.slots.is_empty() { None } else { receipt() };
+            Phase::Ended { receipt, lost: None }
+        });
     }
 
     /// Ends a flight whose lease was lost, and tells its owner.
     pub(crate) fn lose(&self, flight: &Arc<Flight>, receipt: Option<Receipt>) {
-        let lost = flight.running();
-        self.end_with(flight, Phase::Ended { receipt, lost });
+        self.end_with(flight, |state| {
+            let lost = match state.phase {
+                Phase::Running(running) => Some(running),
+                _ => None,
+            };
+            Phase::Ended { receipt, lost }
+        });
     }
 
     /// Ends a flight whose leader could not get an answer from the store.
     pub(crate) fn fail(&self, flight: &Arc<Flight>, error: Error) {
-        self.end_with(flight, Phase::Failed(error));
+        self.end_with(flight, |_| Phase::Failed(error));
     }
 
-    fn end_with(&self, flight: &Arc<Flight>, ended: Phase) {
+    fn end_with(&self, flight: &Arc<Flight>, ended: impl FnOnce(&State) -> Phase) {
         let removed = {
             let mut shard = self.shard(&flight.id).lock();
-            match shard.entry(flight.id.clone()) {
-                Entry::Occupied(entry) if Arc::ptr_eq(entry.get(), flight) => Some(entry.remove()),
+            match shard.entry_ref(&flight.id) {
+                EntryRef::Occupied(entry) if Arc::ptr_eq(entry.get(), flight) => Some(entry.remove()),
                 _ => None,
             }
         };
@@ -238,12 +252,12 @@ impl Drop for Place<'_> {
 impl Flight {
     /// The claim was won.
     pub(crate) fn run(&self, running: Running) {
-        self.change(Phase::Running(running));
+        self.change(|_| Phase::Running(running));
     }
 
     /// Another process has it; duplicates here may judge by this receipt.
     pub(crate) fn follow(&self, receipt: Receipt, seen_at: Duration) {
-        self.change(Phase::Following { receipt, seen_at });
+        self.change(|_| Phase::Following { receipt, seen_at });
     }
 
     pub(crate) fn running(&self) -> Option<Running> {
@@ -253,18 +267,17 @@ impl Flight {
         }
     }
 
-    /// The lease that is held, or that was held last and lost.
-    pub(crate) fn last_running(&self) -> Option<Running> {
-        match self.state.lock().phase {
-            Phase::Running(running) => Some(running),
-            Phase::Ended { lost, .. } => lost,
+    /// The lease under which an ending is to be written; it is not renewed any more. Also one that was
+    /// lost a moment ago: if nobody has taken it over, the receipt is still its owner's to write.
+    pub(crate) fn conclude(&self) -> Option<Running> {
+        match &mut self.state.lock().phase {
+            Phase::Running(running) => {
+                running.renewal = Renewal::Ended;
+                Some(*running)
+            }
+            Phase::Ended { lost, .. } => *lost,
             _ => None,
         }
-    }
-
-    /// Whether anybody waits for it at this moment.
-    pub(crate) fn is_awaited(&self) -> bool {
-        !self.state.lock().wakers.slots.is_empty()
     }
 
     /// Changes what is known of the lease, if it is still held.
@@ -325,10 +338,10 @@ impl Flight {
         })
     }
 
-    fn change(&self, phase: Phase) {
+    fn change(&self, phase: impl FnOnce(&State) -> Phase) {
         let (wakers, owner) = {
             let mut state = self.state.lock();
-            state.phase = phase;
+            state.phase = phase(&state);
             state.epoch += 1;
             (std::mem::take(&mut state.wakers), state.owner.take())
         };

@@ -20,7 +20,7 @@ use crate::store::{Due, Seen, Swapped};
 /// What an ask leads to.
 pub(crate) enum Led {
     /// The lease is ours; the work may begin.
-    Run(Owner),
+    Run(Owner, Claim),
     /// There is an answer already.
     Answer(Answer),
 }
@@ -48,7 +48,7 @@ pub(crate) async fn lead(inner: &Arc<Inner>, ask: &mut Ask) -> Result<Led> {
                 return match ask_store(ask, &mut owner, &mut patience).await {
                     Ok(Asked::Run(running)) => {
                         owner.claimed(running);
-                        Ok(Led::Run(owner))
+                        Ok(Led::Run(owner, running.claim))
                     }
                     Ok(Asked::Answer(answer, receipt)) => {
                         owner.end(receipt);

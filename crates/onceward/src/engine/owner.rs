@@ -96,9 +96,7 @@ impl Owner {
 
     /// Writes the ending. Dropping this does not stop the writing.
     pub(crate) async fn conclude(mut self, ending: Ending) -> Concluded {
-        // Also if the lease was lost in the very moment the work ended: if nobody has taken it over,
-        // the receipt is still ours to write.
-        let Some(running) = self.flight.last_running() else {
+        let Some(running) = self.flight.conclude() else {
             self.stage = Stage::Over;
             return Concluded::FencedOff;
         };
@@ -156,7 +154,7 @@ impl Drop for Owner {
 
 /// Writes an ending for an owner that is no longer there.
 fn conclude_alone(inner: Arc<Inner>, flight: Arc<Flight>, ending: Ending) {
-    let Some(running) = flight.running() else { return };
+    let Some(running) = flight.conclude() else { return };
     let swapping = conclude::submit(&inner, &flight, &running, &ending, running.version);
     insist_alone(inner, flight, ending, swapping);
 }

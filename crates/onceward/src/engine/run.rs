@@ -32,12 +32,10 @@ where
     F: FnOnce(Lease) -> W,
     W: Future<Output = Result<Outcome, Stopped>>,
 {
-    let mut owner = match lead(&inner, &mut ask).await? {
-        Led::Run(owner) => owner,
+    let (mut owner, fence) = match lead(&inner, &mut ask).await? {
+        Led::Run(owner, claim) => (owner, claim.fence),
         Led::Answer(answer) => return Ok(answer),
     };
-    let Some(running) = owner.flight.running() else { return after_loss(&inner, &ask, owner).await };
-    let fence = running.claim.fence;
     let lease = Lease::new(inner.clone(), owner.flight.clone(), fence, ask.fingerprint);
     owner.begin_work();
     let worked = work_under(&owner, lease, work).await;

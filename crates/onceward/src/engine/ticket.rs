@@ -11,7 +11,7 @@ use super::inner::Inner;
 use super::lead::{Led, lead};
 use crate::ask::Ask;
 use crate::codec;
-use crate::error::{Applied, Error, ErrorKind, Result};
+use crate::error::{Applied, Result};
 use crate::id::Id;
 use crate::outcome::{Outcome, Verdict};
 use crate::policy::{OnFailure, OnUnknown, Policy};
@@ -56,21 +56,12 @@ pub(crate) enum Change {
 }
 
 pub(crate) async fn claim(inner: &Arc<Inner>, mut ask: Ask) -> Result<Claimed> {
-    let owner = match lead(inner, &mut ask).await? {
-        Led::Run(owner) => owner,
-        Led::Answer(answer) => return Ok(Claimed::No(answer)),
-    };
-    let running = owner.flight.running();
-    owner.hand_over();
-    match running {
-        Some(running) => Ok(Claimed::Yes(Ticket {
-            attempt: running.claim.attempt,
-            fence: running.claim.fence,
-            id: ask.id,
-        })),
-        None => {
-            Err(Error::new(ErrorKind::LeaseLost, "the lease ended before it could be handed out; ask again"))
+    match lead(inner, &mut ask).await? {
+        Led::Run(owner, claim) => {
+            owner.hand_over();
+            Ok(Claimed::Yes(Ticket { id: ask.id, attempt: claim.attempt, fence: claim.fence }))
         }
+        Led::Answer(answer) => Ok(Claimed::No(answer)),
     }
 }
 
