@@ -35,7 +35,7 @@ impl TokioWorld {
         Self {
             runtime: tokio::runtime::Handle::try_current().ok(),
             start: tokio::time::Instant::now(),
-            entropy: Mutex::new(Entropy { pool: [0; ENTROPY_BYTES], used: ENTROPY_BYTES }),
+            entropy: Mutex::new(Entropy::new()),
         }
     }
 }
@@ -70,26 +70,21 @@ impl World for TokioWorld {
     }
 }
 
-/// One system call fills many attempts.
-const ENTROPY_BYTES: usize = 1024;
-
-struct Entropy {
-    pool: [u8; ENTROPY_BYTES],
-    used: usize,
-}
+/// An endless stream of unpredictable bytes: BLAKE3 in its extendable mode over a seed from the
+/// operating system, so that an attempt does not cost a system call.
+struct Entropy(blake3::OutputReader);
 
 impl Entropy {
+    fn new() -> Self {
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).expect("the operating system has no randomness to give");
+        Self(blake3::Hasher::new_keyed(&seed).finalize_xof())
+    }
+
     fn next(&mut self) -> u128 {
-        const BYTES: usize = size_of::<u128>();
-        if self.used + BYTES > ENTROPY_BYTES {
-            getrandom::fill(&mut self.pool).expect("the operating system has no randomness to give");
-            self.used = 0;
-        }
-        let taken = &mut self.pool[self.used..self.used + BYTES];
-        let number = u128::from_le_bytes(taken.try_into().expect("sixteen bytes"));
-        taken.fill(0);
-        self.used += BYTES;
-        number
+        let mut bytes = [0; size_of::<u128>()];
+        self.0.fill(&mut bytes);
+        u128::from_le_bytes(bytes)
     }
 }
 

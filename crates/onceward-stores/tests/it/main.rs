@@ -18,6 +18,8 @@ mod folder;
 #[cfg(feature = "embedded")]
 mod model;
 #[cfg(feature = "embedded")]
+mod readme;
+#[cfg(feature = "embedded")]
 mod restart;
 #[cfg(feature = "embedded")]
 mod rotation;

@@ -45,7 +45,7 @@ pub(crate) async fn lead(inner: &Arc<Inner>, ask: &mut Ask) -> Result<Led> {
         match inner.flights.join(&ask.id, &ask.policy, attempt, named) {
             Joined::Leader(flight) => {
                 let mut owner = Owner::new(inner.clone(), flight);
-                return match ask_store(ask, &mut owner, &mut patience).await {
+                return match ask_store(inner, ask, &mut owner, &mut patience).await {
                     Ok(Asked::Run(running)) => {
                         owner.claimed(running);
                         Ok(Led::Run(owner, running.claim))
@@ -152,8 +152,12 @@ enum Asked {
 }
 
 /// Asks the store for all in this process who want the same.
-async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Result<Asked> {
-    let inner = owner.inner.clone();
+async fn ask_store(
+    inner: &Arc<Inner>,
+    ask: &Ask,
+    owner: &mut Owner,
+    patience: &mut Patience,
+) -> Result<Asked> {
     let mut takeover = Takeover::Absent;
     let mut seen = Seen::Absent;
     // Of a claim that is already ours and only has to be renewed before the work may begin.
@@ -212,20 +216,20 @@ async fn ask_store(ask: &Ask, owner: &mut Owner, patience: &mut Patience) -> Res
                     match follow(ask, owner, found, patience, at_most).await? {
                         Followed::Now(now) => receipt = now,
                         Followed::TimeOut(refusal) => {
-                            return Ok(Asked::Answer(refuse(&inner, refusal), None));
+                            return Ok(Asked::Answer(refuse(inner, refusal), None));
                         }
                     }
                 }
                 (Decision::Refuse(Refusal::OutcomeUnknown), Some(found)) if is_held(&found) => {
-                    match put_in_doubt(&inner, ask, found).await {
+                    match put_in_doubt(inner, ask, found).await {
                         Ok(now) => receipt = now,
                         // The refusal stands without it, for this asker: the next one will write it down.
-                        Err(_) => return Ok(Asked::Answer(refuse(&inner, Refusal::OutcomeUnknown), None)),
+                        Err(_) => return Ok(Asked::Answer(refuse(inner, Refusal::OutcomeUnknown), None)),
                     }
                 }
                 (decision, found) => {
                     let answer =
-                        answer(&inner, found.clone(), decision).expect("replays and refusals are answers");
+                        answer(inner, found.clone(), decision).expect("replays and refusals are answers");
                     return Ok(Asked::Answer(
                         answer,
                         found.and_then(|found| found.aged(sent_at, inner.now())),

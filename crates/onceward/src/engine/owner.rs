@@ -123,8 +123,12 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        if matches!(stage, Stage::Over) {
+            return;
+        }
         let (inner, flight) = (self.inner.clone(), self.flight.clone());
-        match std::mem::replace(&mut self.stage, Stage::Over) {
+        match stage {
             Stage::Over => {}
             Stage::Asking(None) => inner.flights.end(&flight, None),
             // Whoever named the attempt may be asking again with it at this moment, and find this claim

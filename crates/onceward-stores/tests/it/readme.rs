@@ -1,0 +1,34 @@
+//! The README's example is the example in this crate, and says what it says.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_readme_shows_the_example() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(root.join("../../README.md")).unwrap();
+    let example = std::fs::read_to_string(root.join("examples/charge.rs")).unwrap();
+    let shown = readme.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let (_, code) = example.split_once("\n\n").unwrap();
+    assert_eq!(shown.trim(), code.trim(), "README.md and examples/charge.rs differ");
+}
+
+#[test]
+fn the_example_charges_once_also_across_restarts() {
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let run = || {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["run", "--quiet", "--example", "charge", "--manifest-path"]).arg(&manifest);
+        let output = cargo.current_dir(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let first = run();
+    let replayed: Vec<bool> = first.lines().map(|line| line.ends_with("replayed: true")).collect();
+    assert_eq!(replayed, [false, true, true], "{first}");
+    let again = run();
+    assert!(again.lines().all(|line| line.ends_with("replayed: true")), "{again}");
+    let answer = |text: &str| text.lines().next().unwrap().split(", replayed").next().unwrap().to_owned();
+    assert_eq!(answer(&first), answer(&again));
+}
