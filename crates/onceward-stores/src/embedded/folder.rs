@@ -1,7 +1,7 @@
 //! The folder: whose it is, in which format, and that one process has it at a time.
 //!
 //! ```text
-//! ONCEWARD   marker: format number and checksum, written last when the folder is new
+//! ONCEWARD   marker: format number, nonce and checksum, the first thing written into a new folder
 //! LOCK       empty; the process that has the folder open holds an OS lock on it
 //! ACKED      the last acknowledged group (acked.rs)
 //! db/        fjall's database (tables.rs)
@@ -30,9 +30,15 @@ const TRIAL_BYTES: usize = 256 * 1024;
 const FORMAT: u32 = 1;
 const MARKER_NAME: &str = "onceward-embedded";
 
+/// Drawn when the folder is made. Every group carries it, so that bytes of another folder's journal,
+/// which may well lie inside a stored body, are never taken for a group of this one.
+pub(crate) type Nonce = [u8; NONCE_BYTES];
+pub(crate) const NONCE_BYTES: usize = 16;
+
 /// A folder of ours, locked until this is dropped.
 pub(crate) struct Folder {
     path: PathBuf,
+    nonce: Nonce,
     _lock: File,
 }
 
@@ -42,13 +48,22 @@ impl Folder {
         // Looked at before anything is touched, and again under the lock: another process may have
         // been creating it meanwhile.
         if look(path)? == Look::Missing {
-            fs::create_dir_all(path).map_err(|error| failed("create", path, error))?;
+            create_folder(path).map_err(|error| failed("create", path, error))?;
         }
         let lock = lock(path)?;
-        if look(path)? != Look::Ours {
-            write_marker(path).map_err(|error| failed("write to", path, error))?;
-        }
-        Ok(Self { path: path.to_path_buf(), _lock: lock })
+        let nonce = match look(path)? {
+            Look::Ours(nonce) => nonce,
+            Look::Missing | Look::Empty => {
+                let nonce = new_nonce()?;
+                write_marker(path, nonce).map_err(|error| failed("write to", path, error))?;
+                nonce
+            }
+        };
+        Ok(Self { path: path.to_path_buf(), nonce, _lock: lock })
+    }
+
+    pub(crate) fn nonce(&self) -> Nonce {
+        self.nonce
     }
 
     pub(crate) fn acked(&self) -> PathBuf {
@@ -97,7 +112,7 @@ impl Folder {
 enum Look {
     Missing,
     Empty,
-    Ours,
+    Ours(Nonce),
 }
 
 fn look(path: &Path) -> Result<Look> {
@@ -113,7 +128,7 @@ fn look(path: &Path) -> Result<Look> {
     for entry in entries {
         let name = entry.map_err(|error| failed("read", path, error))?.file_name();
         if name == MARKER {
-            return read_marker(&path.join(MARKER)).map(|()| Look::Ours);
+            return read_marker(&path.join(MARKER)).map(Look::Ours);
         }
         // Left by a creation that did not get to its end.
         if name != LOCK && name != MARKER_NEW {
@@ -150,41 +165,68 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-/// The marker is one line: `onceward-embedded 1 crc32`.
-fn marker_line() -> String {
-    let text = format!("{MARKER_NAME} {FORMAT}");
+/// Receipts hold answers that are nobody else's business, so only the owner may look inside. A folder
+/// lasts only once the one that lists it is synced.
+fn create_folder(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|folder| !folder.exists()).collect();
+    let Some(parent) = path.parent().filter(|_| !missing.is_empty()) else { return Ok(()) };
+    fs::create_dir_all(parent)?;
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        created => created?,
+    }
+    missing.into_iter().filter_map(Path::parent).try_for_each(sync_folder)
+}
+
+fn new_nonce() -> Result<Nonce> {
+    let mut nonce = [0; NONCE_BYTES];
+    getrandom::fill(&mut nonce).map_err(|error| {
+        Error::new(ErrorKind::Unavailable, "the system gives no random numbers").caused_by(error.to_string())
+    })?;
+    Ok(nonce)
+}
+
+/// The marker is one line: `onceward-embedded 1 nonce crc32`, both in hexadecimal.
+fn marker_line(nonce: Nonce) -> String {
+    let text = format!("{MARKER_NAME} {FORMAT} {:032x}", u128::from_be_bytes(nonce));
     let checksum = crc32fast::hash(text.as_bytes());
     format!("{text} {checksum:08x}\n")
 }
 
-fn write_marker(path: &Path) -> io::Result<()> {
+fn write_marker(path: &Path, nonce: Nonce) -> io::Result<()> {
     let new = path.join(MARKER_NEW);
     let mut file = File::create(&new)?;
-    file.write_all(marker_line().as_bytes())?;
+    file.write_all(marker_line(nonce).as_bytes())?;
     file.sync_all()?;
     fs::rename(new, path.join(MARKER))?;
     sync_folder(path)
 }
 
-fn read_marker(path: &Path) -> Result<()> {
+fn read_marker(path: &Path) -> Result<Nonce> {
     let bytes = fs::read(path).map_err(|error| failed("read", path, error))?;
-    let format = std::str::from_utf8(&bytes).ok().and_then(|line| {
+    let marker = std::str::from_utf8(&bytes).ok().and_then(|line| {
         let (text, checksum) = line.strip_suffix('\n')?.rsplit_once(' ')?;
-        let format: u32 = text.strip_prefix(MARKER_NAME)?.strip_prefix(' ')?.parse().ok()?;
-        (u32::from_str_radix(checksum, 16).ok()? == crc32fast::hash(text.as_bytes())).then_some(format)
+        let mut words = text.strip_prefix(MARKER_NAME)?.strip_prefix(' ')?.split(' ');
+        let format: u32 = words.next()?.parse().ok()?;
+        let nonce = words.next().and_then(|nonce| u128::from_str_radix(nonce, 16).ok());
+        (u32::from_str_radix(checksum, 16).ok()? == crc32fast::hash(text.as_bytes()))
+            .then_some((format, nonce.map(u128::to_be_bytes)))
     });
-    match format {
-        Some(FORMAT) => Ok(()),
-        Some(other) => Err(Error::new(
+    match marker {
+        Some((FORMAT, Some(nonce))) => Ok(nonce),
+        None | Some((FORMAT, None)) => Err(Error::new(
+            ErrorKind::Damaged,
+            format!("{} is damaged; restore the folder from a copy, or name another folder", path.display()),
+        )),
+        Some((other, _)) => Err(Error::new(
             ErrorKind::Foreign,
             format!(
                 "{} says format {other}, this version reads format {FORMAT}; use the version that wrote it",
                 path.display()
             ),
-        )),
-        None => Err(Error::new(
-            ErrorKind::Damaged,
-            format!("{} is damaged; restore the folder from a copy, or name another folder", path.display()),
         )),
     }
 }

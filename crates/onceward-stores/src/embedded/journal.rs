@@ -2,8 +2,8 @@
 //!
 //! fjall takes damage in the middle of a journal for a torn tail: it cuts the file there and goes on
 //! without the groups behind it. Every group of ours carries a [`GroupRecord`] with a sequence without
-//! gaps, so this walk can tell the two apart. It knows the layout of fjall 3.1.13, to which we are
-//! pinned, and nothing of what the rows mean.
+//! gaps and the nonce of the folder, so this walk can tell the two apart. It knows the layout of fjall
+//! 3.1.13, to which we are pinned, and nothing of what the rows mean.
 //!
 //! ```text
 //! group   = start item* end
@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use onceward::{Error, ErrorKind, Result};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::folder::Nonce;
 use super::record::{GroupRecord, RECORD_BYTES, RECORD_KEY};
 use super::tables::GROUPS_ID;
 
@@ -30,7 +31,6 @@ const TAG_END: u8 = 3;
 const TRAILER: [u8; 4] = *b"FJL\x03";
 const ITEM_HEAD_BYTES: usize = 21;
 const CHUNK_BYTES: usize = 256 * 1024;
-const PROBE_BYTES: usize = 4 * 1024;
 
 /// What the journals hold, if nothing acknowledged is missing from them.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) struct Walked {
 
 /// Walks all journals in the folder of the database. Refuses if a group up to `acknowledged` cannot
 /// be read, or if one that can be read lies behind one that cannot.
-pub(crate) fn walk(folder: &Path, acknowledged: u64) -> Result<Walked> {
+pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Walked> {
     let journals = journals(folder).map_err(|error| unreadable(folder, error))?;
     let Some(&(oldest, _)) = journals.first() else {
         return if acknowledged == 0 {
@@ -59,10 +59,13 @@ pub(crate) fn walk(folder: &Path, acknowledged: u64) -> Result<Walked> {
     for (_, path) in journals {
         let mut file = File::open(&path).map_err(|error| unreadable(&path, error))?;
         let mut at = 0;
-        let mut groups = Groups::at(&mut file, at, CHUNK_BYTES).map_err(|error| unreadable(&path, error))?;
+        let mut groups = Groups::new(&mut file);
         let end = loop {
             match groups.next().map_err(|error| unreadable(&path, error))? {
                 Step::Group { record, number: own, end } => {
+                    if record.nonce != nonce {
+                        return Err(damaged(&path, at, "it holds a group of another folder"));
+                    }
                     let expected = walked.last.map_or(record.sequence, |last| last.sequence + 1);
                     // The journals before the oldest were let go once their tables held everything.
                     if record.sequence != expected
@@ -85,11 +88,20 @@ pub(crate) fn walk(folder: &Path, acknowledged: u64) -> Result<Walked> {
             Step::Broken(what) => what,
             _ => "no group is there",
         };
-        let sequence = walked.last.map_or(0, |last| last.sequence);
-        // A group is only written once the one before it is durable: whatever can still be read
-        // further on proves that this is no torn tail.
-        if let Some(later) = find_group(&mut file, at, sequence).map_err(|error| unreadable(&path, error))? {
-            return Err(damaged(&path, at, &format!("{what}, and group {later} lies behind it")));
+        if let Some(behind) = records_behind(&mut file, at, nonce, walked.last.map(|last| last.sequence))
+            .map_err(|error| unreadable(&path, error))?
+        {
+            // A torn group may well have its record. But a group is only written once the one before it
+            // is durable: the record of a later one proves that this is no torn tail.
+            let torn = walked.last.map_or(behind.lowest, |last| last.sequence + 1);
+            if behind.highest > torn {
+                let what = format!("{what}, and group {} lies behind it", behind.highest);
+                return Err(damaged(&path, at, &what));
+            }
+            if behind.highest <= acknowledged {
+                let what = format!("{what}, but group {} was acknowledged", behind.highest);
+                return Err(damaged(&path, at, &what));
+            }
         }
         if matches!(end, Step::Broken(_)) {
             walked.torn.push((path.clone(), at));
@@ -138,9 +150,8 @@ struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    fn at(file: &'a mut File, at: u64, buffer_bytes: usize) -> io::Result<Self> {
-        file.seek(SeekFrom::Start(at))?;
-        Ok(Self { reader: BufReader::with_capacity(buffer_bytes, file), read: at, hasher: Xxh3::new() })
+    fn new(file: &'a mut File) -> Self {
+        Self { reader: BufReader::with_capacity(CHUNK_BYTES, file), read: 0, hasher: Xxh3::new() }
     }
 
     /// The next group. Nothing can be read behind one that is broken.
@@ -238,38 +249,38 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Looks behind `at` for a whole group with a higher sequence. Groups end with the trailer, so only
-/// the bytes behind a trailer are tried, and the first byte behind a run of zeros.
-fn find_group(file: &mut File, at: u64, sequence: u64) -> io::Result<Option<u64>> {
+/// The sequences of the records behind a place.
+struct Behind {
+    lowest: u64,
+    highest: u64,
+}
+
+/// Looks behind `at` for records of this folder's groups after `last`. The nonce is nobody else's, so no
+/// bytes that a caller had stored pass for one, and the search costs the same whatever they are.
+fn records_behind(file: &mut File, at: u64, nonce: Nonce, last: Option<u64>) -> io::Result<Option<Behind>> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let zeros = vec![0; CHUNK_BYTES];
+    let mut behind: Option<Behind> = None;
     let mut start = at;
     loop {
         file.seek(SeekFrom::Start(start))?;
         let len = read_up_to(file, &mut chunk)?;
-        if len == 0 {
-            return Ok(None);
-        }
+        let chunk = &chunk[..len];
         // Compared whole: the preallocated rest of a journal is up to 64 MiB of zeros.
-        if chunk[..len] != zeros[..len] {
-            for i in 0..len {
-                let behind_trailer = chunk[i..len].starts_with(&TRAILER).then_some(i + TRAILER.len());
-                let behind_zeros = (chunk[i] == TAG_START && (i == 0 || chunk[i - 1] == 0)).then_some(i);
-                for place in behind_trailer.into_iter().chain(behind_zeros).map(|i| start + i as u64) {
-                    if place > at
-                        && let Step::Group { record, .. } = Groups::at(file, place, PROBE_BYTES)?.next()?
-                        && record.sequence > sequence
-                    {
-                        return Ok(Some(record.sequence));
-                    }
-                }
+        if chunk != &zeros[..len] {
+            let places = (0..len).filter(|&i| chunk[i] == nonce[0] && chunk[i..].starts_with(&nonce));
+            let records = places.filter_map(|i| GroupRecord::decode(chunk.get(i..i + RECORD_BYTES)?));
+            for sequence in records.map(|record| record.sequence).filter(|&sequence| Some(sequence) > last) {
+                let found = behind.get_or_insert(Behind { lowest: sequence, highest: sequence });
+                found.lowest = found.lowest.min(sequence);
+                found.highest = found.highest.max(sequence);
             }
         }
         if len < CHUNK_BYTES {
-            return Ok(None);
+            return Ok(behind);
         }
-        // Overlap, so that a trailer across two chunks is seen.
-        start += (len - TRAILER.len()) as u64;
+        // Overlap, so that a record across two chunks is seen.
+        start += (len - RECORD_BYTES) as u64;
     }
 }
 

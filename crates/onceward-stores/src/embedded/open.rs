@@ -14,18 +14,22 @@ use super::held::Held;
 use super::journal::{self, Walked};
 use super::record::{GroupRecord, RECORD_KEY};
 use super::row::Opened;
-use super::tables::{Memory, Tables, cannot_read};
+use super::tables::{self, Memory, Tables, cannot_read};
 use super::writer::{QUEUE_BATCHES_MAX, Writer};
 use super::{EmbeddedStore, Options, Shared, failure, reader, spawn};
 
 pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
     let memory = Memory { cache_bytes: options.cache_bytes, write_buffer_bytes: options.write_buffer_bytes };
-    let folder = Folder::take(path)?;
+    // The process may change its current folder later on.
+    let path = std::path::absolute(path).map_err(|error| {
+        Error::new(ErrorKind::Invalid, format!("`{}` names no folder", path.display())).caused_by(error)
+    })?;
+    let folder = Folder::take(&path)?;
     let acknowledged = acknowledged(&folder)?;
     let (tables, record) = if folder.has_database() {
         recover(&folder, acknowledged, memory)?
     } else {
-        (create(&folder, acknowledged, memory)?, GroupRecord::default())
+        (create(&folder, acknowledged, memory)?, GroupRecord::before_the_first(folder.nonce()))
     };
     let acked = Acked::open(&folder.acked(), record.sequence)
         .map_err(|error| failure::io(format!("cannot write {}", folder.acked().display()), error))?;
@@ -83,10 +87,13 @@ fn acknowledged(folder: &Folder) -> Result<u64> {
 }
 
 fn recover(folder: &Folder, acknowledged: u64, memory: Memory) -> Result<(Tables, GroupRecord)> {
-    let walked = journal::walk(&folder.database(), acknowledged)?;
+    let database = folder.database();
+    let walked = journal::walk(&database, folder.nonce(), acknowledged)?;
+    // Before the first change.
+    tables::all_there(&database)?;
     cut(&walked)?;
-    let tables = Tables::open(&folder.database(), memory)?;
-    let record = last_record(&tables, &walked, acknowledged)?;
+    let tables = Tables::open(&database, memory)?;
+    let record = last_record(&tables, folder, &walked, acknowledged)?;
     Ok((tables, record))
 }
 
@@ -123,15 +130,17 @@ fn cut(walked: &Walked) -> Result<()> {
 }
 
 /// What fjall has after its recovery must be what the journals promised and what callers were told.
-fn last_record(tables: &Tables, walked: &Walked, acknowledged: u64) -> Result<GroupRecord> {
+fn last_record(tables: &Tables, folder: &Folder, walked: &Walked, acknowledged: u64) -> Result<GroupRecord> {
     let record = match tables.groups.get(RECORD_KEY).map_err(cannot_read)? {
-        None => GroupRecord::default(),
-        Some(bytes) => GroupRecord::decode(&bytes).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Damaged,
-                "the record of the last group is damaged; restore the folder from a copy",
-            )
-        })?,
+        None => GroupRecord::before_the_first(folder.nonce()),
+        Some(bytes) => {
+            GroupRecord::decode(&bytes).filter(|record| record.nonce == folder.nonce()).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Damaged,
+                    "the record of the last group is damaged or another folder's; restore the folder from a copy",
+                )
+            })?
+        }
     };
     let promised = walked.last.map_or(acknowledged, |last| last.sequence.max(acknowledged));
     if record.sequence < promised {

@@ -4,24 +4,28 @@
 //! bytes tell the journal check (before fjall opens) and the store (afterwards) how far the folder got.
 //!
 //! ```text
-//! bytes 0..8    sequence of the group, from 1 without gaps
-//! bytes 8..16   the highest version given so far
-//! bytes 16..24  no row is due before this, in microseconds (see `due.rs`)
-//! bytes 24..32  no group before this one left a row held that still is (see `held.rs`)
-//! bytes 32..40  fjall's own sequence number just before the group was handed to it
-//! bytes 40..44  CRC-32 of bytes 0..40; all numbers little endian
+//! bytes 0..16   nonce of the folder: whose record it is, wherever its bytes turn up
+//! bytes 16..24  sequence of the group, from 1 without gaps
+//! bytes 24..32  the highest version given so far
+//! bytes 32..40  no row is due before this, in microseconds (see `due.rs`)
+//! bytes 40..48  no group before this one left a row held that still is (see `held.rs`)
+//! bytes 48..56  fjall's own sequence number just before the group was handed to it
+//! bytes 56..60  CRC-32 of bytes 0..56; all numbers little endian
 //! ```
+
+use super::folder::{NONCE_BYTES, Nonce};
 
 /// The key of the one row in the table `groups`.
 pub(crate) const RECORD_KEY: &[u8] = b"group";
-pub(crate) const RECORD_BYTES: usize = 44;
-const CHECKED_BYTES: usize = 40;
+pub(crate) const RECORD_BYTES: usize = 60;
+const CHECKED_BYTES: usize = 56;
 
 /// How far fjall's number may be ahead of the one noted here: it also counts its own flushes.
 const NUMBER_AHEAD_MAX: u64 = 1 << 20;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupRecord {
+    pub(crate) nonce: Nonce,
     pub(crate) sequence: u64,
     pub(crate) version_max: u64,
     pub(crate) floor_us: u64,
@@ -30,10 +34,16 @@ pub(crate) struct GroupRecord {
 }
 
 impl GroupRecord {
+    /// Of a folder without any group.
+    pub(crate) fn before_the_first(nonce: Nonce) -> Self {
+        Self { nonce, sequence: 0, version_max: 0, floor_us: 0, held_from: 0, engine_number: 0 }
+    }
+
     pub(crate) fn encode(&self) -> [u8; RECORD_BYTES] {
         let mut bytes = [0; RECORD_BYTES];
         let numbers = [self.sequence, self.version_max, self.floor_us, self.held_from, self.engine_number];
-        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+        bytes[..NONCE_BYTES].copy_from_slice(&self.nonce);
+        for (place, number) in bytes[NONCE_BYTES..].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
         }
         let checksum = crc32fast::hash(&bytes[..CHECKED_BYTES]);
@@ -49,11 +59,12 @@ impl GroupRecord {
         }
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         Some(Self {
-            sequence: number(0),
-            version_max: number(8),
-            floor_us: number(16),
-            held_from: number(24),
-            engine_number: number(32),
+            nonce: std::array::from_fn(|i| bytes[i]),
+            sequence: number(16),
+            version_max: number(24),
+            floor_us: number(32),
+            held_from: number(40),
+            engine_number: number(48),
         })
     }
 

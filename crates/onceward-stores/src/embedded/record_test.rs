@@ -2,15 +2,22 @@
 
 use super::*;
 
-const EXAMPLE: GroupRecord =
-    GroupRecord { sequence: 1, version_max: 0x0203, floor_us: 4, held_from: 5, engine_number: 6 };
+const EXAMPLE: GroupRecord = GroupRecord {
+    nonce: [0xaa; NONCE_BYTES],
+    sequence: 1,
+    version_max: 0x0203,
+    floor_us: 4,
+    held_from: 5,
+    engine_number: 6,
+};
 
 #[test]
 fn a_record_has_these_bytes() {
     let mut golden = [0; RECORD_BYTES];
-    (golden[0], golden[8], golden[9]) = (1, 3, 2);
-    (golden[16], golden[24], golden[32]) = (4, 5, 6);
-    golden[40..].copy_from_slice(&[0x25, 0x3c, 0x48, 0x47]);
+    golden[..16].fill(0xaa);
+    (golden[16], golden[24], golden[25]) = (1, 3, 2);
+    (golden[32], golden[40], golden[48]) = (4, 5, 6);
+    golden[56..].copy_from_slice(&[0x7d, 0xf1, 0xe6, 0x36]);
     assert_eq!(EXAMPLE.encode(), golden);
     assert_eq!(GroupRecord::decode(&golden), Some(EXAMPLE));
 }

@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry};
-use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::{AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use onceward::{Error, ErrorKind, Id, Result};
 
 use super::failure;
@@ -58,9 +58,9 @@ impl Tables {
         Self::new(path, database, tables)
     }
 
-    /// Lets fjall open its database, which replays the journals and cuts torn tails.
+    /// Lets fjall open its database, which replays the journals and cuts torn tails. To be asked first:
+    /// [`all_there`].
     pub(crate) fn open(path: &Path, memory: Memory) -> Result<Self> {
-        all_there(path)?;
         let failed =
             |error| failure::engine(format!("cannot open the database in {}", path.display()), error);
         let database = builder(path, memory).open().map_err(failed)?;
@@ -111,11 +111,18 @@ fn is_behind(table: &Keyspace) -> bool {
 }
 
 fn builder(path: &Path, memory: Memory) -> fjall::DatabaseBuilder<Database> {
-    Database::builder(path).cache_size(memory.cache_bytes).max_journaling_size(JOURNALS_BYTES_MAX)
+    Database::builder(path)
+        .cache_size(memory.cache_bytes)
+        .max_journaling_size(JOURNALS_BYTES_MAX)
+        // Said aloud: another crate of the same program may turn on fjall's compression, and the journal
+        // check reads plain journals only.
+        .journal_compression(CompressionType::None)
 }
 
 fn options(name: &str, memory: Memory) -> KeyspaceCreateOptions {
-    let options = KeyspaceCreateOptions::default();
+    // The same here: a folder must open in every program, whatever that turns on.
+    let options =
+        KeyspaceCreateOptions::default().data_block_compression_policy(CompressionPolicy::disabled());
     let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0));
     match name {
         // A claim asks for an id that is most often new: a filter on every level answers without a read.
@@ -133,7 +140,7 @@ fn options(name: &str, memory: Memory) -> KeyspaceCreateOptions {
 
 /// fjall creates what it misses and removes tables that look unfinished. In a folder that held
 /// receipts both would lose them, so what it needs must be there first.
-fn all_there(path: &Path) -> Result<()> {
+pub(crate) fn all_there(path: &Path) -> Result<()> {
     let tables = (0..=NAMES.len()).map(|table| format!("keyspaces/{table}/current"));
     for file in std::iter::once("version".to_owned()).chain(tables) {
         if !path.join(&file).exists() {

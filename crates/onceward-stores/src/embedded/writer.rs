@@ -125,6 +125,7 @@ impl Writer {
             batch.remove(&tables.due, block);
         }
         let record = GroupRecord {
+            nonce: shared.folder.nonce(),
             sequence,
             version_max: self.version_max,
             floor_us: shared.floor.with(earliest_us),

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use onceward::{Error, ErrorKind};
+use onceward::{Error, ErrorKind, Record, Seen, State, Swap};
 use tempfile::TempDir;
 
 use crate::support::*;
@@ -234,4 +234,84 @@ fn garbage_in_the_preallocated_rest_is_a_torn_tail() {
         });
         assert_holds(folder.path(), GROUPS);
     }
+}
+
+fn done_with(key: &str, body: Vec<u8>) -> Swap {
+    let new = Some(Record { state: State::Done, due_in: None, bytes: body.into() });
+    Swap { id: id(key), seen: Seen::Absent, new }
+}
+
+#[test]
+fn another_folders_journal_inside_a_body_is_only_a_body() {
+    // Its groups have higher sequences than ours.
+    let other = fs::read(journal(Fixture::new().folder.path())).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    hold(&store, 0, 3600);
+    let before = fs::metadata(journal(folder.path())).unwrap().len();
+    won(&store, done_with("whole", other.clone()));
+    won(&store, done_with("torn", other.clone()));
+    drop(store);
+    drop(open(folder.path()));
+    let good = fs::read(journal(folder.path())).unwrap();
+    assert!(before > good.len() as u64, "the journal was preallocated");
+
+    let ends: Vec<usize> =
+        (4..good.len()).filter(|&end| good[end - 4..end] == *b"FJL\x03" && good[end] == 1).collect();
+    let body =
+        |from: usize| from + good[from..].windows(other.len()).position(|bytes| bytes == other).unwrap();
+    let whole = body(0);
+    let torn = body(whole + other.len());
+    let start = *ends.iter().rfind(|&&end| end < torn).unwrap();
+    // Torn before, inside and behind the body, with and without the preallocated rest.
+    for len in [start + 20, torn + other.len() / 2, torn + other.len(), good.len() - 1] {
+        for rest in [0, 100_000] {
+            let copy = tempfile::tempdir().unwrap();
+            copy_folder(folder.path(), copy.path());
+            let mut bytes = good[..len].to_vec();
+            bytes.resize(len + rest, 0);
+            fs::write(journal(copy.path()), bytes).unwrap();
+            forget_acknowledgements(copy.path());
+            let store = open(copy.path());
+            assert_eq!(&load(&store, "whole").unwrap().bytes[..], other);
+            assert_eq!(load(&store, "torn"), None);
+            hold(&store, "next", 1);
+        }
+    }
+    assert_eq!(&load(&open(folder.path()), "torn").unwrap().bytes[..], other);
+}
+
+#[test]
+fn another_folders_journal_in_place_of_ours_is_refused() {
+    let (fixture, other) = (Fixture::new(), Fixture::new());
+    let others = fs::read(journal(other.folder.path())).unwrap();
+    let folder = fixture.with(|journal| journal.clone_from(&others));
+    forget_acknowledgements(folder.path());
+    assert_damaged(&refused(folder.path()), 0);
+    // Nor does the whole database belong here.
+    let folder = fixture.with(|_| ());
+    fs::copy(other.folder.path().join("ONCEWARD"), folder.path().join("ONCEWARD")).unwrap();
+    forget_acknowledgements(folder.path());
+    assert_damaged(&refused(folder.path()), 0);
+}
+
+#[test]
+fn a_later_group_proves_damage_even_if_it_is_torn_itself() {
+    let fixture = Fixture::new();
+    let (damaged, torn) = (fixture.ends.len() - 2, fixture.ends.len() - 1);
+    let folder = fixture.with(|journal| {
+        journal[fixture.ends[damaged] - 30] ^= 0xff;
+        journal.truncate(fixture.ends[torn] - 1);
+    });
+    forget_acknowledgements(folder.path());
+    assert_damaged(&refused(folder.path()), fixture.ends[damaged - 1]);
+}
+
+#[test]
+fn a_torn_tail_is_not_cut_in_a_folder_that_is_refused() {
+    let fixture = Fixture::new();
+    let folder = fixture.with(|journal| journal.truncate(fixture.len() - 1));
+    forget_acknowledgements(folder.path());
+    fs::remove_file(folder.path().join("db/version")).unwrap();
+    assert_eq!(refused(folder.path()).kind(), ErrorKind::Damaged);
 }

@@ -37,6 +37,17 @@ fn a_missing_folder_is_created_and_an_unfinished_one_is_finished() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_new_folder_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let above = tempfile::tempdir().unwrap();
+    let folder = above.path().join("a/b");
+    drop(open(&folder));
+    assert_eq!(std::fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
 #[test]
 fn a_foreign_folder_is_refused_untouched() {
     let folder = tempfile::tempdir().unwrap();
@@ -57,12 +68,18 @@ fn another_format_or_a_damaged_marker_is_refused_untouched() {
     hold(&open(folder.path()), 1, 30);
     let marker = folder.path().join("ONCEWARD");
     let good = std::fs::read(&marker).unwrap();
-    assert_eq!(String::from_utf8_lossy(&good), "onceward-embedded 1 f6e81509\n");
+    let line = String::from_utf8(good.clone()).unwrap();
+    let (text, checksum) = line.strip_suffix('\n').unwrap().rsplit_once(' ').unwrap();
+    let nonce = text.strip_prefix("onceward-embedded 1 ").unwrap();
+    assert!(nonce.len() == 32 && nonce.bytes().all(|digit| digit.is_ascii_hexdigit()), "{line}");
+    assert_eq!(checksum, format!("{:08x}", crc32fast::hash(text.as_bytes())));
 
-    write(&marker, b"onceward-embedded 2 6fe144b3\n");
-    let error = refused(folder.path());
-    assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
-    assert!(error.to_string().contains("format 2"), "{error}");
+    for later in ["onceward-embedded 2 6fe144b3\n", "onceward-embedded 2 and more dbc96edb\n"] {
+        write(&marker, later.as_bytes());
+        let error = refused(folder.path());
+        assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
+        assert!(error.to_string().contains("format 2"), "{error}");
+    }
 
     for at in 0..good.len() {
         let mut bad = good.clone();
