@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use onceward::{Error, ErrorKind, Result, Store};
+use onceward::{Clock, Error, ErrorKind, Result, Store};
 
 #[cfg(feature = "embedded")]
 pub mod embedded;
@@ -44,6 +44,16 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
             format!("no store is known as `{scheme}:`; this build opens {}", KNOWN.join(", ")),
         )),
     }
+}
+
+/// Times beyond this are taken for this: versions start from the clock and must be able to grow from
+/// wherever it has been.
+const NOW_US_MAX: u64 = 1 << 62;
+/// One page of a scan looks at no more records than this, whatever it is asked for.
+const SCAN_RECORDS_MAX: usize = 10_000;
+
+fn now_us(clock: &dyn Clock) -> u64 {
+    clock.now_us().min(NOW_US_MAX)
 }
 
 /// The forms of address that this build can open.

@@ -16,6 +16,8 @@ use onceward::{
     State, Store, Swap, Swapped, SystemClock, Version,
 };
 
+use crate::{SCAN_RECORDS_MAX, now_us};
+
 /// A scan may move so many stale entries for each record it may return.
 const MOVES_PER_RECORD_MAX: usize = 8;
 
@@ -50,7 +52,7 @@ impl Default for MemoryStore {
 
 impl Store for MemoryStore {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
-        let now_us = self.clock.now_us();
+        let now_us = now_us(&*self.clock);
         let mut inner = self.inner();
         let answers = batch.iter().map(|swap| inner.swap(swap, now_us)).collect();
         drop(inner);
@@ -58,7 +60,7 @@ impl Store for MemoryStore {
     }
 
     fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
-        let now_us = self.clock.now_us();
+        let now_us = now_us(&*self.clock);
         let inner = self.inner();
         let found = ids.iter().map(|id| inner.row(id).map(|row| row.found(now_us))).collect();
         drop(inner);
@@ -66,7 +68,7 @@ impl Store for MemoryStore {
     }
 
     fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
-        let now_us = self.clock.now_us();
+        let now_us = now_us(&*self.clock);
         let page = self.inner().scan(query, now_us);
         Box::pin(ready(page))
     }
@@ -187,7 +189,7 @@ impl Inner {
     }
 
     fn scan(&mut self, query: &Scan, now_us: u64) -> Result<Page> {
-        let limit = query.limit.max(1);
+        let limit = query.limit.clamp(1, SCAN_RECORDS_MAX);
         match &query.of {
             ScanOf::Due => self.scan_due(query.after.as_ref(), limit, now_us),
             ScanOf::Matching { scope, operation, state } => {
@@ -207,7 +209,7 @@ impl Inner {
             Some(cursor) => Bound::Excluded((number(cursor, 0)?, number(cursor, 8)?)),
         };
         let mut page = Page::default();
-        for _ in 0..limit.saturating_mul(MOVES_PER_RECORD_MAX) {
+        for _ in 0..limit * MOVES_PER_RECORD_MAX {
             let next = self.by_due.range((after, Bound::Unbounded)).next();
             let Some((&listed, &place)) = next.filter(|((due_us, _), _)| *due_us <= now_us) else {
                 return Ok(page);

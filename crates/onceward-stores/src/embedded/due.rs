@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use fjall::{Readable, Snapshot};
 use onceward::{Cursor, Error, ErrorKind, Id, Page, Result};
 
+use super::reader::PAGE_BYTES_MAX;
 use super::row::Row;
 use super::tables::cannot_read;
 use super::{Shared, block};
@@ -125,7 +126,7 @@ pub(crate) fn scan(shared: &Shared, after: Option<&Cursor>, limit: usize) -> Res
 
 /// Looks at no more than `limit` entries.
 fn slice(shared: &Shared, after: Option<&Cursor>, limit: usize) -> Result<Page> {
-    let now_us = shared.clock.now_us();
+    let now_us = shared.now_us();
     let after = after.map(Place::from_cursor).transpose()?;
     let leases = due_leases(shared, after, now_us, limit);
     let floor = shared.floor.begin();
@@ -135,13 +136,15 @@ fn slice(shared: &Shared, after: Option<&Cursor>, limit: usize) -> Result<Page> 
     let indexed = first_indexed(shared, &snapshot, start, now_us, limit)?;
 
     let mut page = Page::default();
-    let mut looked_at = 0;
+    let (mut looked_at, mut bytes) = (0, 0);
     let mut last = None;
     let mut first_live = None;
     let mut blocks = Vec::new();
     for candidate in merge(leases, indexed).take(limit) {
         let at = candidate.at;
-        let row = row(shared, &snapshot, &candidate.id)?.filter(|row| row.version == candidate.version);
+        let row = row(shared, &snapshot, &candidate.id)?;
+        bytes += row.as_ref().map_or(0, |row| row.bytes.len());
+        let row = row.filter(|row| row.version == candidate.version);
         if at.source == INDEX && first_live.is_none() {
             first_live = row.is_some().then_some(at);
             blocks.push(block_key(at.due_us, at.number));
@@ -154,8 +157,11 @@ fn slice(shared: &Shared, after: Option<&Cursor>, limit: usize) -> Result<Page> 
         }
         looked_at += 1;
         last = Some(at);
+        if bytes >= PAGE_BYTES_MAX {
+            break;
+        }
     }
-    if looked_at == limit {
+    if looked_at == limit || bytes >= PAGE_BYTES_MAX {
         page.next = last.map(Place::to_cursor);
     }
     // Only a scan that began at the floor can tell that nothing lives between it and this place.

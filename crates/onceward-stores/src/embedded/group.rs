@@ -47,7 +47,7 @@ pub(crate) struct Decided {
 impl<'a> Group<'a> {
     pub(crate) fn new(shared: &'a Shared, held: &'a Held, version_max: u64, batches: usize) -> Self {
         let by_id = (batches > 1).then(HashMap::new);
-        let now_us = shared.clock.now_us();
+        let now_us = shared.now_us();
         Self { shared, held, now_us, version_max, places: Vec::new(), by_id, changed: 0 }
     }
 

@@ -40,6 +40,10 @@ use self::held::LeaseEnds;
 use self::row::Opened;
 use self::tables::Tables;
 use self::writer::Stopped;
+use crate::now_us;
+
+/// Longest encoded receipt, in bytes. fjall ends the process's writer over a value of 4 GiB.
+const RECEIPT_BYTES_MAX: usize = 2 << 30;
 
 /// How to open an [`EmbeddedStore`].
 #[derive(Clone)]
@@ -85,6 +89,10 @@ struct Shared {
 }
 
 impl Shared {
+    fn now_us(&self) -> u64 {
+        now_us(&*self.clock)
+    }
+
     fn refuse_doubtful(&self, id: &Id) -> Result<()> {
         self.stopped.get().map_or(Ok(()), |stopped| stopped.refuse_doubtful(id))
     }
@@ -116,6 +124,16 @@ impl Store for EmbeddedStore {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     "a batch must be sorted by id and name no id twice",
+                ));
+            }
+            if batch
+                .iter()
+                .filter_map(|swap| swap.new.as_ref())
+                .any(|new| new.bytes.len() > RECEIPT_BYTES_MAX)
+            {
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!("a receipt of more than {RECEIPT_BYTES_MAX} bytes cannot be kept"),
                 ));
             }
             let (reply, answer) = oneshot::channel();
@@ -156,9 +174,14 @@ impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         // Without senders the threads finish what waits and end.
         (self.swaps, self.loads, self.scans) = (None, None, None);
+        let here = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            // A panic in there has already told its callers.
-            let _ = thread.join();
+            // An executor that is gone drops the task that an answer wakes, and with it perhaps the last
+            // handle of the store: on the very thread that answered, which cannot wait for itself.
+            if thread.thread().id() != here {
+                // A panic in there has already told its callers.
+                let _ = thread.join();
+            }
         }
     }
 }

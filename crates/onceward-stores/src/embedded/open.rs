@@ -17,6 +17,7 @@ use super::row::Opened;
 use super::tables::{self, Memory, Tables, cannot_read};
 use super::writer::{QUEUE_BATCHES_MAX, Writer};
 use super::{EmbeddedStore, Options, Shared, failure, reader, spawn};
+use crate::now_us;
 
 pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
     let memory = Memory { cache_bytes: options.cache_bytes, write_buffer_bytes: options.write_buffer_bytes };
@@ -34,7 +35,7 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
     let acked = Acked::open(&folder.acked(), record.sequence)
         .map_err(|error| failure::io(format!("cannot write {}", folder.acked().display()), error))?;
 
-    let opened = Opened { at_us: options.clock.now_us(), version_max: record.version_max };
+    let opened = Opened { at_us: now_us(&*options.clock), version_max: record.version_max };
     let (held, lease_ends) = Held::read(&tables, record.held_from, opened)?;
     let shared = Arc::new(Shared {
         clock: options.clock,

@@ -5,12 +5,16 @@
 use std::ops::Bound;
 use std::sync::mpsc;
 
-use onceward::{Cursor, Found, Id, Page, Result, Scan, ScanOf, State};
+use onceward::{Cursor, Error, ErrorKind, Found, Id, Page, Result, Scan, ScanOf, State};
 use tokio::sync::oneshot;
 
 use super::row::Row;
 use super::tables::cannot_read;
 use super::{Shared, due};
+use crate::SCAN_RECORDS_MAX;
+
+/// A page ends once the receipts it looked at have this many bytes: they pass through memory.
+pub(crate) const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// One question and whom to tell.
 pub(crate) struct Ask<Q, A> {
@@ -36,13 +40,13 @@ pub(crate) fn load(shared: &Shared, ids: &[Id]) -> Result<Vec<Option<Found>>> {
         let row = shared.tables.row(id)?;
         // Asked after the read: a group that failed meanwhile has said so by now.
         shared.refuse_doubtful(id)?;
-        Ok(row.map(|row| row.found(shared.clock.now_us(), shared.opened)))
+        Ok(row.map(|row| row.found(shared.now_us(), shared.opened)))
     };
     ids.iter().map(load_one).collect()
 }
 
 pub(crate) fn scan(shared: &Shared, query: &Scan) -> Result<Page> {
-    let limit = query.limit.max(1);
+    let limit = query.limit.clamp(1, SCAN_RECORDS_MAX);
     match &query.of {
         ScanOf::Due => due::scan(shared, query.after.as_ref(), limit),
         ScanOf::Matching { scope, operation, state } => {
@@ -82,20 +86,28 @@ impl Wanted<'_> {
 fn scan_matching(shared: &Shared, after: Option<&Cursor>, limit: usize, wanted: &Wanted<'_>) -> Result<Page> {
     let prefix = wanted.prefix();
     let start = after.map_or(Bound::Included(&prefix[..]), |cursor| Bound::Excluded(&cursor.0[..]));
-    let now_us = shared.clock.now_us();
+    let now_us = shared.now_us();
     let mut page = Page::default();
+    let mut bytes = 0;
     let rows = shared.tables.receipts.range::<&[u8], _>((start, Bound::Unbounded));
     for (seen, entry) in rows.enumerate() {
         let (key, value) = entry.into_inner().map_err(cannot_read)?;
         if !key.starts_with(&prefix) {
             return Ok(page);
         }
-        let id = Id::from_bytes(&key)?;
+        let id = Id::from_bytes(&key).map_err(|error| {
+            Error::new(
+                ErrorKind::Damaged,
+                "the id of a stored receipt is damaged; restore the folder from a copy",
+            )
+            .caused_by(error)
+        })?;
         let row = Row::decode(&id, &value)?;
+        bytes += row.bytes.len();
         if wanted.fits(&id, &row) {
             page.found.push((id, row.found(now_us, shared.opened)));
         }
-        if seen + 1 == limit {
+        if seen + 1 == limit || bytes >= PAGE_BYTES_MAX {
             page.next = Some(Cursor(bytes::Bytes::copy_from_slice(&key)));
             return Ok(page);
         }

@@ -165,3 +165,48 @@ fn far_due_times_and_strange_cursors_do_no_harm() {
         assert!(block_on(store.scan(&scan)).is_err());
     });
 }
+
+#[test]
+fn a_clock_that_jumps_over_years_and_bounds_does_no_harm() {
+    const YEAR_US: u64 = 365 * 24 * 3600 * 1_000_000;
+    on_each_store(|store, clock| {
+        let mut last = Version(0);
+        let jumps = [NOON_US + 30 * YEAR_US, 0, u64::MAX, NOON_US, 1, u64::MAX - 1, u64::MAX, NOON_US];
+        for (key, now_us) in jumps.into_iter().enumerate() {
+            clock.set(now_us);
+            let held = hold(store, key, 30);
+            assert!(held > last, "at {now_us}");
+            assert!(matches!(load(store, key).unwrap().due, Due::In(_)), "at {now_us}");
+            last = done(store, key, held, 60);
+            assert!(last > held, "at {now_us}");
+            assert!(matches!(lost(store, put(id(key), Seen::Absent, State::Held, None)), Some(_)));
+            scan_keys(store, &ScanOf::Due, 3);
+        }
+        // All are still there, and each is due by the clock as it is now.
+        clock.set(u64::MAX);
+        for key in 0..jumps.len() {
+            assert_eq!(load(store, key).unwrap().state, State::Done);
+        }
+        clock.set(NOON_US + YEAR_US);
+        assert_eq!(scan_keys(store, &ScanOf::Due, 3), ["1", "4", "3", "7"]);
+    });
+}
+
+#[test]
+fn a_page_is_bounded_whatever_it_is_asked_for() {
+    on_each_store(|store, clock| {
+        const ROWS: u64 = 12_000;
+        for start in (0..ROWS).step_by(4000) {
+            let batch: Vec<Swap> = (start..start + 4000)
+                .map(|key| put(id(format!("{key:08}")), Seen::Absent, State::Done, Some(1)))
+                .collect();
+            block_on(store.swap(&batch)).unwrap();
+        }
+        clock.advance(Duration::from_secs(2));
+        for of in [ScanOf::Due, ScanOf::Matching { scope: None, operation: None, state: None }] {
+            let first = page(store, of.clone(), None, usize::MAX);
+            assert!(first.found.len() <= 10_000 && first.next.is_some(), "{of:?}");
+            assert_eq!(scan_keys(store, &of, usize::MAX).len() as u64, ROWS, "{of:?}");
+        }
+    });
+}

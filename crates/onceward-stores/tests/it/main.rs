@@ -6,6 +6,8 @@ mod conformance;
 mod support;
 
 #[cfg(feature = "embedded")]
+mod bounds;
+#[cfg(feature = "embedded")]
 mod crash;
 #[cfg(feature = "embedded")]
 mod damage;

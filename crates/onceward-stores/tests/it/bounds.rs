@@ -1,0 +1,206 @@
+//! The embedded store at its bounds: full queues, callers that go away, large receipts, long pages, long
+//! ids. Nothing blocks a caller's thread, nothing grows without end.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use onceward::{
+    Applied, Clock, ErrorKind, Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, Record, Result, SCOPE_BYTES_MAX,
+    ScanOf, Seen, State, Store, Swap, Swapped,
+};
+use onceward_stores::EmbeddedStore;
+use onceward_stores::embedded::Options;
+
+use crate::support::*;
+
+/// Stops the writer, which asks it at the beginning of each group, until it is let go.
+#[derive(Default)]
+struct Gate {
+    shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn shut(&self) {
+        *self.shut.lock().unwrap() = true;
+    }
+
+    fn open(&self) {
+        *self.shut.lock().unwrap() = false;
+        self.opened.notify_all();
+    }
+}
+
+impl Clock for Gate {
+    fn now_us(&self) -> u64 {
+        drop(self.opened.wait_while(self.shut.lock().unwrap(), |shut| *shut).unwrap());
+        NOON_US
+    }
+}
+
+fn open_gated(path: &Path) -> (EmbeddedStore, Arc<Gate>) {
+    let gate = Arc::new(Gate::default());
+    let options = Options { clock: Arc::clone(&gate) as Arc<dyn Clock>, ..Options::default() };
+    (block_on(EmbeddedStore::open(path, options)).unwrap(), gate)
+}
+
+fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_full_queue_refuses_at_once_and_loses_nothing() {
+    const ASKED: u64 = 3000;
+    let folder = tempfile::tempdir().unwrap();
+    let (store, gate) = open_gated(folder.path());
+    gate.shut();
+    let batches: Vec<[Swap; 1]> =
+        (0..ASKED).map(|key| [put(id(key), Seen::Absent, State::Held, Some(30))]).collect();
+    // All from one thread: if any of them blocked it, nobody would be left to let the writer go.
+    let mut waiting: Vec<(u64, _)> = (0..).zip(batches.iter().map(|batch| store.swap(batch))).collect();
+    let mut refused = Vec::new();
+    waiting.retain_mut(|(key, swap)| match poll(swap) {
+        Poll::Pending => true,
+        Poll::Ready(answer) => {
+            let error = answer.unwrap_err();
+            assert_eq!((error.kind(), error.applied()), (ErrorKind::Overloaded, Applied::No));
+            refused.push(*key);
+            false
+        }
+    });
+    assert!(!refused.is_empty() && waiting.len() >= 1024, "{} refused", refused.len());
+    // Half of those that wait go away; what they asked for happens all the same.
+    let kept: Vec<u64> = waiting.iter().map(|(key, _)| *key).collect();
+    waiting.retain(|(key, _)| key % 2 == 0);
+    gate.open();
+    for (_, swap) in waiting {
+        assert!(matches!(block_on(swap).unwrap()[..], [Swapped::Won(_)]));
+    }
+    drop(store);
+    let store = open(folder.path());
+    for key in kept {
+        assert!(load(&store, key).is_some(), "{key}");
+    }
+    for key in refused {
+        assert!(load(&store, key).is_none(), "{key}");
+    }
+}
+
+/// A task of an executor that is gone: waking it drops it, and with it the last handle of the store.
+struct LastTask(Mutex<Option<Pin<Box<dyn Future<Output = Result<Vec<Swapped>>> + Send>>>>);
+
+impl Wake for LastTask {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
+#[test]
+fn the_last_handle_may_be_dropped_on_the_stores_own_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, gate) = open_gated(folder.path());
+    let store = Arc::new(store);
+    gate.shut();
+    let (first, second) = (Arc::clone(&store), Arc::clone(&store));
+    let mut first: Pin<Box<dyn Future<Output = _> + Send>> =
+        Box::pin(async move { first.swap(&[put(id(1), Seen::Absent, State::Held, Some(30))]).await });
+    let task = Arc::new(LastTask(Mutex::new(None)));
+    let waker = Waker::from(Arc::clone(&task));
+    assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    *task.0.lock().unwrap() = Some(first);
+    // Another one waits behind it, and must be written although the store is being dropped.
+    let mut second =
+        Box::pin(async move { second.swap(&[put(id(2), Seen::Absent, State::Held, Some(30))]).await });
+    assert!(poll(&mut second).is_pending());
+    drop(second);
+    drop(store);
+    gate.open();
+    let store = (0..600)
+        .find_map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            try_open(folder.path()).ok()
+        })
+        .expect("the folder is let go");
+    assert!(load(&store, 1).is_some() && load(&store, 2).is_some());
+}
+
+fn large(key: u64, bytes: usize) -> Swap {
+    let record = Record { state: State::Done, due_in: Some(Duration::ZERO), bytes: vec![0; bytes].into() };
+    Swap { id: id(format!("{key:04}")), seen: Seen::Absent, new: Some(record) }
+}
+
+#[test]
+fn a_page_of_large_receipts_is_bounded_by_bytes() {
+    const MIB: usize = 1 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let batch: Vec<Swap> = (0..24).map(|key| large(key, MIB)).collect();
+    block_on(store.swap(&batch)).unwrap();
+    let matching = |state| ScanOf::Matching { scope: None, operation: None, state };
+    for of in [ScanOf::Due, matching(None)] {
+        let page = page(&store, of.clone(), None, 1000);
+        assert!((1..=9).contains(&page.found.len()) && page.next.is_some(), "{of:?}: {}", page.found.len());
+        assert_eq!(scan_keys(&store, &of, 1000).len(), 24, "{of:?}");
+    }
+    // What does not match is read all the same.
+    let none = page(&store, matching(Some(State::Held)), None, 1000);
+    assert!(none.found.is_empty() && none.next.is_some());
+}
+
+#[test]
+fn a_receipt_beyond_all_bounds_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    // Never touched, so it costs address space only.
+    let error = one(&store, large(1, (2 << 30) + 1)).unwrap_err();
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Invalid, Applied::No));
+    hold(&store, 1, 30);
+}
+
+#[test]
+fn the_longest_ids_are_kept_found_and_swept() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = HandClock::at(NOON_US);
+    let scope = "s".repeat(SCOPE_BYTES_MAX);
+    let operation = "o".repeat(OPERATION_BYTES_MAX);
+    let ids: Vec<Id> = (0..9)
+        .map(|last| Id::new(&scope, &operation, &format!("{}{last}", "k".repeat(KEY_BYTES_MAX - 1))).unwrap())
+        .collect();
+    let store = open_at(folder.path(), &clock);
+    for (at, id) in ids.iter().enumerate() {
+        let state = if at % 2 == 0 { State::Held } else { State::Done };
+        won(&store, put(id.clone(), Seen::Absent, state, Some(30)));
+    }
+    drop(store);
+    clock.advance(Duration::from_secs(60));
+    let store = open_at(folder.path(), &clock);
+    assert!(block_on(store.load(&ids)).unwrap().iter().all(Option::is_some));
+    for of in [
+        ScanOf::Due,
+        ScanOf::Matching { scope: Some(scope.clone()), operation: Some(operation.clone()), state: None },
+    ] {
+        assert_eq!(scan_keys(&store, &of, 2).len(), ids.len(), "{of:?}");
+    }
+    let beyond = ScanOf::Matching { scope: Some("s".repeat(70_000)), operation: None, state: None };
+    assert_eq!(scan_keys(&store, &beyond, 2), [""; 0]);
+}
+
+#[test]
+fn opening_again_and_again_leaves_no_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    hold(&open(folder.path()), 1, 30);
+    drop(open(folder.path()));
+    let files = |path: &Path| -> (usize, usize) {
+        let all = all_bytes(path);
+        (all.len(), all.values().flatten().map(Vec::len).sum())
+    };
+    let before = files(folder.path());
+    for _ in 0..20 {
+        drop(open(folder.path()));
+    }
+    assert_eq!(files(folder.path()), before);
+}
