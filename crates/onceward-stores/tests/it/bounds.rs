@@ -20,24 +20,34 @@ use crate::support::*;
 /// Stops the writer, which asks it at the beginning of each group, until it is let go.
 #[derive(Default)]
 struct Gate {
-    shut: Mutex<bool>,
-    opened: Condvar,
+    state: Mutex<(Shut, Waits)>,
+    changed: Condvar,
 }
+
+type Shut = bool;
+type Waits = bool;
 
 impl Gate {
     fn shut(&self) {
-        *self.shut.lock().unwrap() = true;
+        self.state.lock().unwrap().0 = true;
+    }
+
+    fn wait_for_the_writer(&self) {
+        drop(self.changed.wait_while(self.state.lock().unwrap(), |(_, waits)| !*waits).unwrap());
     }
 
     fn open(&self) {
-        *self.shut.lock().unwrap() = false;
-        self.opened.notify_all();
+        self.state.lock().unwrap().0 = false;
+        self.changed.notify_all();
     }
 }
 
 impl Clock for Gate {
     fn now_us(&self) -> u64 {
-        drop(self.opened.wait_while(self.shut.lock().unwrap(), |shut| *shut).unwrap());
+        let mut state = self.state.lock().unwrap();
+        state.1 = true;
+        self.changed.notify_all();
+        self.changed.wait_while(state, |(shut, _)| *shut).unwrap().1 = false;
         NOON_US
     }
 }
@@ -112,7 +122,8 @@ fn the_last_handle_may_be_dropped_on_the_stores_own_thread() {
     let waker = Waker::from(Arc::clone(&task));
     assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     *task.0.lock().unwrap() = Some(first);
-    // Another one waits behind it, and must be written although the store is being dropped.
+    gate.wait_for_the_writer();
+    // Another one waits for the next group, and must be written although the store is being dropped.
     let mut second =
         Box::pin(async move { second.swap(&[put(id(2), Seen::Absent, State::Held, Some(30))]).await });
     assert!(poll(&mut second).is_pending());
