@@ -65,8 +65,10 @@ impl Default for Options {
 
 /// Receipts in a folder.
 ///
-/// Dropping it ends its threads and closes the folder before the drop returns. Dropping a future of
-/// its methods does not take back the question: a swap still happens.
+/// Dropping it ends its threads and closes the folder before the drop returns, which under load takes a
+/// second or two; where a thread must not wait, use [`EmbeddedStore::close`]. Dropping a future of its
+/// methods does not take back the question: a swap still happens, but for what lies behind the first
+/// 8 MiB or 4096 swaps of its batch.
 pub struct EmbeddedStore {
     swaps: Option<mpsc::SyncSender<writer::Ask>>,
     loads: Option<mpsc::SyncSender<reader::AskLoad>>,
@@ -115,6 +117,26 @@ impl EmbeddedStore {
             ))
         })
     }
+
+    /// Closes the folder as dropping does, but without holding up the caller's thread: fjall first ends
+    /// what it is writing in the background, which takes a second or two under load. When this returns,
+    /// the folder may be copied or opened again. Dropping the future leaves the closing to finish by
+    /// itself.
+    pub async fn close(self) -> Result<()> {
+        let (reply, closed) = oneshot::channel();
+        let work = move || {
+            drop(self);
+            let _ = reply.send(());
+        };
+        spawn("close", work)?;
+        closed.await.map_err(|_| ended())
+    }
+
+    async fn swap_part(&self, part: &[Swap]) -> Result<Vec<Swapped>> {
+        let (reply, answer) = oneshot::channel();
+        send(self.swaps.as_ref(), writer::Ask { batch: part.to_vec(), reply })?;
+        answer.await.unwrap_or_else(|_| Err(ended().maybe_applied()))
+    }
 }
 
 impl Store for EmbeddedStore {
@@ -126,19 +148,21 @@ impl Store for EmbeddedStore {
                     "a batch must be sorted by id and name no id twice",
                 ));
             }
-            if batch
-                .iter()
-                .filter_map(|swap| swap.new.as_ref())
-                .any(|new| new.bytes.len() > RECEIPT_BYTES_MAX)
-            {
+            if batch.iter().any(|swap| receipt_bytes(swap) > RECEIPT_BYTES_MAX) {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!("a receipt of more than {RECEIPT_BYTES_MAX} bytes cannot be kept"),
                 ));
             }
-            let (reply, answer) = oneshot::channel();
-            send(self.swaps.as_ref(), writer::Ask { batch: batch.to_vec(), reply })?;
-            answer.await.unwrap_or_else(|_| Err(ended().maybe_applied()))
+            let (part, mut rest) = writer::split_group(batch);
+            let mut swapped = self.swap_part(part).await?;
+            while !rest.is_empty() {
+                let (part, behind) = writer::split_group(rest);
+                // Some of the batch has happened by now.
+                swapped.extend(self.swap_part(part).await.map_err(Error::maybe_applied)?);
+                rest = behind;
+            }
+            Ok(swapped)
         })
     }
 
@@ -184,6 +208,10 @@ impl Drop for EmbeddedStore {
             }
         }
     }
+}
+
+fn receipt_bytes(swap: &Swap) -> usize {
+    swap.new.as_ref().map_or(0, |new| new.bytes.len())
 }
 
 fn send<T>(queue: Option<&mpsc::SyncSender<T>>, ask: T) -> Result<()> {

@@ -19,11 +19,11 @@ use super::acked::Acked;
 use super::group::{Decided, Group, Place};
 use super::held::{Held, HeldChange};
 use super::record::{GroupRecord, RECORD_KEY};
-use super::{Shared, block, due, failure};
+use super::{Shared, block, due, failure, receipt_bytes};
 
 /// Batches that may wait for the writer.
 pub(crate) const QUEUE_BATCHES_MAX: usize = 1024;
-/// A group takes no further batch once it has this much.
+/// A group takes no further swap of a batch, and no further batch, once it has this much.
 const GROUP_SWAPS_MAX: usize = 4096;
 const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
 
@@ -180,17 +180,42 @@ fn changed_ids(places: &[Place]) -> HashSet<Id> {
 }
 
 fn gather(first: Ask, asks: &mpsc::Receiver<Ask>) -> Vec<Ask> {
-    let mut swaps = 0;
-    let mut bytes = 0;
+    let mut size = Size::default();
     let mut group = Vec::with_capacity(2);
     let mut next = Some(first);
     while let Some(ask) = next {
-        swaps += ask.batch.len();
-        bytes +=
-            ask.batch.iter().filter_map(|swap| swap.new.as_ref()).map(|new| new.bytes.len()).sum::<usize>();
+        ask.batch.iter().for_each(|swap| size.add(swap));
         group.push(ask);
-        let more = swaps < GROUP_SWAPS_MAX && bytes < GROUP_BYTES_MAX;
-        next = if more { asks.try_recv().ok() } else { None };
+        next = if size.is_full() { None } else { asks.try_recv().ok() };
     }
     group
+}
+
+/// Splits off what one group takes, so that a huge batch neither holds up everybody else nor has to lie
+/// in fjall's memory whole.
+pub(crate) fn split_group(batch: &[Swap]) -> (&[Swap], &[Swap]) {
+    let mut size = Size::default();
+    let fits = batch.iter().take_while(|swap| {
+        let fits = !size.is_full();
+        size.add(swap);
+        fits
+    });
+    batch.split_at(fits.count())
+}
+
+#[derive(Default)]
+struct Size {
+    swaps: usize,
+    bytes: usize,
+}
+
+impl Size {
+    fn add(&mut self, swap: &Swap) {
+        self.swaps += 1;
+        self.bytes += receipt_bytes(swap);
+    }
+
+    fn is_full(&self) -> bool {
+        self.swaps >= GROUP_SWAPS_MAX || self.bytes >= GROUP_BYTES_MAX
+    }
 }

@@ -163,6 +163,40 @@ fn a_page_of_large_receipts_is_bounded_by_bytes() {
 }
 
 #[test]
+fn a_huge_batch_is_written_in_several_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let many: Vec<Swap> =
+        (0..9000).map(|key| put(id(format!("{key:04}")), Seen::Absent, State::Held, Some(30))).collect();
+    let heavy: Vec<Swap> = (0..30).map(|key| large(10_000 + key, 1 << 20)).collect();
+    for (batch, groups) in [(many, 3), (heavy, 4)] {
+        let before = groups_in(folder.path());
+        let swapped = block_on(store.swap(&batch)).unwrap();
+        assert!(swapped.len() == batch.len() && swapped.iter().all(|one| matches!(one, Swapped::Won(_))));
+        assert_eq!(groups_in(folder.path()) - before, groups);
+    }
+}
+
+/// How many groups end in the journal.
+fn groups_in(folder: &Path) -> usize {
+    let journal = std::fs::read(folder.join("db/0.jnl")).unwrap();
+    let used = journal.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    journal[..used].windows(4).filter(|bytes| bytes == b"FJL\x03").count()
+}
+
+#[test]
+fn closing_waits_for_the_folder_and_for_what_was_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..5 {
+        let store = open(folder.path());
+        let batch = [put(id(round), Seen::Absent, State::Held, Some(30))];
+        assert!(poll(&mut store.swap(&batch)).is_pending());
+        block_on(store.close()).unwrap();
+        assert!(load(&open(folder.path()), round).is_some());
+    }
+}
+
+#[test]
 fn a_receipt_beyond_all_bounds_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
