@@ -1,12 +1,4 @@
-//! The drivers: the places where receipts are kept, one module and one additive feature each.
-//!
-//! A driver knows how to keep a record and how to swap it for another. It knows no rule of the
-//! protocol: what a record means is decided in the crate `onceward`.
-//!
-//! | address | module | durable | shared |
-//! |---|---|---|---|
-//! | `memory:` | [`memory`] | no | no |
-//! | `embedded:PATH` | `embedded` | yes | no, one process at a time |
+#![doc = include_str!("../README.md")]
 
 use std::sync::Arc;
 

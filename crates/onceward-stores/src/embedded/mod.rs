@@ -1,6 +1,20 @@
 //! The embedded store: receipts in a folder of this machine, for one process at a time, durable before
 //! any answer. fjall keeps the rows; everything that makes it a record of truth is here.
 //!
+//! What lies in the folder, what each error means and what to do about it stands on the
+//! [front page of this crate](crate). In short: a folder that is refused was not changed; after a crash or
+//! a full disk it is enough to start again; damage calls for a copy of the whole folder, and such a copy
+//! may only be made while the folder is closed ([`EmbeddedStore::close`]).
+//!
+//! | [`ErrorKind`] | on opening | later |
+//! |---|---|---|
+//! | `InUse` | another process has the folder open | |
+//! | `Foreign` | somebody else's folder, or a newer format | |
+//! | `Damaged` | acknowledged receipts cannot be read back; restore | the same, met while reading |
+//! | `Full` | no room to begin with | no room: no further writes until a restart, reads go on |
+//! | `Unavailable` | the system said no | a write failed: no further writes until a restart, reads go on |
+//! | `Overloaded` | | a queue is full; nothing was written, come back later |
+//!
 //! | file | idea |
 //! |---|---|
 //! | `folder.rs` | whose folder it is, and that nobody else has it |

@@ -168,8 +168,8 @@ fn a_huge_batch_is_written_in_several_groups() {
     let store = open(folder.path());
     let many: Vec<Swap> =
         (0..9000).map(|key| put(id(format!("{key:04}")), Seen::Absent, State::Held, Some(30))).collect();
-    let heavy: Vec<Swap> = (0..30).map(|key| large(10_000 + key, 1 << 20)).collect();
-    for (batch, groups) in [(many, 3), (heavy, 4)] {
+    let heavy: Vec<Swap> = (0..10).map(|key| large(10_000 + key, 1 << 20)).collect();
+    for (batch, groups) in [(many, 3), (heavy, 2)] {
         let before = groups_in(folder.path());
         let swapped = block_on(store.swap(&batch)).unwrap();
         assert!(swapped.len() == batch.len() && swapped.iter().all(|one| matches!(one, Swapped::Won(_))));
@@ -180,8 +180,15 @@ fn a_huge_batch_is_written_in_several_groups() {
 /// How many groups end in the journal.
 fn groups_in(folder: &Path) -> usize {
     let journal = std::fs::read(folder.join("db/0.jnl")).unwrap();
-    let used = journal.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    journal[..used].windows(4).filter(|bytes| bytes == b"FJL\x03").count()
+    // Most of it is preallocated zeros, which are quickest compared in whole slices.
+    let zeros = [0; 4096];
+    let used: Vec<u8> = journal
+        .chunks(zeros.len())
+        .filter(|slice| slice != &&zeros[..slice.len()])
+        .flatten()
+        .copied()
+        .collect();
+    used.windows(4).filter(|bytes| bytes == b"FJL\x03").count()
 }
 
 #[test]

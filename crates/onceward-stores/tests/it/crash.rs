@@ -10,7 +10,6 @@ use onceward::{Found, Seen, State, Store, Swap, Swapped, Version};
 
 use crate::support::*;
 
-const ROUNDS: u64 = 48;
 const TASKS: u64 = 6;
 
 /// How far the life of a key has come, as the child was told.
@@ -27,7 +26,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     let mut dice = Dice::new(42);
     let mut told: HashMap<String, (Stage, Version)> = HashMap::new();
     let mut version_max = Version(0);
-    for round in 0..ROUNDS {
+    for round in 0..usual_or_long(16, 200) {
         let before = told.len();
         let mut child = child(folder.path(), round);
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -89,9 +89,10 @@ fn assert_holds(folder: &Path, groups: u64) {
 fn a_flipped_bit_anywhere_is_refused() {
     let fixture = Fixture::new();
     let mut dice = Dice::new(1);
-    // Every third byte of one group in the middle and of the last one; others by chance.
-    let group = |at: usize| (fixture.ends[at - 1]..fixture.ends[at]).step_by(3);
-    let chosen = (0..60).map(|_| usize::try_from(dice.below(fixture.len() as u64)).unwrap());
+    // Bytes of one group in the middle and of the last one, in turn; others by chance.
+    let group = |at: usize| (fixture.ends[at - 1]..fixture.ends[at]).step_by(usual_or_long(5, 1));
+    let chosen =
+        (0..usual_or_long(20, 400)).map(|_| usize::try_from(dice.below(fixture.len() as u64)).unwrap());
     for byte in group(10).chain(group(fixture.ends.len() - 1)).chain(chosen.collect::<Vec<_>>()) {
         let folder = fixture.with(|journal| journal[byte] ^= 0x10);
         let start = fixture.start_of(byte);

@@ -52,21 +52,22 @@ fn sweeping_does_not_slow_down_over_what_it_has_removed() {
         }
     }
     assert_eq!(swept, ROWS);
-    // Without the floor the last pages walk over sixty thousand tombstones; with it, over one page.
-    let half = times.len() / 2;
-    let median = |times: &[Duration]| {
-        let mut times = times.to_vec();
-        times.sort();
-        times[times.len() / 2]
-    };
-    let (early, late) = (median(&times[..10]), median(&times[half..]));
-    assert!(late < early * 3 + Duration::from_millis(2), "early {early:?}, late {late:?}");
+    // Without the floor the last pages walk over sixty thousand tombstones; with it, over one page. The
+    // quickest of many tells them apart also on a busy machine.
+    let (first, last) = times.split_at(times.len() / 2);
+    let (early, late) = (first.iter().min().unwrap(), last.iter().min().unwrap());
+    let bound = *early * 4 + Duration::from_millis(2);
+    assert!(*late < bound, "early {early:?}, late {late:?}");
     // Also right after a restart.
     drop(store);
-    let store = open_at(folder.path(), &clock);
-    let began = Instant::now();
-    assert_eq!(page(&store, ScanOf::Due, None, PAGE).found.len(), 0);
-    assert!(began.elapsed() < early * 3 + Duration::from_millis(5), "{:?}", began.elapsed());
+    let restarted = (0..5).map(|_| {
+        let store = open_at(folder.path(), &clock);
+        let began = Instant::now();
+        assert_eq!(page(&store, ScanOf::Due, None, PAGE).found.len(), 0);
+        began.elapsed()
+    });
+    let restarted = restarted.min().unwrap();
+    assert!(restarted < bound, "early {early:?}, after a restart {restarted:?}");
 }
 
 #[test]

@@ -14,9 +14,8 @@ use crate::support::*;
 
 const ROW_BYTES: usize = 64 * 1024;
 const BATCH: u64 = 16;
-/// Killed at least so often, at any point of flushes, seals and compactions.
-const ROUNDS_MIN: u64 = 4;
-const ROUNDS_MAX: u64 = 20;
+/// Killed at any point of flushes, seals and compactions, and no more often than this.
+const ROUNDS_MAX: u64 = 40;
 /// These stay held from the first groups on, long after their journals have been let go.
 const LEFT_HELD: u64 = 5;
 
@@ -26,13 +25,14 @@ fn sealed_journals_are_followed_and_checked() {
     let first = folder.path().join("db/0.jnl");
     let mut told = Vec::new();
     let mut dice = Dice::new(11);
+    let rounds_min = usual_or_long(3, 30);
     // fjall lets journals go at times of its own: go on until one is gone and another is sealed.
     let journals = (0..ROUNDS_MAX)
         .map(|round| {
             told.extend(write_and_be_killed(folder.path(), round, 40 + dice.below(120)));
             (round, journals(folder.path()))
         })
-        .find(|(round, journals)| round + 1 >= ROUNDS_MIN && journals[0] != first && journals.len() > 1)
+        .find(|(round, journals)| round + 1 >= rounds_min && journals[0] != first && journals.len() > 1)
         .expect("journals are sealed and let go")
         .1;
 

@@ -107,6 +107,12 @@ pub(crate) fn scan_keys(store: &dyn Store, of: &ScanOf, limit: usize) -> Vec<Str
     }
 }
 
+/// The usual amount, or the large one where `./check --long` asks for it.
+#[cfg(feature = "embedded")]
+pub(crate) fn usual_or_long<T>(usual: T, long: T) -> T {
+    if std::env::var_os("ONCEWARD_LONG").is_some_and(|wanted| wanted == "1") { long } else { usual }
+}
+
 /// A small generator with a seed; the same seed gives the same test.
 #[cfg(feature = "embedded")]
 pub(crate) struct Dice(u64);
