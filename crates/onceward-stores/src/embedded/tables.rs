@@ -2,7 +2,9 @@
 //!
 //! It knows fjall; it knows nothing of groups, leases or what a row means.
 
+use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -25,6 +27,9 @@ const JOURNALS_BYTES_MAX: u64 = 128 * MIB;
 const SEALED_MEMTABLES_MAX: usize = 2;
 /// At thirty, the same.
 const LEVEL_ZERO_RUNS_MAX: usize = 24;
+/// A thread of fjall's that panics tells nobody. After this long without any progress callers are told
+/// instead of left waiting; rewriting a gigabyte on a slow disk takes a fraction of it.
+const STANDSTILL_MAX: Duration = Duration::from_secs(600);
 
 /// How much memory the database may take.
 #[derive(Clone, Copy)]
@@ -90,24 +95,57 @@ impl Tables {
     }
 
     /// Waits until the background work has caught up far enough for one more group. Fails if that
-    /// work has failed; nothing was written then.
+    /// work has failed or stands still; nothing was written then.
     pub(crate) fn wait_for_room(&self) -> Result<(), fjall::Error> {
-        while [&self.receipts, &self.due, &self.held, &self.groups].into_iter().any(is_behind) {
-            // Does nothing but say whether the database still takes writes.
-            self.database.persist(PersistMode::Buffer)?;
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        Ok(())
+        let backlog = || [&self.receipts, &self.due, &self.held, &self.groups].map(Backlog::of);
+        // Does nothing but say whether the database still takes writes.
+        let takes_writes = || self.database.persist(PersistMode::Buffer);
+        wait_while_behind(backlog, takes_writes, STANDSTILL_MAX)
     }
+}
+
+/// What a table's background work still has to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Backlog {
+    sealed_memtables: usize,
+    level_zero_runs: usize,
+}
+
+impl Backlog {
+    fn of(table: &Keyspace) -> Self {
+        Self {
+            sealed_memtables: table.tree.sealed_memtable_count(),
+            level_zero_runs: table.tree.l0_run_count(),
+        }
+    }
+
+    fn is_behind(self) -> bool {
+        self.sealed_memtables >= SEALED_MEMTABLES_MAX || self.level_zero_runs >= LEVEL_ZERO_RUNS_MAX
+    }
+}
+
+fn wait_while_behind(
+    backlog: impl Fn() -> [Backlog; NAMES.len()],
+    takes_writes: impl Fn() -> Result<(), fjall::Error>,
+    standstill_max: Duration,
+) -> Result<(), fjall::Error> {
+    let (mut before, mut moved_at) = (backlog(), Instant::now());
+    while before.into_iter().any(Backlog::is_behind) {
+        takes_writes()?;
+        std::thread::sleep(Duration::from_millis(1));
+        let now = backlog();
+        if now != before {
+            (before, moved_at) = (now, Instant::now());
+        } else if moved_at.elapsed() > standstill_max {
+            let what = "the background work of the database stands still";
+            return Err(fjall::Error::Io(io::Error::new(io::ErrorKind::TimedOut, what)));
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn cannot_read(error: fjall::Error) -> Error {
     failure::engine("cannot read from the database", error)
-}
-
-fn is_behind(table: &Keyspace) -> bool {
-    table.tree.sealed_memtable_count() >= SEALED_MEMTABLES_MAX
-        || table.tree.l0_run_count() >= LEVEL_ZERO_RUNS_MAX
 }
 
 fn builder(path: &Path, memory: Memory) -> fjall::DatabaseBuilder<Database> {
@@ -156,3 +194,7 @@ fn missing(path: &Path, what: &str) -> Error {
         format!("{what} is missing from {}; restore the folder from a copy", path.display()),
     )
 }
+
+#[cfg(test)]
+#[path = "tables_test.rs"]
+mod tests;

@@ -101,7 +101,9 @@ fn a_full_queue_refuses_at_once_and_loses_nothing() {
 }
 
 /// A task of an executor that is gone: waking it drops it, and with it the last handle of the store.
-struct LastTask(Mutex<Option<Pin<Box<dyn Future<Output = Result<Vec<Swapped>>> + Send>>>>);
+struct LastTask(Mutex<Option<Task>>);
+
+type Task = Pin<Box<dyn Future<Output = Result<Vec<Swapped>>> + Send>>;
 
 impl Wake for LastTask {
     fn wake(self: Arc<Self>) {
@@ -116,7 +118,7 @@ fn the_last_handle_may_be_dropped_on_the_stores_own_thread() {
     let store = Arc::new(store);
     gate.shut();
     let (first, second) = (Arc::clone(&store), Arc::clone(&store));
-    let mut first: Pin<Box<dyn Future<Output = _> + Send>> =
+    let mut first: Task =
         Box::pin(async move { first.swap(&[put(id(1), Seen::Absent, State::Held, Some(30))]).await });
     let task = Arc::new(LastTask(Mutex::new(None)));
     let waker = Waker::from(Arc::clone(&task));
