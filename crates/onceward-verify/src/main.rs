@@ -7,8 +7,13 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use onceward_verify::sim::fleet::OnFailure;
 
+/// Plays simulated worlds by seed and judges what happened in them.
+///
+/// A world has several processes with callers, work and sweeps over one store, and faults: crashes, pauses,
+/// clock jumps, lost and late replies, lost writes, restarts. All of it follows from the seed, so the same
+/// seed always gives the same history. A judge that knows nothing of the engine reads that history.
 #[derive(Parser)]
-#[command(about = "Plays simulated worlds by seed and judges what happened in them.")]
+#[command(arg_required_else_help = true, max_term_width = 100)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -17,36 +22,54 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Play seeds with the real engine; the first that breaks a promise is shown in full
+    ///
+    /// Exits with 1 if a promise was broken, after printing the seed, its timeline and what was wrong.
     Sim {
         /// How many seeds
-        #[arg(long, default_value_t = 2000)]
+        #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
         /// The first of them
         #[arg(long, default_value_t = 0)]
         from: u64,
         /// Threads; one per core if not given
-        #[arg(long)]
-        jobs: Option<usize>,
+        #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+        jobs: Option<u16>,
         /// Play all of them and count which promises are broken, instead of stopping at the first
         #[arg(long)]
         count: bool,
     },
-    /// Show one seed's timeline
+    /// Show one seed's timeline and what the judge says of it
+    ///
+    /// Each line is one event: its number, the store's time, the process (p2.1 is the second life of process
+    /// 2), and what happened. Exits with 1 if a promise was broken.
     Show {
         /// Which seed
         seed: u64,
+        /// With a broken variant in the engine's place; `broken` names them
+        #[arg(long, value_name = "NAME")]
+        variant: Option<String>,
     },
     /// Show that every broken variant is caught, by what, and how soon
-    Broken,
+    ///
+    /// Each variant is wrong in one way that people really are. Exits with 1 if one survives, or if the real
+    /// engine does not pass the very seeds that the variants were caught in.
+    Broken {
+        /// Also say where each mistake was seen
+        #[arg(long)]
+        seen: bool,
+        /// Worlds in which a variant must have shown itself
+        #[arg(long, default_value_t = onceward_verify::broken::hunt::SEEDS_MAX)]
+        seeds: u64,
+    },
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Sim { seeds, from, jobs, count } => {
             let on_failure = if count { OnFailure::Count } else { OnFailure::Stop };
-            report::sim(seeds, from, jobs, on_failure)
+            report::sim(seeds, from, jobs.map(usize::from), on_failure)
         }
-        Command::Show { seed } => report::show(seed),
-        Command::Broken => report::broken(),
+        Command::Show { seed, variant } => report::show(seed, variant.as_deref()),
+        Command::Broken { seen, seeds } => report::broken(seen, seeds),
     }
 }

@@ -1,9 +1,11 @@
-//! What the commands print.
+//! What the commands print: results on standard output, progress on standard error.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use onceward_verify::broken::hunt::{Catch, Catcher, hunt};
+use onceward_verify::broken::table::{self, Broken};
 use onceward_verify::sim::faults::Fault;
 use onceward_verify::sim::fleet::{OnFailure, Sum, sail};
 use onceward_verify::sim::timeline::timeline;
@@ -12,44 +14,118 @@ use onceward_verify::sim::{Outcome, play};
 
 /// Plays seeds with the real engine.
 pub(crate) fn sim(seeds: u64, from: u64, jobs: Option<usize>, on_failure: OnFailure) -> ExitCode {
-    let jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let bar = ProgressBar::new(seeds);
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds  {per_sec}  {eta} left");
-    bar.set_style(style.expect("a right template"));
+    let bar = bar(seeds, "{bar:40} {pos}/{len} seeds  {per_sec}  {eta} left");
     let start = Instant::now();
+    let jobs = jobs.unwrap_or_else(cores);
     let sum = sail(from, seeds, jobs, on_failure, Variant::sound, || bar.inc(1));
     bar.finish_and_clear();
+    if let Some(failure) = &sum.failure {
+        tell(failure);
+        println!();
+    }
     summary(&sum, from, start.elapsed());
-    match sum.failure {
-        None => ExitCode::SUCCESS,
+    match &sum.failure {
+        None => {
+            println!("every promise was kept");
+            ExitCode::SUCCESS
+        }
         Some(failure) => {
-            tell(&failure);
             for (rule, (count, lowest)) in &sum.broken {
-                println!("{count} seeds, the first of them {lowest}: {rule}");
+                println!("BROKEN in {count} seeds, the first of them {lowest}: {rule}");
             }
+            println!("see it again: cargo run --release -p onceward-verify -- show {}", failure.seed);
             ExitCode::FAILURE
         }
     }
 }
 
 /// Shows one seed.
-pub(crate) fn show(seed: u64) -> ExitCode {
-    let outcome = play(seed, &Variant::sound());
+pub(crate) fn show(seed: u64, variant: Option<&str>) -> ExitCode {
+    let variant = match variant.map(|name| table::named(name).ok_or(name)) {
+        None => Variant::sound(),
+        Some(Ok(broken)) => broken.flaw.variant(),
+        Some(Err(name)) => {
+            eprintln!("there is no broken variant {name:?}; these there are:");
+            table::all().for_each(|broken| eprintln!("  {:30} {}", broken.name, broken.wrong));
+            return ExitCode::from(2);
+        }
+    };
+    let outcome = play(seed, &variant);
     tell(&outcome);
     if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Shows what becomes of the broken variants.
+pub(crate) fn broken(seen: bool, seeds_max: u64) -> ExitCode {
+    // A broken variant may make the engine panic. That counts as caught, and needs no words here.
+    std::panic::set_hook(Box::new(|_| {}));
+    let rows = table::all().count();
+    let bar = bar(rows as u64 + 1, "{bar:40} {pos}/{len}  {msg}");
+    let start = Instant::now();
+    println!("{}", line(["variant", "what is wrong", "caught by", "rule or check", "after"]));
+    println!("{}", "-".repeat(WIDTHS.iter().sum::<usize>() + 3 * (WIDTHS.len() - 1)));
+    let (mut survivors, mut worlds) = (Vec::new(), 1);
+    for broken in table::all() {
+        bar.set_message(broken.name);
+        let mut text = Vec::new();
+        for (number, catcher) in broken.caught_by.iter().enumerate() {
+            let catch = hunt(broken, *catcher, seeds_max, cores());
+            worlds = worlds.max(catch.as_ref().and_then(|catch| catch.seeds).unwrap_or(1));
+            if catch.is_none() {
+                survivors.push((broken.name, *catcher));
+            }
+            text.push(found(broken, number, *catcher, catch.as_ref()));
+        }
+        if seen {
+            text.push(format!("    seen: {}", broken.seen));
+        }
+        bar.suspend(|| println!("{}", text.join("\n")));
+        bar.inc(1);
+    }
+    bar.set_message("the real engine, in the same worlds");
+    let sound = sail(0, worlds, cores(), OnFailure::Stop, Variant::sound, || {});
+    bar.finish_and_clear();
+    println!("\n{rows} variants in {:.1} s", start.elapsed().as_secs_f64());
+    for (name, catcher) in &survivors {
+        println!("SURVIVED: {name} (the {catcher} did not catch it)");
+    }
+    match &sound.failure {
+        Some(failure) => println!("THE REAL ENGINE breaks a promise, too, in seed {}", failure.seed),
+        None => println!("the real engine kept every promise in the same {worlds} worlds"),
+    }
+    if survivors.is_empty() && sound.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// How wide the columns of the table of variants are; the last one is as wide as it needs to be.
+const WIDTHS: [usize; 5] = [29, 75, 11, 59, 12];
+
+fn line(cells: [&str; 5]) -> String {
+    let cells: Vec<String> =
+        cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:width$}")).collect();
+    cells.join(" | ").trim_end().to_owned()
+}
+
+fn found(broken: &Broken, number: usize, catcher: Catcher, catch: Option<&Catch>) -> String {
+    let (name, wrong) = if number == 0 { (broken.name, broken.wrong) } else { ("", "") };
+    let (by, after) = match catch {
+        None => ("NOTHING: it survived", String::new()),
+        Some(Catch { by, seeds: None, .. }) => (by.as_str(), "at once".to_owned()),
+        Some(Catch { by, seeds: Some(1), .. }) => (by.as_str(), "1 seed".to_owned()),
+        Some(Catch { by, seeds: Some(seeds), .. }) => (by.as_str(), format!("{seeds} seeds")),
+    };
+    line([name, wrong, &catcher.to_string(), by, &after])
+}
+
 fn summary(sum: &Sum, from: u64, took: Duration) {
-    println!(
-        "{} seeds from {from}: {} events, {} calls, {} runs",
-        sum.seeds, sum.events, sum.calls, sum.runs
-    );
-    let faults: Vec<String> = Fault::ALL
-        .iter()
-        .map(|fault| format!("{fault:?} {}", sum.faults.get(fault).copied().unwrap_or_default()))
-        .collect();
-    println!("faults: {}", faults.join(", "));
-    println!("{} seeds a minute", u128::from(sum.seeds) * 60_000 / took.as_millis().max(1));
+    let per_minute = u128::from(sum.seeds) * 60_000 / took.as_millis().max(1);
+    println!("seeds    {} from {from}, in {:.1} s ({per_minute} a minute)", sum.seeds, took.as_secs_f64());
+    println!("events   {}", sum.events);
+    println!("calls    {}", sum.calls);
+    println!("runs     {}", sum.runs);
+    println!("faults   {}", sum.faults.values().sum::<u64>());
+    for fault in Fault::ALL {
+        println!("  {:<15} {:>9}", fault.name(), sum.faults.get(&fault).copied().unwrap_or_default());
+    }
 }
 
 fn tell(outcome: &Outcome) {
@@ -63,7 +139,12 @@ fn tell(outcome: &Outcome) {
     }
 }
 
-/// Shows what becomes of the broken variants.
-pub(crate) fn broken() -> ExitCode {
-    ExitCode::SUCCESS
+fn bar(length: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    bar.set_style(ProgressStyle::with_template(template).expect("a right template"));
+    bar
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }

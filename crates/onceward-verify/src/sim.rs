@@ -15,6 +15,7 @@ pub mod fleet;
 pub mod history;
 pub mod judge;
 mod keepers;
+mod mistakes;
 pub mod random;
 pub mod scenario;
 mod stage;

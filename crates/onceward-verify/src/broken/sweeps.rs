@@ -1,7 +1,7 @@
 //! Broken sweeps: what people write who think that everything that is due can go.
 
 use onceward::receipt::Status;
-use onceward::{Result, Scan, ScanOf, Seen, Store, Swap, Swapped, Sweep, codec};
+use onceward::{Result, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Sweep, codec};
 
 /// What is wrong with a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,20 +14,24 @@ pub enum SweepFlaw {
     ForgetsTombstones,
     /// It removes everything that is done, due or not.
     RemovesKept,
+    /// It removes what is in doubt, so that nobody has to look into it.
+    RemovesUnknown,
 }
 
 impl SweepFlaw {
     /// One sweep.
     pub async fn sweep(self, store: &dyn Store, sweep: &Sweep) -> Result<()> {
         let of = match self {
-            Self::RemovesKept => ScanOf::Matching { scope: None, operation: None, state: None },
+            Self::RemovesKept => ScanOf::Matching { scope: None, operation: None, state: Some(State::Done) },
+            Self::RemovesUnknown => {
+                ScanOf::Matching { scope: None, operation: None, state: Some(State::Unknown) }
+            }
             _ => ScanOf::Due,
         };
         let page = store.scan(&Scan { of, after: None, limit: sweep.slice_records }).await?;
         for (id, found) in page.found {
             let Ok(receipt) = codec::decode(&found) else { continue };
-            let of_any_state = matches!(self, Self::RemovesHeld | Self::RemovesWithoutVersion);
-            if !of_any_state && !matches!(receipt.status, Status::Done(_)) {
+            if self == Self::ForgetsTombstones && !matches!(receipt.status, Status::Done(_)) {
                 continue;
             }
             let mut seen = Seen::Version(found.version);

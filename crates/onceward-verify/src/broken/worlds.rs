@@ -12,6 +12,10 @@ pub enum WorldFlaw {
     None,
     /// The clock stands still: no lease and no retention ever ends here.
     ClockStands,
+    /// The clock runs at half the speed: whoever goes by it is late.
+    ClockLags,
+    /// The clock is set back now and then, as a wall clock is.
+    ClockSetBack,
     /// Every attempt has the same number, so everybody's claim looks like one's own.
     AttemptsAlike,
     /// What is to happen beside everything else never happens.
@@ -25,6 +29,9 @@ impl WorldFlaw {
     }
 }
 
+/// How far the clock is set back. About as long as simulated leases last.
+const SET_BACK: Duration = Duration::from_millis(80);
+
 struct BrokenWorld {
     inner: Arc<dyn World>,
     flaw: WorldFlaw,
@@ -32,7 +39,13 @@ struct BrokenWorld {
 
 impl World for BrokenWorld {
     fn now(&self) -> Duration {
-        if self.flaw == WorldFlaw::ClockStands { Duration::from_secs(1) } else { self.inner.now() }
+        let now = self.inner.now();
+        match self.flaw {
+            WorldFlaw::ClockStands => Duration::from_secs(1),
+            WorldFlaw::ClockLags => now / 2,
+            WorldFlaw::ClockSetBack if now.subsec_millis() % 200 > 100 => now.saturating_sub(SET_BACK),
+            _ => now,
+        }
     }
 
     fn sleep(&self, duration: Duration) -> Task {

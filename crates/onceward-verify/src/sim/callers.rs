@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use onceward::{Answer, Ask, Attempt, Changed, Claimed, Fingerprint, Id, Onceward, Policy, Ticket};
+use onceward::{Answer, Ask, Attempt, Changed, Claimed, Id, Onceward, Policy, Ticket};
 
 use super::executor::Process;
-use super::history::{End, Told, Way};
+use super::history::{Call, End, Told, Way};
+use super::mistakes;
 use super::scenario::WorkPlan;
 use super::stage::Stage;
 use super::work::{Caught, Waiting, Working, outcome, pause, told, work};
+use crate::broken::callers::CallerFlaw;
 
 /// One caller: asks until all calls of this world are used up.
 pub(super) async fn caller(stage: Arc<Stage>, process: Process, engine: Onceward) {
@@ -49,14 +51,14 @@ impl Wish {
         })
     }
 
-    pub(super) fn ask(&self) -> Ask {
-        Ask::new(self.id.clone(), fingerprint(self.fingerprint), Arc::clone(&self.policy))
+    fn ask(&self, flaw: CallerFlaw, call: Call, attempt: Option<Attempt>) -> Ask {
+        let fingerprint = flaw.fingerprint(self.fingerprint, call.0);
+        let ask = Ask::new(flaw.id(&self.id), fingerprint, Arc::clone(&self.policy));
+        match flaw.attempt(attempt) {
+            Some(attempt) => ask.attempt(attempt),
+            None => ask,
+        }
     }
-}
-
-/// The digest that stands for a small number.
-pub(super) fn fingerprint(number: u8) -> Fingerprint {
-    Fingerprint::new(1, [number; Fingerprint::DIGEST_BYTES])
 }
 
 /// Where the plan of the work comes from.
@@ -82,11 +84,19 @@ pub(super) async fn by_run(
             (plan, impatient.then(|| random.micros(0, longest_us)))
         }),
     };
+    let flaw = stage.variant.caller;
     let mut waiting = Waiting::asks(stage, process, &wish.id, wish.fingerprint, &wish.policy, Way::Run);
+    if let Some(answer) = mistakes::instead_of_asking(stage, process, wish) {
+        waiting.told(told(Ok(answer.clone())));
+        return Some(answer);
+    }
     let (inside, call, fingerprint) = (Arc::clone(stage), waiting.call, wish.fingerprint);
-    let work = move |lease| work(inside, process, call, lease, fingerprint, plan);
+    let work = move |lease| {
+        let work = work(Arc::clone(&inside), process, call, lease, fingerprint, plan);
+        if flaw == CallerFlaw::DetachesItsWork { mistakes::detached(&inside, process, work) } else { work }
+    };
     // On the heap, so that going away drops it there and then.
-    let asking = Caught(Box::pin(engine.run(wish.ask(), work)));
+    let asking = Caught(Box::pin(engine.run(wish.ask(flaw, call, None), work)));
     let answer = match patience {
         None => Some(asking.await),
         Some(patience) => within(stage, process, patience, asking).await,
@@ -95,6 +105,7 @@ pub(super) async fn by_run(
         waiting.told(Told::Panic);
         return None;
     };
+    mistakes::after_asking(stage, process, engine, wish, call, &answer).await;
     waiting.told(told(answer.clone()));
     answer.ok()
 }
@@ -102,13 +113,14 @@ pub(super) async fn by_run(
 /// Asks with `claim` and does everything else by hand. Says whether an error came between.
 async fn by_hand(stage: &Arc<Stage>, process: Process, engine: &Onceward, wish: &Wish) -> bool {
     let (attempt, tries, patience) = stage.executor.draw(|random| {
-        let named = random.chance(500).then(|| Attempt(u128::from(random.number()) + 1));
+        let named = random.chance(500).then(|| Attempt((u128::from(random.number()) << 64) + 1));
         let impatient = random.chance(stage.scenario.impatient_per_thousand);
         (named, random.below(3) + 1, impatient.then(|| random.micros(0, 5_000)))
     });
     for _ in 0..tries {
-        let mut waiting = Waiting::asks(stage, process, &wish.id, wish.fingerprint, &wish.policy, Way::Hand);
-        let ask = attempt.map_or_else(|| wish.ask(), |attempt| wish.ask().attempt(attempt));
+        let way = Way::Hand(attempt);
+        let mut waiting = Waiting::asks(stage, process, &wish.id, wish.fingerprint, &wish.policy, way);
+        let ask = wish.ask(stage.variant.caller, waiting.call, attempt);
         let claiming = Box::pin(engine.claim(ask));
         let claimed = match patience {
             None => claiming.await,
@@ -148,7 +160,7 @@ async fn hold(
     mut waiting: Waiting,
     mut working: Working,
 ) {
-    let policy = &wish.policy;
+    let (policy, flaw) = (&wish.policy, stage.variant.caller);
     let (plan, renews, forgets) = stage.executor.draw(|random| {
         (WorkPlan::of(random, stage.scenario.lease_max), random.chance(800), random.chance(100))
     });
@@ -172,6 +184,7 @@ async fn hold(
     for _ in 0..3 {
         let changed = match how {
             End::BeforeEffect => engine.release(ticket, policy).await,
+            End::Unknown if flaw == CallerFlaw::SaysNothingHappened => engine.release(ticket, policy).await,
             End::Unknown => engine.doubt(ticket, policy).await,
             _ => {
                 let plan = WorkPlan { omitted: false, ..plan };
@@ -181,6 +194,9 @@ async fn hold(
         };
         match changed {
             Ok(Changed::Yes) => return waiting.told(Told::Recorded),
+            Ok(Changed::No(_)) if flaw == CallerFlaw::TakesTooLateForRecorded => {
+                return waiting.told(Told::Recorded);
+            }
             Ok(Changed::No(_)) => return waiting.told(Told::TooLate),
             Err(error) => waiting.told(told(Err(error))),
         }

@@ -397,6 +397,6 @@ pub(super) fn micros(duration: Duration) -> u64 {
 }
 
 /// A panic in one task of a simulated world says nothing about the others.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

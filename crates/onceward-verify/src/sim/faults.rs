@@ -48,6 +48,24 @@ impl Fault {
         Self::Jump,
     ];
 
+    /// What it is called in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CleanFailure => "clean failure",
+            Self::WriteLost => "write lost",
+            Self::ReplyLost => "reply lost",
+            Self::WriteLate => "write late",
+            Self::ReplyLate => "reply late",
+            Self::Halves => "batch in halves",
+            Self::HalfLost => "half lost",
+            Self::Slow => "slow call",
+            Self::ReadFailure => "read failure",
+            Self::Crash => "crash",
+            Self::Pause => "pause",
+            Self::Jump => "clock jump",
+        }
+    }
+
     const OF_WRITES: [(u32, Self); 8] = [
         (3, Self::CleanFailure),
         (3, Self::WriteLost),

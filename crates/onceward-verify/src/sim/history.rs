@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onceward::{Answer, Fence, Id, Policy, Receipt, Settlement};
+use onceward::{Answer, Attempt, Fence, Id, Policy, Receipt, Settlement};
 
 use super::executor::{Executor, Process, lock};
 use super::faults::Fault;
@@ -131,8 +131,8 @@ pub enum Way {
     Run,
     /// As a step inside another run.
     Step,
-    /// With `claim`, and everything else by hand.
-    Hand,
+    /// With `claim`, and everything else by hand; perhaps under a name of the caller's own for this try.
+    Hand(Option<Attempt>),
 }
 
 /// What a call was told.

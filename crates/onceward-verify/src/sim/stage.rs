@@ -17,6 +17,7 @@ use super::scenario::{Scenario, WorkPlan};
 use super::store::{Home, SimStore};
 use super::variant::Variant;
 use super::world::ProcessWorld;
+use crate::broken::callers::Answers;
 use crate::broken::stores::BrokenStore;
 
 /// Longest time until all calls are made, and then until everything has ended.
@@ -34,6 +35,8 @@ pub(super) struct Stage {
     pub(super) store: Arc<SimStore>,
     pub(super) scenario: Scenario,
     pub(super) variant: Variant,
+    /// Of a broken caller.
+    pub(super) answers: Answers,
     engines: Mutex<Vec<Option<Onceward>>>,
     calls_left: AtomicU32,
     busy: AtomicUsize,
@@ -59,6 +62,7 @@ impl Stage {
         let recorder = Recorder::new(&executor);
         let store = SimStore::new(&executor, &recorder, scenario.habits);
         Arc::new(Self {
+            answers: Answers::default(),
             engines: Mutex::new(vec![None; scenario.processes + 1]),
             calls_left: AtomicU32::new(scenario.calls),
             busy: AtomicUsize::new(0),

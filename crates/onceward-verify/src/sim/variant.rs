@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::broken::callers::CallerFlaw;
 use crate::broken::stores::{Memory, StoreFlaw};
 use crate::broken::sweeps::SweepFlaw;
 use crate::broken::worlds::WorldFlaw;
@@ -20,6 +21,8 @@ pub struct Variant {
     pub world: WorldFlaw,
     /// A sweep that is not the engine's own.
     pub sweeps: Option<SweepFlaw>,
+    /// A flaw of the callers.
+    pub caller: CallerFlaw,
     /// An embedded store that answers before it has synced.
     pub unsynced: bool,
 }
@@ -27,6 +30,13 @@ pub struct Variant {
 impl Variant {
     /// The real thing.
     pub fn sound() -> Self {
-        Self { store: None, rules: onceward::decide, world: WorldFlaw::None, sweeps: None, unsynced: false }
+        Self {
+            store: None,
+            rules: onceward::decide,
+            world: WorldFlaw::None,
+            sweeps: None,
+            caller: CallerFlaw::None,
+            unsynced: false,
+        }
     }
 }

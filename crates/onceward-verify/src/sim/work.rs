@@ -13,6 +13,7 @@ use super::executor::Process;
 use super::history::{Call, End, Stamp, Told, Way, What, name};
 use super::scenario::WorkPlan;
 use super::stage::Stage;
+use crate::broken::callers::CallerFlaw;
 
 /// One call under way. If it is dropped without an answer, its caller went away.
 pub(super) struct Waiting {
@@ -85,6 +86,9 @@ impl Drop for Working {
     }
 }
 
+/// Work, whoever does it.
+pub(super) type Work = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>>;
+
 /// Does the work of one call.
 pub(super) fn work(
     stage: Arc<Stage>,
@@ -93,7 +97,7 @@ pub(super) fn work(
     lease: Lease,
     fingerprint: u8,
     plan: WorkPlan,
-) -> Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>> {
+) -> Work {
     // Boxed, because a step's work is work again.
     Box::pin(async move {
         let mut working = Working::begins(&stage, process, call, lease.fence());
@@ -111,6 +115,9 @@ pub(super) fn work(
         working.effect();
         pause(&stage, process, plan.after).await;
         working.ends(plan.end);
+        if stage.variant.caller == CallerFlaw::SaysNothingHappened && plan.end == End::Unknown {
+            return Err(Stopped::before_effect("it went wrong, so nothing happened"));
+        }
         ending(lease.id(), fingerprint, call, &plan)
     })
 }

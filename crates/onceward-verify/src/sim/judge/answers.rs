@@ -72,11 +72,17 @@ impl Asker<'_> {
 
     /// A recorded outcome: it was on record, and kept, at some moment of the call.
     fn replayed(&self, ran: &Ran) -> Legal {
+        require(!self.is_to_be_retried(ran.outcome.verdict()), SAME, "got a failure that it may retry")?;
         let on_record = self.records(ran).filter(|span| span.from < self.at).collect::<Vec<_>>();
         require(!on_record.is_empty(), SAME, "got an outcome that is not on record")?;
         let since = self.facts.since(self.call, self.at);
         let kept = on_record.iter().any(|span| span.to > since && span.kept_since(since));
         require(kept, EXPIRED, "got an outcome that was no longer kept when it asked")
+    }
+
+    /// Whether the contract is to run again what ended so.
+    fn is_to_be_retried(&self, verdict: Verdict) -> bool {
+        verdict == Verdict::Failed && self.call.policy.failure_rule() == OnFailure::Retry
     }
 
     /// The outcome of the caller's own work.
@@ -93,8 +99,7 @@ impl Asker<'_> {
                 require(self.facts.faulty, SAME, "was told `not yet` although nothing was faulty")
             }
             Recorded::Released => {
-                let retry = ran.outcome.verdict() == Verdict::Failed
-                    && self.call.policy.failure_rule() == OnFailure::Retry;
+                let retry = self.is_to_be_retried(ran.outcome.verdict());
                 require(retry, SAME, "was told `released` for an outcome to be kept")
             }
         }
@@ -141,7 +146,8 @@ impl Asker<'_> {
                 // Also while another call of the same process is only about to claim.
                 let so = there.any(|span| span.is_held() && kept(span))
                     || self.facts.beside(self.call, self.at).next().is_some();
-                require(so, REFUSAL, "was told `in progress`, nobody had a lease")
+                require(so, REFUSAL, "was told `in progress`, nobody had a lease")?;
+                require(!self.is_alone(), REFUSAL, "was told `in progress` because of its own claim")
             }
             Refusal::OutcomeUnknown => {
                 let asker_holds = policy.unknown_rule() == OnUnknown::Hold;
@@ -161,7 +167,8 @@ impl Asker<'_> {
                 });
                 require(refuses && so, REFUSAL, "was told `key expired`, nothing had expired")
             }
-            Refusal::ResponseNotStored { .. } => {
+            Refusal::ResponseNotStored { verdict, .. } => {
+                require(!self.is_to_be_retried(*verdict), SAME, "got a failure that it may retry")?;
                 let so = there.any(|span| match &span.receipt.status {
                     Status::Done(done) => matches!(done.outcome.snapshot(), Snapshot::Omitted(_)),
                     _ => false,
@@ -175,7 +182,7 @@ impl Asker<'_> {
     fn error(&self, kind: ErrorKind, text: &str) -> Legal {
         let legal = match kind {
             ErrorKind::Stopped => matches!(self.ended(), Some(End::BeforeEffect | End::Unknown)),
-            ErrorKind::LeaseLost => self.facts.faulty || self.call.way == Way::Hand,
+            ErrorKind::LeaseLost => self.facts.faulty || matches!(self.call.way, Way::Hand(_)),
             ErrorKind::Unavailable => self.facts.faulty,
             _ => false,
         };
@@ -188,6 +195,17 @@ impl Asker<'_> {
             Status::Done(done) => done.claim.fence == ran.fence && done.outcome == ran.outcome,
             _ => false,
         })
+    }
+
+    /// Whether all that was there during the call was the claim that this very caller made, under the name
+    /// that it gave to its try.
+    fn is_alone(&self) -> bool {
+        let Way::Hand(Some(attempt)) = self.call.way else { return false };
+        let mut there =
+            self.spans().filter(|span| span.from < self.at && span.to > self.call.asked).peekable();
+        self.facts.beside(self.call, self.at).next().is_none()
+            && there.peek().is_some()
+            && there.all(|span| span.is_held() && span.claim().is_some_and(|claim| claim.attempt == attempt))
     }
 
     fn spans(&self) -> impl Iterator<Item = &Span> {

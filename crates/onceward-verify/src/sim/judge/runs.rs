@@ -51,7 +51,7 @@ fn one(facts: &Facts, call: &CallFacts, fence: Fence) -> Vec<(usize, &'static st
         wrong.push((began.event, CLAIM, "begins to work after its claim was given back".into()));
     }
     // By hand, renewing is the caller's own business, and so is stopping.
-    if call.way == Way::Hand {
+    if matches!(call.way, Way::Hand(_)) {
         return wrong;
     }
     if let Some((ended, how)) = call.ended

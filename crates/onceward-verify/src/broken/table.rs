@@ -1,0 +1,287 @@
+//! Every broken variant: what is wrong with it, where such a thing was seen, and who must catch it.
+//!
+//! Three mistakes of the usual list live inside an engine and are made outside of this one, with the same
+//! effect: *a lost reply treated as not applied* is a store that says so (`lost-reply-not-applied`), *a
+//! cached receipt served after expiry* is a cache that the caller keeps or a clock that never moves
+//! (`answers-kept-for-good`, `clock-stands`), and *a waiter that runs when the record vanishes* is a caller
+//! that waits by looking (`runs-when-record-vanishes`).
+
+use super::callers::CallerFlaw;
+use super::hunt::Catcher::{self, Conformance, Simulator};
+use super::rules;
+use super::stores::StoreFlaw;
+use super::sweeps::SweepFlaw;
+use super::worlds::WorldFlaw;
+use crate::sim::variant::Rules;
+
+/// One broken variant.
+#[derive(Clone, Copy, Debug)]
+pub struct Broken {
+    /// What it is called.
+    pub name: &'static str,
+    /// What makes it broken.
+    pub flaw: Flaw,
+    /// Who must catch it: each of these.
+    pub caught_by: &'static [Catcher],
+    /// What is wrong with it.
+    pub wrong: &'static str,
+    /// Where that was seen: a report of it, or who does it as a rule.
+    pub seen: &'static str,
+}
+
+/// What makes a variant broken, by where it is put in.
+#[derive(Clone, Copy, Debug)]
+pub enum Flaw {
+    /// The store.
+    Store(StoreFlaw),
+    /// The engine's surroundings.
+    World(WorldFlaw),
+    /// The rules.
+    Rules(Rules),
+    /// A sweep that is not the engine's own.
+    Sweep(SweepFlaw),
+    /// The callers.
+    Caller(CallerFlaw),
+    /// An embedded store that answers before it has synced.
+    Unsynced,
+}
+
+const SUITE: &[Catcher] = &[Conformance];
+const SIM: &[Catcher] = &[Simulator];
+const BOTH: &[Catcher] = &[Conformance, Simulator];
+
+/// The variant of this name.
+pub fn named(name: &str) -> Option<&'static Broken> {
+    ALL.iter().flat_map(|rows| rows.iter()).find(|broken| broken.name == name)
+}
+
+/// All of them, in the order of the report.
+pub fn all() -> impl Iterator<Item = &'static Broken> {
+    ALL.iter().flat_map(|rows| rows.iter())
+}
+
+const ALL: [&[Broken]; 5] = [STORES, RULES, WORLDS, SWEEPS, CALLERS];
+
+const fn row(
+    name: &'static str,
+    flaw: Flaw,
+    caught_by: &'static [Catcher],
+    wrong: &'static str,
+    seen: &'static str,
+) -> Broken {
+    Broken { name, flaw, caught_by, wrong, seen }
+}
+
+const fn store(
+    name: &'static str,
+    flaw: StoreFlaw,
+    caught_by: &'static [Catcher],
+    wrong: &'static str,
+    seen: &'static str,
+) -> Broken {
+    row(name, Flaw::Store(flaw), caught_by, wrong, seen)
+}
+
+const fn rule(name: &'static str, rules: Rules, wrong: &'static str, seen: &'static str) -> Broken {
+    row(name, Flaw::Rules(rules), SIM, wrong, seen)
+}
+
+const fn world(name: &'static str, flaw: WorldFlaw, wrong: &'static str, seen: &'static str) -> Broken {
+    row(name, Flaw::World(flaw), SIM, wrong, seen)
+}
+
+const fn sweep(name: &'static str, flaw: SweepFlaw, wrong: &'static str, seen: &'static str) -> Broken {
+    row(name, Flaw::Sweep(flaw), SIM, wrong, seen)
+}
+
+const fn caller(name: &'static str, flaw: CallerFlaw, wrong: &'static str, seen: &'static str) -> Broken {
+    row(name, Flaw::Caller(flaw), SIM, wrong, seen)
+}
+
+#[rustfmt::skip]
+const STORES: &[Broken] = &[
+    store("claim-checks-then-writes", StoreFlaw::ClaimChecksThenWrites, BOTH,
+        "a claim looks whether the place is free, then writes",
+        "mastodon/mastodon#37879, mitos-run/mitos#240: two requests with one key both ran"),
+    store("completes-without-version", StoreFlaw::CompletesWithoutVersion, BOTH,
+        "an outcome is written whatever is there",
+        "brendanlong/lion-reader#917: a worker that had lost its lease finished the job of the next one"),
+    store("removes-without-version", StoreFlaw::RemovesWithoutVersion, BOTH,
+        "a release removes whatever is there",
+        "apache/superset#43462, twentyhq/twenty#25661: a DEL that takes the next owner's record"),
+    store("renews-by-key-alone", StoreFlaw::RenewsByKeyAlone, BOTH,
+        "a former owner renews the lease of the next one",
+        "brendanlong/lion-reader#917: a late heartbeat steals the lease back"),
+    store("pretends-to-renew", StoreFlaw::PretendsToRenew, BOTH,
+        "a renewal is acknowledged and not written: the lease is not renewed",
+        "Azure-Samples/cosmos-db-design-patterns#91: the lease runs out under work that goes on"),
+    store("fence-restarts", StoreFlaw::FenceRestarts, BOTH,
+        "versions start at 1 again when a record is created again",
+        "Azure-Samples/cosmos-db-design-patterns#91: the fence went with the document that held it"),
+    store("loser-told-the-first", StoreFlaw::LoserToldTheFirst, BOTH,
+        "a loser is told what was there long ago",
+        "INSERT … ON CONFLICT, then a SELECT in the snapshot of before"),
+    store("loser-told-nothing", StoreFlaw::LoserToldNothing, SUITE,
+        "a loser is told that nothing is there",
+        "INSERT … ON CONFLICT DO NOTHING RETURNING gives the loser no row"),
+    store("answers-winners-first", StoreFlaw::AnswersWinnersFirst, BOTH,
+        "the answers to a batch come in another order",
+        "sqlalchemy/sqlalchemy#9618, citusdata/citus#5770: RETURNING has no order"),
+    store("lost-reply-not-applied", StoreFlaw::LostReplyIsNotApplied, SIM,
+        "a lost reply is reported as a write that did not happen",
+        "drivers that fold a broken connection and a refused one into one error"),
+    store("loads-from-copy", StoreFlaw::LoadsFromCopy, BOTH,
+        "reads come from a copy that is not kept up to date",
+        "reads that go to a replica while writes go to the primary"),
+    store("due-vanishes", StoreFlaw::DueVanishes, BOTH,
+        "what falls due vanishes by itself, whatever it was",
+        "time-to-live of Redis and DynamoDB on the record that also holds the lease"),
+    store("due-stamped-once", StoreFlaw::DueStampedOnce, BOTH,
+        "the due time is stamped when a record is created, never again",
+        "an upsert that leaves the column of the expiry out"),
+    store("scan-skips", StoreFlaw::ScanSkips, SUITE,
+        "a page leaves out its last record",
+        "pages by OFFSET while rows before it are removed"),
+    store("scan-repeats", StoreFlaw::ScanRepeats, SUITE,
+        "a page begins with the last record of the one before",
+        "a cursor that is compared with >= where > is meant"),
+    store("scan-ignores-due", StoreFlaw::ScanIgnoresDue, SUITE,
+        "what is not due is given out as due",
+        "a sweep by age of the row, whatever its lease says"),
+    row("unsynced", Flaw::Unsynced, SIM,
+        "an answer leaves before what it says is on disk",
+        "write-ahead logs with their sync turned off for speed"),
+];
+
+#[rustfmt::skip]
+const RULES: &[Broken] = &[
+    rule("fingerprint-ignored", rules::fingerprint_ignored,
+        "the same key for something else gets the first one's outcome",
+        "josipmusa/idempotency4j#12, LabsCrypt/remitlend#1680"),
+    rule("fingerprint-ignored-running", rules::fingerprint_ignored_while_running,
+        "what is asked is not compared while the first one runs",
+        "idempot-dev/idempot-js#191: `in progress` was checked before the payload"),
+    rule("fingerprint-ignored-done", rules::fingerprint_ignored_once_done,
+        "what is asked is compared only while the first one runs",
+        "a digest in the lock's value that goes when the lock goes"),
+    rule("takes-over-early", rules::takes_over_early,
+        "a lease counts as over when half of it is left",
+        "two constants for one timeout, in two services"),
+    rule("never-takes-over", rules::never_takes_over,
+        "a dead owner's lease keeps everybody out for ever",
+        "aws-powertools/powertools-lambda-python#1038: IN PROGRESS after a timeout"),
+    rule("takes-over-under-hold", rules::takes_over_under_hold,
+        "a lease that ended is run again although the contract says hold",
+        "aws-powertools/powertools-lambda-python#8049: a withdrawal repeated after a timeout"),
+    rule("forgets-the-owners-contract", rules::forgets_the_owners_contract,
+        "work begun under hold is repeated for an asker under retry",
+        "a deployment that changes the setting while old work is still held"),
+    rule("forgets-the-askers-contract", rules::forgets_the_askers_contract,
+        "an asker under hold repeats work begun under retry",
+        "the same deployment, the other way round"),
+    rule("runs-after-unknown", rules::runs_after_unknown,
+        "an outcome in doubt is run again by itself",
+        "every retry loop that treats a timeout like a refusal"),
+    rule("replays-past-retention", rules::replays_past_retention,
+        "an outcome is given out for as long as it happens to lie there",
+        "expiry left to a sweep that comes when it comes, as DynamoDB's does"),
+    rule("runs-an-expired-key", rules::runs_an_expired_key,
+        "an expired key is run again where the contract refuses it",
+        "a retry that was queued for longer than the keys are kept"),
+    rule("runs-past-a-tombstone", rules::runs_past_a_tombstone,
+        "a tombstone keeps nobody out",
+        "soft-deleted rows that the look-up leaves out"),
+    rule("refuses-a-new-intent", rules::refuses_a_new_intent,
+        "an expired key is refused where the contract lets it run",
+        "unique keys without an end beside a promise of 24 hours"),
+    rule("runs-what-is-done", rules::runs_what_is_done,
+        "what is done is run again",
+        "a status column that is written and never read"),
+    rule("runs-what-has-no-answer", rules::runs_what_has_no_answer,
+        "what is done is run again because its answer was too large to keep",
+        "response stores that drop large bodies, and their key with them"),
+    rule("retries-every-failure", rules::retries_every_failure,
+        "a failure is run again where the contract says it is the answer",
+        "paveg/hono-idempotency#178: the record goes whenever the answer is not a 2xx"),
+    rule("replays-every-failure", rules::replays_every_failure,
+        "a failure is given out where the contract says to try again",
+        "a 503 that is cached for a day"),
+    rule("own-claim-not-recognised", rules::own_claim_not_recognised,
+        "a claim whose answer was lost is taken for somebody else's",
+        "object_store's put-if-absent: a failed create that may have been our own"),
+    rule("every-claim-is-own", rules::every_claim_is_own,
+        "everybody's claim is taken for one's own",
+        "twentyhq/twenty#25661: a constant as the lock's value"),
+];
+
+#[rustfmt::skip]
+const WORLDS: &[Broken] = &[
+    world("clock-stands", WorldFlaw::ClockStands,
+        "time never passes here: cached receipts are served after expiry",
+        "a timestamp taken once at start and kept in a field"),
+    world("clock-lags", WorldFlaw::ClockLags,
+        "the clock is slow: the lease is over before its owner thinks so",
+        "virtual machines that are stopped and resumed"),
+    world("clock-set-back", WorldFlaw::ClockSetBack,
+        "the clock is set back now and then",
+        "leases measured by the wall clock while the time service corrects it"),
+    world("attempts-alike", WorldFlaw::AttemptsAlike,
+        "every attempt has the same number",
+        "random generators seeded alike in every forked worker"),
+    world("tasks-vanish", WorldFlaw::TasksVanish,
+        "what is to happen beside the work never happens: no renewal, no waking",
+        "background threads that do not survive a fork; functions frozen between requests"),
+];
+
+#[rustfmt::skip]
+const SWEEPS: &[Broken] = &[
+    sweep("sweep-removes-held", SweepFlaw::RemovesHeld,
+        "a sweep removes held receipts whose lease is over, whatever their contract",
+        "nightly DELETE … WHERE expires_at < now() over all states"),
+    sweep("sweep-without-version", SweepFlaw::RemovesWithoutVersion,
+        "a sweep removes what has changed since it looked",
+        "a SELECT of what is due, then a DELETE by id"),
+    sweep("sweep-forgets-tombstones", SweepFlaw::ForgetsTombstones,
+        "a sweep leaves no tombstone where one was promised",
+        "time-to-live in place of a sweep"),
+    sweep("sweep-removes-kept", SweepFlaw::RemovesKept,
+        "a sweep removes outcomes that are still to be kept",
+        "eviction of a full cache that also was the record (Redis allkeys-lru)"),
+    sweep("sweep-removes-unknown", SweepFlaw::RemovesUnknown,
+        "a sweep removes what is in doubt, and it is run again",
+        "a clean-up script for rows that hang"),
+];
+
+#[rustfmt::skip]
+const CALLERS: &[Broken] = &[
+    caller("fingerprint-of-nothing", CallerFlaw::FingerprintOfNothing,
+        "the fingerprint says nothing of what is asked",
+        "julik/idempo#21: leaving the body out of the fingerprint"),
+    caller("fingerprint-of-the-moment", CallerFlaw::FingerprintOfTheMoment,
+        "an honest retry has another fingerprint",
+        "digests over headers or bodies that carry a timestamp"),
+    caller("one-key-for-all", CallerFlaw::OneKeyForAll,
+        "different intents share one key",
+        "LabsCrypt/remitlend#1680: the key alone, without route or tenant"),
+    caller("runs-when-store-fails", CallerFlaw::RunsWhenStoreFails,
+        "work is done without a claim when the store cannot be reached",
+        "Dev1822/paySphere#1919: a middleware that fails open"),
+    caller("runs-when-record-vanishes", CallerFlaw::RunsWhenRecordVanishes,
+        "a waiter works without a claim once the record is gone",
+        "loops that wait for a lock's key to go and then go on"),
+    caller("detaches-its-work", CallerFlaw::DetachesItsWork,
+        "work goes on when its lease is lost or its run is dropped",
+        "linagora/cozy-stack#4911, redisson/redisson#4698: a lost lease stops nothing"),
+    caller("says-nothing-happened", CallerFlaw::SaysNothingHappened,
+        "work in doubt is reported as work that did not happen",
+        "a `finally` that releases, whatever came before"),
+    caller("takes-too-late-for-recorded", CallerFlaw::TakesTooLateForRecorded,
+        "an ending that came too late is taken for one that was recorded",
+        "an UPDATE whose number of rows nobody looks at"),
+    caller("answers-kept-for-good", CallerFlaw::KeepsAnswersForGood,
+        "cached receipts are served after expiry",
+        "a map in front of the store, without an end"),
+    caller("attempts-named-alike", CallerFlaw::NamesEveryAttemptAlike,
+        "every try is given the same name",
+        "the name of the host or of the queue as the lock's value"),
+];
