@@ -108,6 +108,9 @@ pub enum What {
         /// What is said.
         settlement: Settlement,
     },
+    /// A write leaves for the store whose way there and back will take this long. Recorded where that is
+    /// long beside the shortest lease.
+    LongTrip(Duration),
     /// A fault of the store.
     Fault(Fault),
     /// The process dies.
@@ -146,8 +149,8 @@ pub enum Told {
     Recorded,
     /// By hand: somebody else has the receipt.
     TooLate,
-    /// An error, in words, and of what kind.
-    Error(onceward::ErrorKind, String),
+    /// An error.
+    Error(Box<onceward::Error>),
     /// The work's panic came back.
     Panic,
 }

@@ -18,6 +18,9 @@ use crate::reference::Book;
 /// The store's clock when the world begins: far from that of any process.
 const START_US: u64 = 1_700_000_000_000_000;
 
+/// What is long beside the shortest lease there is: the judge has to know of such trips.
+const LONG_TRIP: Duration = onceward::LEASE_MIN.checked_div(4).expect("four is not zero");
+
 /// Where the store lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
@@ -200,6 +203,8 @@ impl Handle {
         let trip = self.store.trip(Weather::for_write);
         if let Some(fault) = trip.fault {
             self.store.recorder.record(self.process, What::Fault(fault));
+        } else if trip.there + trip.back > LONG_TRIP {
+            self.store.recorder.record(self.process, What::LongTrip(trip.there + trip.back));
         }
         if trip.there.is_zero() && trip.back.is_zero() && trip.fault.is_none() {
             let answers = self.store.apply(self.process, batch);

@@ -62,7 +62,8 @@ fn describe(what: &What) -> String {
         What::Settling { id, fence, settlement } => {
             format!("operator  {} of fence {fence} is {settlement:?}", name(id))
         }
-        What::Fault(fault) => format!("fault: {fault:?}"),
+        What::LongTrip(takes) => format!("a write leaves for the store and will take {takes:?}"),
+        What::Fault(fault) => format!("fault: {}", fault.name()),
         What::Crashed => "CRASH".into(),
         What::Started => "started again".into(),
         What::Paused(duration) => format!("PAUSE for {duration:?}"),
@@ -120,7 +121,9 @@ fn describe_told(told: &Told) -> String {
         Told::Ticket(fence) => format!("the claim is its own, fence {fence}"),
         Told::Recorded => "recorded".into(),
         Told::TooLate => "too late, somebody else has it".into(),
-        Told::Error(kind, text) => format!("error {kind:?}: {text}"),
+        Told::Error(error) => {
+            format!("error {:?}, applied {:?}: {error}", error.kind(), error.applied())
+        }
         Told::Panic => "the panic of its work".into(),
     }
 }

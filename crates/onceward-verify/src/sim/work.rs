@@ -168,7 +168,7 @@ async fn step(stage: &Arc<Stage>, process: Process, lease: &Lease, fingerprint: 
 pub(super) fn told(answer: onceward::Result<Answer>) -> Told {
     match answer {
         Ok(answer) => Told::Answer(Box::new(answer)),
-        Err(error) => Told::Error(error.kind(), error.to_string()),
+        Err(error) => Told::Error(Box::new(error)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use onceward::receipt::Status;
 use onceward::{
-    Answer, ErrorKind, OnExpired, OnFailure, OnUnknown, Ran, Recorded, Refusal, Snapshot, Verdict,
+    Answer, Applied, Error, ErrorKind, OnExpired, OnFailure, OnUnknown, Ran, Recorded, Refusal, Snapshot, Verdict,
 };
 
 use super::Violation;
@@ -52,7 +52,7 @@ impl Asker<'_> {
                     self.spans().any(|span| self.is_ours(span) && span.is_held() && self.is_now(span));
                 require(!alive, REFUSAL, "was told that its living lease is somebody else's")
             }
-            Told::Error(kind, text) => self.error(*kind, text),
+            Told::Error(error) => self.error(error),
             Told::Panic => {
                 require(self.ended() == Some(End::Panicked), ERROR, "got a panic that its work did not make")
             }
@@ -179,14 +179,37 @@ impl Asker<'_> {
         }
     }
 
-    fn error(&self, kind: ErrorKind, text: &str) -> Legal {
-        let legal = match kind {
+    fn error(&self, error: &Error) -> Legal {
+        let claimed = error.applied() == Applied::No && self.has_claimed();
+        require(!claimed, ERROR, "was told that nothing was changed, and its claim is in the store")?;
+        let legal = match error.kind() {
             ErrorKind::Stopped => matches!(self.ended(), Some(End::BeforeEffect | End::Unknown)),
-            ErrorKind::LeaseLost => self.facts.faulty || matches!(self.call.way, Way::Hand(_)),
+            ErrorKind::LeaseLost => {
+                let lost = self.call.ended.map_or(self.at, |(ended, _)| ended);
+                self.facts.faulty
+                    || matches!(self.call.way, Way::Hand(_))
+                    || self.facts.was_too_slow(self.call, lost)
+            }
             ErrorKind::Unavailable => self.facts.faulty,
             _ => false,
         };
-        require(legal, ERROR, &format!("got {kind:?}: {text}"))
+        require(legal, ERROR, &format!("got {:?}: {error}", error.kind()))
+    }
+
+    /// Whether a living claim that nobody works under can only be this caller's: made by its process while
+    /// it asked, when nobody else there asked for the same. A process whose clock jumped may rightly have
+    /// thought that the lease was over, and a claim that is over binds nobody under retry.
+    fn has_claimed(&self) -> bool {
+        let alone = self.facts.beside(self.call, self.at).next().is_none();
+        let absent = self.facts.was_absent(self.call.process, self.call.asked.at_us, self.at.at_us);
+        alone
+            && !absent
+            && self.call.began.is_none()
+            && self.spans().any(|span| {
+                let made_here = span.by == self.call.process && span.from > self.call.asked;
+                let unused = self.facts.run(&self.call.id, span.receipt.status.fence()).is_none();
+                span.is_held() && made_here && unused && self.is_now(span)
+            })
     }
 
     /// The records that hold this outcome.

@@ -65,6 +65,8 @@ pub(super) struct Facts {
     pub(super) settlings: Vec<(Moment, Id, Fence, Settlement)>,
     /// From when to when a process was not itself: paused, or its clock jumped.
     pub(super) absences: Vec<(usize, u64, u64)>,
+    /// Trips to the store that took long though nothing was faulty: whose, from when, to when.
+    long_trips: Vec<(Process, u64, u64)>,
     /// Whether anything was ever faulty.
     pub(super) faulty: bool,
 }
@@ -131,6 +133,10 @@ impl Facts {
             What::Jumped(_) => {
                 self.absences.push((process.number, now.at_us, now.at_us));
                 self.faulty = true;
+            }
+            What::LongTrip(takes) => {
+                let until = now.at_us + u64::try_from(takes.as_micros()).unwrap_or(u64::MAX);
+                self.long_trips.push((*process, now.at_us, until));
             }
             What::Fault(_) | What::Crashed => self.faulty = true,
             What::Acknowledged { .. }
@@ -222,6 +228,22 @@ impl Facts {
         self.settlings
             .iter()
             .any(|(at, of, run, what)| at.event < before && of == id && *run == fence && as_what(what))
+    }
+
+    /// Whether a call's lease may have been lost although nothing was faulty: its store was too slow for it.
+    ///
+    /// A renewal leaves when half of the lease is over at the latest: it is due at a third, and looked for at
+    /// every sixth. Then it may have to wait for one batch before it, and travel itself. In the half that is
+    /// left both fit if neither takes more than a quarter of the lease; if one does, nobody can promise
+    /// anything. Such trips are rare in these worlds and stay in them, because everything else must hold all
+    /// the more when a store is slow.
+    pub(super) fn was_too_slow(&self, call: &CallFacts, until: Moment) -> bool {
+        let quarter_us = u64::try_from(call.policy.lease_duration().as_micros() / 4).unwrap_or(u64::MAX);
+        let since_us = until.at_us.saturating_sub(8 * quarter_us);
+        self.long_trips.iter().any(|(process, from_us, to_us)| {
+            let long = to_us - from_us > quarter_us;
+            long && *process == call.process && *from_us < until.at_us && *to_us > since_us
+        })
     }
 
     /// Whether a process was paused, or its clock jumped, in a stretch of time.

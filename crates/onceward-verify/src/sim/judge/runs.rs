@@ -56,6 +56,7 @@ fn one(facts: &Facts, call: &CallFacts, fence: Fence) -> Vec<(usize, &'static st
     }
     if let Some((ended, how)) = call.ended
         && !facts.faulty
+        && !facts.was_too_slow(call, ended)
         && how != End::Cut
         && !leases.iter().any(|lease| lease.from < ended && lease.to > ended && lease.due_us > ended.at_us)
     {
