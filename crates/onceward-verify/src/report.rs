@@ -100,8 +100,7 @@ pub(crate) fn broken(seen: bool, seeds_max: u64) -> ExitCode {
 const WIDTHS: [usize; 5] = [29, 75, 11, 59, 12];
 
 fn line(cells: [&str; 5]) -> String {
-    let cells: Vec<String> =
-        cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:width$}")).collect();
+    let cells: Vec<String> = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:width$}")).collect();
     cells.join(" | ").trim_end().to_owned()
 }
 

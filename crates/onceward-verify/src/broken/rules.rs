@@ -69,9 +69,7 @@ pub(super) fn never_takes_over(ask: &Ask, found: Option<&Receipt>) -> Decision {
 /// A lease that ended is run again, although owner and asker said never to.
 pub(super) fn takes_over_under_hold(ask: &Ask, found: Option<&Receipt>) -> Decision {
     match (decide(ask, found), found.map(|receipt| &receipt.status)) {
-        (Decision::Refuse(Refusal::OutcomeUnknown), Some(Status::Held(_))) => {
-            Decision::Run(Takeover::Lapsed)
-        }
+        (Decision::Refuse(Refusal::OutcomeUnknown), Some(Status::Held(_))) => Decision::Run(Takeover::Lapsed),
         (decision, _) => decision,
     }
 }

@@ -221,8 +221,10 @@ async fn direct(stage: Arc<Stage>) {
         stage.wedged("a call has no answer long after all faults ceased");
     }
     stage.recorder.record(OUTSIDE, What::Calm);
-    // Whatever was held is over by now, and what was late has come.
-    stage.executor.sleep(OUTSIDE, stage.scenario.lease_max * 4).await;
+    // Whatever was held is over by then, and what was late has come: an engine that still waits for the
+    // answer to a slow call speaks for its run until it has it.
+    let settled = (stage.scenario.lease_max * 4).max(stage.scenario.habits.slowest());
+    stage.executor.sleep(OUTSIDE, settled).await;
     for number in 1..=stage.scenario.processes {
         if let (Some(process), Some(engine)) = (stage.executor.life(number), stage.engine(number)) {
             stage.spawn_busy(process, ask_for_all(Arc::clone(&stage), process, engine));

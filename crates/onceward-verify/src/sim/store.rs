@@ -18,6 +18,9 @@ use crate::reference::Book;
 /// The store's clock when the world begins: far from that of any process.
 const START_US: u64 = 1_700_000_000_000_000;
 
+/// How many times as long a slow call takes.
+const SLOW: u32 = 100;
+
 /// What is long beside the shortest lease there is: the judge has to know of such trips.
 const LONG_TRIP: Duration = onceward::LEASE_MIN.checked_div(4).expect("four is not zero");
 
@@ -45,6 +48,13 @@ pub struct Habits {
     pub instant_per_thousand: u32,
     /// Longer than leases last.
     pub long: Duration,
+}
+
+impl Habits {
+    /// The longest that a call can take, there and back.
+    pub fn slowest(&self) -> Duration {
+        Duration::from_micros(self.way_us_max) * 2 * SLOW
+    }
 }
 
 /// The store itself; processes have [`Handle`]s.
@@ -118,7 +128,7 @@ impl SimStore {
             let (there, back) = (way(), way());
             let fault = fault(weather, random);
             if fault == Some(Fault::Slow) {
-                return Trip { there: there * 100, back: back * 100, fault };
+                return Trip { there: there * SLOW, back: back * SLOW, fault };
             }
             Trip { there, back, fault }
         })

@@ -1,4 +1,5 @@
 //! The judge, judged.
 
+mod broken;
 mod conformance;
 mod sim;

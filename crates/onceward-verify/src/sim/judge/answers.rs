@@ -2,7 +2,8 @@
 
 use onceward::receipt::Status;
 use onceward::{
-    Answer, Applied, Error, ErrorKind, OnExpired, OnFailure, OnUnknown, Ran, Recorded, Refusal, Snapshot, Verdict,
+    Answer, Applied, Error, ErrorKind, OnExpired, OnFailure, OnUnknown, Ran, Recorded, Refusal, Snapshot,
+    Verdict,
 };
 
 use super::Violation;
