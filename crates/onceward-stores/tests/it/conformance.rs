@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use onceward::{Caps, Result, Store};
+use onceward::{Caps, Store};
 use onceward_stores::MemoryStore;
 use onceward_verify::conformance;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory() {
-    let make = async || -> Result<Arc<dyn Store>> { Ok(Arc::new(MemoryStore::new())) };
+    let make = async || Ok(Arc::new(MemoryStore::new()) as Arc<dyn Store>);
     let caps = Caps {
         name: "memory",
         durable: false,
@@ -31,9 +31,10 @@ async fn embedded() {
 
     let root = tempfile::tempdir().expect("a temporary folder");
     let opened = AtomicUsize::new(0);
-    let make = async || -> Result<Arc<dyn Store>> {
+    let make = async || {
         let folder = root.path().join(opened.fetch_add(1, Ordering::Relaxed).to_string());
-        Ok(Arc::new(EmbeddedStore::open(&folder, Options::default()).await?))
+        let store = EmbeddedStore::open(&folder, Options::default()).await?;
+        Ok(Arc::new(store) as Arc<dyn Store>)
     };
     let caps = Caps {
         name: "embedded",

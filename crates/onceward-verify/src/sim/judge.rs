@@ -20,6 +20,29 @@ use std::fmt;
 use super::history::{Event, What};
 use facts::Facts;
 
+const ENDS: &str = "everything ends";
+
+/// Every promise that the judge watches over.
+pub const PROMISES: [&str; 17] = [
+    receipts::OVERLAP,
+    receipts::FENCE,
+    receipts::DONE,
+    receipts::HOLD,
+    receipts::INTENT,
+    receipts::LEASE,
+    receipts::RESTART,
+    receipts::LIFE,
+    runs::CLAIM,
+    runs::RENEWED,
+    runs::STOPPED,
+    answers::OWN,
+    answers::SAME,
+    answers::EXPIRED,
+    answers::REFUSAL,
+    answers::ERROR,
+    ENDS,
+];
+
 /// Something that must not have happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -46,7 +69,7 @@ pub fn judge(history: &[Event]) -> Vec<Violation> {
     answers::check(&facts, &mut violations);
     for (event, Event { what, .. }) in history.iter().enumerate() {
         if let What::Wedged(detail) = what {
-            violations.push(Violation { rule: "everything ends", event, detail: detail.clone() });
+            violations.push(Violation { rule: ENDS, event, detail: detail.clone() });
         }
     }
     violations.sort_by_key(|violation| violation.event);

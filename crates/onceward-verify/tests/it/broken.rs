@@ -1,10 +1,12 @@
 //! Every broken variant is caught by each of those who are expected to catch it. One that survives fails
-//! the build: the judge is blind there.
+//! the build: the judge is blind there. And each promise of the judge is broken by some variant.
 
 use std::collections::BTreeSet;
 
 use onceward_verify::broken::hunt::{Catcher, hunt};
 use onceward_verify::broken::table::{self, Flaw};
+use onceward_verify::sim::judge::PROMISES;
+use onceward_verify::sim::play;
 
 /// Worlds in which a variant must have shown itself here. The slowest needs about a quarter of them.
 const SEEDS_MAX: u64 = 2_000;
@@ -40,4 +42,21 @@ fn a_variant_without_a_flaw_survives() {
     let sound = table::Broken { flaw: Flaw::Rules(onceward::decide), ..*table::all().next().expect("one") };
     let catch = hunt(&sound, Catcher::Simulator, 200, 2);
     assert!(catch.is_none(), "the real engine was caught: {catch:?}");
+}
+
+/// The alarm rings for each promise: one that no variant ever breaks may as well not be watched over.
+#[test]
+fn every_promise_is_broken_by_some_variant() {
+    let mut quiet: BTreeSet<&str> = PROMISES.into_iter().collect();
+    for seed in 0..100 {
+        for broken in table::all().filter(|broken| broken.caught_by.contains(&Catcher::Simulator)) {
+            for violation in play(seed, &broken.flaw.variant()).violations {
+                quiet.remove(violation.rule);
+            }
+        }
+        if quiet.is_empty() {
+            return;
+        }
+    }
+    panic!("nothing ever breaks these promises: {quiet:#?}");
 }

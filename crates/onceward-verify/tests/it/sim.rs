@@ -8,7 +8,7 @@ use onceward_verify::sim::variant::Variant;
 /// Seeds that are played twice.
 const TWICE: u64 = 300;
 /// Seeds that the real engine must pass here; `./check` plays thousands more.
-const SEEDS: u64 = 1_000;
+const SEEDS: u64 = 3_000;
 
 #[test]
 fn same_seed_gives_same_history() {

@@ -10,11 +10,11 @@ use super::Violation;
 use super::facts::{CallFacts, Facts, Moment, Span};
 use crate::sim::history::{End, Stamp, Told, Way, name};
 
-const OWN: &str = "nobody is answered with another intent's outcome";
-const SAME: &str = "every caller gets the outcome that is on record";
-const EXPIRED: &str = "an outcome is not given out past its retention";
-const REFUSAL: &str = "a refusal says what is so";
-const ERROR: &str = "an error has a reason";
+pub(super) const OWN: &str = "nobody is answered with another intent's outcome";
+pub(super) const SAME: &str = "every caller gets the outcome that is on record";
+pub(super) const EXPIRED: &str = "an outcome is not given out past its retention";
+pub(super) const REFUSAL: &str = "a refusal says what is so";
+pub(super) const ERROR: &str = "an error has a reason";
 
 type Legal = Result<(), (&'static str, String)>;
 

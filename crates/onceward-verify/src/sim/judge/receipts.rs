@@ -10,14 +10,14 @@ use super::Violation;
 use super::facts::Facts;
 use crate::sim::history::{End, Event, Stamp, What, name};
 
-const OVERLAP: &str = "no two leases of one intent overlap";
-const FENCE: &str = "the fence only grows";
-const DONE: &str = "a done outcome never changes while it is kept";
-const HOLD: &str = "nothing is run after unknown-and-hold unless settled";
-const INTENT: &str = "a receipt speaks of one intent only";
-const LEASE: &str = "nobody ends a lease that somebody works under";
-const RESTART: &str = "nothing acknowledged is lost by a restart";
-const LIFE: &str = "a receipt lives the life of a receipt";
+pub(super) const OVERLAP: &str = "no two leases of one intent overlap";
+pub(super) const FENCE: &str = "the fence only grows";
+pub(super) const DONE: &str = "a done outcome never changes while it is kept";
+pub(super) const HOLD: &str = "nothing is run after unknown-and-hold unless settled";
+pub(super) const INTENT: &str = "a receipt speaks of one intent only";
+pub(super) const LEASE: &str = "nobody ends a lease that somebody works under";
+pub(super) const RESTART: &str = "nothing acknowledged is lost by a restart";
+pub(super) const LIFE: &str = "a receipt lives the life of a receipt";
 
 pub(super) fn check(history: &[Event], facts: &Facts, violations: &mut Vec<Violation>) {
     let mut versions: BTreeMap<&Id, u64> = BTreeMap::new();

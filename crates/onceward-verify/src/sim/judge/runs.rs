@@ -9,9 +9,9 @@ use super::Violation;
 use super::facts::{CallFacts, Facts, Span};
 use crate::sim::history::{End, Way, name};
 
-const CLAIM: &str = "work is done under a claim of its own";
-const RENEWED: &str = "a lease is renewed while its work goes on";
-const STOPPED: &str = "work stops when its lease is lost";
+pub(super) const CLAIM: &str = "work is done under a claim of its own";
+pub(super) const RENEWED: &str = "a lease is renewed while its work goes on";
+pub(super) const STOPPED: &str = "work stops when its lease is lost";
 
 /// What an owner may need beyond its lease to notice that it is over: it looks at a sixth of the lease, and
 /// is itself polled some time later.
