@@ -48,8 +48,8 @@ fn a_variant_without_a_flaw_survives() {
 #[test]
 fn every_promise_is_broken_by_some_variant() {
     let mut quiet: BTreeSet<&str> = PROMISES.into_iter().collect();
-    for seed in 0..100 {
-        for broken in table::all().filter(|broken| broken.caught_by.contains(&Catcher::Simulator)) {
+    for broken in table::all().filter(|broken| broken.caught_by.contains(&Catcher::Simulator)) {
+        for seed in 0..40 {
             for violation in play(seed, &broken.flaw.variant()).violations {
                 quiet.remove(violation.rule);
             }

@@ -198,10 +198,10 @@ impl Asker<'_> {
     }
 
     /// Whether a living claim that nobody works under can only be this caller's: made by its process while
-    /// it asked, when nobody else there asked for the same. A process whose clock jumped may rightly have
-    /// thought that the lease was over, and a claim that is over binds nobody under retry.
+    /// it asked, when nobody else there had asked for the same of late. A process whose clock jumped may
+    /// rightly have thought that the lease was over.
     fn has_claimed(&self) -> bool {
-        let alone = self.facts.beside(self.call, self.at).next().is_none();
+        let alone = self.facts.of_late(self.call, self.at).next().is_none();
         let absent = self.facts.was_absent(self.call.process, self.call.asked.at_us, self.at.at_us);
         alone
             && !absent

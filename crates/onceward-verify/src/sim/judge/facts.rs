@@ -184,6 +184,15 @@ impl Facts {
         self.alike(call, told).filter(move |other| self.lingers_us(other) > asked.at_us)
     }
 
+    /// Those and others whose claim may only arrive now, although nobody waits for it any more.
+    pub(super) fn of_late(&self, call: &CallFacts, told: Moment) -> impl Iterator<Item = &CallFacts> {
+        let asked = call.asked;
+        self.alike(call, told).filter(move |other| {
+            let late_us = other.over.at_us.saturating_add(LATE_US);
+            late_us.max(self.lingers_us(other)) > asked.at_us
+        })
+    }
+
     /// From when on a replay may be true. A duplicate rides on the way to the store of whoever
     /// was first in its process, so its answer may be as old as that one's question.
     pub(super) fn since(&self, call: &CallFacts, told: Moment) -> Moment {
