@@ -5,6 +5,7 @@ mod report;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use onceward_verify::broken::hunt::SEEDS_MAX;
 use onceward_verify::sim::fleet::OnFailure;
 
 /// Plays simulated worlds by seed and judges what happened in them.
@@ -13,7 +14,7 @@ use onceward_verify::sim::fleet::OnFailure;
 /// clock jumps, lost and late replies, lost writes, restarts. All of it follows from the seed, so the same
 /// seed always gives the same history. A judge that knows nothing of the engine reads that history.
 #[derive(Parser)]
-#[command(arg_required_else_help = true, max_term_width = 100)]
+#[command(arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -58,7 +59,7 @@ enum Command {
         #[arg(long)]
         seen: bool,
         /// Worlds in which a variant must have shown itself
-        #[arg(long, default_value_t = onceward_verify::broken::hunt::SEEDS_MAX)]
+        #[arg(long, default_value_t = SEEDS_MAX, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
     },
 }

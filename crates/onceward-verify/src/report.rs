@@ -31,7 +31,7 @@ pub(crate) fn sim(seeds: u64, from: u64, jobs: Option<usize>, on_failure: OnFail
         }
         Some(failure) => {
             for (rule, (count, lowest)) in &sum.broken {
-                println!("BROKEN in {count} seeds, the first of them {lowest}: {rule}");
+                println!("BROKEN in {}, first in seed {lowest}: {rule}", worlds(*count));
             }
             println!("see it again: cargo run --release -p onceward-verify -- show {}", failure.seed);
             ExitCode::FAILURE
@@ -64,13 +64,13 @@ pub(crate) fn broken(seen: bool, seeds_max: u64) -> ExitCode {
     let start = Instant::now();
     println!("{}", line(["variant", "what is wrong", "caught by", "rule or check", "after"]));
     println!("{}", "-".repeat(WIDTHS.iter().sum::<usize>() + 3 * (WIDTHS.len() - 1)));
-    let (mut survivors, mut worlds) = (Vec::new(), 1);
+    let (mut survivors, mut seeds) = (Vec::new(), 1);
     for broken in table::all() {
         bar.set_message(broken.name);
         let mut text = Vec::new();
         for (number, catcher) in broken.caught_by.iter().enumerate() {
             let catch = hunt(broken, *catcher, seeds_max, cores());
-            worlds = worlds.max(catch.as_ref().and_then(|catch| catch.seeds).unwrap_or(1));
+            seeds = seeds.max(catch.as_ref().and_then(|catch| catch.seeds).unwrap_or(1));
             if catch.is_none() {
                 survivors.push((broken.name, *catcher));
             }
@@ -83,7 +83,7 @@ pub(crate) fn broken(seen: bool, seeds_max: u64) -> ExitCode {
         bar.inc(1);
     }
     bar.set_message("the real engine, in the same worlds");
-    let sound = sail(0, worlds, cores(), OnFailure::Stop, Variant::sound, || {});
+    let sound = sail(0, seeds, cores(), OnFailure::Stop, Variant::sound, || {});
     bar.finish_and_clear();
     println!("\n{rows} variants in {:.1} s", start.elapsed().as_secs_f64());
     for (name, catcher) in &survivors {
@@ -91,7 +91,7 @@ pub(crate) fn broken(seen: bool, seeds_max: u64) -> ExitCode {
     }
     match &sound.failure {
         Some(failure) => println!("THE REAL ENGINE breaks a promise, too, in seed {}", failure.seed),
-        None => println!("the real engine kept every promise in the same {worlds} worlds"),
+        None => println!("the real engine kept every promise in the same {seeds} worlds"),
     }
     if survivors.is_empty() && sound.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -109,10 +109,13 @@ fn found(broken: &Broken, number: usize, catcher: Catcher, catch: Option<&Catch>
     let (by, after) = match catch {
         None => ("NOTHING: it survived", String::new()),
         Some(Catch { by, seeds: None, .. }) => (by.as_str(), "at once".to_owned()),
-        Some(Catch { by, seeds: Some(1), .. }) => (by.as_str(), "1 seed".to_owned()),
-        Some(Catch { by, seeds: Some(seeds), .. }) => (by.as_str(), format!("{seeds} seeds")),
+        Some(Catch { by, seeds: Some(seeds), .. }) => (by.as_str(), worlds(*seeds)),
     };
     line([name, wrong, &catcher.to_string(), by, &after])
+}
+
+fn worlds(seeds: u64) -> String {
+    if seeds == 1 { "1 seed".to_owned() } else { format!("{seeds} seeds") }
 }
 
 fn summary(sum: &Sum, from: u64, took: Duration) {
