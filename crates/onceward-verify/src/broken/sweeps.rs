@@ -19,6 +19,20 @@ pub enum SweepFlaw {
 }
 
 impl SweepFlaw {
+    /// Whether it removes what it found in this state. Each flaw keeps to its own states, so that what is
+    /// caught is that flaw and no other.
+    fn removes(self, status: &Status) -> bool {
+        match (self, status) {
+            (Self::RemovesHeld, status) => matches!(status, Status::Held(_)),
+            // What may rightly go when it is due, and is still what it was.
+            (Self::RemovesWithoutVersion, Status::Done(done)) => done.tombstone.is_none(),
+            (Self::RemovesWithoutVersion, status) => matches!(status, Status::Gone(_)),
+            (Self::ForgetsTombstones, status) => matches!(status, Status::Done(_)),
+            (Self::RemovesKept, status) => matches!(status, Status::Done(_)),
+            (Self::RemovesUnknown, status) => matches!(status, Status::Unknown(_)),
+        }
+    }
+
     /// One sweep.
     pub async fn sweep(self, store: &dyn Store, sweep: &Sweep) -> Result<()> {
         let of = match self {
@@ -31,7 +45,7 @@ impl SweepFlaw {
         let page = store.scan(&Scan { of, after: None, limit: sweep.slice_records }).await?;
         for (id, found) in page.found {
             let Ok(receipt) = codec::decode(&found) else { continue };
-            if self == Self::ForgetsTombstones && !matches!(receipt.status, Status::Done(_)) {
+            if !self.removes(&receipt.status) {
                 continue;
             }
             let mut seen = Seen::Version(found.version);

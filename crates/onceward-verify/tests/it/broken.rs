@@ -3,13 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use onceward_verify::broken::hunt::{Catcher, hunt};
+use onceward_verify::broken::hunt::{Catcher, SEEDS_MAX, hunt};
 use onceward_verify::broken::table::{self, Flaw};
 use onceward_verify::sim::judge::PROMISES;
 use onceward_verify::sim::play;
-
-/// Worlds in which a variant must have shown itself here. The slowest needs about a quarter of them.
-const SEEDS_MAX: u64 = 2_000;
 
 #[test]
 fn no_variant_survives() {
