@@ -20,7 +20,8 @@ use std::fmt;
 use super::history::{Event, What};
 use facts::Facts;
 
-const ENDS: &str = "everything ends";
+/// That every call has an answer in the end, and every world an end.
+pub const ENDS: &str = "everything ends";
 
 /// Every promise that the judge watches over.
 pub const PROMISES: [&str; 17] = [

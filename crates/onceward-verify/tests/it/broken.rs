@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use onceward_verify::broken::hunt::{Catcher, SEEDS_MAX, hunt};
 use onceward_verify::broken::table::{self, Flaw};
-use onceward_verify::sim::judge::PROMISES;
+use onceward_verify::sim::judge::{ENDS, PROMISES};
 use onceward_verify::sim::play;
 
 #[test]
@@ -47,8 +47,13 @@ fn every_promise_is_broken_by_some_variant() {
     let mut quiet: BTreeSet<&str> = PROMISES.into_iter().collect();
     for broken in table::all().filter(|broken| broken.caught_by.contains(&Catcher::Simulator)) {
         for seed in 0..40 {
-            for violation in play(seed, &broken.flaw.variant()).violations {
+            let outcome = play(seed, &broken.flaw.variant());
+            for violation in &outcome.violations {
                 quiet.remove(violation.rule);
+            }
+            // A world that never ends takes its time, and so will the next one of this variant.
+            if outcome.violations.iter().any(|violation| violation.rule == ENDS) {
+                break;
             }
         }
         if quiet.is_empty() {
