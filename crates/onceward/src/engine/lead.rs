@@ -188,11 +188,10 @@ async fn ask_store(
             Ok(Swapped::Lost(found)) => found.as_ref().map(codec::decode).transpose()?,
             // Never blindly again: what is there now tells whether it was us.
             Err(error) if error.applied() == Applied::Maybe => {
-                let receipt = inner.load(&ask.id).await.map_err(|_| error)?;
-                owner.sure();
-                receipt
+                inner.load(&ask.id).await.map_err(|_| error)?
             }
-            Err(error) => return Err(error),
+            // A claim of ours that was to be renewed, or whose answer was lost before, may stand.
+            Err(error) => return Err(if owner.may_stand { error.maybe_applied() } else { error }),
         };
         // Until it is worth claiming again.
         (takeover, seen) = loop {
@@ -210,6 +209,7 @@ async fn ask_store(
                         (Takeover::Own, Some(found)) => found.status.fence(),
                         _ => FENCE_IS_VERSION,
                     };
+                    owner.may_stand |= takeover == Takeover::Own;
                     break (takeover, found.map_or(Seen::Absent, |found| Seen::Version(found.version)));
                 }
                 (Decision::Wait { at_most }, Some(found)) => {

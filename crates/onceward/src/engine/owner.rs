@@ -3,8 +3,7 @@
 //!
 //! ```text
 //! stage        if it ends here
-//! Asking       the claim under way, should it win, is released
-//! Unsure       the claim may have won without our knowing: it is looked up and released
+//! Asking       a claim under way, should it win, is released; one that may stand is looked up first
 //! Claimed      released: the work has not begun
 //! Working      unknown: by policy held for settlement, or released for another run
 //! Concluding   the ending is written by a task of its own
@@ -29,11 +28,14 @@ pub(crate) struct Owner {
     pub(crate) inner: Arc<Inner>,
     pub(crate) flight: Arc<Flight>,
     stage: Stage,
+    /// Whether a claim of ours may stand in the store although we have no lease to show for it: its
+    /// answer was lost, or came too late. A write whose answer was lost can still arrive after we have
+    /// looked and found nothing, so this never becomes untrue again.
+    pub(crate) may_stand: bool,
 }
 
 enum Stage {
     Asking(Option<Swapping>),
-    Unsure,
     Claimed,
     Working,
     Concluding(Ending, Swapping),
@@ -42,7 +44,7 @@ enum Stage {
 
 impl Owner {
     pub(crate) fn new(inner: Arc<Inner>, flight: Arc<Flight>) -> Self {
-        Self { inner, flight, stage: Stage::Asking(None) }
+        Self { inner, flight, stage: Stage::Asking(None), may_stand: false }
     }
 
     /// Waits for the answer to a claim, in a way that survives being dropped.
@@ -53,14 +55,13 @@ impl Owner {
             _ => unreachable!("set above"),
         })
         .await;
-        let unsure = trip.result.as_ref().is_err_and(|error| error.applied() == Applied::Maybe);
-        self.stage = if unsure { Stage::Unsure } else { Stage::Asking(None) };
-        trip
-    }
-
-    /// What is in the store is known again.
-    pub(crate) fn sure(&mut self) {
         self.stage = Stage::Asking(None);
+        self.may_stand |= match &trip.result {
+            Ok(Swapped::Won(_)) => true,
+            Ok(Swapped::Lost(_)) => false,
+            Err(error) => error.applied() == Applied::Maybe,
+        };
+        trip
     }
 
     /// The claim was won.
@@ -130,21 +131,14 @@ impl Drop for Owner {
         let (inner, flight) = (self.inner.clone(), self.flight.clone());
         match stage {
             Stage::Over => {}
-            Stage::Asking(None) => inner.flights.end(&flight, None),
-            // Whoever named the attempt may be asking again with it at this moment, and find this claim
-            // to be its own. It is not taken from under its feet.
-            Stage::Asking(_) | Stage::Unsure if flight.named == Named::ByCaller => {
+            Stage::Asking(swapping) => {
                 inner.flights.end(&flight, None);
-            }
-            Stage::Asking(Some(swapping)) => {
-                inner.flights.end(&flight, None);
-                let world = inner.world.clone();
-                world.spawn(Box::pin(abandon(inner, flight, swapping)));
-            }
-            Stage::Unsure => {
-                inner.flights.end(&flight, None);
-                let world = inner.world.clone();
-                world.spawn(Box::pin(give_back(inner, flight)));
+                // Whoever named the attempt may be asking again with it at this moment, and find this
+                // claim to be its own. It is not taken from under its feet.
+                if flight.named == Named::ByEngine && (swapping.is_some() || self.may_stand) {
+                    let world = inner.world.clone();
+                    world.spawn(Box::pin(abandon(inner, flight, swapping, self.may_stand)));
+                }
             }
             Stage::Claimed => conclude_alone(inner, flight, Ending::Release(Effect::None)),
             Stage::Working => {
@@ -171,19 +165,18 @@ fn insist_alone(inner: Arc<Inner>, flight: Arc<Flight>, ending: Ending, swapping
     }));
 }
 
-/// Gives back a claim whose asker went away before the answer came.
-async fn abandon(inner: Arc<Inner>, flight: Arc<Flight>, swapping: Swapping) {
-    match swapping.await.result {
-        Ok(Swapped::Won(version)) => release(&inner, &flight, version).await,
-        Err(error) if error.applied() == Applied::Maybe => give_back(inner, flight).await,
-        Ok(Swapped::Lost(_)) | Err(_) => {}
+/// Gives back what an asker that went away had claimed, or may have. One try: if the store cannot be
+/// reached, the lease ends by itself.
+async fn abandon(inner: Arc<Inner>, flight: Arc<Flight>, swapping: Option<Swapping>, mut may_stand: bool) {
+    if let Some(swapping) = swapping {
+        match swapping.await.result {
+            Ok(Swapped::Won(version)) => return release(&inner, &flight, version).await,
+            Ok(Swapped::Lost(_)) => {}
+            Err(error) => may_stand |= error.applied() == Applied::Maybe,
+        }
     }
-}
-
-/// Gives back a claim that may have been applied although its answer was lost. One try: if the store
-/// cannot be reached, the lease ends by itself.
-async fn give_back(inner: Arc<Inner>, flight: Arc<Flight>) {
-    if let Ok(Some(receipt)) = inner.load(&flight.id).await
+    if may_stand
+        && let Ok(Some(receipt)) = inner.load(&flight.id).await
         && matches!(&receipt.status, Status::Held(held) if held.claim.attempt == flight.attempt)
     {
         release(&inner, &flight, receipt.version).await;
