@@ -13,12 +13,12 @@ use crate::table::{Table, median};
 
 const BATCH: u64 = 4_096;
 const SECONDS: u64 = 5;
-/// Rounds of measuring at each size; the first one warms up.
-const ROUNDS: u64 = 4;
+/// Rounds of measuring at each size.
+const ROUNDS: u64 = 6;
 /// Filled ids live in rounds from here on, apart from the measured ones.
 const FILL_ROUND: u64 = 1 << 20;
 
-/// Measures at each of `sizes`, in millions, growing one store.
+/// Measures one store at two sizes, in millions of receipts.
 pub fn run(small: u64, large: u64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -32,9 +32,16 @@ pub fn run(small: u64, large: u64) {
         runtime.block_on(fill(&store, have, millions * 1_000_000));
         have = millions * 1_000_000;
         let onceward = Onceward::new(store.clone()).unwrap();
-        let rounds = (0..ROUNDS)
-            .map(|round| runtime.block_on(claims_per_second(&onceward, 100 * at as u64 + round, SECONDS)));
-        let rate = median(rounds.skip(1).collect());
+        let mut rounds = Vec::new();
+        for round in 0..ROUNDS {
+            let rate = runtime.block_on(claims_per_second(&onceward, 100 * at as u64 + round, SECONDS));
+            eprintln!("  round {} at {millions} M: {rate:.0}/s", round + 1);
+            // The first one warms up.
+            if round > 0 {
+                rounds.push(rate);
+            }
+        }
+        let rate = median(rounds);
         rates.push(rate);
         let resident = resident_megabytes();
         let disk = folder_bytes(&path) as f64 / have as f64;
@@ -64,7 +71,7 @@ async fn fill(store: &Arc<dyn Store>, from: u64, to: u64) {
         let answers = store.swap(&batch).await.unwrap();
         assert!(answers.iter().all(|answer| matches!(answer, Swapped::Won(_))));
         number += BATCH;
-        if number % (BATCH * 100) == 0 {
+        if number.is_multiple_of(BATCH * 100) {
             eprint!("\r  filling: {:.1} of {:.0} M", number as f64 / 1e6, to as f64 / 1e6);
         }
     }

@@ -73,7 +73,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 64 << 20, write_buffer_bytes: 32 << 20, clock: Arc::new(SystemClock) }
+        Self { cache_bytes: 128 << 20, write_buffer_bytes: 64 << 20, clock: Arc::new(SystemClock) }
     }
 }
 
