@@ -1,0 +1,163 @@
+//! What a request asked for, as a keyed and versioned digest: the same key with another fingerprint is
+//! refused, so two tries of one request must agree here and two different requests must not.
+//!
+//! ```text
+//!  method ─────────────────────────────┐
+//!  path ───── by its bytes ────────────┤
+//!  query ──── query.rs ────────────────┤
+//!  named header fields ────────────────┼─▶ v1.rs: canonical bytes ─▶ BLAKE3 keyed ─▶ Fingerprint
+//!  media type, content coding ─────────┤                              (one per secret)
+//!  body ┬ JSON ──────── json.rs ───────┤
+//!       ├ form ──────── form.rs ───────┤
+//!       ├ multipart ─── multipart.rs ──┤
+//!       └ anything else: by its bytes ─┘
+//! ```
+//!
+//! Every doubt is decided towards *different*: a needless refusal costs a client an error, a needless
+//! match answers a new request with an old result. What a canonicaliser cannot read without doubt
+//! therefore counts by its bytes, and a retry that repeats its bytes still matches.
+//!
+//! A stored fingerprint is compared by the rules of its own version: [`fingerprints`] computes the
+//! request's fingerprint under every version and secret that a receipt may have been written with. A
+//! version is frozen once it is released: a change of meaning is a new file beside `v1.rs`, a new row
+//! in `SCHEMES`, and new canonicalisers beside the old ones where theirs changed.
+//!
+//! Nothing here knows keys, scopes, receipts or where secrets come from.
+
+mod form;
+mod json;
+mod media;
+mod multipart;
+mod pointer;
+mod query;
+mod rules;
+mod secrets;
+mod v1;
+mod write;
+
+use http::{HeaderMap, Method};
+use onceward::Fingerprint;
+
+pub use pointer::{POINTER_STEPS_MAX, Pointer};
+pub use rules::{Pick, Rules};
+pub use secrets::{SECRET_BYTES, Secrets};
+
+/// The version under which new fingerprints are made.
+pub const VERSION: u8 = SCHEMES[0].version;
+
+/// Every version that a stored fingerprint may have, newest first.
+const SCHEMES: [Scheme; 1] = [Scheme { version: v1::VERSION, canonical: v1::canonical }];
+
+/// The parts of a request in front of its body.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// The method, as it came.
+    pub method: &'a Method,
+    /// The path, as it came: still percent-encoded, without the query.
+    pub path: &'a str,
+    /// The query, as it came, without the question mark.
+    pub query: Option<&'a str>,
+    /// The header fields. `Content-Type` and `Content-Encoding` say how the body is to be read.
+    pub headers: &'a HeaderMap,
+}
+
+/// The fingerprint of a request under each version and secret that is still honoured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fingerprints {
+    /// For a new receipt, and for the stored ones made like it.
+    pub current: Fingerprint,
+    /// For receipts from before an upgrade or a rotation: hand them to
+    /// [`Ask::also`](onceward::Ask::also). Empty, and then free, where there is nothing older.
+    pub older: Vec<Fingerprint>,
+}
+
+/// The fingerprint of a request under the newest version.
+pub fn fingerprint(rules: &Rules, secret: &[u8; SECRET_BYTES], head: &Head<'_>, body: &[u8]) -> Fingerprint {
+    SCHEMES[0].fingerprint(rules, secret, head, body)
+}
+
+/// The fingerprint of a request under a stored one's version, or none where that version is unknown
+/// here: it was then written by a newer release, and nobody here can tell what it says.
+pub fn fingerprint_of_version(
+    version: u8,
+    rules: &Rules,
+    secret: &[u8; SECRET_BYTES],
+    head: &Head<'_>,
+    body: &[u8],
+) -> Option<Fingerprint> {
+    let scheme = SCHEMES.iter().find(|scheme| scheme.version == version)?;
+    Some(scheme.fingerprint(rules, secret, head, body))
+}
+
+/// The fingerprints of a request under every version and every secret. The body is read once per
+/// version, however many secrets there are.
+pub fn fingerprints(rules: &Rules, secrets: &Secrets, head: &Head<'_>, body: &[u8]) -> Fingerprints {
+    let newest = &SCHEMES[0];
+    let canonical = (newest.canonical)(rules, head, body);
+    let current = canonical.digest(newest.version, secrets.current());
+    let mut older: Vec<_> =
+        secrets.older().iter().map(|secret| canonical.digest(newest.version, secret)).collect();
+    for scheme in &SCHEMES[1..] {
+        let canonical = (scheme.canonical)(rules, head, body);
+        older.extend(secrets.all().map(|secret| canonical.digest(scheme.version, secret)));
+    }
+    Fingerprints { current, older }
+}
+
+impl<'a> From<&'a http::request::Parts> for Head<'a> {
+    fn from(parts: &'a http::request::Parts) -> Self {
+        Self {
+            method: &parts.method,
+            path: parts.uri.path(),
+            query: parts.uri.query(),
+            headers: &parts.headers,
+        }
+    }
+}
+
+/// One version's reading of a request.
+struct Scheme {
+    version: u8,
+    canonical: for<'b> fn(&Rules, &Head<'_>, &'b [u8]) -> Canonical<'b>,
+}
+
+impl Scheme {
+    fn fingerprint(
+        &self,
+        rules: &Rules,
+        secret: &[u8; SECRET_BYTES],
+        head: &Head<'_>,
+        body: &[u8],
+    ) -> Fingerprint {
+        (self.canonical)(rules, head, body).digest(self.version, secret)
+    }
+}
+
+/// What a request comes down to: what was written, and behind it a body that counts by its bytes,
+/// which is not copied.
+#[derive(Debug, PartialEq, Eq)]
+struct Canonical<'b> {
+    written: Vec<u8>,
+    bytes: &'b [u8],
+}
+
+impl Canonical<'_> {
+    fn digest(&self, version: u8, secret: &[u8; SECRET_BYTES]) -> Fingerprint {
+        if self.bytes.is_empty() {
+            return Fingerprint::new(version, *blake3::keyed_hash(secret, &self.written).as_bytes());
+        }
+        let mut hasher = blake3::Hasher::new_keyed(secret);
+        hasher.update(&self.written).update(self.bytes);
+        Fingerprint::new(version, *hasher.finalize().as_bytes())
+    }
+}
+
+/// A canonicaliser's answer to what it cannot read without doubt: the body counts by its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ByBytes;
+
+#[cfg(test)]
+mod model_test;
+#[cfg(test)]
+#[path = "fingerprint/fingerprint_test.rs"]
+mod test;

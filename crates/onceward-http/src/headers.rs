@@ -1,0 +1,10 @@
+//! The field names of the profile. They are written down here and nowhere else.
+
+use http::HeaderName;
+
+/// The caller's token for one intent.
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Until when a retry gets the same answer.
+pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+/// Present, and `true`, on an answer that comes from a receipt.
+pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");

@@ -1,0 +1,183 @@
+//! Refusals as responses: `application/problem+json` (RFC 9457). All bodies are made here.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, LINK, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+
+/// What a client can be told. The type's name never changes; the status can be mapped per route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// The route wants a key.
+    KeyMissing,
+    /// The key cannot be used, and why.
+    KeyMalformed(String),
+    /// The same key came with another request.
+    KeyReused,
+    /// The first one is still running.
+    InProgress {
+        /// When to come back.
+        retry_after: Duration,
+    },
+    /// Nobody can tell whether the first one took effect.
+    OutcomeUnknown,
+    /// It is done, but its answer was too large to keep.
+    ResponseNotStored {
+        /// The status it had, if that was noted.
+        original_status: Option<u16>,
+    },
+    /// The key is past its retention.
+    KeyExpired,
+    /// The body is over the bound, in bytes.
+    BodyTooLarge(usize),
+    /// The store cannot be reached.
+    StoreUnavailable,
+    /// Too much is in flight.
+    Overloaded,
+}
+
+impl Problem {
+    /// Every name there is, for publication.
+    pub const NAMES: [&'static str; 10] = [
+        "key-missing",
+        "key-malformed",
+        "key-reused",
+        "in-progress",
+        "outcome-unknown",
+        "response-not-stored",
+        "key-expired",
+        "body-too-large",
+        "store-unavailable",
+        "overloaded",
+    ];
+
+    /// The last part of its type.
+    pub fn name(&self) -> &'static str {
+        self.facts().0
+    }
+
+    /// Its status, unless the route maps it to another.
+    pub fn status(&self) -> StatusCode {
+        self.facts().1
+    }
+
+    /// The name, the status, the title, and whether the same request may be sent again as it is.
+    fn facts(&self) -> (&'static str, StatusCode, &'static str, bool) {
+        match self {
+            Self::KeyMissing => {
+                ("key-missing", StatusCode::BAD_REQUEST, "An Idempotency-Key is required", false)
+            }
+            Self::KeyMalformed(_) => {
+                ("key-malformed", StatusCode::BAD_REQUEST, "The Idempotency-Key cannot be used", false)
+            }
+            Self::KeyReused => (
+                "key-reused",
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "The Idempotency-Key was used for another request",
+                false,
+            ),
+            Self::InProgress { .. } => (
+                "in-progress",
+                StatusCode::CONFLICT,
+                "The first request with this key is still running",
+                true,
+            ),
+            Self::OutcomeUnknown => (
+                "outcome-unknown",
+                StatusCode::CONFLICT,
+                "The outcome of the first request is unknown",
+                false,
+            ),
+            Self::ResponseNotStored { .. } => (
+                "response-not-stored",
+                StatusCode::CONFLICT,
+                "The request is done, its response was not stored",
+                false,
+            ),
+            Self::KeyExpired => {
+                ("key-expired", StatusCode::GONE, "The Idempotency-Key is past its retention", false)
+            }
+            Self::BodyTooLarge(_) => {
+                ("body-too-large", StatusCode::PAYLOAD_TOO_LARGE, "The request body is too large", false)
+            }
+            Self::StoreUnavailable => (
+                "store-unavailable",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The store of receipts cannot be reached",
+                true,
+            ),
+            Self::Overloaded => {
+                ("overloaded", StatusCode::SERVICE_UNAVAILABLE, "Too much work is in flight", true)
+            }
+        }
+    }
+
+    fn detail(&self) -> String {
+        match self {
+            Self::KeyMissing => "Send an Idempotency-Key: one new random value per intent, the same one on every retry.".into(),
+            Self::KeyMalformed(why) => format!("{why}."),
+            Self::KeyReused => {
+                "This key belongs to a request with other content. Use a new key for a new intent.".into()
+            }
+            Self::InProgress { .. } => "Nothing was done for this copy. Send it again later with the same key.".into(),
+            Self::OutcomeUnknown => {
+                "It may or may not have taken effect. It is not run again by itself; somebody has to settle it.".into()
+            }
+            Self::ResponseNotStored { .. } => {
+                "It took effect once and is not run again. Its response was too large to be kept for a replay.".into()
+            }
+            Self::KeyExpired => "Retries with this key are no longer honoured. Use a new key for a new intent.".into(),
+            Self::BodyTooLarge(max) => format!("At most {max} bytes are accepted here. Nothing was done."),
+            Self::StoreUnavailable => "Nothing was done. Send it again later with the same key.".into(),
+            Self::Overloaded => "Nothing was done. Send it again later with the same key.".into(),
+        }
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::InProgress { retry_after } => Some(*retry_after),
+            Self::StoreUnavailable | Self::Overloaded => Some(Duration::from_secs(1)),
+            _ => None,
+        }
+    }
+
+    /// The response, with an instance that also stands in our logs.
+    pub fn into_response(self, status: StatusCode) -> Response<Bytes> {
+        let (name, _, title, retryable) = self.facts();
+        let instance = instance_urn();
+        tracing::info!(problem = name, %instance, status = status.as_u16(), "refused");
+        let mut body = serde_json::json!({
+            "type": format!("urn:onceward:problem:{name}"),
+            "title": title,
+            "status": status.as_u16(),
+            "detail": self.detail(),
+            "instance": instance,
+            "retryable": retryable,
+        });
+        if let Self::ResponseNotStored { original_status: Some(original) } = self {
+            body["original_status"] = original.into();
+        }
+        let mut response = Response::new(Bytes::from(body.to_string()));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(LINK, HeaderValue::from_static("</.well-known/idempotency>; rel=\"describedby\""));
+        if let Some(after) = self.retry_after() {
+            // Whole seconds, rounded up: coming back too early only costs another refusal.
+            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        response
+    }
+}
+
+/// A random UUID (version 4) as a URN.
+fn instance_urn() -> String {
+    let mut bytes = [0; 16];
+    // Without randomness the refusal still stands; only its name is less unique.
+    let _ = getrandom::fill(&mut bytes);
+    let bits = (u128::from_be_bytes(bytes) & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{bits:032x}");
+    format!("urn:uuid:{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}

@@ -1,0 +1,99 @@
+//! A response as it is stored in a receipt. All of its bytes are described here.
+//!
+//! ```text
+//! byte 0      format, 1
+//! bytes 1..3  status, little endian
+//! bytes 3..5  number of fields, little endian
+//! per field   name length 2 · name · value length 4 · value
+//! then        the body, to the end
+//! ```
+//!
+//! The receipt around it has the checksum. Fields keep their order and number, so that a replay is
+//! the same response and not merely an equal one.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::header::{
+    CONNECTION, DATE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, SET_COOKIE, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE, WWW_AUTHENTICATE,
+};
+use http::{Response, StatusCode};
+
+const FORMAT: u8 = 1;
+
+/// Never stored and never replayed: what belongs to one connection, one moment or one user agent.
+const NEVER_STORED: [HeaderName; 10] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    DATE,
+    SET_COOKIE,
+    WWW_AUTHENTICATE,
+    PROXY_AUTHENTICATE,
+];
+
+/// Encodes a response. Fields named by `Connection`, and those in `also_omitted`, are left out too.
+pub fn encode(status: StatusCode, headers: &HeaderMap, body: &[u8], also_omitted: &[HeaderName]) -> Bytes {
+    let named_by_connection: Vec<String> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(|name| name.trim().to_ascii_lowercase()))
+        .collect();
+    let kept: Vec<_> = headers
+        .iter()
+        .filter(|(name, value)| {
+            !NEVER_STORED.contains(name)
+                && !also_omitted.contains(name)
+                && !named_by_connection.iter().any(|named| named == name.as_str())
+                && u32::try_from(value.len()).is_ok()
+        })
+        .take(usize::from(u16::MAX))
+        .collect();
+    let fields: usize = kept.iter().map(|(name, value)| 6 + name.as_str().len() + value.len()).sum();
+    let mut out = BytesMut::with_capacity(5 + fields + body.len());
+    out.put_u8(FORMAT);
+    out.put_u16_le(status.as_u16());
+    out.put_u16_le(u16::try_from(kept.len()).expect("taken above"));
+    for (name, value) in kept {
+        let name = name.as_str().as_bytes();
+        out.put_u16_le(u16::try_from(name.len()).expect("a field name is at most 64 KiB long"));
+        out.put_slice(name);
+        out.put_u32_le(u32::try_from(value.len()).expect("filtered above"));
+        out.put_slice(value.as_bytes());
+    }
+    out.put_slice(body);
+    out.freeze()
+}
+
+/// Decodes a response; `None` if these are not the bytes of one. The body is a slice, not a copy.
+pub fn decode(bytes: &Bytes) -> Option<Response<Bytes>> {
+    let mut input = bytes.clone();
+    if input.try_get_u8().ok()? != FORMAT {
+        return None;
+    }
+    let status = StatusCode::from_u16(input.try_get_u16_le().ok()?).ok()?;
+    let count = input.try_get_u16_le().ok()?;
+    let mut headers = HeaderMap::new();
+    for _ in 0..count {
+        let len = usize::from(input.try_get_u16_le().ok()?);
+        let name = HeaderName::from_bytes(&take(&mut input, len)?).ok()?;
+        let len = usize::try_from(input.try_get_u32_le().ok()?).ok()?;
+        let value = HeaderValue::from_maybe_shared(take(&mut input, len)?).ok()?;
+        headers.try_append(name, value).ok()?;
+    }
+    let mut response = Response::new(input);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Some(response)
+}
+
+fn take(input: &mut Bytes, len: usize) -> Option<Bytes> {
+    (len <= input.len()).then(|| input.split_to(len))
+}
+
+#[cfg(test)]
+#[path = "snapshot_test.rs"]
+mod tests;

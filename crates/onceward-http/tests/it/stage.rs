@@ -1,0 +1,174 @@
+//! A small payments service behind the layer, on a port of its own, and a client without opinions.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use onceward::Onceward;
+use onceward_http::{OncewardLayer, Route};
+use onceward_stores::MemoryStore;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+pub struct Stage {
+    pub address: SocketAddr,
+    pub charges: Arc<AtomicUsize>,
+    /// Charges wait until this is true.
+    pub gate: watch::Sender<bool>,
+}
+
+impl Stage {
+    pub async fn start(route: Route) -> Self {
+        let onceward = Onceward::builder(Arc::new(MemoryStore::new())).accept_volatile().build().unwrap();
+        let charges = Arc::new(AtomicUsize::new(0));
+        let (gate, _) = watch::channel(true);
+        let handler = {
+            let (charges, gate) = (charges.clone(), gate.clone());
+            move |request: Request| charge(request, charges.clone(), gate.subscribe())
+        };
+        let app = Router::new()
+            .route("/charges", any(handler.clone()))
+            .route("/refunds", any(handler))
+            .layer(OncewardLayer::new(onceward, [7; 32], route));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self { address, charges, gate }
+    }
+
+    pub fn charges(&self) -> usize {
+        self.charges.load(Ordering::SeqCst)
+    }
+
+    /// POST /charges with this key and body.
+    pub async fn post(&self, key: &str, body: &str) -> Answer {
+        self.send("POST", "/charges", &[("Idempotency-Key", key)], body).await
+    }
+
+    pub async fn send(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {
+        let mut socket = self.begin(method, path, fields, body).await;
+        let mut bytes = Vec::new();
+        socket.read_to_end(&mut bytes).await.unwrap();
+        Answer::parse(&bytes)
+    }
+
+    /// Sends a request and leaves the answer to the caller.
+    pub async fn begin(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> TcpStream {
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n");
+        for (name, value) in fields {
+            write!(head, "{name}: {value}\r\n").unwrap();
+        }
+        write!(head, "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len()).unwrap();
+        let mut socket = TcpStream::connect(self.address).await.unwrap();
+        socket.write_all(head.as_bytes()).await.unwrap();
+        socket.write_all(body.as_bytes()).await.unwrap();
+        socket
+    }
+
+    /// Waits until this many charges have begun.
+    pub async fn charges_begun(&self, count: usize) {
+        tokio::time::timeout(Duration::from_secs(20), async {
+            while self.charges() < count {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        })
+        .await
+        .expect("the charge never began");
+    }
+}
+
+/// Counts a charge, then does what the body says.
+async fn charge(request: Request, charges: Arc<AtomicUsize>, mut gate: watch::Receiver<bool>) -> Response {
+    let lease = request.extensions().get::<onceward::Lease>().cloned();
+    let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    let number = charges.fetch_add(1, Ordering::SeqCst) + 1;
+    gate.wait_for(|open| *open).await.unwrap();
+    let words: Vec<&str> = body.trim_matches(['"', '{', '}']).split(' ').collect();
+    match words[..] {
+        ["status", code] => {
+            (StatusCode::from_u16(code.parse().unwrap()).unwrap(), format!("try {number}")).into_response()
+        }
+        ["panic"] => panic!("a bug in the handler"),
+        ["large", bytes] => {
+            let bytes: usize = bytes.parse().unwrap();
+            Body::from("x".repeat(bytes)).into_response()
+        }
+        ["child"] => lease
+            .map(|lease| lease.child("provider").unwrap().to_string())
+            .unwrap_or_default()
+            .into_response(),
+        _ => {
+            let fields = [
+                ("x-charge", number.to_string()),
+                ("set-cookie", "session=1".into()),
+                ("x-last", "z".into()),
+            ];
+            (StatusCode::CREATED, fields, format!("charge {number}")).into_response()
+        }
+    }
+}
+
+/// A response, byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    pub fields: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Answer {
+    fn parse(bytes: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(bytes);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let mut lines = head.lines();
+        let status =
+            lines.next().and_then(|line| line.split(' ').nth(1)).map_or(0, |code| code.parse().unwrap());
+        let fields: Vec<_> = lines
+            .filter_map(|line| line.split_once(": "))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        let chunked = fields.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
+        let body = if chunked { unchunk(body) } else { body.to_owned() };
+        Self { status, fields, body }
+    }
+
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The last part of the problem's type.
+    pub fn problem(&self) -> &str {
+        assert_eq!(self.field("content-type"), Some("application/problem+json"), "{self:?}");
+        let (_, rest) = self.body.split_once("urn:onceward:problem:").expect("a problem has a type");
+        rest.split('"').next().unwrap()
+    }
+
+    /// The fields that a replay must have too, in their order.
+    pub fn lasting_fields(&self) -> Vec<(String, String)> {
+        let passing = ["date", "connection", "set-cookie", "idempotent-replayed", "idempotency-expires"];
+        self.fields.iter().filter(|(name, _)| !passing.contains(&name.as_str())).cloned().collect()
+    }
+}
+
+fn unchunk(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            break;
+        }
+        whole.push_str(&rest[..size]);
+        body = &rest[size + 2..];
+    }
+    whole
+}
