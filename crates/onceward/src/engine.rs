@@ -20,6 +20,7 @@ mod settle;
 mod sweep;
 mod sync;
 mod ticket;
+mod wakers;
 
 use std::future::Future;
 use std::sync::Arc;

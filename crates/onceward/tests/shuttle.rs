@@ -128,23 +128,34 @@ async fn run(onceward: Onceward, ask: Ask, effects: Arc<AtomicUsize>) -> oncewar
     onceward.run(ask, work).await
 }
 
+/// Four copies of one intent, spread over these processes, run once and get the same outcome.
+fn all_agree(processes: &[Onceward]) {
+    let effects = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..4)
+        .map(|at| {
+            let process = processes[at % processes.len()].clone();
+            spawn(run(process, ask("k", OnUnknown::Hold), effects.clone()))
+        })
+        .collect();
+    for task in tasks {
+        let ran = block_on(task).unwrap().unwrap().ran().unwrap();
+        assert_eq!(ran.outcome, Outcome::succeeded("0"));
+    }
+    assert_eq!(effects.load(Ordering::SeqCst), 1);
+}
+
 #[test]
 fn copies_of_one_intent_run_once_and_agree() {
-    shuttle::check_random(
-        || {
-            let onceward = engine(&TurnStore::new(1));
-            let effects = Arc::new(AtomicUsize::new(0));
-            let tasks: Vec<_> = (0..4)
-                .map(|_| spawn(run(onceward.clone(), ask("k", OnUnknown::Hold), effects.clone())))
-                .collect();
-            for task in tasks {
-                let ran = block_on(task).unwrap().unwrap().ran().unwrap();
-                assert_eq!(ran.outcome, Outcome::succeeded("0"));
-            }
-            assert_eq!(effects.load(Ordering::SeqCst), 1);
-        },
-        SCHEDULES,
-    );
+    shuttle::check_random(|| all_agree(&[engine(&TurnStore::new(1))]), SCHEDULES);
+}
+
+#[test]
+fn two_processes_on_one_store_run_once_and_agree() {
+    let processes = || {
+        let store = TurnStore::new(1);
+        all_agree(&[process(&store, 1), process(&store, 2)]);
+    };
+    shuttle::check_random(processes, SCHEDULES);
 }
 
 #[test]
@@ -168,26 +179,6 @@ fn many_intents_share_batches_and_each_runs_once() {
             SCHEDULES,
         );
     }
-}
-
-#[test]
-fn two_processes_on_one_store_run_once_and_agree() {
-    shuttle::check_random(
-        || {
-            let store = TurnStore::new(1);
-            let effects = Arc::new(AtomicUsize::new(0));
-            let processes = [process(&store, 1), process(&store, 2)];
-            let tasks: Vec<_> = (0..4)
-                .map(|at| spawn(run(processes[at % 2].clone(), ask("k", OnUnknown::Hold), effects.clone())))
-                .collect();
-            for task in tasks {
-                let ran = block_on(task).unwrap().unwrap().ran().unwrap();
-                assert_eq!(ran.outcome, Outcome::succeeded("0"));
-            }
-            assert_eq!(effects.load(Ordering::SeqCst), 1);
-        },
-        SCHEDULES,
-    );
 }
 
 /// One caller is dropped at any of its awaits; the others must neither hang nor run it a second time

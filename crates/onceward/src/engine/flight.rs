@@ -16,6 +16,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::EntryRef;
 
 use super::sync::Mutex;
+use super::wakers::Wakers;
 use crate::error::Error;
 use crate::id::Id;
 use crate::policy::Policy;
@@ -181,7 +182,7 @@ impl Flights {
     /// finds it in the store.
     pub(crate) fn end_awaited(&self, flight: &Arc<Flight>, receipt: impl FnOnce() -> Option<Receipt>) {
         self.end_with(flight, |state| {
-            let receipt = if state.wakers.slots.is_empty() { None } else { receipt() };
+            let receipt = if state.wakers.is_empty() { None } else { receipt() };
             Phase::Ended { receipt, lost: None }
         });
     }
@@ -345,45 +346,12 @@ impl Flight {
             state.epoch += 1;
             (std::mem::take(&mut state.wakers), state.owner.take())
         };
-        owner.into_iter().chain(wakers.slots.into_iter().flatten()).for_each(Waker::wake);
+        owner.into_iter().chain(wakers).for_each(Waker::wake);
     }
 }
 
 /// A lease that this process still works under is never shown as over: only the store says that.
 const MOMENT: Duration = Duration::from_millis(1);
-
-/// The wakers of all waiters. A change of phase takes them all out at once.
-#[derive(Default)]
-struct Wakers {
-    slots: Vec<Option<Waker>>,
-    free: Vec<usize>,
-}
-
-impl Wakers {
-    fn put(&mut self, at: Option<usize>, waker: &Waker) -> usize {
-        if let Some(at) = at {
-            match &mut self.slots[at] {
-                Some(kept) if kept.will_wake(waker) => {}
-                slot => *slot = Some(waker.clone()),
-            }
-            return at;
-        }
-        if let Some(at) = self.free.pop() {
-            self.slots[at] = Some(waker.clone());
-            return at;
-        }
-        self.slots.push(Some(waker.clone()));
-        self.slots.len() - 1
-    }
-
-    fn remove(&mut self, at: usize) {
-        if let Some(slot) = self.slots.get_mut(at)
-            && slot.take().is_some()
-        {
-            self.free.push(at);
-        }
-    }
-}
 
 /// One waiter's place in the list of its epoch; the next epoch has a list of its own.
 struct WakerSlot {

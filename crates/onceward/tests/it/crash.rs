@@ -119,6 +119,35 @@ async fn an_owner_put_in_doubt_can_end_the_doubt_itself() {
     assert_eq!(ran.outcome, Outcome::succeeded("paid after all"));
 }
 
+/// Somebody has looked and said what happened. That is on record, so it is what everyone gets, the slow
+/// owner included.
+#[tokio::test(start_paused = true)]
+async fn a_settlement_stands_against_the_owners_late_outcome() {
+    let stage = Stage::new();
+    let slow = stage.process();
+    let first = tokio::spawn({
+        let (slow, store) = (slow.clone(), stage.store.clone());
+        async move {
+            slow.run(ask("k", &hold()), async move |_| {
+                store.close_gate();
+                Ok(Outcome::succeeded("by the owner"))
+            })
+            .await
+        }
+    });
+    settle_down().await;
+    tokio::time::sleep(secs(11)).await;
+    let operator =
+        onceward::Onceward::builder(stage.store.behind_the_gate()).accept_volatile().build().unwrap();
+    let fence = operator.show(&id("k")).await.unwrap().unwrap().status.fence();
+    let settlement = onceward::Settlement::Done(Outcome::succeeded("by the operator"));
+    let settled = operator.settle(&id("k"), fence, &settlement, &hold()).await.unwrap();
+    assert_eq!(settled, onceward::Changed::Yes);
+    stage.store.open_gate();
+    let late = first.await.unwrap().unwrap().ran().unwrap();
+    assert_eq!((late.outcome, late.replayed), (Outcome::succeeded("by the operator"), true));
+}
+
 #[tokio::test(start_paused = true)]
 async fn many_waiters_on_a_dead_owner_have_one_successor() {
     let stage = Stage::new();

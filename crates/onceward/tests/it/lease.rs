@@ -83,6 +83,24 @@ async fn a_short_lease_beside_long_ones_is_renewed_in_time() {
     assert_eq!(onceward.counts().leases_lost, 0);
 }
 
+/// The store may have counted the lease from long before its answer came.
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_answer_took_a_whole_lease_is_renewed_before_the_work_begins() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    stage.store.close_gate();
+    let run = tokio::spawn({
+        let onceward = onceward.clone();
+        async move { onceward.run(ask("k", &retry()), paid).await }
+    });
+    tokio::time::sleep(secs(11)).await;
+    assert_eq!(stage.store.batches().len(), 1);
+    stage.store.open_gate();
+    assert!(!run.await.unwrap().unwrap().ran().unwrap().replayed);
+    assert_eq!(stage.store.batches().len(), 3, "claim, renewal, completion");
+    assert_eq!(onceward.counts().takeovers, 0);
+}
+
 /// Whoever drops an engine can have its store again at once, not only after the next renewal.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_engine_lets_go_of_its_store() {
