@@ -6,4 +6,5 @@ pub mod duplicates;
 pub mod embedded;
 pub mod engine;
 pub mod growth;
+pub mod layer;
 pub mod table;

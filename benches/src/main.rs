@@ -2,7 +2,7 @@
 //! rounds, in one process; what is printed are medians and ratios of medians. See README.md here.
 
 use clap::{Parser, Subcommand};
-use onceward_bench::{duplicates, embedded, engine, growth};
+use onceward_bench::{duplicates, embedded, engine, growth, layer};
 
 #[derive(Parser)]
 #[command(name = "onceward-bench", about = "Ratios and costs, measured side by side in one run")]
@@ -17,6 +17,12 @@ enum What {
     Engine {
         /// Calls in one round
         #[arg(long, default_value_t = ENGINE_CALLS)]
+        calls: usize,
+    },
+    /// The HTTP layer in process: nanoseconds over the bare handler
+    Layer {
+        /// Calls in one round
+        #[arg(long, default_value_t = LAYER_CALLS)]
         calls: usize,
     },
     /// The embedded store through the engine, next to a bare fjall loop
@@ -35,15 +41,18 @@ enum What {
 }
 
 const ENGINE_CALLS: usize = 50_000;
+const LAYER_CALLS: usize = 20_000;
 
 fn main() {
     match Args::parse().what {
         Some(What::Engine { calls }) => engine::run(calls),
+        Some(What::Layer { calls }) => layer::run(calls),
         Some(What::Embedded) => embedded::run(),
         Some(What::Duplicates) => duplicates::run(),
         Some(What::Growth { small, large }) => growth::run(small, large),
         None => {
             engine::run(ENGINE_CALLS);
+            layer::run(LAYER_CALLS);
             duplicates::run();
             embedded::run();
             growth::run(1, 10);
