@@ -145,3 +145,18 @@ async fn a_conflict_is_told_at_once_with_a_time_to_come_back() {
     stage.gate.send_replace(true);
     drop(running);
 }
+
+#[tokio::test]
+async fn a_wait_that_runs_out_is_a_conflict() {
+    let patience = std::time::Duration::from_millis(100);
+    let policy = Policy::http().on_duplicate(OnDuplicate::Wait(patience)).unwrap();
+    let stage = Stage::start(Route::default().policy(policy)).await;
+    stage.gate.send_replace(false);
+    let running = stage.begin("POST", "/charges", &[("Idempotency-Key", "k")], "{}").await;
+    stage.charges_begun(1).await;
+    let refused = stage.post("k", "{}").await;
+    assert_eq!((refused.status, refused.problem()), (409, "in-progress"));
+    stage.gate.send_replace(true);
+    drop(running);
+    assert_eq!(stage.post("k", "{}").await.field("idempotent-replayed"), Some("true"));
+}

@@ -4,4 +4,5 @@ mod answers;
 mod duplicates;
 mod outcomes;
 mod stage;
+mod store;
 mod streams;

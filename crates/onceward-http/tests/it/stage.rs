@@ -12,7 +12,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use onceward::Onceward;
+use onceward::{Limits, Onceward, Store};
 use onceward_http::{OncewardLayer, Route};
 use onceward_stores::MemoryStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,7 +28,12 @@ pub struct Stage {
 
 impl Stage {
     pub async fn start(route: Route) -> Self {
-        let onceward = Onceward::builder(Arc::new(MemoryStore::new())).accept_volatile().build().unwrap();
+        Self::over(Arc::new(MemoryStore::new()), Limits::default(), route).await
+    }
+
+    /// The service over this store.
+    pub async fn over(store: Arc<dyn Store>, limits: Limits, route: Route) -> Self {
+        let onceward = Onceward::builder(store).limits(limits).accept_volatile().build().unwrap();
         let charges = Arc::new(AtomicUsize::new(0));
         let (gate, _) = watch::channel(true);
         let handler = {
