@@ -242,8 +242,9 @@ fn hostile_documents_are_read_in_no_time() {
         let started = Instant::now();
         let _ = read(document.as_bytes());
         let took = started.elapsed();
-        // Even without optimisation; these take about a hundredth of it with.
-        assert!(took < Duration::from_millis(1500), "{took:?} for {document:.40}");
+        // A linear reading takes well below a second, also unoptimised on a busy machine; a quadratic one
+        // of a megabyte takes minutes.
+        assert!(took < Duration::from_secs(20), "{took:?} for {document:.40}");
     }
 }
 

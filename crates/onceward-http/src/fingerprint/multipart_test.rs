@@ -77,7 +77,8 @@ fn hostile_bodies_are_read_in_no_time() {
         let started = Instant::now();
         let _ = write(&boundary, &body);
         let took = started.elapsed();
-        assert!(took < Duration::from_millis(1500), "{took:?} for {body:.40}");
+        // Linear takes well below a second, quadratic takes minutes.
+        assert!(took < Duration::from_secs(20), "{took:?} for {body:.40}");
     }
 }
 
