@@ -10,7 +10,7 @@ use super::inner::Inner;
 use super::reply::Sender;
 use crate::codec;
 use crate::error::Result;
-use crate::outcome::{Effect, Outcome, Snapshot};
+use crate::outcome::{Effect, Outcome, Snapshot, Verdict};
 use crate::policy::{OnExpired, OnUnknown, Policy};
 use crate::receipt::{Claim, Done, Doubt, Receipt, Status, Unknown};
 use crate::store::{Due, Found, Seen, Swapped, Version};
@@ -102,8 +102,17 @@ pub(crate) fn written(
     inner.flights.end_awaited(flight, || {
         let (status, due_in) = ending.status(claim, &flight.policy)?;
         let receipt = Receipt { version, due: due_in.map_or(Due::Never, Due::In), status };
-        receipt.aged(sent_at, inner.now())
+        lasting(receipt, sent_at, inner.now())
     });
+}
+
+/// What those who wait may be given, whenever they began to: by the time an answer is back, a failure may
+/// have been taken over by somebody whose contract says to try again.
+fn lasting(receipt: Receipt, sent_at: Duration, now: Duration) -> Option<Receipt> {
+    match &receipt.status {
+        Status::Done(done) if done.outcome.verdict() == Verdict::Failed => None,
+        _ => receipt.aged(sent_at, now),
+    }
 }
 
 fn count(inner: &Inner, ending: &Ending) {
@@ -164,7 +173,9 @@ pub(crate) async fn insist(
             Next::Swap(version) => submit(&inner, &flight, &running, &ending, version).await,
             Next::Recorded(receipt) => {
                 count(&inner, &ending);
-                inner.flights.end(&flight, receipt.and_then(|receipt| receipt.aged(sent_at, inner.now())));
+                inner
+                    .flights
+                    .end(&flight, receipt.and_then(|receipt| lasting(*receipt, sent_at, inner.now())));
                 return say(Concluded::Recorded);
             }
             Next::FencedOff(receipt) => {
