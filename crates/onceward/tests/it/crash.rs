@@ -23,6 +23,25 @@ async fn die_while_working(stage: &Stage, key: &str, policy: &Policy) {
     run.abort();
 }
 
+/// Starts work that is done at once, but whose completion is stuck at the store's gate.
+async fn finish_behind_a_closed_gate(
+    stage: &Stage,
+    owner: &onceward::Onceward,
+    policy: Policy,
+    outcome: &'static str,
+) -> tokio::task::JoinHandle<onceward::Result<Answer>> {
+    let (owner, store) = (owner.clone(), stage.store.clone());
+    let run = tokio::spawn(async move {
+        let work = async move |_| {
+            store.close_gate();
+            Ok(Outcome::succeeded(outcome))
+        };
+        owner.run(ask("k", &policy), work).await
+    });
+    settle_down().await;
+    run
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_dead_owner_is_succeeded_when_its_lease_ends_with_a_higher_fence() {
     let stage = Stage::new();
@@ -68,17 +87,7 @@ async fn a_run_begun_under_hold_is_not_repeated_for_an_asker_under_retry() {
 async fn a_slow_former_owner_changes_nothing_and_gets_its_successors_outcome() {
     let stage = Stage::new();
     let slow = stage.process();
-    let first = tokio::spawn({
-        let (slow, store) = (slow.clone(), stage.store.clone());
-        async move {
-            slow.run(ask("k", &retry()), async move |_| {
-                store.close_gate();
-                Ok(Outcome::succeeded("by the former owner"))
-            })
-            .await
-        }
-    });
-    settle_down().await;
+    let first = finish_behind_a_closed_gate(&stage, &slow, retry(), "by the former owner").await;
     // Its completion hangs at the gate. Another path to the store stays open for the successor.
     tokio::time::sleep(secs(11)).await;
     let successor =
@@ -98,17 +107,7 @@ async fn a_slow_former_owner_changes_nothing_and_gets_its_successors_outcome() {
 async fn an_owner_put_in_doubt_can_end_the_doubt_itself() {
     let stage = Stage::new();
     let slow = stage.process();
-    let first = tokio::spawn({
-        let (slow, store) = (slow.clone(), stage.store.clone());
-        async move {
-            slow.run(ask("k", &hold()), async move |_| {
-                store.close_gate();
-                Ok(Outcome::succeeded("paid after all"))
-            })
-            .await
-        }
-    });
-    settle_down().await;
+    let first = finish_behind_a_closed_gate(&stage, &slow, hold(), "paid after all").await;
     tokio::time::sleep(secs(11)).await;
     let asker = onceward::Onceward::builder(stage.store.behind_the_gate()).accept_volatile().build().unwrap();
     assert_eq!(asker.run(ask("k", &hold()), never).await.unwrap(), Answer::Refused(Refusal::OutcomeUnknown));
@@ -125,17 +124,7 @@ async fn an_owner_put_in_doubt_can_end_the_doubt_itself() {
 async fn a_settlement_stands_against_the_owners_late_outcome() {
     let stage = Stage::new();
     let slow = stage.process();
-    let first = tokio::spawn({
-        let (slow, store) = (slow.clone(), stage.store.clone());
-        async move {
-            slow.run(ask("k", &hold()), async move |_| {
-                store.close_gate();
-                Ok(Outcome::succeeded("by the owner"))
-            })
-            .await
-        }
-    });
-    settle_down().await;
+    let first = finish_behind_a_closed_gate(&stage, &slow, hold(), "by the owner").await;
     tokio::time::sleep(secs(11)).await;
     let operator =
         onceward::Onceward::builder(stage.store.behind_the_gate()).accept_volatile().build().unwrap();
