@@ -68,9 +68,7 @@ async fn a_problem_has_all_its_members() {
 #[tokio::test]
 async fn another_body_under_the_same_key_is_refused_while_running_and_after() {
     let stage = Stage::start(Route::default()).await;
-    stage.gate.send_replace(false);
-    let running = stage.begin("POST", "/charges", &[("Idempotency-Key", "k")], "{\"amount\":12}").await;
-    stage.charges_begun(1).await;
+    let running = stage.begin_running("{\"amount\":12}").await;
     let other = stage.post("k", "{\"amount\":99}").await;
     assert_eq!((other.status, other.problem()), (422, "key-reused"));
     stage.gate.send_replace(true);
@@ -135,9 +133,7 @@ async fn a_body_over_the_bound_is_refused_and_does_nothing() {
 async fn a_conflict_is_told_at_once_with_a_time_to_come_back() {
     let policy = Policy::http().on_duplicate(OnDuplicate::Conflict).unwrap();
     let stage = Stage::start(Route::default().policy(policy)).await;
-    stage.gate.send_replace(false);
-    let running = stage.begin("POST", "/charges", &[("Idempotency-Key", "k")], "{}").await;
-    stage.charges_begun(1).await;
+    let running = stage.begin_running("{}").await;
     let refused = stage.post("k", "{}").await;
     assert_eq!((refused.status, refused.problem()), (409, "in-progress"));
     let seconds: u64 = refused.field("retry-after").unwrap().parse().unwrap();
@@ -151,9 +147,7 @@ async fn a_wait_that_runs_out_is_a_conflict() {
     let patience = std::time::Duration::from_millis(100);
     let policy = Policy::http().on_duplicate(OnDuplicate::Wait(patience)).unwrap();
     let stage = Stage::start(Route::default().policy(policy)).await;
-    stage.gate.send_replace(false);
-    let running = stage.begin("POST", "/charges", &[("Idempotency-Key", "k")], "{}").await;
-    stage.charges_begun(1).await;
+    let running = stage.begin_running("{}").await;
     let refused = stage.post("k", "{}").await;
     assert_eq!((refused.status, refused.problem()), (409, "in-progress"));
     stage.gate.send_replace(true);

@@ -25,9 +25,7 @@ async fn two_hundred_copies_at_once_are_one_charge_and_one_answer() {
 #[tokio::test]
 async fn a_client_that_hangs_up_cancels_nothing() {
     let stage = Stage::start(Route::default()).await;
-    stage.gate.send_replace(false);
-    let socket = stage.begin("POST", "/charges", &[("Idempotency-Key", "k")], "{}").await;
-    stage.charges_begun(1).await;
+    let socket = stage.begin_running("{}").await;
     drop(socket);
     stage.gate.send_replace(true);
     let retry = stage.post("k", "{}").await;

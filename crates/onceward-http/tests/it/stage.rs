@@ -79,6 +79,14 @@ impl Stage {
         socket
     }
 
+    /// A charge under the key `k` that is running, and stays so until the gate is opened.
+    pub async fn begin_running(&self, body: &str) -> TcpStream {
+        self.gate.send_replace(false);
+        let socket = self.begin("POST", "/charges", &[("Idempotency-Key", "k")], body).await;
+        self.charges_begun(1).await;
+        socket
+    }
+
     /// Waits until this many charges have begun.
     pub async fn charges_begun(&self, count: usize) {
         tokio::time::timeout(Duration::from_secs(20), async {
