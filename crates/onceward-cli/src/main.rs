@@ -1,0 +1,42 @@
+//! The binary `onceward`. Each command has a module of its own; this file only names them.
+
+mod proxy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Answers are small and many: the allocator is a tenth of the cost of a request.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Makes retries safe: whatever is sent again, its effect happens once, and everyone gets the same answer.
+#[derive(Parser)]
+#[command(name = "onceward", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Put the gateway in front of an HTTP service.
+    Proxy(proxy::Args),
+}
+
+fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("onceward: cannot start: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    runtime.block_on(async {
+        match command {
+            Command::Proxy(args) => args.run().await,
+        }
+    })
+}
