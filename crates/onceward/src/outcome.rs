@@ -6,14 +6,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::error::Result;
+use crate::policy::{Retention, check_retention};
+
 /// Longest note beside a snapshot that was not stored: a status code and a word, not a body.
 pub const NOTE_BYTES_MAX: usize = 256;
 
 /// What the work produced: the verdict, and the snapshot that every retry is answered with.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Outcome {
     verdict: Verdict,
     snapshot: Snapshot,
+    /// Where the work knows better than the policy. Used when the receipt is written, and not part of it.
+    retention: Option<Retention>,
 }
 
 /// Whether the work got done. A failure is an outcome too: a declined card stays declined.
@@ -39,13 +44,13 @@ static NO_BYTES: Bytes = Bytes::new();
 impl Outcome {
     /// The work did what was asked; `body` is the answer to replay.
     pub fn succeeded(body: impl Into<Bytes>) -> Self {
-        Self { verdict: Verdict::Succeeded, snapshot: Snapshot::Kept(body.into()) }
+        Self { verdict: Verdict::Succeeded, snapshot: Snapshot::Kept(body.into()), retention: None }
     }
 
     /// The work ended without what was asked. By policy this answer is kept and replayed
     /// ([`OnFailure::Replay`](crate::OnFailure)) or the key is free again.
     pub fn failed(body: impl Into<Bytes>) -> Self {
-        Self { verdict: Verdict::Failed, snapshot: Snapshot::Kept(body.into()) }
+        Self { verdict: Verdict::Failed, snapshot: Snapshot::Kept(body.into()), retention: None }
     }
 
     /// The work ended, but its answer is not kept: it was streamed or too large. `note` is cut at
@@ -53,7 +58,14 @@ impl Outcome {
     pub fn omitted(verdict: Verdict, note: impl Into<Bytes>) -> Self {
         let mut note = note.into();
         note.truncate(NOTE_BYTES_MAX);
-        Self { verdict, snapshot: Snapshot::Omitted(note) }
+        Self { verdict, snapshot: Snapshot::Omitted(note), retention: None }
+    }
+
+    /// Says how long this very outcome is kept, whatever the policy says of its kind.
+    pub fn keep(mut self, retention: Retention) -> Result<Self> {
+        check_retention("an outcome", retention)?;
+        self.retention = Some(retention);
+        Ok(self)
     }
 
     /// Whether the work got done.
@@ -73,7 +85,26 @@ impl Outcome {
             Snapshot::Omitted(_) => &NO_BYTES,
         }
     }
+
+    /// How long this very outcome is to be kept, if it was said. Never so for one from a receipt.
+    pub fn retention(&self) -> Option<Retention> {
+        self.retention
+    }
+
+    /// The same outcome without its body.
+    pub(crate) fn without_body(&self, note: impl Into<Bytes>) -> Self {
+        Self { retention: self.retention, ..Self::omitted(self.verdict, note) }
+    }
 }
+
+/// By what is stored: the retention is not, so it cannot tell a recorded outcome from the one it records.
+impl PartialEq for Outcome {
+    fn eq(&self, other: &Self) -> bool {
+        (self.verdict, &self.snapshot) == (other.verdict, &other.snapshot)
+    }
+}
+
+impl Eq for Outcome {}
 
 impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

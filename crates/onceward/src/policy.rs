@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::outcome::Verdict;
+use crate::outcome::{Outcome, Verdict};
 
 /// Shortest lease. Below this, renewals at a third of it would race the store's own latency.
 pub const LEASE_MIN: Duration = Duration::from_millis(20);
@@ -224,9 +224,14 @@ impl Policy {
             Verdict::Failed => self.keep_failed,
         }
     }
+
+    /// How long this outcome is kept: by its own word, or by its verdict.
+    pub(crate) fn retention_of(&self, outcome: &Outcome) -> Retention {
+        outcome.retention().unwrap_or_else(|| self.retention(outcome.verdict()))
+    }
 }
 
-fn check_retention(what: &str, retention: Retention) -> Result<()> {
+pub(crate) fn check_retention(what: &str, retention: Retention) -> Result<()> {
     match retention {
         Retention::For(duration) if duration < Duration::from_millis(1) => {
             Err(Error::invalid(format!("{what} cannot be kept for {duration:?}; at least 1 ms is needed")))

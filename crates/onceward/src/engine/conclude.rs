@@ -61,7 +61,7 @@ pub(crate) fn done(claim: Claim, outcome: Outcome, policy: &Policy) -> (Status, 
         OnExpired::Refuse(keep) => Some(keep),
         OnExpired::Run => None,
     };
-    let due_in = policy.retention(outcome.verdict()).duration();
+    let due_in = policy.retention_of(&outcome).duration();
     (Status::Done(Done { claim, outcome, tombstone }), due_in)
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn bounded(inner: &Inner, outcome: &Outcome) -> Outcome {
             inner.counters.bodies_omitted.one();
             let note =
                 format!("{} bytes, {} are the most that is stored", body.len(), inner.limits.body_bytes_max);
-            Outcome::omitted(outcome.verdict(), note)
+            outcome.without_body(note)
         }
         _ => outcome.clone(),
     }

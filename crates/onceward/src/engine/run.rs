@@ -94,7 +94,7 @@ async fn finish(inner: Arc<Inner>, ask: Ask, owner: Owner, fence: Fence, worked:
             };
             let expires_in = match recorded {
                 Recorded::Released => None,
-                _ => ask.policy.retention(outcome.verdict()).duration(),
+                _ => ask.policy.retention_of(&outcome).duration(),
             };
             Ok(Answer::Ran(Ran { outcome, replayed: false, fence, recorded, expires_in }))
         }

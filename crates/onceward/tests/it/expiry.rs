@@ -7,7 +7,7 @@ use onceward::{
     Sweep, Swept,
 };
 
-use crate::stage::{Stage, ask, ask_for, id, never, paid, secs, settle_down};
+use crate::stage::{Fault, Stage, ask, ask_for, id, never, paid, secs, settle_down};
 
 fn keep(secs: u64) -> Policy {
     Policy::http().keep(Retention::For(Duration::from_secs(secs))).unwrap()
@@ -54,6 +54,25 @@ async fn each_verdict_has_its_own_retention() {
     assert_eq!(failed.expires_in, Some(secs(5)));
     let kept = onceward.run(ask("l", &Policy::ledger()), paid).await.unwrap().ran().unwrap();
     assert_eq!(kept.expires_in, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_can_say_how_long_it_is_kept() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    let briefly = async |_| Outcome::succeeded("x").keep(Retention::For(secs(5))).map_err(Into::into);
+    // Also where the answer to the completion is lost, and its write is recognised by what it wrote.
+    stage.store.script([Fault::Pass, Fault::LoseReply]);
+    let ran = onceward.run(ask("k", &Policy::ledger()), briefly).await.unwrap().ran().unwrap();
+    assert_eq!(ran.expires_in, Some(secs(5)));
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!((onceward.counts().completions, onceward.counts().fenced_off), (1, 0));
+    let replay = stage.process().run(ask("k", &Policy::ledger()), never).await.unwrap().ran().unwrap();
+    assert!(replay.expires_in.unwrap() <= secs(4));
+    let forever = async |_| Outcome::failed("y").keep(Retention::Forever).map_err(Into::into);
+    let ran = onceward.run(ask("l", &keep(60)), forever).await.unwrap().ran().unwrap();
+    assert_eq!(ran.expires_in, None);
+    assert!(Outcome::succeeded("z").keep(Retention::For(Duration::ZERO)).is_err());
 }
 
 #[tokio::test(start_paused = true)]
