@@ -45,11 +45,21 @@ pub enum Applied {
     Maybe,
 }
 
+/// Whether the receipt of the intent had been seen when the failure came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sight {
+    /// Nothing is known of the intent: as far as anybody here can tell it is asked for the first time.
+    Nothing,
+    /// There was one: somebody ran the intent before, or is running it now.
+    Receipt,
+}
+
 /// A failure. Its `Display` is one line that a person can act on.
 #[derive(Clone)]
 pub struct Error {
     kind: ErrorKind,
     applied: Applied,
+    sight: Sight,
     detail: Cow<'static, str>,
     cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
@@ -60,7 +70,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// A failure that changed nothing. `detail` says what went wrong and what to do.
     pub fn new(kind: ErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, applied: Applied::No, detail: detail.into(), cause: None }
+        Self { kind, applied: Applied::No, sight: Sight::Nothing, detail: detail.into(), cause: None }
     }
 
     /// Says that the write may have happened although it failed.
@@ -83,6 +93,17 @@ impl Error {
     /// Whether the write may have happened all the same.
     pub fn applied(&self) -> Applied {
         self.applied
+    }
+
+    /// Whether a receipt of the intent had been seen by then. A caller who would rather act unguarded than
+    /// not at all when the store is down must not do so if there was one.
+    pub fn sight(&self) -> Sight {
+        self.sight
+    }
+
+    pub(crate) fn after_sight(mut self) -> Self {
+        self.sight = Sight::Receipt;
+        self
     }
 
     pub(crate) fn invalid(detail: impl Into<Cow<'static, str>>) -> Self {

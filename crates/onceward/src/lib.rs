@@ -27,7 +27,7 @@ pub use engine::{
     Answer, Builder, Changed, Claimed, Counts, Lease, Limits, Onceward, Ran, Recorded, Rules, Settlement,
     Sweep, Swept, Ticket,
 };
-pub use error::{Applied, Error, ErrorKind, Result};
+pub use error::{Applied, Error, ErrorKind, Result, Sight};
 pub use fingerprint::Fingerprint;
 pub use id::{Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, SCOPE_BYTES_MAX};
 pub use outcome::{Effect, NOTE_BYTES_MAX, Outcome, Snapshot, Stopped, Verdict};

@@ -13,7 +13,7 @@ use super::race::within;
 use crate::ask::Ask;
 use crate::codec::{self, FENCE_IS_VERSION};
 use crate::decide::{Decision, Refusal, Takeover};
-use crate::error::{Applied, Error, ErrorKind, Result};
+use crate::error::{Applied, Error, ErrorKind, Result, Sight};
 use crate::receipt::{Attempt, Claim, Doubt, Fence, Held, Receipt, Status, Unknown};
 use crate::store::{Due, Seen, Swapped};
 
@@ -162,6 +162,7 @@ async fn ask_store(
     let mut seen = Seen::Absent;
     // Of a claim that is already ours and only has to be renewed before the work may begin.
     let mut fence = FENCE_IS_VERSION;
+    let mut sight = Sight::Nothing;
     for _ in 0..ROUNDS_MAX {
         let claim = Claim { fingerprint: ask.fingerprint, attempt: owner.flight.attempt, fence };
         let held = Held { claim, on_unknown: ask.policy.unknown_rule() };
@@ -191,11 +192,15 @@ async fn ask_store(
                 inner.load(&ask.id).await.map_err(|_| error)?
             }
             // A claim of ours that was to be renewed, or whose answer was lost before, may stand.
-            Err(error) => return Err(if owner.may_stand { error.maybe_applied() } else { error }),
+            Err(error) => {
+                let error = if owner.may_stand { error.maybe_applied() } else { error };
+                return Err(if sight == Sight::Receipt { error.after_sight() } else { error });
+            }
         };
         // Until it is worth claiming again.
         (takeover, seen) = loop {
             if let Some(receipt) = &receipt {
+                sight = Sight::Receipt;
                 inner.cache.keep(&ask.id, receipt, sent_at);
             }
             match (inner.decide(ask, receipt.as_ref()), receipt) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onceward::receipt::Status;
-use onceward::{Applied, ErrorKind, OnUnknown, Outcome, Policy, Recorded};
+use onceward::{Applied, ErrorKind, OnUnknown, Outcome, Policy, Recorded, Sight};
 
 use crate::stage::{Fault, Stage, ask, id, never, paid, secs, settle_down};
 
@@ -28,6 +28,25 @@ async fn a_claim_that_was_refused_is_an_error_and_runs_nothing() {
     let error = onceward.run(ask("k", &Policy::http()), never).await.unwrap_err();
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Unavailable, Applied::No));
     assert!(!onceward.run(ask("k", &Policy::http()), paid).await.unwrap().ran().unwrap().replayed);
+}
+
+/// Whoever acts unguarded while the store is down must not do so where a run is known of.
+#[tokio::test(start_paused = true)]
+async fn a_failure_says_whether_a_receipt_had_been_seen() {
+    let stage = Stage::new();
+    let policy = Policy::http().on_unknown(OnUnknown::Retry);
+    stage.store.script([Fault::Refuse]);
+    let error = stage.process().run(ask("k", &policy), never).await.unwrap_err();
+    assert_eq!((error.applied(), error.sight()), (Applied::No, Sight::Nothing));
+
+    let onceward::Claimed::Yes(_) = stage.process().claim(ask("k", &policy)).await.unwrap() else {
+        panic!("the key is free")
+    };
+    tokio::time::sleep(policy.lease_duration()).await;
+    // The lapsed claim is seen, and taking it over fails.
+    stage.store.script([Fault::Pass, Fault::Refuse]);
+    let error = stage.process().run(ask("k", &policy), never).await.unwrap_err();
+    assert_eq!((error.applied(), error.sight()), (Applied::No, Sight::Receipt));
 }
 
 /// The claim may stand although nobody got to run under it; it is given back as soon as the store
