@@ -11,23 +11,28 @@
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
-use onceward::{Answer, Ask, Error, ErrorKind, Id, Outcome, Refusal, Stopped, Verdict};
+use onceward::{
+    Answer, Applied, Ask, Error, ErrorKind, Id, OnUnknown, Outcome, Refusal, Sight, Stopped, Verdict,
+};
 use tokio::sync::{mpsc, oneshot};
 use tower_service::Service;
 
+use crate::action::{Action, StatusClass};
 use crate::body::{BoxError, ResponseBody};
 use crate::fingerprint::{self, Head};
-use crate::headers::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
+use crate::headers::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, ONCEWARD_UNGUARDED};
 use crate::layer::Shared;
+use crate::meters::Meters;
 use crate::problem::Problem;
-use crate::route::{Action, Route};
+use crate::route::{OnStoreFailure, Route, verdict};
+use crate::scope::{OnAnonymous, Scope};
 use crate::snapshot;
 
 type Answered<B, E> = Result<Response<ResponseBody<B>>, E>;
@@ -36,7 +41,6 @@ pub(crate) async fn guard<S, I, B>(
     shared: Arc<Shared>,
     service: S,
     request: Request<I>,
-    key: String,
 ) -> Answered<B, S::Error>
 where
     S: Service<Request<I>, Response = Response<B>> + Send + 'static,
@@ -46,19 +50,23 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
+    let _in_flight = InFlight::begin(&shared.meters);
     let (parts, body) = request.into_parts();
+    // Refused before anything is read or looked up.
+    let place = match place(&shared, &parts) {
+        Ok(place) => place,
+        Err(problem) => return Ok(shared.refuse(problem)),
+    };
     let max = shared.route.request_bytes_max;
     let body = match read_body(body, max).await {
         Ok(body) => body,
-        Err(Unread::TooLarge) => return Ok(refuse(Problem::BodyTooLarge(max))),
+        Err(Unread::TooLarge) => return Ok(shared.refuse(Problem::BodyTooLarge(max))),
         Err(Unread::Broken) => return Ok(empty(StatusCode::BAD_REQUEST)),
     };
-    let ask = match ask(&shared, &parts, &body, &key) {
-        Ok(ask) => ask,
-        Err(error) => return Ok(refuse(Problem::KeyMalformed(error.to_string()))),
-    };
+    let ask = ask(&shared, &parts, &body, place);
     let (tell, told) = oneshot::channel();
-    let work = tokio::spawn(run(shared, service, Request::from_parts(parts, I::from(body)), ask, tell));
+    let work =
+        tokio::spawn(run(shared.clone(), service, Request::from_parts(parts, I::from(body)), ask, tell));
     match told.await {
         Ok(answer) => answer,
         // The task ended without a word: its work panicked, and the panic belongs to this caller.
@@ -69,10 +77,30 @@ where
     }
 }
 
-/// A refusal as a response.
-pub(crate) fn refuse<B>(problem: Problem) -> Response<ResponseBody<B>> {
-    let status = problem.status();
-    problem.into_response(status).map(ResponseBody::whole)
+/// One guarded request under way, for the meter.
+struct InFlight<'a>(&'a Meters);
+
+impl<'a> InFlight<'a> {
+    fn begin(meters: &'a Meters) -> Self {
+        meters.guarded.one();
+        meters.in_flight.one();
+        Self(meters)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.one_less();
+    }
+}
+
+impl Shared {
+    /// A refusal as a response, counted.
+    fn refuse<B>(&self, problem: Problem) -> Response<ResponseBody<B>> {
+        self.meters.refused(&problem);
+        let status = self.route.status_of(&problem);
+        problem.into_response(status).map(ResponseBody::whole)
+    }
 }
 
 fn empty<B>(status: StatusCode) -> Response<ResponseBody<B>> {
@@ -103,12 +131,27 @@ async fn read_body<I: Body<Data = Bytes>>(body: I, max: usize) -> Result<Bytes, 
     Ok(whole.freeze())
 }
 
-fn ask(shared: &Shared, parts: &Parts, body: &[u8], key: &str) -> onceward::Result<Ask> {
+/// The id of a request's intent, from its head alone.
+fn place(shared: &Shared, parts: &Parts) -> Result<Id, Problem> {
     let route = &shared.route;
-    let scope = route.scope.read(parts, &shared.secret);
-    let id = Id::new(&scope, &Route::operation(parts), key)?;
-    let fingerprint = fingerprint::fingerprint(&route.fingerprint, &shared.secret, &Head::from(parts), body);
-    Ok(Ask::new(id, fingerprint, route.policy.clone()))
+    let key = match route.shape.read(&parts.headers) {
+        Ok(Some(key)) => key,
+        Ok(None) => return Err(Problem::KeyMissing),
+        Err(bad) => return Err(Problem::KeyMalformed(bad.to_string())),
+    };
+    let scope = match route.scope.read(parts, shared.secrets.current()) {
+        Some(scope) => scope,
+        None if route.anonymous_rule() == OnAnonymous::Share => Scope::ANONYMOUS,
+        None => return Err(Problem::ScopeMissing),
+    };
+    let operation = route.operation.of(&parts.method, parts.uri.path());
+    Id::new(scope.as_str(), &operation, &key).map_err(|error| Problem::KeyMalformed(error.to_string()))
+}
+
+fn ask(shared: &Shared, parts: &Parts, body: &[u8], id: Id) -> Ask {
+    let route = &shared.route;
+    let prints = fingerprint::fingerprints(&route.fingerprint, &shared.secrets, &Head::from(parts), body);
+    Ask::new(id, prints.current, route.policy.clone()).also(prints.older)
 }
 
 /// What came of the inner service, in this very run.
@@ -128,7 +171,7 @@ enum Made<B, E> {
 async fn run<S, I, B>(
     shared: Arc<Shared>,
     mut service: S,
-    mut request: Request<I>,
+    request: Request<I>,
     ask: Ask,
     tell: oneshot::Sender<Answered<B, S::Error>>,
 ) where
@@ -138,12 +181,15 @@ async fn run<S, I, B>(
 {
     let mut tell = Some(tell);
     let mut made = Made::Nothing;
+    let mut waiting = Some(request);
     let (tell_live, made_here, route) = (&mut tell, &mut made, &shared.route);
+    let (request_here, service_here) = (&mut waiting, &mut service);
     let answer = shared
         .onceward
         .run(ask, async move |lease| {
+            let mut request = request_here.take().expect("the work is run once");
             request.extensions_mut().insert(lease);
-            match service.call(request).await {
+            match service_here.call(request).await {
                 Ok(response) => take_in(route, response, tell_live, made_here).await,
                 Err(error) => {
                     *made_here = Made::Failed(error);
@@ -162,16 +208,35 @@ async fn run<S, I, B>(
         }
         (Ok(Answer::Ran(ran)), _) => Ok(match snapshot::decode(ran.outcome.body()) {
             Some(response) => replay(response, ran.expires_in),
-            None => refuse(Problem::StoreUnavailable),
+            None => shared.refuse(Problem::StoreUnavailable),
         }),
-        (Ok(Answer::Refused(refusal)), _) => Ok(refuse(problem_of(refusal))),
+        (Ok(Answer::Refused(refusal)), _) => Ok(shared.refuse(problem_of(refusal))),
         // The route says that this response is not an answer to keep; it is passed on all the same.
         (Err(_), Made::Whole(response)) => Ok(response),
         (Err(_), Made::Failed(error)) => Err(error),
-        (Err(error), _) => Ok(refuse(problem_of_error(&error))),
+        (Err(error), _) => match waiting.filter(|_| may_pass_unguarded(route, &error)) {
+            Some(request) => pass_unguarded(&shared.meters, service.call(request).await),
+            None => Ok(shared.refuse(problem_of_error(route, &error))),
+        },
     };
     // A client that hung up does not mind.
     let _ = tell.send(answer);
+}
+
+/// Whether a request that was not run may be passed on without a guard: only if the store is known not to
+/// have taken its claim, and nothing is known of any other.
+fn may_pass_unguarded(route: &Route, error: &Error) -> bool {
+    route.on_store_failure == OnStoreFailure::PassUnguarded
+        && matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full)
+        && error.applied() == Applied::No
+        && error.sight() == Sight::Nothing
+}
+
+fn pass_unguarded<B, E>(meters: &Meters, answer: Result<Response<B>, E>) -> Answered<B, E> {
+    meters.passed_unguarded.one();
+    let mut response = answer?.map(ResponseBody::inner);
+    response.headers_mut().insert(ONCEWARD_UNGUARDED, HeaderValue::from_static("store-unavailable"));
+    Ok(response)
 }
 
 /// Takes a response in: whole, if it is small enough to be kept; otherwise it is passed on as it comes.
@@ -187,7 +252,8 @@ where
 {
     let (parts, body) = response.into_parts();
     let status = parts.status;
-    let verdict = if status.as_u16() < 400 { Verdict::Succeeded } else { Verdict::Failed };
+    // The service's own word counts for more than the table.
+    let action = parts.extensions.get().copied().unwrap_or_else(|| route.action(status));
     let mut body = std::pin::pin!(body);
     let mut collected = BytesMut::new();
     let mut overflow = None;
@@ -206,17 +272,15 @@ where
         }
     }
     let Some(overflow) = overflow else {
-        let kept = match route.action(status) {
-            Action::Replay => Some(snapshot::encode(status, &parts.headers, &collected, &route.omitted)),
-            Action::Retry | Action::Unknown => None,
-        };
+        let ending = ending(action, status, || {
+            let kept = snapshot::encode(status, &parts.headers, &collected, &route.omitted);
+            match verdict(status) {
+                Verdict::Succeeded => Outcome::succeeded(kept),
+                Verdict::Failed => Outcome::failed(kept),
+            }
+        });
         *made = Made::Whole(Response::from_parts(parts, ResponseBody::whole(collected.freeze())));
-        return match (route.action(status), kept, verdict) {
-            (Action::Replay, Some(kept), Verdict::Succeeded) => Ok(Outcome::succeeded(kept)),
-            (Action::Replay, Some(kept), Verdict::Failed) => Ok(Outcome::failed(kept)),
-            (Action::Unknown, ..) => Err(Stopped::unknown(format!("the service answered {status}"))),
-            _ => Err(Stopped::before_effect(format!("the service answered {status}, which frees the key"))),
-        };
+        return keep(route, status, ending);
     };
     let (sender, frames) = mpsc::channel(LIVE_FRAMES);
     if let Some(tell) = tell.take() {
@@ -237,7 +301,27 @@ where
         };
     }
     *made = Made::Live(sender);
-    Ok(Outcome::omitted(verdict, status.as_str().to_owned()))
+    let omitted = || Outcome::omitted(verdict(status), status.as_str().to_owned());
+    keep(route, status, ending(action, status, omitted))
+}
+
+/// What a response means for its receipt.
+fn ending(action: Action, status: StatusCode, outcome: impl FnOnce() -> Outcome) -> Result<Outcome, Stopped> {
+    match action {
+        Action::Replay => Ok(outcome()),
+        Action::Retry => {
+            Err(Stopped::before_effect(format!("the service answered {status}, which frees the key")))
+        }
+        Action::Unknown => Err(Stopped::unknown(format!("the service answered {status}"))),
+    }
+}
+
+/// An outcome with the retention that the route has for its class, if it has one.
+fn keep(route: &Route, status: StatusCode, outcome: Result<Outcome, Stopped>) -> Result<Outcome, Stopped> {
+    match (outcome, route.own_retention(StatusClass::of(status))) {
+        (Ok(outcome), Some(retention)) => Ok(outcome.keep(retention)?),
+        (outcome, _) => outcome,
+    }
 }
 
 /// Frames of a live response on their way: enough to keep both sides busy, few enough to be bounded.
@@ -245,7 +329,7 @@ const LIVE_FRAMES: usize = 8;
 
 fn with_expiry<B>(
     mut response: Response<ResponseBody<B>>,
-    expires_in: Option<std::time::Duration>,
+    expires_in: Option<Duration>,
 ) -> Response<ResponseBody<B>> {
     if let Some(at) = expires_in.and_then(|expires_in| SystemTime::now().checked_add(expires_in))
         && let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(at))
@@ -255,10 +339,7 @@ fn with_expiry<B>(
     response
 }
 
-fn replay<B>(
-    response: Response<Bytes>,
-    expires_in: Option<std::time::Duration>,
-) -> Response<ResponseBody<B>> {
+fn replay<B>(response: Response<Bytes>, expires_in: Option<Duration>) -> Response<ResponseBody<B>> {
     let mut response = with_expiry(response.map(ResponseBody::whole), expires_in);
     response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
     response
@@ -268,27 +349,33 @@ fn problem_of(refusal: Refusal) -> Problem {
     match refusal {
         Refusal::KeyReused => Problem::KeyReused,
         Refusal::InProgress { retry_after } => Problem::InProgress { retry_after },
-        Refusal::OutcomeUnknown => Problem::OutcomeUnknown,
+        Refusal::OutcomeUnknown => Problem::OutcomeUnknown { retry_after: None },
         Refusal::ResponseNotStored { note, .. } => {
             let original_status = std::str::from_utf8(&note).ok().and_then(|note| note.parse().ok());
             Problem::ResponseNotStored { original_status }
         }
         Refusal::KeyExpired => Problem::KeyExpired,
         // A reason that this version does not know cannot be retried safely.
-        _ => Problem::OutcomeUnknown,
+        _ => Problem::OutcomeUnknown { retry_after: None },
     }
 }
 
-fn problem_of_error(error: &Error) -> Problem {
+fn problem_of_error(route: &Route, error: &Error) -> Problem {
     match error.kind() {
         ErrorKind::Overloaded => Problem::Overloaded,
-        ErrorKind::LeaseLost | ErrorKind::Conflict => {
-            Problem::InProgress { retry_after: std::time::Duration::from_secs(1) }
-        }
-        ErrorKind::Stopped => Problem::OutcomeUnknown,
+        ErrorKind::Conflict => Problem::InProgress { retry_after: SOON },
+        // The work was cut short. Whoever asks again runs it, or waits for whoever runs it now.
+        ErrorKind::LeaseLost => Problem::OutcomeUnknown { retry_after: Some(SOON) },
+        ErrorKind::Stopped => match route.policy.unknown_rule() {
+            OnUnknown::Hold => Problem::OutcomeUnknown { retry_after: None },
+            OnUnknown::Retry => Problem::OutcomeUnknown { retry_after: Some(SOON) },
+        },
         _ => {
             tracing::error!(%error, "the store of receipts failed");
             Problem::StoreUnavailable
         }
     }
 }
+
+/// When to come back where nothing says how long it takes.
+const SOON: Duration = Duration::from_secs(1);

@@ -8,3 +8,5 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 /// Present, and `true`, on an answer that comes from a receipt.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+/// Present on an answer to a guarded request that was passed on without a guard, and why.
+pub const ONCEWARD_UNGUARDED: HeaderName = HeaderName::from_static("onceward-unguarded");

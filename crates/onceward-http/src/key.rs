@@ -1,10 +1,12 @@
 //! The `Idempotency-Key` field: a Structured Field String, or, leniently, the raw text that clients
 //! in the wild send.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use http::{HeaderMap, HeaderValue};
-use onceward::KEY_BYTES_MAX;
+use onceward::{Error, ErrorKind, KEY_BYTES_MAX, Result};
+use regex_lite::Regex;
 
 use crate::headers::IDEMPOTENCY_KEY;
 
@@ -16,6 +18,22 @@ pub enum KeyForm {
     /// With the quotes or without; both are the same key.
     #[default]
     Lenient,
+    /// The text as it stands, quotes and all. For clients of an interface that never knew quotes.
+    Raw,
+}
+
+/// Which keys a route takes.
+#[derive(Clone, Debug)]
+pub struct KeyShape {
+    form: KeyForm,
+    length_min: usize,
+    pattern: Option<Pattern>,
+}
+
+#[derive(Clone, Debug)]
+struct Pattern {
+    text: String,
+    whole: Regex,
 }
 
 /// Why a key is refused. One sentence for the client.
@@ -29,6 +47,10 @@ pub enum BadKey {
     Empty,
     /// It is too long.
     TooLong,
+    /// It is shorter than this many characters, which the route wants.
+    TooShort(usize),
+    /// It does not match the route's pattern.
+    Mismatch,
 }
 
 impl fmt::Display for BadKey {
@@ -40,47 +62,120 @@ impl fmt::Display for BadKey {
             }
             Self::Empty => "the Idempotency-Key is empty; send a new random value for each intent",
             Self::TooLong => "the Idempotency-Key is longer than 255 characters",
+            Self::TooShort(min) => {
+                return write!(f, "the Idempotency-Key is shorter than {min} characters; send a random value that cannot be guessed");
+            }
+            Self::Mismatch => "the Idempotency-Key does not have the form that is published for this route",
         })
     }
 }
 
-/// Reads the key of a request; `None` if it has none.
-pub fn read(headers: &HeaderMap, form: KeyForm) -> Result<Option<String>, BadKey> {
-    let mut lines = headers.get_all(IDEMPOTENCY_KEY).iter();
-    let Some(line) = lines.next() else { return Ok(None) };
-    if lines.next().is_some() {
-        return Err(BadKey::Several);
-    }
-    let key = parse(line, form)?;
-    match key.len() {
-        0 => Err(BadKey::Empty),
-        1..=KEY_BYTES_MAX => Ok(Some(key)),
-        _ => Err(BadKey::TooLong),
+impl Default for KeyShape {
+    fn default() -> Self {
+        Self { form: KeyForm::default(), length_min: 1, pattern: None }
     }
 }
 
-fn parse(line: &HeaderValue, form: KeyForm) -> Result<String, BadKey> {
-    let bytes = line.as_bytes().trim_ascii();
-    // Whatever begins like a Structured Field String must be a whole one: quotes are parsed, not
-    // trimmed, so `"a` and `"a"b` are no keys in either form.
-    if bytes.first() == Some(&b'"') || form == KeyForm::Strict {
-        let item = sfv::Parser::new(bytes).parse::<sfv::Item>().map_err(|_| BadKey::Malformed)?;
-        // Parameters have no meaning here; a key that carries some was meant for somebody else.
-        if !item.params.is_empty() {
-            return Err(BadKey::Malformed);
-        }
-        return match item.bare_item {
-            sfv::BareItem::String(text) => Ok(text.as_str().to_owned()),
-            _ => Err(BadKey::Malformed),
-        };
+impl KeyShape {
+    /// Sets how strictly the field is read.
+    pub fn form(mut self, form: KeyForm) -> Self {
+        self.form = form;
+        self
     }
-    // Raw: printable ASCII without the characters that would make it a list, a parameter or a quote,
-    // nor spaces, which intermediaries fold.
-    let acceptable = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b',' | b';' | b'"' | b'\\');
+
+    /// Sets the fewest characters of a key.
+    pub fn length_min(mut self, characters: usize) -> Result<Self> {
+        if !(1..=KEY_BYTES_MAX).contains(&characters) {
+            let detail = format!(
+                "a key of at least {characters} characters; it must be between 1 and {KEY_BYTES_MAX}"
+            );
+            return Err(Error::new(ErrorKind::Invalid, detail));
+        }
+        self.length_min = characters;
+        Ok(self)
+    }
+
+    /// Sets the regular expression that a key must match as a whole.
+    pub fn pattern(mut self, pattern: &str) -> Result<Self> {
+        let bad = |error: regex_lite::Error| {
+            Error::new(ErrorKind::Invalid, format!("{pattern:?} is no pattern for keys")).caused_by(error)
+        };
+        // On its own first: what is no expression by itself must not become one inside of ours.
+        Regex::new(pattern).map_err(bad)?;
+        let whole = Regex::new(&format!("^(?:{pattern})$")).map_err(bad)?;
+        self.pattern = Some(Pattern { text: pattern.to_owned(), whole });
+        Ok(self)
+    }
+
+    /// How strictly the field is read.
+    pub fn form_rule(&self) -> KeyForm {
+        self.form
+    }
+
+    /// The fewest characters of a key.
+    pub fn shortest(&self) -> usize {
+        self.length_min
+    }
+
+    /// The regular expression that a key must match as a whole.
+    pub fn pattern_text(&self) -> Option<&str> {
+        self.pattern.as_ref().map(|pattern| pattern.text.as_str())
+    }
+
+    /// Reads the key of a request; `None` if it has none.
+    pub fn read<'h>(&self, headers: &'h HeaderMap) -> Result<Option<Cow<'h, str>>, BadKey> {
+        let mut lines = headers.get_all(IDEMPOTENCY_KEY).iter();
+        let Some(line) = lines.next() else { return Ok(None) };
+        if lines.next().is_some() {
+            return Err(BadKey::Several);
+        }
+        let key = parse(line, self.form)?;
+        match key.len() {
+            0 => Err(BadKey::Empty),
+            len if len < self.length_min => Err(BadKey::TooShort(self.length_min)),
+            1..=KEY_BYTES_MAX => match &self.pattern {
+                Some(pattern) if !pattern.whole.is_match(&key) => Err(BadKey::Mismatch),
+                _ => Ok(Some(key)),
+            },
+            _ => Err(BadKey::TooLong),
+        }
+    }
+}
+
+fn parse(line: &HeaderValue, form: KeyForm) -> Result<Cow<'_, str>, BadKey> {
+    let bytes = line.as_bytes().trim_ascii();
+    let acceptable: fn(&u8) -> bool = match form {
+        KeyForm::Strict => return parse_quoted(bytes),
+        // Whatever begins like a Structured Field String must be a whole one: quotes are parsed, not
+        // trimmed, so `"a` and `"a"b` are no keys.
+        KeyForm::Lenient if bytes.first() == Some(&b'"') => return parse_quoted(bytes),
+        // Printable ASCII without the characters that would make it a list, a parameter or a quote, nor
+        // spaces, which intermediaries fold.
+        KeyForm::Lenient => |byte| byte.is_ascii_graphic() && !matches!(byte, b',' | b';' | b'"' | b'\\'),
+        KeyForm::Raw => |byte| matches!(byte, b' '..=b'~'),
+    };
     if !bytes.iter().all(acceptable) {
         return Err(BadKey::Malformed);
     }
-    Ok(std::str::from_utf8(bytes).expect("graphic ASCII").to_owned())
+    Ok(Cow::Borrowed(std::str::from_utf8(bytes).expect("printable ASCII")))
+}
+
+fn parse_quoted(bytes: &[u8]) -> Result<Cow<'_, str>, BadKey> {
+    // Nearly every key has nothing to unescape: it is what stands between the quotes.
+    if let [b'"', inside @ .., b'"'] = bytes
+        && inside.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'))
+    {
+        return Ok(Cow::Borrowed(std::str::from_utf8(inside).expect("printable ASCII")));
+    }
+    let item = sfv::Parser::new(bytes).parse::<sfv::Item>().map_err(|_| BadKey::Malformed)?;
+    // Parameters have no meaning here; a key that carries some was meant for somebody else.
+    if !item.params.is_empty() {
+        return Err(BadKey::Malformed);
+    }
+    match item.bare_item {
+        sfv::BareItem::String(text) => Ok(Cow::Owned(text.as_str().to_owned())),
+        _ => Err(BadKey::Malformed),
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,16 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn read(headers: &HeaderMap, form: KeyForm) -> Result<Option<String>, BadKey> {
+    KeyShape::default().form(form).read(headers).map(|key| key.map(Cow::into_owned))
+}
+
+fn field(text: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_str(text).unwrap());
+    headers
+}
+
 #[track_caller]
 fn check(line: &[u8], strict: Result<&str, BadKey>, lenient: Result<&str, BadKey>) {
     let mut headers = HeaderMap::new();
@@ -56,6 +66,42 @@ fn none_one_or_several() {
     assert_eq!(read(&headers, KeyForm::Lenient), Err(BadKey::Several));
 }
 
+#[test]
+fn raw_keys_are_taken_as_they_stand() {
+    for (text, expect) in [
+        ("8e03", Ok("8e03")),
+        ("\"8e03\"", Ok("\"8e03\"")),
+        ("order 7, second try", Ok("order 7, second try")),
+        ("\"open", Ok("\"open")),
+        ("  padded ", Ok("padded")),
+        ("", Err(BadKey::Empty)),
+        ("tab\there", Err(BadKey::Malformed)),
+    ] {
+        let expect = expect.map(|key: &str| Some(key.to_owned()));
+        assert_eq!(read(&field(text), KeyForm::Raw), expect, "{text:?}");
+    }
+}
+
+#[test]
+fn a_route_can_want_longer_keys_of_some_form() {
+    let shape = KeyShape::default().length_min(4).unwrap();
+    assert_eq!(shape.read(&field("abc")), Err(BadKey::TooShort(4)));
+    assert_eq!(shape.read(&field("\"abcd\"")), Ok(Some("abcd".into())));
+    assert_eq!(shape.read(&field("\"\"")), Err(BadKey::Empty));
+    assert!(KeyShape::default().length_min(0).is_err() && KeyShape::default().length_min(256).is_err());
+
+    let shape = KeyShape::default().pattern("[0-9a-f]{4}|any").unwrap();
+    for (key, good) in
+        [("12af", true), ("any", true), ("12afx", false), ("x12af", false), ("anything", false)]
+    {
+        assert_eq!(shape.read(&field(key)).is_ok(), good, "{key}");
+    }
+    assert_eq!(shape.pattern_text(), Some("[0-9a-f]{4}|any"));
+    for bad in ["(", "a)|(b", "["] {
+        assert!(KeyShape::default().pattern(bad).is_err(), "{bad}");
+    }
+}
+
 proptest! {
     /// Whatever comes, the result is a key within the bounds of an id, or a refusal.
     #[test]
@@ -63,7 +109,7 @@ proptest! {
         prop_assume!(!bytes.contains(&0x7f));
         let mut headers = HeaderMap::new();
         headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_bytes(&bytes).unwrap());
-        for form in [KeyForm::Strict, KeyForm::Lenient] {
+        for form in [KeyForm::Strict, KeyForm::Lenient, KeyForm::Raw] {
             if let Ok(Some(key)) = read(&headers, form) {
                 onceward::Id::new("s", "o", &key).unwrap();
             }
@@ -73,12 +119,24 @@ proptest! {
     /// Quoted and raw are the same key, in the lenient form.
     #[test]
     fn quotes_do_not_matter(key in "[!#-+\\--:<-\\[\\]-~]{1,255}") {
-        let value = |text: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_str(text).unwrap());
-            read(&headers, KeyForm::Lenient)
+        prop_assert_eq!(read(&field(&key), KeyForm::Lenient), Ok(Some(key.clone())));
+        prop_assert_eq!(read(&field(&format!("\"{key}\"")), KeyForm::Lenient), Ok(Some(key)));
+    }
+
+    /// What the parser of Structured Fields makes of a field is what we make of it.
+    #[test]
+    fn strict_keys_are_structured_field_strings(text in "[ \"\\\\a-c;=,1]{0,12}|\"[ -~]{0,20}\"") {
+        let expect = match sfv::Parser::new(&text).parse::<sfv::Item>() {
+            Ok(sfv::Item { bare_item: sfv::BareItem::String(key), params }) if params.is_empty() => {
+                Some(key.as_str().to_owned())
+            }
+            _ => None,
         };
-        prop_assert_eq!(value(&key), Ok(Some(key.clone())));
-        prop_assert_eq!(value(&format!("\"{key}\"")), Ok(Some(key)));
+        let read = read(&field(&text), KeyForm::Strict);
+        match expect.as_deref() {
+            Some("") => prop_assert_eq!(read, Err(BadKey::Empty)),
+            Some(key) => prop_assert_eq!(read, Ok(Some(key.to_owned()))),
+            None => prop_assert_eq!(read, Err(BadKey::Malformed)),
+        }
     }
 }

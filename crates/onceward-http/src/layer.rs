@@ -11,10 +11,11 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::{BoxError, ResponseBody};
+use crate::fingerprint::{SECRET_BYTES, Secrets};
 use crate::future::ResponseFuture;
 use crate::guard;
-use crate::key::{self, BadKey};
-use crate::problem::Problem;
+use crate::headers::IDEMPOTENCY_KEY;
+use crate::meters::Meters;
 use crate::route::{KeyRule, Route};
 
 /// Makes the service behind it safe to retry. See [`Route`] for what can be set.
@@ -36,17 +37,42 @@ pub struct OncewardLayer {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) onceward: Onceward,
-    /// Keys the hashes of credentials and bodies. It must stay the same for as long as receipts are
-    /// kept, and be the same in all processes that share a store.
-    pub(crate) secret: [u8; 32],
-    pub(crate) route: Route,
+    pub(crate) secrets: Arc<Secrets>,
+    pub(crate) route: Arc<Route>,
+    pub(crate) meters: Arc<Meters>,
 }
 
 impl OncewardLayer {
     /// A layer over an engine. `secret` keys the hashes of scopes and bodies: keep it for as long as
     /// receipts are kept, and use the same one in all processes that share a store.
-    pub fn new(onceward: Onceward, secret: [u8; 32], route: Route) -> Self {
-        Self { shared: Arc::new(Shared { onceward, secret, route }) }
+    pub fn new(onceward: Onceward, secret: [u8; SECRET_BYTES], route: Route) -> Self {
+        Self::with(onceward, Arc::new(Secrets::new(secret)), Arc::new(route), Arc::new(Meters::new()))
+    }
+
+    /// A layer that shares its parts with others: the layers of all routes of one process have the same
+    /// engine, secrets and meters.
+    pub fn with(onceward: Onceward, secrets: Arc<Secrets>, route: Arc<Route>, meters: Arc<Meters>) -> Self {
+        Self { shared: Arc::new(Shared { onceward, secrets, route, meters }) }
+    }
+}
+
+impl Shared {
+    /// Whether the layer has a say in this request; counts those in which it has none.
+    fn is_guarded<I>(&self, request: &Request<I>) -> bool {
+        let Self { route, meters, .. } = self;
+        if !route.methods.contains(request.method()) {
+            meters.unguarded_methods.one();
+            return false;
+        }
+        let guarded = match route.key {
+            KeyRule::Required => true,
+            KeyRule::Optional => request.headers().contains_key(IDEMPOTENCY_KEY),
+            KeyRule::Ignored => false,
+        };
+        if !guarded {
+            meters.keyless.one();
+        }
+        guarded
     }
 }
 
@@ -84,33 +110,12 @@ where
     }
 
     fn call(&mut self, request: Request<I>) -> Self::Future {
-        let key = match find_key(&self.shared.route, &request) {
-            Ok(Some(key)) => key,
-            Ok(None) => return ResponseFuture::pass(self.inner.call(request)),
-            Err(problem) => {
-                let refusal = guard::refuse(problem);
-                return ResponseFuture::guarded(Box::pin(async { Ok(refusal) }));
-            }
-        };
+        if !self.shared.is_guarded(&request) {
+            return ResponseFuture::pass(self.inner.call(request));
+        }
         // The service that was found ready does the work; the clone has to be asked anew.
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
-        ResponseFuture::guarded(Box::pin(guard::guard(self.shared.clone(), ready, request, key)))
+        ResponseFuture::guarded(Box::pin(guard::guard(self.shared.clone(), ready, request)))
     }
-}
-
-/// The key of a request that is to be guarded.
-fn find_key<I>(route: &Route, request: &Request<I>) -> Result<Option<String>, Problem> {
-    if route.key == KeyRule::Ignored || !route.methods.contains(request.method()) {
-        return Ok(None);
-    }
-    match key::read(request.headers(), route.form) {
-        Ok(None) if route.key == KeyRule::Required => Err(Problem::KeyMissing),
-        Ok(key) => Ok(key),
-        Err(bad) => Err(refuse_key(bad)),
-    }
-}
-
-fn refuse_key(bad: BadKey) -> Problem {
-    Problem::KeyMalformed(bad.to_string())
 }

@@ -4,6 +4,7 @@
 //! mutating requests safe to retry. A refusal is a response; the inner service's error type is left
 //! alone. It names no store: it is given an engine.
 
+mod action;
 mod body;
 pub mod fingerprint;
 mod future;
@@ -11,13 +12,21 @@ mod guard;
 pub mod headers;
 pub mod key;
 mod layer;
+mod meters;
+mod operation;
+mod preset;
 pub mod problem;
 mod route;
 mod scope;
 pub mod snapshot;
 
+pub use action::{Action, StatusClass};
 pub use body::{BoxError, ResponseBody};
+pub use fingerprint::Secrets;
 pub use future::ResponseFuture;
 pub use layer::{OncewardLayer, OncewardService};
-pub use route::{Action, KeyRule, Route};
-pub use scope::ScopeFrom;
+pub use meters::Meters;
+pub use operation::{Name, Operation};
+pub use problem::Problem;
+pub use route::{KeyRule, OnStoreFailure, Route};
+pub use scope::{CallerScope, OnAnonymous, ScopeFrom};

@@ -21,7 +21,10 @@ pub enum Problem {
         retry_after: Duration,
     },
     /// Nobody can tell whether the first one took effect.
-    OutcomeUnknown,
+    OutcomeUnknown {
+        /// When to come back, where that may bring an answer: it is being looked into, or may run again.
+        retry_after: Option<Duration>,
+    },
     /// It is done, but its answer was too large to keep.
     ResponseNotStored {
         /// The status it had, if that was noted.
@@ -35,11 +38,22 @@ pub enum Problem {
     StoreUnavailable,
     /// Too much is in flight.
     Overloaded,
+    /// The caller has too much in flight.
+    QuotaExceeded {
+        /// When to come back.
+        retry_after: Duration,
+    },
+    /// The request does not say who asks, and the route wants to know.
+    ScopeMissing,
+    /// The service behind a gateway cannot be reached; nothing was sent.
+    UpstreamUnreachable,
+    /// The request was sent to the service behind a gateway, and no answer came.
+    UpstreamTimeout,
 }
 
 impl Problem {
     /// Every name there is, for publication.
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 14] = [
         "key-missing",
         "key-malformed",
         "key-reused",
@@ -50,11 +64,20 @@ impl Problem {
         "body-too-large",
         "store-unavailable",
         "overloaded",
+        "quota-exceeded",
+        "scope-missing",
+        "upstream-unreachable",
+        "upstream-timeout",
     ];
 
     /// The last part of its type.
     pub fn name(&self) -> &'static str {
         self.facts().0
+    }
+
+    /// Its place among [`Problem::NAMES`].
+    pub(crate) fn index(&self) -> usize {
+        Self::NAMES.iter().position(|name| *name == self.name()).expect("every name is listed")
     }
 
     /// Its status, unless the route maps it to another.
@@ -83,11 +106,11 @@ impl Problem {
                 "The first request with this key is still running",
                 true,
             ),
-            Self::OutcomeUnknown => (
+            Self::OutcomeUnknown { retry_after } => (
                 "outcome-unknown",
                 StatusCode::CONFLICT,
                 "The outcome of the first request is unknown",
-                false,
+                retry_after.is_some(),
             ),
             Self::ResponseNotStored { .. } => (
                 "response-not-stored",
@@ -110,6 +133,27 @@ impl Problem {
             Self::Overloaded => {
                 ("overloaded", StatusCode::SERVICE_UNAVAILABLE, "Too much work is in flight", true)
             }
+            Self::QuotaExceeded { .. } => (
+                "quota-exceeded",
+                StatusCode::TOO_MANY_REQUESTS,
+                "This caller has too much work in flight",
+                true,
+            ),
+            // Not 401: that would have to say how to authenticate, which only the service knows.
+            Self::ScopeMissing => ("scope-missing", StatusCode::FORBIDDEN, "It is not known who asks", false),
+            Self::UpstreamUnreachable => (
+                "upstream-unreachable",
+                StatusCode::BAD_GATEWAY,
+                "The service behind this gateway cannot be reached",
+                true,
+            ),
+            // The same request is safe to send again, whatever became of this one: it runs at most once.
+            Self::UpstreamTimeout => (
+                "upstream-timeout",
+                StatusCode::GATEWAY_TIMEOUT,
+                "The service behind this gateway did not answer",
+                true,
+            ),
         }
     }
 
@@ -121,22 +165,34 @@ impl Problem {
                 "This key belongs to a request with other content. Use a new key for a new intent.".into()
             }
             Self::InProgress { .. } => "Nothing was done for this copy. Send it again later with the same key.".into(),
-            Self::OutcomeUnknown => {
+            Self::OutcomeUnknown { retry_after: None } => {
                 "It may or may not have taken effect. It is not run again by itself; somebody has to settle it.".into()
+            }
+            Self::OutcomeUnknown { retry_after: Some(_) } => {
+                "It may or may not have taken effect. Send it again later with the same key to learn more.".into()
             }
             Self::ResponseNotStored { .. } => {
                 "It took effect once and is not run again. Its response was too large to be kept for a replay.".into()
             }
             Self::KeyExpired => "Retries with this key are no longer honoured. Use a new key for a new intent.".into(),
             Self::BodyTooLarge(max) => format!("At most {max} bytes are accepted here. Nothing was done."),
-            Self::StoreUnavailable => "Nothing was done. Send it again later with the same key.".into(),
-            Self::Overloaded => "Nothing was done. Send it again later with the same key.".into(),
+            Self::StoreUnavailable => {
+                "Send it again later with the same key: whatever was done is not done again.".into()
+            }
+            Self::Overloaded | Self::QuotaExceeded { .. } | Self::UpstreamUnreachable => {
+                "Nothing was done. Send it again later with the same key.".into()
+            }
+            Self::ScopeMissing => "Nothing was done. The credentials do not name a caller.".into(),
+            Self::UpstreamTimeout => {
+                "It may or may not have taken effect. It is safe to send it again with the same key.".into()
+            }
         }
     }
 
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::InProgress { retry_after } => Some(*retry_after),
+            Self::InProgress { retry_after } | Self::QuotaExceeded { retry_after } => Some(*retry_after),
+            Self::OutcomeUnknown { retry_after } => *retry_after,
             Self::StoreUnavailable | Self::Overloaded => Some(Duration::from_secs(1)),
             _ => None,
         }

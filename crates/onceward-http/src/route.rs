@@ -1,14 +1,21 @@
 //! The contract of one route: which requests are guarded, and what is promised for them.
 
+mod facts;
+
+pub(crate) use facts::verdict;
+
 use std::sync::Arc;
 
-use http::request::Parts;
 use http::{HeaderName, Method, StatusCode};
-use onceward::{OPERATION_BYTES_MAX, Policy};
+use onceward::{Error, ErrorKind, Policy, Result, Retention};
 
+use crate::action::{Action, Actions, StatusClass};
 use crate::fingerprint;
-use crate::key::KeyForm;
-use crate::scope::ScopeFrom;
+use crate::key::{KeyForm, KeyShape};
+use crate::operation::Operation;
+use crate::problem::Problem;
+use crate::scope::{OnAnonymous, ScopeFrom};
+use crate::snapshot::Omitted;
 
 /// Whether a guarded request must have a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,15 +28,15 @@ pub enum KeyRule {
     Ignored,
 }
 
-/// What a response means for its key.
+/// What a guarded request gets when the store cannot be reached and nothing is known of its intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// It is the answer: kept and replayed.
-    Replay,
-    /// It is passed on and forgotten: the key is free again.
-    Retry,
-    /// It leaves the effect in doubt: the policy decides.
-    Unknown,
+pub enum OnStoreFailure {
+    /// A refusal, `store-unavailable`: nothing happens.
+    Refuse,
+    /// It is passed on without a guard, as if it had no key: a retry may have its effect a second time.
+    /// The answer says so in `Onceward-Unguarded`, and it is counted. Only where the claim certainly did
+    /// not reach the store and no receipt of the intent was seen.
+    PassUnguarded,
 }
 
 /// What is promised for a route. The default is the IETF profile: keys required on POST and PATCH,
@@ -37,34 +44,38 @@ pub enum Action {
 #[derive(Clone, Debug)]
 pub struct Route {
     pub(crate) key: KeyRule,
-    pub(crate) form: KeyForm,
+    pub(crate) shape: KeyShape,
     pub(crate) methods: Vec<Method>,
     pub(crate) policy: Arc<Policy>,
     pub(crate) scope: ScopeFrom,
+    pub(crate) on_anonymous: Option<OnAnonymous>,
+    pub(crate) operation: Operation,
     pub(crate) fingerprint: fingerprint::Rules,
     pub(crate) request_bytes_max: usize,
     pub(crate) response_bytes_max: usize,
-    pub(crate) omitted: Vec<HeaderName>,
-    pub(crate) actions: Vec<(StatusCode, Action)>,
-    pub(crate) server_errors: Action,
+    pub(crate) omitted: Omitted,
+    pub(crate) actions: Actions,
+    pub(crate) statuses: Vec<(&'static str, StatusCode)>,
+    pub(crate) on_store_failure: OnStoreFailure,
 }
 
 impl Default for Route {
     fn default() -> Self {
         Self {
             key: KeyRule::Required,
-            form: KeyForm::default(),
+            shape: KeyShape::default(),
             methods: vec![Method::POST, Method::PATCH],
             policy: Arc::new(Policy::http()),
             scope: ScopeFrom::default(),
+            on_anonymous: None,
+            operation: Operation::default(),
             fingerprint: fingerprint::Rules::default(),
             request_bytes_max: 1 << 20,
             response_bytes_max: 256 << 10,
-            omitted: Vec::new(),
-            actions: [408, 412, 425, 429]
-                .map(|code| (StatusCode::from_u16(code).expect("valid"), Action::Retry))
-                .into(),
-            server_errors: Action::Retry,
+            omitted: Omitted::default(),
+            actions: Actions::default(),
+            statuses: Vec::new(),
+            on_store_failure: OnStoreFailure::Refuse,
         }
     }
 }
@@ -78,8 +89,20 @@ impl Route {
 
     /// Sets how strictly keys are read.
     pub fn key_form(mut self, form: KeyForm) -> Self {
-        self.form = form;
+        self.shape = self.shape.form(form);
         self
+    }
+
+    /// Sets the fewest characters of a key.
+    pub fn key_length_min(mut self, characters: usize) -> Result<Self> {
+        self.shape = self.shape.length_min(characters)?;
+        Ok(self)
+    }
+
+    /// Sets the regular expression that a key must match as a whole.
+    pub fn key_pattern(mut self, pattern: &str) -> Result<Self> {
+        self.shape = self.shape.pattern(pattern)?;
+        Ok(self)
     }
 
     /// Sets which methods are guarded.
@@ -97,6 +120,18 @@ impl Route {
     /// Sets where the scope comes from.
     pub fn scope(mut self, scope: ScopeFrom) -> Self {
         self.scope = scope;
+        self
+    }
+
+    /// Sets what a request gets that does not say who asks. Without this, the source of the scope decides.
+    pub fn on_anonymous(mut self, rule: OnAnonymous) -> Self {
+        self.on_anonymous = Some(rule);
+        self
+    }
+
+    /// Sets how the operation is named.
+    pub fn operation(mut self, operation: Operation) -> Self {
+        self.operation = operation;
         self
     }
 
@@ -120,40 +155,60 @@ impl Route {
 
     /// Adds a response field that is never stored.
     pub fn omit(mut self, name: HeaderName) -> Self {
-        self.omitted.push(name);
+        self.omitted.also(name);
+        self
+    }
+
+    /// Has `Set-Cookie` stored and replayed like any other field. By default it is not: a cookie is made
+    /// for whoever sent that one request.
+    pub fn replay_cookies(mut self) -> Self {
+        self.omitted.keep_cookies();
         self
     }
 
     /// Sets what a response with this status means for its key.
     pub fn on_status(mut self, status: StatusCode, action: Action) -> Self {
-        self.actions.retain(|(other, _)| *other != status);
-        self.actions.push((status, action));
+        self.actions.on_status(status, action);
+        self
+    }
+
+    /// Sets what a response of this class means for its key, unless its status is set by itself.
+    pub fn on_class(mut self, class: StatusClass, action: Action) -> Self {
+        self.actions.on_class(class, action);
         self
     }
 
     /// Sets what a 5xx response means for its key.
-    pub fn on_server_error(mut self, action: Action) -> Self {
-        self.server_errors = action;
+    pub fn on_server_error(self, action: Action) -> Self {
+        self.on_class(StatusClass::ServerError, action)
+    }
+
+    /// Sets how long a response of this class is kept, whatever the policy says.
+    pub fn keep(mut self, class: StatusClass, retention: Retention) -> Result<Self> {
+        // The same bounds as everywhere.
+        Policy::http().keep(retention)?;
+        self.actions.keep(class, retention);
+        Ok(self)
+    }
+
+    /// Sets the status with which a problem is answered. Its type stays what it is.
+    pub fn problem_status(mut self, name: &str, status: StatusCode) -> Result<Self> {
+        let Some(name) = Problem::NAMES.into_iter().find(|known| *known == name) else {
+            let detail = format!("there is no problem {name:?}; there are {}", Problem::NAMES.join(", "));
+            return Err(Error::new(ErrorKind::Invalid, detail));
+        };
+        if !(status.is_client_error() || status.is_server_error()) {
+            let detail = format!("{name} cannot be answered with {status}: a refusal is no success");
+            return Err(Error::new(ErrorKind::Invalid, detail));
+        }
+        self.statuses.retain(|(other, _)| *other != name);
+        self.statuses.push((name, status));
+        Ok(self)
+    }
+
+    /// Sets what happens when the store cannot be reached.
+    pub fn on_store_failure(mut self, rule: OnStoreFailure) -> Self {
+        self.on_store_failure = rule;
         self
-    }
-
-    pub(crate) fn action(&self, status: StatusCode) -> Action {
-        match self.actions.iter().find(|(listed, _)| *listed == status) {
-            Some((_, action)) => *action,
-            None if status.is_server_error() => self.server_errors,
-            None => Action::Replay,
-        }
-    }
-
-    /// What the request is for: its method and its path. A path that does not fit is hashed.
-    pub(crate) fn operation(parts: &Parts) -> String {
-        let (method, path) = (parts.method.as_str(), parts.uri.path());
-        let fits = method.len() + 1 + path.len() <= OPERATION_BYTES_MAX / 2;
-        let plain = path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
-        if fits && plain {
-            format!("{method} {path}")
-        } else {
-            format!("{method} ~{}", blake3::hash(path.as_bytes()).to_hex())
-        }
     }
 }

@@ -4,41 +4,111 @@ use http::HeaderName;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
+use crate::fingerprint::SECRET_BYTES;
+
 /// Where the scope of a request comes from.
 ///
 /// Choose something that stays the same between two tries of one intent: a token that is refreshed in
 /// between would make the retry a stranger, and its effect a second one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ScopeFrom {
-    /// A keyed hash of the `Authorization` field; `anonymous` without one.
+    /// A keyed hash of the `Authorization` field.
     #[default]
     Authorization,
-    /// A keyed hash of this field; `anonymous` without it. The field must come from a proxy that
-    /// clients cannot get around.
+    /// A keyed hash of this field. The field must come from a proxy that clients cannot get around.
     Header(HeaderName),
+    /// A keyed hash of the [`CallerScope`] among the request's extensions: whatever stands in front of
+    /// the layer has found out who asks.
+    Extension,
     /// Everybody shares one scope. For services with one caller.
     Shared,
 }
 
+/// Who asks, as found out in front of the layer: a claim of a verified token, the subject of a client's
+/// certificate. See [`ScopeFrom::Extension`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallerScope(pub String);
+
+/// What a request gets that does not say who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnAnonymous {
+    /// The scope `anonymous`, which all of them share.
+    Share,
+    /// A refusal, `scope-missing`.
+    Refuse,
+}
+
 impl ScopeFrom {
-    /// The scope of a request. Credentials are hashed, never stored.
-    pub(crate) fn read(&self, parts: &Parts, secret: &[u8; 32]) -> String {
-        let name = match self {
-            Self::Authorization => &AUTHORIZATION,
-            Self::Header(name) => name,
-            Self::Shared => return "shared".into(),
-        };
-        let mut values = parts.headers.get_all(name).iter().peekable();
-        if values.peek().is_none() {
-            return "anonymous".into();
+    /// What a request without a scope gets unless the route says otherwise. Without credentials everybody
+    /// is nobody, and services that want none have but one tenant. Where a scope is found out in front of
+    /// the layer, its absence is a mistake there, and must not put one tenant's answers before another.
+    pub fn on_anonymous(&self) -> OnAnonymous {
+        match self {
+            Self::Extension => OnAnonymous::Refuse,
+            Self::Authorization | Self::Header(_) | Self::Shared => OnAnonymous::Share,
         }
+    }
+
+    /// The scope of a request; `None` if it does not say who asks. Credentials are hashed, never stored.
+    pub(crate) fn read(&self, parts: &Parts, secret: &[u8; SECRET_BYTES]) -> Option<Scope> {
+        match self {
+            Self::Authorization => read_field(&AUTHORIZATION, parts, secret),
+            Self::Header(name) => read_field(name, parts, secret),
+            Self::Extension => {
+                let CallerScope(caller) =
+                    parts.extensions.get().filter(|CallerScope(caller)| !caller.is_empty())?;
+                // No field has a name with a colon: what was found out cannot be mistaken for a field.
+                Some(Scope::hashed("caller:", [caller.as_bytes()], secret))
+            }
+            Self::Shared => Some(Scope::SHARED),
+        }
+    }
+}
+
+fn read_field(name: &HeaderName, parts: &Parts, secret: &[u8; SECRET_BYTES]) -> Option<Scope> {
+    let mut values = parts.headers.get_all(name).iter().peekable();
+    values.peek()?;
+    Some(Scope::hashed(name.as_str(), values.map(http::HeaderValue::as_bytes), secret))
+}
+
+/// The text of a scope, without an allocation of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scope {
+    text: [u8; Self::BYTES],
+    len: usize,
+}
+
+impl Scope {
+    /// Hexadecimal digits of a hash: 128 bits.
+    const BYTES: usize = 32;
+    /// Of all who do not say who they are.
+    pub(crate) const ANONYMOUS: Self = Self::named(b"anonymous");
+    /// Of everybody.
+    pub(crate) const SHARED: Self = Self::named(b"shared");
+
+    const fn named(name: &[u8]) -> Self {
+        let mut text = [0; Self::BYTES];
+        text.split_at_mut(name.len()).0.copy_from_slice(name);
+        Self { text, len: name.len() }
+    }
+
+    fn hashed<'v>(
+        source: &str,
+        values: impl IntoIterator<Item = &'v [u8]>,
+        secret: &[u8; SECRET_BYTES],
+    ) -> Self {
         let mut hasher = blake3::Hasher::new_keyed(secret);
-        hasher.update(name.as_str().as_bytes());
+        hasher.update(source.as_bytes());
         for value in values {
             hasher.update(&(value.len() as u64).to_le_bytes());
-            hasher.update(value.as_bytes());
+            hasher.update(value);
         }
-        let hash = hasher.finalize().to_hex();
-        hash[..32].to_owned()
+        let mut text = [0; Self::BYTES];
+        text.copy_from_slice(&hasher.finalize().to_hex().as_bytes()[..Self::BYTES]);
+        Self { text, len: Self::BYTES }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.text[..self.len]).expect("hexadecimal digits, or a name")
     }
 }

@@ -34,8 +34,37 @@ const NEVER_STORED: [HeaderName; 10] = [
     PROXY_AUTHENTICATE,
 ];
 
-/// Encodes a response. Fields named by `Connection`, and those in `also_omitted`, are left out too.
-pub fn encode(status: StatusCode, headers: &HeaderMap, body: &[u8], also_omitted: &[HeaderName]) -> Bytes {
+/// Which fields are left out, by name.
+#[derive(Clone, Debug)]
+pub struct Omitted(Vec<HeaderName>);
+
+impl Default for Omitted {
+    fn default() -> Self {
+        Self(NEVER_STORED.into())
+    }
+}
+
+impl Omitted {
+    /// Adds a field.
+    pub fn also(&mut self, name: HeaderName) {
+        if !self.0.contains(&name) {
+            self.0.push(name);
+        }
+    }
+
+    /// Takes `Set-Cookie` off the list. Nothing else can be: the rest belongs to one connection or moment.
+    pub fn keep_cookies(&mut self) {
+        self.0.retain(|name| name != SET_COOKIE);
+    }
+
+    /// All of them.
+    pub fn fields(&self) -> impl Iterator<Item = &HeaderName> {
+        self.0.iter()
+    }
+}
+
+/// Encodes a response. Fields named by `Connection`, and those in `omitted`, are left out.
+pub fn encode(status: StatusCode, headers: &HeaderMap, body: &[u8], omitted: &Omitted) -> Bytes {
     let named_by_connection: Vec<String> = headers
         .get_all(CONNECTION)
         .iter()
@@ -45,8 +74,7 @@ pub fn encode(status: StatusCode, headers: &HeaderMap, body: &[u8], also_omitted
     let kept: Vec<_> = headers
         .iter()
         .filter(|(name, value)| {
-            !NEVER_STORED.contains(name)
-                && !also_omitted.contains(name)
+            !omitted.0.contains(name)
                 && !named_by_connection.iter().any(|named| named == name.as_str())
                 && u32::try_from(value.len()).is_ok()
         })

@@ -3,6 +3,7 @@
 mod answers;
 mod duplicates;
 mod outcomes;
+mod routes;
 mod stage;
 mod store;
 mod streams;

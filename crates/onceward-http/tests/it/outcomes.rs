@@ -1,6 +1,7 @@
 //! Which responses are kept, which free the key, which leave a doubt.
 
 use http::StatusCode;
+use onceward::{OnUnknown, Policy};
 use onceward_http::{Action, Route};
 
 use crate::stage::Stage;
@@ -43,6 +44,64 @@ async fn a_route_can_say_otherwise() {
     assert_eq!(seen, (500, 500, true, 1));
     let seen = twice(Route::default().on_server_error(Action::Unknown), "\"status 500\"").await;
     assert_eq!(seen, (500, 409, false, 1));
+}
+
+/// Whoever forwarded the request knows more than the status says.
+#[tokio::test]
+async fn the_service_has_the_last_word_on_its_response() {
+    let held = || Route::default().on_server_error(Action::Replay);
+    assert_eq!(twice(held(), "\"unsent\"").await, (502, 502, false, 2), "nothing was sent: it runs again");
+    assert_eq!(twice(held(), "\"unanswered\"").await, (504, 409, false, 1), "sent: it does not");
+    assert_eq!(twice(Route::default(), "\"final 503\"").await, (503, 503, true, 1));
+    let retry = Policy::http().on_unknown(OnUnknown::Retry);
+    assert_eq!(twice(Route::default().policy(retry), "\"unanswered\"").await, (504, 504, false, 2));
+    let queue = Route::preset("queue").unwrap();
+    assert_eq!(
+        twice(queue, "\"final 409\"").await,
+        (409, 409, false, 2),
+        "a policy that keeps no failures keeps none"
+    );
+}
+
+/// Everyone who waits for a run that did nothing has a turn, one after the other.
+#[tokio::test]
+async fn a_response_that_frees_the_key_lets_those_who_wait_run() {
+    let stage = std::sync::Arc::new(Stage::start(Route::default()).await);
+    let running = stage.begin_running("\"unsent\"").await;
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..5 {
+        let stage = stage.clone();
+        waiting.spawn(async move { stage.post("k", "\"unsent\"").await });
+    }
+    stage.guarded_begun(6).await;
+    stage.gate.send_replace(true);
+    let mut bodies: Vec<_> =
+        waiting.join_all().await.into_iter().map(|answer| (answer.status, answer.body)).collect();
+    bodies.sort();
+    let expect: Vec<_> = (2..=6).map(|number| (502, format!("try {number}"))).collect();
+    assert_eq!(bodies, expect);
+    drop(running);
+}
+
+#[tokio::test]
+async fn a_response_that_breaks_off_is_unknown_or_tried_again_and_says_which() {
+    let stage = Stage::start(Route::default()).await;
+    for _ in 0..2 {
+        let answer = stage.post("k", "\"broken\"").await;
+        assert_eq!((answer.status, answer.problem()), (409, "outcome-unknown"));
+        assert!(answer.body.contains("\"retryable\":false"), "{}", answer.body);
+        assert_eq!(answer.field("retry-after"), None);
+    }
+    assert_eq!(stage.charges(), 1);
+    let retry = Policy::http().on_unknown(OnUnknown::Retry);
+    let stage = Stage::start(Route::default().policy(retry)).await;
+    for charges in 1..=2 {
+        let answer = stage.post("k", "\"broken\"").await;
+        assert_eq!((answer.status, answer.problem()), (409, "outcome-unknown"));
+        assert!(answer.body.contains("\"retryable\":true"), "{}", answer.body);
+        assert_eq!(answer.field("retry-after"), Some("1"));
+        assert_eq!(stage.charges(), charges);
+    }
 }
 
 #[tokio::test]

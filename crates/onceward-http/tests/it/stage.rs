@@ -1,19 +1,23 @@
 //! A small payments service behind the layer, on a port of its own, and a client without opinions.
 
+use std::collections::VecDeque;
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use axum::{Extension, Router};
+use bytes::Bytes;
 use onceward::{Limits, Onceward, Store};
-use onceward_http::{OncewardLayer, Route};
+use onceward_http::{Action, CallerScope, Meters, OncewardLayer, Route, Secrets};
 use onceward_stores::MemoryStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,6 +25,7 @@ use tokio::sync::watch;
 
 pub struct Stage {
     pub address: SocketAddr,
+    pub meters: Arc<Meters>,
     pub charges: Arc<AtomicUsize>,
     /// Charges wait until this is true.
     pub gate: watch::Sender<bool>,
@@ -40,18 +45,28 @@ impl Stage {
             let (charges, gate) = (charges.clone(), gate.clone());
             move |request: Request| charge(request, charges.clone(), gate.subscribe())
         };
+        let meters = Arc::new(Meters::new());
+        let secrets = Arc::new(Secrets::new([7; 32]));
         let app = Router::new()
             .route("/charges", any(handler.clone()))
             .route("/refunds", any(handler))
-            .layer(OncewardLayer::new(onceward, [7; 32], route));
+            .layer(OncewardLayer::with(onceward, secrets, Arc::new(route), meters.clone()))
+            .layer(axum::middleware::map_request(find_caller));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await });
-        Self { address, charges, gate }
+        Self { address, meters, charges, gate }
     }
 
     pub fn charges(&self) -> usize {
         self.charges.load(Ordering::SeqCst)
+    }
+
+    /// What a meter says, with the value of its label if it has one.
+    pub fn meter(&self, name: &str, label: Option<&str>) -> u64 {
+        let mut all = self.meters.each();
+        let found = all.find(|(n, pair, _)| *n == name && pair.map(|(_, value)| value) == label);
+        found.unwrap_or_else(|| panic!("there is no meter {name} {label:?}")).2
     }
 
     /// POST /charges with this key and body.
@@ -89,14 +104,32 @@ impl Stage {
 
     /// Waits until this many charges have begun.
     pub async fn charges_begun(&self, count: usize) {
-        tokio::time::timeout(Duration::from_secs(20), async {
-            while self.charges() < count {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        })
-        .await
-        .expect("the charge never began");
+        until("the charge never began", || self.charges() >= count).await;
     }
+
+    /// Waits until this many guarded requests have reached the layer.
+    pub async fn guarded_begun(&self, count: u64) {
+        until("the request never came", || self.meter("requests_guarded", None) >= count).await;
+    }
+}
+
+/// Waits until something is so.
+pub async fn until(otherwise: &str, so: impl Fn() -> bool) {
+    let waiting = async {
+        while !so() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waiting).await.expect(otherwise);
+}
+
+/// What stands in front of the layer and knows who asks.
+async fn find_caller(mut request: Request) -> Request {
+    if let Some(caller) = request.headers().get("x-caller") {
+        let caller = CallerScope(caller.to_str().unwrap().to_owned());
+        request.extensions_mut().insert(caller);
+    }
+    request
 }
 
 /// Counts a charge, then does what the body says.
@@ -110,6 +143,18 @@ async fn charge(request: Request, charges: Arc<AtomicUsize>, mut gate: watch::Re
     match words[..] {
         ["status", code] => {
             (StatusCode::from_u16(code.parse().unwrap()).unwrap(), format!("try {number}")).into_response()
+        }
+        ["unsent"] => {
+            (StatusCode::BAD_GATEWAY, Extension(Action::Retry), format!("try {number}")).into_response()
+        }
+        ["unanswered"] => (StatusCode::GATEWAY_TIMEOUT, Extension(Action::Unknown), "late").into_response(),
+        ["final", code] => {
+            let status = StatusCode::from_u16(code.parse().unwrap()).unwrap();
+            (status, Extension(Action::Replay), "final").into_response()
+        }
+        ["broken"] => {
+            let frames = [Ok("half of "), Err(std::io::Error::other("gone"))];
+            Body::new(Frames(frames.into_iter().collect())).into_response()
         }
         ["panic"] => panic!("a bug in the handler"),
         ["large", bytes] => {
@@ -128,6 +173,21 @@ async fn charge(request: Request, charges: Arc<AtomicUsize>, mut gate: watch::Re
             ];
             (StatusCode::CREATED, fields, format!("charge {number}")).into_response()
         }
+    }
+}
+
+/// A body that is said frame by frame.
+struct Frames(VecDeque<std::io::Result<&'static str>>);
+
+impl http_body::Body for Frames {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<http_body::Frame<Bytes>>>> {
+        Poll::Ready(self.0.pop_front().map(|frame| frame.map(|data| http_body::Frame::data(data.into()))))
     }
 }
 

@@ -1,13 +1,14 @@
 //! What a client is told when the store is the trouble: down, too slow, or past a receipt's retention.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use onceward::{
-    Caps, Error, ErrorKind, Found, Fut, Id, Limits, OnExpired, Page, Policy, Retention, Scan, Store, Swap,
-    Swapped,
+    Ask, Caps, Error, ErrorKind, Found, Fut, Id, Limits, OnExpired, OnUnknown, Onceward, Page, Policy,
+    Retention, Scan, Store, Swap, Swapped,
 };
-use onceward_http::Route;
+use onceward_http::{OnStoreFailure, Route};
 use onceward_stores::MemoryStore;
 use tokio::sync::watch;
 
@@ -18,6 +19,8 @@ enum Health {
     Well,
     Down,
     Stuck,
+    /// It takes what it is given and answers nothing.
+    Mute,
 }
 
 /// A store whose health the test decides.
@@ -33,13 +36,22 @@ impl Store for Ailing {
             let now = *health.wait_for(|health| *health != Health::Stuck).await.unwrap();
             match now {
                 Health::Down => Err(Error::new(ErrorKind::Unavailable, "the store is down")),
+                Health::Mute => {
+                    self.inner.swap(batch).await?;
+                    Err(Error::new(ErrorKind::Unavailable, "the answer was lost").maybe_applied())
+                }
                 _ => self.inner.swap(batch).await,
             }
         })
     }
 
     fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
-        self.inner.load(ids)
+        Box::pin(async move {
+            if *self.health.borrow() == Health::Mute {
+                return Err(Error::new(ErrorKind::Unavailable, "the answer was lost"));
+            }
+            self.inner.load(ids).await
+        })
     }
 
     fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
@@ -52,9 +64,13 @@ impl Store for Ailing {
 }
 
 async fn ailing(limits: Limits) -> (Stage, watch::Sender<Health>) {
+    ailing_under(limits, Route::default()).await
+}
+
+async fn ailing_under(limits: Limits, route: Route) -> (Stage, watch::Sender<Health>) {
     let (health, receiver) = watch::channel(Health::Well);
     let store = Arc::new(Ailing { inner: MemoryStore::new(), health: receiver });
-    (Stage::over(store, limits, Route::default()).await, health)
+    (Stage::over(store, limits, route).await, health)
 }
 
 #[tokio::test]
@@ -68,6 +84,83 @@ async fn a_store_that_is_down_is_told_and_nothing_happens() {
     assert_eq!(stage.charges(), 0);
     health.send_replace(Health::Well);
     assert_eq!(stage.post("k", "{}").await.status, 201, "the same request, sent again");
+}
+
+#[tokio::test]
+async fn a_route_can_rather_act_unguarded_than_not_at_all_and_says_so() {
+    let route = || Route::default().on_store_failure(OnStoreFailure::PassUnguarded);
+    let (stage, health) = ailing_under(Limits::default(), route()).await;
+    assert_eq!(stage.post("before", "{}").await.field("onceward-unguarded"), None);
+    health.send_replace(Health::Down);
+    let passed = stage.post("k", "{}").await;
+    assert_eq!((passed.status, passed.body.as_str()), (201, "charge 2"));
+    assert_eq!(passed.field("onceward-unguarded"), Some("store-unavailable"));
+    assert_eq!(passed.field("idempotency-expires"), None, "nothing is promised for it");
+    assert_eq!(stage.meter("requests_passed_unguarded", None), 1);
+    assert_eq!(stage.meter("refusals", Some("store-unavailable")), 0);
+    health.send_replace(Health::Well);
+    assert_eq!(stage.post("k", "{}").await.body, "charge 3", "the store never knew of it");
+
+    // A claim that may have been taken is no licence: another process may find it and go by it.
+    let (stage, health) = ailing_under(Limits::default(), route()).await;
+    health.send_replace(Health::Mute);
+    let refused = stage.post("k", "{}").await;
+    assert_eq!((refused.status, refused.problem()), (503, "store-unavailable"));
+    assert_eq!((stage.charges(), stage.meter("requests_passed_unguarded", None)), (0, 0));
+}
+
+/// A known run is not repeated, however much the route would like to act.
+#[tokio::test]
+async fn nothing_is_passed_unguarded_that_somebody_is_known_to_have_run() {
+    let policy = Policy::http().lease(Duration::from_millis(20)).unwrap().on_unknown(OnUnknown::Retry);
+    let route = Route::default().policy(policy.clone()).on_store_failure(OnStoreFailure::PassUnguarded);
+    // The first swap sees the lapsed claim of another process, the second cannot take it over.
+    let store = Arc::new(DownAfter { inner: MemoryStore::new(), swaps: AtomicUsize::new(2) });
+    let elsewhere = Onceward::builder(store.clone()).accept_volatile().build().unwrap();
+    let stage = Stage::over(store, Limits::default(), route).await;
+    let id = Id::new("anonymous", "POST /charges", "k").unwrap();
+    let head = http::Request::post("/charges").header("content-type", "application/json").body(()).unwrap();
+    let (head, ()) = head.into_parts();
+    let rules = onceward_http::fingerprint::Rules::default();
+    let print = onceward_http::fingerprint::fingerprint(&rules, &[7; 32], &(&head).into(), b"{}");
+    elsewhere.claim(Ask::new(id.clone(), print, Arc::new(policy))).await.unwrap();
+    let lapsed = async {
+        while !elsewhere.show(&id).await.unwrap().unwrap().due.is_over() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), lapsed).await.expect("the lease never ended");
+    let refused = stage.post("k", "{}").await;
+    assert_eq!((refused.status, refused.problem()), (503, "store-unavailable"));
+    assert_eq!(stage.charges(), 0);
+}
+
+/// A store that goes down after so many calls.
+struct DownAfter {
+    inner: MemoryStore,
+    swaps: AtomicUsize,
+}
+
+impl Store for DownAfter {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        let left = self.swaps.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        match left {
+            Ok(_) => self.inner.swap(batch),
+            Err(_) => Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "the store is down")) }),
+        }
+    }
+
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+        self.inner.load(ids)
+    }
+
+    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+        self.inner.scan(query)
+    }
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
 }
 
 #[tokio::test]

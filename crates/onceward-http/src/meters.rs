@@ -1,0 +1,64 @@
+//! What the wire has seen, as plain counters. All routes share them, and they outlive a reload.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::problem::Problem;
+
+/// Counters of the wire. [`Meters::each`] reads them all.
+#[derive(Debug, Default)]
+pub struct Meters {
+    pub(crate) guarded: Meter,
+    pub(crate) keyless: Meter,
+    pub(crate) unguarded_methods: Meter,
+    pub(crate) passed_unguarded: Meter,
+    pub(crate) reconciles: Meter,
+    pub(crate) in_flight: Meter,
+    refusals: [Meter; Problem::NAMES.len()],
+}
+
+impl Meters {
+    /// All at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Counts a refusal. The layer counts its own; this is for whoever answers with a [`Problem`] besides.
+    pub fn refused(&self, problem: &Problem) {
+        self.refusals[problem.index()].one();
+    }
+
+    /// Every meter: its name, a label and its value where one name has several, and the number. All only
+    /// ever grow, except `in_flight`, which is what is in flight now.
+    pub fn each(&self) -> impl Iterator<Item = (&'static str, Option<(&'static str, &'static str)>, u64)> {
+        let plain = [
+            ("requests_guarded", &self.guarded),
+            ("requests_keyless", &self.keyless),
+            ("requests_other_methods", &self.unguarded_methods),
+            ("requests_passed_unguarded", &self.passed_unguarded),
+            ("reconciles", &self.reconciles),
+            ("in_flight", &self.in_flight),
+        ];
+        let refusals = Problem::NAMES.iter().zip(&self.refusals);
+        plain
+            .into_iter()
+            .map(|(name, meter)| (name, None, meter.read()))
+            .chain(refusals.map(|(name, meter)| ("refusals", Some(("problem", *name)), meter.read())))
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Meter(AtomicU64);
+
+impl Meter {
+    pub(crate) fn one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn one_less(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

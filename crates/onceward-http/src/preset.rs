@@ -1,0 +1,39 @@
+//! Routes by name, for configurations.
+
+use http::Method;
+use onceward::{Error, ErrorKind, Policy, Result};
+
+use crate::action::{Action, StatusClass};
+use crate::key::KeyForm;
+use crate::route::{KeyRule, Route};
+
+impl Route {
+    /// The names of the presets.
+    pub const PRESETS: [&'static str; 4] = ["ietf", "stripe", "queue", "ledger"];
+
+    /// A route by the name of its preset:
+    ///
+    /// | name | promise |
+    /// |---|---|
+    /// | `ietf` | the default: POST and PATCH need a key, final answers are kept for 24 hours, server errors free it, an unknown outcome is held |
+    /// | `stripe` | POST may have a key, taken as it stands; whatever was answered once work began is replayed for 24 hours, server errors included |
+    /// | `queue` | for deliveries: successes are kept for 7 days, any failure or doubt frees the key for the next delivery, a duplicate is turned away |
+    /// | `ledger` | like `ietf`, kept for ever |
+    pub fn preset(name: &str) -> Result<Self> {
+        Ok(match name {
+            "ietf" => Self::default(),
+            "stripe" => Self::default()
+                .key(KeyRule::Optional)
+                .key_form(KeyForm::Raw)
+                .methods([Method::POST])
+                .on_class(StatusClass::ServerError, Action::Replay),
+            "queue" => Self::default().policy(Policy::queue()),
+            "ledger" => Self::default().policy(Policy::ledger()),
+            _ => {
+                let known = Self::PRESETS.join(", ");
+                let detail = format!("there is no preset {name:?}; there are {known}");
+                return Err(Error::new(ErrorKind::Invalid, detail));
+            }
+        })
+    }
+}

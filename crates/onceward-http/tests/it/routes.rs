@@ -1,0 +1,190 @@
+//! What a route can set, seen from outside.
+
+use std::time::Duration;
+
+use http::{HeaderName, Method, StatusCode};
+use onceward::{OnExpired, Policy, Retention};
+use onceward_http::key::KeyForm;
+use onceward_http::{
+    Action, KeyRule, OnAnonymous, OnStoreFailure, Operation, Problem, Route, ScopeFrom, StatusClass,
+};
+
+use crate::stage::{Answer, Stage};
+
+#[tokio::test]
+async fn a_problem_can_have_another_status_and_keeps_its_type() {
+    let route = Route::default().problem_status("key-reused", StatusCode::CONFLICT).unwrap();
+    let stage = Stage::start(route).await;
+    stage.post("k", "{}").await;
+    let reused = stage.post("k", "[]").await;
+    assert_eq!((reused.status, reused.problem()), (409, "key-reused"));
+    assert!(reused.body.contains("\"status\":409"), "{}", reused.body);
+    assert_eq!(stage.send("POST", "/charges", &[], "{}").await.status, 400, "the others stay");
+    assert!(Route::default().problem_status("no-such", StatusCode::CONFLICT).is_err());
+    assert!(Route::default().problem_status("key-reused", StatusCode::OK).is_err());
+}
+
+#[tokio::test]
+async fn keys_can_have_a_least_length_and_a_pattern() {
+    let route = Route::default().key_length_min(3).unwrap().key_pattern("[a-z]+").unwrap();
+    let stage = Stage::start(route).await;
+    for (key, status) in [("ab", 400), ("abc", 201), ("\"abc\"", 201), ("ABC", 400), ("abc1", 400)] {
+        let answer = stage.post(key, "{}").await;
+        assert_eq!(answer.status, status, "{key}");
+        if status == 400 {
+            assert_eq!(answer.problem(), "key-malformed");
+        }
+    }
+    assert_eq!(stage.charges(), 1);
+}
+
+/// Seconds from `Date` to `Idempotency-Expires`.
+fn promised(answer: &Answer) -> Option<u64> {
+    let at = |name| answer.field(name).map(|date| httpdate::parse_http_date(date).unwrap());
+    Some(at("idempotency-expires")?.duration_since(at("date")?).unwrap().as_secs())
+}
+
+#[tokio::test]
+async fn each_class_can_have_a_retention_of_its_own() {
+    let hour = Retention::For(Duration::from_secs(3_600));
+    let route = Route::default()
+        .keep(StatusClass::Success, Retention::Forever)
+        .and_then(|route| route.keep(StatusClass::ClientError, hour))
+        .unwrap();
+    let stage = Stage::start(route).await;
+    for _ in 0..2 {
+        assert_eq!(promised(&stage.post("a", "{}").await), None, "for ever");
+        let client_error = promised(&stage.post("b", "\"status 404\"").await).unwrap();
+        assert!((3_590..=3_601).contains(&client_error), "{client_error}");
+        let redirection = promised(&stage.post("c", "\"status 303\"").await).unwrap();
+        assert!((86_390..=86_401).contains(&redirection), "by the policy: {redirection}");
+    }
+    assert!(Route::default().keep(StatusClass::Success, Retention::For(Duration::ZERO)).is_err());
+}
+
+#[tokio::test]
+async fn cookies_are_replayed_only_where_it_is_said() {
+    let stage = Stage::start(Route::default().replay_cookies()).await;
+    let first = stage.post("k", "{}").await;
+    assert_eq!(first.field("set-cookie"), Some("session=1"));
+    assert_eq!(stage.post("k", "{}").await.field("set-cookie"), Some("session=1"));
+}
+
+#[tokio::test]
+async fn a_named_operation_has_one_key_for_all_its_paths() {
+    let stage = Stage::start(Route::default().operation(Operation::named("payments").unwrap())).await;
+    let key = [("Idempotency-Key", "k")];
+    assert_eq!(stage.send("POST", "/charges", &key, "{}").await.status, 201);
+    let other = stage.send("POST", "/refunds", &key, "{}").await;
+    assert_eq!((other.status, other.problem()), (422, "key-reused"));
+    assert_eq!(stage.charges(), 1);
+}
+
+#[tokio::test]
+async fn a_scope_found_out_in_front_of_the_layer_keeps_tenants_apart() {
+    let stage = Stage::start(Route::default().scope(ScopeFrom::Extension)).await;
+    for (caller, replayed) in [("a", None), ("b", None), ("a", Some("true")), ("b", Some("true"))] {
+        // A credential that is refreshed between two tries does not matter here.
+        let fields =
+            [("Idempotency-Key", "k"), ("x-caller", caller), ("Authorization", replayed.unwrap_or("old"))];
+        let answer = stage.send("POST", "/charges", &fields, "{}").await;
+        assert_eq!((answer.status, answer.field("idempotent-replayed")), (201, replayed), "{caller}");
+    }
+    assert_eq!(stage.charges(), 2);
+    for fields in [&[("Idempotency-Key", "k")][..], &[("Idempotency-Key", "k"), ("x-caller", "")]] {
+        let refused = stage.send("POST", "/charges", fields, "{}").await;
+        assert_eq!((refused.status, refused.problem()), (403, "scope-missing"));
+    }
+    assert_eq!(stage.charges(), 2);
+
+    let route = Route::default().scope(ScopeFrom::Extension).on_anonymous(OnAnonymous::Share);
+    assert_eq!(Stage::start(route).await.post("k", "{}").await.status, 201);
+    let strict = Stage::start(Route::default().on_anonymous(OnAnonymous::Refuse)).await;
+    assert_eq!(strict.post("k", "{}").await.problem(), "scope-missing");
+}
+
+#[tokio::test]
+async fn every_request_is_counted_once_as_what_it_was() {
+    let stage = Stage::start(Route::default().key(KeyRule::Optional)).await;
+    stage.send("GET", "/charges", &[], "").await;
+    stage.send("POST", "/charges", &[], "{}").await;
+    stage.post("k", "{}").await;
+    stage.post("k", "{}").await;
+    stage.post("k", "[]").await;
+    for (name, label, expect) in [
+        ("requests_other_methods", None, 1),
+        ("requests_keyless", None, 1),
+        ("requests_guarded", None, 3),
+        ("in_flight", None, 0),
+        ("refusals", Some("key-reused"), 1),
+        ("refusals", Some("in-progress"), 0),
+    ] {
+        assert_eq!(stage.meter(name, label), expect, "{name} {label:?}");
+    }
+    assert_eq!(stage.meters.each().filter(|(name, ..)| *name == "refusals").count(), Problem::NAMES.len());
+}
+
+#[tokio::test]
+async fn the_stripe_preset_replays_whatever_was_answered() {
+    let stage = Stage::start(Route::preset("stripe").unwrap()).await;
+    assert_eq!(stage.send("POST", "/charges", &[], "{}").await.status, 201, "a key may be left out");
+    for replayed in [None, Some("true")] {
+        let answer = stage.post("order 7, second try", "\"status 500\"").await;
+        assert_eq!((answer.status, answer.field("idempotent-replayed")), (500, replayed));
+    }
+}
+
+#[test]
+fn presets_say_what_they_promise() {
+    let day = Retention::For(Duration::from_secs(24 * 3_600));
+    let week = Retention::For(Duration::from_secs(7 * 24 * 3_600));
+    for (name, success, client_error, server_error, kept) in [
+        ("ietf", Action::Replay, Action::Replay, Action::Retry, day),
+        ("stripe", Action::Replay, Action::Replay, Action::Replay, day),
+        ("queue", Action::Replay, Action::Retry, Action::Retry, week),
+        ("ledger", Action::Replay, Action::Replay, Action::Retry, Retention::Forever),
+    ] {
+        let route = Route::preset(name).unwrap();
+        let of = |class| route.class_action(class);
+        let seen = (of(StatusClass::Success), of(StatusClass::ClientError), of(StatusClass::ServerError));
+        assert_eq!(seen, (success, client_error, server_error), "{name}");
+        assert_eq!(route.retention(StatusClass::Success), kept, "{name}");
+    }
+    assert_eq!(Route::PRESETS.map(|name| Route::preset(name).is_ok()), [true; 4]);
+    let unknown = Route::preset("strpie").unwrap_err().to_string();
+    assert!(unknown.contains("stripe"), "{unknown}");
+}
+
+/// Whatever was set can be read back: what is published is what is done.
+#[test]
+fn a_route_tells_all_it_was_told() {
+    let policy = Policy::ledger().on_expired(OnExpired::Refuse(Retention::Forever)).unwrap();
+    let route = Route::default()
+        .key(KeyRule::Optional)
+        .key_form(KeyForm::Strict)
+        .key_length_min(16)
+        .and_then(|route| route.key_pattern("[0-9a-f-]+"))
+        .unwrap()
+        .methods([Method::PUT])
+        .policy(policy.clone())
+        .scope(ScopeFrom::Header(HeaderName::from_static("x-tenant")))
+        .request_bytes_max(10)
+        .response_bytes_max(20)
+        .omit(HeaderName::from_static("x-trace"))
+        .replay_cookies()
+        .on_status(StatusCode::IM_A_TEAPOT, Action::Unknown)
+        .on_store_failure(OnStoreFailure::PassUnguarded);
+    assert_eq!((route.key_rule(), route.key_shape().form_rule()), (KeyRule::Optional, KeyForm::Strict));
+    assert_eq!((route.key_shape().shortest(), route.key_shape().pattern_text()), (16, Some("[0-9a-f-]+")));
+    assert_eq!((route.guarded_methods(), &**route.contract()), (&[Method::PUT][..], &policy));
+    assert_eq!(*route.scope_source(), ScopeFrom::Header(HeaderName::from_static("x-tenant")));
+    assert_eq!(route.anonymous_rule(), OnAnonymous::Share);
+    assert_eq!((route.largest_request(), route.largest_response()), (10, 20));
+    let omitted: Vec<_> = route.omitted_fields().map(HeaderName::as_str).collect();
+    assert!(omitted.contains(&"x-trace") && omitted.contains(&"date") && !omitted.contains(&"set-cookie"));
+    let teapot = (StatusCode::IM_A_TEAPOT, Action::Unknown);
+    assert!(route.status_actions().any(|listed| listed == teapot));
+    assert_eq!(route.action(StatusCode::IM_A_TEAPOT), Action::Unknown);
+    assert_eq!(route.store_failure_rule(), OnStoreFailure::PassUnguarded);
+    assert_eq!(*route.operation_name(), Operation::Path);
+}
