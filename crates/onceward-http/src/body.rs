@@ -45,7 +45,8 @@ impl<B> ResponseBody<B> {
         Self { kind: Kind::Inner { body } }
     }
 
-    pub(crate) fn whole(bytes: Bytes) -> Self {
+    /// A body of our own making.
+    pub fn whole(bytes: Bytes) -> Self {
         Self { kind: Kind::Whole { body: Full::new(bytes) } }
     }
 

@@ -10,3 +10,7 @@ pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// Present on an answer to a guarded request that was passed on without a guard, and why.
 pub const ONCEWARD_UNGUARDED: HeaderName = HeaderName::from_static("onceward-unguarded");
+/// To the service: grows with every takeover of an intent. A service can refuse an older one with 412.
+pub const ONCEWARD_FENCE: HeaderName = HeaderName::from_static("onceward-fence");
+/// To the service: which try of an intent this is.
+pub const ONCEWARD_ATTEMPT: HeaderName = HeaderName::from_static("onceward-attempt");

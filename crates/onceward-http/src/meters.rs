@@ -27,6 +27,11 @@ impl Meters {
         self.refusals[problem.index()].one();
     }
 
+    /// Guarded requests that are under way now, those whose clients have hung up included.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.read()
+    }
+
     /// Every meter: its name, a label and its value where one name has several, and the number. All only
     /// ever grow, except `in_flight`, which is what is in flight now.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, Option<(&'static str, &'static str)>, u64)> {
