@@ -1,5 +1,6 @@
 //! The binary `onceward`. Each command has a module of its own; this file only names them.
 
+mod config;
 mod proxy;
 
 use std::process::ExitCode;
@@ -22,6 +23,8 @@ struct Cli {
 enum Command {
     /// Put the gateway in front of an HTTP service.
     Proxy(proxy::Args),
+    /// Read a configuration without starting anything.
+    Config(config::CheckArgs),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
     runtime.block_on(async {
         match command {
             Command::Proxy(args) => args.run().await,
+            Command::Config(args) => args.run(),
         }
     })
 }

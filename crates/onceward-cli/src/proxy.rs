@@ -1,18 +1,58 @@
-//! `onceward proxy`: the gateway.
+//! `onceward proxy`: the gateway. The layer of `onceward-http` in front of a service that forwards.
+//!
+//! ```text
+//!  client ─▶ serve ─▶ table (which route) ─▶ onceward-http's layer ─▶ forward ─▶ pool ─▶ upstream
+//!              │                                                        fields: what each hop is told
+//!              └ payload: bodies at a pace        admin listener: health, metrics, receipts
+//! ```
 
+mod caller;
+mod fields;
+mod forward;
+mod jwt;
+mod payload;
+mod pool;
+mod reload;
+mod secret;
+mod serve;
+mod start;
+mod table;
+mod tls;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What `onceward proxy` is told on the command line.
+use crate::config::Settings;
+
+pub use fields::Forwarding;
+pub use forward::ForwardKey;
+
+/// Put the gateway in front of an HTTP service.
+///
+/// Requests with an Idempotency-Key take effect once, however often they are sent, and every copy gets the
+/// same answer. Requests without one pass through, unless a route requires it.
+///
+/// Every value below can also stand in the file, under the same name with underscores, or in the environment
+/// variable beside it. Flags count before variables, and those before the file.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The service behind the gateway, such as <http://127.0.0.1:3000>.
-    #[arg(long, value_name = "URL")]
-    upstream: String,
+    /// A TOML file with the values below, `[defaults]` and `[[route]]` tables. `onceward config check FILE`
+    /// shows what it comes to. Routes are reloaded when it changes, and on SIGHUP.
+    #[arg(long, value_name = "FILE", env = "ONCEWARD_CONFIG")]
+    config: Option<PathBuf>,
+
+    #[command(flatten)]
+    settings: Settings,
 }
 
 impl Args {
     pub async fn run(self) -> ExitCode {
-        eprintln!("onceward: {}: not there yet", self.upstream);
-        ExitCode::from(2)
+        match start::run(self.config, self.settings).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("onceward: {error}");
+                ExitCode::from(2)
+            }
+        }
     }
 }

@@ -1,0 +1,212 @@
+//! `onceward config check`: reads a file as the gateway would, and shows what it comes to.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use http::Method;
+use onceward::{OnDuplicate, OnExpired, OnUnknown};
+use onceward_http::fingerprint::Pick;
+use onceward_http::key::KeyForm;
+use onceward_http::{KeyRule, OnAnonymous, OnStoreFailure, Route, StatusClass};
+
+use super::effective::Effective;
+use super::settings::{Routes, Settings};
+use super::values::{Keep, Period, Size};
+use crate::proxy::ForwardKey;
+
+/// Read a configuration without starting anything.
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Check a file, and print what holds for every route. An error names its line and field; the exit code
+    /// is then 2.
+    Check {
+        /// The file, such as `onceward.toml`.
+        file: PathBuf,
+    },
+}
+
+impl Args {
+    pub fn run(self) -> ExitCode {
+        let Command::Check { file } = self.command;
+        match Settings::read(&file) {
+            Ok((_, routes)) => {
+                print!("{}", table(&routes));
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("onceward: {error}");
+                ExitCode::from(2)
+            }
+        }
+    }
+}
+
+/// What holds for every route, one block each, in the order in which they are tried.
+pub fn table(routes: &Routes) -> String {
+    let mut text = String::new();
+    for (number, route) in routes.list.iter().enumerate() {
+        let methods = route.methods.as_deref().map_or("any method".into(), names);
+        block(&mut text, &format!("{}. {methods} {}", number + 1, route.pattern), route);
+    }
+    let rest = if routes.list.is_empty() { "Every request" } else { "Otherwise" };
+    block(&mut text, rest, &routes.otherwise);
+    text
+}
+
+fn block(text: &mut String, title: &str, effective: &Effective) {
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    let _ = writeln!(text, "{title}");
+    for (name, value) in rows(effective) {
+        let _ = writeln!(text, "   {name:<20} {value}");
+    }
+}
+
+/// Every term and its value, as it would be written.
+fn rows(effective: &Effective) -> Vec<(&'static str, String)> {
+    let (route, policy) = (&*effective.route, effective.route.contract());
+    if route.key_rule() == KeyRule::Ignored {
+        return vec![("key", "ignored: everything passes unguarded".into())];
+    }
+    let mut rows = vec![
+        ("preset", effective.preset.clone()),
+        ("guarded methods", names(route.guarded_methods())),
+        ("key", key(route)),
+        ("scope", scope(effective)),
+        ("operation", route.operation_name().to_string()),
+        ("compared", compared(route)),
+        ("request_bytes_max", Size(route.largest_request()).to_string()),
+        ("response_bytes_max", Size(route.largest_response()).to_string()),
+        ("lease", Period(policy.lease_duration()).to_string()),
+        (
+            "on_duplicate",
+            match policy.duplicate_rule() {
+                OnDuplicate::Wait(at_most) => format!("wait, at most {}", Period(at_most)),
+                OnDuplicate::Conflict => "conflict".into(),
+            },
+        ),
+        ("outcomes", outcomes(route)),
+        ("on_unknown", unknown(effective)),
+        (
+            "on_expired",
+            match policy.expired_rule() {
+                OnExpired::Run => "run: a late retry is a new intent".into(),
+                OnExpired::Refuse(kept) => format!("reject, remembered for {}", Keep(kept)),
+            },
+        ),
+        ("never replayed", list(route.omitted_fields())),
+        (
+            "forward_key",
+            match effective.forward_key {
+                ForwardKey::Same => "same",
+                ForwardKey::Derived => "derived",
+                ForwardKey::Stripped => "stripped",
+            }
+            .into(),
+        ),
+        ("answer_timeout", Period(effective.answer_timeout).to_string()),
+        (
+            "fail_open",
+            match route.store_failure_rule() {
+                OnStoreFailure::Refuse => "false: refused while the store cannot be reached".into(),
+                OnStoreFailure::PassUnguarded => {
+                    "true: UNGUARDED while the store cannot be reached; a retry may then run twice".into()
+                }
+            },
+        ),
+    ];
+    if !route.problem_statuses().is_empty() {
+        let mapped =
+            route.problem_statuses().iter().map(|(name, status)| format!("{name} = {}", status.as_u16()));
+        rows.push(("problem_status", mapped.collect::<Vec<_>>().join(", ")));
+    }
+    rows
+}
+
+fn key(route: &Route) -> String {
+    let rule = match route.key_rule() {
+        KeyRule::Required => "required",
+        KeyRule::Optional => "optional",
+        KeyRule::Ignored => "ignored",
+    };
+    let shape = route.key_shape();
+    let form = match shape.form_rule() {
+        KeyForm::Strict => "strict: in quotes",
+        KeyForm::Lenient => "lenient: with or without quotes",
+        KeyForm::Raw => "raw: as it stands",
+    };
+    let mut text = format!("{rule}, {form}, at least {} characters", shape.shortest());
+    if let Some(pattern) = shape.pattern_text() {
+        let _ = write!(text, ", matching {pattern}");
+    }
+    text
+}
+
+fn scope(effective: &Effective) -> String {
+    match effective.route.anonymous_rule() {
+        OnAnonymous::Share => format!("{}; without it all share one", effective.scope),
+        OnAnonymous::Refuse => format!("{}; without it refused", effective.scope),
+    }
+}
+
+fn compared(route: &Route) -> String {
+    fn picked<T: ToString>(what: &str, pick: &Pick<T>) -> String {
+        let list = |list: &[T]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        match pick {
+            Pick::All => what.to_owned(),
+            Pick::Only(only) => format!("{what} (only {})", list(only)),
+            Pick::Except(except) => format!("{what} (except {})", list(except)),
+        }
+    }
+    let rules = route.fingerprint_rules();
+    let mut text =
+        format!("method, path, {}, {}", picked("query", rules.parameters()), picked("body", rules.members()));
+    for header in rules.headers() {
+        let _ = write!(text, ", {header}");
+    }
+    text
+}
+
+/// `2xx replay 24h, 409 retry, 5xx retry`.
+fn outcomes(route: &Route) -> String {
+    let mut parts = Vec::new();
+    for class in StatusClass::ALL {
+        let action = route.class_action(class);
+        let kept = match action {
+            onceward_http::Action::Replay => format!(" {}", Keep(route.retention(class))),
+            _ => String::new(),
+        };
+        parts.push(format!("{}xx {}{kept}", class.digit(), action.name()));
+        for (status, action) in route.status_actions() {
+            if StatusClass::of(status) == class && action != route.class_action(class) {
+                parts.push(format!("{} {}", status.as_u16(), action.name()));
+            }
+        }
+    }
+    parts.join(", ")
+}
+
+fn unknown(effective: &Effective) -> String {
+    match (&effective.reconcile_url, effective.route.contract().unknown_rule()) {
+        (Some(url), _) => format!("reconcile: GET {url}"),
+        (None, OnUnknown::Hold) => "hold: never run again until somebody settles it".into(),
+        (None, OnUnknown::Retry) => "retry: the upstream may get it again, with a higher fence".into(),
+    }
+}
+
+fn names(methods: &[Method]) -> String {
+    list(methods)
+}
+
+fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}

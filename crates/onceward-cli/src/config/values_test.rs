@@ -1,0 +1,45 @@
+use std::time::Duration;
+
+use super::{Answers, Keep, Period, Size};
+
+#[test]
+fn what_is_written_comes_back_as_a_person_would_say_it() {
+    for (written, said) in [
+        ("30s", "30s"),
+        ("1500ms", "1500ms"),
+        ("60s", "1m"),
+        ("24h", "24h"),
+        ("1d", "24h"),
+        ("7d", "7d"),
+        ("0s", "0ms"),
+        ("90 s", "90s"),
+    ] {
+        let period: Period = written.parse().unwrap();
+        assert_eq!(period.to_string(), said);
+        assert_eq!(said.parse::<Period>().unwrap(), period);
+    }
+    assert_eq!("forever".parse::<Keep>().unwrap().to_string(), "forever");
+    assert_eq!("256KiB".parse::<Size>().unwrap(), Size(256 << 10));
+    assert_eq!(Size(1 << 20).to_string(), "1MiB");
+    assert_eq!(Size(1000).to_string(), "1000");
+    assert_eq!("5xx".parse::<Answers>().unwrap(), Answers::Class(5));
+    assert_eq!("409".parse::<Answers>().unwrap(), Answers::Status(409));
+}
+
+#[test]
+fn what_is_no_value_is_refused_with_an_example() {
+    for wrong in
+        ["", "s", "30", "1.5h", "-1s", "30 seconds", "99999999999999999999d", "18446744073709551615d"]
+    {
+        let error = wrong.parse::<Period>().unwrap_err();
+        assert!(error.contains("30s"), "{wrong}: {error}");
+    }
+    assert!("never".parse::<Keep>().unwrap_err().contains("forever"));
+    for wrong in ["", "KiB", "1GB", "1kib", "-1"] {
+        assert!(wrong.parse::<Size>().unwrap_err().contains("256KiB"), "{wrong}");
+    }
+    for wrong in ["", "1xx", "6xx", "xx", "99", "600", "2XX"] {
+        assert!(wrong.parse::<Answers>().is_err(), "{wrong}");
+    }
+    assert_eq!("250ms".parse::<Period>().unwrap().0, Duration::from_millis(250));
+}

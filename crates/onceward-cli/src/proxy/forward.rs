@@ -1,0 +1,210 @@
+//! The service behind the layer: passes a request on to the upstream, and says of every failure whether
+//! the request can have left.
+//!
+//! ```text
+//!  nothing was sent (refused, no such host)      502 upstream-unreachable   the key is free again
+//!  sent, and no answer (time-out, reset, noise)  504 upstream-timeout       unknown
+//!  an answer                                     as it came                 the route decides
+//! ```
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::{EXPECT, HOST, HeaderValue};
+use http::uri::{Authority, PathAndQuery};
+use http::{Request, Response, StatusCode, Uri, Version};
+use hyper_util::rt::TokioIo;
+use onceward::Lease;
+use onceward_http::Action;
+use onceward_http::headers::{IDEMPOTENCY_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE};
+use onceward_http::problem::Problem;
+use tower_service::Service;
+
+use super::fields::{self, Entrance, Forwarding};
+use super::payload::{Pace, Payload};
+use super::pool::{Failure, Pool};
+use super::tls::ToUpstream;
+
+/// The service behind the gateway. Shared by all routes, and kept over a reload.
+pub struct Upstream {
+    pool: Arc<Pool>,
+    authority: Authority,
+    /// In front of every path, without its last slash.
+    base: String,
+    forwarding: Forwarding,
+}
+
+/// What becomes of the key on its way to the upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ForwardKey {
+    /// It goes on as it came.
+    #[default]
+    Same,
+    /// A key derived from it, the same on every try.
+    Derived,
+    /// It stays here.
+    Stripped,
+}
+
+/// Passes requests of one route on.
+#[derive(Clone)]
+pub struct Forward {
+    pub upstream: Arc<Upstream>,
+    pub key: ForwardKey,
+    /// The longest wait for an answer to begin, and between two of its frames.
+    pub answer_timeout: Duration,
+}
+
+impl Upstream {
+    pub fn new(url: &Uri, forwarding: Forwarding) -> Result<Self, String> {
+        let tls = match url.scheme_str() {
+            Some("http") => None,
+            Some("https") => Some(ToUpstream::new(url.host().unwrap_or_default())?),
+            Some(other) => return Err(format!("an upstream is reached by http or https, not by {other}")),
+            None => return Err(format!("`{url}` needs http:// or https:// in front")),
+        };
+        let authority = url.authority().cloned().ok_or_else(|| format!("`{url}` names no host"))?;
+        if url.query().is_some() {
+            return Err(format!("`{url}` has a query; an upstream is a host, and perhaps a path"));
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = authority.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+        let pool = Arc::new(Pool::new(host, port, tls));
+        let base = url.path().trim_end_matches('/').to_owned();
+        Ok(Self { pool, authority, base, forwarding })
+    }
+
+    /// Whether it takes connections. For the readiness probe.
+    pub async fn reachable(&self) -> std::io::Result<()> {
+        self.pool.reachable().await
+    }
+
+    /// The target as the upstream is told it: a path, behind its own base.
+    fn target_of(&self, asked: &Uri) -> Result<Uri, http::Error> {
+        let path = match asked.path_and_query() {
+            Some(path) if self.base.is_empty() => path.clone(),
+            Some(path) => PathAndQuery::try_from(format!("{}{path}", self.base))?,
+            None => PathAndQuery::from_static("/"),
+        };
+        Ok(Uri::from(path))
+    }
+}
+
+impl Service<Request<Payload>> for Forward {
+    type Response = Response<Payload>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Payload>) -> Self::Future {
+        let forward = self.clone();
+        Box::pin(async move { Ok(forward.forward(request).await) })
+    }
+}
+
+impl Forward {
+    async fn forward(self, mut request: Request<Payload>) -> Response<Payload> {
+        let lease = request.extensions_mut().remove::<Lease>();
+        // Another protocol has no answer to keep, so only what is not guarded may change over.
+        let protocol = if lease.is_none() { fields::upgrade(request.headers()) } else { None };
+        let client_side = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
+        if self.dress(&mut request, lease.as_ref(), protocol).is_err() {
+            return problem(Problem::UpstreamUnreachable, Action::Retry);
+        }
+        // An answer that stalls would hold its key for ever; without a key it is the client's to wait.
+        let pace = lease.is_some().then(|| Pace::idle(self.answer_timeout));
+        let answer = self.upstream.pool.send(request, self.answer_timeout, pace).await;
+        let upstream = &self.upstream.authority;
+        let mut response = match answer {
+            Ok(response) => response,
+            Err(Failure::NotSent(why)) => {
+                tracing::warn!(%upstream, why, "the upstream cannot be reached; nothing was sent");
+                return problem(Problem::UpstreamUnreachable, Action::Retry);
+            }
+            Err(Failure::NoAnswer(why)) => {
+                tracing::warn!(%upstream, why, "the upstream was sent a request and gave no answer");
+                return problem(Problem::UpstreamTimeout, Action::Unknown);
+            }
+        };
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(client_side) = client_side else {
+                return problem(Problem::UpstreamTimeout, Action::Unknown);
+            };
+            let protocol = fields::upgrade(response.headers());
+            let upstream_side = hyper::upgrade::on(&mut response);
+            tokio::spawn(join_both(client_side, upstream_side));
+            fields::end_hop(response.headers_mut());
+            if let Some(protocol) = protocol {
+                fields::ask_upgrade(response.headers_mut(), protocol);
+            }
+        } else {
+            fields::end_hop(response.headers_mut());
+        }
+        response
+    }
+
+    /// Makes it a request of the gateway's own.
+    fn dress(
+        &self,
+        request: &mut Request<Payload>,
+        lease: Option<&Lease>,
+        protocol: Option<HeaderValue>,
+    ) -> Result<(), http::Error> {
+        let target = self.upstream.target_of(request.uri())?;
+        // A host in the target counts, and `Host` beside it does not (RFC 9112, section 3.2.2).
+        if let Some(authority) = request.uri().authority() {
+            let host = HeaderValue::try_from(authority.as_str())?;
+            request.headers_mut().insert(HOST, host);
+        }
+        *request.uri_mut() = target;
+        *request.version_mut() = Version::HTTP_11;
+        let entrance = request.extensions().get::<Entrance>().copied();
+        let headers = request.headers_mut();
+        fields::end_hop(headers);
+        // We ask for the body ourselves.
+        headers.remove(EXPECT);
+        if let Some(entrance) = entrance {
+            fields::enter(headers, entrance, self.upstream.forwarding);
+        }
+        if let Some(protocol) = protocol {
+            fields::ask_upgrade(headers, protocol);
+        }
+        let Some(lease) = lease else { return Ok(()) };
+        headers.insert(ONCEWARD_FENCE, HeaderValue::from(lease.fence().0));
+        headers.insert(ONCEWARD_ATTEMPT, HeaderValue::try_from(format!("{:032x}", lease.attempt().0))?);
+        match self.key {
+            ForwardKey::Same => {}
+            ForwardKey::Derived => {
+                // A label of the protocol's own: it cannot be refused.
+                let child = lease.child("upstream").expect("a short label");
+                headers.insert(IDEMPOTENCY_KEY, HeaderValue::try_from(format!("\"{child}\""))?);
+            }
+            ForwardKey::Stripped => {
+                headers.remove(IDEMPOTENCY_KEY);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn problem(problem: Problem, action: Action) -> Response<Payload> {
+    let status = problem.status();
+    let mut response = problem.into_response(status).map(Payload::from);
+    response.extensions_mut().insert(action);
+    response
+}
+
+/// Two upgraded connections become one.
+async fn join_both(client: hyper::upgrade::OnUpgrade, upstream: hyper::upgrade::OnUpgrade) {
+    let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
+    let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+    // Either side may hang up whenever it likes.
+    let _ = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
+}

@@ -1,0 +1,75 @@
+//! Tokens that clients send as `Authorization: Bearer …`, verified before a word of them is believed.
+
+use std::path::Path;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
+use serde_json::{Map, Value};
+
+/// Verifies tokens with one key.
+pub struct Verifier {
+    key: DecodingKey,
+    validation: Validation,
+}
+
+impl Verifier {
+    /// The file is a public key (PEM: RSA, EC or Ed25519), or else a secret for HS256.
+    pub fn new(path: &Path) -> Result<Self, String> {
+        let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let (key, algorithms) = read_key(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+        // The algorithms go with the key, never with what a token says of itself.
+        let mut validation = Validation::new(algorithms[0]);
+        validation.algorithms = algorithms;
+        validation.validate_nbf = true;
+        // Whom a token is for is the service's to check; who it is about is all we need.
+        validation.validate_aud = false;
+        Ok(Self { key, validation })
+    }
+
+    /// A claim of the request's token, if the token is valid and has that claim.
+    pub fn claim(&self, headers: &HeaderMap, claim: &str) -> Option<String> {
+        let mut values = headers.get_all(AUTHORIZATION).iter();
+        let (value, None) = (values.next()?, values.next()) else { return None };
+        let value = value.to_str().ok()?;
+        let (scheme, token) = value.split_once(' ')?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return None;
+        }
+        let token = decode::<Map<String, Value>>(token.trim(), &self.key, &self.validation).ok()?;
+        // The issuer belongs to it: two issuers may call two people by the same name.
+        let issuer = token.claims.get("iss").cloned().unwrap_or(Value::Null);
+        match token.claims.get(claim)? {
+            Value::Null => None,
+            value => Some(Value::Array(vec![issuer, value.clone()]).to_string()),
+        }
+    }
+}
+
+fn read_key(bytes: &[u8]) -> Result<(DecodingKey, Vec<Algorithm>), String> {
+    if !bytes.starts_with(b"-----BEGIN") {
+        let secret = bytes.trim_ascii();
+        if secret.len() < 32 {
+            return Err("a secret for HS256 needs at least 32 bytes".into());
+        }
+        return Ok((DecodingKey::from_secret(secret), vec![Algorithm::HS256]));
+    }
+    if let Ok(key) = DecodingKey::from_rsa_pem(bytes) {
+        let rsa = [
+            Algorithm::RS256,
+            Algorithm::RS384,
+            Algorithm::RS512,
+            Algorithm::PS256,
+            Algorithm::PS384,
+            Algorithm::PS512,
+        ];
+        return Ok((key, rsa.into()));
+    }
+    if let Ok(key) = DecodingKey::from_ec_pem(bytes) {
+        return Ok((key, vec![Algorithm::ES256, Algorithm::ES384]));
+    }
+    if let Ok(key) = DecodingKey::from_ed_pem(bytes) {
+        return Ok((key, vec![Algorithm::EdDSA]));
+    }
+    Err("it is neither a public RSA, EC or Ed25519 key in PEM nor a secret".into())
+}

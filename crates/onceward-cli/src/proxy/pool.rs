@@ -1,0 +1,169 @@
+//! Connections to the upstream, kept alive between requests. Unlike a general client, this pool never
+//! sends a request twice on a guess: it knows of each failure whether a byte can have left.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::{Request, Response};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::payload::{Pace, Payload, Streamed};
+use super::tls::ToUpstream;
+
+/// A connection that takes longer than this will not come about. Nothing was sent.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Resting connections are given up before common services give them up (Node after five seconds, say):
+/// a request on a connection that the other side is just closing has an unknown outcome.
+const REST_AT_MOST: Duration = Duration::from_secs(2);
+/// More resting connections than this are closed.
+const RESTING_MAX: usize = 1024;
+/// The longest head of an answer.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+type Connection = SendRequest<Payload>;
+
+/// Connections to one upstream.
+pub struct Pool {
+    host: String,
+    port: u16,
+    tls: Option<ToUpstream>,
+    /// The one that rested last is at the back, and is taken first: the others get to rest too long, and
+    /// the pool shrinks to what the load needs.
+    resting: Mutex<VecDeque<(Connection, Instant)>>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Failure {
+    /// Not a byte of the request has left.
+    NotSent(String),
+    /// It may have arrived.
+    NoAnswer(String),
+}
+
+impl Pool {
+    pub fn new(host: String, port: u16, tls: Option<ToUpstream>) -> Self {
+        Self { host, port, tls, resting: Mutex::default() }
+    }
+
+    /// Sends a request and waits at most `patience` for its answer to begin; `pace` says how slowly the rest
+    /// of it may come.
+    pub async fn send(
+        self: &Arc<Self>,
+        mut request: Request<Payload>,
+        patience: Duration,
+        pace: Option<Pace>,
+    ) -> Result<Response<Payload>, Failure> {
+        loop {
+            let rested = self.rested().await;
+            let reused = rested.is_some();
+            let mut connection = match rested {
+                Some(connection) => connection,
+                None => self.connect().await.map_err(|error| Failure::NotSent(error.to_string()))?,
+            };
+            let answer = timeout(patience, connection.try_send_request(request));
+            let mut error = match answer.await {
+                Ok(Ok(response)) => {
+                    let home = (connection, self.clone());
+                    return Ok(response.map(|body| Payload::Stream(Streamed::new(body, pace, Some(home)))));
+                }
+                Ok(Err(error)) => error,
+                Err(_) => return Err(Failure::NoAnswer(format!("none came within {patience:?}"))),
+            };
+            // hyper hands a request back only if its connection never took it up: the other side had closed
+            // it while it rested. Every other failure counts as "it may have left".
+            match error.take_message() {
+                Some(unsent) if reused => request = unsent,
+                Some(_) => return Err(Failure::NotSent(chain(error.error()))),
+                None => return Err(Failure::NoAnswer(chain(error.error()))),
+            }
+        }
+    }
+
+    /// Takes back a connection whose answer has been read to its end.
+    pub fn rest(&self, connection: Connection) {
+        if connection.is_closed() {
+            return;
+        }
+        let now = Instant::now();
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        while resting.len() >= RESTING_MAX
+            || resting.front().is_some_and(|(_, since)| now.duration_since(*since) > REST_AT_MOST)
+        {
+            resting.pop_front();
+        }
+        resting.push_back((connection, now));
+    }
+
+    /// Whether the upstream takes connections. For the readiness probe.
+    pub async fn reachable(&self) -> io::Result<()> {
+        self.stream().await.map(drop)
+    }
+
+    async fn rested(&self) -> Option<Connection> {
+        loop {
+            let (mut connection, since) = {
+                let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+                resting.pop_back()?
+            };
+            // It has read its last answer, so it is ready at once, or closed.
+            if since.elapsed() <= REST_AT_MOST && connection.ready().await.is_ok() {
+                return Some(connection);
+            }
+        }
+    }
+
+    async fn connect(&self) -> io::Result<Connection> {
+        let stream = self.stream().await?;
+        match &self.tls {
+            None => handshake(stream).await,
+            Some(tls) => {
+                let stream =
+                    timeout(CONNECT_TIMEOUT, tls.connect(stream)).await.map_err(|_| too_slow())??;
+                handshake(stream).await
+            }
+        }
+    }
+
+    async fn stream(&self) -> io::Result<TcpStream> {
+        let connecting = TcpStream::connect((self.host.as_str(), self.port));
+        let stream = timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| too_slow())??;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+fn too_slow() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT_TIMEOUT:?}"))
+}
+
+async fn handshake<S>(stream: S) -> io::Result<Connection>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+{
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(HEAD_BYTES_MAX);
+    let (connection, driver) =
+        builder.handshake::<_, Payload>(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    // Its errors are also told to whoever waits for an answer.
+    tokio::spawn(driver.with_upgrades());
+    Ok(connection)
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}
+
+/// The connection that a body comes over, and where it rests afterwards.
+pub type Home = (Connection, Arc<Pool>);

@@ -1,0 +1,65 @@
+//! New routes without dropping a request: on SIGHUP, and when the file changes. A file with a mistake in it
+//! changes nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::serve::Gateway;
+use super::table::Table;
+use crate::config::Settings;
+
+/// How often the file is looked at. Looking beats watching where files are replaced by links, as container
+/// platforms do.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What tells one state of a file from another.
+type Mark = Option<(SystemTime, u64)>;
+
+/// Keeps the gateway's routes as the file says, for ever.
+pub async fn follow(gateway: Arc<Gateway>, path: PathBuf, mut settings: Settings) {
+    let mut hangup = match signal(SignalKind::hangup()) {
+        Ok(hangup) => hangup,
+        Err(error) => {
+            tracing::error!(%error, "SIGHUP cannot be received; routes are not reloaded");
+            return;
+        }
+    };
+    let mut seen = mark(&path);
+    loop {
+        let asked = tokio::select! {
+            _ = hangup.recv() => true,
+            () = tokio::time::sleep(LOOK_EVERY) => false,
+        };
+        let now = mark(&path);
+        if !asked && (now == seen || now.is_none()) {
+            continue;
+        }
+        seen = now;
+        match reload(&gateway, &path, &settings) {
+            Ok(new) => settings = new,
+            Err(error) => {
+                tracing::error!(%error, "the configuration was not reloaded; the old one stays in force")
+            }
+        }
+    }
+}
+
+fn reload(gateway: &Gateway, path: &Path, old: &Settings) -> Result<Settings, String> {
+    let (new, routes) = Settings::read(path)?;
+    gateway.check(&routes)?;
+    gateway.table.store(Arc::new(Table::new(&gateway.ground, &routes)));
+    let waiting = new.changed(old);
+    if !waiting.is_empty() {
+        tracing::warn!(values = waiting.join(", "), "these values change with the next start only");
+    }
+    tracing::info!(routes = routes.list.len(), "the routes were reloaded");
+    Ok(new)
+}
+
+fn mark(path: &Path) -> Mark {
+    let facts = std::fs::metadata(path).ok()?;
+    Some((facts.modified().ok()?, facts.len()))
+}

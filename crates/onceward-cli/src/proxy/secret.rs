@@ -1,0 +1,101 @@
+//! The secret that keys the hashes of credentials and bodies. It must outlive the process and be the same in
+//! all processes that share a store, or a retry would be taken for a stranger.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use onceward::{Onceward, Scan, ScanOf};
+use onceward_http::fingerprint::{SECRET_BYTES, Secrets};
+
+/// Secrets by environment: one, or several with commas, the one in use first.
+pub const VARIABLE: &str = "ONCEWARD_SECRET";
+/// The file beside the embedded store's own.
+const FILE: &str = "secret";
+/// Shorter ones can be guessed.
+const CHARACTERS_MIN: usize = 32;
+
+/// The secrets for a store: given, kept in the embedded store's folder, or made up for a store that
+/// forgets everything anyway. The store is open already: its folder is its own to make.
+pub async fn for_store(store: &str, given: Option<&str>, onceward: &Onceward) -> Result<Secrets, String> {
+    if let Some(given) = given {
+        return read(given);
+    }
+    match store.split_once(':') {
+        Some(("embedded", folder)) => kept(Path::new(folder), onceward).await,
+        Some(("memory", _)) => Ok(Secrets::new(random()?)),
+        _ => Err(format!(
+            "a store that several gateways may share needs a secret that they share: set {VARIABLE} to at least \
+             {CHARACTERS_MIN} random characters, the same on every gateway"
+        )),
+    }
+}
+
+fn read(given: &str) -> Result<Secrets, String> {
+    let mut secrets = given.split(',').map(str::trim).map(|secret| {
+        if secret.len() < CHARACTERS_MIN {
+            return Err(format!(
+                "{VARIABLE}: a secret needs at least {CHARACTERS_MIN} characters; this one has {}",
+                secret.len()
+            ));
+        }
+        // Text of any length becomes a key of one length. The context keeps it apart from other uses.
+        Ok(blake3::derive_key("onceward 2026-11-16 gateway secret", secret.as_bytes()))
+    });
+    let first = secrets.next().expect("split gives at least one")?;
+    Ok(Secrets::new(first).and_older(secrets.collect::<Result<Vec<_>, _>>()?))
+}
+
+/// Reads the secret in a folder, or makes one that is there to stay before anything is hashed with it.
+async fn kept(folder: &Path, onceward: &Onceward) -> Result<Secrets, String> {
+    let path = folder.join(FILE);
+    let wrong = |what: &str| format!("{}: {what}", path.display());
+    match fs::read(&path) {
+        Ok(bytes) => {
+            let secret = bytes.try_into().map_err(|bytes: Vec<u8>| {
+                wrong(&format!(
+                    "a secret has {SECRET_BYTES} bytes, this one has {}; restore it from a backup: without it no \
+                     retry finds its receipt",
+                    bytes.len()
+                ))
+            })?;
+            return Ok(Secrets::new(secret));
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(wrong(&error.to_string())),
+    }
+    // Receipts without their secret are out of reach, and under a new one everything would run again.
+    let first =
+        Scan { of: ScanOf::Matching { scope: None, operation: None, state: None }, after: None, limit: 1 };
+    let page = onceward.list(&first).await.map_err(|error| error.to_string())?;
+    if !page.found.is_empty() {
+        return Err(wrong(&format!(
+            "it is missing, but receipts are there; restore it from a backup, or set {VARIABLE} if they were made with that"
+        )));
+    }
+    let secret = random()?;
+    write(folder, &path, &secret).map_err(|error| wrong(&error.to_string()))?;
+    Ok(Secrets::new(secret))
+}
+
+/// Whole or not at all, and durable before it is used.
+fn write(folder: &Path, path: &Path, secret: &[u8]) -> std::io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let part = path.with_extension("part");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+    file.write_all(secret)?;
+    file.sync_all()?;
+    fs::rename(&part, path)?;
+    File::open(folder)?.sync_all()
+}
+
+fn random() -> Result<[u8; SECRET_BYTES], String> {
+    let mut secret = [0; SECRET_BYTES];
+    getrandom::fill(&mut secret).map_err(|error| format!("no randomness for a secret: {error}"))?;
+    Ok(secret)
+}
+
+#[cfg(test)]
+#[path = "secret_test.rs"]
+mod tests;

@@ -1,0 +1,190 @@
+//! The listener for clients: HTTP/1.1 and HTTP/2 on one port, every connection bounded in time and memory.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use onceward_http::ResponseBody;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tower_service::Service;
+
+use super::caller::CertificateSubject;
+use super::fields::Entrance;
+use super::payload::{Pace, Payload, Streamed};
+use super::table::{Current, Ground};
+use super::tls::FromClients;
+
+/// The longest head of a request, in HTTP/1.1 and HTTP/2.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Requests under way on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 250;
+/// TLS handshakes that take longer are given up.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Where the policy is published.
+const WELL_KNOWN: &str = "/.well-known/idempotency";
+
+/// What clients reach.
+pub struct Gateway {
+    pub ground: Ground,
+    pub table: Current,
+    pub tls: Option<FromClients>,
+    pub bounds: Bounds,
+}
+
+/// How long and how many.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub connections_max: usize,
+    pub head_timeout: Duration,
+    pub body_grace: Duration,
+    pub drain_timeout: Duration,
+}
+
+/// Serves until `stop` resolves, then lets everything under way come to its end.
+pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Future<Output = ()>) {
+    let graceful = GracefulShutdown::new();
+    let room = Arc::new(Semaphore::new(gateway.bounds.connections_max));
+    let mut stop = pin!(stop);
+    loop {
+        // Whoever finds no room waits in the system's own queue.
+        let place = tokio::select! {
+            place = room.clone().acquire_owned() => place.expect("the semaphore is never closed"),
+            () = &mut stop => break,
+        };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut stop => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, most likely: others have to end first.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let (gateway, watcher) = (gateway.clone(), graceful.watcher());
+        tokio::spawn(async move {
+            if let Err(error) = connection(gateway, stream, peer, watcher).await {
+                tracing::debug!(%peer, %error, "a connection ended badly");
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    let bound = gateway.bounds.drain_timeout;
+    if tokio::time::timeout(bound, graceful.shutdown()).await.is_err() {
+        tracing::warn!(?bound, "some connections did not end in time and are cut");
+    }
+}
+
+type Watcher = hyper_util::server::graceful::Watcher;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn connection(
+    gateway: Arc<Gateway>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    watcher: Watcher,
+) -> Result<(), BoxError> {
+    stream.set_nodelay(true)?;
+    let client = peer.ip().to_canonical();
+    match gateway.tls.clone() {
+        None => speak(gateway, stream, Entrance { client, scheme: "http" }, None, watcher).await,
+        Some(tls) => {
+            let (stream, subject) = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
+            speak(gateway, stream, Entrance { client, scheme: "https" }, subject, watcher).await
+        }
+    }
+}
+
+async fn speak<S>(
+    gateway: Arc<Gateway>,
+    stream: S,
+    entrance: Entrance,
+    subject: Option<CertificateSubject>,
+    watcher: Watcher,
+) -> Result<(), BoxError>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+{
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(gateway.bounds.head_timeout)
+        .max_buf_size(HEAD_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).expect("it is small"))
+        .max_concurrent_streams(STREAMS_MAX)
+        .keep_alive_interval(Duration::from_secs(30));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(entrance);
+        if let Some(subject) = &subject {
+            request.extensions_mut().insert(subject.clone());
+        }
+        answer(gateway.clone(), request)
+    });
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    watcher.watch(connection).await
+}
+
+async fn answer(
+    gateway: Arc<Gateway>,
+    request: Request<Incoming>,
+) -> Result<Response<ResponseBody<Payload>>, Infallible> {
+    let grace = gateway.bounds.body_grace;
+    let mut request = request.map(|body| Payload::Stream(Streamed::new(body, Some(Pace::rate(grace)), None)));
+    if request.uri().path() == WELL_KNOWN {
+        return Ok(publish(&gateway, &request));
+    }
+    if request.method() == Method::CONNECT {
+        return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "this is a gateway to one service, not a tunnel\n"));
+    }
+    let mut service = {
+        let table = gateway.table.load();
+        let (service, scope) = table.service(request.method(), request.uri().path());
+        gateway.ground.name_caller(scope, &mut request);
+        service
+    };
+    service.call(request).await
+}
+
+fn publish(gateway: &Gateway, request: &Request<Payload>) -> Response<ResponseBody<Payload>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refusal;
+    }
+    let table = gateway.table.load();
+    let published = table.published();
+    let openapi =
+        request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "format=openapi"));
+    let text = if openapi { &published.openapi } else { &published.json };
+    let mut response = Response::new(ResponseBody::whole(Bytes::from(text.clone())));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
+    response
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<ResponseBody<Payload>> {
+    let mut response = Response::new(ResponseBody::whole(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

@@ -1,0 +1,184 @@
+//! From settings to a running gateway, and from a signal to its end.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::Uri;
+use onceward::{Onceward, Sweep};
+use onceward_http::Meters;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::caller::Callers;
+use super::forward::Upstream;
+use super::reload;
+use super::secret;
+use super::serve::{Bounds, Gateway, serve};
+use super::table::{Ground, Table};
+use super::tls::{Files, FromClients};
+use crate::config::{Period, Routes, Settings};
+
+const LISTEN: &str = "127.0.0.1:8080";
+const ADMIN: &str = "127.0.0.1:8081";
+const STORE: &str = "embedded:./onceward-data";
+const IN_FLIGHT_MAX: usize = 10_000;
+const CONNECTIONS_MAX: usize = 10_000;
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+const BODY_GRACE: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// Runs the gateway until it is told to stop.
+pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String> {
+    let (file, routes) = match &config {
+        Some(path) => Settings::read(path)?,
+        None => (Settings::default(), Settings::built_in_routes()),
+    };
+    let settings = given.over(file.clone());
+    let store_url = settings.store.as_deref().unwrap_or(STORE);
+    let upstream = settings.upstream.as_deref().ok_or(
+        "there is no upstream; say which service is behind the gateway, as in --upstream http://127.0.0.1:3000",
+    )?;
+    let upstream: Uri = upstream.parse().map_err(|error| format!("upstream: `{upstream}`: {error}"))?;
+    let upstream = Upstream::new(&upstream, settings.forwarded.unwrap_or_default())
+        .map_err(|error| format!("upstream: {error}"))?;
+    let callers = Callers::new(settings.jwt_key.as_deref())?;
+    let tls = tls(&settings)?;
+
+    // Addresses are taken before the store is opened: a second start by mistake fails without touching it.
+    let listener = bind("listen", settings.listen, LISTEN).await?;
+
+    let store = onceward_stores::open(store_url).await.map_err(|error| format!("store: {error}"))?;
+    let mut builder = Onceward::builder(store);
+    if store_url.starts_with("memory:") {
+        tracing::warn!(
+            "receipts are kept in memory: a restart forgets them, and what is retried then runs again"
+        );
+        builder = builder.accept_volatile();
+    }
+    let onceward = builder.build().map_err(|error| format!("store: {error}"))?;
+    let given_secret = std::env::var(secret::VARIABLE).ok();
+    let secrets = secret::for_store(store_url, given_secret.as_deref(), &onceward).await?;
+
+    let ground = Ground {
+        onceward: onceward.clone(),
+        secrets: Arc::new(secrets),
+        meters: Arc::new(Meters::new()),
+        upstream: Arc::new(upstream),
+        callers,
+    };
+    let table = ArcSwap::from_pointee(Table::new(&ground, &routes));
+    let bounds = Bounds {
+        connections_max: settings.connections_max.unwrap_or(CONNECTIONS_MAX),
+        head_timeout: period(settings.head_timeout, HEAD_TIMEOUT),
+        body_grace: period(settings.body_grace, BODY_GRACE),
+        drain_timeout: period(settings.drain_timeout, DRAIN_TIMEOUT),
+    };
+    let gateway = Arc::new(Gateway { ground, table, tls, bounds });
+    gateway.check(&routes)?;
+
+    let sweep_every = period(settings.sweep_every, SWEEP_EVERY);
+    let sweeper = onceward.clone();
+    tokio::spawn(async move { sweeper.sweep_forever(Sweep::default(), sweep_every).await });
+    if let Some(path) = config {
+        tokio::spawn(reload::follow(gateway.clone(), path, file));
+    }
+
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(wait_for_signal(stop));
+    let scheme = if gateway.tls.is_some() { "https" } else { "http" };
+    println!("listening on {scheme}://{}", local(&listener)?);
+    serve(gateway.clone(), listener, told(stopped)).await;
+    settle_down(&gateway).await;
+    Ok(())
+}
+
+impl Gateway {
+    /// Whether these routes can be served here.
+    pub fn check(&self, routes: &Routes) -> Result<(), String> {
+        let certificates = self.tls.as_ref().is_some_and(FromClients::asks_for_certificates);
+        for route in routes.each() {
+            let checked = self.ground.callers.check(&route.scope, certificates);
+            checked.map_err(|error| format!("{}: {error}", route.pattern))?;
+        }
+        Ok(())
+    }
+}
+
+fn tls(settings: &Settings) -> Result<Option<FromClients>, String> {
+    match (&settings.tls_cert, &settings.tls_key) {
+        (Some(certificate), Some(key)) => FromClients::new(&Files {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            client_authorities: settings.tls_client_ca.clone(),
+        })
+        .map(Some),
+        (None, None) if settings.tls_client_ca.is_some() => {
+            Err("tls_client_ca: clients can show certificates only over TLS; set tls_cert and tls_key too"
+                .into())
+        }
+        (None, None) => Ok(None),
+        (Some(_), None) => Err("tls_key: it is missing; a certificate is of no use without its key".into()),
+        (None, Some(_)) => Err("tls_cert: it is missing; a key is of no use without its certificate".into()),
+    }
+}
+
+async fn bind(name: &str, address: Option<SocketAddr>, usual: &str) -> Result<TcpListener, String> {
+    let address = address.unwrap_or_else(|| usual.parse().expect("it is written above"));
+    TcpListener::bind(address).await.map_err(|error| {
+        format!("{name}: {address} cannot be listened on: {error}; choose another with --{name}")
+    })
+}
+
+fn local(listener: &TcpListener) -> Result<SocketAddr, String> {
+    listener.local_addr().map_err(|error| error.to_string())
+}
+
+fn period(given: Option<Period>, usual: Duration) -> Duration {
+    given.map_or(usual, |period| period.0)
+}
+
+/// Resolves once it has been said that we stop.
+async fn told(mut stopped: watch::Receiver<bool>) {
+    // A sender that is gone will not say so any more; then we never stop by ourselves.
+    if stopped.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+async fn wait_for_signal(stop: watch::Sender<bool>) {
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        tracing::error!("signals cannot be received; only SIGKILL will end this process");
+        return;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    tracing::info!("stopping: finishing what is in flight");
+    let _ = stop.send(true);
+    // A second signal is from somebody who will not wait.
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    std::process::exit(130);
+}
+
+/// Work whose client hung up goes on without a connection: it is waited for too.
+async fn settle_down(gateway: &Gateway) {
+    const LOOK_EVERY: Duration = Duration::from_millis(20);
+    let waited = tokio::time::timeout(gateway.bounds.drain_timeout, async {
+        while gateway.ground.meters.in_flight() > 0 {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    });
+    if waited.await.is_err() {
+        tracing::warn!("some work did not end in time; its outcome will be unknown");
+    }
+}

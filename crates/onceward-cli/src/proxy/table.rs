@@ -1,0 +1,98 @@
+//! The routes of a running gateway: which layer a request goes through. Replaced as a whole on reload; a
+//! request stays with the table it began with.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::{Method, Request};
+use onceward::Onceward;
+use onceward_http::fingerprint::Secrets;
+use onceward_http::{CallerScope, Meters, OncewardLayer, OncewardService};
+use serde_json::Value;
+use tower_layer::Layer;
+
+use super::caller::Callers;
+use super::forward::{Forward, Upstream};
+use super::payload::Payload;
+use crate::config::{Effective, Routes, ScopeSource};
+
+/// What all tables of a gateway have in common.
+pub struct Ground {
+    pub onceward: Onceward,
+    pub secrets: Arc<Secrets>,
+    pub meters: Arc<Meters>,
+    pub upstream: Arc<Upstream>,
+    pub callers: Callers,
+}
+
+/// The routes as they are now.
+pub struct Table {
+    entries: Vec<Entry>,
+    otherwise: Entry,
+    /// What is published at `/.well-known/idempotency`.
+    published: Published,
+}
+
+/// The policy, ready to be sent.
+pub struct Published {
+    pub json: String,
+    pub openapi: String,
+}
+
+struct Entry {
+    effective: Effective,
+    service: OncewardService<Forward>,
+}
+
+/// A table that can be replaced while requests pass.
+pub type Current = ArcSwap<Table>;
+
+impl Table {
+    pub fn new(ground: &Ground, routes: &Routes) -> Self {
+        let text = |value: Value| format!("{value:#}\n");
+        Self {
+            entries: routes.list.iter().map(|route| Entry::new(ground, route)).collect(),
+            otherwise: Entry::new(ground, &routes.otherwise),
+            published: Published { json: text(Value::Null), openapi: text(Value::Null) },
+        }
+    }
+
+    pub fn published(&self) -> &Published {
+        &self.published
+    }
+
+    /// The service for a request. The first route that matches counts.
+    pub fn service(&self, method: &Method, path: &str) -> (OncewardService<Forward>, &ScopeSource) {
+        let matching = self.entries.iter().find(|entry| entry.effective.is_for(method, path));
+        let entry = matching.unwrap_or(&self.otherwise);
+        (entry.service.clone(), &entry.effective.scope)
+    }
+}
+
+impl Entry {
+    fn new(ground: &Ground, effective: &Effective) -> Self {
+        let forward = Forward {
+            upstream: ground.upstream.clone(),
+            key: effective.forward_key,
+            answer_timeout: effective.answer_timeout,
+        };
+        let layer = OncewardLayer::with(
+            ground.onceward.clone(),
+            ground.secrets.clone(),
+            effective.route.clone(),
+            ground.meters.clone(),
+        );
+        Self { effective: effective.clone(), service: layer.layer(forward) }
+    }
+}
+
+impl Ground {
+    /// Tells the layer who asks, where the gateway itself has to find that out.
+    pub fn name_caller(&self, source: &ScopeSource, request: &mut Request<Payload>) {
+        // Only we may say so.
+        request.extensions_mut().remove::<CallerScope>();
+        if let Some(caller) = self.callers.find(source, request) {
+            request.extensions_mut().insert(CallerScope(caller));
+        }
+    }
+}
