@@ -1,7 +1,11 @@
 //! The binary `onceward`. Each command has a module of its own; this file only names them.
 
+mod admin;
 mod config;
+mod measured;
 mod proxy;
+mod serve;
+mod telemetry;
 
 use std::process::ExitCode;
 
@@ -25,6 +29,8 @@ enum Command {
     Proxy(proxy::Args),
     /// Read a configuration without starting anything.
     Config(config::CheckArgs),
+    /// Serve the receipts API by itself, for claims around your own code.
+    Serve(serve::Args),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +47,7 @@ fn main() -> ExitCode {
         match command {
             Command::Proxy(args) => args.run().await,
             Command::Config(args) => args.run(),
+            Command::Serve(args) => args.run().await,
         }
     })
 }

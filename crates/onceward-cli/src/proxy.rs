@@ -10,6 +10,7 @@ mod caller;
 mod fields;
 mod forward;
 mod jwt;
+mod metrics;
 mod payload;
 mod pool;
 mod reload;
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::config::Settings;
+use crate::telemetry;
 
 pub use fields::Forwarding;
 pub use forward::ForwardKey;
@@ -43,10 +45,15 @@ pub struct Args {
 
     #[command(flatten)]
     settings: Settings,
+    #[command(flatten)]
+    telemetry: telemetry::Args,
 }
 
 impl Args {
     pub async fn run(self) -> ExitCode {
+        if let Err(code) = self.telemetry.start() {
+            return code;
+        }
         match start::run(self.config, self.settings).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {

@@ -78,9 +78,9 @@ impl Upstream {
         Ok(Self { pool, authority, base, forwarding })
     }
 
-    /// Whether it takes connections. For the readiness probe.
-    pub async fn reachable(&self) -> std::io::Result<()> {
-        self.pool.reachable().await
+    /// Where it is: host and port.
+    pub fn address(&self) -> String {
+        self.pool.address()
     }
 
     /// The target as the upstream is told it: a path, behind its own base.

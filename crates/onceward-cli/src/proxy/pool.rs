@@ -100,9 +100,10 @@ impl Pool {
         resting.push_back((connection, now));
     }
 
-    /// Whether the upstream takes connections. For the readiness probe.
-    pub async fn reachable(&self) -> io::Result<()> {
-        self.stream().await.map(drop)
+    /// Where the connections go.
+    pub fn address(&self) -> String {
+        let (host, port) = (&self.host, self.port);
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
     async fn rested(&self) -> Option<Connection> {

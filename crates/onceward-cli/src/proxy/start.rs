@@ -15,12 +15,15 @@ use tokio::sync::watch;
 
 use super::caller::Callers;
 use super::forward::Upstream;
+use super::metrics;
 use super::reload;
 use super::secret;
 use super::serve::{Bounds, Gateway, serve};
 use super::table::{Ground, Table};
 use super::tls::{Files, FromClients};
+use crate::admin::{self, AdminState, Door, Readiness};
 use crate::config::{Period, Routes, Settings};
+use crate::measured;
 
 const LISTEN: &str = "127.0.0.1:8080";
 const ADMIN: &str = "127.0.0.1:8081";
@@ -51,8 +54,11 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
 
     // Addresses are taken before the store is opened: a second start by mistake fails without touching it.
     let listener = bind("listen", settings.listen, LISTEN).await?;
+    let admin_listener = bind("admin", settings.admin, ADMIN).await?;
+    let door = Door::at(local(&admin_listener)?, settings.admin_token.as_deref())?;
 
     let store = onceward_stores::open(store_url).await.map_err(|error| format!("store: {error}"))?;
+    let (store, measures) = measured::watch(store);
     let mut builder = Onceward::builder(store);
     if store_url.starts_with("memory:") {
         tracing::warn!(
@@ -88,12 +94,27 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
         tokio::spawn(reload::follow(gateway.clone(), path, file));
     }
 
+    let readiness = Readiness::with_upstream(gateway.ground.upstream.address());
+    let wire = gateway.ground.meters.clone();
+    let wire_metrics = Box::new(move |out: &mut String| metrics::write(&wire, out));
+    let state = AdminState::new(onceward, measures, readiness.clone(), door, wire_metrics);
+    println!("admin on http://{}", local(&admin_listener)?);
+    let (finish, finished) = watch::channel(false);
+    let admin = tokio::spawn(admin::serve(admin_listener, state, told(finished)));
+
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(wait_for_signal(stop));
     let scheme = if gateway.tls.is_some() { "https" } else { "http" };
     println!("listening on {scheme}://{}", local(&listener)?);
-    serve(gateway.clone(), listener, told(stopped)).await;
+    let drain = async {
+        told(stopped).await;
+        readiness.drain();
+    };
+    serve(gateway.clone(), listener, drain).await;
     settle_down(&gateway).await;
+    // Last of all, so that whoever watches can see how it ended.
+    let _ = finish.send(true);
+    let _ = admin.await;
     Ok(())
 }
 

@@ -1,0 +1,251 @@
+//! The receipts API: the engine's verbs as JSON over HTTP, for services in any language that want
+//! claims around their own code, and for people who settle what is in doubt.
+//!
+//! Paths are verbs, not places: an id is three free texts, and none of them belongs into a path. Each
+//! handler is annotated for the `OpenAPI` document, so the two cannot drift apart.
+
+pub mod shape;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequestParts, Query, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::request::Parts;
+use onceward::receipt::Status;
+use onceward::{Answer, Ask, Changed, Claimed, Cursor, Fence, Id, Scan, ScanOf, Settlement};
+use serde::de::DeserializeOwned;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::AdminState;
+use super::json::Json;
+use super::problem::Problem;
+use shape::{
+    ClaimAsked, ClaimMade, ClaimReplayed, CompleteAsked, ListAsked, ProblemShown, ReceiptAsked, ReceiptShown,
+    ReceiptsShown, SettleAsked, TicketAsked, Ticketed,
+};
+
+type Admin = State<Arc<AdminState>>;
+type Answered<T> = Result<T, Problem>;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Onceward receipts",
+        description = "Claims around your own code: claim an intent, do the work, complete it. Whoever asks again gets the recorded outcome.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
+    components(schemas(ProblemShown))
+)]
+struct Document;
+
+pub(super) fn router(state: Arc<AdminState>) -> (Router, utoipa::openapi::OpenApi) {
+    let (router, document) = OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(claim))
+        .routes(routes!(renew))
+        .routes(routes!(complete))
+        .routes(routes!(release))
+        .routes(routes!(doubt))
+        .routes(routes!(settle))
+        .routes(routes!(show))
+        .routes(routes!(list))
+        .with_state(state.clone())
+        .split_for_parts();
+    let admit = middleware::from_fn(move |request: Request, next: Next| admit(state.clone(), request, next));
+    (router.route_layer(admit), document)
+}
+
+async fn admit(state: Arc<AdminState>, request: Request, next: Next) -> Response {
+    match state.door.admits_owner(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Claims an intent. Either it is yours, with a ticket, or it has been done, with the outcome; anything
+/// else is a problem. A claim that is given up before it is answered is given back, unless `attempt`
+/// named it.
+#[utoipa::path(post, path = "/v1/claim", request_body = ClaimAsked, responses(
+    (status = 201, description = "Yours. Do the work, then complete it.", body = ClaimMade),
+    (status = 200, description = "Done already. This is the outcome.", body = ClaimReplayed),
+    (status = "4XX", description = "key-reused, in-progress, outcome-unknown, response-not-stored, key-expired, …", body = ProblemShown, content_type = "application/problem+json"),
+))]
+async fn claim(State(state): Admin, Json(asked): Json<ClaimAsked>) -> Answered<Response> {
+    let id = Id::new(&asked.scope, &asked.operation, &asked.key)?;
+    let policy = Arc::new(asked.policy.waiting(asked.wait_ms)?);
+    let mut ask = Ask::new(id, shape::fingerprint(asked.fingerprint.as_deref()), policy.clone());
+    if let Some(attempt) = &asked.attempt {
+        ask = ask.attempt(shape::attempt(attempt)?);
+    }
+    match state.onceward.claim(ask).await? {
+        Claimed::Yes(ticket) => {
+            let made = ClaimMade::new(&ticket, &asked.policy, policy.lease_duration());
+            Ok((StatusCode::CREATED, Json(made)).into_response())
+        }
+        Claimed::No(Answer::Ran(ran)) => Ok(Json(ClaimReplayed::new(&ran)).into_response()),
+        Claimed::No(Answer::Refused(refusal)) => Err(refusal.into()),
+    }
+}
+
+/// Renews the lease of a claim, counted from now. Do so at a third of it while the work runs.
+#[utoipa::path(post, path = "/v1/renew", request_body = TicketAsked, responses(
+    (status = 204, description = "The lease begins anew."),
+    (status = 409, description = "not-yours: stop the work.", body = ProblemShown, content_type = "application/problem+json"),
+))]
+async fn renew(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
+    let Ticketed { ticket, policy } = asked.ticket.read()?;
+    changed(&ticket.id, state.onceward.renew(&ticket, &policy).await?)
+}
+
+/// Records the outcome of a claim. Sending the same again changes nothing.
+#[utoipa::path(post, path = "/v1/complete", request_body = CompleteAsked, responses(
+    (status = 204, description = "Recorded: everyone who asks again gets it."),
+    (status = 409, description = "not-yours: somebody else decided what became of it.", body = ProblemShown, content_type = "application/problem+json"),
+))]
+async fn complete(State(state): Admin, Json(asked): Json<CompleteAsked>) -> Answered<StatusCode> {
+    let Ticketed { ticket, policy } = asked.ticket.read()?;
+    let outcome = asked.outcome.read()?;
+    changed(&ticket.id, state.onceward.complete(&ticket, &policy, outcome).await?)
+}
+
+/// Gives a claim back: nothing happened, the next claim runs.
+#[utoipa::path(post, path = "/v1/release", request_body = TicketAsked, responses(
+    (status = 204, description = "The key is free."),
+    (status = 409, description = "not-yours", body = ProblemShown, content_type = "application/problem+json"),
+))]
+async fn release(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
+    let Ticketed { ticket, policy } = asked.ticket.read()?;
+    changed(&ticket.id, state.onceward.release(&ticket, &policy).await?)
+}
+
+/// Reports that the effect of a claim may or may not have happened. By policy it is then held until
+/// somebody settles it, or free to run again.
+#[utoipa::path(post, path = "/v1/doubt", request_body = TicketAsked, responses(
+    (status = 204, description = "Noted."),
+    (status = 409, description = "not-yours", body = ProblemShown, content_type = "application/problem+json"),
+))]
+async fn doubt(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
+    let Ticketed { ticket, policy } = asked.ticket.read()?;
+    changed(&ticket.id, state.onceward.doubt(&ticket, &policy).await?)
+}
+
+fn changed(id: &Id, changed: Changed) -> Answered<StatusCode> {
+    match changed {
+        Changed::Yes => Ok(StatusCode::NO_CONTENT),
+        Changed::No(receipt) => {
+            Err(Problem::NotYours(receipt.map(|receipt| Box::new(ReceiptShown::without_body(id, &receipt)))))
+        }
+    }
+}
+
+/// Says what became of an effect in doubt. `fence` names the run that was looked into: if another run
+/// has taken its place, nothing is changed.
+#[utoipa::path(post, path = "/v1/settle", request_body = SettleAsked, responses(
+    (status = 204, description = "Settled."),
+    (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
+    (status = 409, description = "not-in-doubt, still-running", body = ProblemShown, content_type = "application/problem+json"),
+))]
+async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered<StatusCode> {
+    let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
+    let (fence, policy) = (Fence(asked.fence), asked.policy.read()?);
+    let (settlement, counter) = match (&asked.done, asked.not_done) {
+        (Some(outcome), false) => (Settlement::Done(outcome.read()?), &state.settlements.done),
+        (None, true) => (Settlement::NotDone, &state.settlements.not_done),
+        _ => return Err(Problem::Invalid("give either `done` with the outcome, or `not_done: true`".into())),
+    };
+    match state.onceward.settle(&id, fence, &settlement, &policy).await? {
+        Changed::Yes => {
+            counter.fetch_add(1, Ordering::Relaxed);
+            let found = if asked.not_done { "not done" } else { "done" };
+            tracing::warn!(
+                scope = id.scope(),
+                operation = id.operation(),
+                key = %crate::telemetry::hashed(id.key()),
+                %fence,
+                found,
+                "a doubt was settled by hand"
+            );
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Changed::No(None) => Err(Problem::NoReceipt),
+        // The same again, whose first answer was lost.
+        Changed::No(Some(receipt)) if is_settled_so(&receipt.status, fence, &settlement) => {
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Changed::No(Some(receipt)) => {
+            Err(Problem::NotInDoubt(Box::new(ReceiptShown::without_body(&id, &receipt))))
+        }
+    }
+}
+
+fn is_settled_so(status: &Status, fence: Fence, settlement: &Settlement) -> bool {
+    match (status, settlement) {
+        (Status::Done(done), Settlement::Done(outcome)) => {
+            done.claim.fence == fence && done.outcome == *outcome
+        }
+        _ => false,
+    }
+}
+
+/// Shows one receipt, with its outcome.
+#[utoipa::path(get, path = "/v1/receipt", params(ReceiptAsked), responses(
+    (status = 200, body = ReceiptShown),
+    (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
+))]
+async fn show(State(state): Admin, Asked(asked): Asked<ReceiptAsked>) -> Answered<Json<ReceiptShown>> {
+    let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
+    let receipt = state.onceward.show(&id).await?.ok_or(Problem::NoReceipt)?;
+    Ok(Json(ReceiptShown::new(&id, &receipt)))
+}
+
+/// Receipts in one answer, if not told otherwise, and at most.
+const LIST_RECEIPTS: usize = 100;
+const LIST_RECEIPTS_MAX: usize = 1_000;
+/// Records looked at for one answer, so that a rare state in a large store does not hold a request.
+const LOOKED_AT_MAX: usize = 50_000;
+
+/// Lists receipts, without their outcomes. A page may be short or empty and still have a next one.
+#[utoipa::path(get, path = "/v1/receipts", params(ListAsked), responses(
+    (status = 200, body = ReceiptsShown),
+))]
+async fn list(State(state): Admin, Asked(asked): Asked<ListAsked>) -> Answered<Json<ReceiptsShown>> {
+    let limit = asked.limit.unwrap_or(LIST_RECEIPTS).clamp(1, LIST_RECEIPTS_MAX);
+    let of = ScanOf::Matching {
+        scope: asked.scope,
+        operation: asked.operation,
+        state: asked.state.map(Into::into),
+    };
+    let mut after = asked.cursor.as_deref().map(shape::cursor).transpose()?;
+    let mut receipts = Vec::new();
+    let mut looked_at = 0;
+    loop {
+        let scan = Scan { of: of.clone(), after, limit: limit - receipts.len() };
+        looked_at += scan.limit;
+        let page = state.onceward.list(&scan).await?;
+        receipts.extend(page.found.iter().map(|(id, found)| ReceiptShown::found(id, found)));
+        after = page.next;
+        if after.is_none() || receipts.len() >= limit || looked_at >= LOOKED_AT_MAX {
+            break;
+        }
+    }
+    let next = after.map(|Cursor(bytes)| shape::to_base64(&bytes));
+    Ok(Json(ReceiptsShown { receipts, next }))
+}
+
+/// The query of a request, or a problem that says what is wrong with it.
+struct Asked<T>(T);
+
+impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let query: Result<Query<T>, QueryRejection> = Query::try_from_uri(&parts.uri);
+        query.map(|Query(asked)| Self(asked)).map_err(|error| Problem::Invalid(error.body_text()))
+    }
+}

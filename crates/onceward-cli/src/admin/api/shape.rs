@@ -1,0 +1,68 @@
+//! What goes over the receipts API, as types. Parsed here, once; the handlers see only checked values.
+
+mod claim;
+mod outcome;
+mod policy;
+mod receipt;
+mod ticket;
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use onceward::{Attempt, Cursor, Fingerprint};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub use claim::{ClaimAsked, ClaimMade, ClaimReplayed, CompleteAsked, SettleAsked, TicketAsked};
+pub use outcome::{OutcomeGiven, OutcomeShown, Verdict};
+pub use policy::PolicyAsked;
+pub use receipt::{ListAsked, ReceiptAsked, ReceiptShown, ReceiptsShown};
+pub use ticket::{TicketText, Ticketed};
+
+use crate::admin::problem::Problem;
+
+/// Why something was refused (RFC 9457).
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct ProblemShown {
+    /// `urn:onceward:problem:` and the problem's name.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What it is, in a few words.
+    pub title: String,
+    /// The status of the answer.
+    pub status: u16,
+    /// What it means here, and what to do.
+    pub detail: String,
+    /// Whether the same request may be sent again as it is.
+    pub retryable: bool,
+    /// The receipt that is in the way, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptShown>>,
+}
+
+/// The fingerprint of what a caller gave to be hashed. Nothing counts as the empty text.
+pub fn fingerprint(text: Option<&str>) -> Fingerprint {
+    Fingerprint::of(text.unwrap_or_default().as_bytes())
+}
+
+/// An attempt from 32 hexadecimal digits, with or without the dashes of a UUID.
+pub fn attempt(text: &str) -> Result<Attempt, Problem> {
+    let digits: String = text.chars().filter(|letter| *letter != '-').collect();
+    let number = (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok()).flatten();
+    number.map(Attempt).ok_or_else(|| {
+        Problem::Invalid(
+            "`attempt` must be a UUID, or 32 hexadecimal digits: a new random one per try".into(),
+        )
+    })
+}
+
+/// A place in a list, as an earlier page gave it.
+pub fn cursor(text: &str) -> Result<Cursor, Problem> {
+    let bytes = BASE64_URL_SAFE_NO_PAD.decode(text);
+    bytes.map(|bytes| Cursor(bytes.into())).map_err(|_| {
+        Problem::Invalid("`cursor` must be the `next` of an earlier page of the same list".into())
+    })
+}
+
+pub fn to_base64(bytes: &[u8]) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(bytes)
+}

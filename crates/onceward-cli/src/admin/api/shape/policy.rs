@@ -1,0 +1,106 @@
+//! A policy: a preset, and what differs from it.
+
+use std::time::Duration;
+
+use onceward::{OnDuplicate, OnExpired, OnFailure, OnUnknown, Policy, Retention};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The contract for one kind of operation: a preset, and what differs from it.
+#[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolicyAsked {
+    /// Where to start from.
+    pub preset: Preset,
+    /// How long a claim lasts between renewals.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
+    /// How long the outcome is kept and replayed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_ms: Option<u64>,
+    /// Refuse the key for this long after that, instead of taking it for a new intent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refuse_expired_ms: Option<u64>,
+    /// What a failed outcome means for the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<FailureRule>,
+    /// What happens when nobody can tell whether the effect happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_unknown: Option<UnknownRule>,
+}
+
+/// A policy to start from.
+#[derive(Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Preset {
+    /// For requests: kept 24 hours, a failure is the answer, an unknown outcome is held.
+    #[default]
+    Http,
+    /// For messages: kept 7 days, a failure or a crash frees the key for the next delivery.
+    Queue,
+    /// For money: kept for ever, an unknown outcome is held.
+    Ledger,
+}
+
+/// What a failed outcome means for the key.
+#[derive(Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureRule {
+    /// The failure is the answer: kept and replayed.
+    Replay,
+    /// It is forgotten: the same key may be tried again.
+    Retry,
+}
+
+/// What happens when nobody can tell whether the effect happened.
+#[derive(Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UnknownRule {
+    /// Never run again by itself: held until somebody settles it.
+    Hold,
+    /// Run again, with a higher fence.
+    Retry,
+}
+
+impl PolicyAsked {
+    /// The policy itself.
+    pub fn read(&self) -> onceward::Result<Policy> {
+        let mut policy = match self.preset {
+            Preset::Http => Policy::http(),
+            Preset::Queue => Policy::queue(),
+            Preset::Ledger => Policy::ledger(),
+        };
+        if let Some(lease) = self.lease_ms {
+            policy = policy.lease(Duration::from_millis(lease))?;
+        }
+        if let Some(keep) = self.keep_ms {
+            policy = policy.keep(Retention::For(Duration::from_millis(keep)))?;
+        }
+        if let Some(keep) = self.refuse_expired_ms {
+            let keep = Retention::For(Duration::from_millis(keep));
+            policy = policy.on_expired(OnExpired::Refuse(keep))?;
+        }
+        if let Some(rule) = self.on_failure {
+            policy = policy.on_failure(match rule {
+                FailureRule::Replay => OnFailure::Replay,
+                FailureRule::Retry => OnFailure::Retry,
+            });
+        }
+        if let Some(rule) = self.on_unknown {
+            policy = policy.on_unknown(match rule {
+                UnknownRule::Hold => OnUnknown::Hold,
+                UnknownRule::Retry => OnUnknown::Retry,
+            });
+        }
+        Ok(policy)
+    }
+
+    /// The policy of a claim that waits this long for one that is running. Over HTTP nobody waits
+    /// without having said so: the preset's own wait does not count.
+    pub fn waiting(&self, wait_ms: Option<u64>) -> onceward::Result<Policy> {
+        self.read()?.on_duplicate(match wait_ms {
+            None | Some(0) => OnDuplicate::Conflict,
+            Some(wait) => OnDuplicate::Wait(Duration::from_millis(wait)),
+        })
+    }
+}

@@ -1,0 +1,107 @@
+//! Whether the process lives, and whether it can do its work at this moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use onceward::{Id, Onceward};
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::AdminState;
+use super::json::Json;
+
+/// A part that has not answered by then is not ready.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// How long a look is good for: whoever asks more often than this costs nothing.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What has to be in order before traffic may come.
+#[derive(Default)]
+pub struct Readiness {
+    draining: AtomicBool,
+    upstream: Option<String>,
+    last: Mutex<Option<(Instant, Parts)>>,
+}
+
+/// What each part said.
+#[derive(Clone)]
+struct Parts {
+    store: Result<(), String>,
+    upstream: Option<Result<(), String>>,
+}
+
+impl Readiness {
+    /// Only the store has to answer.
+    pub fn of_store() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// This `host:port` has to accept a connection, too.
+    pub fn with_upstream(upstream: impl Into<String>) -> Arc<Self> {
+        Arc::new(Self { upstream: Some(upstream.into()), ..Self::default() })
+    }
+
+    /// From now on not ready: what is under way is finished, nothing new should come.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    async fn parts(&self, onceward: &Onceward) -> Parts {
+        let mut last = self.last.lock().await;
+        if let Some((at, parts)) = &*last
+            && at.elapsed() < LOOK_EVERY
+        {
+            return parts.clone();
+        }
+        let upstream = async {
+            match &self.upstream {
+                Some(upstream) => Some(within(TcpStream::connect(upstream)).await.map(drop)),
+                None => None,
+            }
+        };
+        let probe = Id::new("onceward", "readyz", "probe").expect("a valid id");
+        let store = async { within(onceward.show(&probe)).await.map(drop) };
+        let (store, upstream) = tokio::join!(store, upstream);
+        let parts = Parts { store, upstream };
+        *last = Some((Instant::now(), parts.clone()));
+        parts
+    }
+}
+
+async fn within<T, E: ToString>(answer: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+    match timeout(ANSWER_WITHIN, answer).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {ANSWER_WITHIN:?}")),
+    }
+}
+
+pub(super) async fn healthz() -> &'static str {
+    "alive\n"
+}
+
+/// 200 if traffic may come; otherwise 503, and the body says which part is not ready.
+pub(super) async fn readyz(State(state): State<Arc<AdminState>>) -> Response {
+    let draining = state.readiness.draining.load(Ordering::Relaxed);
+    let parts = state.readiness.parts(&state.onceward).await;
+    let ready = !draining && parts.store.is_ok() && parts.upstream.as_ref().is_none_or(Result::is_ok);
+    let word = |part: &Result<(), String>| match part {
+        Ok(()) => "ready".to_owned(),
+        Err(why) => format!("not ready: {why}"),
+    };
+    let mut body = json!({ "ready": ready, "draining": draining, "store": word(&parts.store) });
+    if let Some(upstream) = &parts.upstream {
+        body["upstream"] = word(upstream).into();
+    }
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(body)).into_response()
+}
+
+#[cfg(test)]
+#[path = "health_test.rs"]
+mod tests;

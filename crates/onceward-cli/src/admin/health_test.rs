@@ -1,0 +1,82 @@
+use axum::body::to_bytes;
+use onceward::{Caps, Error, ErrorKind, Found, Fut, Page, Scan, Store, Swap, Swapped};
+use onceward_stores::MemoryStore;
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::admin::Door;
+use crate::measured;
+
+/// A store as bad as it is told to be.
+enum Poor {
+    Fails,
+    NeverAnswers,
+}
+
+impl Store for Poor {
+    fn swap<'a>(&'a self, _: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "cannot be reached")) })
+    }
+
+    fn load<'a>(&'a self, _: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+        Box::pin(async {
+            match self {
+                Self::Fails => Err(Error::new(ErrorKind::Unavailable, "cannot be reached")),
+                Self::NeverAnswers => std::future::pending().await,
+            }
+        })
+    }
+
+    fn scan<'a>(&'a self, _: &'a Scan) -> Fut<'a, Page> {
+        Box::pin(async { Ok(Page::default()) })
+    }
+
+    fn caps(&self) -> Caps {
+        MemoryStore::new().caps()
+    }
+}
+
+async fn ask(store: Arc<dyn Store>, readiness: Arc<Readiness>) -> (u16, Value) {
+    let (store, measures) = measured::watch(store);
+    let onceward = Onceward::builder(store).accept_volatile().build().unwrap();
+    let state = AdminState::new(onceward, measures, readiness, Door::Loopback, Box::new(|_| {}));
+    let answer = readyz(State(state)).await;
+    let status = answer.status().as_u16();
+    let body = to_bytes(answer.into_body(), 4096).await.unwrap();
+    (status, serde_json::from_slice(&body).unwrap())
+}
+
+#[tokio::test]
+async fn ready_when_the_store_answers() {
+    let (status, body) = ask(Arc::new(MemoryStore::new()), Readiness::of_store()).await;
+    assert_eq!((status, &body["ready"], &body["store"]), (200, &true.into(), &"ready".into()));
+}
+
+#[tokio::test]
+async fn not_ready_while_draining() {
+    let readiness = Readiness::of_store();
+    readiness.drain();
+    let (status, body) = ask(Arc::new(MemoryStore::new()), readiness).await;
+    assert_eq!((status, &body["draining"], &body["store"]), (503, &true.into(), &"ready".into()));
+}
+
+#[tokio::test]
+async fn not_ready_when_the_store_fails_or_hangs() {
+    let (status, body) = ask(Arc::new(Poor::Fails), Readiness::of_store()).await;
+    assert_eq!((status, &body["store"]), (503, &"not ready: cannot be reached".into()));
+    let (status, body) = ask(Arc::new(Poor::NeverAnswers), Readiness::of_store()).await;
+    assert_eq!((status, &body["store"]), (503, &"not ready: no answer within 1s".into()));
+}
+
+#[tokio::test]
+async fn not_ready_while_the_upstream_is_away() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (status, body) = ask(Arc::new(MemoryStore::new()), Readiness::with_upstream(&address)).await;
+    assert_eq!((status, &body["upstream"]), (200, &"ready".into()));
+    drop(listener);
+    let (status, body) = ask(Arc::new(MemoryStore::new()), Readiness::with_upstream(&address)).await;
+    assert_eq!((status, &body["store"]), (503, &"ready".into()));
+    assert!(body["upstream"].as_str().unwrap().starts_with("not ready"), "{body}");
+}

@@ -1,0 +1,174 @@
+//! Refusals of the admin listener: `application/problem+json`, as on the wire. What means the same there
+//! has the same name here.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use onceward::{Applied, Error, ErrorKind, Refusal};
+use onceward_http::problem::Problem as Wire;
+use serde_json::json;
+
+use super::api::shape::ReceiptShown;
+
+/// Why the admin listener says no.
+pub enum Problem {
+    /// As the wire would say it.
+    Wire(Wire),
+    /// The request cannot be understood, and why.
+    Invalid(String),
+    /// The body is not declared as JSON.
+    NotJson,
+    /// Nothing lives under this path.
+    NoSuchPath,
+    /// Something does, but not for this method.
+    NoSuchMethod,
+    /// No token, or the wrong one.
+    Unauthorized,
+    /// The request was made by a page of somebody else, and how that shows.
+    Foreign(&'static str),
+    /// The store failed, and whether the write may have happened.
+    StoreFailed(Applied),
+    /// There is no receipt.
+    NoReceipt,
+    /// The receipt is not this ticket's any more; this is what is there.
+    NotYours(Option<Box<ReceiptShown>>),
+    /// The receipt is not in doubt, or another run's; this is what is there.
+    NotInDoubt(Box<ReceiptShown>),
+    /// The run still has its lease.
+    StillRunning,
+}
+
+impl Problem {
+    pub fn too_large(bytes_max: usize) -> Self {
+        Self::Wire(Wire::BodyTooLarge(bytes_max))
+    }
+
+    /// The name, the status, the title, and whether the same may be sent again as it is.
+    fn facts(&self) -> (&'static str, StatusCode, &'static str, bool) {
+        match self {
+            Self::Wire(wire) => (wire.name(), wire.status(), "", false),
+            Self::Invalid(_) => {
+                ("invalid-request", StatusCode::BAD_REQUEST, "The request cannot be understood", false)
+            }
+            Self::NotJson => {
+                ("not-json", StatusCode::UNSUPPORTED_MEDIA_TYPE, "The request must be JSON", false)
+            }
+            Self::NoSuchPath => ("no-such-path", StatusCode::NOT_FOUND, "Nothing is here", false),
+            Self::NoSuchMethod => {
+                ("no-such-method", StatusCode::METHOD_NOT_ALLOWED, "This is not how to ask here", false)
+            }
+            Self::Unauthorized => {
+                ("unauthorized", StatusCode::UNAUTHORIZED, "The admin token is needed", false)
+            }
+            Self::Foreign(_) => {
+                ("foreign-page", StatusCode::FORBIDDEN, "This listener is for this machine only", false)
+            }
+            Self::StoreFailed(_) => (
+                "store-unavailable",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The store of receipts cannot be reached",
+                true,
+            ),
+            Self::NoReceipt => ("no-receipt", StatusCode::NOT_FOUND, "There is no such receipt", false),
+            Self::NotYours(_) => {
+                ("not-yours", StatusCode::CONFLICT, "The receipt is not this ticket's any more", false)
+            }
+            Self::NotInDoubt(_) => {
+                ("not-in-doubt", StatusCode::CONFLICT, "There is no doubt to settle", false)
+            }
+            Self::StillRunning => {
+                ("still-running", StatusCode::CONFLICT, "This run still has its lease", true)
+            }
+        }
+    }
+
+    fn detail(&self) -> String {
+        match self {
+            Self::Wire(_) => String::new(),
+            Self::Invalid(why) => format!("{why}."),
+            Self::NotJson => "Send the body with Content-Type: application/json.".into(),
+            Self::NoSuchPath => "What there is stands in /openapi.json.".into(),
+            Self::NoSuchMethod => "Which method goes with which path stands in /openapi.json.".into(),
+            Self::Unauthorized => "Send it as Authorization: Bearer TOKEN.".into(),
+            Self::Foreign(why) => {
+                format!("The request was refused because {why}. To let others in, set an admin token.")
+            }
+            Self::StoreFailed(Applied::No) => "Nothing was changed. Send the same again later.".into(),
+            Self::StoreFailed(Applied::Maybe) => {
+                "It may have been written all the same. Send the same again: with the same attempt, or the same ticket, that is safe.".into()
+            }
+            Self::NoReceipt => "Nobody holds this key; the next claim runs.".into(),
+            Self::NotYours(_) => {
+                "Its lease ended and somebody else decided what became of it. Nothing was changed; do not have the effect again.".into()
+            }
+            Self::NotInDoubt(_) => {
+                "The receipt is not in doubt, or belongs to another run than the fence names. Nothing was changed.".into()
+            }
+            Self::StillRunning => {
+                "Only an outcome in doubt can be settled. Come back when the lease is over, or let its owner finish.".into()
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (name, status, title, retryable) = self.facts();
+        if let Self::Wire(wire) = self {
+            return wire.into_response(status).map(Body::from);
+        }
+        tracing::info!(problem = name, status = status.as_u16(), "refused by the admin listener");
+        let mut body = json!({
+            "type": format!("urn:onceward:problem:{name}"),
+            "title": title,
+            "status": status.as_u16(),
+            "detail": self.detail(),
+            "retryable": retryable,
+        });
+        if let Self::NotYours(Some(receipt)) | Self::NotInDoubt(receipt) = &self {
+            body["receipt"] = serde_json::to_value(receipt).expect("plain values are JSON");
+        }
+        let mut response = Response::new(Body::from(body.to_string()));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Self::Unauthorized = self {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if retryable {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        Self::Wire(match refusal {
+            Refusal::KeyReused => Wire::KeyReused,
+            Refusal::InProgress { retry_after } => Wire::InProgress { retry_after },
+            Refusal::ResponseNotStored { note, .. } => {
+                let original_status = std::str::from_utf8(&note).ok().and_then(|note| note.parse().ok());
+                Wire::ResponseNotStored { original_status }
+            }
+            Refusal::KeyExpired => Wire::KeyExpired,
+            // A reason that this version does not know cannot be retried safely either.
+            _ => Wire::OutcomeUnknown { retry_after: None },
+        })
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::Invalid => Self::Invalid(error.to_string()),
+            ErrorKind::Overloaded => Self::Wire(Wire::Overloaded),
+            ErrorKind::Conflict => Self::StillRunning,
+            _ => {
+                tracing::error!(%error, "the store of receipts failed");
+                Self::StoreFailed(error.applied())
+            }
+        }
+    }
+}

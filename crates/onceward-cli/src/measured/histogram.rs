@@ -1,0 +1,53 @@
+//! Counts by size, for many writers at once and without a lock.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often something was at most so large. The bounds are fixed when it is made.
+pub struct Histogram {
+    bounds: &'static [u64],
+    /// One per bound, and one for everything beyond; each value is counted once.
+    buckets: Box<[AtomicU64]>,
+    sum: AtomicU64,
+}
+
+impl Histogram {
+    /// An empty one with these upper bounds, which must grow.
+    pub fn new(bounds: &'static [u64]) -> Self {
+        debug_assert!(bounds.is_sorted(), "the bounds of a histogram must grow");
+        let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Self { bounds, buckets, sum: AtomicU64::new(0) }
+    }
+
+    /// Counts one value.
+    pub fn add(&self, value: u64) {
+        let bucket = self.bounds.partition_point(|bound| *bound < value);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(value, Ordering::Relaxed);
+    }
+
+    /// Writes it down as Prometheus text under `name` and one label, each value times `unit`. The
+    /// buckets are read one by one, so the count is made of what was read: the two never disagree.
+    pub fn write(&self, out: &mut String, name: &str, (label, value): (&str, &str), unit: f64) {
+        let mut count = 0;
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            count += bucket.load(Ordering::Relaxed);
+            let _ = match self.bounds.get(index) {
+                Some(bound) => {
+                    let bound = scaled(*bound, unit);
+                    writeln!(out, "{name}_bucket{{{label}=\"{value}\",le=\"{bound}\"}} {count}")
+                }
+                None => writeln!(out, "{name}_bucket{{{label}=\"{value}\",le=\"+Inf\"}} {count}"),
+            };
+        }
+        let sum = scaled(self.sum.load(Ordering::Relaxed), unit);
+        let _ = writeln!(out, "{name}_sum{{{label}=\"{value}\"}} {sum}");
+        let _ = writeln!(out, "{name}_count{{{label}=\"{value}\"}} {count}");
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a sum of microseconds is exact for the first 285 years")]
+fn scaled(value: u64, unit: f64) -> f64 {
+    // Through the reciprocal: 250 / 1e6 prints as 0.00025, 250 * 1e-6 does not.
+    value as f64 / (1.0 / unit).round()
+}

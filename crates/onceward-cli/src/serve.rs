@@ -1,0 +1,79 @@
+//! `onceward serve`: the receipts API by itself, for services that want claims around their own code and
+//! have no use for a gateway.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use onceward::{Onceward, Sweep};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::admin::{self, AdminState, Door, Readiness};
+use crate::measured;
+use crate::telemetry;
+
+/// What is due is swept this often.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// What `onceward serve` is told on the command line.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where to listen.
+    #[arg(long, value_name = "ADDRESS", env = "ONCEWARD_ADMIN", default_value = "127.0.0.1:8081")]
+    admin: SocketAddr,
+    /// Who shows this may come in. Needed where others can reach the listener.
+    #[arg(long, value_name = "TOKEN", env = "ONCEWARD_ADMIN_TOKEN", hide_env_values = true)]
+    admin_token: Option<String>,
+    /// Where receipts are kept.
+    #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", default_value = "embedded:./onceward-data")]
+    store: String,
+    #[command(flatten)]
+    telemetry: telemetry::Args,
+}
+
+impl Args {
+    pub async fn run(self) -> ExitCode {
+        if let Err(code) = self.telemetry.start() {
+            return code;
+        }
+        match self.serve().await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(message) => {
+                eprintln!("onceward: {message}");
+                ExitCode::from(2)
+            }
+        }
+    }
+
+    async fn serve(self) -> Result<(), String> {
+        let listener = TcpListener::bind(self.admin).await;
+        let listener = listener.map_err(|error| format!("cannot listen on {}: {error}", self.admin))?;
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let door = Door::at(address, self.admin_token.as_deref())?;
+        let store = onceward_stores::open(&self.store).await.map_err(|error| error.to_string())?;
+        let (store, measures) = measured::watch(store);
+        let onceward = Onceward::new(store).map_err(|error| error.to_string())?;
+        let readiness = Readiness::of_store();
+        let state = AdminState::new(onceward.clone(), measures, readiness.clone(), door, Box::new(|_| {}));
+        let stop = stopped().map_err(|error| format!("cannot listen for signals: {error}"))?;
+        println!("admin on http://{address}");
+        tokio::select! {
+            () = admin::serve(listener, state, async { stop.await; readiness.drain() }) => {}
+            () = onceward.sweep_forever(Sweep::default(), SWEEP_EVERY) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Is ready when somebody wants the process to end.
+fn stopped() -> std::io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}

@@ -1,0 +1,292 @@
+//! The receipts API, verb by verb.
+
+use std::thread;
+
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+use crate::process::{Answer, Process, eventually};
+
+fn claim(process: &Process, key: &str, more: &Value) -> Answer {
+    let mut asked = json!({"scope": "acme", "operation": "charge", "key": key, "fingerprint": "12 EUR"});
+    for (name, value) in more.as_object().unwrap() {
+        asked[name] = value.clone();
+    }
+    process.post("/v1/claim", &asked)
+}
+
+/// A claim that is won.
+fn won(process: &Process, key: &str, more: &Value) -> Value {
+    let answer = claim(process, key, more);
+    assert_eq!(answer.status, 201, "{answer:?}");
+    assert_eq!(answer.json()["claimed"], true);
+    answer.json()
+}
+
+fn show(process: &Process, key: &str) -> Answer {
+    process.get(&format!("/v1/receipt?scope=acme&operation=charge&key={key}"))
+}
+
+fn settle(process: &Process, key: &str, more: &Value) -> Answer {
+    let mut asked = json!({"scope": "acme", "operation": "charge", "key": key});
+    for (name, value) in more.as_object().unwrap() {
+        asked[name] = value.clone();
+    }
+    process.post("/v1/settle", &asked)
+}
+
+#[test]
+fn a_claim_is_completed_and_replayed_also_by_the_next_process() {
+    let folder = tempdir().unwrap();
+    let process = Process::serve(folder.path());
+    let won = won(&process, "k", &json!({}));
+    assert_eq!(won["lease_ms"], 30_000);
+    let ticket = &won["ticket"];
+    assert_eq!(process.post("/v1/renew", &json!({ "ticket": ticket })).status, 204);
+    assert_eq!(show(&process, "k").json()["state"], "held");
+    let complete = json!({"ticket": ticket, "outcome": {"verdict": "succeeded", "body": "charged, Grüße"}});
+    assert_eq!(process.post("/v1/complete", &complete).status, 204);
+    assert_eq!(process.post("/v1/complete", &complete).status, 204, "the same again");
+    let mut other = complete.clone();
+    other["outcome"]["body"] = "charged twice".into();
+    let refused = process.post("/v1/complete", &other);
+    assert_eq!(refused.problem(), (409, "not-yours".into()));
+    assert_eq!(refused.json()["receipt"]["state"], "done");
+    process.kill();
+
+    let process = Process::serve(folder.path());
+    let replay = claim(&process, "k", &json!({}));
+    assert_eq!(replay.status, 200, "{replay:?}");
+    let replay = replay.json();
+    assert_eq!((&replay["claimed"], &replay["fence"]), (&json!(false), &won["fence"]));
+    assert_eq!(replay["outcome"], json!({"verdict": "succeeded", "body": "charged, Grüße"}));
+    let left = replay["expires_in_ms"].as_u64().unwrap();
+    assert!((1..=24 * 3_600_000).contains(&left), "{left}");
+    let other = claim(&process, "k", &json!({"fingerprint": "13 EUR"}));
+    assert_eq!(other.problem(), (422, "key-reused".into()));
+}
+
+#[test]
+fn a_running_one_is_in_progress_or_waited_for() {
+    let folder = tempdir().unwrap();
+    let process = Process::serve(folder.path());
+    let won = won(&process, "k", &json!({}));
+    let refused = claim(&process, "k", &json!({}));
+    assert_eq!(refused.problem(), (409, "in-progress".into()));
+    assert!(refused.field("retry-after").is_some());
+    assert_eq!(claim(&process, "k", &json!({"wait_ms": 30})).problem(), (409, "in-progress".into()));
+    let answers: Vec<Answer> = thread::scope(|scope| {
+        let waiting: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| claim(&process, "k", &json!({"wait_ms": 60_000})))).collect();
+        let complete = json!({"ticket": won["ticket"], "outcome": {"verdict": "failed", "body": "declined"}});
+        assert_eq!(process.post("/v1/complete", &complete).status, 204);
+        waiting.into_iter().map(|waiting| waiting.join().unwrap()).collect()
+    });
+    for answer in answers {
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(answer.json()["outcome"], json!({"verdict": "failed", "body": "declined"}));
+    }
+}
+
+#[test]
+fn of_many_at_once_one_runs() {
+    let folder = tempdir().unwrap();
+    let process = Process::serve(folder.path());
+    let answers: Vec<Answer> = thread::scope(|scope| {
+        let asking: Vec<_> = (0..32).map(|_| scope.spawn(|| claim(&process, "k", &json!({})))).collect();
+        asking.into_iter().map(|asking| asking.join().unwrap()).collect()
+    });
+    assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1, "{answers:?}");
+    for answer in answers.iter().filter(|answer| answer.status != 201) {
+        assert_eq!(answer.problem(), (409, "in-progress".into()));
+    }
+}
+
+#[test]
+fn a_lost_answer_finds_its_own_claim() {
+    let folder = tempdir().unwrap();
+    let process = Process::serve(folder.path());
+    let attempt = json!({"attempt": "8e03978e-40d5-43e8-bc93-6894a57f9324"});
+    let first = won(&process, "k", &attempt);
+    let again = won(&process, "k", &attempt);
+    assert_eq!((&first["ticket"], &first["fence"]), (&again["ticket"], &again["fence"]));
+    let other = json!({"attempt": "00000000-40d5-43e8-bc93-6894a57f9324"});
+    assert_eq!(claim(&process, "k", &other).problem(), (409, "in-progress".into()));
+}
+
+#[test]
+fn what_is_released_runs_again_with_a_higher_fence() {
+    let folder = tempdir().unwrap();
+    let process = Process::serve(folder.path());
+    let first = won(&process, "k", &json!({}));
+    let ticket = json!({"ticket": first["ticket"]});
+    assert_eq!(process.post("/v1/release", &ticket).status, 204);
+    assert_eq!(show(&process, "k").problem(), (404, "no-receipt".into()));
+    let second = won(&process, "k", &json!({}));
+    assert!(second["fence"].as_u64() > first["fence"].as_u64());
+    for verb in ["renew", "release", "doubt"] {
+        let refused = process.post(&format!("/v1/{verb}"), &ticket);
+        assert_eq!(refused.problem(), (409, "not-yours".into()), "{verb}");
+        assert_eq!(refused.json()["receipt"]["fence"], second["fence"], "{verb}");
+    }
+}
+
+#[test]
+fn a_lapsed_lease_is_unknown_or_taken_over_by_policy() {
+    let folder = tempdir().unwrap();
+    let process = Process::serve(folder.path());
+    let hold = json!({"policy": {"lease_ms": 20}});
+    won(&process, "hold", &hold);
+    eventually("the lease of the first ends", || {
+        (claim(&process, "hold", &hold).problem() == (409, "outcome-unknown".into())).then_some(())
+    });
+    let shown = show(&process, "hold").json();
+    assert_eq!((&shown["state"], &shown["doubt"]), (&json!("unknown"), &json!("lease_ended")));
+
+    let retry = json!({"policy": {"lease_ms": 20, "on_unknown": "retry"}});
+    let first = won(&process, "retry", &retry);
+    let second = eventually("the lease of the first ends", || {
+        let answer = claim(&process, "retry", &retry);
+        (answer.status == 201).then(|| answer.json())
+    });
+    assert!(second["fence"].as_u64() > first["fence"].as_u64());
+    let late = json!({"ticket": first["ticket"], "outcome": {"verdict": "succeeded"}});
+    assert_eq!(process.post("/v1/complete", &late).problem(), (409, "not-yours".into()));
+}
+
+#[test]
+fn a_doubt_is_settled_once_and_for_the_run_that_was_looked_into() {
+    let folder = tempdir().unwrap();
+    let process = Process::serve(folder.path());
+    let first = won(&process, "k", &json!({}));
+    let fence = &first["fence"];
+    let done = json!({"fence": fence, "done": {"verdict": "succeeded", "body": "charged"}});
+    assert_eq!(settle(&process, "k", &done).problem(), (409, "still-running".into()));
+    assert_eq!(process.post("/v1/doubt", &json!({"ticket": first["ticket"]})).status, 204);
+    assert_eq!(show(&process, "k").json()["doubt"], "reported");
+    assert_eq!(claim(&process, "k", &json!({})).problem(), (409, "outcome-unknown".into()));
+
+    let other_run = json!({"fence": fence.as_u64().unwrap() + 1, "not_done": true});
+    assert_eq!(settle(&process, "k", &other_run).problem(), (409, "not-in-doubt".into()));
+    for nonsense in [json!({"fence": fence}), json!({"fence": fence, "not_done": true, "done": done["done"]})]
+    {
+        assert_eq!(settle(&process, "k", &nonsense).problem(), (400, "invalid-request".into()));
+    }
+    assert_eq!(settle(&process, "k", &done).status, 204);
+    assert_eq!(settle(&process, "k", &done).status, 204, "the same again");
+    assert_eq!(claim(&process, "k", &json!({})).json()["outcome"]["body"], "charged");
+    let not_done = json!({"fence": fence, "not_done": true});
+    assert_eq!(settle(&process, "k", &not_done).problem(), (409, "not-in-doubt".into()));
+    assert_eq!(settle(&process, "absent", &not_done).problem(), (404, "no-receipt".into()));
+
+    let second = won(&process, "again", &json!({}));
+    assert_eq!(process.post("/v1/doubt", &json!({"ticket": second["ticket"]})).status, 204);
+    assert_eq!(settle(&process, "again", &json!({"fence": second["fence"], "not_done": true})).status, 204);
+    won(&process, "again", &json!({}));
+    let metrics = process.get("/metrics").body;
+    assert!(metrics.contains("onceward_settlements_total{found=\"done\"} 1"), "{metrics}");
+    assert!(metrics.contains("onceward_settlements_total{found=\"not_done\"} 1"), "{metrics}");
+}
+
+#[test]
+fn bytes_that_are_not_text_and_responses_come_back_as_they_were() {
+    let folder = tempdir().unwrap();
+    let process = Process::serve(folder.path());
+    let ticket = &won(&process, "bytes", &json!({}))["ticket"];
+    let outcome = json!({"verdict": "succeeded", "body_base64": "/wD+"});
+    assert_eq!(process.post("/v1/complete", &json!({"ticket": ticket, "outcome": outcome})).status, 204);
+    assert_eq!(claim(&process, "bytes", &json!({})).json()["outcome"], outcome);
+
+    let ticket = &won(&process, "http", &json!({}))["ticket"];
+    let http = json!({
+        "status": 201,
+        "headers": [["content-type", "application/json"], ["x-two", "1"], ["x-two", "2"]],
+        "body": "{\"charged\":12}",
+    });
+    let outcome = json!({"verdict": "succeeded", "http": http});
+    assert_eq!(process.post("/v1/complete", &json!({"ticket": ticket, "outcome": outcome})).status, 204);
+    assert_eq!(show(&process, "http").json()["outcome"]["http"], http);
+
+    let ticket = &won(&process, "bad", &json!({}))["ticket"];
+    for outcome in [
+        json!({"verdict": "succeeded", "body": "a", "body_base64": "YQ=="}),
+        json!({"verdict": "succeeded", "body": "a", "http": {"status": 200}}),
+        json!({"verdict": "succeeded", "body_base64": "not base64"}),
+        json!({"verdict": "succeeded", "http": {"status": 42}}),
+        json!({"verdict": "succeeded", "http": {"status": 200, "headers": [["a b", "c"]]}}),
+        json!({"verdict": "perhaps"}),
+    ] {
+        let refused = process.post("/v1/complete", &json!({"ticket": ticket, "outcome": outcome}));
+        assert_eq!(refused.problem(), (400, "invalid-request".into()), "{outcome}");
+    }
+}
+
+#[test]
+fn a_list_has_pages_and_filters() {
+    let folder = tempdir().unwrap();
+    let process = Process::serve(folder.path());
+    for number in 0..25 {
+        won(&process, &format!("k{number}"), &json!({}));
+    }
+    let other = json!({"scope": "other", "operation": "ship", "key": "k"});
+    let ticket = &process.post("/v1/claim", &other).json()["ticket"];
+    assert_eq!(process.post("/v1/doubt", &json!({ "ticket": ticket })).status, 204);
+
+    let mut keys = Vec::new();
+    let mut path = "/v1/receipts?scope=acme&limit=10".to_owned();
+    loop {
+        let page = process.get(&path).json();
+        let receipts = page["receipts"].as_array().unwrap();
+        assert!(receipts.len() <= 10);
+        keys.extend(receipts.iter().map(|receipt| receipt["key"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        path = format!("/v1/receipts?scope=acme&limit=10&cursor={next}");
+    }
+    keys.sort();
+    let mut all: Vec<_> = (0..25).map(|number| format!("k{number}")).collect();
+    all.sort();
+    assert_eq!(keys, all);
+
+    let found = |query: &str| process.get(&format!("/v1/receipts?{query}")).json()["receipts"].clone();
+    assert_eq!(found("").as_array().unwrap().len(), 26);
+    assert_eq!(found("state=held").as_array().unwrap().len(), 25);
+    let unknown = found("state=unknown");
+    assert_eq!(unknown.as_array().unwrap().len(), 1);
+    assert_eq!((&unknown[0]["scope"], &unknown[0]["doubt"]), (&json!("other"), &json!("reported")));
+    assert_eq!(found("operation=ship"), unknown);
+    assert_eq!(found("scope=acme&operation=ship"), json!([]));
+}
+
+#[test]
+fn the_document_names_every_path_and_every_member_is_explained() {
+    let folder = tempdir().unwrap();
+    let process = Process::serve(folder.path());
+    let document = process.get("/openapi.json").json();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3."));
+    let paths: Vec<_> = document["paths"].as_object().unwrap().keys().cloned().collect();
+    let mut verbs = paths.clone();
+    verbs.sort();
+    assert_eq!(
+        verbs,
+        [
+            "/v1/claim",
+            "/v1/complete",
+            "/v1/doubt",
+            "/v1/receipt",
+            "/v1/receipts",
+            "/v1/release",
+            "/v1/renew",
+            "/v1/settle"
+        ]
+    );
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        for (member, of) in schema["properties"].as_object().into_iter().flatten() {
+            assert!(is_explained(of), "{name}.{member} is not explained");
+        }
+    }
+}
+
+fn is_explained(member: &Value) -> bool {
+    let alternatives = member["oneOf"].as_array().into_iter().flatten();
+    member["description"].is_string() || alternatives.into_iter().any(is_explained)
+}

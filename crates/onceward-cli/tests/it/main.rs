@@ -1,0 +1,4 @@
+//! The binary as its users meet it: real processes, real sockets, real kills.
+
+mod admin;
+mod process;

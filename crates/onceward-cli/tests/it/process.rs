@@ -1,0 +1,139 @@
+//! A running `onceward`, and a client without opinions.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A command of the binary under test.
+pub fn onceward(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
+    command.args(args);
+    for name in ["ONCEWARD_ADMIN", "ONCEWARD_ADMIN_TOKEN", "ONCEWARD_STORE", "RUST_LOG"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// `onceward serve` on a port of its own. Dropping it kills it.
+pub struct Process {
+    pub child: Child,
+    pub address: SocketAddr,
+}
+
+impl Process {
+    /// Over the embedded store in `folder`.
+    pub fn serve(folder: &Path) -> Self {
+        Self::start(onceward(&["serve", "--admin", "127.0.0.1:0", "--log", "warn", "--store"]), folder)
+    }
+
+    /// What `command` starts once it is given a store.
+    pub fn start(mut command: Command, folder: &Path) -> Self {
+        command.arg(format!("embedded:{}", folder.join("receipts").display()));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("admin on http://").unwrap_or_else(|| {
+            let _ = child.kill();
+            panic!("it did not say where it listens, but: {line:?}")
+        });
+        let address = address.replace("0.0.0.0", "127.0.0.1").parse().unwrap();
+        Self { child, address }
+    }
+
+    /// Kills it, as a power cut would.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        send(self.address, "GET", path, &[], "")
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Answer {
+        send(self.address, "POST", path, &[("Content-Type", "application/json")], &body.to_string())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One request on a connection of its own.
+pub fn send(address: SocketAddr, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+        write!(head, "Host: {address}\r\n").unwrap();
+    }
+    for (name, value) in fields {
+        write!(head, "{name}: {value}\r\n").unwrap();
+    }
+    write!(head, "Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    socket.write_all(head.as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    socket.read_to_end(&mut bytes).unwrap();
+    Answer::parse(&String::from_utf8(bytes).unwrap())
+}
+
+/// A response.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub fields: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Answer {
+    fn parse(text: &str) -> Self {
+        let (head, body) = text.split_once("\r\n\r\n").expect("a response has a head");
+        let mut lines = head.lines();
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let fields = lines.filter_map(|line| line.split_once(": "));
+        let fields = fields.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+        Self { status, fields, body: body.to_owned() }
+    }
+
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The last part of the problem's type, with its status.
+    #[track_caller]
+    pub fn problem(&self) -> (u16, String) {
+        assert_eq!(self.field("content-type"), Some("application/problem+json"), "{self:?}");
+        let problem = self.json();
+        assert_eq!(problem["status"], self.status, "{self:?}");
+        for member in ["title", "detail"] {
+            assert!(problem[member].as_str().is_some_and(|text| !text.is_empty()), "{self:?}");
+        }
+        let name = problem["type"].as_str().unwrap().strip_prefix("urn:onceward:problem:").unwrap();
+        (self.status, name.to_owned())
+    }
+}
+
+/// Asks again and again until the answer is the one wanted; a machine under load takes its time.
+#[track_caller]
+pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
