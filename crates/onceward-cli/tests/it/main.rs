@@ -1,4 +1,5 @@
 //! The binary as its users meet it: real processes, real sockets, real kills.
 
 mod admin;
+mod gateway;
 mod process;

@@ -1,0 +1,11 @@
+//! The gateway in front of a service that does as it is told.
+
+mod forwarding;
+mod input;
+mod kill;
+mod races;
+mod reload;
+mod settings;
+mod stage;
+mod stop;
+mod upstream;

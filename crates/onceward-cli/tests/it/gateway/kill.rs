@@ -1,0 +1,170 @@
+//! The gateway is killed again and again under load. Whatever it had acknowledged is there afterwards, nothing
+//! runs twice that must not, and no key stays stuck.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::stage::{Gateway, Home, Reply, Service};
+use crate::process::eventually;
+
+const CLIENTS: usize = 8;
+
+fn kills() -> usize {
+    if std::env::var_os("ONCEWARD_LONG").is_some() { 50 } else { 6 }
+}
+
+/// What a client was told of a key, in the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Told {
+    Done(String),
+    Unknown,
+    /// The campaign was over before it was told anything.
+    Nothing,
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_and_nothing_held_runs_twice() {
+    let service = slow_service();
+    let home = Home::new();
+    home.write_config(
+        "[defaults]\nlease = \"1s\"\nwait_at_most = \"5s\"\n\
+         [[route]]\npath = \"/again\"\non_unknown = \"retry\"\n",
+    );
+    let gateway = home.start(&service.url());
+    let here = Arc::new(Mutex::new(gateway.address));
+    let over = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let (here, over) = (here.clone(), over.clone());
+            // Half of them on the route that may be taken over.
+            let path = if number % 2 == 0 { "/charges" } else { "/again" };
+            thread::spawn(move || client(number, path, &here, &over))
+        })
+        .collect();
+    let gateway = kill_and_restart(gateway, &home, &service, &here);
+    over.store(true, Ordering::SeqCst);
+    let told: BTreeMap<(String, String), Told> =
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+    judge(&told, &service, &gateway);
+}
+
+/// A service that takes its time, so that kills find it in the middle of something.
+fn slow_service() -> Service {
+    let calls = AtomicU64::new(0);
+    Service::start(move |request| {
+        let call = calls.fetch_add(1, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(call * 7 % 23));
+        Reply::created(format!("{{\"call\":{call},\"key\":\"{}\"}}", request.key()))
+    })
+}
+
+fn kill_and_restart(
+    mut gateway: Gateway,
+    home: &Home,
+    service: &Service,
+    here: &Mutex<SocketAddr>,
+) -> Gateway {
+    for kill in 0..kills() as u64 {
+        // At least something was done since the last start, so that every kill hits a working gateway.
+        let before = service.effects();
+        eventually("the gateway works", || (service.effects() > before + 20).then_some(()));
+        thread::sleep(Duration::from_millis(kill * 37 % 101));
+        gateway.kill();
+        gateway = home.start(&service.url());
+        *here.lock().unwrap() = gateway.address;
+    }
+    gateway
+}
+
+/// Sends one intent after the other, each until it is told something final.
+fn client(
+    number: usize,
+    path: &str,
+    here: &Mutex<SocketAddr>,
+    over: &AtomicBool,
+) -> Vec<((String, String), Told)> {
+    let mut all = Vec::new();
+    for intent in 0.. {
+        let key = format!("c{number}-{intent}");
+        let told = insist(path, &key, here, over);
+        let ended = told == Told::Nothing;
+        all.push(((path.to_owned(), key), told));
+        if ended {
+            break;
+        }
+    }
+    all
+}
+
+fn insist(path: &str, key: &str, here: &Mutex<SocketAddr>, over: &AtomicBool) -> Told {
+    while !over.load(Ordering::SeqCst) {
+        let address = *here.lock().unwrap();
+        match attempt(address, path, key) {
+            Some((201, body)) => return Told::Done(body),
+            Some((409, body)) if body.contains("outcome-unknown") => return Told::Unknown,
+            // In progress, or the gateway is gone: the same again.
+            _ => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    Told::Nothing
+}
+
+/// One try; nothing if the connection broke.
+fn attempt(address: SocketAddr, path: &str, key: &str) -> Option<(u16, String)> {
+    let mut socket = TcpStream::connect(address).ok()?;
+    socket.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
+    let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nIdempotency-Key: {key}\r\nContent-Length: 2\r\n\r\n{{}}");
+    socket.write_all(head.as_bytes()).ok()?;
+    let mut said = String::new();
+    socket.read_to_string(&mut said).ok()?;
+    let (head, body) = said.split_once("\r\n\r\n")?;
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+    // An answer that broke off is none.
+    if body.len() != length.parse::<usize>().ok()? {
+        return None;
+    }
+    Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+}
+
+fn judge(told: &BTreeMap<(String, String), Told>, service: &Service, gateway: &Gateway) {
+    let mut effects: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for request in service.received() {
+        let path = request.line.split(' ').nth(1).unwrap().to_owned();
+        *effects.entry((path, request.key().to_owned())).or_default() += 1;
+    }
+    let (mut done, mut unknown) = (0, 0);
+    for (intent, told) in told {
+        let (path, key) = intent;
+        let count = effects.get(intent).copied().unwrap_or(0);
+        if path == "/charges" {
+            assert!(count <= 1, "{intent:?} ran {count} times");
+        }
+        // Whatever happened to it, it comes to an end within a few leases: not one key is stuck.
+        let began = Instant::now();
+        let last = eventually("the key comes to an end", || {
+            let answer = attempt(gateway.address, path, key)?;
+            let running = answer.0 == 409 && answer.1.contains("in-progress");
+            (!running).then_some(answer)
+        });
+        assert!(began.elapsed() < Duration::from_secs(30), "{intent:?}");
+        match (told, &last) {
+            (Told::Done(body), (201, again)) => assert_eq!(body, again, "{intent:?}"),
+            (Told::Done(_), other) => panic!("{intent:?} was acknowledged and is now {other:?}"),
+            (_, (409, body)) if path == "/charges" && body.contains("outcome-unknown") => {}
+            (Told::Unknown, other) => panic!("{intent:?} was unknown and is now {other:?}"),
+            (Told::Nothing, (201, _)) => {}
+            (Told::Nothing, other) => panic!("{intent:?} ended as {other:?}"),
+        }
+        match last.0 {
+            201 => done += 1,
+            _ => unknown += 1,
+        }
+    }
+    assert!(done > kills() * 10, "only {done} were done");
+    println!("{} kills: {done} done, {unknown} unknown, {} effects", kills(), service.effects());
+}

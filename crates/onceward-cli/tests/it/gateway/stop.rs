@@ -1,0 +1,63 @@
+//! A gateway that is asked to stop finishes what it has begun.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::{Mutex, mpsc};
+use std::thread;
+
+use super::stage::{Home, Reply, Service};
+use crate::process::{eventually, send};
+
+/// A service that holds every answer back until it is told.
+fn gated() -> (Service, mpsc::Sender<()>) {
+    let (go, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let service = Service::start(move |_| {
+        let _ = gate.lock().unwrap().recv();
+        Reply::created("{}")
+    });
+    (service, go)
+}
+
+#[test]
+fn what_is_in_flight_is_answered_and_then_it_ends() {
+    let (service, go) = gated();
+    let home = Home::new();
+    let mut gateway = home.start(&service.url());
+    thread::scope(|scope| {
+        let address = gateway.address;
+        let running = scope.spawn(move || {
+            let fields = [("Idempotency-Key", "a"), ("Content-Type", "application/json")];
+            send(address, "POST", "/charges", &fields, "{}")
+        });
+        eventually("it is running", || (service.effects() == 1).then_some(()));
+        gateway.signal("-TERM");
+        eventually("nobody new is let in", || TcpStream::connect(address).is_err().then_some(()));
+        assert_eq!(send(gateway.admin, "GET", "/readyz", &[], "").status, 503);
+        go.send(()).unwrap();
+        assert_eq!(running.join().unwrap().status, 201);
+    });
+    assert!(gateway.child.wait().unwrap().success());
+    let gateway = home.start(&service.url());
+    assert_eq!(gateway.charge("a", "{}").field("idempotent-replayed"), Some("true"));
+}
+
+#[test]
+fn a_client_that_hangs_up_cancels_nothing_not_even_at_the_end() {
+    let (service, go) = gated();
+    let home = Home::new();
+    let mut gateway = home.start(&service.url());
+    let mut socket = TcpStream::connect(gateway.address).unwrap();
+    let ask = "POST /charges HTTP/1.1\r\nHost: a\r\nIdempotency-Key: a\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+    socket.write_all(ask.as_bytes()).unwrap();
+    eventually("it is running", || (service.effects() == 1).then_some(()));
+    drop(socket);
+    gateway.signal("-TERM");
+    eventually("nobody new is let in", || TcpStream::connect(gateway.address).is_err().then_some(()));
+    go.send(()).unwrap();
+    assert!(gateway.child.wait().unwrap().success());
+    let gateway = home.start(&service.url());
+    let answer = gateway.charge("a", "{}");
+    assert_eq!((answer.status, answer.field("idempotent-replayed")), (201, Some("true")));
+    assert_eq!(service.effects(), 1);
+}

@@ -1,0 +1,186 @@
+//! A service that fails: what can have left is never sent again, and what cannot is never held.
+
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
+use super::stage::{Home, Reply, Service};
+
+#[test]
+fn where_nothing_was_sent_the_key_stays_free() {
+    // An address that nobody listens on.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let home = Home::new();
+    let gateway = home.start(&format!("http://{address}"));
+    for _ in 0..2 {
+        let refused = gateway.charge("a", "{}");
+        assert_eq!(refused.problem(), (502, "upstream-unreachable".into()));
+        assert_eq!(refused.json()["retryable"], true);
+    }
+    let service = Service::start_at(address, |_| Reply::created("{}"));
+    assert_eq!(gateway.charge("a", "{}").status, 201);
+    assert_eq!(service.effects(), 1);
+}
+
+/// A service that takes a request and gives this instead of an answer: its effect may have happened.
+fn no_answer(reply: impl Fn() -> Reply + Send + Sync + 'static) {
+    let service = Service::start(move |_| reply());
+    let home = Home::new();
+    home.write_config("[defaults]\nanswer_timeout = \"1s\"");
+    let gateway = home.start(&service.url());
+    let first = gateway.charge("a", "{}");
+    assert_eq!(first.problem(), (504, "upstream-timeout".into()));
+    for _ in 0..2 {
+        assert_eq!(gateway.charge("a", "{}").problem(), (409, "outcome-unknown".into()));
+    }
+    assert_eq!(service.effects(), 1);
+    assert!(gateway.metric("onceward_unknowns_total") >= 1.0);
+}
+
+#[test]
+fn a_service_that_never_answers_leaves_an_unknown_outcome() {
+    no_answer(|| Reply::Stall(Vec::new()));
+}
+
+#[test]
+fn a_service_that_hangs_up_leaves_an_unknown_outcome() {
+    no_answer(|| Reply::Raw(Vec::new()));
+}
+
+#[test]
+fn a_service_that_talks_nonsense_leaves_an_unknown_outcome() {
+    no_answer(|| Reply::Raw(b"220 smtp.example ESMTP\r\n".to_vec()));
+}
+
+#[test]
+fn half_a_head_leaves_an_unknown_outcome() {
+    no_answer(|| Reply::Raw(b"HTTP/1.1 201 Created\r\nContent-Le".to_vec()));
+}
+
+#[test]
+fn a_head_without_end_leaves_an_unknown_outcome() {
+    no_answer(|| Reply::Raw(format!("HTTP/1.1 201 Created\r\nX: {}", "y".repeat(200_000)).into_bytes()));
+}
+
+/// A service whose answer breaks off within its body.
+fn broken_off(reply: impl Fn() -> Reply + Send + Sync + 'static) {
+    let service = Service::start(move |_| reply());
+    let home = Home::new();
+    home.write_config("[defaults]\nanswer_timeout = \"1s\"");
+    let gateway = home.start(&service.url());
+    let first = gateway.charge("a", "{}");
+    assert_eq!(first.problem().0 / 100, 4, "{first:?}");
+    assert_eq!(gateway.charge("a", "{}").problem(), (409, "outcome-unknown".into()));
+    assert_eq!(service.effects(), 1);
+}
+
+#[test]
+fn a_body_that_breaks_off_leaves_an_unknown_outcome() {
+    broken_off(|| Reply::Raw(b"HTTP/1.1 201 Created\r\nContent-Length: 10\r\n\r\n123".to_vec()));
+}
+
+#[test]
+fn a_body_that_stalls_leaves_an_unknown_outcome() {
+    broken_off(|| Reply::Stall(b"HTTP/1.1 201 Created\r\nContent-Length: 10\r\n\r\n123".to_vec()));
+}
+
+#[test]
+fn chunks_that_make_no_sense_leave_an_unknown_outcome() {
+    broken_off(|| Reply::Raw(b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n1".to_vec()));
+}
+
+#[test]
+fn where_the_route_says_retry_no_answer_is_tried_again_with_a_higher_fence() {
+    let tries = std::sync::atomic::AtomicUsize::new(0);
+    let service = Service::start(move |_| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+        0 => Reply::Raw(Vec::new()),
+        _ => Reply::created("{}"),
+    });
+    let home = Home::new();
+    home.write_config("[defaults]\non_unknown = \"retry\"");
+    let gateway = home.start(&service.url());
+    assert_eq!(gateway.charge("a", "{}").problem(), (504, "upstream-timeout".into()));
+    assert_eq!(gateway.charge("a", "{}").status, 201);
+    let fences: Vec<u64> =
+        service.received().iter().map(|request| request.field("onceward-fence").unwrap().parse().unwrap()).collect();
+    assert!(fences[0] < fences[1], "{fences:?}");
+}
+
+#[test]
+fn what_the_service_answers_is_kept_or_not_as_the_profile_says() {
+    for (status, kept) in
+        [(200, true), (204, true), (303, true), (400, true), (404, true), (409, true)]
+            .into_iter()
+            .chain([(408, false), (412, false), (425, false), (429, false), (500, false), (503, false)])
+    {
+        let service = Service::start(move |_| Reply::Answer(status, String::new()));
+        let home = Home::new();
+        let gateway = home.start(&service.url());
+        for _ in 0..2 {
+            assert_eq!(gateway.charge("a", "{}").status, status);
+        }
+        assert_eq!(service.effects(), if kept { 1 } else { 2 }, "{status}");
+    }
+}
+
+#[test]
+fn a_route_can_say_otherwise_of_outcomes() {
+    let service = Service::start(|request| match request.line.contains("/fails") {
+        true => Reply::Answer(500, "no".into()),
+        false => Reply::Answer(409, "later".into()),
+    });
+    let home = Home::new();
+    home.write_config("[defaults]\noutcomes = { 5xx = \"replay\", 409 = \"retry\" }");
+    let gateway = home.start(&service.url());
+    for _ in 0..2 {
+        let answer = gateway.post("/fails", &[("Idempotency-Key", "a")], "");
+        assert_eq!((answer.status, answer.body.as_str()), (500, "no"));
+    }
+    assert_eq!(service.effects(), 1);
+    for _ in 0..2 {
+        assert_eq!(gateway.charge("a", "{}").status, 409);
+    }
+    assert_eq!(service.effects(), 3);
+}
+
+#[test]
+fn a_service_that_closes_after_every_answer_gets_nothing_twice() {
+    let service = Service::start(|_| Reply::Raw(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok".to_vec()));
+    let home = Home::new();
+    let gateway = home.start(&service.url());
+    for count in 0..50 {
+        let answer = gateway.charge(&format!("k{count}"), "{}");
+        // A request that meets the closing of its connection half-way is in doubt, and said to be.
+        assert!(matches!(answer.status, 201 | 504), "{answer:?}");
+    }
+    let mut keys: Vec<_> = service.received().iter().map(|request| request.key().to_owned()).collect();
+    let all = keys.len();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), all, "a key was sent twice");
+}
+
+#[test]
+fn duplicates_wait_for_the_first_or_are_turned_away() {
+    let service = Service::start(|_| {
+        thread::sleep(Duration::from_millis(300));
+        Reply::created("{}")
+    });
+    let home = Home::new();
+    home.write_config("[[route]]\npath = \"/hasty\"\non_duplicate = \"conflict\"");
+    let gateway = home.start(&service.url());
+    thread::scope(|scope| {
+        let copies: Vec<_> = (0..8).map(|_| scope.spawn(|| gateway.charge("a", "{}"))).collect();
+        for copy in copies {
+            assert_eq!(copy.join().unwrap().status, 201);
+        }
+        let hasty = || gateway.post("/hasty", &[("Idempotency-Key", "a")], "{}");
+        let copies: Vec<_> = (0..8).map(|_| scope.spawn(hasty)).collect();
+        let answers: Vec<_> = copies.into_iter().map(|copy| copy.join().unwrap()).collect();
+        assert_eq!(answers.iter().filter(|answer| answer.status == 201).count() + answers
+            .iter()
+            .filter(|answer| answer.status == 409 && answer.field("retry-after").is_some())
+            .count(), 8, "{answers:?}");
+    });
+    assert_eq!(service.effects(), 2);
+}
