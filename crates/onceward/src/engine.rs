@@ -42,7 +42,7 @@ use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
 use crate::receipt::{Fence, Receipt};
 use crate::store::{Caps, Page, Scan, Store};
-use crate::world::{TokioWorld, World};
+use crate::world::{Task, TokioWorld, World};
 use inner::Inner;
 
 /// Runs each intent once and gives everyone the same answer. Cheap to clone; all clones are one.
@@ -91,6 +91,18 @@ impl Onceward {
         W: Future<Output = Result<Outcome, Stopped>>,
     {
         run::run(self.inner.clone(), ask, work).await
+    }
+
+    /// The answer to an ask, if it is at hand in this process: what [`run`](Self::run) would replay at once.
+    /// For callers who spare themselves the preparations of a run.
+    pub fn recall(&self, ask: &Ask) -> Option<Answer> {
+        lead::recall(&self.inner, ask)
+    }
+
+    /// Runs a task beside everything else, where the engine runs its own: for callers that go away and
+    /// leave a run behind. Where no runtime is left, the task is dropped.
+    pub fn spawn(&self, task: Task) {
+        self.inner.world.spawn(task);
     }
 
     /// Claims an intent for a caller that cannot pass a closure. The caller renews the lease itself,

@@ -36,10 +36,7 @@ pub(crate) async fn lead(inner: &Arc<Inner>, ask: &mut Ask) -> Result<Led> {
     let attempt = *ask.attempt.get_or_insert_with(|| Attempt(inner.world.random()));
     let mut patience = Patience::default();
     for _ in 0..ROUNDS_MAX {
-        if let Some(receipt) = inner.cache.load(&ask.id, &*inner.world)
-            && let Some(answer) = answer_from(inner, ask, Some(&receipt))
-        {
-            inner.counters.replays_cached.one();
+        if let Some(answer) = recall(inner, ask) {
             return Ok(Led::Answer(answer));
         }
         match inner.flights.join(&ask.id, &ask.policy, attempt, named) {
@@ -65,6 +62,14 @@ pub(crate) async fn lead(inner: &Arc<Inner>, ask: &mut Ask) -> Result<Led> {
         }
     }
     Err(contended())
+}
+
+/// The answer that is at hand in this process, if there is one.
+pub(crate) fn recall(inner: &Inner, ask: &Ask) -> Option<Answer> {
+    let receipt = inner.cache.load(&ask.id, &*inner.world)?;
+    let answer = answer_from(inner, ask, Some(&receipt))?;
+    inner.counters.replays_cached.one();
+    Some(answer)
 }
 
 /// Finds an answer without ever running: for work that has been used up by a run that lost its lease.

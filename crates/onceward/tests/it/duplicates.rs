@@ -203,3 +203,21 @@ async fn when_the_first_one_gives_up_one_waiter_runs_and_the_others_get_its_outc
     assert_eq!(runs.load(Ordering::SeqCst), 1);
     assert!(answers.iter().all(|ran| ran.outcome == Outcome::succeeded("second try")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_at_hand_is_recalled_without_the_store() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    let policy = Policy::http();
+    assert_eq!(onceward.recall(&ask("k", &policy)), None);
+    onceward.run(ask("k", &policy), paid).await.unwrap();
+    assert_eq!(onceward.recall(&ask("k", &policy)), None, "only what was replayed is kept at hand");
+    let replay = onceward.run(ask("k", &policy), never).await.unwrap();
+    let batches = stage.store.batches().len();
+    assert_eq!(onceward.recall(&ask("k", &policy)), Some(replay));
+    let other = onceward.recall(&ask_for("k", "something else", &policy));
+    assert_eq!(other, Some(Answer::Refused(Refusal::KeyReused)));
+    assert_eq!(stage.store.batches().len(), batches);
+    tokio::time::sleep(secs(24 * 3_600)).await;
+    assert_eq!(onceward.recall(&ask("k", &policy)), None, "past its retention");
+}
