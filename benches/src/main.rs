@@ -4,6 +4,10 @@
 use clap::{Parser, Subcommand};
 use onceward_bench::{duplicates, embedded, engine, growth, layer};
 
+/// The same allocator as the binary `onceward`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "onceward-bench", about = "Ratios and costs, measured side by side in one run")]
 struct Args {

@@ -35,10 +35,23 @@ pin_project_lite::pin_project! {
         },
         /// Too large to be kept: passed on as it comes.
         Live {
-            frames: mpsc::Receiver<Result<Frame<Bytes>, BoxError>>,
+            pieces: mpsc::Receiver<Piece>,
+            ended: bool,
         },
     }
 }
+
+/// What is said of a live body, piece by piece.
+pub(crate) enum Piece {
+    Data(Bytes),
+    /// It is whole, and its receipt is written.
+    End,
+    /// It broke off.
+    Broken(BoxError),
+}
+
+/// Pieces of a live response on their way: enough to keep both sides busy, few enough to be bounded.
+const LIVE_PIECES: usize = 8;
 
 impl<B> ResponseBody<B> {
     pub(crate) fn inner(body: B) -> Self {
@@ -50,9 +63,11 @@ impl<B> ResponseBody<B> {
         Self { kind: Kind::Whole { body: Full::new(bytes) } }
     }
 
-    /// A body whose frames come from elsewhere; it ends when their sender is dropped.
-    pub(crate) fn live(frames: mpsc::Receiver<Result<Frame<Bytes>, BoxError>>) -> Self {
-        Self { kind: Kind::Live { frames } }
+    /// A body whose pieces come from elsewhere. If the sender goes away without a [`Piece::End`], it broke
+    /// off: a part must never look like the whole.
+    pub(crate) fn live() -> (mpsc::Sender<Piece>, Self) {
+        let (sender, pieces) = mpsc::channel(LIVE_PIECES);
+        (sender, Self { kind: Kind::Live { pieces, ended: false } })
     }
 }
 
@@ -73,7 +88,16 @@ where
             Projected::Whole { body } => {
                 Poll::Ready(ready!(body.poll_frame(cx)).map(|frame| frame.map_err(|never| match never {})))
             }
-            Projected::Live { frames } => frames.poll_recv(cx),
+            Projected::Live { ended: true, .. } => Poll::Ready(None),
+            Projected::Live { pieces, ended } => Poll::Ready(match ready!(pieces.poll_recv(cx)) {
+                Some(Piece::Data(data)) => Some(Ok(Frame::data(data))),
+                Some(Piece::End) => {
+                    *ended = true;
+                    None
+                }
+                Some(Piece::Broken(error)) => Some(Err(error)),
+                None => Some(Err("the response broke off".into())),
+            }),
         }
     }
 
@@ -81,7 +105,7 @@ where
         match &self.kind {
             Kind::Inner { body } => body.is_end_stream(),
             Kind::Whole { body } => body.is_end_stream(),
-            Kind::Live { .. } => false,
+            Kind::Live { ended, .. } => *ended,
         }
     }
 

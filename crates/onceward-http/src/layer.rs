@@ -10,12 +10,14 @@ use onceward::Onceward;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::answer;
 use crate::body::{BoxError, ResponseBody};
 use crate::fingerprint::{SECRET_BYTES, Secrets};
 use crate::future::ResponseFuture;
 use crate::guard;
 use crate::headers::IDEMPOTENCY_KEY;
 use crate::meters::Meters;
+use crate::reading::Reading;
 use crate::route::{KeyRule, Route};
 
 /// Makes the service behind it safe to retry. See [`Route`] for what can be set.
@@ -103,7 +105,7 @@ where
 {
     type Response = Response<ResponseBody<B>>;
     type Error = S::Error;
-    type Future = ResponseFuture<S::Future, B, S::Error>;
+    type Future = ResponseFuture<S, I, B>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -113,9 +115,13 @@ where
         if !self.shared.is_guarded(&request) {
             return ResponseFuture::pass(self.inner.call(request));
         }
+        let (ticket, id) = match guard::admit(&self.shared, &request) {
+            Ok(admitted) => admitted,
+            Err(problem) => return ResponseFuture::refused(answer::refuse(&self.shared, problem)),
+        };
         // The service that was found ready does the work; the clone has to be asked anew.
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
-        ResponseFuture::guarded(Box::pin(guard::guard(self.shared.clone(), ready, request)))
+        ResponseFuture::reading(Reading::new(ticket, ready, request, id))
     }
 }

@@ -5,7 +5,9 @@
 //! alone. It names no store: it is given an engine.
 
 mod action;
+mod answer;
 mod body;
+mod collect;
 pub mod fingerprint;
 mod future;
 mod guard;
@@ -16,7 +18,10 @@ mod meters;
 mod operation;
 mod preset;
 pub mod problem;
+mod reading;
 mod route;
+mod run;
+mod running;
 mod scope;
 pub mod snapshot;
 

@@ -1,8 +1,7 @@
 //! Who asks. The scope keeps one tenant from ever being served another's answer.
 
-use http::HeaderName;
-use http::header::AUTHORIZATION;
-use http::request::Parts;
+use http::Extensions;
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 
 use crate::fingerprint::SECRET_BYTES;
 
@@ -50,13 +49,18 @@ impl ScopeFrom {
     }
 
     /// The scope of a request; `None` if it does not say who asks. Credentials are hashed, never stored.
-    pub(crate) fn read(&self, parts: &Parts, secret: &[u8; SECRET_BYTES]) -> Option<Scope> {
+    pub(crate) fn read(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+        secret: &[u8; SECRET_BYTES],
+    ) -> Option<Scope> {
         match self {
-            Self::Authorization => read_field(&AUTHORIZATION, parts, secret),
-            Self::Header(name) => read_field(name, parts, secret),
+            Self::Authorization => read_field(&AUTHORIZATION, headers, secret),
+            Self::Header(name) => read_field(name, headers, secret),
             Self::Extension => {
                 let CallerScope(caller) =
-                    parts.extensions.get().filter(|CallerScope(caller)| !caller.is_empty())?;
+                    extensions.get().filter(|CallerScope(caller)| !caller.is_empty())?;
                 // No field has a name with a colon: what was found out cannot be mistaken for a field.
                 Some(Scope::hashed("caller:", [caller.as_bytes()], secret))
             }
@@ -65,8 +69,8 @@ impl ScopeFrom {
     }
 }
 
-fn read_field(name: &HeaderName, parts: &Parts, secret: &[u8; SECRET_BYTES]) -> Option<Scope> {
-    let mut values = parts.headers.get_all(name).iter().peekable();
+fn read_field(name: &HeaderName, headers: &HeaderMap, secret: &[u8; SECRET_BYTES]) -> Option<Scope> {
+    let mut values = headers.get_all(name).iter().peekable();
     values.peek()?;
     Some(Scope::hashed(name.as_str(), values.map(http::HeaderValue::as_bytes), secret))
 }

@@ -65,27 +65,24 @@ impl Omitted {
 
 /// Encodes a response. Fields named by `Connection`, and those in `omitted`, are left out.
 pub fn encode(status: StatusCode, headers: &HeaderMap, body: &[u8], omitted: &Omitted) -> Bytes {
-    let named_by_connection: Vec<String> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(',').map(|name| name.trim().to_ascii_lowercase()))
-        .collect();
-    let kept: Vec<_> = headers
-        .iter()
-        .filter(|(name, value)| {
-            !omitted.0.contains(name)
-                && !named_by_connection.iter().any(|named| named == name.as_str())
-                && u32::try_from(value.len()).is_ok()
-        })
-        .take(usize::from(u16::MAX))
-        .collect();
-    let fields: usize = kept.iter().map(|(name, value)| 6 + name.as_str().len() + value.len()).sum();
+    let named_by_connection = |name: &HeaderName| {
+        let mut lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
+        lines.any(|line| line.split(',').any(|named| named.trim().eq_ignore_ascii_case(name.as_str())))
+    };
+    let kept = || {
+        let stored = |(name, value): &(&HeaderName, &HeaderValue)| {
+            !omitted.0.contains(name) && !named_by_connection(name) && u32::try_from(value.len()).is_ok()
+        };
+        headers.iter().filter(stored).take(usize::from(u16::MAX))
+    };
+    let (count, fields) = kept().fold((0, 0), |(count, bytes), (name, value)| {
+        (count + 1, bytes + 6 + name.as_str().len() + value.len())
+    });
     let mut out = BytesMut::with_capacity(5 + fields + body.len());
     out.put_u8(FORMAT);
     out.put_u16_le(status.as_u16());
-    out.put_u16_le(u16::try_from(kept.len()).expect("taken above"));
-    for (name, value) in kept {
+    out.put_u16_le(count);
+    for (name, value) in kept() {
         let name = name.as_str().as_bytes();
         out.put_u16_le(u16::try_from(name.len()).expect("a field name is at most 64 KiB long"));
         out.put_slice(name);

@@ -1,6 +1,7 @@
 //! The layer around an axum service, through real sockets and by a client that reads every byte.
 
 mod answers;
+mod drops;
 mod duplicates;
 mod outcomes;
 mod routes;

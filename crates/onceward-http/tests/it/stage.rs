@@ -154,12 +154,26 @@ async fn charge(request: Request, charges: Arc<AtomicUsize>, mut gate: watch::Re
         }
         ["broken"] => {
             let frames = [Ok("half of "), Err(std::io::Error::other("gone"))];
-            Body::new(Frames(frames.into_iter().collect())).into_response()
+            body_of(frames).into_response()
         }
         ["panic"] => panic!("a bug in the handler"),
         ["large", bytes] => {
             let bytes: usize = bytes.parse().unwrap();
             Body::from("x".repeat(bytes)).into_response()
+        }
+        // With its length in a field, as behind a gateway, and the last byte in a frame of its own.
+        ["sized", bytes] => {
+            let bytes: usize = bytes.parse().unwrap();
+            let frames = [Ok("x".repeat(bytes - 1).leak() as &str), Ok("x")];
+            let fields = [("content-length", bytes.to_string())];
+            (fields, body_of(frames)).into_response()
+        }
+        ["large", "then", "broken"] => {
+            let frames = [Ok("x".repeat(5_000).leak() as &str), Err(std::io::Error::other("gone"))];
+            body_of(frames).into_response()
+        }
+        ["large", "then", "panic"] => {
+            body_of([Ok("x".repeat(5_000).leak() as &str), Ok("panic")]).into_response()
         }
         ["child"] => lease
             .map(|lease| lease.child("provider").unwrap().to_string())
@@ -177,17 +191,33 @@ async fn charge(request: Request, charges: Arc<AtomicUsize>, mut gate: watch::Re
 }
 
 /// A body that is said frame by frame.
-struct Frames(VecDeque<std::io::Result<&'static str>>);
+struct Frames {
+    frames: VecDeque<std::io::Result<&'static str>>,
+    paused: bool,
+}
+
+fn body_of(frames: impl IntoIterator<Item = std::io::Result<&'static str>>) -> Body {
+    Body::new(Frames { frames: frames.into_iter().collect(), paused: false })
+}
 
 impl http_body::Body for Frames {
     type Data = Bytes;
     type Error = std::io::Error;
 
+    /// Each frame takes its time.
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<std::io::Result<http_body::Frame<Bytes>>>> {
-        Poll::Ready(self.0.pop_front().map(|frame| frame.map(|data| http_body::Frame::data(data.into()))))
+        self.paused = !self.paused;
+        if self.paused {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        assert!(!matches!(self.frames.front(), Some(Ok("panic"))), "a bug in the body");
+        Poll::Ready(
+            self.frames.pop_front().map(|frame| frame.map(|data| http_body::Frame::data(data.into()))),
+        )
     }
 }
 
@@ -197,6 +227,8 @@ pub struct Answer {
     pub status: u16,
     pub fields: Vec<(String, String)>,
     pub body: String,
+    /// Whether a chunked body came to its end.
+    pub whole: bool,
 }
 
 impl Answer {
@@ -211,8 +243,8 @@ impl Answer {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
         let chunked = fields.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
-        let body = if chunked { unchunk(body) } else { body.to_owned() };
-        Self { status, fields, body }
+        let (body, whole) = if chunked { unchunk(body) } else { (body.to_owned(), true) };
+        Self { status, fields, body, whole }
     }
 
     pub fn field(&self, name: &str) -> Option<&str> {
@@ -233,15 +265,15 @@ impl Answer {
     }
 }
 
-fn unchunk(mut body: &str) -> String {
+fn unchunk(mut body: &str) -> (String, bool) {
     let mut whole = String::new();
     while let Some((size, rest)) = body.split_once("\r\n") {
         let size = usize::from_str_radix(size, 16).unwrap();
         if size == 0 {
-            break;
+            return (whole, true);
         }
         whole.push_str(&rest[..size]);
         body = &rest[size + 2..];
     }
-    whole
+    (whole, false)
 }

@@ -1,6 +1,8 @@
 //! Responses too large to be kept.
 
-use onceward_http::Route;
+use http::StatusCode;
+use onceward_http::{Action, Route};
+use tokio::io::AsyncReadExt;
 
 use crate::stage::Stage;
 
@@ -35,12 +37,60 @@ async fn the_end_of_a_live_response_waits_for_its_receipt() {
     assert_eq!(stage.charges(), 100);
 }
 
+/// A client that counts bytes knows the end before it is told; the last byte has to wait too.
+#[tokio::test]
+async fn the_last_byte_of_an_announced_length_waits_for_its_receipt() {
+    let stage = Stage::start(Route::default().response_bytes_max(10)).await;
+    for round in 0..100 {
+        let fields = [("Idempotency-Key", &*format!("k{round}"))];
+        let mut socket = stage.begin("POST", "/charges", &fields, "\"sized 5000\"").await;
+        let mut bytes = Vec::new();
+        let whole = |bytes: &[u8]| {
+            String::from_utf8_lossy(bytes).split_once("\r\n\r\n").is_some_and(|(_, body)| body.len() == 5_000)
+        };
+        while !whole(&bytes) {
+            let mut some = [0; 8_192];
+            let read = socket.read(&mut some).await.unwrap();
+            assert_ne!(read, 0, "the response ended early");
+            bytes.extend_from_slice(&some[..read]);
+        }
+        let retry = stage.send("POST", "/charges", &fields, "\"sized 5000\"").await;
+        assert_eq!(retry.problem(), "response-not-stored", "round {round}");
+    }
+    assert_eq!(stage.charges(), 100);
+}
+
+/// A part of a response must never look like the whole.
+#[tokio::test]
+async fn a_live_response_that_breaks_off_breaks_off_for_the_client_too() {
+    let stage = Stage::start(Route::default().response_bytes_max(10)).await;
+    for body in ["\"large then broken\"", "\"large then panic\""] {
+        let first = stage.post(body, body).await;
+        assert!(first.status == 0 || !first.whole, "{first:?}");
+        let retry = stage.post(body, body).await;
+        assert_eq!((retry.status, retry.problem()), (409, "outcome-unknown"), "{body}");
+    }
+    assert_eq!(stage.charges(), 2);
+}
+
+/// What is not to be kept frees its key, however large it is.
+#[tokio::test]
+async fn a_live_response_that_frees_the_key_leaves_no_note() {
+    let route = Route::default().response_bytes_max(10).on_status(StatusCode::OK, Action::Retry);
+    let stage = Stage::start(route).await;
+    for charges in 1..=2 {
+        let answer = stage.post("k", "\"large 5000\"").await;
+        assert_eq!((answer.status, answer.body.len(), answer.whole), (200, 5_000, true));
+        assert_eq!(stage.charges(), charges);
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_leaves_in_the_middle_of_a_live_response_cancels_nothing() {
     let stage = Stage::start(Route::default().response_bytes_max(10)).await;
     let mut socket = stage.begin("POST", "/charges", &[("Idempotency-Key", "k")], "\"large 30000000\"").await;
     let mut some = [0; 1_000];
-    tokio::io::AsyncReadExt::read_exact(&mut socket, &mut some).await.unwrap();
+    socket.read_exact(&mut some).await.unwrap();
     drop(socket);
     let retry = stage.post("k", "\"large 30000000\"").await;
     assert_eq!((retry.status, retry.problem()), (409, "response-not-stored"));

@@ -2,12 +2,24 @@
 //! them whose members have to change places. The places are changed once, at the end, from the outside
 //! in, so that no byte is moved more than once however deep it lies.
 
-use std::ops::Range;
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut, Range};
 
 use crate::fingerprint::ByBytes;
 
-/// A document in the order of the body.
-pub(super) struct Draft {
+/// A document in the order of the body. Its tables are lent by the thread and given back, because nearly
+/// every request has a small document that needs the same ones.
+pub(super) struct Draft(Tables);
+
+thread_local! {
+    static SPARE: Cell<Option<Tables>> = const { Cell::new(None) };
+}
+
+/// Tables for larger documents than this are not kept at hand.
+const SPARE_BYTES_MAX: usize = 64 << 10;
+
+#[derive(Default)]
+pub(super) struct Tables {
     pub(super) bytes: Vec<u8>,
     /// By where they begin. Those that need nothing done, inside as well, are taken off again when they
     /// end, so that a list of a million small sorted objects costs nothing here.
@@ -53,14 +65,42 @@ struct Member {
 
 impl Draft {
     pub(super) fn new(body_bytes: usize) -> Self {
-        Self {
-            bytes: Vec::with_capacity(body_bytes + 32),
-            objects: Vec::with_capacity(4),
-            pending: Vec::with_capacity(16),
-            members: Vec::with_capacity(16),
-        }
+        let mut tables = SPARE.take().unwrap_or_default();
+        tables.bytes.reserve(body_bytes + 32);
+        Self(tables)
     }
+}
 
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let mut tables = std::mem::take(&mut self.0);
+        if tables.bytes.capacity() > SPARE_BYTES_MAX {
+            return;
+        }
+        tables.bytes.clear();
+        tables.objects.clear();
+        tables.pending.clear();
+        tables.members.clear();
+        // A thread that is ending keeps nothing.
+        let _ = SPARE.try_with(|spare| spare.set(Some(tables)));
+    }
+}
+
+impl Deref for Draft {
+    type Target = Tables;
+
+    fn deref(&self) -> &Tables {
+        &self.0
+    }
+}
+
+impl DerefMut for Draft {
+    fn deref_mut(&mut self) -> &mut Tables {
+        &mut self.0
+    }
+}
+
+impl Tables {
     pub(super) fn mark(&self) -> Mark {
         Mark { bytes: place(self.bytes.len()), objects: place(self.objects.len()) }
     }

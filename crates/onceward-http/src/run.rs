@@ -1,0 +1,231 @@
+//! One intent, run: the inner service is called once the claim is ours, and its response becomes the
+//! receipt.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::BodyExt;
+use onceward::{Answer, Applied, Ask, Error, ErrorKind, Outcome, Ran, Sight, Stopped, Verdict};
+use tokio::sync::mpsc;
+use tower_service::Service;
+
+use crate::action::{Action, StatusClass};
+use crate::answer;
+use crate::body::{BoxError, Piece, ResponseBody};
+use crate::collect::Collected;
+use crate::headers::ONCEWARD_UNGUARDED;
+use crate::route::{OnStoreFailure, Route, verdict};
+use crate::running::{Answered, Ended, Link};
+use crate::snapshot;
+
+/// What came of the inner service, in this very run.
+enum Made<B, E> {
+    Nothing,
+    /// A whole response, to be sent once its receipt is there.
+    Whole(Response<ResponseBody<B>>),
+    /// On its way already, and complete but for this.
+    Live(LiveEnd),
+    Failed(E),
+}
+
+/// Runs the intent, and gives its answer unless that is on its way already.
+pub(crate) async fn run<S, I, B>(
+    link: Arc<Link<B>>,
+    mut service: S,
+    request: Request<I>,
+    ask: Ask,
+) -> Ended<B, S::Error>
+where
+    S: Service<Request<I>, Response = Response<B>>,
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let shared = link.ticket.shared();
+    let route = &shared.route;
+    let mut made = Made::Nothing;
+    let mut waiting = Some(request);
+    let (made_here, request_here, service_here, link_here) = (&mut made, &mut waiting, &mut service, &link);
+    let answer = shared
+        .onceward
+        .run(ask, async move |lease| {
+            let mut request = request_here.take().expect("the work is run once");
+            request.extensions_mut().insert(lease);
+            match service_here.call(request).await {
+                Ok(response) => take_in(route, response, link_here, made_here).await,
+                Err(error) => {
+                    *made_here = Made::Failed(error);
+                    Err(Stopped::unknown("the service failed without a response"))
+                }
+            }
+        })
+        .await;
+    Ended::Answer(match (answer, made) {
+        (answer, Made::Live(end)) => {
+            // The answer on record may be another's by now, and then this one must not look complete.
+            if matches!(&answer, Ok(Answer::Ran(Ran { replayed: false, .. })) | Err(_)) {
+                end.send().await;
+            }
+            return Ended::Live;
+        }
+        (Ok(Answer::Ran(ran)), Made::Whole(response)) if !ran.replayed => {
+            Ok(answer::with_expiry(response, ran.expires_in))
+        }
+        (Ok(answer), _) => Ok(answer::of(shared, answer)),
+        // The route says that this response is not an answer to keep; it is passed on all the same.
+        (Err(_), Made::Whole(response)) => Ok(response),
+        (Err(_), Made::Failed(error)) => Err(error),
+        (Err(error), Made::Nothing) => match waiting.filter(|_| may_pass_unguarded(route, &error)) {
+            Some(request) => {
+                shared.meters.passed_unguarded.one();
+                pass_unguarded(service.call(request).await)
+            }
+            None => Ok(answer::of_error(shared, &error)),
+        },
+    })
+}
+
+/// Whether a request that was not run may be passed on without a guard: only if the store is known not to
+/// have taken its claim, and nothing is known of any other.
+fn may_pass_unguarded(route: &Route, error: &Error) -> bool {
+    route.on_store_failure == OnStoreFailure::PassUnguarded
+        && matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full)
+        && error.applied() == Applied::No
+        && error.sight() == Sight::Nothing
+}
+
+fn pass_unguarded<B, E>(answer: Result<Response<B>, E>) -> Answered<B, E> {
+    let mut response = answer?.map(ResponseBody::inner);
+    response.headers_mut().insert(ONCEWARD_UNGUARDED, HeaderValue::from_static("store-unavailable"));
+    Ok(response)
+}
+
+/// Takes a response in: whole, if it is small enough to be kept; otherwise it is passed on as it comes.
+async fn take_in<B, E>(
+    route: &Route,
+    response: Response<B>,
+    link: &Link<B>,
+    made: &mut Made<B, E>,
+) -> Result<Outcome, Stopped>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (parts, body) = response.into_parts();
+    let status = parts.status;
+    // The service's own word counts for more than the table.
+    let action = parts.extensions.get().copied().unwrap_or_else(|| route.action(status));
+    let mut body = std::pin::pin!(body);
+    let mut collected = Collected::default();
+    let overflow = loop {
+        match next_piece(body.as_mut()).await {
+            Some(Ok(data)) if collected.len() + data.len() > route.response_bytes_max => break data,
+            Some(Ok(data)) => collected.push(data),
+            Some(Err(_)) => return Err(broke_off()),
+            None => {
+                let body = collected.into_bytes();
+                let ending = ending(route, action, status, || {
+                    let kept = snapshot::encode(status, &parts.headers, &body, &route.omitted);
+                    match verdict(status) {
+                        Verdict::Succeeded => Outcome::succeeded(kept),
+                        Verdict::Failed => Outcome::failed(kept),
+                    }
+                });
+                *made = Made::Whole(Response::from_parts(parts, ResponseBody::whole(body)));
+                return ending;
+            }
+        }
+    };
+    let (sender, live) = ResponseBody::live();
+    let mut live_end = LiveEnd { sender, left: announced(&parts.headers), held_back: None };
+    link.offer(Response::from_parts(parts, live));
+    let mut next = Some(Ok(collected.into_bytes()));
+    let mut then = Some(overflow);
+    while let Some(piece) = next {
+        match piece {
+            Ok(data) => live_end.pass(data).await,
+            Err(error) => {
+                let _ = live_end.sender.send(Piece::Broken(error)).await;
+                return Err(broke_off());
+            }
+        }
+        next = match then.take() {
+            Some(data) => Some(Ok(data)),
+            None => next_piece(body.as_mut()).await,
+        };
+    }
+    *made = Made::Live(live_end);
+    ending(route, action, status, || Outcome::omitted(verdict(status), status.as_str().to_owned()))
+}
+
+/// The next data of a body. Trailers are not replayed, so they are not passed on either.
+async fn next_piece<B>(mut body: std::pin::Pin<&mut B>) -> Option<Result<Bytes, BoxError>>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    loop {
+        match body.frame().await?.map(http_body::Frame::into_data) {
+            Ok(Ok(data)) => return Some(Ok(data)),
+            Ok(Err(_)) => {}
+            Err(error) => return Some(Err(error.into())),
+        }
+    }
+}
+
+fn broke_off() -> Stopped {
+    Stopped::unknown("the response broke off")
+}
+
+/// What a response means for its receipt.
+fn ending(
+    route: &Route,
+    action: Action,
+    status: StatusCode,
+    outcome: impl FnOnce() -> Outcome,
+) -> Result<Outcome, Stopped> {
+    match (action, route.own_retention(StatusClass::of(status))) {
+        (Action::Replay, Some(retention)) => Ok(outcome().keep(retention)?),
+        (Action::Replay, None) => Ok(outcome()),
+        (Action::Retry, _) => {
+            Err(Stopped::before_effect(format!("the service answered {status}, which frees the key")))
+        }
+        (Action::Unknown, _) => Err(Stopped::unknown(format!("the service answered {status}"))),
+    }
+}
+
+/// How many bytes the body is said to have.
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// The sending end of a live response. Whoever reads it may count bytes instead of waiting for the end, so
+/// the piece that completes the announced length is held back until the receipt is written.
+struct LiveEnd {
+    sender: mpsc::Sender<Piece>,
+    left: Option<u64>,
+    held_back: Option<Bytes>,
+}
+
+impl LiveEnd {
+    async fn pass(&mut self, data: Bytes) {
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(data.len() as u64);
+            if *left == 0 && self.held_back.is_none() {
+                self.held_back = Some(data);
+                return;
+            }
+        }
+        // Once nobody listens, the rest is still read: the service must not be cut off by a client.
+        let _ = self.sender.send(Piece::Data(data)).await;
+    }
+
+    async fn send(self) {
+        if let Some(data) = self.held_back {
+            let _ = self.sender.send(Piece::Data(data)).await;
+        }
+        let _ = self.sender.send(Piece::End).await;
+    }
+}
