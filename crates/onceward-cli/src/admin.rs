@@ -24,6 +24,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use onceward::Onceward;
 
+pub use api::shape;
 pub use door::Door;
 pub use health::Readiness;
 pub use listen::serve;

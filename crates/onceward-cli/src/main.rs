@@ -1,9 +1,12 @@
 //! The binary `onceward`. Each command has a module of its own; this file only names them.
 
 mod admin;
+mod call;
 mod config;
+mod demo;
 mod measured;
 mod proxy;
+mod receipts;
 mod serve;
 mod telemetry;
 
@@ -29,6 +32,12 @@ enum Command {
     Proxy(proxy::Args),
     /// Read a configuration without starting anything.
     Config(config::CheckArgs),
+    /// See it work: a payments service behind the gateway, duplicates, a crash, an operator.
+    Demo(demo::Args),
+    #[command(hide = true)]
+    DemoService(demo::ServiceArgs),
+    /// See what became of each intent, and settle what is in doubt.
+    Receipts(receipts::Args),
     /// Serve the receipts API by itself, for claims around your own code.
     Serve(serve::Args),
 }
@@ -47,6 +56,9 @@ fn main() -> ExitCode {
         match command {
             Command::Proxy(args) => args.run().await,
             Command::Config(args) => args.run(),
+            Command::Demo(args) => args.run().await,
+            Command::DemoService(args) => args.run().await,
+            Command::Receipts(args) => args.run().await,
             Command::Serve(args) => args.run().await,
         }
     })

@@ -56,10 +56,12 @@ impl Args {
         let onceward = Onceward::new(store).map_err(|error| error.to_string())?;
         let readiness = Readiness::of_store();
         let state = AdminState::new(onceward.clone(), measures, readiness.clone(), door, Box::new(|_| {}));
-        let stop = stopped().map_err(|error| format!("cannot listen for signals: {error}"))?;
         println!("admin on http://{address}");
         tokio::select! {
-            () = admin::serve(listener, state, async { stop.await; readiness.drain() }) => {}
+            () = admin::serve(listener, state, async {
+                stopped().await;
+                readiness.drain();
+            }) => {}
             () = onceward.sweep_forever(Sweep::default(), SWEEP_EVERY) => {}
         }
         Ok(())
@@ -67,13 +69,15 @@ impl Args {
 }
 
 /// Is ready when somebody wants the process to end.
-fn stopped() -> std::io::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
+pub async fn stopped() {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        tracing::error!("signals cannot be received; only SIGKILL will end this process");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
 }

@@ -1,5 +1,7 @@
 //! The binary as its users meet it: real processes, real sockets, real kills.
 
 mod admin;
+mod demo;
 mod gateway;
 mod process;
+mod receipts;

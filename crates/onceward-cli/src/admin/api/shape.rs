@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use claim::{ClaimAsked, ClaimMade, ClaimReplayed, CompleteAsked, SettleAsked, TicketAsked};
-pub use outcome::{OutcomeGiven, OutcomeShown, Verdict};
-pub use policy::PolicyAsked;
-pub use receipt::{ListAsked, ReceiptAsked, ReceiptShown, ReceiptsShown};
+pub use outcome::{HttpShown, OutcomeGiven, OutcomeShown, Verdict};
+pub use policy::{PolicyAsked, Preset};
+pub use receipt::{ListAsked, ReceiptAsked, ReceiptShown, ReceiptsShown, State};
 pub use ticket::{TicketText, Ticketed};
 
 use crate::admin::problem::Problem;

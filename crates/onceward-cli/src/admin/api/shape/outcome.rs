@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use crate::admin::problem::Problem;
 
 /// Whether the work got done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It did what was asked.

@@ -30,7 +30,7 @@ pub struct PolicyAsked {
 }
 
 /// A policy to start from.
-#[derive(Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
     /// For requests: kept 24 hours, a failure is the answer, an unknown outcome is held.

@@ -1,0 +1,108 @@
+//! The receipts API from the other side.
+
+use http::{Method, StatusCode, Uri};
+use serde::de::DeserializeOwned;
+
+use crate::admin::shape::{ProblemShown, ReceiptShown, ReceiptsShown, SettleAsked, State};
+use crate::call::{Answer, Call};
+
+/// A running gateway's admin listener.
+pub struct Remote {
+    authority: String,
+    token: Option<String>,
+}
+
+impl Remote {
+    /// At `http://host:port`.
+    pub fn new(url: &str, token: Option<String>) -> Result<Self, String> {
+        let wrong = || format!("--admin {url}: not an address such as http://127.0.0.1:8081");
+        let uri: Uri = url.parse().map_err(|_| wrong())?;
+        let plain = uri.scheme_str() == Some("http") && uri.path() == "/" && uri.query().is_none();
+        let authority = uri.authority().filter(|_| plain).ok_or_else(wrong)?;
+        let port = authority.port_u16().unwrap_or(80);
+        Ok(Self { authority: format!("{}:{port}", authority.host()), token })
+    }
+
+    /// Receipts that match, and whether there are more than `limit`.
+    pub async fn list(
+        &self,
+        scope: Option<&str>,
+        operation: Option<&str>,
+        state: Option<State>,
+        limit: usize,
+    ) -> Result<(Vec<ReceiptShown>, bool), String> {
+        let mut receipts = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let wanted = (limit - receipts.len()).to_string();
+            let query = [
+                ("scope", scope),
+                ("operation", operation),
+                ("state", state.map(State::name)),
+                ("limit", Some(wanted.as_str())),
+                ("cursor", cursor.as_deref()),
+            ];
+            let page: ReceiptsShown = read(&self.get("/v1/receipts", &query).await?)?;
+            receipts.extend(page.receipts);
+            cursor = page.next;
+            if cursor.is_none() || receipts.len() >= limit {
+                return Ok((receipts, cursor.is_some()));
+            }
+        }
+    }
+
+    pub async fn show(&self, scope: &str, operation: &str, key: &str) -> Result<ReceiptShown, String> {
+        let query = [("scope", Some(scope)), ("operation", Some(operation)), ("key", Some(key))];
+        read(&self.get("/v1/receipt", &query).await?)
+    }
+
+    pub async fn settle(&self, asked: &SettleAsked) -> Result<(), String> {
+        let body = serde_json::to_string(asked).expect("plain values are JSON");
+        self.send(Call::new(Method::POST, &self.authority, "/v1/settle").json(body)).await.map(drop)
+    }
+
+    async fn get(&self, path: &str, query: &[(&str, Option<&str>)]) -> Result<Answer, String> {
+        let query: Vec<String> = query
+            .iter()
+            .filter_map(|(name, value)| value.map(|value| format!("{name}={}", percent(value))))
+            .collect();
+        let path = format!("{path}?{}", query.join("&"));
+        self.send(Call::new(Method::GET, &self.authority, &path)).await
+    }
+
+    async fn send(&self, mut call: Call) -> Result<Answer, String> {
+        if let Some(token) = &self.token {
+            call = call.field("authorization", &format!("Bearer {token}"));
+        }
+        let answer = call.send().await.map_err(|error| format!("the gateway cannot be asked: {error}"))?;
+        if answer.status.is_success() {
+            return Ok(answer);
+        }
+        let problem: Option<ProblemShown> = serde_json::from_slice(&answer.body).ok();
+        Err(match (answer.status, problem) {
+            (StatusCode::UNAUTHORIZED, _) => {
+                "the gateway wants its admin token: --token, or ONCEWARD_ADMIN_TOKEN".into()
+            }
+            (_, Some(problem)) => format!("{}. {}", problem.title, problem.detail),
+            (status, None) => format!("the answer was {status}; is this the admin address of a gateway?"),
+        })
+    }
+}
+
+fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, String> {
+    serde_json::from_slice(&answer.body).map_err(|error| {
+        format!("the answer cannot be read ({error}); is this the admin address of a gateway?")
+    })
+}
+
+/// A value of a query, with everything that could mean something else escaped.
+fn percent(value: &str) -> String {
+    use std::fmt::Write;
+    value.bytes().fold(String::new(), |mut out, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(byte.into()),
+            _ => write!(out, "%{byte:02X}").expect("a string takes everything"),
+        }
+        out
+    })
+}

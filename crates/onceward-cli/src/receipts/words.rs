@@ -1,0 +1,110 @@
+//! What a receipt means, and what to do next: for someone who was asleep a minute ago.
+
+use crate::admin::shape::{ReceiptShown, State, Verdict};
+
+/// Whether somebody has to say what became of it.
+pub fn is_in_doubt(receipt: &ReceiptShown) -> bool {
+    match receipt.state {
+        State::Unknown => true,
+        // The doubt is there, only nobody has written it down yet.
+        State::Held => receipt.on_unknown.as_deref() == Some("hold"),
+        State::Done | State::Gone => false,
+    }
+}
+
+/// In one or two sentences.
+pub fn meaning(receipt: &ReceiptShown) -> String {
+    if let Some(why) = &receipt.unreadable {
+        return format!("It cannot be read: {why}.");
+    }
+    let left = receipt.due_in_ms.map_or("ever".into(), |ms| format!("another {}", time(ms)));
+    let ago = time(receipt.due_in_ms.unwrap_or_default());
+    match (receipt.state, receipt.on_unknown.as_deref()) {
+        (State::Held, None) => {
+            format!("It is running. Its lease holds for {left} and is renewed while it lives.")
+        }
+        (State::Held, Some("retry")) => {
+            format!("Its owner fell silent {ago} ago. The next retry takes it over by itself.")
+        }
+        (State::Held, Some(_)) => {
+            format!(
+                "Its owner fell silent {ago} ago, in the middle of it. It may or may not have taken effect."
+            )
+        }
+        (State::Unknown, _) => {
+            let how = match receipt.doubt.as_deref() {
+                Some("lease_ended") => "Its owner died or lost touch in the middle of it",
+                Some("reported") => "The service was asked, and no answer came back",
+                Some("panicked") => "The service broke down in the middle of it",
+                Some("dropped") => "It was cut off in the middle",
+                _ => "It ended without an answer",
+            };
+            format!("{how}. It may or may not have taken effect, and is not run again by itself.")
+        }
+        (State::Done, _) => {
+            let what = match receipt.verdict {
+                Some(Verdict::Failed) => "It failed, and that is the answer",
+                _ => "It is done",
+            };
+            format!("{what}. Every retry gets the same answer for {left}.")
+        }
+        (State::Gone, _) => {
+            format!("It was done, and its answer has been forgotten. Retries are refused for {left}.")
+        }
+    }
+}
+
+/// What to do about it.
+pub fn next(receipt: &ReceiptShown) -> String {
+    if receipt.unreadable.is_some() {
+        return "Keep a copy of the store, and report it. Other receipts are not affected.".into();
+    }
+    if !is_in_doubt(receipt) {
+        return "Nothing to do.".into();
+    }
+    let id = super::shown_id(receipt);
+    let fence = receipt.fence.unwrap_or_default();
+    let done = if is_http(receipt) {
+        "--done --status 201 --body '…'"
+    } else {
+        "--done --verdict succeeded --body '…'"
+    };
+    format!(
+        "Look into the service (or ask whoever had the effect) whether it happened. Then:\n\
+         \x20 it did      onceward receipts settle {id} --fence {fence} {done}\n\
+         \x20 it did not  onceward receipts settle {id} --fence {fence} --not-done\n\
+         If you cannot tell, leave it: nothing runs twice while it is unknown."
+    )
+}
+
+/// Whether it is of a request through the gateway: those operations begin with a method and a path.
+fn is_http(receipt: &ReceiptShown) -> bool {
+    let method = receipt.operation.split_once(' ').map(|(method, _)| method);
+    method.is_some_and(|method| method.bytes().all(|byte| byte.is_ascii_uppercase()))
+}
+
+/// A length of time as a person says it. Of a time that is over, how long ago that was.
+pub fn time(ms: i64) -> String {
+    let ms = ms.unsigned_abs();
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..120_000 => format!("{} s", ms / 1_000),
+        120_000..7_200_000 => format!("{} min", ms / 60_000),
+        7_200_000..172_800_000 => format!("{} h", ms / 3_600_000),
+        _ => format!("{} days", ms / 86_400_000),
+    }
+}
+
+/// A word as a shell takes it back.
+pub fn quoted(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+=,".contains(&byte);
+    if !word.is_empty() && !word.starts_with('-') && word.bytes().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Text of somebody else, fit for a terminal.
+pub fn harmless(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() && letter != '\n' { '�' } else { letter }).collect()
+}

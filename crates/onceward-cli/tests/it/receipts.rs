@@ -1,0 +1,190 @@
+//! `onceward receipts`, as an operator types it.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+use crate::process::{Process, onceward};
+
+struct Desk {
+    process: Process,
+    _folder: tempfile::TempDir,
+}
+
+impl Desk {
+    fn open() -> Self {
+        let folder = tempdir().unwrap();
+        Self { process: Process::serve(folder.path()), _folder: folder }
+    }
+
+    fn admin(&self) -> String {
+        format!("http://{}", self.process.address)
+    }
+
+    /// Runs `onceward receipts` with these words.
+    fn say(&self, words: &[&str]) -> Said {
+        let mut command = onceward(&["receipts", "--admin", &self.admin()]);
+        command.args(words).stdin(Stdio::null());
+        Said::from(command.output().unwrap())
+    }
+
+    /// A claim of this operation that ended in doubt, as after a crash.
+    fn doubt(&self, operation: &str, key: &str) -> u64 {
+        let claim = json!({"scope": "acme corp", "operation": operation, "key": key});
+        let claim = self.process.post("/v1/claim", &claim).json();
+        assert_eq!(self.process.post("/v1/doubt", &json!({"ticket": claim["ticket"]})).status, 204);
+        claim["fence"].as_u64().unwrap()
+    }
+
+    fn shown(&self, operation: &str, key: &str) -> Value {
+        let said = self.say(&["show", "acme corp", operation, key, "--json"]);
+        serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{said:?}"))
+    }
+}
+
+#[derive(Debug)]
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+#[test]
+fn a_list_says_what_is_in_doubt_and_where_to_begin() {
+    let desk = Desk::open();
+    assert_eq!(desk.say(&["list"]).out, "No receipts.\n");
+    let claim = json!({"scope": "acme", "operation": "ship", "key": "k1"});
+    assert_eq!(desk.process.post("/v1/claim", &claim).status, 201);
+    desk.doubt("POST /charges", "order-81");
+    let said = desk.say(&["list"]);
+    assert_eq!(said.code, 0);
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert!(lines[0].starts_with("STATE"), "{}", said.out);
+    assert!(lines.iter().any(|line| line.starts_with("held ") && line.contains(" k1 ")), "{}", said.out);
+    assert!(said.out.contains("1 in doubt"), "{}", said.out);
+    assert!(said.out.contains("onceward receipts show 'acme corp' 'POST /charges' order-81"), "{}", said.out);
+
+    let unknown = desk.say(&["list", "--state", "unknown", "--json"]);
+    let unknown: Value = serde_json::from_str(&unknown.out).unwrap();
+    assert_eq!(unknown.as_array().unwrap().len(), 1);
+    assert_eq!(unknown[0]["key"], "order-81");
+    assert_eq!(desk.say(&["list", "--operation", "ship", "--state", "unknown"]).out, "No receipts.\n");
+    assert!(desk.say(&["list", "--limit", "1"]).out.contains("There are more"));
+}
+
+#[test]
+fn what_is_shown_can_be_typed_as_it_stands() {
+    let desk = Desk::open();
+    desk.doubt("POST /charges", "it's; order \"81\" $HOME");
+    let said = desk.say(&["show", "acme corp", "POST /charges", "it's; order \"81\" $HOME"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("may or may not have taken effect"), "{}", said.out);
+    assert!(said.out.contains("If you cannot tell, leave it"), "{}", said.out);
+    let line = said.out.lines().find(|line| line.ends_with("--not-done")).expect("it says how to settle");
+    let (_, command) = line.split_once("onceward ").unwrap();
+    let command = format!("\"$BINARY\" {command} --yes --admin {}", desk.admin());
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(&command).env("BINARY", env!("CARGO_BIN_EXE_onceward"));
+    let said = Said::from(shell.output().unwrap());
+    assert_eq!(said.code, 0, "{command}: {said:?}");
+    assert_eq!(desk.say(&["list"]).out, "No receipts.\n");
+}
+
+#[test]
+fn settled_as_done_it_is_the_answer_that_the_gateway_replays() {
+    let desk = Desk::open();
+    let fence = desk.doubt("POST /charges", "k");
+    let id = ["acme corp", "POST /charges", "k"];
+    let done =
+        ["--done", "--status", "201", "--body", r#"{"charged":12}"#, "--header", "x-charge: 7", "--yes"];
+    let said = desk.say(&[&["settle"], &id[..], &done[..], &["--fence", "1"]].concat());
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains(&format!("speaks of run {fence}")), "{said:?}");
+    let said = desk.say(&[&["settle"], &id[..], &done[..]].concat());
+    assert_eq!(
+        (said.code, said.out.as_str()),
+        (0, "Settled: done. Every retry gets this answer.\n"),
+        "{said:?}"
+    );
+    let http = &desk.shown("POST /charges", "k")["outcome"]["http"];
+    let headers = json!([["content-type", "application/json"], ["x-charge", "7"]]);
+    assert_eq!(*http, json!({"status": 201, "headers": headers, "body": r#"{"charged":12}"#}));
+    let said = desk.say(&[&["settle"], &id[..], &done[..]].concat());
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("nothing to settle"), "{said:?}");
+    assert!(desk.say(&["show", id[0], id[1], id[2]]).out.contains("Nothing to do."));
+}
+
+#[test]
+fn an_outcome_of_the_api_is_settled_without_a_status() {
+    let desk = Desk::open();
+    desk.doubt("ship", "k");
+    let said = desk.say(&["settle", "acme corp", "ship", "k", "--done", "--body", "b", "--yes"]);
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("--verdict"), "{said:?}");
+    let said = desk.say(&[
+        "settle",
+        "acme corp",
+        "ship",
+        "k",
+        "--done",
+        "--verdict",
+        "failed",
+        "--body",
+        "no",
+        "--yes",
+    ]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let outcome = &desk.shown("ship", "k")["outcome"];
+    assert_eq!(*outcome, json!({"verdict": "failed", "body": "no"}));
+}
+
+#[test]
+fn nothing_is_settled_by_a_slip() {
+    let desk = Desk::open();
+    desk.doubt("ship", "k");
+    let id = ["acme corp", "ship", "k"];
+    let said = desk.say(&[&["release"], &id[..]].concat());
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("say --yes if it is meant"), "{said:?}");
+    for wrong in [vec!["settle"], vec!["settle", "--done", "--not-done"]] {
+        assert_eq!(desk.say(&[&wrong[..], &id[..], &["--yes"]].concat()).code, 2, "{wrong:?}");
+    }
+    let absent = desk.say(&["release", "acme corp", "ship", "absent", "--yes"]);
+    assert!(absent.code == 1 && absent.err.contains("no such receipt"), "{absent:?}");
+    assert_eq!(desk.shown("ship", "k")["state"], "unknown");
+    let said = desk.say(&[&["release"], &id[..], &["--yes"]].concat());
+    assert_eq!((said.code, said.out.as_str()), (0, "Settled: not done. The next retry runs.\n"), "{said:?}");
+}
+
+#[test]
+fn what_stands_in_the_way_is_said() {
+    let folder = tempdir().unwrap();
+    let mut command = onceward(&["serve", "--admin", "127.0.0.1:0", "--log", "error", "--store"]);
+    command.env("ONCEWARD_ADMIN_TOKEN", "0123456789abcdef");
+    let process = Process::start(command, folder.path());
+    let admin = format!("http://{}", process.address);
+    let list = |words: &[&str]| {
+        let said = onceward(&["receipts", "list"]).args(words).output().unwrap();
+        Said::from(said)
+    };
+    assert!(list(&["--admin", &admin]).err.contains("wants its admin token"));
+    assert_eq!(list(&["--admin", &admin, "--token", "0123456789abcdef"]).out, "No receipts.\n");
+    for wrong in ["localhost", "ftp://localhost", "http://localhost/path"] {
+        assert!(list(&["--admin", wrong]).err.contains("not an address"), "{wrong}");
+    }
+    drop(process);
+    let said = list(&["--admin", &admin]);
+    assert!(said.code == 1 && said.err.contains("cannot be asked"), "{said:?}");
+}
