@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{EXPECT, HOST, HeaderValue};
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, HeaderValue};
 use http::uri::{Authority, PathAndQuery};
 use http::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
@@ -166,10 +166,15 @@ impl Forward {
         *request.uri_mut() = target;
         *request.version_mut() = Version::HTTP_11;
         let entrance = request.extensions().get::<Entrance>().copied();
+        // A body that is all here has one length, whatever its sender said and however it came.
+        let whole = request.body().length();
         let headers = request.headers_mut();
         fields::end_hop(headers);
         // We ask for the body ourselves.
         headers.remove(EXPECT);
+        if let Some(length) = whole {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
         if let Some(entrance) = entrance {
             fields::enter(headers, entrance, self.upstream.forwarding);
         }

@@ -102,6 +102,16 @@ impl Pace {
     }
 }
 
+impl Payload {
+    /// How many bytes there are, if all of them are here.
+    pub fn length(&self) -> Option<usize> {
+        match self {
+            Self::Whole(bytes) => Some(bytes.as_ref().map_or(0, Bytes::len)),
+            Self::Stream(_) => None,
+        }
+    }
+}
+
 impl From<Bytes> for Payload {
     fn from(bytes: Bytes) -> Self {
         Self::Whole((!bytes.is_empty()).then_some(bytes))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 
 use super::serve::Gateway;
 use super::table::Table;
@@ -18,14 +18,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What tells one state of a file from another.
 type Mark = Option<(SystemTime, u64)>;
 
-/// Keeps the gateway's routes as the file says, for ever.
-pub async fn follow(gateway: Arc<Gateway>, path: PathBuf, mut settings: Settings) {
-    let mut hangup = match signal(SignalKind::hangup()) {
-        Ok(hangup) => hangup,
-        Err(error) => {
-            tracing::error!(%error, "SIGHUP cannot be received; routes are not reloaded");
-            return;
+/// Keeps the gateway's routes as the file says, for ever. Without a file SIGHUP changes nothing, and does not
+/// end the process either.
+pub async fn follow(gateway: Arc<Gateway>, file: Option<(PathBuf, Settings)>, mut hangup: Signal) {
+    let Some((path, mut settings)) = file else {
+        while hangup.recv().await.is_some() {
+            tracing::info!("SIGHUP: there is no configuration file to read again");
         }
+        return;
     };
     let mut seen = mark(&path);
     loop {

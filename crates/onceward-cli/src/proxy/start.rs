@@ -10,7 +10,7 @@ use http::Uri;
 use onceward::{Onceward, Sweep};
 use onceward_http::Meters;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::caller::Callers;
@@ -90,9 +90,11 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let sweep_every = period(settings.sweep_every, SWEEP_EVERY);
     let sweeper = onceward.clone();
     tokio::spawn(async move { sweeper.sweep_forever(Sweep::default(), sweep_every).await });
-    if let Some(path) = config {
-        tokio::spawn(reload::follow(gateway.clone(), path, file));
-    }
+    // Signals are caught before anybody is told that we are there.
+    let caught = |kind| signal(kind).map_err(|error| format!("signals cannot be received: {error}"));
+    let hangup = caught(SignalKind::hangup())?;
+    let endings = [caught(SignalKind::terminate())?, caught(SignalKind::interrupt())?];
+    tokio::spawn(reload::follow(gateway.clone(), config.map(|path| (path, file)), hangup));
 
     let readiness = Readiness::with_upstream(gateway.ground.upstream.address());
     let wire = gateway.ground.meters.clone();
@@ -103,7 +105,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let admin = tokio::spawn(admin::serve(admin_listener, state, told(finished)));
 
     let (stop, stopped) = watch::channel(false);
-    tokio::spawn(wait_for_signal(stop));
+    tokio::spawn(wait_for_end(endings, stop));
     let scheme = if gateway.tls.is_some() { "https" } else { "http" };
     println!("listening on {scheme}://{}", local(&listener)?);
     let drain = async {
@@ -171,23 +173,18 @@ async fn told(mut stopped: watch::Receiver<bool>) {
     }
 }
 
-async fn wait_for_signal(stop: watch::Sender<bool>) {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        tracing::error!("signals cannot be received; only SIGKILL will end this process");
-        return;
+async fn wait_for_end([mut terminate, mut interrupt]: [Signal; 2], stop: watch::Sender<bool>) {
+    let mut asked = async || {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
     };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-    }
+    asked().await;
     tracing::info!("stopping: finishing what is in flight");
     let _ = stop.send(true);
     // A second signal is from somebody who will not wait.
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-    }
+    asked().await;
     std::process::exit(130);
 }
 

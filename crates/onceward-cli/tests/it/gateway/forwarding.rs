@@ -117,7 +117,8 @@ fn a_response_over_the_bound_is_passed_on_and_not_kept() {
 
 #[test]
 fn another_protocol_passes_through() {
-    let switch = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nhello".to_vec();
+    let switch =
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nhello".to_vec();
     let service = Service::start(move |request| match request.field("upgrade") {
         Some("echo") => Reply::Raw(switch.clone()),
         _ => Reply::Answer(400, String::new()),

@@ -31,7 +31,8 @@ fn a_head_that_never_ends_is_cut_off() {
 fn a_body_that_never_ends_is_cut_off() {
     let (_home, service, gateway) = stage("", &["--body-grace", "300ms"]);
     for key in ["Idempotency-Key: a\r\n", ""] {
-        let said = gateway.raw(format!("POST /c HTTP/1.1\r\nHost: a\r\n{key}Content-Length: 9\r\n\r\n12").as_bytes());
+        let said = gateway
+            .raw(format!("POST /c HTTP/1.1\r\nHost: a\r\n{key}Content-Length: 9\r\n\r\n12").as_bytes());
         assert!(matches!(status(&said), 0 | 400..=599), "{said}");
     }
     assert_eq!(service.effects(), 0);
@@ -89,20 +90,36 @@ fn requests_that_two_readers_would_read_differently_never_reach_the_service_as_t
     let smuggled = "POST /smuggled HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
     let shapes = [
         // Both lengths.
-        format!("POST /c HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{smuggled}", 5 + smuggled.len()),
-        format!("POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n{smuggled}"),
+        format!(
+            "POST /c HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{smuggled}",
+            5 + smuggled.len()
+        ),
+        format!(
+            "POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n{smuggled}"
+        ),
         // Two lengths, a signed one, a list of them.
-        format!("POST /c HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: {}\r\n\r\n{smuggled}", smuggled.len()),
+        format!(
+            "POST /c HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: {}\r\n\r\n{smuggled}",
+            smuggled.len()
+        ),
         format!("POST /c HTTP/1.1\r\nHost: a\r\nContent-Length: +0\r\n\r\n{smuggled}"),
         format!("POST /c HTTP/1.1\r\nHost: a\r\nContent-Length: 0, {}\r\n\r\n{smuggled}", smuggled.len()),
         // Codings that some readers overlook.
-        format!("POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\nContent-Length: 0\r\n\r\n{smuggled}"),
-        format!("POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\nContent-Length: 0\r\n\r\n{smuggled}"),
-        format!("POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n{smuggled}"),
+        format!(
+            "POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\nContent-Length: 0\r\n\r\n{smuggled}"
+        ),
+        format!(
+            "POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\nContent-Length: 0\r\n\r\n{smuggled}"
+        ),
+        format!(
+            "POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n{smuggled}"
+        ),
         // Bad chunks.
         format!("POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n{smuggled}"),
         format!("POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\n{smuggled}"),
-        format!("POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n{smuggled}"),
+        format!(
+            "POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n{smuggled}"
+        ),
         // A line within a line.
         format!("POST /c HTTP/1.1\r\nHost: a\r\nX: y\n Content-Length: 4\r\n\r\n{smuggled}"),
     ];
@@ -141,7 +158,8 @@ fn keys_that_are_none_are_refused_before_anything_happens() {
 #[test]
 fn a_tunnel_is_not_on_offer() {
     let (_home, service, gateway) = stage("", &[]);
-    let said = gateway.raw(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\nConnection: close\r\n\r\n");
+    let said = gateway
+        .raw(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\nConnection: close\r\n\r\n");
     assert_eq!(status(&said), 405, "{said}");
     assert_eq!(service.effects(), 0);
 }

@@ -118,7 +118,9 @@ fn insist(path: &str, key: &str, here: &Mutex<SocketAddr>, over: &AtomicBool) ->
 fn attempt(address: SocketAddr, path: &str, key: &str) -> Option<(u16, String)> {
     let mut socket = TcpStream::connect(address).ok()?;
     socket.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
-    let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nIdempotency-Key: {key}\r\nContent-Length: 2\r\n\r\n{{}}");
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nIdempotency-Key: {key}\r\nContent-Length: 2\r\n\r\n{{}}"
+    );
     socket.write_all(head.as_bytes()).ok()?;
     let mut said = String::new();
     socket.read_to_string(&mut said).ok()?;

@@ -54,7 +54,9 @@ fn over_http_1_there_is_one_effect_a_round() {
 
 fn at_once(gateway: &Gateway, round: usize) -> Vec<(u16, String)> {
     let barrier = Barrier::new(COPIES);
-    let head = format!("POST /charges HTTP/1.1\r\nHost: a\r\nConnection: close\r\nIdempotency-Key: r{round}\r\nContent-Length: 2\r\n\r\n{{");
+    let head = format!(
+        "POST /charges HTTP/1.1\r\nHost: a\r\nConnection: close\r\nIdempotency-Key: r{round}\r\nContent-Length: 2\r\n\r\n{{"
+    );
     thread::scope(|scope| {
         let copies: Vec<_> = (0..COPIES)
             .map(|_| {

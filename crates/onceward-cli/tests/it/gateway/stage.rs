@@ -122,7 +122,9 @@ fn converse(stream: TcpStream, log: &Mutex<Vec<Received>>, script: &Script) {
         match script(&request) {
             Reply::Answer(status, body) => {
                 let length = body.len();
-                let head = format!("HTTP/1.1 {status} Fine\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
+                let head = format!(
+                    "HTTP/1.1 {status} Fine\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+                );
                 if writer.write_all((head + &body).as_bytes()).is_err() {
                     return;
                 }

@@ -101,17 +101,19 @@ fn where_the_route_says_retry_no_answer_is_tried_again_with_a_higher_fence() {
     let gateway = home.start(&service.url());
     assert_eq!(gateway.charge("a", "{}").problem(), (504, "upstream-timeout".into()));
     assert_eq!(gateway.charge("a", "{}").status, 201);
-    let fences: Vec<u64> =
-        service.received().iter().map(|request| request.field("onceward-fence").unwrap().parse().unwrap()).collect();
+    let fences: Vec<u64> = service
+        .received()
+        .iter()
+        .map(|request| request.field("onceward-fence").unwrap().parse().unwrap())
+        .collect();
     assert!(fences[0] < fences[1], "{fences:?}");
 }
 
 #[test]
 fn what_the_service_answers_is_kept_or_not_as_the_profile_says() {
-    for (status, kept) in
-        [(200, true), (204, true), (303, true), (400, true), (404, true), (409, true)]
-            .into_iter()
-            .chain([(408, false), (412, false), (425, false), (429, false), (500, false), (503, false)])
+    for (status, kept) in [(200, true), (204, true), (303, true), (400, true), (404, true), (409, true)]
+        .into_iter()
+        .chain([(408, false), (412, false), (425, false), (429, false), (500, false), (503, false)])
     {
         let service = Service::start(move |_| Reply::Answer(status, String::new()));
         let home = Home::new();
@@ -145,7 +147,8 @@ fn a_route_can_say_otherwise_of_outcomes() {
 
 #[test]
 fn a_service_that_closes_after_every_answer_gets_nothing_twice() {
-    let service = Service::start(|_| Reply::Raw(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok".to_vec()));
+    let service =
+        Service::start(|_| Reply::Raw(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok".to_vec()));
     let home = Home::new();
     let gateway = home.start(&service.url());
     for count in 0..50 {
@@ -177,10 +180,15 @@ fn duplicates_wait_for_the_first_or_are_turned_away() {
         let hasty = || gateway.post("/hasty", &[("Idempotency-Key", "a")], "{}");
         let copies: Vec<_> = (0..8).map(|_| scope.spawn(hasty)).collect();
         let answers: Vec<_> = copies.into_iter().map(|copy| copy.join().unwrap()).collect();
-        assert_eq!(answers.iter().filter(|answer| answer.status == 201).count() + answers
-            .iter()
-            .filter(|answer| answer.status == 409 && answer.field("retry-after").is_some())
-            .count(), 8, "{answers:?}");
+        assert_eq!(
+            answers.iter().filter(|answer| answer.status == 201).count()
+                + answers
+                    .iter()
+                    .filter(|answer| answer.status == 409 && answer.field("retry-after").is_some())
+                    .count(),
+            8,
+            "{answers:?}"
+        );
     });
     assert_eq!(service.effects(), 2);
 }
