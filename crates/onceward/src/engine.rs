@@ -99,6 +99,13 @@ impl Onceward {
         lead::recall(&self.inner, ask)
     }
 
+    /// The answer to an ask that needs no run of its own: a recorded one, or that of whoever runs it now,
+    /// waited for as policy says. `None` if a run would have to begin. For callers that have no room for
+    /// another run; nothing is claimed, so a run that begins meanwhile is nobody's fault.
+    pub async fn attend(&self, ask: &Ask) -> Result<Option<Answer>> {
+        lead::attend(&self.inner, ask).await
+    }
+
     /// Runs a task beside everything else, where the engine runs its own: for callers that go away and
     /// leave a run behind. Where no runtime is left, the task is dropped.
     pub fn spawn(&self, task: Task) {

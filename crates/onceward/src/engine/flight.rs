@@ -173,6 +173,11 @@ impl Flights {
         }
     }
 
+    /// The flight of an id, if this process is busy with it.
+    pub(crate) fn find(&self, id: &Id) -> Option<Arc<Flight>> {
+        self.shard(id).lock().get(id).cloned()
+    }
+
     /// Ends a flight: it leaves the map first, so that whoever looks again starts afresh.
     pub(crate) fn end(&self, flight: &Arc<Flight>, receipt: Option<Receipt>) {
         self.end_with(flight, |_| Phase::Ended { receipt, lost: None });

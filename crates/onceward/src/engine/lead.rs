@@ -76,32 +76,73 @@ pub(crate) fn recall(inner: &Inner, ask: &Ask) -> Option<Answer> {
 pub(crate) async fn look(inner: &Arc<Inner>, ask: &Ask) -> Result<Answer> {
     let mut patience = Patience::default();
     for _ in 0..ROUNDS_MAX {
-        let asked_at = inner.now();
-        let receipt = inner.load(&ask.id).await?;
-        if let Some(receipt) = &receipt {
-            inner.cache.keep(&ask.id, receipt, asked_at);
-        }
-        match inner.decide(ask, receipt.as_ref()) {
-            Decision::Wait { at_most } => {
-                let receipt = receipt.as_ref().expect("only a receipt can be waited for");
-                let Some(remaining) = patience.remaining(inner.now(), at_most) else {
-                    return Ok(refuse(inner, Refusal::in_progress(receipt.due)));
-                };
-                // Nobody here leads this id on our behalf, so the wait is a plain pause.
-                let pause = remaining.min(LOOK_PAUSE);
-                inner.world.sleep(pause).await;
-            }
-            Decision::Run(_) => {
+        match look_once(inner, ask, &mut patience).await? {
+            Looked::Answer(answer) => return Ok(answer),
+            Looked::Waited => {}
+            Looked::Free => {
                 let detail =
                     "the lease was lost while the work ran, and no other run has finished; ask again";
                 return Err(Error::new(ErrorKind::LeaseLost, detail).maybe_applied());
             }
-            decision => {
-                return Ok(answer(inner, receipt, decision).expect("replays and refusals are answers"));
-            }
         }
     }
     Err(contended())
+}
+
+/// Finds an answer that does not need a run of our own: recorded, or awaited from whoever runs it now.
+/// `None` if nobody does.
+pub(crate) async fn attend(inner: &Arc<Inner>, ask: &Ask) -> Result<Option<Answer>> {
+    let mut patience = Patience::default();
+    for _ in 0..ROUNDS_MAX {
+        if let Some(answer) = recall(inner, ask) {
+            return Ok(Some(answer));
+        }
+        if let Some(flight) = inner.flights.find(&ask.id) {
+            if let Some(answer) = wait_here(inner, ask, &flight, &mut patience).await? {
+                return Ok(Some(answer));
+            }
+            continue;
+        }
+        match look_once(inner, ask, &mut patience).await? {
+            Looked::Answer(answer) => return Ok(Some(answer)),
+            Looked::Waited => {}
+            Looked::Free => return Ok(None),
+        }
+    }
+    Err(contended())
+}
+
+enum Looked {
+    Answer(Answer),
+    /// Somebody is running it; a pause has passed.
+    Waited,
+    /// A run would begin.
+    Free,
+}
+
+async fn look_once(inner: &Arc<Inner>, ask: &Ask, patience: &mut Patience) -> Result<Looked> {
+    let asked_at = inner.now();
+    let receipt = inner.load(&ask.id).await?;
+    if let Some(receipt) = &receipt {
+        inner.cache.keep(&ask.id, receipt, asked_at);
+    }
+    Ok(match inner.decide(ask, receipt.as_ref()) {
+        Decision::Wait { at_most } => {
+            let receipt = receipt.as_ref().expect("only a receipt can be waited for");
+            match patience.remaining(inner.now(), at_most) {
+                None => Looked::Answer(refuse(inner, Refusal::in_progress(receipt.due))),
+                Some(remaining) => {
+                    // Nobody here leads this id on our behalf, so the wait is a plain pause.
+                    inner.world.sleep(remaining.min(LOOK_PAUSE)).await;
+                    Looked::Waited
+                }
+            }
+        }
+        Decision::Run(_) => Looked::Free,
+        decision => {
+            Looked::Answer(answer(inner, receipt, decision).expect("replays and refusals are answers"))
+        }
+    })
 }
 
 const LOOK_PAUSE: Duration = Duration::from_millis(20);

@@ -221,3 +221,42 @@ async fn an_answer_at_hand_is_recalled_without_the_store() {
     tokio::time::sleep(secs(24 * 3_600)).await;
     assert_eq!(onceward.recall(&ask("k", &policy)), None, "past its retention");
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_attends_gets_the_answer_of_others_and_never_runs() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    let policy = Policy::http();
+    assert_eq!(onceward.attend(&ask("k", &policy)).await.unwrap(), None);
+    let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
+    let running = {
+        let (onceward, policy) = (onceward.clone(), policy.clone());
+        tokio::spawn(async move {
+            let work = async |_| {
+                gone_on.await.unwrap();
+                Ok(Outcome::succeeded("paid"))
+            };
+            onceward.run(ask("k", &policy), work).await
+        })
+    };
+    crate::stage::settle_down().await;
+    // In this process and in another, while it runs.
+    let attending: Vec<_> = [onceward.clone(), stage.process()]
+        .into_iter()
+        .map(|process| {
+            let policy = policy.clone();
+            tokio::spawn(async move { process.attend(&ask("k", &policy)).await.unwrap().unwrap() })
+        })
+        .collect();
+    let refused = onceward.attend(&ask_for("k", "something else", &policy)).await.unwrap();
+    assert_eq!(refused, Some(Answer::Refused(Refusal::KeyReused)));
+    go_on.send(()).unwrap();
+    let outcome = running.await.unwrap().unwrap().ran().unwrap().outcome;
+    for attended in attending {
+        let ran = attended.await.unwrap().ran().unwrap();
+        assert!(ran.replayed && ran.outcome == outcome);
+    }
+    // And afterwards, from the store.
+    assert!(stage.process().attend(&ask("k", &policy)).await.unwrap().unwrap().ran().unwrap().replayed);
+    assert_eq!(onceward.counts().claims, 1);
+}
