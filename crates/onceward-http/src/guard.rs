@@ -29,15 +29,25 @@ use crate::run::run;
 use crate::running::Running;
 use crate::scope::{OnAnonymous, Scope};
 
-/// One guarded request under way: what it shares with all others, and its place in the meter.
+/// One guarded request under way: what it shares with all others, and what it takes of the room for bodies.
 pub(crate) struct Ticket {
     shared: Arc<Shared>,
+    body_bytes: usize,
 }
 
 impl Ticket {
     fn new(shared: &Arc<Shared>) -> Self {
         shared.meters.in_flight.one();
-        Self { shared: shared.clone() }
+        Self { shared: shared.clone(), body_bytes: 0 }
+    }
+
+    /// Takes room for a piece of the body, until the request is over.
+    pub(crate) fn take_bytes(&mut self, bytes: usize) -> bool {
+        let taken = self.shared.admission.take_bytes(bytes);
+        if taken {
+            self.body_bytes += bytes;
+        }
+        taken
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -56,6 +66,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.shared.meters.in_flight.one_less();
+        self.shared.admission.give_bytes(self.body_bytes);
     }
 }
 
@@ -104,6 +115,7 @@ where
             let problem = Problem::BodyTooLarge(shared.route.request_bytes_max);
             return Begun::Answered(answer::refuse(shared, problem));
         }
+        Err(Unread::NoRoom) => return Begun::Answered(answer::refuse(shared, Problem::Overloaded)),
         Err(Unread::Broken) => return Begun::Answered(answer::empty(StatusCode::BAD_REQUEST)),
     };
     let ask = ask(shared, &rest.parts, &body, rest.id);

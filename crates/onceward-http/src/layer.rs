@@ -10,6 +10,7 @@ use onceward::Onceward;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::admission::Admission;
 use crate::answer;
 use crate::body::{BoxError, ResponseBody};
 use crate::fingerprint::{SECRET_BYTES, Secrets};
@@ -36,12 +37,13 @@ pub struct OncewardLayer {
 }
 
 /// What all clones of a service have in common.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) onceward: Onceward,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) route: Arc<Route>,
     pub(crate) meters: Arc<Meters>,
+    pub(crate) admission: Arc<Admission>,
 }
 
 impl OncewardLayer {
@@ -54,7 +56,14 @@ impl OncewardLayer {
     /// A layer that shares its parts with others: the layers of all routes of one process have the same
     /// engine, secrets and meters.
     pub fn with(onceward: Onceward, secrets: Arc<Secrets>, route: Arc<Route>, meters: Arc<Meters>) -> Self {
-        Self { shared: Arc::new(Shared { onceward, secrets, route, meters }) }
+        let admission = Arc::default();
+        Self { shared: Arc::new(Shared { onceward, secrets, route, meters, admission }) }
+    }
+
+    /// Shares the room for running intents with other layers.
+    pub fn admission(mut self, admission: Arc<Admission>) -> Self {
+        self.shared = Arc::new(Shared { admission, ..Shared::clone(&self.shared) });
+        self
     }
 }
 

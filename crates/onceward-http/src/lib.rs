@@ -5,6 +5,7 @@
 //! alone. It names no store: it is given an engine.
 
 mod action;
+mod admission;
 mod answer;
 mod body;
 mod collect;
@@ -26,6 +27,7 @@ mod scope;
 pub mod snapshot;
 
 pub use action::{Action, StatusClass};
+pub use admission::Admission;
 pub use body::{BoxError, ResponseBody};
 pub use fingerprint::Secrets;
 pub use future::ResponseFuture;

@@ -40,6 +40,8 @@ pub(crate) struct Read<S> {
 /// Why a body was not read to its end.
 pub(crate) enum Unread {
     TooLarge,
+    /// Too many bodies are in memory already.
+    NoRoom,
     Broken,
 }
 
@@ -65,6 +67,10 @@ impl<S, I: Body<Data = Bytes>> Reading<S, I> {
                     let Ok(data) = frame.into_data() else { continue };
                     if this.collected.len() + data.len() > *this.bytes_max {
                         break Err(Unread::TooLarge);
+                    }
+                    let rest = this.rest.as_mut().expect("polled again after it was ready");
+                    if !rest.ticket.take_bytes(data.len()) {
+                        break Err(Unread::NoRoom);
                     }
                     this.collected.push(data);
                 }

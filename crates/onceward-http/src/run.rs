@@ -17,6 +17,7 @@ use crate::answer;
 use crate::body::{BoxError, Piece, ResponseBody};
 use crate::collect::Collected;
 use crate::headers::ONCEWARD_UNGUARDED;
+use crate::problem::Problem;
 use crate::route::{OnStoreFailure, Route, verdict};
 use crate::running::{Answered, Ended, Link};
 use crate::snapshot;
@@ -29,6 +30,8 @@ enum Made<B, E> {
     /// On its way already, and complete but for this.
     Live(LiveEnd),
     Failed(E),
+    /// The service was not called.
+    TurnedAway(Problem),
 }
 
 /// Runs the intent, and gives its answer unless that is on its way already.
@@ -44,13 +47,32 @@ where
     B::Error: Into<BoxError>,
 {
     let shared = link.ticket.shared();
-    let route = &shared.route;
+    let (route, admission) = (&shared.route, &shared.admission);
+    // Where there is no room for another run, those of others still give answers.
+    if let Err(problem) = admission.check(ask.id()) {
+        return Ended::Answer(Ok(match shared.onceward.attend(&ask).await {
+            Ok(Some(answer)) => answer::of(shared, answer),
+            Ok(None) => answer::refuse(shared, problem),
+            Err(error) => answer::of_error(shared, &error),
+        }));
+    }
+    let id = ask.id().clone();
+    // Held to the very end, also while a live response is read.
+    let mut room = None;
     let mut made = Made::Nothing;
     let mut waiting = Some(request);
     let (made_here, request_here, service_here, link_here) = (&mut made, &mut waiting, &mut service, &link);
+    let room_here = &mut room;
     let answer = shared
         .onceward
         .run(ask, async move |lease| {
+            match admission.enter(lease.id()) {
+                Ok(taken) => *room_here = Some(taken),
+                Err(problem) => {
+                    *made_here = Made::TurnedAway(problem);
+                    return Err(Stopped::before_effect("there is no room for another run"));
+                }
+            }
             let mut request = request_here.take().expect("the work is run once");
             request.extensions_mut().insert(lease);
             match service_here.call(request).await {
@@ -77,11 +99,15 @@ where
         // The route says that this response is not an answer to keep; it is passed on all the same.
         (Err(_), Made::Whole(response)) => Ok(response),
         (Err(_), Made::Failed(error)) => Err(error),
+        (Err(_), Made::TurnedAway(problem)) => Ok(answer::refuse(shared, problem)),
         (Err(error), Made::Nothing) => match waiting.filter(|_| may_pass_unguarded(route, &error)) {
-            Some(request) => {
-                shared.meters.passed_unguarded.one();
-                pass_unguarded(service.call(request).await)
-            }
+            Some(request) => match admission.enter(&id) {
+                Ok(_room) => {
+                    shared.meters.passed_unguarded.one();
+                    pass_unguarded(service.call(request).await)
+                }
+                Err(problem) => Ok(answer::refuse(shared, problem)),
+            },
             None => Ok(answer::of_error(shared, &error)),
         },
     })

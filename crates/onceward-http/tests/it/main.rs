@@ -1,5 +1,6 @@
 //! The layer around an axum service, through real sockets and by a client that reads every byte.
 
+mod admission;
 mod answers;
 mod drops;
 mod duplicates;

@@ -17,7 +17,7 @@ use axum::routing::any;
 use axum::{Extension, Router};
 use bytes::Bytes;
 use onceward::{Limits, Onceward, Store};
-use onceward_http::{Action, CallerScope, Meters, OncewardLayer, Route, Secrets};
+use onceward_http::{Action, Admission, CallerScope, Meters, OncewardLayer, Route, Secrets};
 use onceward_stores::MemoryStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -26,6 +26,7 @@ use tokio::sync::watch;
 pub struct Stage {
     pub address: SocketAddr,
     pub meters: Arc<Meters>,
+    pub admission: Arc<Admission>,
     pub charges: Arc<AtomicUsize>,
     /// Charges wait until this is true.
     pub gate: watch::Sender<bool>,
@@ -38,6 +39,12 @@ impl Stage {
 
     /// The service over this store.
     pub async fn over(store: Arc<dyn Store>, limits: Limits, route: Route) -> Self {
+        Self::within(Admission::new(), store, limits, route).await
+    }
+
+    /// The service over this store, with so much room.
+    pub async fn within(admission: Admission, store: Arc<dyn Store>, limits: Limits, route: Route) -> Self {
+        let admission = Arc::new(admission);
         let onceward = Onceward::builder(store).limits(limits).accept_volatile().build().unwrap();
         let charges = Arc::new(AtomicUsize::new(0));
         let (gate, _) = watch::channel(true);
@@ -47,15 +54,17 @@ impl Stage {
         };
         let meters = Arc::new(Meters::new());
         let secrets = Arc::new(Secrets::new([7; 32]));
+        let layer = OncewardLayer::with(onceward, secrets, Arc::new(route), meters.clone());
+        let layer = layer.admission(admission.clone());
         let app = Router::new()
             .route("/charges", any(handler.clone()))
             .route("/refunds", any(handler))
-            .layer(OncewardLayer::with(onceward, secrets, Arc::new(route), meters.clone()))
+            .layer(layer)
             .layer(axum::middleware::map_request(find_caller));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await });
-        Self { address, meters, charges, gate }
+        Self { address, meters, admission, charges, gate }
     }
 
     pub fn charges(&self) -> usize {

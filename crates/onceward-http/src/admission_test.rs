@@ -1,0 +1,33 @@
+use super::*;
+
+fn id(scope: &str) -> Id {
+    Id::new(scope, "POST /", "k").unwrap()
+}
+
+#[test]
+fn room_is_given_back() {
+    let admission = Admission::new().running_max(3).running_per_scope_max(2);
+    let a = admission.enter(&id("a")).ok().unwrap();
+    let b = admission.enter(&id("a")).ok().unwrap();
+    assert_eq!(admission.enter(&id("a")).err(), Some(quota_exceeded()));
+    assert_eq!(admission.check(&id("a")).err(), Some(quota_exceeded()));
+    let c = admission.enter(&id("b")).ok().unwrap();
+    assert_eq!(admission.enter(&id("c")).err(), Some(Problem::Overloaded));
+    assert_eq!(admission.check(&id("c")).err(), Some(Problem::Overloaded));
+    assert_eq!(admission.running(), 3, "a refusal takes no room");
+    drop(a);
+    drop(admission.enter(&id("a")).ok().unwrap());
+    drop((b, c));
+    assert_eq!(admission.running(), 0);
+    assert!(admission.scopes().is_empty(), "callers that went away are forgotten");
+}
+
+#[test]
+fn bytes_are_given_back() {
+    let admission = Admission::new().body_bytes_max(10);
+    assert!(admission.take_bytes(6) && !admission.take_bytes(5) && admission.take_bytes(4));
+    assert!(!admission.take_bytes(usize::MAX / 2));
+    assert_eq!(admission.body_bytes(), 10);
+    admission.give_bytes(10);
+    assert_eq!(admission.body_bytes(), 0);
+}
