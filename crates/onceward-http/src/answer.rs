@@ -31,7 +31,7 @@ pub(crate) fn empty<B>(status: StatusCode) -> Response<ResponseBody<B>> {
 pub(crate) fn of<B>(shared: &Shared, answer: Answer) -> Response<ResponseBody<B>> {
     let ran = match answer {
         Answer::Ran(ran) => ran,
-        Answer::Refused(refusal) => return refuse(shared, problem_of(refusal)),
+        Answer::Refused(refusal) => return refuse(shared, problem_of(&shared.route, refusal)),
     };
     let Some(response) = snapshot::decode(ran.outcome.body()) else {
         tracing::error!("a receipt does not hold a response");
@@ -78,11 +78,11 @@ fn date_in(duration: Duration) -> Option<HeaderValue> {
     })
 }
 
-fn problem_of(refusal: Refusal) -> Problem {
+fn problem_of(route: &Route, refusal: Refusal) -> Problem {
     match refusal {
         Refusal::KeyReused => Problem::KeyReused,
         Refusal::InProgress { retry_after } => Problem::InProgress { retry_after },
-        Refusal::OutcomeUnknown => Problem::OutcomeUnknown { retry_after: None },
+        Refusal::OutcomeUnknown => outcome_unknown(route),
         Refusal::ResponseNotStored { note, .. } => {
             let original_status = std::str::from_utf8(&note).ok().and_then(|note| note.parse().ok());
             Problem::ResponseNotStored { original_status }
@@ -99,15 +99,19 @@ fn problem_of_error(route: &Route, error: &Error) -> Problem {
         ErrorKind::Conflict => Problem::InProgress { retry_after: SOON },
         // The work was cut short. Whoever asks again runs it, or waits for whoever runs it now.
         ErrorKind::LeaseLost => Problem::OutcomeUnknown { retry_after: Some(SOON) },
-        ErrorKind::Stopped => match route.policy.unknown_rule() {
-            OnUnknown::Hold => Problem::OutcomeUnknown { retry_after: None },
-            OnUnknown::Retry => Problem::OutcomeUnknown { retry_after: Some(SOON) },
-        },
+        ErrorKind::Stopped => outcome_unknown(route),
         _ => {
             tracing::error!(%error, "the store of receipts failed");
             Problem::StoreUnavailable
         }
     }
+}
+
+/// Whether coming back may bring an answer depends on who ends the doubt: a hook and another run do so by
+/// themselves, a person does not.
+fn outcome_unknown(route: &Route) -> Problem {
+    let by_itself = route.is_reconciled() || route.policy.unknown_rule() == OnUnknown::Retry;
+    Problem::OutcomeUnknown { retry_after: by_itself.then_some(SOON) }
 }
 
 /// When to come back where nothing says how long it takes.

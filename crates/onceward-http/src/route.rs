@@ -7,13 +7,14 @@ pub(crate) use facts::verdict;
 use std::sync::Arc;
 
 use http::{HeaderName, Method, StatusCode};
-use onceward::{Error, ErrorKind, Policy, Result, Retention};
+use onceward::{Error, ErrorKind, OnUnknown, Policy, Result, Retention};
 
 use crate::action::{Action, Actions, StatusClass};
 use crate::fingerprint;
 use crate::key::{KeyForm, KeyShape};
 use crate::operation::Operation;
 use crate::problem::Problem;
+use crate::reconcile::{Reconcile, Reconciler};
 use crate::scope::{OnAnonymous, ScopeFrom};
 use crate::snapshot::Omitted;
 
@@ -57,6 +58,7 @@ pub struct Route {
     pub(crate) actions: Actions,
     pub(crate) statuses: Vec<(&'static str, StatusCode)>,
     pub(crate) on_store_failure: OnStoreFailure,
+    pub(crate) reconciler: Option<Arc<Reconciler>>,
 }
 
 impl Default for Route {
@@ -76,6 +78,7 @@ impl Default for Route {
             actions: Actions::default(),
             statuses: Vec::new(),
             on_store_failure: OnStoreFailure::Refuse,
+            reconciler: None,
         }
     }
 }
@@ -114,7 +117,7 @@ impl Route {
     /// Sets the contract: lease, retention, duplicates, unknown outcomes.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Arc::new(policy);
-        self
+        self.hold_what_is_reconciled()
     }
 
     /// Sets where the scope comes from.
@@ -204,6 +207,19 @@ impl Route {
         self.statuses.retain(|(other, _)| *other != name);
         self.statuses.push((name, status));
         Ok(self)
+    }
+
+    /// Has unknown outcomes looked into. They are held meanwhile, whatever the policy says.
+    pub fn reconcile(mut self, hook: impl Reconcile) -> Self {
+        self.reconciler = Some(Arc::new(Reconciler::new(hook)));
+        self.hold_what_is_reconciled()
+    }
+
+    fn hold_what_is_reconciled(mut self) -> Self {
+        if self.reconciler.is_some() && self.policy.unknown_rule() == OnUnknown::Retry {
+            self.policy = Arc::new(Policy::clone(&self.policy).on_unknown(OnUnknown::Hold));
+        }
+        self
     }
 
     /// Sets what happens when the store cannot be reached.

@@ -8,7 +8,7 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
-use onceward::{Answer, Applied, Ask, Error, ErrorKind, Outcome, Ran, Sight, Stopped, Verdict};
+use onceward::{Answer, Applied, Ask, Error, ErrorKind, Id, Outcome, Ran, Refusal, Sight, Stopped, Verdict};
 use tokio::sync::mpsc;
 use tower_service::Service;
 
@@ -17,7 +17,9 @@ use crate::answer;
 use crate::body::{BoxError, Piece, ResponseBody};
 use crate::collect::Collected;
 use crate::headers::ONCEWARD_UNGUARDED;
+use crate::layer::Shared;
 use crate::problem::Problem;
+use crate::reconcile;
 use crate::route::{OnStoreFailure, Route, verdict};
 use crate::running::{Answered, Ended, Link};
 use crate::snapshot;
@@ -51,7 +53,10 @@ where
     // Where there is no room for another run, those of others still give answers.
     if let Err(problem) = admission.check(ask.id()) {
         return Ended::Answer(Ok(match shared.onceward.attend(&ask).await {
-            Ok(Some(answer)) => answer::of(shared, answer),
+            Ok(Some(answer)) => {
+                look_into_doubt(shared, &answer, ask.id(), Some(request));
+                answer::of(shared, answer)
+            }
             Ok(None) => answer::refuse(shared, problem),
             Err(error) => answer::of_error(shared, &error),
         }));
@@ -95,7 +100,10 @@ where
         (Ok(Answer::Ran(ran)), Made::Whole(response)) if !ran.replayed => {
             Ok(answer::with_expiry(response, ran.expires_in))
         }
-        (Ok(answer), _) => Ok(answer::of(shared, answer)),
+        (Ok(answer), _) => {
+            look_into_doubt(shared, &answer, &id, waiting);
+            Ok(answer::of(shared, answer))
+        }
         // The route says that this response is not an answer to keep; it is passed on all the same.
         (Err(_), Made::Whole(response)) => Ok(response),
         (Err(_), Made::Failed(error)) => Err(error),
@@ -111,6 +119,17 @@ where
             None => Ok(answer::of_error(shared, &error)),
         },
     })
+}
+
+/// Has the doubt looked into that a request was refused for, where the route has a hook for it.
+fn look_into_doubt<I>(shared: &Arc<Shared>, answer: &Answer, id: &Id, request: Option<Request<I>>) {
+    if let Answer::Refused(Refusal::OutcomeUnknown) = answer
+        && let Some(reconciler) = &shared.route.reconciler
+        && let Some(request) = request
+    {
+        let (parts, _) = request.into_parts();
+        reconcile::look_into(shared, reconciler, id, parts);
+    }
 }
 
 /// Whether a request that was not run may be passed on without a guard: only if the store is known not to

@@ -110,6 +110,11 @@ impl Route {
         self.on_store_failure
     }
 
+    /// Whether unknown outcomes are looked into.
+    pub fn is_reconciled(&self) -> bool {
+        self.reconciler.is_some()
+    }
+
     fn mapped(&self, name: &str) -> Option<StatusCode> {
         self.statuses.iter().find(|(mapped, _)| *mapped == name).map(|(_, status)| *status)
     }

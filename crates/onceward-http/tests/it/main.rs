@@ -5,6 +5,7 @@ mod answers;
 mod drops;
 mod duplicates;
 mod outcomes;
+mod reconcile;
 mod routes;
 mod stage;
 mod store;
