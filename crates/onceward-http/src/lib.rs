@@ -19,6 +19,7 @@ mod meters;
 mod operation;
 mod preset;
 pub mod problem;
+pub mod publication;
 mod reading;
 mod reconcile;
 mod route;

@@ -70,9 +70,39 @@ impl Problem {
         "upstream-timeout",
     ];
 
+    /// One of each, in the order of [`Problem::NAMES`], for publication.
+    pub(crate) fn examples() -> [Self; 14] {
+        let retry_after = Duration::from_secs(1);
+        [
+            Self::KeyMissing,
+            Self::KeyMalformed(String::new()),
+            Self::KeyReused,
+            Self::InProgress { retry_after },
+            Self::OutcomeUnknown { retry_after: None },
+            Self::ResponseNotStored { original_status: None },
+            Self::KeyExpired,
+            Self::BodyTooLarge(0),
+            Self::StoreUnavailable,
+            Self::Overloaded,
+            Self::QuotaExceeded { retry_after },
+            Self::ScopeMissing,
+            Self::UpstreamUnreachable,
+            Self::UpstreamTimeout,
+        ]
+    }
+
     /// The last part of its type.
     pub fn name(&self) -> &'static str {
         self.facts().0
+    }
+
+    /// Its type.
+    pub fn urn(&self) -> String {
+        format!("urn:onceward:problem:{}", self.name())
+    }
+
+    pub(crate) fn title(&self) -> &'static str {
+        self.facts().2
     }
 
     /// Its place among [`Problem::NAMES`].
@@ -204,7 +234,7 @@ impl Problem {
         let instance = instance_urn();
         tracing::info!(problem = name, %instance, status = status.as_u16(), "refused");
         let mut body = serde_json::json!({
-            "type": format!("urn:onceward:problem:{name}"),
+            "type": self.urn(),
             "title": title,
             "status": status.as_u16(),
             "detail": self.detail(),
@@ -237,3 +267,7 @@ fn instance_urn() -> String {
     let hex = format!("{bits:032x}");
     format!("urn:uuid:{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
+
+#[cfg(test)]
+#[path = "problem_test.rs"]
+mod tests;

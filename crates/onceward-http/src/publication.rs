@@ -1,0 +1,268 @@
+//! What is promised, for clients to read: the policy of each route as JSON, or as an `OpenAPI` fragment. Made
+//! from the routes themselves, so that what is published is what is done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward::{OnDuplicate, OnExpired, OnUnknown, Retention};
+use serde_json::{Map, Value, json};
+
+use crate::action::StatusClass;
+use crate::fingerprint::Pick;
+use crate::headers::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, ONCEWARD_UNGUARDED};
+use crate::key::KeyForm;
+use crate::problem::Problem;
+use crate::route::{KeyRule, OnStoreFailure, Route};
+use crate::scope::{OnAnonymous, ScopeFrom};
+
+/// Where the policy is published by custom: problems link to it.
+pub const PATH: &str = "/.well-known/idempotency";
+
+/// The policy of all routes, each under the path or pattern that it is for, in the order in which they are
+/// tried.
+pub fn json(routes: &[(String, Arc<Route>)]) -> Value {
+    json!({
+        "specification": "draft-ietf-httpapi-idempotency-key-header-07",
+        "field": IDEMPOTENCY_KEY.as_str(),
+        "answer_fields": {
+            "expires": IDEMPOTENCY_EXPIRES.as_str(),
+            "replayed": IDEMPOTENT_REPLAYED.as_str(),
+            "unguarded": ONCEWARD_UNGUARDED.as_str(),
+        },
+        "routes": routes.iter().map(|(path, route)| of_route(path, route)).collect::<Vec<_>>(),
+    })
+}
+
+/// The same as an `OpenAPI` 3.1 fragment: the header parameter, the answers of Onceward, and the policy as the
+/// extension `x-idempotency`, for each method of each path that is guarded.
+pub fn openapi(routes: &[(String, Arc<Route>)]) -> Value {
+    let mut paths = Map::new();
+    for (path, route) in routes.iter().filter(|(_, route)| route.key_rule() != KeyRule::Ignored) {
+        let item = paths.entry(path).or_insert_with(|| json!({}));
+        for method in route.guarded_methods() {
+            // The first route that is tried is the one that counts.
+            let operation = &mut item[method.as_str().to_ascii_lowercase()];
+            if operation.is_null() {
+                *operation = json!({
+                    "parameters": [parameter(route)],
+                    "responses": responses(route),
+                    "x-idempotency": of_route(path, route),
+                });
+            }
+        }
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": { "title": "Idempotency policy", "version": env!("CARGO_PKG_VERSION") },
+        "paths": paths,
+        "components": { "schemas": { "Problem": problem_schema() } },
+    })
+}
+
+fn of_route(path: &str, route: &Route) -> Value {
+    let methods: Vec<_> = route.guarded_methods().iter().map(http::Method::as_str).collect();
+    if route.key_rule() == KeyRule::Ignored {
+        return json!({ "path": path, "methods": methods, "key": { "rule": "ignored" } });
+    }
+    json!({
+        "path": path,
+        "methods": methods,
+        "key": key(route),
+        "scope": scope(route),
+        "operation": route.operation_name().to_string(),
+        "fingerprint": fingerprint(route),
+        "request_bytes_max": route.largest_request(),
+        "response_bytes_max": route.largest_response(),
+        "not_replayed": route.omitted_fields().map(http::HeaderName::as_str).collect::<Vec<_>>(),
+        "duplicates": duplicates(route),
+        "outcomes": outcomes(route),
+        "unknown": unknown(route),
+        "expired": expired(route),
+        "store_failure": match route.store_failure_rule() {
+            OnStoreFailure::Refuse => "refuse",
+            OnStoreFailure::PassUnguarded => "pass-unguarded",
+        },
+        "problems": problems(route),
+    })
+}
+
+fn key(route: &Route) -> Value {
+    let shape = route.key_shape();
+    json!({
+        "rule": key_rule(route),
+        "form": match shape.form_rule() {
+            KeyForm::Strict => "strict",
+            KeyForm::Lenient => "lenient",
+            KeyForm::Raw => "raw",
+        },
+        "length_min": shape.shortest(),
+        "length_max": onceward::KEY_BYTES_MAX,
+        "pattern": shape.pattern_text(),
+    })
+}
+
+fn key_rule(route: &Route) -> &'static str {
+    match route.key_rule() {
+        KeyRule::Required => "required",
+        KeyRule::Optional => "optional",
+        KeyRule::Ignored => "ignored",
+    }
+}
+
+fn scope(route: &Route) -> Value {
+    json!({
+        "from": match route.scope_source() {
+            ScopeFrom::Authorization => "authorization".to_owned(),
+            ScopeFrom::Header(name) => format!("header {name}"),
+            ScopeFrom::Extension => "caller".to_owned(),
+            ScopeFrom::Shared => "shared".to_owned(),
+        },
+        "anonymous": match route.anonymous_rule() {
+            OnAnonymous::Share => "shared",
+            OnAnonymous::Refuse => "refused",
+        },
+    })
+}
+
+fn fingerprint(route: &Route) -> Value {
+    let rules = route.fingerprint_rules();
+    json!({
+        "members": pick(rules.members()),
+        "parameters": pick(rules.parameters()),
+        "fields": rules.headers().iter().map(http::HeaderName::as_str).collect::<Vec<_>>(),
+    })
+}
+
+fn pick<T: ToString>(pick: &Pick<T>) -> Value {
+    let names = |names: &[T]| names.iter().map(T::to_string).collect::<Vec<_>>();
+    match pick {
+        Pick::All => json!("all"),
+        Pick::Only(only) => json!({ "only": names(only) }),
+        Pick::Except(except) => json!({ "except": names(except) }),
+    }
+}
+
+fn duplicates(route: &Route) -> Value {
+    match route.contract().duplicate_rule() {
+        OnDuplicate::Wait(at_most) => json!({ "rule": "wait", "seconds_max": seconds(at_most) }),
+        OnDuplicate::Conflict => json!({ "rule": "conflict" }),
+    }
+}
+
+/// By class, and by status where that differs. A class that is not replayed has no retention.
+fn outcomes(route: &Route) -> Value {
+    let mut outcomes = Map::new();
+    let mut tell = |name: String, action: crate::Action, class| {
+        let told = match action {
+            crate::Action::Replay => {
+                json!({ "action": action.name(), "kept_seconds": kept(route.retention(class)) })
+            }
+            _ => json!({ "action": action.name() }),
+        };
+        outcomes.insert(name, told);
+    };
+    for class in StatusClass::ALL {
+        tell(format!("{}xx", class.digit()), route.class_action(class), class);
+    }
+    for (status, action) in route.status_actions() {
+        tell(status.as_str().to_owned(), action, StatusClass::of(status));
+    }
+    outcomes.into()
+}
+
+fn unknown(route: &Route) -> &'static str {
+    match route.contract().unknown_rule() {
+        _ if route.is_reconciled() => "reconcile",
+        OnUnknown::Hold => "hold",
+        OnUnknown::Retry => "retry",
+    }
+}
+
+fn expired(route: &Route) -> Value {
+    match route.contract().expired_rule() {
+        OnExpired::Run => json!({ "rule": "run" }),
+        OnExpired::Refuse(keep) => json!({ "rule": "reject", "kept_seconds": kept(keep) }),
+    }
+}
+
+fn problems(route: &Route) -> Vec<Value> {
+    let problems = Problem::examples();
+    let told = problems.iter().map(|problem| {
+        json!({
+            "type": problem.urn(),
+            "title": problem.title(),
+            "status": route.status_of(problem).as_u16(),
+        })
+    });
+    told.collect()
+}
+
+/// `null` where it is kept for ever.
+fn kept(retention: Retention) -> Value {
+    retention.duration().map_or(Value::Null, seconds)
+}
+
+/// Whole, where they are.
+fn seconds(duration: Duration) -> Value {
+    if duration.subsec_nanos() == 0 { duration.as_secs().into() } else { duration.as_secs_f64().into() }
+}
+
+fn parameter(route: &Route) -> Value {
+    let shape = route.key_shape();
+    let mut schema = json!({ "type": "string" });
+    // With quotes or without: the lengths and the pattern are of what is between them.
+    if shape.form_rule() == KeyForm::Raw {
+        schema["minLength"] = shape.shortest().into();
+        schema["maxLength"] = onceward::KEY_BYTES_MAX.into();
+        if let Some(pattern) = shape.pattern_text() {
+            schema["pattern"] = format!("^(?:{pattern})$").into();
+        }
+    }
+    json!({
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": route.key_rule() == KeyRule::Required,
+        "description": "One new random value per intent, the same one on every retry.",
+        "schema": schema,
+    })
+}
+
+/// What Onceward itself may answer, by status.
+fn responses(route: &Route) -> Value {
+    let mut responses = Map::new();
+    for problem in Problem::examples() {
+        let status = route.status_of(&problem).as_str().to_owned();
+        let response = responses.entry(status).or_insert_with(|| {
+            json!({
+                "description": "",
+                "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
+            })
+        });
+        let description = match response["description"].as_str() {
+            Some("") | None => problem.name().to_owned(),
+            Some(others) => format!("{others}, {}", problem.name()),
+        };
+        response["description"] = description.into();
+    }
+    responses.into()
+}
+
+fn problem_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["type", "title", "status", "detail", "instance", "retryable"],
+        "properties": {
+            "type": { "type": "string", "enum": Problem::examples().iter().map(Problem::urn).collect::<Vec<_>>() },
+            "title": { "type": "string" },
+            "status": { "type": "integer" },
+            "detail": { "type": "string" },
+            "instance": { "type": "string" },
+            "retryable": { "type": "boolean", "description": "Whether the same request may be sent again as it is." },
+            "original_status": { "type": "integer" },
+        },
+    })
+}
+
+#[cfg(test)]
+#[path = "publication_test.rs"]
+mod tests;

@@ -1,0 +1,74 @@
+use http::StatusCode;
+use onceward::Policy;
+
+use super::*;
+
+fn one(route: Route) -> Value {
+    let published = json(&[("/charges".to_owned(), Arc::new(route))]);
+    published["routes"][0].clone()
+}
+
+#[test]
+fn the_default_says_what_the_profile_says() {
+    let route = one(Route::default());
+    assert_eq!(route["methods"], json!(["POST", "PATCH"]));
+    assert_eq!(
+        route["key"],
+        json!({ "rule": "required", "form": "lenient", "length_min": 1, "length_max": 255, "pattern": null })
+    );
+    assert_eq!(route["scope"], json!({ "from": "authorization", "anonymous": "shared" }));
+    assert_eq!(route["duplicates"], json!({ "rule": "wait", "seconds_max": 30 }));
+    let kept = json!({ "action": "replay", "kept_seconds": 86_400 });
+    let freed = json!({ "action": "retry" });
+    assert_eq!(
+        route["outcomes"],
+        json!({ "2xx": kept, "3xx": kept, "4xx": kept, "5xx": freed, "408": freed, "412": freed, "425": freed, "429": freed })
+    );
+    assert_eq!((&route["unknown"], &route["expired"]["rule"]), (&json!("hold"), &json!("run")));
+    let problems = route["problems"].as_array().unwrap();
+    assert_eq!(problems.len(), Problem::NAMES.len());
+    assert!(problems.iter().any(|p| p["type"] == "urn:onceward:problem:key-reused" && p["status"] == 422));
+}
+
+#[test]
+fn what_is_set_is_published() {
+    let route = Route::preset("ledger")
+        .and_then(|route| route.problem_status("key-reused", StatusCode::CONFLICT))
+        .and_then(|route| route.key_pattern("[a-z]+"))
+        .unwrap()
+        .on_class(StatusClass::ServerError, crate::Action::Unknown)
+        .on_store_failure(OnStoreFailure::PassUnguarded);
+    let route = one(route);
+    assert_eq!(route["outcomes"]["2xx"], json!({ "action": "replay", "kept_seconds": null }));
+    assert_eq!(route["outcomes"]["5xx"], json!({ "action": "unknown" }));
+    assert_eq!(route["key"]["pattern"], "[a-z]+");
+    assert_eq!(route["store_failure"], "pass-unguarded");
+    let problems = route["problems"].as_array().unwrap();
+    assert!(problems.iter().any(|p| p["type"] == "urn:onceward:problem:key-reused" && p["status"] == 409));
+    // A policy that keeps no failures does not say that it does.
+    assert_eq!(
+        one(Route::default().policy(Policy::queue()))["outcomes"]["4xx"],
+        json!({ "action": "retry" })
+    );
+    assert_eq!(one(Route::default().key(KeyRule::Ignored))["key"], json!({ "rule": "ignored" }));
+}
+
+#[test]
+fn the_openapi_fragment_has_each_guarded_operation_once() {
+    let ignored = Route::default().key(KeyRule::Ignored);
+    let routes: Vec<_> = [
+        ("/charges", Route::default()),
+        ("/charges", Route::preset("stripe").unwrap()),
+        ("/health", ignored),
+    ]
+    .into_iter()
+    .map(|(path, route)| (path.to_owned(), Arc::new(route)))
+    .collect();
+    let fragment = openapi(&routes);
+    let charges = &fragment["paths"]["/charges"];
+    assert_eq!(charges["post"]["parameters"][0]["required"], true, "the first route counts");
+    assert_eq!(charges["patch"]["x-idempotency"]["key"]["rule"], "required");
+    assert_eq!(fragment["paths"].as_object().unwrap().len(), 1);
+    assert_eq!(charges["post"]["responses"]["422"]["description"], "key-reused");
+    assert_eq!(charges["post"]["responses"]["400"]["description"], "key-missing, key-malformed");
+}
