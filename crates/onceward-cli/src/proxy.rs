@@ -13,6 +13,7 @@ mod jwt;
 mod metrics;
 mod payload;
 mod pool;
+mod reconcile;
 mod reload;
 mod secret;
 mod serve;

@@ -14,3 +14,5 @@ pub const ONCEWARD_UNGUARDED: HeaderName = HeaderName::from_static("onceward-ung
 pub const ONCEWARD_FENCE: HeaderName = HeaderName::from_static("onceward-fence");
 /// To the service: which try of an intent this is.
 pub const ONCEWARD_ATTEMPT: HeaderName = HeaderName::from_static("onceward-attempt");
+/// From the service, when it is asked what became of an intent: the status that its answer had.
+pub const ONCEWARD_STATUS: HeaderName = HeaderName::from_static("onceward-status");

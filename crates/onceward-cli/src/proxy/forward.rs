@@ -28,6 +28,9 @@ use super::payload::{Pace, Payload};
 use super::pool::{Failure, Pool};
 use super::tls::ToUpstream;
 
+/// What the derived key is for.
+pub const CHILD_LABEL: &str = "upstream";
+
 /// The service behind the gateway. Shared by all routes, and kept over a reload.
 pub struct Upstream {
     pool: Arc<Pool>,
@@ -81,6 +84,20 @@ impl Upstream {
     /// Where it is: host and port.
     pub fn address(&self) -> String {
         self.pool.address()
+    }
+
+    /// Asks a question of the gateway's own.
+    pub async fn ask(
+        &self,
+        mut request: Request<Payload>,
+        patience: Duration,
+        pace: Pace,
+    ) -> Result<Response<Payload>, Failure> {
+        let wrong = |error: http::Error| Failure::NotSent(error.to_string());
+        *request.uri_mut() = self.target_of(request.uri()).map_err(wrong)?;
+        let host = HeaderValue::try_from(self.authority.as_str()).map_err(|error| wrong(error.into()))?;
+        request.headers_mut().insert(HOST, host);
+        self.pool.send(request, patience, Some(pace)).await
     }
 
     /// The target as the upstream is told it: a path, behind its own base.
@@ -187,8 +204,7 @@ impl Forward {
         match self.key {
             ForwardKey::Same => {}
             ForwardKey::Derived => {
-                // A label of the protocol's own: it cannot be refused.
-                let child = lease.child("upstream").expect("a short label");
+                let child = lease.child(CHILD_LABEL).expect("a short label");
                 headers.insert(IDEMPOTENCY_KEY, HeaderValue::try_from(format!("\"{child}\""))?);
             }
             ForwardKey::Stripped => {

@@ -1,31 +1,107 @@
-//! Asks the service what became of an unknown outcome: `GET` of a path with the key in it. 200 is the answer
-//! that the first request would have got, 404 says that nothing happened, 202 that it is still going on.
+//! Asks the service what became of an unknown outcome: `GET` of a path with the key in it.
+//!
+//! ```text
+//!  200  it happened; this is the answer to replay (its status in `Onceward-Status`, or 200)
+//!  404  it did not happen, and will not      202  not yet known      anything else: asked again later
+//! ```
 
+use std::fmt::Write;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
-use onceward_http::reconcile::{Doubt, Reconcile, Reconciled};
-use onceward_http::{BoxError, Fut};
+use onceward::child_key;
+use onceward_http::headers::{ONCEWARD_FENCE, ONCEWARD_STATUS};
+use onceward_http::{Doubtful, Reconcile, Reconciled};
 
-use super::forward::Upstream;
+use super::fields;
+use super::forward::{CHILD_LABEL, ForwardKey, Upstream};
 use super::payload::{Pace, Payload};
+use super::pool::Failure;
 
 /// An answer that is larger is no outcome to store.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Reconciles by asking the upstream.
 pub struct ByAsking {
-    upstream: Arc<Upstream>,
+    pub upstream: Arc<Upstream>,
     /// A path with `{key}` in it.
-    template: String,
-    patience: Duration,
+    pub template: String,
+    /// Which key the service knows.
+    pub key: ForwardKey,
+    pub patience: Duration,
+}
+
+impl Reconcile for ByAsking {
+    fn reconcile(&self, doubt: Doubtful) -> Pin<Box<dyn Future<Output = Reconciled> + Send + '_>> {
+        Box::pin(async move {
+            match self.ask(&doubt).await {
+                Ok(answer) => answer,
+                Err(why) => Reconciled::Failed(why),
+            }
+        })
+    }
 }
 
 impl ByAsking {
-    pub fn new(upstream: Arc<Upstream>, template: String, patience: Duration) -> Self {
-        Self { upstream, template, patience }
+    async fn ask(&self, doubt: &Doubtful) -> Result<Reconciled, String> {
+        let key = match self.key {
+            ForwardKey::Derived => {
+                child_key(&doubt.id, CHILD_LABEL).map_err(|error| error.to_string())?.to_string()
+            }
+            ForwardKey::Same | ForwardKey::Stripped => doubt.id.key().to_owned(),
+        };
+        let target: Uri =
+            self.template.replace("{key}", &escaped(&key)).parse().map_err(|error| format!("{error}"))?;
+        let mut request =
+            Request::get(target).body(Payload::Whole(None)).map_err(|error| error.to_string())?;
+        // Whoever may ask for the intent may ask what became of it.
+        if let Some(credentials) = doubt.request.headers.get(AUTHORIZATION) {
+            request.headers_mut().insert(AUTHORIZATION, credentials.clone());
+        }
+        request.headers_mut().insert(ONCEWARD_FENCE, HeaderValue::from(doubt.fence.0));
+        let pace = Pace::idle(self.patience);
+        let answer = self.upstream.ask(request, self.patience, pace).await;
+        let answer = answer.map_err(|Failure::NotSent(why)| Failure::NoAnswer(why) | why)?;
+        match answer.status() {
+            StatusCode::OK => happened(answer).await,
+            StatusCode::NOT_FOUND => Ok(Reconciled::DidNotHappen),
+            StatusCode::ACCEPTED => Ok(Reconciled::NotYet),
+            other => Err(format!("the service answered {other} when asked what became of it")),
+        }
     }
+}
+
+async fn happened(answer: Response<Payload>) -> Result<Reconciled, String> {
+    let (parts, body) = answer.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| error.to_string())?;
+    let mut headers = parts.headers;
+    fields::end_hop(&mut headers);
+    let status = status(&mut headers)?;
+    let mut response = Response::new(body.to_bytes());
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Ok(Reconciled::Happened(response))
+}
+
+/// The status that the first answer had.
+fn status(headers: &mut HeaderMap) -> Result<StatusCode, String> {
+    let Some(said) = headers.remove(ONCEWARD_STATUS) else { return Ok(StatusCode::OK) };
+    StatusCode::from_bytes(said.as_bytes()).map_err(|_| format!("{ONCEWARD_STATUS}: {said:?} is no status"))
+}
+
+/// A key as one segment of a path, or one value of a query.
+fn escaped(key: &str) -> String {
+    let mut text = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::Uri;
 use onceward::{Onceward, Sweep};
-use onceward_http::Meters;
+use onceward_http::{Admission, Meters};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -70,10 +70,15 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let given_secret = std::env::var(secret::VARIABLE).ok();
     let secrets = secret::for_store(store_url, given_secret.as_deref(), &onceward).await?;
 
+    let mut admission = Admission::new().running_max(settings.in_flight_max.unwrap_or(IN_FLIGHT_MAX));
+    if let Some(intents) = settings.in_flight_per_scope_max {
+        admission = admission.running_per_scope_max(intents);
+    }
     let ground = Ground {
         onceward: onceward.clone(),
         secrets: Arc::new(secrets),
         meters: Arc::new(Meters::new()),
+        admission: Arc::new(admission),
         upstream: Arc::new(upstream),
         callers,
     };

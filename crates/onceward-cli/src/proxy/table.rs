@@ -7,13 +7,14 @@ use arc_swap::ArcSwap;
 use http::{Method, Request};
 use onceward::Onceward;
 use onceward_http::fingerprint::Secrets;
-use onceward_http::{CallerScope, Meters, OncewardLayer, OncewardService};
+use onceward_http::{Admission, CallerScope, Meters, OncewardLayer, OncewardService, Route, publication};
 use serde_json::Value;
 use tower_layer::Layer;
 
 use super::caller::Callers;
 use super::forward::{Forward, Upstream};
 use super::payload::Payload;
+use super::reconcile::ByAsking;
 use crate::config::{Effective, Routes, ScopeSource};
 
 /// What all tables of a gateway have in common.
@@ -21,6 +22,7 @@ pub struct Ground {
     pub onceward: Onceward,
     pub secrets: Arc<Secrets>,
     pub meters: Arc<Meters>,
+    pub admission: Arc<Admission>,
     pub upstream: Arc<Upstream>,
     pub callers: Callers,
 }
@@ -49,11 +51,16 @@ pub type Current = ArcSwap<Table>;
 
 impl Table {
     pub fn new(ground: &Ground, routes: &Routes) -> Self {
+        let named: Vec<(String, _)> =
+            routes.each().map(|route| (route.pattern.to_string(), route.route.clone())).collect();
         let text = |value: Value| format!("{value:#}\n");
         Self {
             entries: routes.list.iter().map(|route| Entry::new(ground, route)).collect(),
             otherwise: Entry::new(ground, &routes.otherwise),
-            published: Published { json: text(Value::Null), openapi: text(Value::Null) },
+            published: Published {
+                json: text(publication::json(&named)),
+                openapi: text(publication::openapi(&named)),
+            },
         }
     }
 
@@ -76,12 +83,19 @@ impl Entry {
             key: effective.forward_key,
             answer_timeout: effective.answer_timeout,
         };
-        let layer = OncewardLayer::with(
-            ground.onceward.clone(),
-            ground.secrets.clone(),
-            effective.route.clone(),
-            ground.meters.clone(),
-        );
+        let mut route = effective.route.clone();
+        if let Some(template) = &effective.reconcile_url {
+            let hook = ByAsking {
+                upstream: ground.upstream.clone(),
+                template: template.clone(),
+                key: effective.forward_key,
+                patience: effective.answer_timeout,
+            };
+            route = Arc::new(Route::clone(&route).reconcile(hook));
+        }
+        let (onceward, secrets) = (ground.onceward.clone(), ground.secrets.clone());
+        let layer = OncewardLayer::with(onceward, secrets, route, ground.meters.clone())
+            .admission(ground.admission.clone());
         Self { effective: effective.clone(), service: layer.layer(forward) }
     }
 }

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::stage::{Home, Reply, Service};
+use crate::process::eventually;
 
 #[test]
 fn where_nothing_was_sent_the_key_stays_free() {
@@ -191,4 +192,89 @@ fn duplicates_wait_for_the_first_or_are_turned_away() {
         );
     });
     assert_eq!(service.effects(), 2);
+}
+
+/// A service that hangs up on every charge, and says what this says when it is asked about one.
+fn doubtful(about: impl Fn(usize) -> Reply + Send + Sync + 'static) -> (Service, Home) {
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    let service = Service::start(move |request| match request.line.strip_prefix("GET /about/") {
+        Some(rest) => {
+            assert!(rest.starts_with("a%2Fb "), "{}", request.line);
+            assert!(request.field("onceward-fence").is_some());
+            about(asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst))
+        }
+        None => Reply::Raw(Vec::new()),
+    });
+    let home = Home::new();
+    home.write_config("[defaults]\non_unknown = \"reconcile\"\nreconcile_url = \"/about/{key}\"");
+    (service, home)
+}
+
+fn charges(service: &Service) -> usize {
+    service.received().iter().filter(|request| request.line.starts_with("POST")).count()
+}
+
+#[test]
+fn a_service_that_remembers_ends_the_doubt_by_itself() {
+    let (service, home) = doubtful(|asked| match asked {
+        0 => Reply::Answer(202, String::new()),
+        _ => Reply::Raw(
+            b"HTTP/1.1 200 OK\r\nOnceward-Status: 201\r\nX-Made: before\r\nContent-Length: 4\r\n\r\ndone"
+                .to_vec(),
+        ),
+    });
+    let gateway = home.start(&service.url());
+    assert_eq!(gateway.charge("a/b", "{}").problem(), (504, "upstream-timeout".into()));
+    let answer = eventually("the doubt ends", || {
+        let answer = gateway.charge("a/b", "{}");
+        match answer.status {
+            409 => {
+                assert_eq!(answer.problem().1, "outcome-unknown");
+                assert!(answer.field("retry-after").is_some(), "{answer:?}");
+                None
+            }
+            _ => Some(answer),
+        }
+    });
+    assert_eq!((answer.status, answer.body.as_str(), answer.field("x-made")), (201, "done", Some("before")));
+    assert_eq!((answer.field("idempotent-replayed"), answer.field("onceward-status")), (Some("true"), None));
+    assert_eq!(charges(&service), 1);
+}
+
+#[test]
+fn a_service_that_knows_it_did_not_happen_frees_the_key() {
+    let (service, home) = doubtful(|_| Reply::Answer(404, String::new()));
+    let gateway = home.start(&service.url());
+    assert_eq!(gateway.charge("a/b", "{}").problem(), (504, "upstream-timeout".into()));
+    eventually("it is tried again", || {
+        let answer = gateway.charge("a/b", "{}");
+        (answer.problem() == (504, "upstream-timeout".into())).then_some(())
+    });
+    assert_eq!(charges(&service), 2);
+}
+
+#[test]
+fn too_much_at_once_is_turned_away_and_replays_still_pass() {
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new(gate);
+    let service = Service::start(move |request| {
+        if request.key() == "slow" {
+            let _ = gate.lock().unwrap().recv();
+        }
+        Reply::created("{}")
+    });
+    let home = Home::new();
+    let gateway = home.start_with(&service.url(), &["--in-flight-max", "1"]);
+    assert_eq!(gateway.charge("before", "{}").status, 201);
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| gateway.charge("slow", "{}"));
+        eventually("the slow one is running", || (service.effects() == 2).then_some(()));
+        let refused = gateway.charge("new", "{}");
+        assert_eq!(refused.problem(), (503, "overloaded".into()));
+        assert!(refused.field("retry-after").is_some());
+        assert_eq!(gateway.charge("before", "{}").field("idempotent-replayed"), Some("true"));
+        go.send(()).unwrap();
+        assert_eq!(slow.join().unwrap().status, 201);
+    });
+    assert_eq!(gateway.charge("new", "{}").status, 201);
 }
