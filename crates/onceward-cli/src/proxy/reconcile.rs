@@ -65,7 +65,7 @@ impl ByAsking {
         request.headers_mut().insert(ONCEWARD_FENCE, HeaderValue::from(doubt.fence.0));
         let pace = Pace::idle(self.patience);
         let answer = self.upstream.ask(request, self.patience, pace).await;
-        let answer = answer.map_err(|Failure::NotSent(why)| Failure::NoAnswer(why) | why)?;
+        let answer = answer.map_err(|(Failure::NotSent(why) | Failure::NoAnswer(why))| why)?;
         match answer.status() {
             StatusCode::OK => happened(answer).await,
             StatusCode::NOT_FOUND => Ok(Reconciled::DidNotHappen),
