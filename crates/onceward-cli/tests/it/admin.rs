@@ -2,6 +2,9 @@
 
 mod api;
 mod door;
+mod example;
+
+use std::collections::{BTreeSet, HashSet};
 
 use tempfile::tempdir;
 
@@ -33,7 +36,7 @@ fn health_readiness_and_metrics_are_served() {
 /// Every line is a type or a sample of the type before it, and no sample comes twice.
 fn is_prometheus_text(text: &str) {
     let mut family = "";
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     for line in text.lines() {
         if let Some(kind) = line.strip_prefix("# TYPE ") {
             family = kind.split(' ').next().unwrap();
@@ -68,4 +71,19 @@ fn what_cannot_be_served_is_not_started() {
         assert!(said.contains(says), "{args:?}: {said}");
         assert!(ended.stdout.is_empty());
     }
+}
+
+/// What there is to watch, and what the documentation says of it, are the same.
+#[test]
+fn every_metric_is_explained_to_operators() {
+    let manual = include_str!("../../../../docs/operations.md");
+    let explained: BTreeSet<&str> =
+        manual.split('`').skip(1).step_by(2).filter(|word| word.starts_with("onceward_")).collect();
+    let folder = tempdir().unwrap();
+    let gateway = Process::gateway(folder.path());
+    let metrics = gateway.get("/metrics").body;
+    is_prometheus_text(&metrics);
+    let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let served: BTreeSet<&str> = types.map(|kind| kind.split(' ').next().unwrap()).collect();
+    assert_eq!(served, explained);
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -19,9 +19,11 @@ pub fn onceward(args: &[&str]) -> Command {
     command
 }
 
-/// `onceward serve` on a port of its own. Dropping it kills it.
+/// A running `onceward` with its admin listener on a port of its own. Dropping it kills it.
 pub struct Process {
     pub child: Child,
+    /// Held, so that it can go on speaking.
+    _output: BufReader<ChildStdout>,
     pub address: SocketAddr,
 }
 
@@ -31,18 +33,27 @@ impl Process {
         Self::start(onceward(&["serve", "--admin", "127.0.0.1:0", "--log", "warn", "--store"]), folder)
     }
 
+    /// `onceward proxy`, in front of nothing: what it says of itself is all that is asked for.
+    pub fn gateway(folder: &Path) -> Self {
+        let nothing = ["proxy", "--upstream", "http://127.0.0.1:1", "--listen", "127.0.0.1:0"];
+        let mut command = onceward(&nothing);
+        command.args(["--admin", "127.0.0.1:0", "--store"]);
+        Self::start(command, folder)
+    }
+
     /// What `command` starts once it is given a store.
     pub fn start(mut command: Command, folder: &Path) -> Self {
         command.arg(format!("embedded:{}", folder.join("receipts").display()));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("admin on http://").unwrap_or_else(|| {
             let _ = child.kill();
             panic!("it did not say where it listens, but: {line:?}")
         });
         let address = address.replace("0.0.0.0", "127.0.0.1").parse().unwrap();
-        Self { child, address }
+        Self { child, _output: output, address }
     }
 
     /// Kills it, as a power cut would.
