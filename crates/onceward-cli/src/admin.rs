@@ -23,6 +23,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use onceward::Onceward;
+use tracing::Instrument;
 
 pub use api::shape;
 pub use door::Door;
@@ -30,6 +31,7 @@ pub use health::Readiness;
 pub use listen::serve;
 
 use crate::measured::Measures;
+use crate::telemetry;
 use problem::Problem;
 
 /// What the admin listener knows of the process it speaks for.
@@ -77,7 +79,10 @@ fn router(state: Arc<AdminState>) -> Router {
 
 async fn admit(state: Arc<AdminState>, request: Request, next: Next) -> Response {
     match state.door.admits_page(&request) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            let span = telemetry::span("admin", &request);
+            next.run(request).instrument(span).await
+        }
         Err(problem) => problem.into_response(),
     }
 }

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    runtime.block_on(async {
+    let code = runtime.block_on(async {
         match command {
             Command::Proxy(args) => args.run().await,
             Command::Config(args) => args.run(),
@@ -61,5 +61,7 @@ fn main() -> ExitCode {
             Command::Receipts(args) => args.run().await,
             Command::Serve(args) => args.run().await,
         }
-    })
+    });
+    telemetry::end();
+    code
 }

@@ -1,9 +1,16 @@
 //! What the process says about itself while it runs: logs, and traces where they are built in.
+//!
+//! One span per request, at level debug: with the usual filter it costs nothing, `--log debug` gives every
+//! line of a log its request, and a collector gets all of them.
+
+#[cfg(feature = "otel")]
+mod otlp;
 
 use std::process::ExitCode;
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::Registry;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// How a command logs. Logs go to standard error; standard output belongs to the command.
@@ -16,6 +23,9 @@ pub struct Args {
     /// How to log it.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     log_format: Format,
+    /// Send traces to this OpenTelemetry collector, such as <http://127.0.0.1:4318>.
+    #[arg(long, value_name = "URL", env = "ONCEWARD_OTLP")]
+    otlp: Option<String>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -26,24 +36,73 @@ enum Format {
     Json,
 }
 
+type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
+
 impl Args {
-    /// Begins to log. Fails, with a message said already, if the filter makes no sense.
+    /// Begins to log. Fails, with a message said already, if what was asked for makes no sense.
     pub fn start(&self) -> Result<(), ExitCode> {
-        let filter = EnvFilter::try_new(&self.log).map_err(|error| {
-            eprintln!("onceward: --log {}: {error}", self.log);
+        self.try_start().map_err(|message| {
+            eprintln!("onceward: {message}");
             ExitCode::from(2)
-        })?;
-        let registry = tracing_subscriber::registry().with(filter);
-        let to_stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-        match self.log_format {
-            Format::Text => {
-                use std::io::IsTerminal;
-                registry.with(to_stderr.with_ansi(std::io::stderr().is_terminal())).init();
-            }
-            Format::Json => registry.with(to_stderr.json().flatten_event(true)).init(),
+        })
+    }
+
+    fn try_start(&self) -> Result<(), String> {
+        let mut layers = vec![self.logs()?];
+        if let Some(url) = &self.otlp {
+            layers.push(traces(url)?);
         }
+        tracing_subscriber::registry().with(layers).init();
         Ok(())
     }
+
+    fn logs(&self) -> Result<BoxedLayer, String> {
+        use std::io::IsTerminal;
+
+        let filter = EnvFilter::try_new(&self.log).map_err(|error| format!("--log {}: {error}", self.log))?;
+        let to_stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        Ok(match self.log_format {
+            Format::Text => to_stderr.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed(),
+            Format::Json => to_stderr.json().flatten_event(true).with_filter(filter).boxed(),
+        })
+    }
+}
+
+#[cfg(feature = "otel")]
+fn traces(url: &str) -> Result<BoxedLayer, String> {
+    otlp::layer(url).map_err(|error| format!("--otlp {url}: {error}"))
+}
+
+#[cfg(not(feature = "otel"))]
+fn traces(url: &str) -> Result<BoxedLayer, String> {
+    Err(format!("--otlp {url}: traces are not part of this build; build it with the cargo feature `otel`"))
+}
+
+/// Sends what is left to the collector. The last thing a process does.
+pub fn end() {
+    #[cfg(feature = "otel")]
+    otlp::end();
+}
+
+/// The span of one request, in the trace that the caller names, if any. A key stands in it as
+/// [`hashed`] only.
+pub fn span<B>(listener: &'static str, request: &http::Request<B>) -> tracing::Span {
+    let span = tracing::debug_span!(
+        "request",
+        listener,
+        method = %request.method(),
+        path = request.uri().path(),
+        key = tracing::field::Empty,
+    );
+    if span.is_disabled() {
+        return span;
+    }
+    if let Some(Ok(key)) = request.headers().get("idempotency-key").map(http::HeaderValue::to_str) {
+        span.record("key", hashed(key.trim_matches('"')));
+    }
+    #[cfg(feature = "otel")]
+    otlp::follow(&span, request.headers());
+    span
 }
 
 /// A key as it may stand in a log: enough to find the same one again, not enough to use it.

@@ -5,3 +5,4 @@ mod demo;
 mod gateway;
 mod process;
 mod receipts;
+mod telemetry;

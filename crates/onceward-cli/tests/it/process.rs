@@ -62,6 +62,13 @@ impl Process {
         self.child.wait().unwrap();
     }
 
+    /// Asks it to end, and waits until it has.
+    pub fn stop(&mut self) {
+        let told = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.child.id())).status();
+        assert!(told.unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+    }
+
     pub fn get(&self, path: &str) -> Answer {
         send(self.address, "GET", path, &[], "")
     }
