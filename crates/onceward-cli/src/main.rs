@@ -32,13 +32,10 @@ enum Command {
     Proxy(proxy::Args),
     /// Read a configuration without starting anything.
     Config(config::CheckArgs),
-    /// See it work: a payments service behind the gateway, duplicates, a crash, an operator.
     Demo(demo::Args),
     #[command(hide = true)]
     DemoService(demo::ServiceArgs),
-    /// See what became of each intent, and settle what is in doubt.
     Receipts(receipts::Args),
-    /// Serve the receipts API by itself, for claims around your own code.
     Serve(serve::Args),
 }
 

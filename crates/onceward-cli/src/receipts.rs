@@ -252,6 +252,9 @@ fn print_json(value: &impl serde::Serialize) {
     println!("{}", serde_json::to_string_pretty(value).expect("plain values are JSON"));
 }
 
+/// The last words of a command about this receipt.
 fn shown_id(receipt: &ReceiptShown) -> String {
-    [&receipt.scope, &receipt.operation, &receipt.key].map(|part| words::quoted(part)).join(" ")
+    let parts = [&receipt.scope, &receipt.operation, &receipt.key];
+    let options_end = if parts.iter().any(|part| part.starts_with('-')) { "-- " } else { "" };
+    format!("{options_end}{}", parts.map(|part| words::quoted(part)).join(" "))
 }

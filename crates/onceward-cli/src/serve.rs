@@ -16,7 +16,9 @@ use crate::telemetry;
 /// What is due is swept this often.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// What `onceward serve` is told on the command line.
+/// Serve the receipts API by itself, for claims around your own code.
+///
+/// The API is described by /openapi.json; `onceward receipts` speaks it. Receipts past their time are swept.
 #[derive(clap::Args)]
 pub struct Args {
     /// Where to listen.

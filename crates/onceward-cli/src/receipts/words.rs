@@ -71,8 +71,8 @@ pub fn next(receipt: &ReceiptShown) -> String {
     };
     format!(
         "Look into the service (or ask whoever had the effect) whether it happened. Then:\n\
-         \x20 it did      onceward receipts settle {id} --fence {fence} {done}\n\
-         \x20 it did not  onceward receipts settle {id} --fence {fence} --not-done\n\
+         \x20 it did      onceward receipts settle --fence {fence} {done} {id}\n\
+         \x20 it did not  onceward receipts settle --fence {fence} --not-done {id}\n\
          If you cannot tell, leave it: nothing runs twice while it is unknown."
     )
 }
@@ -98,7 +98,7 @@ pub fn time(ms: i64) -> String {
 /// A word as a shell takes it back.
 pub fn quoted(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+=,".contains(&byte);
-    if !word.is_empty() && !word.starts_with('-') && word.bytes().all(plain) {
+    if !word.is_empty() && word.bytes().all(plain) {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
@@ -108,3 +108,7 @@ pub fn quoted(word: &str) -> String {
 pub fn harmless(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() && letter != '\n' { '�' } else { letter }).collect()
 }
+
+#[cfg(test)]
+#[path = "words_test.rs"]
+mod tests;

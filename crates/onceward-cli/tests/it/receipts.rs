@@ -29,6 +29,14 @@ impl Desk {
         Said::from(command.output().unwrap())
     }
 
+    /// Types a line that was shown, as it stands, into a shell.
+    fn type_in(&self, line: &str) -> Said {
+        let (_, words) = line.split_once("onceward receipts ").expect(line);
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("\"$BINARY\" receipts --admin {} {words}", self.admin()));
+        Said::from(shell.env("BINARY", env!("CARGO_BIN_EXE_onceward")).output().unwrap())
+    }
+
     /// A claim of this operation that ended in doubt, as after a crash.
     fn doubt(&self, operation: &str, key: &str) -> u64 {
         let claim = json!({"scope": "acme corp", "operation": operation, "key": key});
@@ -86,18 +94,16 @@ fn a_list_says_what_is_in_doubt_and_where_to_begin() {
 #[test]
 fn what_is_shown_can_be_typed_as_it_stands() {
     let desk = Desk::open();
-    desk.doubt("POST /charges", "it's; order \"81\" $HOME");
-    let said = desk.say(&["show", "acme corp", "POST /charges", "it's; order \"81\" $HOME"]);
+    let key = "--yes it's; order \"81\" $HOME";
+    desk.doubt("POST /charges", key);
+    let list = desk.say(&["list"]).out;
+    let said = desk.type_in(list.lines().last().unwrap());
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.contains("may or may not have taken effect"), "{}", said.out);
     assert!(said.out.contains("If you cannot tell, leave it"), "{}", said.out);
-    let line = said.out.lines().find(|line| line.ends_with("--not-done")).expect("it says how to settle");
-    let (_, command) = line.split_once("onceward ").unwrap();
-    let command = format!("\"$BINARY\" {command} --yes --admin {}", desk.admin());
-    let mut shell = Command::new("sh");
-    shell.arg("-c").arg(&command).env("BINARY", env!("CARGO_BIN_EXE_onceward"));
-    let said = Said::from(shell.output().unwrap());
-    assert_eq!(said.code, 0, "{command}: {said:?}");
+    let line = said.out.lines().find(|line| line.contains("--not-done")).expect("it says how to settle");
+    let said = desk.type_in(&line.replace("--not-done", "--not-done --yes"));
+    assert_eq!(said.code, 0, "{line}: {said:?}");
     assert_eq!(desk.say(&["list"]).out, "No receipts.\n");
 }
 
