@@ -12,10 +12,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
-use onceward::{Ask, Id, Onceward};
+use onceward::{Id, Onceward};
 use tower_service::Service;
 
 use crate::answer;
@@ -24,6 +23,7 @@ use crate::fingerprint::{self, Head};
 use crate::layer::Shared;
 use crate::problem::Problem;
 use crate::reading::{Read, Unread};
+use crate::rotation::Ids;
 use crate::route::Route;
 use crate::run::run;
 use crate::running::Running;
@@ -71,25 +71,32 @@ impl Drop for Ticket {
 }
 
 /// Whose intent a request is, from its head alone; refused before anything is read or looked up.
-pub(crate) fn admit<I>(shared: &Arc<Shared>, request: &Request<I>) -> Result<(Ticket, Id), Problem> {
+pub(crate) fn admit<I>(shared: &Arc<Shared>, request: &Request<I>) -> Result<(Ticket, Ids), Problem> {
     shared.meters.guarded.one();
-    Ok((Ticket::new(shared), id(shared, request)?))
+    Ok((Ticket::new(shared), ids(shared, request)?))
 }
 
-fn id<I>(shared: &Shared, request: &Request<I>) -> Result<Id, Problem> {
+fn ids<I>(shared: &Shared, request: &Request<I>) -> Result<Ids, Problem> {
     let route = &shared.route;
     let key = match route.shape.read(request.headers()) {
         Ok(Some(key)) => key,
         Ok(None) => return Err(Problem::KeyMissing),
         Err(bad) => return Err(Problem::KeyMalformed(bad.to_string())),
     };
-    let scope = match route.scope.read(request.headers(), request.extensions(), shared.secrets.current()) {
-        Some(scope) => scope,
-        None if route.anonymous_rule() == OnAnonymous::Share => Scope::ANONYMOUS,
-        None => return Err(Problem::ScopeMissing),
-    };
     let operation = route.operation.of(request.method(), request.uri().path());
-    Id::new(scope.as_str(), &operation, &key).map_err(|error| Problem::KeyMalformed(error.to_string()))
+    let id = |secret| {
+        let scope = match route.scope.read(request.headers(), request.extensions(), secret) {
+            Some(scope) => scope,
+            None if route.anonymous_rule() == OnAnonymous::Share => Scope::ANONYMOUS,
+            None => return Err(Problem::ScopeMissing),
+        };
+        Id::new(scope.as_str(), &operation, &key).map_err(|error| Problem::KeyMalformed(error.to_string()))
+    };
+    let mut ids = Ids::new(id(shared.secrets.current())?);
+    for (at, secret) in shared.secrets.all().enumerate().skip(1) {
+        ids.also(at, id(secret)?);
+    }
+    Ok(ids)
 }
 
 /// What becomes of a request once its body was read.
@@ -118,17 +125,14 @@ where
         Err(Unread::NoRoom) => return Begun::Answered(answer::refuse(shared, Problem::Overloaded)),
         Err(Unread::Broken) => return Begun::Answered(answer::empty(StatusCode::BAD_REQUEST)),
     };
-    let ask = ask(shared, &rest.parts, &body, rest.id);
-    if let Some(answer) = shared.onceward.recall(&ask) {
+    let route = &shared.route;
+    let head = Head::from(&rest.parts);
+    let prints = fingerprint::fingerprints(&route.fingerprint, &shared.secrets, &head, &body);
+    let asks = rest.ids.ask(prints, &route.policy);
+    if let Some(answer) = asks.recall(&shared.onceward) {
         return Begun::Answered(answer::of(shared, answer));
     }
     let request = Request::from_parts(rest.parts, I::from(body));
     let service = rest.service;
-    Begun::Running(Running::new(rest.ticket, |link| run(link, service, request, ask)))
-}
-
-fn ask(shared: &Shared, parts: &Parts, body: &[u8], id: Id) -> Ask {
-    let route = &shared.route;
-    let prints = fingerprint::fingerprints(&route.fingerprint, &shared.secrets, &Head::from(parts), body);
-    Ask::new(id, prints.current, route.policy.clone()).also(prints.older)
+    Begun::Running(Running::new(rest.ticket, |link| run(link, service, request, asks)))
 }

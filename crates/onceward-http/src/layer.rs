@@ -55,6 +55,11 @@ impl OncewardLayer {
 
     /// A layer that shares its parts with others: the layers of all routes of one process have the same
     /// engine, secrets and meters.
+    ///
+    /// While several secrets are listed, an intent has a receipt under each of them, so that any two
+    /// processes that share one agree on what was done. To rotate: add the new secret behind the old one
+    /// everywhere, then put it in front everywhere, then take the old one off once the receipts from
+    /// before are past their retention. Child keys come from the secret in front.
     pub fn with(onceward: Onceward, secrets: Arc<Secrets>, route: Arc<Route>, meters: Arc<Meters>) -> Self {
         let admission = Arc::default();
         Self { shared: Arc::new(Shared { onceward, secrets, route, meters, admission }) }
@@ -124,13 +129,13 @@ where
         if !self.shared.is_guarded(&request) {
             return ResponseFuture::pass(self.inner.call(request));
         }
-        let (ticket, id) = match guard::admit(&self.shared, &request) {
+        let (ticket, ids) = match guard::admit(&self.shared, &request) {
             Ok(admitted) => admitted,
             Err(problem) => return ResponseFuture::refused(answer::refuse(&self.shared, problem)),
         };
         // The service that was found ready does the work; the clone has to be asked anew.
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
-        ResponseFuture::reading(Reading::new(ticket, ready, request, id))
+        ResponseFuture::reading(Reading::new(ticket, ready, request, ids))
     }
 }

@@ -22,6 +22,7 @@ pub mod problem;
 pub mod publication;
 mod reading;
 mod reconcile;
+mod rotation;
 mod route;
 mod run;
 mod running;

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use http::Request;
 use http::request::Parts;
 use http_body::Body;
-use onceward::Id;
 
 use crate::collect::Collected;
 use crate::guard::Ticket;
+use crate::rotation::Ids;
 
 pin_project_lite::pin_project! {
     pub(crate) struct Reading<S, I> {
@@ -28,7 +28,7 @@ pub(crate) struct Rest<S> {
     pub(crate) ticket: Ticket,
     pub(crate) service: S,
     pub(crate) parts: Parts,
-    pub(crate) id: Id,
+    pub(crate) ids: Ids,
 }
 
 /// A guarded request once its body was read, or could not be.
@@ -46,10 +46,10 @@ pub(crate) enum Unread {
 }
 
 impl<S, I: Body<Data = Bytes>> Reading<S, I> {
-    pub(crate) fn new(ticket: Ticket, service: S, request: Request<I>, id: Id) -> Self {
+    pub(crate) fn new(ticket: Ticket, service: S, request: Request<I>, ids: Ids) -> Self {
         let bytes_max = ticket.route().request_bytes_max;
         let (parts, body) = request.into_parts();
-        let rest = Some(Rest { ticket, service, parts, id });
+        let rest = Some(Rest { ticket, service, parts, ids });
         Self { body, collected: Collected::default(), bytes_max, rest }
     }
 

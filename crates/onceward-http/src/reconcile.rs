@@ -94,10 +94,10 @@ impl Drop for Looking {
 }
 
 /// Has the doubt about an intent looked into, beside everything else, unless that is being done already.
-pub(crate) fn look_into(shared: &Arc<Shared>, reconciler: &Arc<Reconciler>, id: &Id, request: Parts) {
+pub(crate) fn look_into(shared: &Arc<Shared>, reconciler: &Arc<Reconciler>, id: &Id, request: &Parts) {
     let Some(looking) = reconciler.begin(id) else { return };
     shared.meters.reconciles.one();
-    let shared_there = shared.clone();
+    let (shared_there, request) = (shared.clone(), request.clone());
     shared.onceward.spawn(Box::pin(async move {
         if let Err(error) = settle(&shared_there, &looking, request).await {
             tracing::warn!(id = ?looking.id, %error, "a doubt could not be settled");

@@ -20,6 +20,7 @@ use crate::headers::ONCEWARD_UNGUARDED;
 use crate::layer::Shared;
 use crate::problem::Problem;
 use crate::reconcile;
+use crate::rotation::Asks;
 use crate::route::{OnStoreFailure, Route, verdict};
 use crate::running::{Answered, Ended, Link};
 use crate::snapshot;
@@ -41,36 +42,39 @@ pub(crate) async fn run<S, I, B>(
     link: Arc<Link<B>>,
     mut service: S,
     request: Request<I>,
-    ask: Ask,
+    asks: Asks,
 ) -> Ended<B, S::Error>
 where
-    S: Service<Request<I>, Response = Response<B>>,
-    B: Body<Data = Bytes>,
+    S: Service<Request<I>, Response = Response<B>> + Send,
+    S::Future: Send,
+    S::Error: Send,
+    I: Send,
+    B: Body<Data = Bytes> + Send,
     B::Error: Into<BoxError>,
 {
     let shared = link.ticket.shared();
     let (route, admission) = (&shared.route, &shared.admission);
     // Where there is no room for another run, those of others still give answers.
-    if let Err(problem) = admission.check(ask.id()) {
-        return Ended::Answer(Ok(match shared.onceward.attend(&ask).await {
+    if let Err(problem) = admission.check(asks.current.id()) {
+        return Ended::Answer(Ok(match asks.attend(&shared.onceward).await {
             Ok(Some(answer)) => {
-                look_into_doubt(shared, &answer, ask.id(), Some(request));
+                look_into_doubt(shared, &answer, asks.each().map(Ask::id), Some(request));
                 answer::of(shared, answer)
             }
             Ok(None) => answer::refuse(shared, problem),
             Err(error) => answer::of_error(shared, &error),
         }));
     }
-    let id = ask.id().clone();
+    let id = asks.current.id().clone();
+    let other_ids: Vec<Id> = asks.each().skip(1).map(|ask| ask.id().clone()).collect();
     // Held to the very end, also while a live response is read.
     let mut room = None;
     let mut made = Made::Nothing;
     let mut waiting = Some(request);
     let (made_here, request_here, service_here, link_here) = (&mut made, &mut waiting, &mut service, &link);
     let room_here = &mut room;
-    let answer = shared
-        .onceward
-        .run(ask, async move |lease| {
+    let answer = asks
+        .run(&shared.onceward, async move |lease| {
             match admission.enter(lease.id()) {
                 Ok(taken) => *room_here = Some(taken),
                 Err(problem) => {
@@ -101,7 +105,7 @@ where
             Ok(answer::with_expiry(response, ran.expires_in))
         }
         (Ok(answer), _) => {
-            look_into_doubt(shared, &answer, &id, waiting);
+            look_into_doubt(shared, &answer, std::iter::once(&id).chain(&other_ids), waiting);
             Ok(answer::of(shared, answer))
         }
         // The route says that this response is not an answer to keep; it is passed on all the same.
@@ -122,13 +126,20 @@ where
 }
 
 /// Has the doubt looked into that a request was refused for, where the route has a hook for it.
-fn look_into_doubt<I>(shared: &Arc<Shared>, answer: &Answer, id: &Id, request: Option<Request<I>>) {
+fn look_into_doubt<'i, I>(
+    shared: &Arc<Shared>,
+    answer: &Answer,
+    ids: impl IntoIterator<Item = &'i Id>,
+    request: Option<Request<I>>,
+) {
     if let Answer::Refused(Refusal::OutcomeUnknown) = answer
         && let Some(reconciler) = &shared.route.reconciler
         && let Some(request) = request
     {
         let (parts, _) = request.into_parts();
-        reconcile::look_into(shared, reconciler, id, parts);
+        for id in ids {
+            reconcile::look_into(shared, reconciler, id, &parts);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod drops;
 mod duplicates;
 mod outcomes;
 mod reconcile;
+mod rotation;
 mod routes;
 mod stage;
 mod store;

@@ -44,7 +44,22 @@ impl Stage {
 
     /// The service over this store, with so much room.
     pub async fn within(admission: Admission, store: Arc<dyn Store>, limits: Limits, route: Route) -> Self {
-        let admission = Arc::new(admission);
+        Self::with_all(Secrets::new([7; 32]), admission, store, limits, route).await
+    }
+
+    /// The service over this store, under these secrets.
+    pub async fn under(secrets: Secrets, store: Arc<dyn Store>, route: Route) -> Self {
+        Self::with_all(secrets, Admission::new(), store, Limits::default(), route).await
+    }
+
+    async fn with_all(
+        secrets: Secrets,
+        admission: Admission,
+        store: Arc<dyn Store>,
+        limits: Limits,
+        route: Route,
+    ) -> Self {
+        let (secrets, admission) = (Arc::new(secrets), Arc::new(admission));
         let onceward = Onceward::builder(store).limits(limits).accept_volatile().build().unwrap();
         let charges = Arc::new(AtomicUsize::new(0));
         let (gate, _) = watch::channel(true);
@@ -53,7 +68,6 @@ impl Stage {
             move |request: Request| charge(request, charges.clone(), gate.subscribe())
         };
         let meters = Arc::new(Meters::new());
-        let secrets = Arc::new(Secrets::new([7; 32]));
         let layer = OncewardLayer::with(onceward, secrets, Arc::new(route), meters.clone());
         let layer = layer.admission(admission.clone());
         let app = Router::new()

@@ -1,0 +1,158 @@
+//! One intent under several secrets. The scope of a request is hashed with a secret, so while secrets are
+//! rotated two processes may know one intent by two ids. An intent therefore has a receipt under the id of
+//! each listed secret, and its work begins only when all of them are claimed: any two processes that share
+//! a secret exclude each other, whichever they list first.
+//!
+//! ```text
+//! ids, in the one order that all processes agree on:   a < b
+//! run(a) ─▶ claimed ─▶ run(b) ─▶ claimed ─▶ work
+//!   │ done: replay       │ done: replay, and a is recorded like it
+//! ```
+//!
+//! With one secret there is one id and nothing of this.
+
+use std::pin::Pin;
+use std::vec;
+
+use onceward::{
+    Answer, Applied, Ask, Fingerprint, Id, Lease, Onceward, Outcome, Policy, Ran, Recorded, Refusal, Result,
+    Retention, Stopped,
+};
+
+use crate::fingerprint::Fingerprints;
+
+/// The ids of one intent, by the secrets in the order in which they are listed.
+#[derive(Debug)]
+pub(crate) struct Ids {
+    pub(crate) current: Id,
+    /// Those under the other secrets, with the place of the secret in the list; empty, and then free, where
+    /// one secret is listed or the scope needs none.
+    others: Vec<(usize, Id)>,
+}
+
+/// One intent, asked for under each of its ids.
+#[derive(Debug)]
+pub(crate) struct Asks {
+    pub(crate) current: Ask,
+    others: Vec<Ask>,
+}
+
+impl Ids {
+    pub(crate) fn new(current: Id) -> Self {
+        Self { current, others: Vec::new() }
+    }
+
+    pub(crate) fn also(&mut self, secret: usize, id: Id) {
+        if id != self.current {
+            self.others.push((secret, id));
+        }
+    }
+
+    /// Under each id stands the fingerprint of its own secret: whoever knows only that one must recognise
+    /// the request.
+    pub(crate) fn ask(self, prints: Fingerprints, policy: &std::sync::Arc<Policy>) -> Asks {
+        if self.others.is_empty() {
+            let current = Ask::new(self.current, prints.current, policy.clone()).also(prints.older);
+            return Asks { current, others: Vec::new() };
+        }
+        let all: Vec<Fingerprint> = std::iter::once(prints.current).chain(prints.older).collect();
+        let ask =
+            |(secret, id): (usize, Id)| Ask::new(id, all[secret], policy.clone()).also(all.iter().copied());
+        Asks { current: ask((0, self.current)), others: self.others.into_iter().map(ask).collect() }
+    }
+}
+
+impl Asks {
+    /// The answer that is at hand under any of the ids.
+    pub(crate) fn recall(&self, onceward: &Onceward) -> Option<Answer> {
+        self.each().find_map(|ask| onceward.recall(ask))
+    }
+
+    /// The answer of others under any of the ids, without a run.
+    pub(crate) async fn attend(&self, onceward: &Onceward) -> Result<Option<Answer>> {
+        for ask in self.each() {
+            if let Some(answer) = onceward.attend(ask).await? {
+                return Ok(Some(answer));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(crate) fn each(&self) -> impl Iterator<Item = &Ask> {
+        std::iter::once(&self.current).chain(&self.others)
+    }
+
+    /// Runs `work` once for the intent, with the lease of the current id.
+    pub(crate) async fn run<F, W>(self, onceward: &Onceward, work: F) -> Result<Answer>
+    where
+        F: FnOnce(Lease) -> W + Send,
+        W: Future<Output = Result<Outcome, Stopped>> + Send,
+    {
+        if self.others.is_empty() {
+            return onceward.run(self.current, work).await;
+        }
+        let current = self.current.id().clone();
+        let mut asks = self.others;
+        asks.push(self.current);
+        asks.sort_by(|a, b| a.id().cmp(b.id()));
+        run_within(onceward, asks.into_iter(), current, None, work).await
+    }
+}
+
+type Running<'a> = Pin<Box<dyn Future<Output = Result<Answer>> + Send + 'a>>;
+
+/// Runs under the first of the remaining ids, and within it under the others.
+fn run_within<'a, F, W>(
+    onceward: &'a Onceward,
+    mut asks: vec::IntoIter<Ask>,
+    current: Id,
+    lease: Option<Lease>,
+    work: F,
+) -> Running<'a>
+where
+    F: FnOnce(Lease) -> W + Send + 'a,
+    W: Future<Output = Result<Outcome, Stopped>> + Send + 'a,
+{
+    Box::pin(async move {
+        let ask = asks.next().expect("there is at least one id");
+        let is_current = *ask.id() == current;
+        if asks.len() == 0 {
+            let run = onceward.run(ask, |own| work(lease.filter(|_| !is_current).unwrap_or(own)));
+            return run.await;
+        }
+        let mut within = None;
+        let within_here = &mut within;
+        let answer = onceward
+            .run(ask, async move |own| {
+                let lease = if is_current { Some(own) } else { lease };
+                let answer = run_within(onceward, asks, current, lease, work).await;
+                let ending = ending_like(&answer);
+                *within_here = Some(answer);
+                ending
+            })
+            .await;
+        within.unwrap_or(answer)
+    })
+}
+
+/// How a receipt ends whose intent got this answer under the next id.
+fn ending_like(answer: &Result<Answer>) -> Result<Outcome, Stopped> {
+    match answer {
+        Ok(Answer::Ran(Ran { recorded: Recorded::Released, .. })) => {
+            Err(Stopped::before_effect("it is free to run again"))
+        }
+        // Kept for as long as the one that it is a copy of.
+        Ok(Answer::Ran(Ran { outcome, replayed: true, expires_in, .. })) => {
+            let retention = expires_in.map_or(Retention::Forever, Retention::For);
+            Ok(outcome.clone().keep(retention).unwrap_or_else(|_| outcome.clone()))
+        }
+        Ok(Answer::Ran(ran)) => Ok(ran.outcome.clone()),
+        Ok(Answer::Refused(Refusal::ResponseNotStored { verdict, note })) => {
+            Ok(Outcome::omitted(*verdict, note.clone()))
+        }
+        // Nothing was run here. The other receipt says what there is to say.
+        Ok(Answer::Refused(_)) => Err(Stopped::before_effect("it was refused under another secret")),
+        Err(error) if error.applied() == Applied::No => Err(Stopped::before_effect(error.clone())),
+        Err(error) => Err(Stopped::unknown(error.to_string())),
+    }
+}

@@ -1,0 +1,120 @@
+//! Secrets that are rotated under traffic: processes with different lists over one store.
+
+use std::sync::Arc;
+
+use onceward::{OnUnknown, Policy};
+use onceward_http::{Route, Secrets};
+use onceward_stores::MemoryStore;
+
+use crate::stage::{Answer, Stage};
+
+const A: [u8; 32] = [1; 32];
+const B: [u8; 32] = [2; 32];
+const C: [u8; 32] = [3; 32];
+
+fn listed(secrets: &[[u8; 32]]) -> Secrets {
+    Secrets::new(secrets[0]).and_older(secrets[1..].iter().copied())
+}
+
+/// One process for each list, over one store.
+async fn processes(lists: &[&[[u8; 32]]], route: impl Fn() -> Route) -> Vec<Arc<Stage>> {
+    let store = Arc::new(MemoryStore::new());
+    let mut stages = Vec::new();
+    for list in lists {
+        stages.push(Arc::new(Stage::under(listed(list), store.clone(), route()).await));
+    }
+    stages
+}
+
+fn charges(stages: &[Arc<Stage>]) -> usize {
+    stages.iter().map(|stage| stage.charges()).sum()
+}
+
+async fn post(stage: &Stage, key: &str, body: &str) -> Answer {
+    stage.send("POST", "/charges", &[("Idempotency-Key", key), ("Authorization", "me")], body).await
+}
+
+/// However they list them: whoever shares a secret agrees on what was done.
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_share_a_secret_race_and_one_of_them_runs() {
+    for lists in [
+        [&[A, B][..], &[B, A]],
+        [&[A], &[A, B]],
+        [&[A], &[B, A]],
+        [&[A, B], &[B]],
+        [&[B, A], &[B]],
+        [&[A, B], &[B, C]],
+        [&[C, A, B], &[B, A]],
+    ] {
+        let stages = processes(&lists, Route::default).await;
+        for round in 1..=10 {
+            let key = format!("round-{round}");
+            let mut copies = tokio::task::JoinSet::new();
+            for at in 0..20 {
+                let (stage, key) = (stages[at % 2].clone(), key.clone());
+                copies.spawn(async move { post(&stage, &key, "{}").await });
+            }
+            let answers = copies.join_all().await;
+            assert_eq!(charges(&stages), round, "{lists:?}");
+            let fresh = answers.iter().filter(|answer| answer.field("idempotent-replayed").is_none()).count();
+            assert_eq!(fresh, 1, "{lists:?}");
+            for answer in &answers {
+                assert_eq!((answer.status, &answer.body), (201, &answers[0].body), "{lists:?}");
+            }
+            assert_eq!(post(&stages[0], &key, "[]").await.problem(), "key-reused");
+            assert_eq!(post(&stages[1], &key, "[]").await.problem(), "key-reused");
+        }
+    }
+}
+
+/// Step by step, with retries on both sides of each step.
+#[tokio::test]
+async fn an_answer_survives_a_whole_rotation() {
+    let stages = processes(&[&[A], &[A, B], &[B, A], &[B]], Route::default).await;
+    for from in 0..3 {
+        let key = format!("from-{from}");
+        let first = post(&stages[from], &key, "{}").await;
+        assert_eq!(first.field("idempotent-replayed"), None);
+        let retry = post(&stages[from + 1], &key, "{}").await;
+        assert_eq!((&retry.body, retry.field("idempotent-replayed")), (&first.body, Some("true")), "{from}");
+    }
+    assert_eq!(charges(&stages), 3);
+}
+
+/// A doubt is a doubt under every secret.
+#[tokio::test]
+async fn a_doubt_is_seen_by_all_who_share_a_secret() {
+    let stages = processes(&[&[A, B], &[A], &[B], &[B, A]], Route::default).await;
+    assert_eq!(post(&stages[0], "k", "\"unanswered\"").await.status, 504);
+    for stage in &stages {
+        assert_eq!(post(stage, "k", "\"unanswered\"").await.problem(), "outcome-unknown");
+    }
+    assert_eq!(charges(&stages), 1);
+}
+
+/// What is released is released under every secret.
+#[tokio::test]
+async fn a_free_key_is_free_for_all() {
+    let retry = || Route::default().policy(Policy::http().on_unknown(OnUnknown::Retry));
+    for body in ["\"unsent\"", "\"status 500\"", "\"unanswered\""] {
+        let stages = processes(&[&[A, B], &[A], &[B], &[B, A]], retry).await;
+        for (at, stage) in stages.iter().enumerate() {
+            assert!(post(stage, "k", body).await.status >= 500);
+            assert_eq!(charges(&stages), at + 1, "{body}");
+        }
+    }
+}
+
+/// The child key of an intent, which its downstream calls are recognised by, is that of the secret in front.
+#[tokio::test]
+async fn child_keys_come_from_the_secret_in_front() {
+    let mut keys = Vec::new();
+    for list in [&[A][..], &[A, B], &[A, C, B], &[B], &[B, A]] {
+        let stages = processes(&[list], Route::default).await;
+        keys.push(post(&stages[0], "k", "\"child\"").await.body);
+    }
+    assert_eq!(keys[0], keys[1]);
+    assert_eq!(keys[0], keys[2]);
+    assert_eq!(keys[3], keys[4]);
+    assert_ne!(keys[0], keys[3]);
+}
