@@ -31,6 +31,19 @@ use crate::route::{KeyRule, Route};
 ///     .layer(OncewardLayer::new(onceward, secret, Route::default()))
 /// # }
 /// ```
+///
+/// A handler has the [`Lease`](onceward::Lease) of its run among the extensions of the request: its fence,
+/// child keys for downstream calls, and steps. Without a guard there is none, so ask for an `Option` where
+/// keys are optional.
+///
+/// ```
+/// # use axum::Extension; use onceward::Lease;
+/// async fn charge(Extension(lease): Extension<Lease>) -> String {
+///     let key = lease.child("provider").expect("a short label");
+///     format!("charged with {key} under fence {}", lease.fence())
+/// }
+/// # let _: axum::routing::MethodRouter = axum::routing::post(charge);
+/// ```
 #[derive(Clone, Debug)]
 pub struct OncewardLayer {
     shared: Arc<Shared>,
