@@ -1,7 +1,9 @@
-//! `onceward-verify`: plays seeds of the simulator, and shows that broken variants are caught.
+//! `onceward-verify`: plays seeds of the simulator, and shows that broken variants and services are caught.
 
 mod report;
+mod tour;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -62,6 +64,28 @@ enum Command {
         #[arg(long, default_value_t = SEEDS_MAX, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
     },
+    /// Show that the endpoint verifier catches every broken service of its zoo, and accuses no right one
+    ///
+    /// Exits with 1 if one survives, or if a right one is accused.
+    Zoo {
+        /// How many seeds for each
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+        seeds: u64,
+        /// Only this one
+        #[arg(long, value_name = "NAME")]
+        only: Option<String>,
+    },
+    /// Serve one of the zoo, to look at it by hand; `zoo` names them
+    Serve {
+        /// Which one
+        name: String,
+        /// At this port of the loopback address
+        #[arg(long)]
+        port: u16,
+        /// With its books in this folder
+        #[arg(long)]
+        folder: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -72,5 +96,7 @@ fn main() -> ExitCode {
         }
         Command::Show { seed, variant } => report::show(seed, variant.as_deref()),
         Command::Broken { seen, seeds } => report::broken(seen, seeds),
+        Command::Zoo { seeds, only } => tour::tour(seeds, only.as_deref()),
+        Command::Serve { name, port, folder } => tour::serve(&name, port, &folder),
     }
 }

@@ -2,4 +2,7 @@
 
 mod broken;
 mod conformance;
+mod endpoint;
+mod guarded;
 mod sim;
+mod zoo;

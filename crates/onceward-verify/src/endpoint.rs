@@ -1,0 +1,42 @@
+//! The black-box verifier: proves, from outside, that an HTTP endpoint is safe to retry, or shows how it is
+//! not. It judges any service in any language by what it answers and by how many effects there were.
+//!
+//! ```text
+//!  Check ──▶ Setup ──▶ baseline ──▶ scenario ─┐ one after the other
+//!  (asked)   (parsed)               │  ▲      └─▶ Finding ──▶ Report ──▶ text │ JSON │ JUnit │ HTML
+//!                                   ▼  │
+//!                                  Stage: keys, requests, chance, trace
+//!                                   │  ▲
+//!                             volley│  │oracle
+//!                                   ▼  │
+//!                               the endpoint
+//! ```
+//!
+//! A scenario is one file in `scenario/`: its promise, what it needs, its plan, and how it comes to its
+//! verdict. It knows nothing of sockets; `volley` knows nothing of verdicts. Nothing here knows Onceward's
+//! own server code.
+
+mod baseline;
+mod check;
+mod compare;
+mod error;
+mod http1;
+mod http2;
+mod message;
+mod once;
+mod oracle;
+mod place;
+pub mod report;
+mod run;
+mod scenario;
+mod server;
+mod setup;
+mod stage;
+mod trace;
+mod volley;
+
+pub use check::{Check, Effects, KeyForm};
+pub use error::{Error, ErrorKind, Result};
+pub use run::{Planned, Progress};
+pub use scenario::{Scenario, all};
+pub use volley::Version;

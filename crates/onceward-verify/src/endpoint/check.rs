@@ -1,0 +1,252 @@
+//! What is asked of the verifier: plain options, the same for a test and for the command line.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::error::Result;
+use super::report::Report;
+use super::run::{self, Progress};
+use super::volley::Version;
+
+/// Where the number of effects is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Effects {
+    /// Nowhere: only answers are compared, and the verdicts are weaker for it.
+    #[default]
+    Unseen,
+    /// A URL that answers with a number, or with JSON that has one at this pointer.
+    Url {
+        /// Where to ask.
+        url: String,
+        /// A JSON pointer (RFC 6901) such as `/count`; empty for a plain number.
+        pointer: String,
+    },
+    /// A shell command that prints a number.
+    Command(String),
+}
+
+impl Effects {
+    /// Read from a URL that answers with a plain number.
+    pub fn url(url: impl Into<String>) -> Self {
+        Self::Url { url: url.into(), pointer: String::new() }
+    }
+}
+
+/// How a key is written into its field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyForm {
+    /// As a Structured Field String, which is what the IETF draft asks for.
+    #[default]
+    Quoted,
+    /// As it is, which is what many services expect.
+    Raw,
+}
+
+/// What to judge, and how hard. Everything but the URL has a default:
+///
+/// ```no_run
+/// # use onceward_verify::endpoint::{Check, Effects};
+/// # async fn example() -> Result<(), onceward_verify::endpoint::Error> {
+/// let mut check = Check::new("http://127.0.0.1:3000/charges");
+/// check.effects = Effects::url("http://127.0.0.1:3000/charges/count");
+/// check.run().await?.assert_holds();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// The endpoint.
+    pub url: String,
+    /// `POST` by default.
+    pub method: String,
+    /// The body that has the effect.
+    pub body: String,
+    /// Fields of every request.
+    pub headers: Vec<(String, String)>,
+    /// The field that carries the key.
+    pub key_header: String,
+    /// How the key is written there.
+    pub key_form: KeyForm,
+    /// Which HTTP is spoken.
+    pub version: Version,
+    /// Requests of a volley.
+    pub clients: usize,
+    /// Volleys of a scenario.
+    pub rounds: usize,
+    /// Times that the server is killed.
+    pub kills: usize,
+    /// Where the number of effects is read.
+    pub effects: Effects,
+    /// Another valid body. Made from `body` where that is JSON, if not given.
+    pub alt_body: Option<String>,
+    /// Two fields that stand for two tenants.
+    pub tenants: Option<[(String, String); 2]>,
+    /// Another endpoint of the same service that takes the same request.
+    pub other_url: Option<String>,
+    /// More instances of the same service.
+    pub also_urls: Vec<String>,
+    /// Starts the service; it is killed and started again.
+    pub start_command: Option<String>,
+    /// A field that makes the endpoint fail with a 5xx before its effect.
+    pub fail_header: Option<(String, String)>,
+    /// A field that makes the request take longer than the lease.
+    pub slow_header: Option<(String, String)>,
+    /// How long a key may be in doubt after a crash, or held by a request that is still running.
+    pub lease: Duration,
+    /// How long an answer is promised to be kept.
+    pub retention: Option<Duration>,
+    /// Whether a 5xx is a final answer that is replayed, as with Stripe.
+    pub failures_are_final: bool,
+    /// Fields of an answer that may change between a run and its replay.
+    pub volatile_fields: Vec<String>,
+    /// Names of scenarios; all if empty.
+    pub scenarios: Vec<String>,
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// Decides every choice that is left to chance. Keys are new in each run all the same.
+    pub seed: u64,
+    /// Whether a host that may be somebody else's is one's own.
+    pub own_host: bool,
+}
+
+impl Check {
+    /// A check of this endpoint, with the defaults of the command line.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            method: "POST".to_owned(),
+            body: "{}".to_owned(),
+            headers: Vec::new(),
+            key_header: "Idempotency-Key".to_owned(),
+            key_form: KeyForm::default(),
+            version: Version::default(),
+            clients: 100,
+            rounds: 20,
+            kills: 10,
+            effects: Effects::Unseen,
+            alt_body: None,
+            tenants: None,
+            other_url: None,
+            also_urls: Vec::new(),
+            start_command: None,
+            fail_header: None,
+            slow_header: None,
+            lease: Duration::from_secs(30),
+            retention: None,
+            failures_are_final: false,
+            volatile_fields: Vec::new(),
+            scenarios: Vec::new(),
+            timeout: Duration::from_secs(60),
+            seed: 0,
+            own_host: false,
+        }
+    }
+
+    /// Judges the endpoint. It fails only where it could not be judged at all.
+    ///
+    /// Dropping the future hangs up on what is running and kills what was started.
+    pub async fn run(&self) -> Result<Report> {
+        run::run(self, &|_| {}).await
+    }
+
+    /// The same, and tells how it is going.
+    pub async fn run_with(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<Report> {
+        run::run(self, progress).await
+    }
+
+    /// What would be done, and how many requests it takes at most. Sends nothing.
+    pub fn plan(&self) -> Result<Vec<run::Planned>> {
+        run::plan(self)
+    }
+
+    /// The command line that does one scenario of this again.
+    pub fn command_line(&self, scenario: &str) -> String {
+        let standard = Self::new("");
+        let mut line = Line(String::from("onceward verify"));
+        line.option("url", &self.url);
+        line.unless(self.method == standard.method, "method", &self.method);
+        line.unless(self.body == standard.body, "body", &self.body);
+        self.headers.iter().for_each(|(name, value)| line.option("header", &format!("{name}: {value}")));
+        line.unless(self.key_header == standard.key_header, "key-header", &self.key_header);
+        line.flag(self.key_form == KeyForm::Raw, "raw-key");
+        line.flag(self.version == Version::Http2, "http2");
+        line.unless(self.clients == standard.clients, "clients", &self.clients.to_string());
+        line.unless(self.rounds == standard.rounds, "rounds", &self.rounds.to_string());
+        line.unless(self.kills == standard.kills, "kills", &self.kills.to_string());
+        match &self.effects {
+            Effects::Unseen => {}
+            Effects::Url { url, pointer } => {
+                line.option("effects-url", url);
+                line.unless(pointer.is_empty(), "effects-pointer", pointer);
+            }
+            Effects::Command(command) => line.option("effects-cmd", command),
+        }
+        line.given("alt-body", self.alt_body.as_ref());
+        if let Some(tenants) = &self.tenants {
+            let [a, b] = tenants.each_ref().map(|(name, value)| quote(&format!("{name}: {value}")));
+            let _ = write!(line.0, " --tenant-header {a} {b}");
+        }
+        line.given("other-url", self.other_url.as_ref());
+        self.also_urls.iter().for_each(|url| line.option("also-url", url));
+        line.given("start-cmd", self.start_command.as_ref());
+        let field = |(name, value): &(String, String)| format!("{name}: {value}");
+        line.given("fail-header", self.fail_header.as_ref().map(field).as_ref());
+        line.given("slow-header", self.slow_header.as_ref().map(field).as_ref());
+        line.unless(self.lease == standard.lease, "lease", &written(self.lease));
+        line.given("retention", self.retention.map(written).as_ref());
+        line.flag(self.failures_are_final, "failures-are-final");
+        self.volatile_fields.iter().for_each(|name| line.option("volatile-field", name));
+        line.unless(self.timeout == standard.timeout, "timeout", &written(self.timeout));
+        line.flag(self.own_host, "i-own-this-host");
+        line.option("scenario", scenario);
+        line.option("seed", &self.seed.to_string());
+        line.0
+    }
+}
+
+/// A command line that grows.
+struct Line(String);
+
+impl Line {
+    fn option(&mut self, name: &str, value: &str) {
+        let _ = write!(self.0, " --{name} {}", quote(value));
+    }
+
+    fn unless(&mut self, standard: bool, name: &str, value: &str) {
+        if !standard {
+            self.option(name, value);
+        }
+    }
+
+    fn given(&mut self, name: &str, value: Option<&String>) {
+        if let Some(value) = value {
+            self.option(name, value);
+        }
+    }
+
+    fn flag(&mut self, is_set: bool, name: &str) {
+        if is_set {
+            let _ = write!(self.0, " --{name}");
+        }
+    }
+}
+
+/// For a shell.
+fn quote(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// As the command line reads it.
+pub(super) fn written(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
+}
+
+#[cfg(test)]
+#[path = "check_test.rs"]
+mod tests;

@@ -1,0 +1,20 @@
+use super::{Check, Effects, KeyForm};
+
+#[test]
+fn the_command_says_only_what_differs() {
+    let mut check = Check::new("http://app/charges");
+    assert_eq!(
+        check.command_line("late-retry"),
+        "onceward verify --url http://app/charges --scenario late-retry --seed 0"
+    );
+    check.body = r#"{"who":"O'Neil"}"#.into();
+    check.effects = Effects::Url { url: "http://app/count".into(), pointer: "/n".into() };
+    check.tenants = Some([("X-T".into(), "a".into()), ("X-T".into(), "b".into())]);
+    check.key_form = KeyForm::Raw;
+    check.lease = std::time::Duration::from_millis(1500);
+    check.seed = 7;
+    assert_eq!(
+        check.command_line("crash"),
+        r#"onceward verify --url http://app/charges --body '{"who":"O'\''Neil"}' --raw-key --effects-url http://app/count --effects-pointer /n --tenant-header 'X-T: a' 'X-T: b' --lease 1500ms --scenario crash --seed 7"#
+    );
+}

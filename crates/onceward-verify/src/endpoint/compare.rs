@@ -1,0 +1,98 @@
+//! What tells a replay from the answer that it should be.
+
+use std::collections::BTreeMap;
+
+use super::message::Answer;
+
+/// Fields that may differ between a run and its replay: they belong to the connection, to the moment or to
+/// the one exchange. The framing is left out because the bodies themselves are compared.
+const VOLATILE: &[&str] = &[
+    "age",
+    "alt-svc",
+    "cf-ray",
+    "connection",
+    "content-length",
+    "date",
+    "keep-alive",
+    "proxy-authenticate",
+    "retry-after",
+    "server-timing",
+    "set-cookie",
+    "strict-transport-security",
+    "traceparent",
+    "tracestate",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "vary",
+    "via",
+    "www-authenticate",
+    "x-correlation-id",
+    "x-envoy-upstream-service-time",
+    "x-request-id",
+    "x-response-time",
+    "x-runtime",
+    "x-trace-id",
+];
+
+/// Says in words how a replay differs from the first answer; empty if it does not.
+pub(super) fn differences(first: &Answer, again: &Answer, volatile: &[String]) -> Vec<String> {
+    let mut found = Vec::new();
+    if first.status != again.status {
+        found.push(format!("status {} became {}", first.status, again.status));
+    }
+    let (one, other) = (stable(first, volatile), stable(again, volatile));
+    for (name, values) in &one {
+        match other.get(name) {
+            None => found.push(format!("field `{name}` was lost")),
+            Some(others) if others != values => {
+                found.push(format!(
+                    "field `{name}` changed from `{}` to `{}`",
+                    values.join(", "),
+                    others.join(", ")
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    if first.body != again.body {
+        found.push(body_difference(first, again));
+    }
+    found
+}
+
+/// Fields that only the replay has, other than those that say that it is one.
+pub(super) fn additions(first: &Answer, again: &Answer, volatile: &[String]) -> Vec<String> {
+    let one = stable(first, volatile);
+    stable(again, volatile).into_keys().filter(|name| !one.contains_key(name)).map(str::to_owned).collect()
+}
+
+fn stable<'a>(answer: &'a Answer, volatile: &[String]) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let mut fields: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, value) in &answer.fields {
+        let is_listed = VOLATILE.contains(&name.as_str())
+            || name.starts_with("ratelimit")
+            || name.starts_with("x-ratelimit");
+        let is_given = volatile.iter().any(|other| other.eq_ignore_ascii_case(name));
+        // `Idempotent-Replayed`, `Idempotency-Expires` and their many relatives.
+        let is_marker = name.contains("idempoten");
+        if !is_listed && !is_given && !is_marker {
+            fields.entry(name).or_default().push(value);
+        }
+    }
+    fields
+}
+
+fn body_difference(first: &Answer, again: &Answer) -> String {
+    let json = |answer: &Answer| serde_json::from_slice::<serde_json::Value>(&answer.body).ok();
+    match (json(first), json(again)) {
+        (Some(one), Some(other)) if one == other => {
+            "the body is the same JSON in other bytes, which breaks signatures and digests".to_owned()
+        }
+        _ => format!("the body changed from `{}` to `{}`", first.excerpt(), again.excerpt()),
+    }
+}
+
+#[cfg(test)]
+#[path = "compare_test.rs"]
+mod tests;

@@ -1,0 +1,49 @@
+//! Why an endpoint could not be judged. That it was judged and found wanting is a verdict, not an error.
+
+use std::fmt;
+
+/// What kept the verifier from judging.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Something that was asked for makes no sense.
+    Invalid,
+    /// The host may be somebody else's.
+    NotYours,
+    /// The endpoint, its effects or its start command did not answer.
+    Unreachable,
+    /// The endpoint does not do, for one plain request, what everything else rests on.
+    Unfit,
+}
+
+/// Why an endpoint could not be judged, in one line that a person can act on.
+#[derive(Debug, Clone)]
+pub struct Error {
+    kind: ErrorKind,
+    text: String,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, text)
+    }
+
+    /// What kind of obstacle it was.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What was asked, or why it could not be done.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

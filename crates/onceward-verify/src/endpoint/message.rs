@@ -1,0 +1,198 @@
+//! A request, its answer, and what became of one sending of it.
+
+use std::fmt::{self, Write};
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::place::Place;
+
+/// One request, ready to be sent as often as asked.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Where it goes.
+    pub place: Place,
+    /// The method.
+    pub method: String,
+    /// Header fields in order, without `Host` and `Content-Length`. Values are bytes: some are bad on purpose.
+    pub fields: Vec<(String, Vec<u8>)>,
+    /// The body.
+    pub body: Bytes,
+    /// What it is called in a timeline.
+    pub label: String,
+}
+
+impl Request {
+    /// Adds a field.
+    pub fn field(mut self, name: &str, value: impl Into<Vec<u8>>) -> Self {
+        self.fields.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Puts this field in the place of those of the same name.
+    pub fn replace(mut self, name: &str, value: impl Into<Vec<u8>>) -> Self {
+        self.fields.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
+        self.field(name, value)
+    }
+
+    /// With another body.
+    pub fn body(mut self, body: Bytes) -> Self {
+        self.body = body;
+        self
+    }
+
+    /// To another place.
+    pub fn to(mut self, place: &Place) -> Self {
+        self.place = place.clone();
+        self
+    }
+
+    /// Under this name in a timeline.
+    pub fn called(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// Fields in order, names in lower case.
+    pub fields: Vec<(String, String)>,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// The first field of this name, which is given in lower case.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether it says that the thing was done.
+    pub fn is_success(&self) -> bool {
+        (200..400).contains(&self.status)
+    }
+
+    /// Whether it says "not now": the first is still running, or there is too much to do.
+    pub fn is_not_now(&self) -> bool {
+        matches!(self.status, 409 | 425 | 429 | 503) && !self.is_held()
+    }
+
+    /// Whether it says, for good, that nobody knows what became of the first: a problem document (RFC 9457)
+    /// with `"retryable": false`, or of a type that ends in `outcome-unknown`. Then a person has to look,
+    /// and the key is not wedged but held.
+    pub fn is_held(&self) -> bool {
+        let is_problem = self.field("content-type").is_some_and(|media| media.contains("problem+json"));
+        if self.status != 409 || !is_problem {
+            return false;
+        }
+        let problem: serde_json::Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        problem["retryable"] == false
+            || problem["type"].as_str().is_some_and(|of| of.ends_with("outcome-unknown"))
+    }
+
+    /// Whether it refuses the request itself.
+    pub fn is_refusal(&self) -> bool {
+        (400..500).contains(&self.status)
+    }
+
+    /// The beginning of the body, in one line.
+    pub fn excerpt(&self) -> String {
+        let text: String =
+            String::from_utf8_lossy(&self.body).split_whitespace().collect::<Vec<_>>().join(" ");
+        match text.char_indices().nth(EXCERPT_CHARS) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text,
+        }
+    }
+}
+
+/// As much of a body as helps to tell it from another.
+const EXCERPT_CHARS: usize = 60;
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.status)?;
+        if self.body.is_empty() { Ok(()) } else { write!(f, " {}", self.excerpt()) }
+    }
+}
+
+/// How one sending of a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With an answer.
+    Answered(Answer),
+    /// Without one: the connection broke.
+    Broke(String),
+    /// Without one: it took too long.
+    TimedOut,
+    /// We hung up on purpose.
+    HungUp,
+}
+
+/// One sending of a request.
+#[derive(Clone, Debug)]
+pub struct Shot {
+    /// What it is called in a timeline.
+    pub label: String,
+    /// When its last byte left.
+    pub sent: Instant,
+    /// When it ended.
+    pub ended: Instant,
+    /// How.
+    pub ending: Ending,
+}
+
+impl Shot {
+    /// The answer, if there was one.
+    pub fn answer(&self) -> Option<&Answer> {
+        match &self.ending {
+            Ending::Answered(answer) => Some(answer),
+            _ => None,
+        }
+    }
+
+    /// The answer, if it says that the thing was done.
+    pub fn success(&self) -> Option<&Answer> {
+        self.answer().filter(|answer| answer.is_success())
+    }
+
+    /// Whether the answer says "not now".
+    pub fn is_not_now(&self) -> bool {
+        self.answer().is_some_and(Answer::is_not_now)
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answered(answer) => answer.fmt(f),
+            Self::Broke(why) => write!(f, "no answer: {why}"),
+            Self::TimedOut => f.write_str("no answer in time"),
+            Self::HungUp => f.write_str("hung up"),
+        }
+    }
+}
+
+/// The bytes of a request in HTTP/1.1.
+pub(super) fn encode(request: &Request) -> Vec<u8> {
+    let mut head = String::new();
+    let _ = write!(head, "{} {} HTTP/1.1\r\n", request.method, request.place.target());
+    let _ = write!(head, "Host: {}\r\n", request.place.authority());
+    let mut bytes = head.into_bytes();
+    for (name, value) in &request.fields {
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    if !request.body.is_empty() || request.method != "GET" {
+        bytes.extend_from_slice(format!("Content-Length: {}\r\n", request.body.len()).as_bytes());
+    }
+    bytes.extend_from_slice(b"\r\n");
+    bytes.extend_from_slice(&request.body);
+    bytes
+}

@@ -1,0 +1,200 @@
+//! What was found, as plain data. How it looks is the business of the files in `report/`, one for each form.
+
+mod html;
+mod junit;
+mod picture;
+mod text;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use super::trace::{Lane, Mark, Timeline, Tone};
+
+/// What became of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Nothing spoke against the promise, and it was put to the test.
+    Holds,
+    /// The promise was broken; the finding shows how.
+    Violated,
+    /// It could not be put to the test here.
+    Inconclusive,
+    /// It was not asked for, or something that it needs was not given.
+    NotApplicable,
+}
+
+impl Verdict {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Violated => "violated",
+            Self::Inconclusive => "inconclusive",
+            Self::NotApplicable => "not applicable",
+        }
+    }
+}
+
+/// What was found in one scenario.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// Which scenario.
+    pub scenario: &'static str,
+    /// What it promises.
+    pub promise: &'static str,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Why, in a sentence.
+    pub why: String,
+    /// What else is worth knowing.
+    pub notes: Vec<String>,
+    /// Requests that it took.
+    pub requests: u64,
+    /// How long it took.
+    pub took_ms: u64,
+    /// The command that does it again.
+    pub reproduce: String,
+    /// What happened in the round that broke the promise.
+    pub timeline: Option<Timeline>,
+}
+
+/// How far apart the last bytes of simultaneous requests left.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Spread {
+    /// Volleys that were measured.
+    pub volleys: usize,
+    /// Requests in the largest of them.
+    pub requests_max: usize,
+    /// From the first last byte to the last one, in the best volley of that size.
+    pub best_us: u64,
+    /// From the first last byte to the last one: half of the volleys were closer together.
+    pub median_us: u64,
+    /// From the first last byte to the last one, in the worst volley.
+    pub worst_us: u64,
+    /// How many last bytes left how long after the first one, in bins of equal width.
+    pub bins: Vec<usize>,
+    /// The width of a bin.
+    pub bin_us: u64,
+}
+
+/// Bins of a histogram of the spread.
+const BINS: usize = 24;
+
+impl Spread {
+    pub(super) fn of(volleys: &[Vec<Duration>]) -> Self {
+        let micros = |duration: &Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let mut widths: Vec<u64> =
+            volleys.iter().filter_map(|volley| volley.iter().max()).map(micros).collect();
+        widths.sort_unstable();
+        let Some(worst_us) = widths.last().copied() else { return Self::default() };
+        let bin_us = worst_us / BINS as u64 + 1;
+        let mut bins = vec![0; BINS];
+        for offset in volleys.iter().flatten() {
+            let bin = usize::try_from(micros(offset) / bin_us).unwrap_or(BINS);
+            bins[bin.min(BINS - 1)] += 1;
+        }
+        let requests_max = volleys.iter().map(Vec::len).max().unwrap_or_default();
+        let largest = volleys.iter().filter(|volley| volley.len() == requests_max);
+        Self {
+            volleys: widths.len(),
+            requests_max,
+            best_us: largest.filter_map(|volley| volley.iter().max()).map(micros).min().unwrap_or_default(),
+            median_us: widths[widths.len() / 2],
+            worst_us,
+            bins,
+            bin_us,
+        }
+    }
+}
+
+/// All that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The endpoint.
+    pub url: String,
+    /// The method.
+    pub method: String,
+    /// The version of the verifier.
+    pub version: &'static str,
+    /// What names this run in its keys.
+    pub run: String,
+    /// What decided all that was left to chance.
+    pub seed: u64,
+    /// When it began, in seconds since 1970.
+    pub started_unix_s: u64,
+    /// How long it took.
+    pub took_ms: u64,
+    /// Requests that were sent, the baseline's included.
+    pub requests: u64,
+    /// Requests of a volley.
+    pub clients: usize,
+    /// Whether effects were counted. Where they were not, what holds only holds for the answers.
+    pub effects_seen: bool,
+    /// How long the slowest plain request took.
+    pub request_took_us: u64,
+    /// How far apart simultaneous requests were.
+    pub spread: Spread,
+    /// What was found, scenario by scenario.
+    pub findings: Vec<Finding>,
+}
+
+/// What a reader must know of a verdict that was reached without an oracle.
+pub(super) const WEAKER: &str = "No effects were counted: what holds only holds for the answers. An endpoint that \
+     runs twice and answers once would pass. Give --effects-url or --effects-cmd.";
+
+impl Report {
+    /// How many scenarios came to this verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.findings.iter().filter(|finding| finding.verdict == verdict).count()
+    }
+
+    /// The finding of this scenario, if it was played.
+    pub fn finding(&self, scenario: &str) -> Option<&Finding> {
+        self.findings.iter().find(|finding| finding.scenario == scenario)
+    }
+
+    /// Scenarios that were violated.
+    pub fn violated(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.verdict == Verdict::Violated)
+    }
+
+    /// What a command ends with: 0 if all that was asked holds, 1 if something is violated, 2 if something
+    /// could not be judged.
+    pub fn exit_code(&self) -> u8 {
+        if self.count(Verdict::Violated) > 0 {
+            1
+        } else if self.count(Verdict::Inconclusive) > 0 || self.count(Verdict::Holds) == 0 {
+            2
+        } else {
+            0
+        }
+    }
+
+    /// For a test: panics with the whole report unless all that was asked holds.
+    #[track_caller]
+    pub fn assert_holds(&self) {
+        assert!(self.exit_code() == 0, "{}", self.text());
+    }
+
+    /// For a person at a terminal.
+    pub fn text(&self) -> String {
+        text::text(self)
+    }
+
+    /// For a program.
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("plain data can be written")
+    }
+
+    /// For a build server.
+    pub fn junit(&self) -> String {
+        junit::junit(self)
+    }
+
+    /// For a person with a browser: one page that needs nothing else.
+    pub fn html(&self) -> String {
+        html::html(self)
+    }
+}

@@ -1,0 +1,145 @@
+//! A check from beginning to end: the baseline, then the scenarios one after the other, then the report.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::baseline;
+use super::check::{Check, Effects};
+use super::error::{Error, ErrorKind, Result};
+use super::report::{Finding, Report, Spread, Verdict};
+use super::scenario::{Plan, Scenario, Stop};
+use super::server::Server;
+use super::setup::Setup;
+use super::stage::Stage;
+
+/// How a check is going.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress {
+    /// So many requests are planned at most.
+    Planned(u64),
+    /// This scenario begins.
+    Begins(&'static str),
+    /// So many more requests have been answered.
+    Sent(u64),
+    /// This scenario is over; it was allowed this many requests and needed no more.
+    Ends(Verdict),
+}
+
+/// A scenario in a plan.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, or what it lacks.
+    pub what: String,
+    /// Requests at most; zero where something is lacking.
+    pub requests_max: u64,
+}
+
+pub(super) fn plan(check: &Check) -> Result<Vec<Planned>> {
+    let setup = Setup::read(check)?;
+    let baseline = baseline::plan(&setup);
+    let first = Planned { name: "baseline", what: baseline.what, requests_max: baseline.requests_max };
+    let scenarios = setup.scenarios.iter().map(|scenario| match (scenario.lacks)(&setup) {
+        Some(lacks) => Planned { name: scenario.name, what: format!("left out: {lacks}"), requests_max: 0 },
+        None => {
+            let Plan { what, requests_max } = (scenario.plan)(&setup);
+            Planned { name: scenario.name, what, requests_max }
+        }
+    });
+    Ok(std::iter::once(first).chain(scenarios).collect())
+}
+
+pub(super) async fn run(check: &Check, progress: &(dyn Fn(Progress) + Sync)) -> Result<Report> {
+    let setup = Setup::read(check)?;
+    raise_file_limit(check.clients as u64);
+    let (start, started) = (Instant::now(), SystemTime::now());
+    progress(Progress::Planned(plan(check)?.iter().map(|planned| planned.requests_max).sum()));
+    let sent = |count| progress(Progress::Sent(count));
+    let mut stage = Stage::new(&setup, &sent)?;
+    if let Some(command) = &check.start_command {
+        stage.server = Some(Server::start(command, &setup.place).await?);
+    }
+    progress(Progress::Begins("baseline"));
+    let planned = baseline::plan(&setup);
+    stage.allowed = planned.requests_max;
+    stage.baseline = Some(baseline::measure(&mut stage).await?);
+    let mut requests = stage.sent;
+    let mut findings = Vec::new();
+    for scenario in &setup.scenarios {
+        progress(Progress::Begins(scenario.name));
+        let finding = judge(scenario, &mut stage).await;
+        requests += finding.requests;
+        progress(Progress::Ends(finding.verdict));
+        findings.push(finding);
+    }
+    let baseline = stage.baseline();
+    Ok(Report {
+        url: check.url.clone(),
+        method: check.method.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+        run: stage.run_name(),
+        seed: check.seed,
+        started_unix_s: started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
+        took_ms: millis(start.elapsed()),
+        requests,
+        clients: check.clients,
+        effects_seen: check.effects != Effects::Unseen,
+        request_took_us: u64::try_from(baseline.took.as_micros()).unwrap_or(u64::MAX),
+        spread: Spread::of(&stage.spreads),
+        findings,
+    })
+}
+
+async fn judge(scenario: &Scenario, stage: &mut Stage<'_>) -> Finding {
+    let start = Instant::now();
+    (stage.sent, stage.notes) = (0, Vec::new());
+    stage.round();
+    let ended = match (scenario.lacks)(stage.setup) {
+        Some(lacks) => Err(Stop::NotApplicable(lacks.to_owned())),
+        None => {
+            stage.allowed = (scenario.plan)(stage.setup).requests_max;
+            (scenario.run)(stage).await
+        }
+    };
+    let (verdict, why) = match ended {
+        Ok(why) => (Verdict::Holds, why),
+        Err(Stop::Violated(why)) => (Verdict::Violated, why),
+        Err(Stop::Inconclusive(why)) => (Verdict::Inconclusive, why),
+        Err(Stop::NotApplicable(why)) => (Verdict::NotApplicable, why),
+    };
+    Finding {
+        scenario: scenario.name,
+        promise: scenario.promise,
+        verdict,
+        why,
+        notes: std::mem::take(&mut stage.notes),
+        requests: stage.sent,
+        took_ms: millis(start.elapsed()),
+        reproduce: stage.setup.check.command_line(scenario.name),
+        timeline: (verdict == Verdict::Violated).then(|| stage.trace.timeline()),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A thousand connections need a thousand open files, which is where many systems stop by default.
+fn raise_file_limit(clients: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    // Twice, because in a test the endpoint lives in the same process.
+    let wanted = clients * 2 + 256;
+    if limit.current.is_some_and(|current| current < wanted) {
+        let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
+    }
+}
+
+impl From<Stop> for Error {
+    fn from(stop: Stop) -> Self {
+        let (Stop::Violated(why) | Stop::Inconclusive(why) | Stop::NotApplicable(why)) = stop;
+        Self::new(ErrorKind::Unreachable, why)
+    }
+}

@@ -1,0 +1,118 @@
+//! The scenarios. Each is one small file with its promise, what it lacks, its plan, and its way to a verdict.
+
+mod crash;
+mod distinct_keys;
+mod expiry;
+mod failed_first;
+mod hang_up;
+mod instances;
+mod late_retry;
+mod malformed_keys;
+mod missing_key;
+mod other_body_after;
+mod other_body_during;
+mod other_path;
+mod other_tenant;
+mod reordered_json;
+mod retry_after_success;
+mod simultaneous;
+mod slow_owner;
+mod while_running;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use super::error::{Error, Result};
+use super::setup::Setup;
+use super::stage::Stage;
+
+/// Something that a retry-safe endpoint must bear.
+pub struct Scenario {
+    /// What it is called, on the command line and in reports.
+    pub name: &'static str,
+    /// What holds if it passes.
+    pub promise: &'static str,
+    /// What has to be given for it, if it is not.
+    pub(super) lacks: fn(&Setup) -> Option<&'static str>,
+    /// What it does, and how many requests it takes at most.
+    pub(super) plan: fn(&Setup) -> Plan,
+    /// Does it. Says why it holds, or stops with what speaks against it.
+    pub(super) run: for<'a> fn(&'a mut Stage<'_>) -> Running<'a>,
+}
+
+/// A scenario on its way to a verdict.
+pub(super) type Running<'a> = Pin<Box<dyn Future<Output = std::result::Result<String, Stop>> + Send + 'a>>;
+
+/// What a scenario is going to do.
+pub(super) struct Plan {
+    pub(super) requests_max: u64,
+    pub(super) what: String,
+}
+
+impl Plan {
+    pub(super) fn new(requests_max: impl TryInto<u64>, what: impl Into<String>) -> Self {
+        Self { requests_max: requests_max.try_into().unwrap_or(u64::MAX), what: what.into() }
+    }
+}
+
+/// Why a scenario ends without holding.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Violated(String),
+    Inconclusive(String),
+    NotApplicable(String),
+}
+
+impl Stop {
+    pub(super) fn violated(why: impl Into<String>) -> Self {
+        Self::Violated(why.into())
+    }
+
+    pub(super) fn inconclusive(why: impl Into<String>) -> Self {
+        Self::Inconclusive(why.into())
+    }
+}
+
+/// All scenarios, in the order in which they are played: the late retry last, since it is to be late.
+pub fn all() -> &'static [Scenario] {
+    &ALL
+}
+
+static ALL: [Scenario; 18] = [
+    simultaneous::SCENARIO,
+    retry_after_success::SCENARIO,
+    while_running::SCENARIO,
+    hang_up::SCENARIO,
+    other_body_after::SCENARIO,
+    other_body_during::SCENARIO,
+    reordered_json::SCENARIO,
+    other_tenant::SCENARIO,
+    other_path::SCENARIO,
+    missing_key::SCENARIO,
+    malformed_keys::SCENARIO,
+    distinct_keys::SCENARIO,
+    failed_first::SCENARIO,
+    instances::SCENARIO,
+    slow_owner::SCENARIO,
+    crash::SCENARIO,
+    expiry::SCENARIO,
+    late_retry::SCENARIO,
+];
+
+/// Those of these names, or all if none is named.
+pub(super) fn named(names: &[String]) -> Result<Vec<&'static Scenario>> {
+    if let Some(unknown) = names.iter().find(|name| ALL.iter().all(|scenario| scenario.name != **name)) {
+        let known: Vec<&str> = ALL.iter().map(|scenario| scenario.name).collect();
+        return Err(Error::invalid(format!(
+            "there is no scenario `{unknown}`; there are {}",
+            known.join(", ")
+        )));
+    }
+    let is_meant = |scenario: &&Scenario| names.is_empty() || names.iter().any(|name| name == scenario.name);
+    Ok(ALL.iter().filter(is_meant).collect())
+}
+
+/// For a scenario that needs nothing but the endpoint.
+fn nothing(_: &Setup) -> Option<&'static str> {
+    None
+}

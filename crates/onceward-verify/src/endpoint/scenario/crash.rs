@@ -1,0 +1,171 @@
+//! The server is killed in the middle of a request and started again.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::super::message::{Answer, Shot};
+use super::super::server::Server;
+use super::super::setup::Setup;
+use super::super::stage::{Stage, TRIES_MAX};
+use super::super::volley::sleep_until;
+use super::{Plan, Scenario, Stop};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "crash",
+    promise: "Killed at any moment and started again, there is at most one effect, and the key is soon free or done.",
+    lacks: |setup| setup.check.start_command.is_none().then_some("say how it is started with --start-cmd"),
+    plan,
+    run: |stage| Box::pin(run(stage)),
+};
+
+fn plan(setup: &Setup) -> Plan {
+    let kills = setup.check.kills as u64;
+    Plan::new(
+        kills * (1 + TRIES_MAX),
+        format!("{kills} times: SIGKILL in the middle of a request, start, retry"),
+    )
+}
+
+async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
+    let kills = stage.setup.check.kills;
+    let mut server = stage.server.take().expect("it was started");
+    let mut story = Story::default();
+    for kill in 0..kills {
+        // Each kill falls into another part of the request, and every fifth one right behind its answer.
+        let moment = if kill % 5 == 4 {
+            Moment::Answered
+        } else {
+            let part = stage.baseline().took / u32::try_from(kills).unwrap_or(1);
+            Moment::After(part * u32::try_from(kill).unwrap_or_default() + stage.moment(part))
+        };
+        if let Err(stop) = crash(stage, &mut server, moment, &mut story).await {
+            // Whoever comes next finds a server that is up.
+            if server.restart().await.is_ok() {
+                stage.server = Some(server);
+            }
+            return Err(stop);
+        }
+    }
+    stage.server = Some(server);
+    if story.held > 0 {
+        stage.note(format!(
+            "after {} kills the outcome is held as unknown, for a person to settle",
+            story.held
+        ));
+    }
+    Ok(format!(
+        "{kills} kills, {} before the answer: at most one effect, and every key was answered within {:.1?}",
+        kills - story.answered,
+        story.longest
+    ))
+}
+
+/// When the server is killed.
+#[derive(Clone, Copy)]
+enum Moment {
+    /// So long after the last byte of the request.
+    After(Duration),
+    /// As soon as the answer is there.
+    Answered,
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::After(moment) => write!(f, "killed {moment:.1?} into the request"),
+            Self::Answered => f.write_str("killed right after the answer"),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Story {
+    answered: usize,
+    held: usize,
+    longest: Duration,
+}
+
+async fn crash(
+    stage: &mut Stage<'_>,
+    server: &mut Server,
+    moment: Moment,
+    story: &mut Story,
+) -> Result<(), Stop> {
+    stage.round();
+    let before = stage.effects().await?;
+    let key = stage.key();
+    let (released, release) = oneshot::channel();
+    let (answered, answer) = oneshot::channel();
+    let request = stage.request(&key).called("killed");
+    let send = async {
+        let shots = stage.fire_and_tell(vec![request.into()], Some(released)).await;
+        // The killer may have gone to work without waiting for it.
+        let _ = answered.send(());
+        shots
+    };
+    let kill = async {
+        let start = release.await.unwrap_or_else(|_| Instant::now());
+        match moment {
+            Moment::After(moment) => sleep_until(start + moment).await,
+            Moment::Answered => answer.await.unwrap_or_default(),
+        }
+        server.kill().await;
+        Instant::now()
+    };
+    let (shots, killed) = tokio::join!(send, kill);
+    let first = shots?.remove(0);
+    stage.trace.mark_at(killed, "SIGKILL");
+    server.restart().await.map_err(|error| Stop::Inconclusive(error.to_string()))?;
+    stage.trace.mark("up again");
+    let up = Instant::now();
+    let last = stage.insist(stage.request(&key).called("retry")).await?;
+    story.longest = story.longest.max(up.elapsed());
+    let runs = stage.runs(before, i64::from(last.success().is_some())).await?;
+    judge(stage, moment, [&first, &last], runs)?;
+    story.answered += usize::from(first.answer().is_some());
+    story.held += usize::from(last.answer().is_some_and(Answer::is_held));
+    Ok(())
+}
+
+fn judge(
+    stage: &mut Stage<'_>,
+    moment: Moment,
+    [first, last]: [&Shot; 2],
+    runs: Option<i64>,
+) -> Result<(), Stop> {
+    let when = moment.to_string();
+    if runs.is_some_and(|runs| runs < 0) {
+        return Err(Stop::inconclusive(
+            "the effects are forgotten with the server: they must be counted where they last",
+        ));
+    }
+    if let Some(runs) = runs.filter(|runs| *runs > 1) {
+        return Err(Stop::violated(format!("{when}, the retry ran it again: {runs} effects")));
+    }
+    if last.is_not_now() {
+        let (patience, lease) = (stage.setup.patience(), stage.setup.check.lease);
+        return Err(Stop::violated(format!(
+            "{when}, the key is wedged: {:.0?} later it still gets {}, where the lease is {lease:?}",
+            patience, last.ending
+        )));
+    }
+    if let (Some(before), Some(after)) = (first.success(), last.answer()) {
+        let differences = stage.differences(before, after);
+        if !differences.is_empty() {
+            return Err(Stop::violated(format!(
+                "{when}, the answer that was given is lost: {}",
+                differences.join("; ")
+            )));
+        }
+    }
+    match last.answer() {
+        Some(answer) if answer.is_success() && runs == Some(0) => {
+            Err(Stop::violated(format!("{when}, it is answered as done, and no effect happened")))
+        }
+        Some(answer) if answer.is_success() || answer.is_held() => Ok(()),
+        Some(answer) => Err(Stop::violated(format!("{when}, the retry got {answer}"))),
+        None => Err(Stop::inconclusive(format!("{when}, the retry got no answer: {}", last.ending))),
+    }
+}

@@ -1,0 +1,53 @@
+//! A retry before the retention ends, and one after.
+
+use std::time::{Duration, Instant};
+
+use super::super::once::once;
+use super::super::setup::Setup;
+use super::super::stage::Stage;
+use super::{Plan, Scenario, Stop};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "expiry",
+    promise: "An answer is kept for as long as promised; after that a retry runs anew or is refused.",
+    lacks: |setup| setup.check.retention.is_none().then_some("say what is promised with --retention"),
+    plan,
+    run: |stage| Box::pin(run(stage)),
+};
+
+fn plan(setup: &Setup) -> Plan {
+    let retention = setup.check.retention.unwrap_or_default();
+    Plan::new(3u64, format!("a request, a retry late within {retention:?}, a retry after it"))
+}
+
+async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
+    let retention = stage.setup.check.retention.expect("it is not lacking");
+    let before = stage.effects().await?;
+    let key = stage.key();
+    let start = Instant::now();
+    let first = stage.send(stage.request(&key).called("first")).await?;
+    tokio::time::sleep((retention * 7 / 10).saturating_sub(start.elapsed())).await;
+    let within = stage.send(stage.request(&key).called("within the retention")).await?;
+    if start.elapsed() >= retention {
+        return Err(Stop::inconclusive("this machine is too busy to send within the retention"));
+    }
+    once(stage, before, &[first.clone(), within]).await?;
+    let over = retention + retention / 5 + Duration::from_millis(200);
+    tokio::time::sleep(over.saturating_sub(start.elapsed())).await;
+    let after = stage.send(stage.request(&key).called("after the retention")).await?;
+    let runs = stage.runs(before, 1).await?;
+    match (first.success(), after.answer()) {
+        (Some(first), Some(after)) if after.is_success() => {
+            let is_replay = runs.map_or(first.body == after.body, |runs| runs == 1);
+            if is_replay {
+                stage.note("the answer is kept for longer than promised");
+                return Ok("kept as promised, and longer".to_owned());
+            }
+            Ok("kept as promised; after that it runs anew".to_owned())
+        }
+        (_, Some(after)) if after.is_refusal() && !after.is_not_now() => {
+            Ok(format!("kept as promised; after that it is refused with {}", after.status))
+        }
+        _ => Err(Stop::violated(format!("after the retention the key got {}", after.ending))),
+    }
+}

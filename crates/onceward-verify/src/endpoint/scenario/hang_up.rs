@@ -1,0 +1,56 @@
+//! The client hangs up before the answer, and comes back.
+
+use super::super::once::once;
+use super::super::setup::Setup;
+use super::super::stage::{Stage, TRIES_MAX};
+use super::super::volley::Aimed;
+use super::{Plan, Scenario, Stop, nothing};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "retry-after-hang-up",
+    promise: "A client that hung up before the answer gets it by a retry, and there is still one effect.",
+    lacks: nothing,
+    plan,
+    run: |stage| Box::pin(run(stage)),
+};
+
+const ROUNDS_MAX: usize = 10;
+
+fn rounds(setup: &Setup) -> usize {
+    setup.check.rounds.min(ROUNDS_MAX)
+}
+
+fn plan(setup: &Setup) -> Plan {
+    let rounds = rounds(setup) as u64;
+    Plan::new(
+        rounds * (1 + TRIES_MAX),
+        format!("{rounds} times: hang up in the middle of a request, then retry"),
+    )
+}
+
+async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
+    let rounds = rounds(stage.setup);
+    let mut hung_up = 0;
+    for round in 0..rounds {
+        stage.round();
+        let before = stage.effects().await?;
+        let key = stage.key();
+        let took = stage.baseline().took;
+        // Each round hangs up in another part of the run.
+        let part = took / u32::try_from(rounds).unwrap_or(1);
+        let moment = part * u32::try_from(round).unwrap_or_default() + stage.moment(part);
+        let first = Aimed { hang_up: Some(moment), ..stage.request(&key).called("hangs up").into() };
+        let mut shots = stage.fire(vec![first]).await?;
+        hung_up += shots.iter().filter(|shot| shot.answer().is_none()).count();
+        shots.push(stage.settle(stage.request(&key).called("retry")).await?);
+        // What was begun for the client that is gone may still be at work.
+        tokio::time::sleep(took).await;
+        once(stage, before, &shots).await?;
+    }
+    if hung_up == 0 {
+        return Err(Stop::inconclusive(
+            "every answer came before we could hang up; can the request be made slower?",
+        ));
+    }
+    Ok(format!("{hung_up} hang-ups, and each retry got the answer of the one effect"))
+}

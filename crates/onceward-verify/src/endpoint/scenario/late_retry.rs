@@ -1,0 +1,79 @@
+//! The very first request of the run is retried at its end, after much else.
+
+use std::time::Instant;
+
+use super::super::message::Answer;
+use super::super::setup::Setup;
+use super::super::stage::Stage;
+use super::{Plan, Scenario, Stop, nothing};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "late-retry",
+    promise: "An answer is not forgotten because much else went on meanwhile.",
+    lacks: nothing,
+    plan,
+    run: |stage| Box::pin(run(stage)),
+};
+
+fn plan(setup: &Setup) -> Plan {
+    let clients = setup.check.clients as u64;
+    Plan::new(
+        clients + 2,
+        format!("a volley of {clients} with a key each, then a retry of the run's first request"),
+    )
+}
+
+async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
+    let clients = stage.setup.check.clients;
+    let (key, first, at) = early(stage).await?;
+    let before = stage.effects().await?;
+    let requests = (0..clients)
+        .map(|_| {
+            let key = stage.key();
+            stage.request(&key).called("key of its own")
+        })
+        .collect();
+    let shots = stage.volley(requests).await?;
+    let done = shots.iter().filter(|shot| shot.success().is_some()).count();
+    let expected = i64::try_from(done).unwrap_or(i64::MAX);
+    if let Some(runs) = stage.runs(before, expected).await?.filter(|runs| *runs < expected) {
+        return Err(Stop::violated(format!(
+            "{done} requests with keys of their own were answered as done, with {runs} effects"
+        )));
+    }
+    let before = stage.effects().await?;
+    let again = stage.send(stage.request(&key).called("retry of the first")).await?;
+    let age = at.elapsed();
+    if let Some(runs) = stage.runs(before, 0).await?.filter(|runs| *runs > 0) {
+        return Err(Stop::violated(format!(
+            "{age:.1?} and some keys later the first request ran again: {runs} more effects"
+        )));
+    }
+    let Some(answer) = again.answer() else {
+        return Err(Stop::inconclusive(format!("the late retry got no answer: {}", again.ending)));
+    };
+    let differences = stage.differences(&first, answer);
+    if !differences.is_empty() {
+        return Err(Stop::violated(format!(
+            "{age:.1?} later the first answer is another: {}",
+            differences.join("; ")
+        )));
+    }
+    Ok(format!("{age:.1?} and many keys later the first answer is still the same"))
+}
+
+/// The run's first request, or a new one where that may be forgotten by now.
+async fn early(stage: &mut Stage<'_>) -> Result<(String, Answer, Instant), Stop> {
+    let baseline = stage.baseline();
+    let is_kept = stage.setup.check.retention.is_none_or(|retention| baseline.at.elapsed() < retention / 2);
+    if is_kept {
+        let (key, first) = baseline.first.clone();
+        return Ok((key, first, baseline.at));
+    }
+    let (key, at) = (stage.key(), Instant::now());
+    let shot = stage.send(stage.request(&key).called("first")).await?;
+    match shot.success() {
+        Some(first) => Ok((key, first.clone(), at)),
+        None => Err(Stop::inconclusive(format!("a plain request failed: {}", shot.ending))),
+    }
+}

@@ -1,0 +1,103 @@
+//! Keys that are none.
+
+use super::super::message::Request;
+use super::super::setup::Setup;
+use super::super::stage::Stage;
+use super::{Plan, Scenario, Stop, nothing};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "malformed-keys",
+    promise: "A key that is accepted is honoured, however odd; one that is not is refused, not ignored.",
+    lacks: nothing,
+    plan,
+    run: |stage| Box::pin(run(stage)),
+};
+
+/// Longer than any column that keys are kept in, shorter than what a server takes for a header.
+const LONG_CHARS: usize = 3_000;
+
+fn plan(_: &Setup) -> Plan {
+    Plan::new(2 * ODD.len(), format!("{} odd keys, twice each", ODD.len()))
+}
+
+struct Odd {
+    name: &'static str,
+    /// Whether it amounts to no key at all.
+    is_empty: bool,
+    /// The values of the field, one for each line.
+    lines: fn(&Setup, &str) -> Vec<Vec<u8>>,
+}
+
+const ODD: [Odd; 6] = [
+    Odd { name: "an empty key", is_empty: true, lines: |setup, _| vec![setup.written("")] },
+    Odd {
+        name: "two keys in two lines",
+        is_empty: false,
+        lines: |setup, key| vec![setup.written(key), setup.written(&format!("{key}b"))],
+    },
+    Odd {
+        name: "two keys in one line",
+        is_empty: false,
+        lines: |setup, key| vec![[setup.written(key), setup.written(&format!("{key}b"))].join(&b", "[..])],
+    },
+    Odd {
+        name: "a quote that does not end",
+        is_empty: false,
+        lines: |_, key| vec![format!("\"{key}").into_bytes()],
+    },
+    Odd {
+        name: "a key of 3000 characters",
+        is_empty: false,
+        lines: |setup, key| vec![setup.written(&format!("{key}{}", "k".repeat(LONG_CHARS - key.len())))],
+    },
+    Odd {
+        name: "a key that is not ASCII",
+        is_empty: false,
+        lines: |setup, key| vec![setup.written(&format!("{key}-é"))],
+    },
+];
+
+async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
+    let (mut refused, mut honoured) = (0, 0);
+    for odd in &ODD {
+        stage.round();
+        let before = stage.effects().await?;
+        let key = stage.key();
+        let name = stage.setup.check.key_header.clone();
+        let lines = (odd.lines)(stage.setup, &key);
+        let mut request: Request = stage.setup.request().called(odd.name);
+        for line in lines {
+            request = request.field(&name, line);
+        }
+        let shots = [stage.send(request.clone()).await?, stage.send(request).await?];
+        let [Some(one), Some(other)] = shots.each_ref().map(|shot| shot.answer()) else {
+            return Err(Stop::violated(format!("{} got {}", odd.name, shots[1].ending)));
+        };
+        if let Some(failure) = [one, other].into_iter().find(|answer| answer.status >= 500) {
+            return Err(Stop::violated(format!("{} got {failure}", odd.name)));
+        }
+        let expected = [one, other].iter().filter(|answer| answer.is_success()).count();
+        if expected == 0 {
+            refused += 1;
+            continue;
+        }
+        let expected = if odd.is_empty { 2 } else { 1 };
+        let ran_twice = match stage.runs(before, expected).await? {
+            Some(runs) => runs > 1,
+            None => stage.baseline().tells_apart && one.body != other.body,
+        };
+        if odd.is_empty && !ran_twice && (stage.setup.oracle.sees() || stage.baseline().tells_apart) {
+            return Err(Stop::violated(
+                "an empty key is taken for a key, and all who send one share an answer",
+            ));
+        }
+        if !odd.is_empty && ran_twice {
+            return Err(Stop::violated(format!(
+                "{} is ignored: the client takes its retry for safe, and it ran twice",
+                odd.name
+            )));
+        }
+        honoured += 1;
+    }
+    Ok(format!("{refused} of {} odd keys were refused, {honoured} honoured", ODD.len()))
+}

@@ -1,0 +1,57 @@
+//! Many clients send the same request at the same moment.
+
+use std::time::Duration;
+
+use super::super::once::once;
+use super::super::setup::Setup;
+use super::super::stage::{Stage, TRIES_MAX};
+use super::super::volley::Aimed;
+use super::{Plan, Scenario, Stop, nothing};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "simultaneous-duplicates",
+    promise: "However many send the same request at the same moment, it has one effect and one answer.",
+    lacks: nothing,
+    plan,
+    run: |stage| Box::pin(run(stage)),
+};
+
+/// No request is spread over more than this: the windows to be hit are at its beginning and its end.
+const SPREAD_MAX: Duration = Duration::from_millis(100);
+
+fn plan(setup: &Setup) -> Plan {
+    let (clients, rounds) = (setup.check.clients as u64, setup.check.rounds as u64);
+    Plan::new(
+        rounds * (clients + TRIES_MAX),
+        format!("{rounds} volleys of {clients}, one key each, then a retry"),
+    )
+}
+
+async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
+    let (clients, rounds) = (stage.setup.check.clients, stage.setup.check.rounds);
+    let mut told_to_wait = 0;
+    for round in 0..rounds {
+        stage.round();
+        let before = stage.effects().await?;
+        let key = stage.key();
+        let request = stage.request(&key).called("duplicate");
+        // Every third volley is strewn over the time that the first one takes: some mistakes have their
+        // window at the end of the work.
+        let over = if round % 3 == 2 { stage.baseline().took.min(SPREAD_MAX) } else { Duration::ZERO };
+        let mut aimed = Vec::with_capacity(clients);
+        for number in 0..clients {
+            let after = if number == 0 { Duration::ZERO } else { stage.moment(over) };
+            aimed.push(Aimed { after, ..request.clone().into() });
+        }
+        let mut shots = stage.fire(aimed).await?;
+        told_to_wait += shots.iter().filter(|shot| shot.is_not_now()).count();
+        shots.push(stage.settle(request.called("retry")).await?);
+        once(stage, before, &shots).await?;
+    }
+    let waited = if told_to_wait == 0 {
+        "all got it".to_owned()
+    } else {
+        format!("{told_to_wait} were told to come again")
+    };
+    Ok(format!("{rounds} volleys of {clients}: one effect and one answer each; {waited}"))
+}

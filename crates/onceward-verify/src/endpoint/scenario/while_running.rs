@@ -1,0 +1,62 @@
+//! The client is impatient: it sends again while the first is still running.
+
+use std::time::Duration;
+
+use super::super::once::once;
+use super::super::setup::Setup;
+use super::super::stage::{Stage, TRIES_MAX};
+use super::super::volley::Aimed;
+use super::{Plan, Scenario, Stop, nothing};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "retry-while-running",
+    promise: "A retry while the first is running waits for its answer or is told to come again; it never runs.",
+    lacks: nothing,
+    plan,
+    run: |stage| Box::pin(run(stage)),
+};
+
+const ROUNDS_MAX: usize = 8;
+
+fn rounds(setup: &Setup) -> usize {
+    setup.check.rounds.min(ROUNDS_MAX)
+}
+
+fn plan(setup: &Setup) -> Plan {
+    let rounds = rounds(setup) as u64;
+    Plan::new(
+        rounds * (3 + TRIES_MAX),
+        format!("{rounds} times: a request, two more while it runs, one after it"),
+    )
+}
+
+async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
+    let (mut overlapping, mut not_now) = (0, 0);
+    let rounds = rounds(stage.setup);
+    for round in 0..rounds {
+        stage.round();
+        let before = stage.effects().await?;
+        let key = stage.key();
+        let took = stage.baseline().took;
+        // Each round looks at another part of the run.
+        let part = took / u32::try_from(rounds).unwrap_or(1);
+        let early = part * u32::try_from(round).unwrap_or_default() + stage.moment(part);
+        let mut aimed = vec![Aimed::from(stage.request(&key).called("first"))];
+        for after in [early, early + stage.moment(Duration::from_millis(2))] {
+            aimed.push(Aimed { after, ..stage.request(&key).called("while it runs").into() });
+        }
+        let mut shots = stage.fire(aimed).await?;
+        overlapping += shots[1..].iter().filter(|shot| shot.sent < shots[0].ended).count();
+        not_now += shots.iter().filter(|shot| shot.is_not_now()).count();
+        shots.push(stage.settle(stage.request(&key).called("afterwards")).await?);
+        once(stage, before, &shots).await?;
+    }
+    if overlapping == 0 {
+        let took = stage.baseline().took;
+        return Err(Stop::inconclusive(format!(
+            "a request takes {took:.1?}, and no other could be sent meanwhile; can it be made slower?"
+        )));
+    }
+    let how = if not_now == 0 { "waited".to_owned() } else { format!("{not_now} were told to come again") };
+    Ok(format!("{overlapping} retries came while the first was running: {how}; one effect each"))
+}

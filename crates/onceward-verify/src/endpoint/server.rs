@@ -1,0 +1,87 @@
+//! A server that is started by a command, killed without warning, and started again.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, Command};
+
+use super::error::{Error, ErrorKind, Result};
+use super::place::Place;
+
+/// A server that does not listen by then is not going to.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// What was killed has let go of its port by then.
+const FREE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often it is knocked at.
+const KNOCK_EVERY: Duration = Duration::from_millis(10);
+
+/// A running server, in a process group of its own. Dropping it kills the group.
+pub(super) struct Server {
+    command: String,
+    place: Place,
+    running: Option<Running>,
+}
+
+struct Running {
+    child: Child,
+    group: Pid,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Children that the command left in its group hold the port as well as it does.
+        let _ = kill_process_group(self.group, Signal::KILL);
+    }
+}
+
+impl Server {
+    /// Starts the server and waits until it listens.
+    pub(super) async fn start(command: &str, place: &Place) -> Result<Self> {
+        let mut server = Self { command: command.to_owned(), place: place.clone(), running: None };
+        server.restart().await?;
+        Ok(server)
+    }
+
+    /// Kills it where it stands.
+    pub(super) async fn kill(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            let _ = kill_process_group(running.group, Signal::KILL);
+            let _ = running.child.wait().await;
+        }
+    }
+
+    /// Starts it again and waits until it listens.
+    pub(super) async fn restart(&mut self) -> Result<()> {
+        let failed = |why: String| Error::new(ErrorKind::Unreachable, format!("`{}`: {why}", self.command));
+        let start = Instant::now();
+        while self.place.connect().await.is_ok() {
+            if start.elapsed() > FREE_TIMEOUT {
+                return Err(failed(format!("something else already listens at {}", self.place.as_str())));
+            }
+            tokio::time::sleep(KNOCK_EVERY).await;
+        }
+        let child = Command::new("sh")
+            .args(["-c", &self.command])
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| failed(error.to_string()))?;
+        let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        let group = group.ok_or_else(|| failed("ended at once".to_owned()))?;
+        let mut running = Running { child, group };
+        while self.place.connect().await.is_err() {
+            if let Ok(Some(status)) = running.child.try_wait() {
+                return Err(failed(format!("ended with {status} and never listened")));
+            }
+            if start.elapsed() > START_TIMEOUT {
+                return Err(failed(format!("does not listen at {} after a minute", self.place.as_str())));
+            }
+            tokio::time::sleep(KNOCK_EVERY).await;
+        }
+        self.running = Some(running);
+        Ok(())
+    }
+}

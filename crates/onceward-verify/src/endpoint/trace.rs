@@ -1,0 +1,129 @@
+//! What happened in a round, for whoever wants to see it: which request got what, and when.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::message::{Ending, Shot};
+
+/// Lanes of a timeline that are shown; a hundred like ones tell no more than three.
+const LANES_MAX: usize = 14;
+/// Lanes that ended in the same way and are still shown one by one.
+const ALIKE_MAX: usize = 3;
+
+/// One request in a timeline.
+#[derive(Clone, Debug, Serialize)]
+pub struct Lane {
+    /// What it was.
+    pub label: String,
+    /// When its last byte left, in microseconds since the round began.
+    pub sent_us: u64,
+    /// When it ended.
+    pub ended_us: u64,
+    /// How it ended, in a few words.
+    pub ending: String,
+    /// Whether it ended well, with "not now", or otherwise.
+    pub tone: Tone,
+    /// How many more there were like this one, which are not shown.
+    pub more: usize,
+}
+
+/// How the end of a request looks from afar.
+#[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Tone {
+    /// It was done.
+    Done,
+    /// Not now: try again.
+    Later,
+    /// It was refused.
+    Refused,
+    /// It failed or ended without an answer.
+    Failed,
+}
+
+/// Something that happened to all of them at once.
+#[derive(Clone, Debug, Serialize)]
+pub struct Mark {
+    /// When, in microseconds since the round began.
+    pub at_us: u64,
+    /// What.
+    pub text: String,
+}
+
+/// The timeline of a round.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Timeline {
+    /// The requests, in the order in which they were sent.
+    pub lanes: Vec<Lane>,
+    /// What else happened.
+    pub marks: Vec<Mark>,
+}
+
+/// A timeline that is being made.
+pub(super) struct Trace {
+    start: Instant,
+    shots: Vec<Shot>,
+    marks: Vec<(Instant, String)>,
+}
+
+impl Trace {
+    pub(super) fn new() -> Self {
+        Self { start: Instant::now(), shots: Vec::new(), marks: Vec::new() }
+    }
+
+    pub(super) fn shots(&mut self, shots: &[Shot]) {
+        self.shots.extend_from_slice(shots);
+    }
+
+    pub(super) fn mark(&mut self, text: impl Into<String>) {
+        self.mark_at(Instant::now(), text);
+    }
+
+    pub(super) fn mark_at(&mut self, at: Instant, text: impl Into<String>) {
+        self.marks.push((at, text.into()));
+    }
+
+    /// The timeline, with no more lanes than a person can look at.
+    pub(super) fn timeline(&self) -> Timeline {
+        let mut shots: Vec<&Shot> = self.shots.iter().collect();
+        shots.sort_by_key(|shot| shot.sent);
+        let mut lanes: Vec<Lane> = Vec::new();
+        for shot in shots {
+            let lane = self.lane(shot);
+            let alike: Vec<usize> = (0..lanes.len())
+                .filter(|index| (&lanes[*index].label, &lanes[*index].ending) == (&lane.label, &lane.ending))
+                .collect();
+            match alike.last() {
+                Some(last) if alike.len() >= ALIKE_MAX || lanes.len() >= LANES_MAX => lanes[*last].more += 1,
+                None if lanes.len() >= LANES_MAX => {
+                    lanes.last_mut().expect("there are some").more += 1;
+                }
+                _ => lanes.push(lane),
+            }
+        }
+        let marks = self.marks.iter().map(|(at, text)| Mark { at_us: self.micros(*at), text: text.clone() });
+        Timeline { lanes, marks: marks.collect() }
+    }
+
+    fn lane(&self, shot: &Shot) -> Lane {
+        let tone = match &shot.ending {
+            Ending::Answered(answer) if answer.is_success() => Tone::Done,
+            Ending::Answered(answer) if answer.is_not_now() => Tone::Later,
+            Ending::Answered(answer) if answer.is_refusal() => Tone::Refused,
+            _ => Tone::Failed,
+        };
+        Lane {
+            label: shot.label.clone(),
+            sent_us: self.micros(shot.sent),
+            ended_us: self.micros(shot.ended),
+            ending: shot.ending.to_string(),
+            tone,
+            more: 0,
+        }
+    }
+
+    fn micros(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.start).as_micros()).unwrap_or(u64::MAX)
+    }
+}

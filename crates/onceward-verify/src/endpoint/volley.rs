@@ -1,0 +1,203 @@
+//! Synchronised release: every connection open, every request sent but for its last byte, and then all
+//! the last bytes together.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::http1;
+use super::http2;
+use super::message::{Answer, Ending, Request, Shot};
+
+/// Connections that are opened at a time: more would overrun the queue of a server that accepts slowly.
+const OPENING_MAX: usize = 64;
+/// What a server gets to read the heads before it is released upon.
+const BREATH: Duration = Duration::from_millis(5);
+
+/// Which HTTP is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// One request a connection.
+    #[default]
+    Http1,
+    /// Many requests a connection, with prior knowledge.
+    Http2,
+}
+
+/// A request of a volley.
+#[derive(Clone, Debug)]
+pub(super) struct Aimed {
+    pub(super) request: Request,
+    /// How long after the first one its last byte leaves.
+    pub(super) after: Duration,
+    /// How long after its last byte we hang up, answer or not.
+    pub(super) hang_up: Option<Duration>,
+}
+
+impl From<Request> for Aimed {
+    fn from(request: Request) -> Self {
+        Self { request, after: Duration::ZERO, hang_up: None }
+    }
+}
+
+/// Sends all of these and waits for their ends, in the same order. Says by `released` when the first last
+/// byte is about to leave.
+///
+/// Dropping the future hangs up on all of them.
+pub(super) async fn fire(
+    aimed: Vec<Aimed>,
+    version: Version,
+    timeout: Duration,
+    released: Option<oneshot::Sender<Instant>>,
+) -> io::Result<Vec<Shot>> {
+    let mut lines = hold(&aimed, version).await?;
+    lines.sort_by_key(|line| line.after);
+    tokio::time::sleep(BREATH).await;
+    let start = Instant::now();
+    if let Some(released) = released {
+        // Nobody may be waiting for it any more.
+        let _ = released.send(start);
+    }
+    let mut running = JoinSet::new();
+    let mut written = Vec::new();
+    let mut lines = lines.into_iter().peekable();
+    while let Some(line) = lines.next() {
+        let at = line.held.release();
+        let is_due = |next: &Line| next.after <= start.elapsed();
+        let wait = lines.peek().filter(|next| !is_due(next)).map(|next| next.after);
+        written.push((line, at));
+        // Reading begins when nothing is left to be written at this moment: a thousand tasks that are
+        // started in between would spread the last bytes.
+        if wait.is_some() || lines.peek().is_none() {
+            for (line, at) in written.drain(..) {
+                await_answers(line, &at, &aimed, timeout, &mut running);
+            }
+        }
+        if let Some(after) = wait {
+            sleep_until(start + after).await;
+        }
+    }
+    let mut shots: Vec<Option<Shot>> = vec![None; aimed.len()];
+    while let Some(shot) = running.join_next().await {
+        let (index, shot): (usize, Shot) = shot.map_err(io::Error::other)?;
+        shots[index] = Some(shot);
+    }
+    Ok(shots.into_iter().map(|shot| shot.expect("each request has its end")).collect())
+}
+
+/// Sleeps to the moment, not to the next tick of the runtime's clock.
+pub(super) async fn sleep_until(moment: Instant) {
+    const TICK: Duration = Duration::from_millis(2);
+    tokio::time::sleep(moment.saturating_duration_since(Instant::now() + TICK)).await;
+    while Instant::now() < moment {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A connection with the requests, by their place in the volley, that it holds.
+struct Line {
+    indices: Vec<usize>,
+    after: Duration,
+    held: Held,
+}
+
+enum Held {
+    One(http1::Held),
+    Many(http2::Held),
+}
+
+impl Held {
+    fn release(&self) -> io::Result<Instant> {
+        match self {
+            Self::One(held) => held.release(),
+            Self::Many(held) => held.release(),
+        }
+    }
+}
+
+async fn hold(aimed: &[Aimed], version: Version) -> io::Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    let mut opening: JoinSet<io::Result<Line>> = JoinSet::new();
+    for indices in share(aimed, version) {
+        let after = aimed[indices[0]].after;
+        let requests: Vec<Request> = indices.iter().map(|index| aimed[*index].request.clone()).collect();
+        opening.spawn(async move {
+            let held = match version {
+                Version::Http1 => Held::One(http1::hold(&requests[0]).await?),
+                Version::Http2 => Held::Many(http2::hold(&requests.iter().collect::<Vec<_>>()).await?),
+            };
+            Ok(Line { indices, after, held })
+        });
+        if opening.len() >= OPENING_MAX {
+            lines.extend(opening.join_next().await.transpose()?.transpose()?);
+        }
+    }
+    while let Some(line) = opening.join_next().await {
+        lines.push(line??);
+    }
+    Ok(lines)
+}
+
+/// Which requests share a connection: over HTTP/2 those that go to the same place at the same moment.
+fn share(aimed: &[Aimed], version: Version) -> Vec<Vec<usize>> {
+    if version == Version::Http1 {
+        return (0..aimed.len()).map(|index| vec![index]).collect();
+    }
+    let mut shares: Vec<Vec<usize>> = Vec::new();
+    for (index, next) in aimed.iter().enumerate() {
+        let fits = |share: &&mut Vec<usize>| {
+            let first = &aimed[share[0]];
+            first.after == next.after
+                && first.hang_up.is_none()
+                && next.hang_up.is_none()
+                && first.request.place.as_str() == next.request.place.as_str()
+                && share.len() < http2::streams_max(next.request.body.len().max(first.request.body.len()))
+        };
+        match shares.iter_mut().rev().find(fits) {
+            Some(share) => share.push(index),
+            None => shares.push(vec![index]),
+        }
+    }
+    shares
+}
+
+type Answering = Pin<Box<dyn Future<Output = io::Result<Answer>> + Send>>;
+
+fn await_answers(
+    line: Line,
+    at: &io::Result<Instant>,
+    aimed: &[Aimed],
+    timeout: Duration,
+    running: &mut JoinSet<(usize, Shot)>,
+) {
+    let answers: Vec<Answering> = match line.held {
+        Held::One(held) => vec![Box::pin(held.answer())],
+        Held::Many(held) => {
+            held.answers().map(|answer| Box::pin(http2::answer(answer)) as Answering).collect()
+        }
+    };
+    for (index, answer) in line.indices.into_iter().zip(answers) {
+        let (label, hang_up) = (aimed[index].request.label.clone(), aimed[index].hang_up);
+        let sent = at.as_ref().copied().map_err(ToString::to_string);
+        running.spawn(async move {
+            let (sent, ending) = match sent {
+                Ok(sent) => (sent, ending(answer, hang_up, timeout).await),
+                Err(why) => (Instant::now(), Ending::Broke(why)),
+            };
+            (index, Shot { label, sent, ended: Instant::now(), ending })
+        });
+    }
+}
+
+async fn ending(answer: Answering, hang_up: Option<Duration>, timeout: Duration) -> Ending {
+    match tokio::time::timeout(hang_up.unwrap_or(timeout), answer).await {
+        Ok(Ok(answer)) => Ending::Answered(answer),
+        Ok(Err(error)) => Ending::Broke(error.to_string()),
+        Err(_) if hang_up.is_some() => Ending::HungUp,
+        Err(_) => Ending::TimedOut,
+    }
+}

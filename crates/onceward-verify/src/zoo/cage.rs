@@ -1,0 +1,88 @@
+//! An animal where it can be looked at: listening, with a check that has all that a scenario can ask for.
+
+use std::io;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use super::frame::{self, Listening};
+use super::shop::Shop;
+use super::table::Animal;
+use crate::endpoint::{Check, Effects};
+
+/// What a check of the zoo says of the lease. Claims of the zoo last a little less.
+const LEASE: Duration = Duration::from_millis(300);
+/// What it says of the retention.
+const RETENTION: Duration = Duration::from_secs(2);
+
+/// An animal that listens, in this process. Dropping it ends it.
+pub struct Cage {
+    _instances: Vec<Listening>,
+    /// What to ask of it.
+    pub check: Check,
+}
+
+impl Cage {
+    /// Lets it listen on free ports.
+    pub async fn open(animal: &Animal) -> io::Result<Self> {
+        let shop = Arc::new(Shop::default());
+        let mut instances = Vec::new();
+        for service in (animal.make)(&shop) {
+            instances.push(frame::listen("127.0.0.1:0", service, shop.clone()).await?);
+        }
+        let mut check = check(animal, instances[0].address.port());
+        let also = instances[1..].iter().map(|other| format!("http://{}/charges", other.address));
+        check.also_urls = also.collect();
+        Ok(Self { _instances: instances, check })
+    }
+}
+
+/// Serves an animal at this port, with its books in this folder, until the process is killed.
+pub async fn serve(animal: &Animal, port: u16, folder: &Path) -> io::Result<()> {
+    let shop = Arc::new(Shop::in_folder(folder)?);
+    let service = (animal.make)(&shop).remove(0);
+    let _listening = frame::listen(&format!("127.0.0.1:{port}"), service, shop).await?;
+    std::future::pending().await
+}
+
+/// A check of an animal that `program` serves in a process of its own, with its books in this folder.
+pub fn check_of_process(animal: &Animal, program: &Path, folder: &Path) -> io::Result<Check> {
+    let port = free_port()?;
+    let mut check = check(animal, port);
+    let (program, folder) = (program.display(), folder.display());
+    check.start_command =
+        Some(format!("exec '{program}' serve {} --port {port} --folder '{folder}'", animal.name));
+    Ok(check)
+}
+
+/// A port that nobody listens at, below those that the system gives to connections: one of theirs could be
+/// taken while the server is down.
+pub fn free_port() -> io::Result<u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let seed = u16::try_from(std::process::id() % 10_000).unwrap_or_default();
+    (0..10_000)
+        .map(|_| 20_000 + (seed + NEXT.fetch_add(1, Ordering::Relaxed) % 10_000) % 10_000)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .ok_or_else(|| io::ErrorKind::AddrInUse.into())
+}
+
+fn check(animal: &Animal, port: u16) -> Check {
+    let base = format!("http://127.0.0.1:{port}");
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    Check {
+        body: r#"{"amount":12,"to":"anna"}"#.to_owned(),
+        clients: 8,
+        rounds: 6,
+        effects: Effects::url(format!("{base}/effects")),
+        tenants: Some([pair("Authorization", "Bearer anna"), pair("Authorization", "Bearer bert")]),
+        other_url: Some(format!("{base}/refunds")),
+        fail_header: Some(pair("X-Fail", "yes")),
+        slow_header: Some(pair("X-Work-Ms", "800")),
+        lease: LEASE,
+        retention: Some(RETENTION),
+        failures_are_final: animal.failures_are_final,
+        ..Check::new(format!("{base}/charges"))
+    }
+}

@@ -1,0 +1,173 @@
+//! The right way, in memory, as steps. A service of the zoo overrides the one step that it gets wrong.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::frame::{Answering, Ask, Reply, Service};
+use super::shop::Shop;
+
+/// How often one who waits looks again.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// What becomes of a key whose work failed.
+pub(super) enum AfterFailure {
+    /// It can be tried again.
+    Free,
+    /// The failure is the answer.
+    Keep,
+    /// Nobody thinks of it.
+    Forget,
+}
+
+/// The steps, each done right unless it is overridden.
+pub(super) trait Habits: Send + Sync + 'static {
+    /// Reads the key: one line, quoted or not, 1 to 255 printable characters.
+    fn key(&self, lines: &[Vec<u8>]) -> Result<String, Reply> {
+        strict_key(lines).ok_or_else(|| Reply::plain(400, "a key is required, and only one"))
+    }
+
+    /// Whose key it is, and what for.
+    fn id(&self, ask: &Ask, key: &str) -> String {
+        format!("{} {} {key}", ask.tenant, ask.path)
+    }
+
+    /// What was asked: JSON by value.
+    fn fingerprint(&self, ask: &Ask) -> String {
+        serde_json::from_slice::<Value>(&ask.body)
+            .map_or_else(|_| format!("{:?}", ask.body), |json| json.to_string())
+    }
+
+    /// Whether a duplicate is compared with one that is still running.
+    fn compares_while_running(&self) -> bool {
+        true
+    }
+
+    /// Whether a duplicate waits for the first, or is told to come again.
+    fn waits(&self) -> bool {
+        true
+    }
+
+    /// What a retry gets.
+    fn replay(&self, reply: Reply) -> Reply {
+        reply
+    }
+
+    fn after_failure(&self) -> AfterFailure {
+        AfterFailure::Free
+    }
+
+    /// How many answers are kept.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    /// How long an answer is kept.
+    fn retention(&self) -> Duration {
+        Duration::from_secs(3_600)
+    }
+}
+
+/// One line, quoted or not, 1 to 255 printable ASCII characters.
+pub(super) fn strict_key(lines: &[Vec<u8>]) -> Option<String> {
+    let [line] = lines else { return None };
+    let text = std::str::from_utf8(line).ok()?;
+    let key = match text.strip_prefix('"') {
+        Some(rest) => rest.strip_suffix('"')?,
+        None => text,
+    };
+    let sound = key.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b',');
+    (sound && (1..=255).contains(&key.len())).then(|| key.to_owned())
+}
+
+/// What is known of an id.
+enum Known {
+    Held { fingerprint: String },
+    Done { fingerprint: String, reply: Reply, since: Instant },
+}
+
+/// A service with these habits.
+pub(super) struct Careful<H> {
+    habits: H,
+    known: Mutex<HashMap<String, Known>>,
+}
+
+impl<H: Habits> Careful<H> {
+    pub(super) fn new(habits: H) -> Self {
+        Self { habits, known: Mutex::default() }
+    }
+
+    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+        let key = match self.habits.key(&ask.key_lines) {
+            Ok(key) => key,
+            Err(refusal) => return refusal,
+        };
+        let id = self.habits.id(&ask, &key);
+        let fingerprint = self.habits.fingerprint(&ask);
+        let mut waited = false;
+        while let Some(answer) = self.claim(&id, &fingerprint, waited) {
+            match answer {
+                Some(reply) => return reply,
+                None => tokio::time::sleep(LOOK_EVERY).await,
+            }
+            waited = true;
+        }
+        let reply = shop.charge(&ask).await;
+        self.complete(id, fingerprint, &reply);
+        reply
+    }
+
+    /// Claims the id, in one step with looking for it. None: it is ours. Otherwise what is to be answered,
+    /// or nothing yet.
+    fn claim(&self, id: &str, fingerprint: &str, waited: bool) -> Option<Option<Reply>> {
+        let mut known = self.known.lock().expect("nobody panics with it in hand");
+        let habits = &self.habits;
+        let compares = !waited || habits.compares_while_running();
+        match known.get(id) {
+            Some(Known::Done { since, .. }) if since.elapsed() > habits.retention() => {}
+            Some(Known::Done { fingerprint: other, .. }) if compares && other != fingerprint => {
+                return Some(Some(Reply::key_reused()));
+            }
+            Some(Known::Done { reply, .. }) => return Some(Some(habits.replay(reply.clone()))),
+            Some(Known::Held { fingerprint: other })
+                if habits.compares_while_running() && other != fingerprint =>
+            {
+                return Some(Some(Reply::key_reused()));
+            }
+            Some(Known::Held { .. }) if !habits.waits() => return Some(Some(Reply::in_progress())),
+            Some(Known::Held { .. }) => return Some(None),
+            None => {}
+        }
+        known.insert(id.to_owned(), Known::Held { fingerprint: fingerprint.to_owned() });
+        None
+    }
+
+    fn complete(&self, id: String, fingerprint: String, reply: &Reply) {
+        let mut known = self.known.lock().expect("nobody panics with it in hand");
+        let done = Known::Done { fingerprint, reply: reply.clone(), since: Instant::now() };
+        match self.habits.after_failure() {
+            AfterFailure::Free if reply.status >= 500 => known.remove(&id),
+            AfterFailure::Forget if reply.status >= 500 => None,
+            _ => known.insert(id, done),
+        };
+        while known.len() > self.habits.room() {
+            let age = |known: &Known| match known {
+                Known::Done { since, .. } => Some(*since),
+                Known::Held { .. } => None,
+            };
+            let oldest = known.iter().filter_map(|(id, known)| Some((age(known)?, id.clone()))).min();
+            match oldest {
+                Some((_, id)) => known.remove(&id),
+                None => break,
+            };
+        }
+    }
+}
+
+impl<H: Habits> Service for Careful<H> {
+    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
+        Box::pin(self.answer(ask, shop))
+    }
+}

@@ -1,0 +1,148 @@
+//! Services whose books last, to be killed and started again. The journal is right; the others are not.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::frame::{Answering, Ask, Reply, Service};
+use super::shelf::{Receipt, Shelf};
+use super::shop::Shop;
+
+/// What comes after the effect takes its time, too.
+const AFTERWARDS: Duration = Duration::from_millis(20);
+
+/// Effect and receipt are one line of the books: there is never one without the other.
+pub(super) struct Journal {
+    shelf: Shelf,
+}
+
+impl Journal {
+    pub(super) fn open(shop: &Shop) -> Self {
+        let shelf = Shelf::default();
+        for (id, reply) in lines(&shop.folder().join("effects")) {
+            shelf.done(&id, reply);
+        }
+        Self { shelf }
+    }
+
+    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+        let id = match self.shelf.claim_or_wait(&ask).await {
+            Ok(id) => id,
+            Err(answer) => return answer,
+        };
+        if let Err(failure) = shop.work(&ask).await {
+            self.shelf.free(&id);
+            return failure;
+        }
+        let reply = shop.receipt(&ask);
+        shop.effect(&line(&id, &reply));
+        tokio::time::sleep(AFTERWARDS).await;
+        self.shelf.done(&id, reply)
+    }
+}
+
+impl Service for Journal {
+    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
+        Box::pin(self.answer(ask, shop))
+    }
+}
+
+/// What is wrong with a service that writes its receipts beside its effects.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flaw {
+    /// A claim lasts for as long as an answer would: after a crash, a day of 409.
+    ClaimLastsForADay,
+    /// The receipt is written after the effect, and a crash between the two leaves the key free.
+    EffectBeforeReceipt,
+    /// The answer leaves before the receipt is written, because writing is slow.
+    WrittenBehind,
+}
+
+pub(super) struct Beside {
+    flaw: Flaw,
+    shelf: Shelf,
+    receipts: PathBuf,
+}
+
+impl Beside {
+    pub(super) fn open(flaw: Flaw, shop: &Shop) -> Self {
+        let (shelf, receipts) = (Shelf::default(), shop.folder().join("receipts"));
+        for (id, reply) in lines(&receipts) {
+            // A claim of a process that is gone.
+            if reply.status != 0 {
+                shelf.done(&id, reply);
+            } else if shelf.look(&id).is_none() {
+                let _ = shelf.claim(&id);
+            }
+        }
+        Self { flaw, shelf, receipts }
+    }
+
+    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+        let id = match Shelf::id(&ask) {
+            Ok(id) => id,
+            Err(refusal) => return refusal,
+        };
+        match self.shelf.claim(&id) {
+            Ok(()) => {}
+            Err(Receipt::Done(reply)) => return reply,
+            Err(Receipt::Held) => return Reply::in_progress(),
+        }
+        if self.flaw == Flaw::ClaimLastsForADay {
+            self.write(&line(&id, &Reply::plain(0, "")));
+        }
+        if let Err(failure) = shop.work(&ask).await {
+            self.shelf.free(&id);
+            return failure;
+        }
+        let reply = shop.receipt(&ask);
+        shop.effect("");
+        let receipt = line(&id, &reply);
+        if self.flaw == Flaw::WrittenBehind {
+            let receipts = self.receipts.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                append(&receipts, &receipt);
+            });
+        } else {
+            tokio::time::sleep(AFTERWARDS).await;
+            self.write(&receipt);
+        }
+        self.shelf.done(&id, reply)
+    }
+
+    fn write(&self, line: &str) {
+        append(&self.receipts, line);
+    }
+}
+
+impl Service for Beside {
+    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
+        Box::pin(self.answer(ask, shop))
+    }
+}
+
+fn append(path: &Path, line: &str) {
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    let write = |mut file: File| file.write_all(format!("{line}\n").as_bytes());
+    file.and_then(write).expect("there is room for a line");
+}
+
+fn line(id: &str, reply: &Reply) -> String {
+    let fields: Vec<&str> = reply.fields.iter().map(|(_, value)| value.as_str()).collect();
+    format!("{id}\t{}\t{}\t{}", reply.status, fields.join("\u{1f}"), reply.body)
+}
+
+fn lines(path: &Path) -> Vec<(String, Reply)> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().filter_map(parse).collect()
+}
+
+fn parse(line: &str) -> Option<(String, Reply)> {
+    let [id, status, fields, body] = line.split('\t').collect::<Vec<_>>().try_into().ok()?;
+    let names = ["content-type", "location"];
+    let values = fields.split('\u{1f}').filter(|value| !value.is_empty()).map(str::to_owned);
+    let fields = names.into_iter().zip(values).collect();
+    Some((id.to_owned(), Reply { status: status.parse().ok()?, fields, body: body.to_owned() }))
+}

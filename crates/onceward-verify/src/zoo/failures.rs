@@ -1,0 +1,90 @@
+//! Mistakes with attempts that failed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::careful::{AfterFailure, Habits};
+use super::frame::{Answering, Ask, Reply, Service};
+use super::shelf::Shelf;
+use super::shop::Shop;
+
+/// Whatever was answered is replayed, a failure too.
+pub(super) struct Cached;
+
+impl Habits for Cached {
+    fn after_failure(&self) -> AfterFailure {
+        AfterFailure::Keep
+    }
+}
+
+/// Nobody frees the key of an attempt that failed.
+pub(super) struct Burned;
+
+impl Habits for Burned {
+    fn waits(&self) -> bool {
+        false
+    }
+
+    fn after_failure(&self) -> AfterFailure {
+        AfterFailure::Forget
+    }
+}
+
+/// The effect comes first, and when what follows fails the key is freed as if nothing had happened.
+#[derive(Default)]
+pub(super) struct AfterTheEffect(Shelf);
+
+impl AfterTheEffect {
+    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+        let id = match self.0.claim_or_wait(&ask).await {
+            Ok(id) => id,
+            Err(answer) => return answer,
+        };
+        shop.effect("");
+        if let Err(failure) = shop.work(&ask).await {
+            self.0.free(&id);
+            return failure;
+        }
+        self.0.done(&id, shop.receipt(&ask))
+    }
+}
+
+impl Service for AfterTheEffect {
+    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
+        Box::pin(self.answer(ask, shop))
+    }
+}
+
+/// An attempt that failed frees its key, and a while later its cleaning up frees it again, whoever has it by
+/// then.
+#[derive(Default)]
+pub(super) struct FreesTheSuccessor(Arc<Shelf>);
+
+/// How long after the answer the cleaning up comes.
+const CLEANED_UP_AFTER: Duration = Duration::from_millis(8);
+
+impl FreesTheSuccessor {
+    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+        let id = match self.0.claim_or_wait(&ask).await {
+            Ok(id) => id,
+            Err(answer) => return answer,
+        };
+        let reply = shop.charge(&ask).await;
+        if reply.status < 500 {
+            return self.0.done(&id, reply);
+        }
+        self.0.free(&id);
+        let shelf = self.0.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(CLEANED_UP_AFTER).await;
+            shelf.free(&id);
+        });
+        reply
+    }
+}
+
+impl Service for FreesTheSuccessor {
+    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
+        Box::pin(self.answer(ask, shop))
+    }
+}

@@ -1,0 +1,151 @@
+//! The frame that all share: sockets in front, a shop behind, and between them whatever is to be judged.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::net::TcpListener;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::shop::{Shop, WORK};
+
+/// A request as a service of the zoo sees it.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Who asks.
+    pub tenant: String,
+    /// What for.
+    pub path: String,
+    /// The lines of the key's field, as they came.
+    pub key_lines: Vec<Vec<u8>>,
+    /// With what.
+    pub body: Bytes,
+    /// How long the work takes.
+    pub work: Duration,
+    /// Whether the work fails before its effect.
+    pub fails: bool,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The status code.
+    pub status: u16,
+    /// Fields.
+    pub fields: Vec<(&'static str, String)>,
+    /// The body.
+    pub body: String,
+}
+
+impl Reply {
+    /// An answer with nothing but a status and a word.
+    pub fn plain(status: u16, body: &str) -> Self {
+        Self { status, fields: Vec::new(), body: body.to_owned() }
+    }
+
+    /// The first is still running.
+    pub fn in_progress() -> Self {
+        Self { fields: vec![("retry-after", "1".to_owned())], ..Self::plain(409, "in progress") }
+    }
+
+    /// The key was used for something else.
+    pub fn key_reused() -> Self {
+        Self::plain(422, "this key was used for another request")
+    }
+}
+
+/// A service on its way to an answer.
+pub type Answering<'a> = Pin<Box<dyn Future<Output = Reply> + Send + 'a>>;
+
+/// What is to be judged.
+pub trait Service: Send + Sync + 'static {
+    /// Answers a request, with the work done in the shop.
+    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a>;
+
+    /// Whether the work is dropped when the client hangs up, as many frameworks do.
+    fn is_dropped_on_hang_up(&self) -> bool {
+        false
+    }
+}
+
+/// A service that listens. Dropping it ends it.
+#[derive(Debug)]
+pub struct Listening {
+    /// Where.
+    pub address: SocketAddr,
+    task: AbortHandle,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Lets a service listen at this address, such as `127.0.0.1:0`.
+pub async fn listen(at: &str, service: Arc<dyn Service>, shop: Arc<Shop>) -> std::io::Result<Listening> {
+    let listener = TcpListener::bind(at).await?;
+    let address = listener.local_addr()?;
+    let task = tokio::spawn(async move {
+        // Connections end with the listener.
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            let (service, shop) = (service.clone(), shop.clone());
+            connections.spawn(async move {
+                let handler = service_fn(move |request| handle(request, service.clone(), shop.clone()));
+                let builder = auto::Builder::new(TokioExecutor::new());
+                let _ = builder.serve_connection(TokioIo::new(stream), handler).await;
+            });
+            while connections.try_join_next().is_some() {}
+        }
+    });
+    Ok(Listening { address, task: task.abort_handle() })
+}
+
+async fn handle(
+    request: Request<Incoming>,
+    service: Arc<dyn Service>,
+    shop: Arc<Shop>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    if head.uri.path() == "/effects" {
+        return Ok(Response::new(Full::from(shop.effects().to_string())));
+    }
+    let Ok(body) = body.collect().await else { return Ok(response(Reply::plain(400, "half a body"))) };
+    let field = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let ask = Ask {
+        tenant: field("authorization").unwrap_or("anonymous").to_owned(),
+        path: head.uri.path().to_owned(),
+        key_lines: key_lines(&head.headers),
+        body: body.to_bytes(),
+        work: field("x-work-ms").and_then(|ms| ms.parse().ok()).map_or(WORK, Duration::from_millis),
+        fails: field("x-fail").is_some(),
+    };
+    if service.is_dropped_on_hang_up() {
+        return Ok(response(service.answer(ask, &shop).await));
+    }
+    let work = tokio::spawn(async move { service.answer(ask, &shop).await });
+    Ok(response(work.await.unwrap_or_else(|_| Reply::plain(500, "it panicked"))))
+}
+
+fn key_lines(headers: &HeaderMap) -> Vec<Vec<u8>> {
+    headers.get_all("idempotency-key").iter().map(|value| value.as_bytes().to_vec()).collect()
+}
+
+fn response(reply: Reply) -> Response<Full<Bytes>> {
+    let mut response = Response::builder().status(reply.status);
+    for (name, value) in reply.fields {
+        response = response.header(name, value);
+    }
+    response.body(Full::from(reply.body)).expect("the zoo's own fields are well formed")
+}

@@ -1,0 +1,105 @@
+//! Mistakes with keys.
+
+use super::careful::{Habits, strict_key};
+use super::frame::{Ask, Reply};
+
+/// Keys are looked up without their tenant.
+pub(super) struct Global;
+
+impl Habits for Global {
+    fn id(&self, ask: &Ask, key: &str) -> String {
+        format!("{} {key}", ask.path)
+    }
+}
+
+/// Keys are looked up without their path.
+pub(super) struct Pathless;
+
+impl Habits for Pathless {
+    fn id(&self, ask: &Ask, key: &str) -> String {
+        format!("{} {key}", ask.tenant)
+    }
+}
+
+/// White space around a key is cut off.
+pub(super) struct Trimmed;
+
+impl Habits for Trimmed {
+    fn id(&self, ask: &Ask, key: &str) -> String {
+        format!("{} {} {}", ask.tenant, ask.path, key.trim())
+    }
+}
+
+/// The column has a collation that knows no case.
+pub(super) struct CaseFolded;
+
+impl Habits for CaseFolded {
+    fn id(&self, ask: &Ask, key: &str) -> String {
+        format!("{} {} {}", ask.tenant, ask.path, key.to_lowercase())
+    }
+}
+
+/// The column has 64 characters and cuts off the rest.
+pub(super) struct Truncated;
+
+impl Habits for Truncated {
+    fn id(&self, ask: &Ask, key: &str) -> String {
+        format!("{} {} {}", ask.tenant, ask.path, key.chars().take(64).collect::<String>())
+    }
+}
+
+/// Dashes are taken out, because keys are expected to be UUIDs.
+pub(super) struct Dashless;
+
+impl Habits for Dashless {
+    fn id(&self, ask: &Ask, key: &str) -> String {
+        format!("{} {} {}", ask.tenant, ask.path, key.replace('-', ""))
+    }
+}
+
+/// No key is read as the empty key.
+pub(super) struct MissingIsEmpty;
+
+impl Habits for MissingIsEmpty {
+    fn key(&self, lines: &[Vec<u8>]) -> Result<String, Reply> {
+        if lines.is_empty() {
+            return Ok(String::new());
+        }
+        strict_key(lines).ok_or_else(|| Reply::plain(400, "a key is required, and only one"))
+    }
+}
+
+/// The empty key is a key.
+pub(super) struct EmptyIsAKey;
+
+impl Habits for EmptyIsAKey {
+    fn key(&self, lines: &[Vec<u8>]) -> Result<String, Reply> {
+        if lines == [b"\"\"".to_vec()] {
+            return Ok(String::new());
+        }
+        strict_key(lines).ok_or_else(|| Reply::plain(400, "a key is required, and only one"))
+    }
+}
+
+/// The column has 255 characters, and nobody asked what the database says to more.
+pub(super) struct TooLongFails;
+
+impl Habits for TooLongFails {
+    fn key(&self, lines: &[Vec<u8>]) -> Result<String, Reply> {
+        if lines.iter().any(|line| line.len() > 257) {
+            return Err(Reply::plain(500, "value too long for type character varying(255)"));
+        }
+        strict_key(lines).ok_or_else(|| Reply::plain(400, "a key is required, and only one"))
+    }
+}
+
+/// A key that cannot be read is passed over: a key of its own for each request, which protects nothing.
+#[derive(Default)]
+pub(super) struct MalformedIgnored(std::sync::atomic::AtomicU64);
+
+impl Habits for MalformedIgnored {
+    fn key(&self, lines: &[Vec<u8>]) -> Result<String, Reply> {
+        let number = || self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(strict_key(lines).unwrap_or_else(|| format!("(none {})", number())))
+    }
+}

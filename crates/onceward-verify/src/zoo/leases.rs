@@ -1,0 +1,139 @@
+//! Claims that end by themselves, and what goes wrong when their owner is still at work.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::careful::LOOK_EVERY;
+use super::frame::{Answering, Ask, Reply, Service};
+use super::shelf::Shelf;
+use super::shop::Shop;
+
+/// How long a claim lasts.
+const LEASE: Duration = Duration::from_millis(250);
+
+/// Which mistake is made, if any.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flaw {
+    /// None: a claim is renewed while its owner works, and effect and answer are written together, by whoever
+    /// still has it.
+    Sound,
+    /// The claim ends, the work does not: whoever is done has its effect.
+    ExpiresWhileRunning,
+    /// The effect is guarded, but a late owner writes its answer over its successor's.
+    CompletesWithoutFence,
+}
+
+struct Claim {
+    fence: u64,
+    body: Bytes,
+    until: Instant,
+    had_effect: bool,
+    reply: Option<Reply>,
+}
+
+pub(super) struct Leased {
+    flaw: Flaw,
+    claims: Mutex<HashMap<String, Claim>>,
+    fences: AtomicU64,
+}
+
+impl Leased {
+    pub(super) fn new(flaw: Flaw) -> Self {
+        Self { flaw, claims: Mutex::default(), fences: AtomicU64::new(0) }
+    }
+
+    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+        let id = match Shelf::id(&ask) {
+            Ok(id) => id,
+            Err(refusal) => return refusal,
+        };
+        // Whoever lost its claim meanwhile goes round again, and finds the one who has it.
+        loop {
+            let fence = match self.claim_or_wait(&id, &ask).await {
+                Ok(fence) => fence,
+                Err(reply) => return reply,
+            };
+            let worked = tokio::select! {
+                worked = shop.work(&ask) => worked,
+                never = self.renew(&id, fence) => never,
+            };
+            if let Err(failure) = worked {
+                self.release(&id, fence);
+                return failure;
+            }
+            if let Some(reply) = self.complete(&id, fence, &ask, shop) {
+                return reply;
+            }
+        }
+    }
+
+    async fn claim_or_wait(&self, id: &str, ask: &Ask) -> Result<u64, Reply> {
+        loop {
+            {
+                let mut claims = self.claims.lock().expect("nobody panics with it in hand");
+                let fence = self.fences.fetch_add(1, Ordering::SeqCst);
+                let (until, body) = (Instant::now() + LEASE, ask.body.clone());
+                let fresh = Claim { fence, body, until, had_effect: false, reply: None };
+                let claim = claims.entry(id.to_owned()).or_insert(fresh);
+                if claim.body != ask.body {
+                    return Err(Reply::key_reused());
+                }
+                if let Some(reply) = &claim.reply {
+                    return Err(reply.clone());
+                }
+                if claim.fence == fence || claim.until < Instant::now() {
+                    (claim.fence, claim.until) = (fence, until);
+                    return Ok(fence);
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Renews the claim for as long as it is polled.
+    async fn renew(&self, id: &str, fence: u64) -> Result<(), Reply> {
+        loop {
+            tokio::time::sleep(LEASE / 5).await;
+            let mut claims = self.claims.lock().expect("nobody panics with it in hand");
+            if let Some(claim) = claims.get_mut(id)
+                && claim.fence == fence
+                && self.flaw == Flaw::Sound
+            {
+                claim.until = Instant::now() + LEASE;
+            }
+        }
+    }
+
+    /// The effect and the answer, in one step as in a transaction. None if the claim is somebody else's.
+    fn complete(&self, id: &str, fence: u64, ask: &Ask, shop: &Shop) -> Option<Reply> {
+        let mut claims = self.claims.lock().expect("nobody panics with it in hand");
+        let claim = claims.get_mut(id)?;
+        match self.flaw {
+            Flaw::Sound if claim.fence != fence => return None,
+            // The database refuses the second effect of an id.
+            Flaw::CompletesWithoutFence if claim.had_effect => {}
+            _ => shop.effect(""),
+        }
+        claim.had_effect = true;
+        let reply = shop.receipt(ask);
+        claim.reply = Some(reply.clone());
+        Some(reply)
+    }
+
+    fn release(&self, id: &str, fence: u64) {
+        let mut claims = self.claims.lock().expect("nobody panics with it in hand");
+        if claims.get(id).is_some_and(|claim| claim.fence == fence && claim.reply.is_none()) {
+            claims.remove(id);
+        }
+    }
+}
+
+impl Service for Leased {
+    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
+        Box::pin(self.answer(ask, shop))
+    }
+}

@@ -1,0 +1,23 @@
+//! Mistakes with where receipts are kept, and for how long.
+
+use std::time::Duration;
+
+use super::careful::Habits;
+
+/// Answers are kept for a fraction of what is promised.
+pub(super) struct ForgetsEarly;
+
+impl Habits for ForgetsEarly {
+    fn retention(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+}
+
+/// Receipts are kept in a cache that makes room for new ones: what it put out runs again.
+pub(super) struct Evicts;
+
+impl Habits for Evicts {
+    fn room(&self) -> usize {
+        6
+    }
+}

@@ -1,0 +1,153 @@
+//! Mistakes with when to look and when to write.
+
+use std::time::Duration;
+
+use super::careful::LOOK_EVERY;
+use super::frame::{Answering, Ask, Reply, Service};
+use super::shelf::{Receipt, Shelf};
+use super::shop::Shop;
+
+/// A round trip to the database.
+const ROUND_TRIP: Duration = Duration::from_millis(5);
+
+/// Which mistake is made.
+#[derive(Clone, Copy)]
+pub(super) enum Race {
+    /// Looks, and then writes: between the two there is room for others.
+    CheckThenWrite,
+    /// Writes nothing before the work is done.
+    ClaimAfterEffect,
+    /// One who waited for the first runs when it is done, as if nobody had been there.
+    WaiterRunsAgain,
+    /// One who has waited for a while runs all the same.
+    WaiterLosesPatience,
+    /// The unique index does its work, and its error goes to the client.
+    DuplicateFails,
+    /// What a duplicate was told, 409, is recorded as the answer.
+    ConflictRecorded,
+    /// The work is dropped with the client's connection, after the effect, and its claim with it.
+    HangUpFrees,
+}
+
+pub(super) struct Racy {
+    race: Race,
+    shelf: Shelf,
+}
+
+impl Racy {
+    pub(super) fn new(race: Race) -> Self {
+        Self { race, shelf: Shelf::default() }
+    }
+
+    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+        let id = match Shelf::id(&ask) {
+            Ok(id) => id,
+            Err(refusal) => return refusal,
+        };
+        match self.race {
+            Race::CheckThenWrite => {
+                if let Some(reply) = self.found(&id).await {
+                    return reply;
+                }
+                tokio::time::sleep(ROUND_TRIP).await;
+                let _ = self.shelf.claim(&id);
+            }
+            Race::ClaimAfterEffect => {
+                if let Some(Receipt::Done(reply)) = self.shelf.look(&id) {
+                    return reply;
+                }
+            }
+            Race::WaiterRunsAgain => match self.shelf.claim(&id) {
+                Ok(()) => {}
+                Err(Receipt::Done(reply)) => return reply,
+                Err(Receipt::Held) => {
+                    self.found(&id).await;
+                }
+            },
+            Race::WaiterLosesPatience => {
+                let waited = tokio::time::timeout(ask.work / 3, self.shelf.claim_or_wait(&ask)).await;
+                if let Ok(Err(reply)) = waited {
+                    return reply;
+                }
+            }
+            Race::DuplicateFails => match self.shelf.claim(&id) {
+                Ok(()) => {}
+                Err(Receipt::Done(reply)) => return reply,
+                Err(Receipt::Held) => {
+                    return Reply::plain(500, "duplicate key value violates unique constraint");
+                }
+            },
+            Race::ConflictRecorded => match self.shelf.claim(&id) {
+                Ok(()) => {}
+                Err(Receipt::Done(reply)) => return reply,
+                Err(Receipt::Held) => return self.shelf.done(&id, Reply::in_progress()),
+            },
+            Race::HangUpFrees => return self.hang_up_frees(&ask, shop).await,
+        }
+        let reply = shop.charge(&ask).await;
+        if reply.status >= 500 {
+            self.shelf.free(&id);
+            return reply;
+        }
+        match (self.race, self.shelf.look(&id)) {
+            // The answer of the duplicate is there already, and is left there.
+            (Race::ConflictRecorded, Some(Receipt::Done(_))) => reply,
+            _ => self.shelf.done(&id, reply),
+        }
+    }
+
+    /// The answer, once nobody is running; none if there never was a claim.
+    async fn found(&self, id: &str) -> Option<Reply> {
+        loop {
+            match self.shelf.look(id)? {
+                Receipt::Done(reply) => return Some(reply),
+                Receipt::Held => tokio::time::sleep(LOOK_EVERY).await,
+            }
+        }
+    }
+
+    async fn hang_up_frees(&self, ask: &Ask, shop: &Shop) -> Reply {
+        let id = match self.shelf.claim_or_wait(ask).await {
+            Ok(id) => id,
+            Err(answer) => return answer,
+        };
+        let claim = FreedOnDrop { shelf: &self.shelf, id: Some(id) };
+        if let Err(failure) = shop.work(ask).await {
+            return failure;
+        }
+        shop.effect("");
+        // What comes after the effect takes its time, too: a mail, a log, a slow template.
+        tokio::time::sleep(ask.work).await;
+        claim.done(shop.receipt(ask))
+    }
+}
+
+/// A claim that is freed unless it was completed.
+struct FreedOnDrop<'a> {
+    shelf: &'a Shelf,
+    id: Option<String>,
+}
+
+impl FreedOnDrop<'_> {
+    fn done(mut self, reply: Reply) -> Reply {
+        self.shelf.done(&self.id.take().expect("completed once"), reply)
+    }
+}
+
+impl Drop for FreedOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = &self.id {
+            self.shelf.free(id);
+        }
+    }
+}
+
+impl Service for Racy {
+    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
+        Box::pin(self.answer(ask, shop))
+    }
+
+    fn is_dropped_on_hang_up(&self) -> bool {
+        matches!(self.race, Race::HangUpFrees)
+    }
+}

@@ -1,0 +1,201 @@
+//! Who lives in the zoo, what is wrong with each, and which scenario must say so.
+
+use std::sync::Arc;
+
+use super::careful::{Careful, Habits};
+use super::durable::{self, Beside, Journal};
+use super::failures;
+use super::fingerprints;
+use super::frame::Service;
+use super::keys;
+use super::leases::{self, Leased};
+use super::memories;
+use super::races::{Race, Racy};
+use super::replays;
+use super::shop::Shop;
+use super::sound;
+
+/// One service of the zoo.
+pub struct Animal {
+    /// What it is called.
+    pub name: &'static str,
+    /// What is wrong with it; for a right one, how it does it.
+    pub what: &'static str,
+    /// The scenario that must be violated; none for a right one.
+    pub caught_by: Option<&'static str>,
+    /// Whether it is to be killed and started again, and so lives in a process and a folder of its own.
+    pub is_durable: bool,
+    /// Whether a failure is an answer like any other.
+    pub failures_are_final: bool,
+    /// Makes the instances that share a shop. Two of them, where they may differ.
+    pub(super) make: fn(&Shop) -> Vec<Arc<dyn Service>>,
+}
+
+/// All of them, the broken first.
+pub fn all() -> &'static [Animal] {
+    ALL
+}
+
+/// The one of this name.
+pub fn named(name: &str) -> Option<&'static Animal> {
+    ALL.iter().find(|animal| animal.name == name)
+}
+
+/// Two instances of one service with one memory.
+fn one(service: impl Service) -> Vec<Arc<dyn Service>> {
+    let service: Arc<dyn Service> = Arc::new(service);
+    vec![service.clone(), service]
+}
+
+fn careful(habits: impl Habits) -> Vec<Arc<dyn Service>> {
+    one(Careful::new(habits))
+}
+
+const fn broken(
+    name: &'static str,
+    what: &'static str,
+    caught_by: &'static str,
+    make: fn(&Shop) -> Vec<Arc<dyn Service>>,
+) -> Animal {
+    Animal { name, what, caught_by: Some(caught_by), is_durable: false, failures_are_final: false, make }
+}
+
+const fn sound(name: &'static str, what: &'static str, make: fn(&Shop) -> Vec<Arc<dyn Service>>) -> Animal {
+    Animal { name, what, caught_by: None, is_durable: false, failures_are_final: false, make }
+}
+
+const fn durable(animal: Animal) -> Animal {
+    Animal { is_durable: true, ..animal }
+}
+
+static ALL: &[Animal] = &[
+    broken("check-then-write", "looks, and then writes", "simultaneous-duplicates", |_| {
+        one(Racy::new(Race::CheckThenWrite))
+    }),
+    broken("claim-after-effect", "writes nothing before the work is done", "retry-while-running", |_| {
+        one(Racy::new(Race::ClaimAfterEffect))
+    }),
+    broken("waiter-runs-again", "one who waited runs when the first is done", "retry-while-running", |_| {
+        one(Racy::new(Race::WaiterRunsAgain))
+    }),
+    broken(
+        "waiter-loses-patience",
+        "one who waited for a while runs all the same",
+        "retry-while-running",
+        |_| one(Racy::new(Race::WaiterLosesPatience)),
+    ),
+    broken(
+        "duplicate-fails",
+        "the unique index's error goes to the client",
+        "simultaneous-duplicates",
+        |_| one(Racy::new(Race::DuplicateFails)),
+    ),
+    broken(
+        "conflict-recorded",
+        "a duplicate's 409 is recorded as the answer",
+        "simultaneous-duplicates",
+        |_| one(Racy::new(Race::ConflictRecorded)),
+    ),
+    broken(
+        "hang-up-frees",
+        "a hang-up drops the work after its effect, and the claim",
+        "retry-after-hang-up",
+        |_| one(Racy::new(Race::HangUpFrees)),
+    ),
+    broken("global-keys", "keys are looked up without their tenant", "other-tenant", |_| {
+        careful(keys::Global)
+    }),
+    broken("pathless-keys", "keys are looked up without their path", "other-path", |_| {
+        careful(keys::Pathless)
+    }),
+    broken("trimmed-keys", "white space around a key is cut off", "distinct-keys", |_| {
+        careful(keys::Trimmed)
+    }),
+    broken("case-folded-keys", "a collation knows no case", "distinct-keys", |_| careful(keys::CaseFolded)),
+    broken("truncated-keys", "a column cuts keys off", "distinct-keys", |_| careful(keys::Truncated)),
+    broken("dashless-keys", "dashes are taken out of keys", "distinct-keys", |_| careful(keys::Dashless)),
+    broken("missing-is-empty", "no key is read as the empty key", "missing-key", |_| {
+        careful(keys::MissingIsEmpty)
+    }),
+    broken("empty-is-a-key", "the empty key is a key", "malformed-keys", |_| careful(keys::EmptyIsAKey)),
+    broken("long-key-fails", "a long key gets the database's error", "malformed-keys", |_| {
+        careful(keys::TooLongFails)
+    }),
+    broken("malformed-ignored", "a key that cannot be read is passed over", "malformed-keys", |_| {
+        careful(keys::MalformedIgnored::default())
+    }),
+    broken("body-ignored", "nobody compares bodies", "other-body-after", |_| careful(fingerprints::Ignored)),
+    broken("body-length-only", "only the lengths of bodies are compared", "other-body-after", |_| {
+        careful(fingerprints::LengthOnly)
+    }),
+    broken("body-in-key", "another body is another request", "reordered-json", |_| {
+        careful(fingerprints::PartOfTheKey)
+    }),
+    broken(
+        "body-only-when-done",
+        "bodies are not compared with what is running",
+        "other-body-during",
+        |_| careful(fingerprints::OnlyWhenDone),
+    ),
+    broken("replayed-as-200", "the status is not kept", "retry-after-success", |_| careful(replays::As200)),
+    broken("fields-lost", "header fields are not kept", "retry-after-success", |_| {
+        careful(replays::FieldsLost)
+    }),
+    broken("body-rewritten", "the body is parsed and written again", "retry-after-success", |_| {
+        careful(replays::BodyRewritten)
+    }),
+    broken("conflict-when-done", "a retry is only told that it is one", "retry-after-success", |_| {
+        careful(replays::ConflictWhenDone)
+    }),
+    broken("failure-cached", "a 5xx is replayed for ever", "failed-first", |_| careful(failures::Cached)),
+    broken("failure-burns-key", "nobody frees the key of a failure", "failed-first", |_| {
+        careful(failures::Burned)
+    }),
+    broken("failure-after-effect", "a failure after the effect frees the key", "failed-first", |_| {
+        one(failures::AfterTheEffect::default())
+    }),
+    broken(
+        "frees-the-successor",
+        "the cleaning up of a failure frees its successor's claim",
+        "failed-first",
+        |_| one(failures::FreesTheSuccessor::default()),
+    ),
+    broken("memory-per-instance", "each instance has a memory of its own", "several-instances", |_| {
+        vec![Arc::new(Careful::new(sound::Waiting)), Arc::new(Careful::new(sound::Waiting))]
+    }),
+    broken("evicted", "a full cache forgets the oldest answers", "late-retry", |_| careful(memories::Evicts)),
+    broken("forgotten-early", "answers are kept for less than promised", "expiry", |_| {
+        careful(memories::ForgetsEarly)
+    }),
+    broken("expires-while-running", "a claim ends, its work does not", "slow-owner", |_| {
+        one(Leased::new(leases::Flaw::ExpiresWhileRunning))
+    }),
+    broken("completes-without-fence", "a late owner overwrites its successor's answer", "slow-owner", |_| {
+        one(Leased::new(leases::Flaw::CompletesWithoutFence))
+    }),
+    durable(broken("claim-lasts-for-a-day", "a claim lasts as long as an answer", "crash", |shop| {
+        one(Beside::open(durable::Flaw::ClaimLastsForADay, shop))
+    })),
+    durable(broken(
+        "effect-before-receipt",
+        "a crash after the effect leaves the key free",
+        "crash",
+        |shop| one(Beside::open(durable::Flaw::EffectBeforeReceipt, shop)),
+    )),
+    durable(broken("written-behind", "the answer leaves before its receipt is written", "crash", |shop| {
+        one(Beside::open(durable::Flaw::WrittenBehind, shop))
+    })),
+    sound("waits", "in memory; a duplicate waits", |_| careful(sound::Waiting)),
+    sound("conflicts", "in memory; a duplicate is told to come again", |_| careful(sound::Conflicting)),
+    sound("cells", "a cell for each key; the key is optional, bodies are bytes", |_| {
+        one(sound::Cells::default())
+    }),
+    sound("leased", "claims end; effect and answer are one step, behind a fence", |_| {
+        one(Leased::new(leases::Flaw::Sound))
+    }),
+    Animal {
+        failures_are_final: true,
+        ..sound("final", "as Stripe does it: failures are final, bodies are bytes", |_| careful(sound::Final))
+    },
+    durable(sound("journal", "effect and receipt are one line of a file", |shop| one(Journal::open(shop)))),
+];

@@ -1,0 +1,130 @@
+//! The verifier itself: its plan, its bounds, both versions of HTTP, what it says without an oracle, and how
+//! close together it sends.
+
+use std::time::Duration;
+
+use onceward_verify::endpoint::report::Verdict;
+use onceward_verify::endpoint::{Check, Effects, ErrorKind, Version};
+use onceward_verify::zoo::cage::Cage;
+use onceward_verify::zoo::table;
+
+async fn cage(name: &str) -> Cage {
+    Cage::open(table::named(name).expect("it is in the zoo")).await.expect("it can listen")
+}
+
+fn only(check: &mut Check, scenarios: &[&str]) {
+    check.scenarios = scenarios.iter().map(|name| (*name).to_owned()).collect();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_is_sent_than_planned() {
+    let mut cage = cage("conflicts").await;
+    only(
+        &mut cage.check,
+        &["simultaneous-duplicates", "retry-after-success", "other-body-during", "malformed-keys"],
+    );
+    let planned = cage.check.plan().unwrap();
+    let report = cage.check.run().await.unwrap();
+    report.assert_holds();
+    assert_eq!(planned.len(), report.findings.len() + 1, "the baseline, and each scenario");
+    for (planned, finding) in planned[1..].iter().zip(&report.findings) {
+        assert_eq!(planned.name, finding.scenario);
+        assert!(finding.requests <= planned.requests_max, "{}: {}", finding.scenario, finding.requests);
+        assert!(finding.requests > 0, "{} sent nothing", finding.scenario);
+    }
+    assert!(report.requests <= planned.iter().map(|planned| planned.requests_max).sum());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http2_is_judged_the_same() {
+    let scenarios =
+        ["simultaneous-duplicates", "retry-after-success", "retry-after-hang-up", "other-body-during"];
+    let mut right = cage("waits").await;
+    (right.check.version, right.check.clients) = (Version::Http2, 150);
+    only(&mut right.check, &scenarios);
+    let report = right.check.run().await.unwrap();
+    report.assert_holds();
+    assert_eq!(report.spread.requests_max, 150);
+    let mut broken = cage("check-then-write").await;
+    broken.check.version = Version::Http2;
+    only(&mut broken.check, &scenarios[..1]);
+    assert_eq!(broken.check.run().await.unwrap().exit_code(), 1);
+}
+
+/// Without an oracle the answers still tell two runs apart; and that less is known is said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_an_oracle_answers_are_compared() {
+    let mut broken = cage("check-then-write").await;
+    broken.check.effects = Effects::Unseen;
+    only(&mut broken.check, &["simultaneous-duplicates"]);
+    let report = broken.check.run().await.unwrap();
+    assert_eq!(report.exit_code(), 1);
+    assert!(report.text().contains("two answers"), "{}", report.text());
+    let mut right = cage("waits").await;
+    right.check.effects = Effects::Unseen;
+    only(&mut right.check, &["simultaneous-duplicates", "distinct-keys", "other-tenant"]);
+    let report = right.check.run().await.unwrap();
+    report.assert_holds();
+    assert!(report.text().contains("holds *") && report.text().contains("No effects were counted"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_judged_is_said() {
+    let cage = cage("waits").await;
+    let mut gone = cage.check.clone();
+    gone.url = "http://127.0.0.1:9/charges".into();
+    assert_eq!(gone.run().await.unwrap_err().kind(), ErrorKind::Unreachable);
+    let mut miscounted = cage.check.clone();
+    miscounted.effects = Effects::Command("echo 7".into());
+    let error = miscounted.run().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unfit, "{error}");
+    let mut refused = cage.check.clone();
+    refused.key_header = "X-Other".into();
+    let error = refused.run().await.unwrap_err();
+    assert!(error.to_string().contains("400"), "{error}");
+    let mut unfailing = cage.check.clone();
+    unfailing.fail_header = Some(("X-Nothing".into(), "1".into()));
+    only(&mut unfailing, &["failed-first"]);
+    let report = unfailing.run().await.unwrap();
+    assert_eq!((report.exit_code(), report.findings[0].verdict), (2, Verdict::Inconclusive));
+}
+
+/// The forms of a report say the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_form_of_a_report_names_the_violation() {
+    let mut cage = cage("check-then-write").await;
+    only(&mut cage.check, &["simultaneous-duplicates", "retry-after-success", "crash"]);
+    let report = cage.check.run().await.unwrap();
+    assert_eq!(report.exit_code(), 1);
+    let why = &report.finding("simultaneous-duplicates").unwrap().why;
+    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    assert_eq!(json["findings"][0]["verdict"], "violated");
+    assert_eq!(json["findings"][0]["why"], why.as_str());
+    assert!(json["findings"][0]["timeline"]["lanes"].as_array().unwrap().len() > 1);
+    assert_eq!(json["findings"][2]["verdict"], "not-applicable");
+    let junit = report.junit();
+    assert!(junit.contains(r#"tests="3" failures="1" errors="0" skipped="1""#), "{junit}");
+    let html = report.html();
+    for form in [report.text(), junit, html.clone()] {
+        assert!(form.contains(why), "{form}");
+    }
+    assert!(
+        html.contains("<svg") && !html.contains("http-equiv") && !html.contains("src="),
+        "it needs nothing else"
+    );
+}
+
+/// A thousand clients on loopback: all last bytes within five milliseconds of each other, on a machine that
+/// is not busy with something else. So the best volley counts; a busy moment can only widen one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_last_bytes_leave_together() {
+    let mut cage = cage("waits").await;
+    (cage.check.clients, cage.check.rounds) = (1_000, 6);
+    cage.check.timeout = Duration::from_secs(120);
+    only(&mut cage.check, &["simultaneous-duplicates"]);
+    let report = cage.check.run().await.unwrap();
+    report.assert_holds();
+    assert_eq!(report.spread.requests_max, 1_000);
+    println!("{}", report.text());
+    assert!(report.spread.best_us < 5_000, "apart by {} µs at best", report.spread.best_us);
+}

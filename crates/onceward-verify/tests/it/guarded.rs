@@ -1,0 +1,113 @@
+//! Onceward's own layer, judged from outside: in memory with every scenario, and on disk with kills.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use onceward::Onceward;
+use onceward_http::{OncewardLayer, Route};
+use onceward_stores::MemoryStore;
+use onceward_verify::endpoint::{Check, Effects};
+use onceward_verify::zoo::cage::free_port;
+use tokio::net::TcpListener;
+
+type Books = Arc<AtomicUsize>;
+
+async fn charge(request: Request, books: Books) -> Response {
+    let head = request.into_parts().0;
+    let field = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let work_ms = field("x-work-ms").and_then(|ms| ms.parse().ok()).unwrap_or(20);
+    tokio::time::sleep(Duration::from_millis(work_ms)).await;
+    if field("x-fail").is_some() {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    }
+    let number = books.fetch_add(1, Ordering::SeqCst);
+    let location = [("location", format!("{}/{number}", head.uri.path()))];
+    (StatusCode::CREATED, location, format!("charge {number}")).into_response()
+}
+
+/// Two instances over one store.
+async fn serve() -> Check {
+    let store = Arc::new(MemoryStore::new());
+    let books = Books::default();
+    let mut addresses = Vec::new();
+    for _ in 0..2 {
+        let onceward = Onceward::builder(store.clone()).accept_volatile().build().unwrap();
+        let handler = {
+            let books = books.clone();
+            post(move |request| charge(request, books.clone()))
+        };
+        let app = Router::new()
+            .route("/charges", handler.clone())
+            .route("/refunds", handler)
+            .layer(OncewardLayer::new(onceward, [7; 32], Route::default()));
+        let count = books.clone();
+        let app = app.route("/count", get(async move || count.load(Ordering::SeqCst).to_string()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        addresses.push(listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+    }
+    let [one, other] = addresses[..] else { unreachable!("two listen") };
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    Check {
+        body: r#"{"amount":12,"to":"anna"}"#.to_owned(),
+        clients: 20,
+        rounds: 6,
+        effects: Effects::url(format!("http://{one}/count")),
+        tenants: Some([pair("Authorization", "Bearer anna"), pair("Authorization", "Bearer bert")]),
+        other_url: Some(format!("http://{one}/refunds")),
+        also_urls: vec![format!("http://{other}/charges")],
+        fail_header: Some(pair("X-Fail", "yes")),
+        slow_header: Some(pair("X-Work-Ms", "800")),
+        lease: Duration::from_millis(300),
+        retention: Some(Duration::from_secs(2)),
+        ..Check::new(format!("http://{one}/charges"))
+    }
+}
+
+fn seeds() -> u64 {
+    if std::env::var_os("ONCEWARD_LONG").is_some() { 50 } else { 1 }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_layer_over_memory_holds() {
+    let mut check = serve().await;
+    for seed in 0..seeds() {
+        check.seed = seed;
+        check.run().await.unwrap().assert_holds();
+    }
+}
+
+/// The example, next to which the tests are built.
+fn payments() -> PathBuf {
+    let tests = std::env::current_exe().expect("a test is a file");
+    let program =
+        tests.parent().and_then(|folder| folder.parent()).expect("in a folder").join("examples/payments");
+    assert!(program.exists(), "build it first: cargo build -p onceward-verify --example payments");
+    program
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_layer_over_the_embedded_store_survives_kills() {
+    for seed in 0..seeds().min(10) {
+        let folder = tempfile::tempdir().unwrap();
+        let port = free_port().unwrap();
+        let base = format!("http://127.0.0.1:{port}");
+        let mut check = Check::new(format!("{base}/charges"));
+        check.start_command =
+            Some(format!("exec '{}' {port} '{}'", payments().display(), folder.path().display()));
+        check.effects = Effects::url(format!("{base}/charges/count"));
+        check.body = r#"{"amount":12}"#.to_owned();
+        check.scenarios =
+            vec!["crash".to_owned(), "simultaneous-duplicates".to_owned(), "late-retry".to_owned()];
+        (check.clients, check.rounds, check.seed) = (20, 3, seed);
+        check.lease = Duration::from_secs(2);
+        check.run().await.unwrap().assert_holds();
+    }
+}
