@@ -9,6 +9,7 @@ mod proxy;
 mod receipts;
 mod serve;
 mod telemetry;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,8 @@ enum Command {
     DemoService(demo::ServiceArgs),
     Receipts(receipts::Args),
     Serve(serve::Args),
+    /// Prove, from outside, that an HTTP endpoint is safe to retry.
+    Verify(Box<verify::Args>),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
             Command::DemoService(args) => args.run().await,
             Command::Receipts(args) => args.run().await,
             Command::Serve(args) => args.run().await,
+            Command::Verify(args) => args.run().await,
         }
     });
     telemetry::end();

@@ -38,5 +38,5 @@ mod volley;
 pub use check::{Check, Effects, KeyForm};
 pub use error::{Error, ErrorKind, Result};
 pub use run::{Planned, Progress};
-pub use scenario::{Scenario, all};
+pub use scenario::{Scenario, all as scenarios};
 pub use volley::Version;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use onceward_verify::zoo::cage;
 use onceward_verify::zoo::table::{self, Animal};
-use onceward_verify::zoo::visit::{Visit, visit};
+use onceward_verify::zoo::visit::visit;
 
 /// Visits all of them, or one, so many times each.
 pub(crate) fn tour(seeds: u64, only: Option<&str>) -> ExitCode {
@@ -37,7 +37,7 @@ pub(crate) fn tour(seeds: u64, only: Option<&str>) -> ExitCode {
         );
         for visit in visits.iter().filter(|visit| !visit.is_right()) {
             wrong += 1;
-            println!("{}", Visit::story(visit));
+            println!("{}", visit.story());
         }
     }
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -58,7 +58,9 @@ fn runtime() -> tokio::runtime::Runtime {
 
 fn unknown(name: &str) -> ExitCode {
     eprintln!("there is no {name:?} in the zoo; these there are:");
-    table::all().iter().for_each(|animal| eprintln!("  {:26} {}", animal.name, animal.what));
+    for animal in table::all() {
+        eprintln!("  {:26} {}", animal.name, animal.what);
+    }
     ExitCode::from(2)
 }
 

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -17,6 +18,10 @@ use super::message::{Answer, Ending, Request, Shot};
 const OPENING_MAX: usize = 64;
 /// What a server gets to read the heads before it is released upon.
 const BREATH: Duration = Duration::from_millis(5);
+/// And on top of that for each connection.
+const BREATH_EACH: Duration = Duration::from_micros(30);
+/// A thread is not started for fewer connections than this.
+const LINES_A_THREAD_MIN: usize = 32;
 
 /// Which HTTP is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,29 +61,21 @@ pub(super) async fn fire(
 ) -> io::Result<Vec<Shot>> {
     let mut lines = hold(&aimed, version).await?;
     lines.sort_by_key(|line| line.after);
-    tokio::time::sleep(BREATH).await;
+    tokio::time::sleep(BREATH + BREATH_EACH * u32::try_from(lines.len()).unwrap_or(u32::MAX)).await;
     let start = Instant::now();
     if let Some(released) = released {
         // Nobody may be waiting for it any more.
         let _ = released.send(start);
     }
     let mut running = JoinSet::new();
-    let mut written = Vec::new();
-    let mut lines = lines.into_iter().peekable();
-    while let Some(line) = lines.next() {
-        let at = line.held.release();
-        let is_due = |next: &Line| next.after <= start.elapsed();
-        let wait = lines.peek().filter(|next| !is_due(next)).map(|next| next.after);
-        written.push((line, at));
-        // Reading begins when nothing is left to be written at this moment: a thousand tasks that are
-        // started in between would spread the last bytes.
-        if wait.is_some() || lines.peek().is_none() {
-            for (line, at) in written.drain(..) {
-                await_answers(line, &at, &aimed, timeout, &mut running);
-            }
-        }
-        if let Some(after) = wait {
-            sleep_until(start + after).await;
+    while let Some(next) = lines.first() {
+        sleep_until(start + next.after).await;
+        let due = lines.partition_point(|line| line.after <= start.elapsed());
+        let batch: Vec<Line> = lines.drain(..due).collect();
+        // Reading begins when all of them are written: a thousand tasks that are started in between would
+        // spread the last bytes.
+        for (line, at) in release(batch) {
+            await_answers(line, &at, &aimed, timeout, &mut running);
         }
     }
     let mut shots: Vec<Option<Shot>> = vec![None; aimed.len()];
@@ -87,6 +84,28 @@ pub(super) async fn fire(
         shots[index] = Some(shot);
     }
     Ok(shots.into_iter().map(|shot| shot.expect("each request has its end")).collect())
+}
+
+/// Lets go of all of these, on all cores where there are many: a write takes about ten microseconds.
+fn release(batch: Vec<Line>) -> Vec<(Line, io::Result<Instant>)> {
+    let threads =
+        std::thread::available_parallelism().map_or(1, usize::from).min(batch.len() / LINES_A_THREAD_MIN);
+    if threads < 2 {
+        return batch.into_iter().map(Line::release).collect();
+    }
+    let ready = Barrier::new(threads);
+    let mut shares: Vec<Vec<Line>> = std::iter::repeat_with(Vec::new).take(threads).collect();
+    for (number, line) in batch.into_iter().enumerate() {
+        shares[number % threads].push(line);
+    }
+    let release = |share: Vec<Line>| {
+        ready.wait();
+        share.into_iter().map(Line::release).collect::<Vec<_>>()
+    };
+    std::thread::scope(|scope| {
+        let running: Vec<_> = shares.into_iter().map(|share| scope.spawn(|| release(share))).collect();
+        running.into_iter().flat_map(|thread| thread.join().expect("a write does not panic")).collect()
+    })
 }
 
 /// Sleeps to the moment, not to the next tick of the runtime's clock.
@@ -103,6 +122,13 @@ struct Line {
     indices: Vec<usize>,
     after: Duration,
     held: Held,
+}
+
+impl Line {
+    fn release(self) -> (Self, io::Result<Instant>) {
+        let at = self.held.release();
+        (self, at)
+    }
 }
 
 enum Held {

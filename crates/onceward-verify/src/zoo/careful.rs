@@ -88,6 +88,13 @@ enum Known {
     Done { fingerprint: String, reply: Reply, since: Instant },
 }
 
+/// What came of a claim.
+enum Claimed {
+    Mine,
+    Answer(Reply),
+    NotYet,
+}
+
 /// A service with these habits.
 pub(super) struct Careful<H> {
     habits: H,
@@ -107,10 +114,11 @@ impl<H: Habits> Careful<H> {
         let id = self.habits.id(&ask, &key);
         let fingerprint = self.habits.fingerprint(&ask);
         let mut waited = false;
-        while let Some(answer) = self.claim(&id, &fingerprint, waited) {
-            match answer {
-                Some(reply) => return reply,
-                None => tokio::time::sleep(LOOK_EVERY).await,
+        loop {
+            match self.claim(&id, &fingerprint, waited) {
+                Claimed::Mine => break,
+                Claimed::Answer(reply) => return reply,
+                Claimed::NotYet => tokio::time::sleep(LOOK_EVERY).await,
             }
             waited = true;
         }
@@ -119,29 +127,28 @@ impl<H: Habits> Careful<H> {
         reply
     }
 
-    /// Claims the id, in one step with looking for it. None: it is ours. Otherwise what is to be answered,
-    /// or nothing yet.
-    fn claim(&self, id: &str, fingerprint: &str, waited: bool) -> Option<Option<Reply>> {
+    /// Claims the id, in one step with looking for it.
+    fn claim(&self, id: &str, fingerprint: &str, waited: bool) -> Claimed {
         let mut known = self.known.lock().expect("nobody panics with it in hand");
         let habits = &self.habits;
         let compares = !waited || habits.compares_while_running();
         match known.get(id) {
             Some(Known::Done { since, .. }) if since.elapsed() > habits.retention() => {}
             Some(Known::Done { fingerprint: other, .. }) if compares && other != fingerprint => {
-                return Some(Some(Reply::key_reused()));
+                return Claimed::Answer(Reply::key_reused());
             }
-            Some(Known::Done { reply, .. }) => return Some(Some(habits.replay(reply.clone()))),
+            Some(Known::Done { reply, .. }) => return Claimed::Answer(habits.replay(reply.clone())),
             Some(Known::Held { fingerprint: other })
                 if habits.compares_while_running() && other != fingerprint =>
             {
-                return Some(Some(Reply::key_reused()));
+                return Claimed::Answer(Reply::key_reused());
             }
-            Some(Known::Held { .. }) if !habits.waits() => return Some(Some(Reply::in_progress())),
-            Some(Known::Held { .. }) => return Some(None),
+            Some(Known::Held { .. }) if !habits.waits() => return Claimed::Answer(Reply::in_progress()),
+            Some(Known::Held { .. }) => return Claimed::NotYet,
             None => {}
         }
         known.insert(id.to_owned(), Known::Held { fingerprint: fingerprint.to_owned() });
-        None
+        Claimed::Mine
     }
 
     fn complete(&self, id: String, fingerprint: String, reply: &Reply) {

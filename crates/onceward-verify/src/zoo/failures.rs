@@ -74,10 +74,10 @@ impl FreesTheSuccessor {
             return self.0.done(&id, reply);
         }
         self.0.free(&id);
-        let shelf = self.0.clone();
+        let receipts = self.0.clone();
         tokio::spawn(async move {
             tokio::time::sleep(CLEANED_UP_AFTER).await;
-            shelf.free(&id);
+            receipts.free(&id);
         });
         reply
     }

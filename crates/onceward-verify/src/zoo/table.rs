@@ -16,6 +16,7 @@ use super::shop::Shop;
 use super::sound;
 
 /// One service of the zoo.
+#[derive(Clone, Copy)]
 pub struct Animal {
     /// What it is called.
     pub name: &'static str,

@@ -33,9 +33,9 @@ async fn look(animal: &Animal, program: &Path, folder: &Path, seed: u64) -> Resu
     let mut check: Check = if animal.is_durable {
         std::fs::create_dir_all(folder)
             .and_then(|()| check_of_process(animal, program, folder))
-            .map_err(no_cage)?
+            .map_err(|error| no_cage(&error))?
     } else {
-        cage = Cage::open(animal).await.map_err(no_cage)?;
+        cage = Cage::open(animal).await.map_err(|error| no_cage(&error))?;
         cage.check.clone()
     };
     check.seed = seed;
@@ -47,7 +47,7 @@ async fn look(animal: &Animal, program: &Path, folder: &Path, seed: u64) -> Resu
     check.run().await
 }
 
-fn no_cage(error: std::io::Error) -> Error {
+fn no_cage(error: &std::io::Error) -> Error {
     Error::invalid(error.to_string())
 }
 

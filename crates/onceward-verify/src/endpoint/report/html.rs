@@ -1,5 +1,117 @@
-//! placeholder
-use super::Report;
-pub(super) fn html(_: &Report) -> String {
-    String::new()
+//! The report as one page that needs nothing else: no script, no font, no picture from elsewhere.
+
+use std::fmt::Write;
+
+use super::junit::escape;
+use super::text::{micros, summary};
+use super::{Finding, Report, Verdict, WEAKER, picture};
+
+const STYLE: &str = include_str!("page.css");
+
+pub(super) fn html(report: &Report) -> String {
+    let mut out = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+    out.push_str("<meta name=\"color-scheme\" content=\"light dark\">\n");
+    let _ = write!(
+        out,
+        "<title>{} – onceward verify</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n",
+        headline(report)
+    );
+    head(&mut out, report);
+    if report.count(Verdict::Violated) > 0 {
+        out.push_str("<h2>What went wrong</h2>\n");
+        report.violated().for_each(|finding| violation(&mut out, finding));
+    }
+    out.push_str("<h2>Scenarios</h2>\n<table>\n");
+    report.findings.iter().for_each(|finding| row(&mut out, finding, report.effects_seen));
+    out.push_str("</table>\n");
+    spread(&mut out, report);
+    let _ = write!(
+        out,
+        "<footer>onceward verify {} · seed {} · run {}</footer>\n</main>\n</body>\n</html>\n",
+        report.version, report.seed, report.run
+    );
+    out
+}
+
+fn headline(report: &Report) -> &'static str {
+    match report.exit_code() {
+        0 if report.effects_seen => "Safe to retry, as far as was asked",
+        0 => "The answers are safe to retry",
+        1 => "Not safe to retry",
+        _ => "Not everything could be judged",
+    }
+}
+
+fn head(out: &mut String, report: &Report) {
+    let _ = write!(
+        out,
+        "<h1>{}</h1>\n<div class=\"endpoint\"><code>{} {}</code></div>\n<div class=\"facts\">\n",
+        headline(report),
+        escape(&report.method),
+        escape(&report.url)
+    );
+    for (value, what) in [
+        (report.count(Verdict::Holds).to_string(), "hold"),
+        (report.count(Verdict::Violated).to_string(), "violated"),
+        (report.count(Verdict::Inconclusive).to_string(), "inconclusive"),
+        (report.requests.to_string(), "requests"),
+        (micros(report.took_ms * 1000), "in all"),
+        (micros(report.request_took_us), "a plain request"),
+    ] {
+        let _ = writeln!(out, "<div><b>{value}</b><span>{what}</span></div>");
+    }
+    out.push_str("</div>\n");
+    if !report.effects_seen {
+        let _ = writeln!(out, "<p class=\"warning\">{WEAKER}</p>");
+    }
+}
+
+fn violation(out: &mut String, finding: &Finding) {
+    let _ = writeln!(
+        out,
+        "<section class=\"card\" id=\"{0}\">\n<h3>{0}</h3>\n<p class=\"why\">{1}</p>\n<p class=\"soft\">{2}</p>",
+        finding.scenario,
+        escape(&finding.why),
+        escape(finding.promise)
+    );
+    if let Some(timeline) = &finding.timeline {
+        out.push_str(&picture::timeline(timeline));
+    }
+    let _ = writeln!(out, "<pre><code>{}</code></pre>\n</section>", escape(&finding.reproduce));
+}
+
+fn row(out: &mut String, finding: &Finding, effects_seen: bool) {
+    let name = finding.verdict.name();
+    let weaker = if finding.verdict == Verdict::Holds && !effects_seen { " *" } else { "" };
+    let muted = if finding.verdict == Verdict::NotApplicable { " class=\"muted\"" } else { "" };
+    let _ = write!(
+        out,
+        "<tr{muted}><td><span class=\"pill {}\">{name}{weaker}</span></td><td title=\"{}\">{}</td><td>{}",
+        name.replace(' ', "-"),
+        escape(finding.promise),
+        finding.scenario,
+        escape(&finding.why)
+    );
+    for note in &finding.notes {
+        let _ = write!(out, "<span class=\"note\">{}</span>", escape(note));
+    }
+    out.push_str("</td></tr>\n");
+}
+
+fn spread(out: &mut String, report: &Report) {
+    let spread = &report.spread;
+    if spread.volleys == 0 {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "<h2>How simultaneous it was</h2>\n<p class=\"soft\">The last bytes of {} volleys of up to {} requests left within {} of each other in the median, and within {} at worst.</p>\n<div class=\"card\">{}</div>",
+        spread.volleys,
+        spread.requests_max,
+        micros(spread.median_us),
+        micros(spread.worst_us),
+        picture::histogram(spread)
+    );
+    let _ = writeln!(out, "<p class=\"soft\">{}.</p>", summary(report));
 }

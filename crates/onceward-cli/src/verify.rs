@@ -1,0 +1,288 @@
+//! `onceward verify`: proves, from outside, that an endpoint is safe to retry.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use onceward_verify::endpoint::report::Report;
+use onceward_verify::endpoint::{Check, Effects, Error, KeyForm, Progress, Version, scenarios};
+
+/// What `onceward verify` is told on the command line.
+///
+/// Sends real requests with real effects: meant for a staging system of your own. Exits with 0 if all that was
+/// asked holds, with 1 if something is violated, with 2 if something could not be judged.
+#[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub struct Args {
+    /// The endpoint, such as <http://127.0.0.1:3000/charges>.
+    #[arg(long, value_name = "URL", required_unless_present = "list")]
+    url: Option<String>,
+    /// The method.
+    #[arg(long, default_value = "POST")]
+    method: String,
+    /// A body that has the effect: text, or @FILE.
+    #[arg(long, value_name = "TEXT|@FILE", default_value = "{}")]
+    body: String,
+    /// A field of every request; may be given several times.
+    #[arg(long = "header", value_name = "K: V", value_parser = field)]
+    headers: Vec<(String, String)>,
+
+    /// Where the number of effects is read: a plain number, or JSON with --effects-pointer.
+    #[arg(long, value_name = "URL", conflicts_with = "effects_cmd", help_heading = "Effects")]
+    effects_url: Option<String>,
+    /// Where in that JSON the number is, such as /count.
+    #[arg(long, value_name = "POINTER", requires = "effects_url", help_heading = "Effects")]
+    effects_pointer: Option<String>,
+    /// A command that prints the number of effects.
+    #[arg(long, value_name = "CMD", help_heading = "Effects")]
+    effects_cmd: Option<String>,
+
+    /// Requests that are sent together.
+    #[arg(long, value_name = "N", default_value_t = 100, help_heading = "How hard")]
+    clients: usize,
+    /// Volleys of a scenario.
+    #[arg(long, value_name = "N", default_value_t = 20, help_heading = "How hard")]
+    rounds: usize,
+    /// Times that the server is killed.
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "How hard")]
+    kills: usize,
+    /// Decides all that is left to chance.
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "How hard")]
+    seed: u64,
+    /// How long an answer may take.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, help_heading = "How hard")]
+    timeout: Duration,
+    /// Only this scenario; may be given several times.
+    #[arg(long = "scenario", value_name = "NAME", help_heading = "How hard")]
+    scenarios: Vec<String>,
+    /// Name the scenarios and what each promises, and do nothing else.
+    #[arg(long, help_heading = "How hard")]
+    list: bool,
+    /// Show what would be done and how many requests it takes, and send nothing.
+    #[arg(long, help_heading = "How hard")]
+    dry_run: bool,
+
+    /// Another valid body; made from --body where that is JSON, if not given.
+    #[arg(long, value_name = "TEXT|@FILE", help_heading = "For single scenarios")]
+    alt_body: Option<String>,
+    /// Two fields that stand for two tenants.
+    #[arg(long, value_names = ["K: A", "K: B"], num_args = 2, value_parser = field, help_heading = "For single scenarios")]
+    tenant_header: Option<Vec<(String, String)>>,
+    /// Another endpoint of the service that takes the same request.
+    #[arg(long, value_name = "URL", help_heading = "For single scenarios")]
+    other_url: Option<String>,
+    /// Another instance of the service; may be given several times.
+    #[arg(long = "also-url", value_name = "URL", help_heading = "For single scenarios")]
+    also_urls: Vec<String>,
+    /// Starts the service; it is killed with SIGKILL and started again.
+    #[arg(long, value_name = "CMD", help_heading = "For single scenarios")]
+    start_cmd: Option<String>,
+    /// A field that makes the endpoint fail with a 5xx before its effect.
+    #[arg(long, value_name = "K: V", value_parser = field, help_heading = "For single scenarios")]
+    fail_header: Option<(String, String)>,
+    /// A field that makes the request take longer than the lease.
+    #[arg(long, value_name = "K: V", value_parser = field, help_heading = "For single scenarios")]
+    slow_header: Option<(String, String)>,
+    /// How long a key may be in doubt after a crash.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, help_heading = "For single scenarios")]
+    lease: Duration,
+    /// How long an answer is promised to be kept.
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "For single scenarios")]
+    retention: Option<Duration>,
+
+    /// The field that carries the key.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "Idempotency-Key",
+        help_heading = "Ways of the endpoint"
+    )]
+    key_header: String,
+    /// Send the key as it is, without quotes.
+    #[arg(long, help_heading = "Ways of the endpoint")]
+    raw_key: bool,
+    /// Speak HTTP/2 (with prior knowledge).
+    #[arg(long, help_heading = "Ways of the endpoint")]
+    http2: bool,
+    /// A 5xx is a final answer that is replayed, as with Stripe.
+    #[arg(long, help_heading = "Ways of the endpoint")]
+    failures_are_final: bool,
+    /// A field of answers that may differ in a replay; may be given several times.
+    #[arg(long = "volatile-field", value_name = "NAME", help_heading = "Ways of the endpoint")]
+    volatile_fields: Vec<String>,
+    /// The host is neither loopback nor private, and yet one's own.
+    #[arg(long = "i-own-this-host", help_heading = "Ways of the endpoint")]
+    own_host: bool,
+
+    /// The form of the report.
+    #[arg(long, value_enum, default_value = "text", help_heading = "Report")]
+    format: Format,
+    /// Where the report goes; standard output if not given.
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// For a terminal
+    Text,
+    /// For a program
+    Json,
+    /// For a build server
+    Junit,
+    /// One page with pictures
+    Html,
+}
+
+impl Args {
+    pub async fn run(self) -> ExitCode {
+        if self.list {
+            for scenario in scenarios() {
+                println!("{:<24} {}", scenario.name, scenario.promise);
+            }
+            return ExitCode::SUCCESS;
+        }
+        let check = match self.check() {
+            Ok(check) => check,
+            Err(why) => return stop(&why),
+        };
+        if self.dry_run {
+            return dry_run(&check);
+        }
+        // Whoever interrupts leaves no server behind: dropping the check kills what it started.
+        let report = tokio::select! {
+            report = judge(&check) => report,
+            _ = tokio::signal::ctrl_c() => return stop("interrupted"),
+        };
+        match report {
+            Ok(report) => self.tell(&report),
+            Err(error) => stop(&error.to_string()),
+        }
+    }
+
+    fn check(&self) -> Result<Check, String> {
+        let effects = match (&self.effects_url, &self.effects_cmd) {
+            (Some(url), _) => {
+                Effects::Url { url: url.clone(), pointer: self.effects_pointer.clone().unwrap_or_default() }
+            }
+            (None, Some(command)) => Effects::Command(command.clone()),
+            (None, None) => Effects::Unseen,
+        };
+        Ok(Check {
+            method: self.method.clone(),
+            body: text(&self.body)?,
+            headers: self.headers.clone(),
+            key_header: self.key_header.clone(),
+            key_form: if self.raw_key { KeyForm::Raw } else { KeyForm::Quoted },
+            version: if self.http2 { Version::Http2 } else { Version::Http1 },
+            clients: self.clients,
+            rounds: self.rounds,
+            kills: self.kills,
+            effects,
+            alt_body: self.alt_body.as_deref().map(text).transpose()?,
+            tenants: self.tenant_header.clone().and_then(|pair| pair.try_into().ok()),
+            other_url: self.other_url.clone(),
+            also_urls: self.also_urls.clone(),
+            start_command: self.start_cmd.clone(),
+            fail_header: self.fail_header.clone(),
+            slow_header: self.slow_header.clone(),
+            lease: self.lease,
+            retention: self.retention,
+            failures_are_final: self.failures_are_final,
+            volatile_fields: self.volatile_fields.clone(),
+            scenarios: self.scenarios.clone(),
+            timeout: self.timeout,
+            seed: self.seed,
+            own_host: self.own_host,
+            ..Check::new(self.url.clone().unwrap_or_default())
+        })
+    }
+
+    fn tell(&self, report: &Report) -> ExitCode {
+        let text = match self.format {
+            Format::Text => report.text(),
+            Format::Json => report.json(),
+            Format::Junit => report.junit(),
+            Format::Html => report.html(),
+        };
+        let written = match &self.output {
+            Some(path) => std::fs::write(path, text),
+            None => writeln!(std::io::stdout(), "{}", text.trim_end()),
+        };
+        match written {
+            Ok(()) => ExitCode::from(report.exit_code()),
+            Err(error) => stop(&format!("the report cannot be written: {error}")),
+        }
+    }
+}
+
+/// Judges with a bar on standard error, which is not there where that is no terminal.
+async fn judge(check: &Check) -> Result<Report, Error> {
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template("{bar:40} {msg}  {pos} of at most {len} requests, {elapsed}");
+    bar.set_style(style.expect("a right template"));
+    bar.enable_steady_tick(Duration::from_millis(100));
+    let report = check
+        .run_with(&|progress| match progress {
+            Progress::Planned(requests) => bar.set_length(requests),
+            Progress::Begins(name) => bar.set_message(name),
+            Progress::Sent(requests) => bar.inc(requests),
+            Progress::Ends(_) => {}
+        })
+        .await;
+    bar.finish_and_clear();
+    report
+}
+
+fn dry_run(check: &Check) -> ExitCode {
+    match check.plan() {
+        Ok(plan) => {
+            for planned in &plan {
+                println!("{:<24} {:>6}  {}", planned.name, planned.requests_max, planned.what);
+            }
+            println!(
+                "{:<24} {:>6}  requests at most",
+                "",
+                plan.iter().map(|planned| planned.requests_max).sum::<u64>()
+            );
+            ExitCode::SUCCESS
+        }
+        Err(error) => stop(&error.to_string()),
+    }
+}
+
+fn stop(why: &str) -> ExitCode {
+    eprintln!("onceward: {why}");
+    ExitCode::from(2)
+}
+
+/// A text, or what is in the file that it names.
+fn text(given: &str) -> Result<String, String> {
+    match given.strip_prefix('@') {
+        Some(path) => std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}")),
+        None => Ok(given.to_owned()),
+    }
+}
+
+fn field(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or_else(|| format!("`{text}` is not `Name: value`"))?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// `500ms`, `30s`, `5m` or `24h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a time such as 500ms, 30s, 5m or 24h");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
+    let ms = match &text[digits..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(ms).map(Duration::from_millis).ok_or_else(wrong)
+}
