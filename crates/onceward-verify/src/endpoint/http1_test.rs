@@ -25,6 +25,7 @@ async fn read(bytes: &'static [u8]) -> io::Result<Answer> {
         method: "POST".into(),
         fields: vec![],
         body: "hello".into(),
+        key: String::new(),
         label: String::new(),
     };
     let held = hold(&request).await?;

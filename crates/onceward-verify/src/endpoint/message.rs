@@ -18,6 +18,8 @@ pub struct Request {
     pub fields: Vec<(String, Vec<u8>)>,
     /// The body.
     pub body: Bytes,
+    /// The key that it carries, if it is a plain one.
+    pub key: String,
     /// What it is called in a timeline.
     pub label: String,
 }
@@ -136,6 +138,8 @@ pub enum Ending {
 /// One sending of a request.
 #[derive(Clone, Debug)]
 pub struct Shot {
+    /// The key that it carried, if it was a plain one.
+    pub key: String,
     /// What it is called in a timeline.
     pub label: String,
     /// When its last byte left.

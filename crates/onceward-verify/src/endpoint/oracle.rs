@@ -51,6 +51,7 @@ async fn ask(place: &Place) -> Result<String> {
         method: "GET".to_owned(),
         fields: Vec::new(),
         body: bytes::Bytes::new(),
+        key: String::new(),
         label: String::new(),
     };
     let answer = async {

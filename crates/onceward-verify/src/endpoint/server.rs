@@ -51,8 +51,9 @@ impl Server {
         }
     }
 
-    /// Starts it again and waits until it listens.
+    /// Starts it again, killed before if it is still up, and waits until it listens.
     pub(super) async fn restart(&mut self) -> Result<()> {
+        self.kill().await;
         let failed = |why: String| Error::new(ErrorKind::Unreachable, format!("`{}`: {why}", self.command));
         let start = Instant::now();
         while self.place.connect().await.is_ok() {

@@ -91,6 +91,7 @@ impl Setup {
             method: self.check.method.clone(),
             fields,
             body: Bytes::from(self.check.body.clone()),
+            key: String::new(),
             label: String::new(),
         };
         match &self.check.tenants {

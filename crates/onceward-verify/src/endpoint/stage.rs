@@ -97,7 +97,8 @@ impl<'a> Stage<'a> {
 
     /// The request under test, with this key.
     pub(super) fn request(&self, key: &str) -> Request {
-        self.setup.request().field(&self.setup.check.key_header, self.setup.written(key))
+        let request = self.setup.request().field(&self.setup.check.key_header, self.setup.written(key));
+        Request { key: key.to_owned(), ..request }
     }
 
     /// Begins a new timeline.

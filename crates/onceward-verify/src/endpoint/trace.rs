@@ -1,10 +1,11 @@
 //! What happened in a round, for whoever wants to see it: which request got what, and when.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use serde::Serialize;
 
-use super::message::{Ending, Shot};
+use super::message::{Answer, Ending, Shot};
 
 /// Lanes of a timeline that are shown; a hundred like ones tell no more than three.
 const LANES_MAX: usize = 14;
@@ -22,7 +23,7 @@ pub struct Lane {
     pub ended_us: u64,
     /// How it ended, in a few words.
     pub ending: String,
-    /// Whether it ended well, with "not now", or otherwise.
+    /// How that looks from afar.
     pub tone: Tone,
     /// How many more there were like this one, which are not shown.
     pub more: usize,
@@ -34,6 +35,8 @@ pub struct Lane {
 pub enum Tone {
     /// It was done.
     Done,
+    /// It was done, with another answer than its key got before.
+    Another,
     /// Not now: try again.
     Later,
     /// It was refused.
@@ -89,8 +92,15 @@ impl Trace {
         let mut shots: Vec<&Shot> = self.shots.iter().collect();
         shots.sort_by_key(|shot| shot.sent);
         let mut lanes: Vec<Lane> = Vec::new();
+        let mut answers: HashMap<&str, &Answer> = HashMap::new();
         for shot in shots {
-            let lane = self.lane(shot);
+            let mut lane = self.lane(shot);
+            if let Some(answer) = shot.success()
+                && answers.entry(&shot.key).or_insert(answer).body != answer.body
+                && !shot.key.is_empty()
+            {
+                lane.tone = Tone::Another;
+            }
             let alike: Vec<usize> = (0..lanes.len())
                 .filter(|index| (&lanes[*index].label, &lanes[*index].ending) == (&lane.label, &lane.ending))
                 .collect();

@@ -207,14 +207,14 @@ fn await_answers(
         }
     };
     for (index, answer) in line.indices.into_iter().zip(answers) {
-        let (label, hang_up) = (aimed[index].request.label.clone(), aimed[index].hang_up);
+        let (Request { key, label, .. }, hang_up) = (aimed[index].request.clone(), aimed[index].hang_up);
         let sent = at.as_ref().copied().map_err(ToString::to_string);
         running.spawn(async move {
             let (sent, ending) = match sent {
                 Ok(sent) => (sent, ending(answer, hang_up, timeout).await),
                 Err(why) => (Instant::now(), Ending::Broke(why)),
             };
-            (index, Shot { label, sent, ended: Instant::now(), ending })
+            (index, Shot { key, label, sent, ended: Instant::now(), ending })
         });
     }
 }

@@ -90,11 +90,13 @@ pub(super) fn timeline(timeline: &Timeline) -> String {
             escape(&ending(lane)),
         );
     }
-    for mark in &timeline.marks {
+    for (number, mark) in timeline.marks.iter().enumerate() {
         let x = place(mark.at_us);
+        // Two that are close together do not run into one another.
+        let (anchor, text_x) = if number % 2 == 0 { ("end", x + 2) } else { ("start", x - 2) };
         let _ = write!(
             out,
-            "<line class=\"mark\" x1=\"{x}\" y1=\"16\" x2=\"{x}\" y2=\"{bottom}\"/><text class=\"marked\" x=\"{x}\" y=\"12\" text-anchor=\"middle\">{}</text>",
+            "<line class=\"mark\" x1=\"{x}\" y1=\"16\" x2=\"{x}\" y2=\"{bottom}\"/><text class=\"marked\" x=\"{text_x}\" y=\"12\" text-anchor=\"{anchor}\">{}</text>",
             escape(&mark.text)
         );
     }
@@ -116,6 +118,7 @@ fn ending(lane: &Lane) -> String {
 fn class(tone: Tone) -> &'static str {
     match tone {
         Tone::Done => "done",
+        Tone::Another => "another",
         Tone::Later => "later",
         Tone::Refused => "refused",
         Tone::Failed => "failed",

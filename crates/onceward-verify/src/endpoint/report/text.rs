@@ -90,6 +90,7 @@ fn lanes(out: &mut String, timeline: &Timeline) {
     for lane in &timeline.lanes {
         let fill = match lane.tone {
             Tone::Done => '█',
+            Tone::Another => '▓',
             Tone::Later => '░',
             Tone::Refused | Tone::Failed => '▒',
         };
