@@ -286,3 +286,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     };
     number.checked_mul(ms).map(Duration::from_millis).ok_or_else(wrong)
 }
+
+#[cfg(test)]
+#[path = "verify_test.rs"]
+mod tests;

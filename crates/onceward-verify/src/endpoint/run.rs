@@ -104,7 +104,9 @@ async fn judge(scenario: &Scenario, stage: &mut Stage<'_>) -> Finding {
         }
     };
     let (verdict, why) = match ended {
-        Ok(why) => (Verdict::Holds, why),
+        Ok(why) if stage.setup.oracle.sees() => (Verdict::Holds, why),
+        // A sentence that speaks of effects must not claim what nobody counted.
+        Ok(why) => (Verdict::Holds, format!("{why} (by the answers: effects were not counted)")),
         Err(Stop::Violated(why)) => (Verdict::Violated, why),
         Err(Stop::Inconclusive(why)) => (Verdict::Inconclusive, why),
         Err(Stop::NotApplicable(why)) => (Verdict::NotApplicable, why),

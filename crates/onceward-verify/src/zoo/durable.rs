@@ -1,8 +1,10 @@
 //! Services whose books last, to be killed and started again. The journal is right; the others are not.
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::frame::{Answering, Ask, Reply, Service};
@@ -15,18 +17,32 @@ const AFTERWARDS: Duration = Duration::from_millis(20);
 /// Effect and receipt are one line of the books: there is never one without the other.
 pub(super) struct Journal {
     shelf: Shelf,
+    /// What was asked, by id.
+    asked: Mutex<HashMap<String, String>>,
 }
 
 impl Journal {
     pub(super) fn open(shop: &Shop) -> Self {
-        let shelf = Shelf::default();
-        for (id, reply) in lines(&shop.folder().join("effects")) {
-            shelf.done(&id, reply);
+        let journal = Self { shelf: Shelf::default(), asked: Mutex::default() };
+        for (id, reply, body) in lines(&shop.folder().join("effects")) {
+            journal.is_asked(&id, &body);
+            journal.shelf.done(&id, reply);
         }
-        Self { shelf }
+        journal
+    }
+
+    /// Whether this is what was asked under this id; the first to ask decides.
+    fn is_asked(&self, id: &str, body: &str) -> bool {
+        let mut asked = self.asked.lock().expect("nobody panics with it in hand");
+        asked.entry(id.to_owned()).or_insert_with(|| body.to_owned()) == body
     }
 
     async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+        match Shelf::id(&ask) {
+            Ok(id) if self.is_asked(&id, &written(&ask)) => {}
+            Ok(_) => return Reply::key_reused(),
+            Err(refusal) => return refusal,
+        }
         let id = match self.shelf.claim_or_wait(&ask).await {
             Ok(id) => id,
             Err(answer) => return answer,
@@ -36,7 +52,7 @@ impl Journal {
             return failure;
         }
         let reply = shop.receipt(&ask);
-        shop.effect(&line(&id, &reply));
+        shop.effect(&line(&id, &reply, &written(&ask)));
         tokio::time::sleep(AFTERWARDS).await;
         self.shelf.done(&id, reply)
     }
@@ -68,7 +84,7 @@ pub(super) struct Beside {
 impl Beside {
     pub(super) fn open(flaw: Flaw, shop: &Shop) -> Self {
         let (shelf, receipts) = (Shelf::default(), shop.folder().join("receipts"));
-        for (id, reply) in lines(&receipts) {
+        for (id, reply, _) in lines(&receipts) {
             // A claim of a process that is gone.
             if reply.status != 0 {
                 shelf.done(&id, reply);
@@ -90,7 +106,7 @@ impl Beside {
             Err(Receipt::Held) => return Reply::in_progress(),
         }
         if self.flaw == Flaw::ClaimLastsForADay {
-            self.write(&line(&id, &Reply::plain(0, "")));
+            self.write(&line(&id, &Reply::plain(0, ""), ""));
         }
         if let Err(failure) = shop.work(&ask).await {
             self.shelf.free(&id);
@@ -98,7 +114,7 @@ impl Beside {
         }
         let reply = shop.receipt(&ask);
         shop.effect("");
-        let receipt = line(&id, &reply);
+        let receipt = line(&id, &reply, "");
         if self.flaw == Flaw::WrittenBehind {
             let receipts = self.receipts.clone();
             tokio::spawn(async move {
@@ -129,20 +145,29 @@ fn append(path: &Path, line: &str) {
     file.and_then(write).expect("there is room for a line");
 }
 
-fn line(id: &str, reply: &Reply) -> String {
-    let fields: Vec<&str> = reply.fields.iter().map(|(_, value)| value.as_str()).collect();
-    format!("{id}\t{}\t{}\t{}", reply.status, fields.join("\u{1f}"), reply.body)
+/// A body as it is written into a line: without tabs and line feeds of its own.
+fn written(ask: &Ask) -> String {
+    format!("{:?}", ask.body)
 }
 
-fn lines(path: &Path) -> Vec<(String, Reply)> {
+fn line(id: &str, reply: &Reply, asked: &str) -> String {
+    let fields: Vec<&str> = reply.fields.iter().map(|(_, value)| value.as_str()).collect();
+    format!("{id}\t{}\t{}\t{}\t{asked}", reply.status, fields.join("\u{1f}"), reply.body)
+}
+
+fn lines(path: &Path) -> Vec<(String, Reply, String)> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().filter_map(parse).collect()
 }
 
-fn parse(line: &str) -> Option<(String, Reply)> {
-    let [id, status, fields, body] = line.split('\t').collect::<Vec<_>>().try_into().ok()?;
+fn parse(line: &str) -> Option<(String, Reply, String)> {
+    let [id, status, fields, body, asked] = line.split('\t').collect::<Vec<_>>().try_into().ok()?;
     let names = ["content-type", "location"];
     let values = fields.split('\u{1f}').filter(|value| !value.is_empty()).map(str::to_owned);
     let fields = names.into_iter().zip(values).collect();
-    Some((id.to_owned(), Reply { status: status.parse().ok()?, fields, body: body.to_owned() }))
+    Some((
+        id.to_owned(),
+        Reply { status: status.parse().ok()?, fields, body: body.to_owned() },
+        asked.to_owned(),
+    ))
 }

@@ -11,7 +11,6 @@ use crate::endpoint::{Check, Error};
 #[derive(Debug)]
 pub struct Visit {
     caught_by: Option<&'static str>,
-    is_durable: bool,
     seed: u64,
     said: Result<Report, Error>,
 }
@@ -25,7 +24,7 @@ pub async fn visit(animal: &Animal, program: &Path, seed: u64) -> Visit {
     if animal.is_durable {
         let _ = std::fs::remove_dir_all(&folder);
     }
-    Visit { caught_by: animal.caught_by, is_durable: animal.is_durable, seed, said }
+    Visit { caught_by: animal.caught_by, seed, said }
 }
 
 async fn look(animal: &Animal, program: &Path, folder: &Path, seed: u64) -> Result<Report, Error> {
@@ -40,10 +39,6 @@ async fn look(animal: &Animal, program: &Path, folder: &Path, seed: u64) -> Resu
     };
     check.seed = seed;
     check.scenarios = animal.caught_by.map(str::to_owned).into_iter().collect();
-    if animal.is_durable {
-        // The others are asked of those in memory.
-        check.scenarios = vec!["crash".to_owned(), "retry-after-success".to_owned()];
-    }
     check.run().await
 }
 
@@ -62,7 +57,7 @@ impl Visit {
             }
             None => {
                 let left_out = report.count(Verdict::NotApplicable);
-                report.exit_code() == 0 && (self.is_durable || left_out <= LEFT_OUT_MAX)
+                report.exit_code() == 0 && left_out <= LEFT_OUT_MAX
             }
         }
     }
@@ -81,5 +76,5 @@ impl Visit {
     }
 }
 
-/// Of those in memory all is asked but a crash.
+/// Of those in memory all is asked but a crash, of one in a process all but several instances.
 const LEFT_OUT_MAX: usize = 1;

@@ -20,6 +20,10 @@ pub(super) fn html(report: &Report) -> String {
     head(&mut out, report);
     if report.count(Verdict::Violated) > 0 {
         out.push_str("<h2>What went wrong</h2>\n");
+        out.push_str(
+            "<p class=\"soft\">Each bar is a request, from its last byte to its answer: green for the first answer \
+             that its key got, red for another one or none, yellow for “not now”, grey for a refusal.</p>\n",
+        );
         report.violated().for_each(|finding| violation(&mut out, finding));
     }
     out.push_str("<h2>Scenarios</h2>\n<table>\n");

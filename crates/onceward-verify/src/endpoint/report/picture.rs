@@ -51,8 +51,8 @@ pub(super) fn histogram(spread: &Spread) -> String {
 /// Which request got what, and when.
 pub(super) fn timeline(timeline: &Timeline) -> String {
     const LANE: u64 = 30;
-    const LABELS: u64 = 190;
-    const ENDINGS: u64 = 300;
+    const LABELS: u64 = 170;
+    const ENDINGS: u64 = 330;
     let lanes = &timeline.lanes;
     let marks = || timeline.marks.iter().map(|mark| mark.at_us);
     let first = lanes.iter().map(|lane| lane.sent_us).chain(marks()).min().unwrap_or_default();
@@ -106,7 +106,7 @@ pub(super) fn timeline(timeline: &Timeline) -> String {
 
 /// As much as there is room for.
 fn ending(lane: &Lane) -> String {
-    const CHARS: usize = 36;
+    const CHARS: usize = 42;
     let more = if lane.more > 0 { format!(" (+{})", lane.more) } else { String::new() };
     let room = CHARS - more.len();
     match lane.ending.char_indices().nth(room) {
