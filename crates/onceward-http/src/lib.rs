@@ -9,6 +9,8 @@ mod admission;
 mod answer;
 mod body;
 mod collect;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod fingerprint;
 mod future;
 mod guard;

@@ -1,0 +1,241 @@
+//! One intent of the journal, from the claim to the recorded answer: for a caller, or for a request
+//! that an earlier process left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward::{Ask, Effect, Id, Lease, Outcome, Ran, Recorded, Refusal, Stopped, Verdict};
+use tokio::sync::Mutex;
+
+use super::answer::Answer;
+use super::client::{Client, conclude, from_journal, too_large};
+use super::course::{Course, Why};
+use super::drive::drive;
+use super::error::{Error, ErrorKind, Result};
+use super::journal::{self, Journal, Open, Put};
+use super::prepared::Prepared;
+use super::terms::Terms;
+use crate::snapshot;
+
+/// Where the request comes from.
+pub(crate) enum From {
+    /// From a caller.
+    Caller(Box<Prepared>),
+    /// From the journal.
+    Journal,
+}
+
+/// How the sending ended, before anybody knows whether that could be recorded.
+struct Sent {
+    answer: Result<Answer>,
+    open: Option<Open>,
+    /// Whether the intent is to be given up as unknown.
+    expired: bool,
+}
+
+impl Client {
+    /// Sends with a journal. An intent without a name is named by its key.
+    pub(crate) async fn send_journaled(
+        &self,
+        prepared: Prepared,
+        intent: Option<String>,
+        call_at_most: Duration,
+    ) -> Result<Answer> {
+        let journal = self.journal().await?;
+        let key = prepared.key.as_ref().expect("only what has a key is journaled").as_str();
+        let id = journal.id(intent.as_deref().unwrap_or(key)).map_err(bad_name)?;
+        let ask = journal.ask_to_send(&id, prepared.fingerprint());
+        let attended = self.attend(journal, id, ask, From::Caller(Box::new(prepared)), call_at_most);
+        // Beyond its own time a call still waits for what is being written.
+        match tokio::time::timeout(call_at_most.saturating_add(WRITING_AT_MOST), attended).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::stopped(Why::Deadline, Effect::Maybe, None)),
+        }
+    }
+
+    /// Gets an intent to its answer: sends it, waits for whoever does, or reads what is recorded.
+    pub(crate) async fn attend(
+        &self,
+        journal: &Arc<Journal>,
+        id: Id,
+        ask: Ask,
+        from: From,
+        call_at_most: Duration,
+    ) -> Result<Answer> {
+        let fingerprint = *ask.fingerprint();
+        let mut sent = None;
+        let ran = journal
+            .onceward
+            .run(ask, |lease| {
+                let (id, sent) = (&id, &mut sent);
+                async move { self.work(journal, id, lease, from, call_at_most, sent).await }
+            })
+            .await;
+        let sent: Option<Sent> = sent;
+        if sent.as_ref().is_some_and(|sent| sent.expired)
+            && let Err(error) = journal.doubt(&id, fingerprint).await
+        {
+            // The next one to look finds it just as expired.
+            tracing::warn!(?id, %error, "an unknown outcome could not be written down");
+        }
+        match (ran, sent) {
+            (Ok(onceward::Answer::Ran(Ran { replayed: false, recorded, .. })), Some(sent)) => {
+                if let (Recorded::Yes, Some(open)) = (recorded, sent.open) {
+                    journal.finished(open);
+                }
+                sent.answer
+            }
+            (Ok(onceward::Answer::Ran(ran)), _) => self.recorded(&ran.outcome),
+            (Ok(onceward::Answer::Refused(refusal)), _) => Err(refused(&id, &refusal)),
+            (Err(error), Some(sent)) if error.kind() == onceward::ErrorKind::Stopped => sent.answer,
+            (Err(error), _) => Err(Error::journal(error)),
+        }
+    }
+
+    /// The work under the claim: puts the request down, sends it, and says what is to be recorded.
+    async fn work(
+        &self,
+        journal: &Journal,
+        id: &Id,
+        lease: Lease,
+        from: From,
+        call_at_most: Duration,
+        sent: &mut Option<Sent>,
+    ) -> Result<Outcome, Stopped> {
+        let shared = &self.inner.shared;
+        let found = match from {
+            From::Caller(prepared) => {
+                let claim = journal::claim(prepared.fingerprint(), lease.attempt());
+                journal.put(id, claim, &prepared, shared.terms.honoured_for).await
+            }
+            From::Journal => match journal.request(id).await {
+                Ok(Some(open)) => Ok(Put::Found(open)),
+                Ok(None) => Err(Error::new(ErrorKind::InProgress, "somebody else has finished it meanwhile")),
+                Err(error) => Err(Error::journal(error)),
+            },
+        };
+        let now = shared.now();
+        let terms = Terms { call_at_most, ..shared.terms };
+        let (open, course) = match found {
+            Ok(Put::New(open)) => {
+                shared.counters.journaled.one();
+                let course = Course::new(terms, open.stored.request.guard(), now);
+                (open, course)
+            }
+            Ok(Put::Found(open)) => {
+                shared.counters.resumed.one();
+                let Some(left) = journal.honoured_for(&open) else {
+                    shared.counters.unknown.one();
+                    let answer = Err(Error::stopped(Why::Expired, Effect::Maybe, None));
+                    *sent = Some(Sent { answer, open: None, expired: true });
+                    return Err(Stopped::unknown("the server may have forgotten the key"));
+                };
+                let course = Course::new(terms, open.stored.request.guard(), now).resumed(now, left);
+                (open, course)
+            }
+            Ok(Put::Other) => return Err(stop(sent, refused(id, &Refusal::KeyReused))),
+            Err(error) => return Err(stop(sent, error)),
+        };
+        self.exchange(journal, open, course, sent).await
+    }
+
+    async fn exchange(
+        &self,
+        journal: &Journal,
+        open: Open,
+        course: Course,
+        sent: &mut Option<Sent>,
+    ) -> Result<Outcome, Stopped> {
+        let (shared, exchange) = (&self.inner.shared, &self.inner.exchange);
+        let request = open.stored.request.clone();
+        let host = shared.hosts.host(request.authority());
+        let (request, open) = (&request, Mutex::new(open));
+        let trying = |number, at_most| {
+            let open = &open;
+            async move {
+                let made = exchange.try_once(request, number, at_most).await;
+                // The head of an answer came through and its end did not: what the head said about the
+                // key must outlive this process.
+                if let (Some(left), Err(_)) = (made.honoured_for, &made.value)
+                    && let Err(error) = journal.honoured(&mut *open.lock().await, left).await
+                {
+                    tracing::warn!(%error, "how long the server honours a key could not be written down");
+                }
+                made
+            }
+        };
+        let driven = drive(shared, &host, course, trying).await;
+        let open = Some(open.into_inner());
+        match conclude(shared, driven) {
+            Ok(answer) => {
+                let outcome = journal::outcome(answer.as_response());
+                let stays_open = stays_open(answer.status());
+                *sent = Some(Sent { answer: Ok(answer), open, expired: false });
+                if stays_open {
+                    return Err(Stopped::unknown("the credentials were not accepted"));
+                }
+                Ok(outcome)
+            }
+            Err(no_end) => {
+                let expired = no_end.why == Some(Why::Expired);
+                let answer = Err(no_end.error);
+                *sent = Some(Sent { answer, open, expired });
+                match no_end.too_large {
+                    Some(status) => Ok(Outcome::omitted(Verdict::Succeeded, status.as_str().to_owned())),
+                    None => Err(Stopped::unknown("the call was stopped before its end")),
+                }
+            }
+        }
+    }
+
+    /// The answer that an outcome holds.
+    fn recorded(&self, outcome: &Outcome) -> Result<Answer> {
+        self.inner.shared.counters.replays_from_journal.one();
+        snapshot::decode(outcome.body()).map(from_journal).ok_or_else(|| {
+            let detail = "the recorded answer cannot be read; was it written by a newer version?";
+            Error::new(ErrorKind::Journal, detail).effect_is(Effect::Maybe)
+        })
+    }
+}
+
+/// How long a call may outlast its own time while its journal writes.
+const WRITING_AT_MOST: Duration = Duration::from_secs(30);
+
+/// An answer that says nothing about the intent, only about the credentials: the intent stays open, to
+/// be sent again with better ones.
+fn stays_open(status: http::StatusCode) -> bool {
+    matches!(status, http::StatusCode::UNAUTHORIZED | http::StatusCode::PROXY_AUTHENTICATION_REQUIRED)
+}
+
+/// Nothing was sent.
+fn stop(sent: &mut Option<Sent>, error: Error) -> Stopped {
+    let stopped = Stopped::before_effect(error.to_string());
+    *sent = Some(Sent { answer: Err(error), open: None, expired: false });
+    stopped
+}
+
+fn bad_name(error: onceward::Error) -> Error {
+    Error::invalid("the intent's name cannot be used").caused_by(error)
+}
+
+fn refused(id: &Id, refusal: &Refusal) -> Error {
+    let intent = id.key();
+    match refusal {
+        Refusal::KeyReused => Error::new(
+            ErrorKind::IntentReused,
+            format!("the intent `{intent}` was another request; nothing was sent, use another name"),
+        ),
+        Refusal::InProgress { .. } => {
+            let detail = format!("the intent `{intent}` is being sent by somebody else at the moment");
+            Error::new(ErrorKind::InProgress, detail).effect_is(Effect::Maybe)
+        }
+        Refusal::ResponseNotStored { note, .. } => {
+            let status = http::StatusCode::from_bytes(note).unwrap_or(http::StatusCode::OK);
+            too_large(status)
+        }
+        _ => {
+            let detail = format!("the outcome of the intent `{intent}` is unknown, and it is not sent again");
+            Error::new(ErrorKind::Unknown, detail).effect_is(Effect::Maybe)
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! How long to wait before a retry: exponential with full jitter, or what the server asked for.
+
+use std::time::Duration;
+
+use super::chance::Chance;
+
+/// Exponential backoff with full jitter: the pause before the n-th retry is drawn evenly from nothing
+/// to `first · 2ⁿ⁻¹`, at most `longest`. Drawn from nothing on, because clients that failed together
+/// must not come back together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// The longest pause before the first retry.
+    pub first: Duration,
+    /// The longest pause before any retry.
+    pub longest: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(100), longest: Duration::from_secs(20) }
+    }
+}
+
+impl Backoff {
+    /// The longest pause before the n-th retry; the first retry is number 1.
+    pub fn ceiling(&self, retry: u32) -> Duration {
+        let doublings = retry.saturating_sub(1);
+        let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
+        self.first.saturating_mul(factor).min(self.longest)
+    }
+
+    /// The pause before the n-th retry.
+    pub fn pause(&self, retry: u32, chance: Chance) -> Duration {
+        chance.part_of(self.ceiling(retry))
+    }
+
+    /// The pause before the n-th retry where the server has asked for `hint`: never shorter than
+    /// that, and spread behind it by as much as the backoff would have been, at least a tenth of the
+    /// hint, so that all who were told the same moment do not come at the same moment.
+    pub fn pause_after(&self, retry: u32, hint: Duration, chance: Chance) -> Duration {
+        hint.saturating_add(chance.part_of(self.ceiling(retry).max(hint / 10)))
+    }
+}
+
+#[cfg(test)]
+#[path = "backoff_test.rs"]
+mod tests;

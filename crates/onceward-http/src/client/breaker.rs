@@ -1,0 +1,183 @@
+//! When not to send at all: a host that fails most of what it is sent is left alone for a while, then
+//! asked carefully.
+//!
+//! ```text
+//!            most fail                    the pause is over
+//!  CLOSED ───────────────▶ OPEN ────────────────────────────▶ HALF OPEN: one probe at a time
+//!    ▲                      ▲  the pause doubles                │  │
+//!    │                      └───────── the probe fails ─────────┘  │
+//!    └──────────────────────────────── enough probes succeed ──────┘
+//! ```
+
+use std::time::Duration;
+
+/// When a breaker opens, and how it closes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerTerms {
+    /// It opens when this many of a hundred tries of the last ten seconds failed …
+    pub failures_percent: u32,
+    /// … of at least this many.
+    pub tries_min: u32,
+    /// How long it stays open the first time; doubled each time a probe fails.
+    pub open_for: Duration,
+    /// The longest it stays open.
+    pub open_for_max: Duration,
+    /// Probes in a row that must succeed before it closes.
+    pub probes: u32,
+}
+
+impl Default for BreakerTerms {
+    fn default() -> Self {
+        Self {
+            failures_percent: 50,
+            tries_min: 20,
+            open_for: Duration::from_secs(1),
+            open_for_max: Duration::from_secs(60),
+            probes: 2,
+        }
+    }
+}
+
+impl BreakerTerms {
+    /// Never opens.
+    pub const OFF: Self = Self {
+        failures_percent: 101,
+        tries_min: u32::MAX,
+        open_for: Duration::ZERO,
+        open_for_max: Duration::ZERO,
+        probes: 0,
+    };
+}
+
+/// Whether a try may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// It may.
+    Free,
+    /// It may, and what becomes of it decides for all others.
+    Probe,
+    /// It may not, for this long at least.
+    Shut {
+        /// When it makes sense to ask again.
+        retry_in: Duration,
+    },
+}
+
+const SLOTS: usize = 10;
+
+/// The breaker of one host. `now` is any clock that does not go back.
+#[derive(Clone, Debug)]
+pub struct Breaker {
+    terms: BreakerTerms,
+    state: State,
+    newest: u64,
+    slots: [Slot; SLOTS],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed,
+    Open {
+        until: Duration,
+        lasted: Duration,
+    },
+    /// A probe that is never heard of again (its caller went away) is given up at `probe_until`.
+    HalfOpen {
+        probe_until: Option<Duration>,
+        succeeded: u32,
+        lasted: Duration,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    tries: u64,
+    failures: u64,
+}
+
+impl Breaker {
+    /// A closed one.
+    pub fn new(terms: BreakerTerms) -> Self {
+        Self { terms, state: State::Closed, newest: 0, slots: [Slot::default(); SLOTS] }
+    }
+
+    /// Asks whether a try may be sent. Whoever is let through tells how it went with [`Self::tell`].
+    pub fn ask(&mut self, now: Duration) -> Passage {
+        match self.state {
+            State::Closed => Passage::Free,
+            State::Open { until, .. } if now < until => shut(until, now),
+            State::Open { lasted, .. } => self.probe(now, 0, lasted),
+            State::HalfOpen { probe_until: Some(until), .. } if now < until => shut(until, now),
+            State::HalfOpen { succeeded, lasted, .. } => self.probe(now, succeeded, lasted),
+        }
+    }
+
+    /// Tells how a try went that was let through as `passage`.
+    pub fn tell(&mut self, now: Duration, passage: Passage, well: bool) {
+        match (self.state, passage) {
+            (State::Closed, _) => self.count(now, well),
+            (State::HalfOpen { lasted, .. }, Passage::Probe) if !well => {
+                self.open(now, lasted.saturating_mul(2));
+            }
+            (State::HalfOpen { succeeded, lasted, .. }, Passage::Probe) => {
+                let succeeded = succeeded + 1;
+                self.state = if succeeded >= self.terms.probes {
+                    self.slots = [Slot::default(); SLOTS];
+                    State::Closed
+                } else {
+                    State::HalfOpen { probe_until: None, succeeded, lasted }
+                };
+            }
+            // Sent before it opened: old news.
+            (State::Open { .. } | State::HalfOpen { .. }, _) => {}
+        }
+    }
+
+    /// Whether it lets everything through.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    fn probe(&mut self, now: Duration, succeeded: u32, lasted: Duration) -> Passage {
+        let probe_until = Some(now.saturating_add(lasted));
+        self.state = State::HalfOpen { probe_until, succeeded, lasted };
+        Passage::Probe
+    }
+
+    fn open(&mut self, now: Duration, lasted: Duration) {
+        let lasted = lasted.min(self.terms.open_for_max);
+        self.state = State::Open { until: now.saturating_add(lasted), lasted };
+    }
+
+    fn count(&mut self, now: Duration, well: bool) {
+        let number = now.as_secs();
+        while self.newest < number {
+            self.newest = (self.newest + 1).max(number.saturating_sub(SLOTS as u64));
+            self.slots[index(self.newest)] = Slot::default();
+        }
+        let slot = &mut self.slots[index(self.newest)];
+        slot.tries += 1;
+        if well {
+            return;
+        }
+        slot.failures += 1;
+        let tries: u64 = self.slots.iter().map(|slot| slot.tries).sum();
+        let failures: u64 = self.slots.iter().map(|slot| slot.failures).sum();
+        let most = failures * 100 >= tries * u64::from(self.terms.failures_percent);
+        if most && tries >= u64::from(self.terms.tries_min) {
+            self.open(now, self.terms.open_for);
+        }
+    }
+}
+
+fn shut(until: Duration, now: Duration) -> Passage {
+    Passage::Shut { retry_in: until.saturating_sub(now) }
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number % SLOTS as u64).expect("a remainder of ten")
+}
+
+#[cfg(test)]
+#[path = "breaker_test.rs"]
+mod tests;

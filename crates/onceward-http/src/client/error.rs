@@ -1,0 +1,151 @@
+//! What can go wrong with a call, and what that says about its effect.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use onceward::Effect;
+
+use super::course::Why;
+use super::report::Report;
+
+/// Why a call has no answer to give, sorted by what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The request cannot be sent as it is. Nothing was sent; mend it.
+    Invalid,
+    /// The name of the intent was used for another request. Nothing was sent; use another name.
+    IntentReused,
+    /// The journal cannot be used. Nothing was sent by this call.
+    Journal,
+    /// It was given up for now. With a journal it stays open: send it again, or resume.
+    GaveUp,
+    /// Somebody else is sending this very intent at the moment.
+    InProgress,
+    /// Nobody can tell whether it took effect, and it will not be sent again.
+    Unknown,
+    /// It took effect, and its answer is too large to hand out.
+    AnswerTooLarge,
+}
+
+/// A call without an answer. Its `Display` is one line that a person can act on.
+pub struct Error {
+    kind: ErrorKind,
+    effect: Effect,
+    detail: Cow<'static, str>,
+    retry_in: Option<Duration>,
+    report: Option<Box<Report>>,
+    cause: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// The result of a call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, effect: Effect::None, detail: detail.into(), retry_in: None, report: None, cause: None }
+    }
+
+    pub(crate) fn invalid(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Invalid, detail)
+    }
+
+    /// The journal failed. Where its write may have happened, a later resume may send the request.
+    pub(crate) fn journal(error: onceward::Error) -> Self {
+        let effect = match error.applied() {
+            onceward::Applied::No => Effect::None,
+            onceward::Applied::Maybe => Effect::Maybe,
+        };
+        Self::new(ErrorKind::Journal, "the journal cannot be used").effect_is(effect).caused_by(error)
+    }
+
+    /// A call that stopped before its end.
+    pub(crate) fn stopped(why: Why, effect: Effect, last: Option<&str>) -> Self {
+        let kind = match why {
+            Why::Expired | Why::Unknown => ErrorKind::Unknown,
+            _ => ErrorKind::GaveUp,
+        };
+        let reason = match why {
+            Why::Tries => "it was tried as often as the terms allow",
+            Why::Deadline => "its time is up",
+            Why::Budget => "the host has had its share of retries",
+            Why::Shut { .. } => "the host fails most of what it is sent and is left alone for a while",
+            Why::Expired => {
+                "the server does not honour the key any more, so another try could run a second time"
+            }
+            Why::Unknown => "the server cannot tell whether it took effect",
+        };
+        let head = if kind == ErrorKind::Unknown { "the outcome is unknown" } else { "given up for now" };
+        let detail = match last {
+            Some(last) => format!("{head}: {reason}; the last try: {last}"),
+            None => format!("{head}: {reason}"),
+        };
+        let mut error = Self::new(kind, detail).effect_is(effect);
+        if let Why::Shut { retry_in } = why {
+            error.retry_in = Some(retry_in);
+        }
+        error
+    }
+
+    pub(crate) fn effect_is(mut self, effect: Effect) -> Self {
+        self.effect = effect;
+        self
+    }
+
+    pub(crate) fn caused_by(mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.cause = Some(cause.into());
+        self
+    }
+
+    pub(crate) fn report_is(mut self, report: Report) -> Self {
+        self.report = Some(Box::new(report));
+        self
+    }
+
+    /// What to do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether the request may have taken effect.
+    pub fn effect(&self) -> Effect {
+        self.effect
+    }
+
+    /// When it makes sense to try again, if that is known.
+    pub fn retry_in(&self) -> Option<Duration> {
+        self.retry_in
+    }
+
+    /// How the call went, if it was begun.
+    pub fn report(&self) -> Option<&Report> {
+        self.report.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)?;
+        if let Some(cause) = &self.cause {
+            write!(f, ": {cause}")?;
+        }
+        match self.effect {
+            Effect::None => f.write_str(" (it did not take effect)"),
+            Effect::Maybe if self.kind == ErrorKind::AnswerTooLarge => Ok(()),
+            Effect::Maybe => f.write_str(" (it may have taken effect)"),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_deref().map(|cause| cause as _)
+    }
+}

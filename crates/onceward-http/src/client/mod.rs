@@ -1,0 +1,64 @@
+//! A client whose retries cannot hurt. Behind the feature `client`.
+//!
+//! The decisions are pure and take time and chance as arguments; everything that waits or sends goes
+//! through `drive.rs`.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `judge.rs` | what one try means: final, again, wait, unknown |
+//! | `course.rs` | from try to try: how often, how long, until when |
+//! | `backoff.rs`, `retry_after.rs` | how long to pause |
+//! | `budget.rs`, `breaker.rs`, `hosts.rs` | what a host can be asked to bear |
+//! | `drive.rs` | sends and waits along a course |
+//! | `client.rs`, `request.rs`, `prepared.rs`, `exchange.rs` | the client over reqwest |
+//! | `journal.rs`, `stored.rs` | two receipts per intent, and the bytes of a request |
+//! | `attend.rs`, `resume.rs` | one intent of the journal, and all that are open |
+//! | `address.rs` | a journal by address, behind the feature `journal` |
+//! | `report.rs`, `counts.rs` | how it went |
+
+#[cfg(feature = "journal")]
+mod address;
+mod answer;
+mod attend;
+mod backoff;
+mod breaker;
+mod budget;
+mod chance;
+#[expect(clippy::module_inception, reason = "`Client` in `client.rs` is where it is looked for")]
+mod client;
+mod counts;
+mod course;
+mod drive;
+mod error;
+mod exchange;
+mod hosts;
+mod journal;
+mod judge;
+mod prepared;
+mod report;
+mod request;
+mod resume;
+mod retry_after;
+mod stored;
+mod terms;
+
+pub use answer::Answer;
+pub use backoff::Backoff;
+pub use breaker::{Breaker, BreakerTerms, Passage};
+pub use budget::{Budget, BudgetTerms};
+pub use chance::Chance;
+pub use client::{Builder, Client};
+pub use counts::Counts;
+pub use course::{Course, Next, Why};
+pub use error::{Error, ErrorKind, Result};
+pub use judge::{Departed, Guard, Judged, Said, Tried, judge};
+pub use report::{FAILURES_MAX, Failure, Report, Source, What};
+pub use request::Request;
+pub use resume::Resumed;
+pub use retry_after::{expires_in, retry_after};
+pub use terms::Terms;
+
+use http::HeaderName;
+
+/// The number of a try, from 1: a server under load can shed retries first.
+pub const TRY_NUMBER: HeaderName = HeaderName::from_static("onceward-try");
