@@ -11,6 +11,7 @@
 //! | `budget.rs`, `breaker.rs`, `hosts.rs` | what a host can be asked to bear |
 //! | `drive.rs` | sends and waits along a course |
 //! | `client.rs`, `request.rs`, `prepared.rs`, `exchange.rs` | the client over reqwest |
+//! | `layer.rs`, `answer_body.rs` | the same for any tower service |
 //! | `journal.rs`, `stored.rs` | two receipts per intent, and the bytes of a request |
 //! | `attend.rs`, `resume.rs` | one intent of the journal, and all that are open |
 //! | `address.rs` | a journal by address, behind the feature `journal` |
@@ -19,6 +20,7 @@
 #[cfg(feature = "journal")]
 mod address;
 mod answer;
+mod answer_body;
 mod attend;
 mod backoff;
 mod breaker;
@@ -34,6 +36,7 @@ mod exchange;
 mod hosts;
 mod journal;
 mod judge;
+mod layer;
 mod prepared;
 mod report;
 mod request;
@@ -43,6 +46,7 @@ mod stored;
 mod terms;
 
 pub use answer::Answer;
+pub use answer_body::AnswerBody;
 pub use backoff::Backoff;
 pub use breaker::{Breaker, BreakerTerms, Passage};
 pub use budget::{Budget, BudgetTerms};
@@ -52,6 +56,7 @@ pub use counts::Counts;
 pub use course::{Course, Next, Why};
 pub use error::{Error, ErrorKind, Result};
 pub use judge::{Departed, Guard, Judged, Said, Tried, judge};
+pub use layer::{RetryLayer, RetryService};
 pub use report::{FAILURES_MAX, Failure, Report, Source, What};
 pub use request::Request;
 pub use resume::Resumed;
