@@ -10,6 +10,7 @@ mod receipts;
 mod serve;
 mod telemetry;
 mod verify;
+mod send;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,8 @@ enum Command {
     Serve(serve::Args),
     /// Prove, from outside, that an HTTP endpoint is safe to retry.
     Verify(Box<verify::Args>),
+    /// Send one request that is safe to send again: from a shell, a script or a cron job.
+    Send(send::Args),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
             Command::Receipts(args) => args.run().await,
             Command::Serve(args) => args.run().await,
             Command::Verify(args) => args.run().await,
+            Command::Send(args) => args.run().await,
         }
     });
     telemetry::end();

@@ -64,7 +64,8 @@ async fn send(
     script.replies.lock().unwrap().extend(replies);
     let terms = Terms { budget: BudgetTerms::UNLIMITED, breaker: BreakerTerms::OFF, ..Terms::default() };
     let mut service = RetryLayer::new(terms).request_bytes_max(10).layer(script.clone());
-    let request = Request::builder().method(method).uri("http://pay.example/").body(Full::<Bytes>::from("charge"));
+    let request =
+        Request::builder().method(method).uri("http://pay.example/").body(Full::<Bytes>::from("charge"));
     (script.clone(), service.call(request.unwrap()).await)
 }
 

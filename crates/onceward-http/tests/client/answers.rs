@@ -65,12 +65,12 @@ async fn without_a_key_nothing_is_sent_twice_that_may_have_left() {
     assert_eq!((answer.status().as_u16(), answer.report().tries), (503, 1), "the answer is all there is");
 }
 
-/// A port that nobody listens on, and one that somebody begins to listen on later.
 #[tokio::test]
 async fn without_a_key_what_never_left_is_sent_again() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // A port that is ours, and that nobody listens on.
+    let port = tokio::net::TcpSocket::new_v4().unwrap();
+    port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = port.local_addr().unwrap();
     let terms = Terms { tries_max: 4, ..patient() };
     let client = Client::builder().terms(terms).build().unwrap();
     let error = client.post(format!("http://{address}/")).without_key().send().await.unwrap_err();

@@ -1,0 +1,212 @@
+//! `onceward send` as a shell sees it: arguments in, output and exit code out.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::Mutex;
+
+/// A server that gives these replies in turn, the last one for ever, and remembers what it was sent.
+struct Server {
+    url: String,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn start(replies: &[&str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/charges", listener.local_addr().unwrap());
+        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let (seen, replies): (_, Vec<String>) =
+            (requests.clone(), replies.iter().map(|reply| (*reply).into()).collect());
+        std::thread::spawn(move || {
+            for (number, socket) in listener.incoming().enumerate() {
+                let mut socket = socket.unwrap();
+                let request = read(&mut socket);
+                seen.lock().unwrap().push(request);
+                let reply = &replies[number.min(replies.len() - 1)];
+                let _ = socket.write_all(reply.as_bytes());
+            }
+        });
+        Self { url, requests }
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+fn read(socket: &mut impl Read) -> String {
+    let (mut text, mut buffer) = (String::new(), [0; 4096]);
+    loop {
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head
+                .lines()
+                .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok())
+                .unwrap_or(0_usize);
+            if body.len() >= length {
+                return text;
+            }
+        }
+        let length = socket.read(&mut buffer).unwrap_or(0);
+        if length == 0 {
+            return text;
+        }
+        text.push_str(std::str::from_utf8(&buffer[..length]).unwrap());
+    }
+}
+
+const PAID: &str =
+    "HTTP/1.1 201 Created\r\nX-Charge: 1\r\nContent-Length: 4\r\nConnection: close\r\n\r\npaid";
+const BUSY: &str = "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+const DECLINED: &str = "HTTP/1.1 402 No\r\nContent-Length: 8\r\nConnection: close\r\n\r\ndeclined";
+const UNKNOWN: &str = "HTTP/1.1 410 Gone\r\nContent-Type: application/problem+json\r\nContent-Length: 43\r\n\
+                       Connection: close\r\n\r\n{\"type\":\"urn:onceward:problem:key-expired\"}\n";
+
+fn onceward(arguments: &[&str]) -> Output {
+    let binary = env!("CARGO_BIN_EXE_onceward");
+    Command::new(binary).arg("send").args(arguments).env_remove("ONCEWARD_JOURNAL").output().unwrap()
+}
+
+fn send(server: &Server, journal: &Path, more: &[&str]) -> Output {
+    let journal = journal.to_str().unwrap();
+    let mut arguments = vec!["--url", &server.url, "--body", r#"{"amount":12}"#, "--journal", journal];
+    arguments.extend(more);
+    onceward(&arguments)
+}
+
+#[track_caller]
+fn check(output: &Output, code: i32, stdout: &str, stderr: &str) {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{out}\n{err}");
+    assert_eq!(out, stdout, "{err}");
+    assert!(err.contains(stderr), "{err}");
+}
+
+#[test]
+fn the_second_run_prints_the_recorded_answer_and_sends_nothing() {
+    let (server, folder) = (Server::start(&[BUSY, PAID]), tempfile::tempdir().unwrap());
+    check(&send(&server, folder.path(), &["--intent", "order-7", "-v"]), 0, "paid", "2 tries");
+    check(&send(&server, folder.path(), &["--intent", "order-7", "-v"]), 0, "paid", "nothing was sent");
+    check(
+        &send(&server, folder.path(), &["--intent", "order-7", "--method", "PUT"]),
+        2,
+        "",
+        "use another name",
+    );
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2);
+    let key =
+        |request: &str| request.lines().find(|line| line.starts_with("idempotency-key")).unwrap().to_owned();
+    assert_eq!(key(&requests[0]), key(&requests[1]));
+    assert!(requests[0].contains("content-type: application/json"), "{}", requests[0]);
+    assert!(requests[1].contains("onceward-try: 2"), "{}", requests[1]);
+}
+
+#[test]
+fn a_refusal_is_an_answer_with_its_own_code() {
+    let (server, folder) = (Server::start(&[DECLINED]), tempfile::tempdir().unwrap());
+    for _ in 0..2 {
+        check(&send(&server, folder.path(), &["--intent", "order-7"]), 1, "declined", "");
+    }
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn what_was_given_up_is_resumed_and_what_is_unknown_stays_so() {
+    let (server, folder) = (Server::start(&[BUSY, UNKNOWN]), tempfile::tempdir().unwrap());
+    // No time for a second try.
+    check(&send(&server, folder.path(), &["--intent", "a", "--at-most", "0"]), 3, "", "given up for now");
+    let journal = folder.path().to_str().unwrap();
+    let open = onceward(&["--resume", "--journal", journal]);
+    let before = server.requests().len();
+    assert_eq!(open.status.code(), Some(4), "{open:?}");
+    assert!(String::from_utf8_lossy(&open.stdout).starts_with("a\tthe outcome is unknown"), "{open:?}");
+    check(&send(&server, folder.path(), &["--intent", "a"]), 4, "", "is unknown");
+    assert_eq!(server.requests().len(), before, "nothing was sent again");
+}
+
+#[test]
+fn an_open_intent_is_finished_by_resume() {
+    let folder = tempfile::tempdir().unwrap();
+    // A port that is ours, and that nobody listens on yet.
+    let port = tokio::net::TcpSocket::new_v4().unwrap();
+    port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}/charges", port.local_addr().unwrap());
+    let journal = folder.path().to_str().unwrap();
+    let down = onceward(&["--url", &url, "--journal", journal, "--intent", "a", "--at-most", "1"]);
+    check(&down, 3, "", "did not take effect");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let listener = runtime.block_on(async { port.listen(1).unwrap().into_std().unwrap() });
+    listener.set_nonblocking(false).unwrap();
+    let served = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        read(&mut socket);
+        socket.write_all(PAID.as_bytes()).unwrap();
+    });
+    check(&onceward(&["--resume", "--journal", journal]), 0, "a\t201\n", "");
+    served.join().unwrap();
+    check(&onceward(&["--resume", "--journal", journal]), 0, "", "");
+}
+
+#[test]
+fn bodies_and_fields_come_from_files_too_and_secrets_stay_out_of_the_journal() {
+    let (server, folder) = (Server::start(&[PAID]), tempfile::tempdir().unwrap());
+    let (body, fields) = (folder.path().join("body"), folder.path().join("fields"));
+    std::fs::write(&body, "not json").unwrap();
+    std::fs::write(&fields, "Authorization: Bearer s3cr3t\nX-Shop: 7\n").unwrap();
+    let journal = folder.path().join("journal");
+    let output = onceward(&[
+        "--url",
+        &server.url,
+        "--body",
+        &format!("@{}", body.display()),
+        "-H",
+        &format!("@{}", fields.display()),
+        "--journal",
+        journal.to_str().unwrap(),
+        "--include",
+    ]);
+    check(&output, 0, "HTTP 201 Created\nx-charge: 1\ncontent-length: 4\nconnection: close\n\npaid", "");
+    let request = &server.requests()[0];
+    assert!(request.contains("authorization: Bearer s3cr3t") && request.contains("x-shop: 7"), "{request}");
+    assert!(request.ends_with("\r\n\r\nnot json") && !request.contains("application/json"), "{request}");
+}
+
+#[test]
+fn a_bad_command_sends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a-file");
+    std::fs::write(&file, "mine").unwrap();
+    let file = file.to_str().unwrap();
+    for (arguments, says) in [
+        (vec!["--url", "nonsense"], "is no URL"),
+        (vec!["--url", "http://127.0.0.1:1/", "--intent", "a"], "--journal"),
+        (vec!["--url", "http://127.0.0.1:1/", "--body", "@/nowhere/at/all"], "/nowhere/at/all"),
+        (vec!["--url", "http://127.0.0.1:1/", "-H", "no colon"], "Name: value"),
+        (vec!["--url", "http://127.0.0.1:1/", "--journal", file], "a-file"),
+        (vec!["--resume"], "--journal"),
+        (vec![], "--url"),
+    ] {
+        check(&onceward(&arguments), 2, "", says);
+    }
+}
+
+/// A server that speaks no TLS: the handshake fails, so nothing of the request left.
+#[test]
+fn https_is_spoken() {
+    let server = Server::start(&["no TLS here"]);
+    let url = server.url.replace("http:", "https:");
+    check(&onceward(&["--url", &url, "--body", "s3cr3t", "--at-most", "1"]), 3, "", "did not take effect");
+    assert!(server.requests().iter().all(|request| !request.contains("s3cr3t")));
+}
+
+#[test]
+fn the_help_documents_every_exit_code() {
+    let help = onceward(&["--help"]);
+    let text = String::from_utf8_lossy(&help.stdout);
+    for code in 0..=5 {
+        assert!(text.contains(&format!("\n  {code}  ")), "{text}");
+    }
+}
