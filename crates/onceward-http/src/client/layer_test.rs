@@ -10,10 +10,16 @@ use super::super::{BreakerTerms, BudgetTerms, ErrorKind, Report};
 use super::*;
 use crate::problem::Problem;
 
+/// What the service under the layer does with a try.
+enum Reply {
+    Answer(Response<Full<Bytes>>),
+    Break(io::ErrorKind),
+}
+
 /// A service that gives one reply after the other and remembers what it was sent.
 #[derive(Clone, Default)]
 struct Script {
-    replies: Arc<Mutex<VecDeque<Result<Response<Full<Bytes>>, io::ErrorKind>>>>,
+    replies: Arc<Mutex<VecDeque<Reply>>>,
     sent: Arc<Mutex<Vec<(String, String, Bytes)>>>,
 }
 
@@ -33,7 +39,10 @@ impl Service<Request<Full<Bytes>>> for Script {
         let body = request.body().clone();
         let mut sent = self.sent.lock().unwrap();
         sent.push((key, number, bytes_of(body)));
-        ready(self.replies.lock().unwrap().pop_front().unwrap().map_err(io::Error::from))
+        ready(match self.replies.lock().unwrap().pop_front().unwrap() {
+            Reply::Answer(response) => Ok(response),
+            Reply::Break(kind) => Err(kind.into()),
+        })
     }
 }
 
@@ -46,19 +55,19 @@ fn bytes_of(body: Full<Bytes>) -> Bytes {
     }
 }
 
-fn status(status: u16) -> Result<Response<Full<Bytes>>, io::ErrorKind> {
-    Ok(Response::builder().status(status).body(Full::from("said")).unwrap())
+fn status(status: u16) -> Reply {
+    Reply::Answer(Response::builder().status(status).body(Full::from("said")).unwrap())
 }
 
-fn problem(problem: Problem) -> Result<Response<Full<Bytes>>, io::ErrorKind> {
+fn problem(problem: Problem) -> Reply {
     let status = problem.status();
-    Ok(problem.into_response(status).map(Full::new))
+    Reply::Answer(problem.into_response(status).map(Full::new))
 }
 
 /// What a request comes to under a script.
 async fn send(
     method: Method,
-    replies: Vec<Result<Response<Full<Bytes>>, io::ErrorKind>>,
+    replies: Vec<Reply>,
 ) -> (Script, Result<Response<AnswerBody<Full<Bytes>>>, BoxError>) {
     let script = Script::default();
     script.replies.lock().unwrap().extend(replies);
@@ -71,9 +80,11 @@ async fn send(
 
 #[tokio::test(start_paused = true)]
 async fn every_try_is_the_same_but_for_its_number() {
-    let (script, answer) =
-        send(Method::POST, vec![status(503), Err(io::ErrorKind::ConnectionReset), status(429), status(201)])
-            .await;
+    let (script, answer) = send(
+        Method::POST,
+        vec![status(503), Reply::Break(io::ErrorKind::ConnectionReset), status(429), status(201)],
+    )
+    .await;
     let answer = answer.unwrap();
     assert_eq!((answer.status().as_u16(), answer.extensions().get::<Report>().unwrap().tries), (201, 4));
     let sent = script.sent.lock().unwrap();
@@ -114,7 +125,7 @@ async fn an_error_says_whether_anything_left() {
         (io::ErrorKind::ConnectionRefused, onceward::Effect::None),
         (io::ErrorKind::ConnectionReset, onceward::Effect::Maybe),
     ] {
-        let (_, answer) = send(Method::POST, (0..10).map(|_| Err(kind)).collect()).await;
+        let (_, answer) = send(Method::POST, (0..10).map(|_| Reply::Break(kind)).collect()).await;
         let error = answer.unwrap_err().downcast::<Error>().unwrap();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::GaveUp, effect), "{error}");
     }

@@ -3,5 +3,7 @@
 mod answers;
 mod crash;
 mod journal;
+mod plot;
 mod schedules;
 mod server;
+mod storm;
