@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, reason = "nothing here is for others")]
 
+pub mod client;
 pub mod duplicates;
 pub mod embedded;
 pub mod engine;

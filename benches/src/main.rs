@@ -2,7 +2,7 @@
 //! rounds, in one process; what is printed are medians and ratios of medians. See README.md here.
 
 use clap::{Parser, Subcommand};
-use onceward_bench::{duplicates, embedded, engine, growth, layer};
+use onceward_bench::{client, duplicates, embedded, engine, growth, layer};
 
 /// The same allocator as the binary `onceward`.
 #[global_allocator]
@@ -29,6 +29,8 @@ enum What {
         #[arg(long, default_value_t = LAYER_CALLS)]
         calls: usize,
     },
+    /// The client over bare reqwest, with and without a journal
+    Client,
     /// The embedded store through the engine, next to a bare fjall loop
     Embedded,
     /// Store trips of 10,000 copies of one running intent
@@ -51,12 +53,14 @@ fn main() {
     match Args::parse().what {
         Some(What::Engine { calls }) => engine::run(calls),
         Some(What::Layer { calls }) => layer::run(calls),
+        Some(What::Client) => client::run(),
         Some(What::Embedded) => embedded::run(),
         Some(What::Duplicates) => duplicates::run(),
         Some(What::Growth { small, large }) => growth::run(small, large),
         None => {
             engine::run(ENGINE_CALLS);
             layer::run(LAYER_CALLS);
+            client::run();
             duplicates::run();
             embedded::run();
             growth::run(1, 10);

@@ -15,7 +15,7 @@ use super::error::{Error, ErrorKind, Result};
 use super::exchange::{Exchange, Exchanged, NoAnswer};
 use super::journal::Journal;
 use super::judge::Departed;
-use super::prepared::Prepared;
+use super::prepared::{Key, Prepared};
 use super::report::{Report, Source};
 use super::request::Request;
 use super::terms::Terms;
@@ -115,6 +115,10 @@ impl Client {
     /// What this client has done so far.
     pub fn counts(&self) -> Counts {
         self.inner.shared.counters.read()
+    }
+
+    pub(crate) fn new_key(&self) -> Key {
+        Key::random(&self.inner.shared.world)
     }
 
     pub(crate) fn terms(&self) -> &Terms {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use onceward::TokioWorld;
 use tokio::time::Instant;
 
 use super::breaker::Passage;
@@ -20,12 +21,20 @@ pub(crate) struct Shared {
     pub(crate) terms: Terms,
     pub(crate) hosts: Hosts,
     pub(crate) counters: Counters,
+    /// For keys.
+    pub(crate) world: TokioWorld,
     start: Instant,
 }
 
 impl Shared {
     pub(crate) fn new(terms: Terms) -> Self {
-        Self { terms, hosts: Hosts::new(terms), counters: Counters::default(), start: Instant::now() }
+        Self {
+            terms,
+            hosts: Hosts::new(terms),
+            counters: Counters::default(),
+            world: TokioWorld::new(),
+            start: Instant::now(),
+        }
     }
 
     /// Time since an arbitrary start; never goes back, whatever is done to the machine's clock.

@@ -136,7 +136,7 @@ impl RetryLayer {
         })?;
         let body = body.to_bytes();
         if !head.headers.contains_key(IDEMPOTENCY_KEY) && !head.method.is_safe() {
-            head.headers.insert(IDEMPOTENCY_KEY, Key::random()?.field_value());
+            head.headers.insert(IDEMPOTENCY_KEY, Key::random(&self.shared.world).field_value());
         }
         let guard = Guard::of(&head.method, head.headers.contains_key(IDEMPOTENCY_KEY));
         let shared = &*self.shared;

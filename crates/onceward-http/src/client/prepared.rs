@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
-use onceward::{Fingerprint, KEY_BYTES_MAX};
+use onceward::{Fingerprint, KEY_BYTES_MAX, World};
 use reqwest::Url;
 
 use super::error::{Error, Result};
@@ -23,17 +23,26 @@ pub(crate) struct Prepared {
 
 /// A key that may be sent: 1 to 255 printable ASCII characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Key(String);
+pub(crate) struct Key {
+    /// A Structured Field String (RFC 9651): the key in quotes, as it is sent.
+    field_value: HeaderValue,
+    text: String,
+}
 
 impl Key {
     /// A new one, as random as a UUID (version 4) and written like one.
-    pub(crate) fn random() -> Result<Self> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes)
-            .map_err(|error| Error::invalid(format!("the system gives no random numbers: {error}")))?;
-        let bits = (u128::from_be_bytes(bytes) & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
-        let hex = format!("{bits:032x}");
-        Ok(Self(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])))
+    pub(crate) fn random(world: &dyn World) -> Self {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let bits = (world.random() & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+        let mut text = String::with_capacity(36);
+        for place in (0..32).rev() {
+            let digit = usize::try_from(bits >> (place * 4) & 0xf).expect("four bits");
+            text.push(char::from(DIGITS[digit]));
+            if matches!(place, 24 | 20 | 16 | 12) {
+                text.push('-');
+            }
+        }
+        Self::quoted(text)
     }
 
     /// The caller's own.
@@ -44,25 +53,28 @@ impl Key {
                 "a key is 1 to {KEY_BYTES_MAX} printable ASCII characters, this one is not"
             )));
         }
-        Ok(Self(text.to_owned()))
+        Ok(Self::quoted(text.to_owned()))
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
-    /// A Structured Field String (RFC 9651).
     pub(crate) fn field_value(&self) -> HeaderValue {
-        let mut quoted = String::with_capacity(self.0.len() + 2);
+        self.field_value.clone()
+    }
+
+    fn quoted(text: String) -> Self {
+        let mut quoted = String::with_capacity(text.len() + 2);
         quoted.push('"');
-        for letter in self.0.chars() {
+        for letter in text.chars() {
             if matches!(letter, '"' | '\\') {
                 quoted.push('\\');
             }
             quoted.push(letter);
         }
         quoted.push('"');
-        HeaderValue::try_from(quoted).expect("printable ASCII")
+        Self { field_value: HeaderValue::try_from(quoted).expect("printable ASCII"), text }
     }
 }
 
@@ -91,3 +103,7 @@ impl Prepared {
         fingerprint(&Rules::default(), &NO_SECRET, &head, &self.body)
     }
 }
+
+#[cfg(test)]
+#[path = "prepared_test.rs"]
+mod tests;

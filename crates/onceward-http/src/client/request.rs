@@ -176,7 +176,7 @@ impl Request {
             Keyed::ByCaller(key) => Some(Key::parse(key)?),
             Keyed::NotAtAll => None,
             Keyed::ByClient if parts.method.is_safe() && parts.intent.is_none() => None,
-            Keyed::ByClient => Some(Key::random()?),
+            Keyed::ByClient => Some(client.new_key()),
         };
         let Parts { method, url, headers, body, intent, call_at_most, .. } = parts;
         let prepared = Prepared { method, url, headers, body, key };

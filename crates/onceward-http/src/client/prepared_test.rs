@@ -1,0 +1,58 @@
+use onceward::TokioWorld;
+
+use super::*;
+use crate::headers::IDEMPOTENCY_KEY;
+use crate::key::{KeyForm, read};
+
+/// What a server reads of a key.
+fn read_back(key: &Key) -> Option<String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(IDEMPOTENCY_KEY, key.field_value());
+    read(&headers, KeyForm::Strict).unwrap()
+}
+
+#[test]
+fn a_random_key_is_a_uuid_and_no_two_are_the_same() {
+    let world = TokioWorld::new();
+    let keys: std::collections::BTreeSet<String> =
+        (0..1_000).map(|_| Key::random(&world).as_str().to_owned()).collect();
+    assert_eq!(keys.len(), 1_000);
+    for key in keys {
+        let parts: Vec<usize> = key.split('-').map(str::len).collect();
+        assert_eq!(parts, [8, 4, 4, 4, 12], "{key}");
+        assert_eq!(&key[14..15], "4", "{key}");
+        assert!(matches!(&key[19..20], "8" | "9" | "a" | "b"), "{key}");
+        assert_eq!(read_back(&Key::parse(&key).unwrap()), Some(key));
+    }
+}
+
+#[test]
+fn whatever_a_key_holds_a_server_reads_the_same() {
+    for text in ["order-7", "with \"quotes\"", "back\\slash", " ", "a, b; c", &"k".repeat(255)] {
+        assert_eq!(read_back(&Key::parse(text).unwrap()).as_deref(), Some(text));
+    }
+    for bad in ["", "\u{fc}", "a\nb", &"k".repeat(256)] {
+        assert!(Key::parse(bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn the_host_counts_and_the_order_of_members_does_not() {
+    let request = |url: &str, body: &'static str| {
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", HeaderValue::from_static("application/json"));
+        let url = Url::parse(url).unwrap();
+        Prepared { method: Method::POST, url, headers, body: Bytes::from_static(body.as_bytes()), key: None }
+    };
+    let one = request("https://a.example/charges?x=1", r#"{"a":1,"b":2}"#).fingerprint();
+    assert_eq!(one, request("https://a.example/charges?x=1", r#"{"b":2.0, "a":1}"#).fingerprint());
+    for (url, body) in [
+        ("https://b.example/charges?x=1", r#"{"a":1,"b":2}"#),
+        ("http://a.example/charges?x=1", r#"{"a":1,"b":2}"#),
+        ("https://a.example:8443/charges?x=1", r#"{"a":1,"b":2}"#),
+        ("https://a.example/charges?x=2", r#"{"a":1,"b":2}"#),
+        ("https://a.example/charges?x=1", r#"{"a":1,"b":3}"#),
+    ] {
+        assert_ne!(one, request(url, body).fingerprint(), "{url} {body}");
+    }
+}
