@@ -34,30 +34,31 @@ pub fn run() {
         client.resume().await.unwrap();
         client
     });
-    let (mut bares, mut plains, mut journaleds) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut bares, mut plains, mut journaleds, mut processor) = (vec![], vec![], vec![], vec![]);
     for round in 0..=ROUNDS {
         let (bare, plain, journaled) = runtime.block_on(async {
             let (bare, to) = (bare.clone(), url.clone());
-            let bare = per_second(move || {
+            let bare = speed(move || {
                 let request = bare.post(&to).header("content-type", "application/json");
                 let request = request.body(Bytes::from_static(BODY));
                 async move { drop(request.send().await.unwrap().bytes().await.unwrap()) }
             });
-            (bare.await, client_per_second(&plain, &url).await, client_per_second(&journaled, &url).await)
+            (bare.await, client_speed(&plain, &url).await, client_speed(&journaled, &url).await)
         });
         // The first round opens the connections.
         if round > 0 {
-            eprintln!(
-                "  round {round}: bare {bare:.0}/s, client {plain:.0}/s, with a journal {journaled:.0}/s"
-            );
-            bares.push(bare);
-            plains.push(plain / bare);
-            journaleds.push(journaled / bare);
+            bares.push(bare.per_second);
+            plains.push(plain.per_second / bare.per_second);
+            journaleds.push(journaled.per_second / bare.per_second);
+            processor.push(bare.micros_each / plain.micros_each);
         }
     }
     let (bare, plain, journaled) = (median(bares), median(plains), median(journaleds));
     table.row("bare reqwest", &format!("{bare:.0}/s"), "", None);
     table.row("client / bare reqwest", &format!("{plain:.3}"), "> 0.95", Some(plain > 0.95));
+    let processor = median(processor);
+    let what = "the same by processor time, whatever else the machine does";
+    table.row(what, &format!("{processor:.3}"), "> 0.95", Some(processor > 0.95));
     table.row(
         "client with a synced journal / bare reqwest",
         &format!("{journaled:.3}"),
@@ -66,23 +67,30 @@ pub fn run() {
     );
 }
 
-async fn client_per_second(client: &Client, url: &str) -> f64 {
+async fn client_speed(client: &Client, url: &str) -> Speed {
     let (client, url) = (client.clone(), url.to_owned());
     let call = move || {
         let request = client.post(&url).header("content-type", "application/json");
         let request = request.body(Bytes::from_static(BODY));
         async move { drop(request.send().await.unwrap()) }
     };
-    per_second(call).await
+    speed(call).await
 }
 
-/// Calls of 64 callers in a second.
-async fn per_second<F>(call: impl Fn() -> F + Clone + Send + 'static) -> f64
+/// How fast calls are made, and what they cost.
+struct Speed {
+    per_second: f64,
+    /// Processor time of one call, server included.
+    micros_each: f64,
+}
+
+/// 64 callers, for one round.
+async fn speed<F>(call: impl Fn() -> F + Clone + Send + 'static) -> Speed
 where
     F: Future<Output = ()> + Send + 'static,
 {
     let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let start = Instant::now();
+    let (start, before) = (Instant::now(), processor_micros());
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..CALLERS {
         let (call, done, stop) = (call.clone(), done.clone(), stop.clone());
@@ -96,7 +104,18 @@ where
     tokio::time::sleep(ROUND).await;
     stop.store(true, Ordering::Relaxed);
     callers.join_all().await;
-    done.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64()
+    let calls = done.load(Ordering::Relaxed) as f64;
+    let micros_each = (processor_micros() - before) / calls;
+    Speed { per_second: calls / start.elapsed().as_secs_f64(), micros_each }
+}
+
+/// The processor time of this process so far.
+fn processor_micros() -> f64 {
+    const MICROS_PER_TICK: f64 = 10_000.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind_the_name = stat.rsplit(") ").next().unwrap_or_default();
+    let ticks = behind_the_name.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok());
+    ticks.sum::<f64>() * MICROS_PER_TICK
 }
 
 /// A server that costs as little as possible: a thread per connection, one answer for everything.

@@ -81,7 +81,7 @@ impl Client {
         match (ran, sent) {
             (Ok(onceward::Answer::Ran(Ran { replayed: false, recorded, .. })), Some(sent)) => {
                 if let (Recorded::Yes, Some(open)) = (recorded, sent.open) {
-                    journal.finished(open);
+                    journal.finished(open).await;
                 }
                 sent.answer
             }

@@ -30,8 +30,8 @@ use http::Response;
 use onceward::receipt::{Claim, Done, Status};
 use onceward::{
     Applied, Ask, Attempt, Clock, Fence, Fingerprint, Found, Id, Limits, OnDuplicate, OnFailure, OnUnknown,
-    Onceward, Outcome, Policy, Record, Refusal, Result, Seen, State, Stopped, Store, Swap, Swapped, Version,
-    WAIT_MAX, codec,
+    Onceward, Outcome, Policy, Record, Refusal, Result, Retention, Seen, State, Stopped, Store, Swap,
+    Swapped, Version, WAIT_MAX, codec,
 };
 
 use super::client::Opening;
@@ -62,6 +62,7 @@ pub(crate) struct Journal {
     sending: Arc<Policy>,
     resuming: Arc<Policy>,
     doubting: Arc<Policy>,
+    keep: Retention,
     finished: Mutex<Vec<(Id, Version)>>,
 }
 
@@ -108,6 +109,7 @@ impl Journal {
             sending: Arc::new(policy.clone().on_duplicate(wait)?),
             resuming: Arc::new(policy.clone().on_duplicate(OnDuplicate::Conflict)?),
             doubting: Arc::new(policy.on_duplicate(OnDuplicate::Conflict)?.on_unknown(OnUnknown::Hold)),
+            keep: opening.keep,
             finished: Mutex::default(),
         }))
     }
@@ -126,7 +128,7 @@ impl Journal {
         Ask::new(id.clone(), fingerprint, self.resuming.clone())
     }
 
-    /// Puts a request down. `attempt` is that of the claim under which this is done.
+    /// Puts a request down, under the claim of whoever is about to send it.
     pub(crate) async fn put(
         &self,
         id: &Id,
@@ -191,10 +193,17 @@ impl Journal {
 
     /// The request's answer is recorded: it can go. Taken away in a batch, by a task of its own; one
     /// that is lost with the process is found done by the next resumption.
-    pub(crate) fn finished(self: &Arc<Self>, open: Open) {
+    ///
+    /// Where answers are not kept for ever, it goes at once: a name that is free again must not find
+    /// the request of its former life.
+    pub(crate) async fn finished(self: &Arc<Self>, open: Open) {
+        let place = (open.id, open.version);
+        if self.keep != Retention::Forever {
+            return self.take_away(vec![place]).await;
+        }
         let batch = {
             let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-            finished.push((open.id, open.version));
+            finished.push(place);
             if finished.len() < TAKE_AWAY {
                 return;
             }

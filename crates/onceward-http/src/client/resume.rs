@@ -97,7 +97,7 @@ impl Client {
             Err(error) => error.kind() == ErrorKind::AnswerTooLarge,
         };
         if recorded {
-            journal.finished(open);
+            journal.finished(open).await;
         }
         result
     }

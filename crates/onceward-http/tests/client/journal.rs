@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use onceward::{Clock, Effect};
+use onceward::{Clock, Effect, Retention};
 use onceward_http::client::{Builder, Client, ErrorKind, Source, Terms};
 
 use crate::schedules::patient;
@@ -306,19 +306,25 @@ fn holds(folder: &Path, needle: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn a_journal_that_is_in_use_foreign_or_volatile_sends_nothing() {
+async fn a_journal_that_cannot_be_used_sends_nothing() {
     let server = Server::start(|_| Fault::None).await;
     let folder = tempfile::tempdir().unwrap();
     let first = builder(folder.path()).build().unwrap();
     first.resume().await.unwrap();
     let foreign = tempfile::tempdir().unwrap();
     std::fs::write(foreign.path().join("letter.txt"), "mine").unwrap();
+    let damaged = tempfile::tempdir().unwrap();
+    builder(damaged.path()).build().unwrap().resume().await.unwrap();
+    std::fs::write(damaged.path().join("ONCEWARD"), "onceward-embedded 1 of something").unwrap();
     let memory = Client::builder().journal("memory:").build().unwrap();
     let nonsense = Client::builder().journal("carrier-pigeon:").build().unwrap();
     for (client, says) in [
         (builder(folder.path()).build().unwrap(), "in use by another process"),
         (builder(foreign.path()).build().unwrap(), "belongs to something else"),
         (builder(&foreign.path().join("letter.txt")).build().unwrap(), "letter.txt"),
+        (builder(damaged.path()).build().unwrap(), "is damaged"),
+        // Where nobody can write, root included.
+        (builder(Path::new("/proc/outgoing")).build().unwrap(), "/proc/outgoing"),
         (memory, "forgets its receipts"),
         (nonsense, "no store is known"),
     ] {
@@ -327,6 +333,20 @@ async fn a_journal_that_is_in_use_foreign_or_volatile_sends_nothing() {
         assert!(error.to_string().contains(says), "{error}");
     }
     assert_eq!(server.world().requests, 0, "nothing was sent");
+}
+
+#[tokio::test]
+async fn a_name_past_its_retention_is_a_new_intent() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|_| Fault::None).await;
+    let client = builder(folder.path()).keep(Retention::For(Duration::from_millis(1))).build().unwrap();
+    for sent in 1..=3 {
+        let answer = client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
+        assert_eq!(answer.report().source, Source::Server);
+        assert_eq!(server.intent("i").keys.len(), sent, "each with a key of its own");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(client.resume().await.unwrap().is_empty());
 }
 
 #[tokio::test]

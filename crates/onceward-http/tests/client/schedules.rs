@@ -38,8 +38,7 @@ pub fn fault(seed: u64, before: usize) -> Fault {
     }
     let mut dice = Dice::new(seed ^ (before as u64 + 1).wrapping_mul(0xa076_1d64_78bd_642f));
     match dice.below(12) {
-        0 => Fault::DropBeforeReading,
-        1 => Fault::DropBeforeEffect,
+        0 | 1 => Fault::DropBeforeEffect,
         2 => Fault::DropAfterEffect,
         3 => Fault::DropMidAnswer,
         4 => Fault::Delay(TRY_AT_MOST * 2),
@@ -61,7 +60,7 @@ fn script(came: &Came) -> Fault {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_fails_the_effect_happens_once_and_the_answer_is_its_own() {
     let seeds = usual_or_long(2_000, 10_000);
-    let server = Arc::new(Server::start(script).await);
+    let server = Arc::new(Server::start_dropping(script, 7).await);
     let folder = tempfile::tempdir().unwrap();
     let journaled = Client::builder()
         .terms(patient())
@@ -99,8 +98,8 @@ async fn one(seed: u64, client: &Client, server: &Server) -> u64 {
     assert_eq!(intent.keys.len(), 1, "seed {seed}: one key on every try: {intent:?}");
     assert_eq!(intent.bodies.len(), 1, "seed {seed}: the same bytes on every try: {intent:?}");
     assert_eq!((answer.status().as_u16(), &*answer.text()), (201, &*intent.answer), "seed {seed}");
-    let numbers: Vec<u32> = (1..).take(intent.numbers.len()).collect();
-    assert_eq!(intent.numbers, numbers, "seed {seed}: tries are numbered as they come");
-    assert_eq!(answer.report().tries as usize, intent.numbers.len(), "seed {seed}");
+    // Some were dropped before the server could read their number.
+    assert!(intent.numbers.is_sorted_by(|one, next| one < next), "seed {seed}: {intent:?}");
+    assert!(intent.numbers.last() <= Some(&answer.report().tries), "seed {seed}: {intent:?}");
     intent.numbers.len() as u64
 }

@@ -12,8 +12,6 @@ use tokio::net::{TcpListener, TcpStream};
 pub enum Fault {
     /// Nothing: it is answered.
     None,
-    /// The connection is closed when the first bytes arrive.
-    DropBeforeReading,
     /// The request is read, and the connection closed before the effect.
     DropBeforeEffect,
     /// The effect happens, and no byte of the answer leaves.
@@ -75,13 +73,21 @@ const HONOURED: &str = "Idempotency-Expires: Fri, 01 Jan 2100 00:00:00 GMT\r\n";
 impl Server {
     /// Starts one on a free port of this machine.
     pub async fn start(script: impl Fn(&Came) -> Fault + Send + Sync + 'static) -> Self {
+        Self::start_dropping(script, u64::MAX).await
+    }
+
+    /// Starts one that also closes each so-many-th connection before it has read anything.
+    pub async fn start_dropping(script: impl Fn(&Came) -> Fault + Send + Sync + 'static, every: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (world, script): (_, Script) = (Arc::<Mutex<World>>::default(), Arc::new(script));
         let shared = world.clone();
         tokio::spawn(async move {
-            loop {
+            for number in 1_u64.. {
                 let Ok((socket, _)) = listener.accept().await else { continue };
+                if number.is_multiple_of(every) {
+                    continue;
+                }
                 let (world, script) = (shared.clone(), script.clone());
                 tokio::spawn(async move { serve(socket, world, script).await });
             }
@@ -126,7 +132,7 @@ async fn serve(mut socket: TcpStream, world: Arc<Mutex<World>>, script: Script) 
         let run = || effect(&world, &name, &key);
         let reply = match fault {
             Fault::None => run(),
-            Fault::DropBeforeReading | Fault::DropBeforeEffect => return None,
+            Fault::DropBeforeEffect => return None,
             Fault::DropAfterEffect => {
                 run();
                 return None;
