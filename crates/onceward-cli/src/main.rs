@@ -7,10 +7,11 @@ mod demo;
 mod measured;
 mod proxy;
 mod receipts;
+mod send;
 mod serve;
+mod store;
 mod telemetry;
 mod verify;
-mod send;
 
 use std::process::ExitCode;
 
@@ -30,9 +31,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Put the gateway in front of an HTTP service.
-    Proxy(proxy::Args),
-    /// Read a configuration without starting anything.
+    Proxy(Box<proxy::Args>),
     Config(config::CheckArgs),
     Demo(demo::Args),
     #[command(hide = true)]

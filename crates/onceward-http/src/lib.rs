@@ -8,9 +8,9 @@ mod action;
 mod admission;
 mod answer;
 mod body;
-mod collect;
 #[cfg(feature = "client")]
 pub mod client;
+mod collect;
 pub mod fingerprint;
 mod future;
 mod guard;

@@ -41,7 +41,7 @@ pub async fn follow(gateway: Arc<Gateway>, file: Option<(PathBuf, Settings)>, mu
         match reload(&gateway, &path, &settings) {
             Ok(new) => settings = new,
             Err(error) => {
-                tracing::error!(%error, "the configuration was not reloaded; the old one stays in force")
+                tracing::error!(%error, "the configuration was not reloaded; the old one stays in force");
             }
         }
     }

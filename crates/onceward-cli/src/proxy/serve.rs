@@ -18,12 +18,14 @@ use onceward_http::ResponseBody;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tower_service::Service;
+use tracing::Instrument;
 
 use super::caller::CertificateSubject;
 use super::fields::Entrance;
 use super::payload::{Pace, Payload, Streamed};
 use super::table::{Current, Ground};
 use super::tls::FromClients;
+use crate::telemetry;
 
 /// The longest head of a request, in HTTP/1.1 and HTTP/2.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -161,7 +163,11 @@ async fn answer(
         gateway.ground.name_caller(scope, &mut request);
         service
     };
-    service.call(request).await
+    let span = telemetry::span("gateway", &request);
+    if span.is_disabled() {
+        return service.call(request).await;
+    }
+    service.call(request).instrument(span).await
 }
 
 fn publish(gateway: &Gateway, request: &Request<Payload>) -> Response<ResponseBody<Payload>> {

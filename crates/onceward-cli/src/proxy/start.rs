@@ -1,5 +1,6 @@
 //! From settings to a running gateway, and from a signal to its end.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use super::tls::{Files, FromClients};
 use crate::admin::{self, AdminState, Door, Readiness};
 use crate::config::{Period, Routes, Settings};
 use crate::measured;
+use crate::store;
 
 const LISTEN: &str = "127.0.0.1:8080";
 const ADMIN: &str = "127.0.0.1:8081";
@@ -57,7 +59,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let admin_listener = bind("admin", settings.admin, ADMIN).await?;
     let door = Door::at(local(&admin_listener)?, settings.admin_token.as_deref())?;
 
-    let store = onceward_stores::open(store_url).await.map_err(|error| format!("store: {error}"))?;
+    let store = store::open(store_url).await.map_err(|error| format!("store: {error}"))?;
     let (store, measures) = measured::watch(store);
     let mut builder = Onceward::builder(store);
     if store_url.starts_with("memory:") {
@@ -105,14 +107,14 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let wire = gateway.ground.meters.clone();
     let wire_metrics = Box::new(move |out: &mut String| metrics::write(&wire, out));
     let state = AdminState::new(onceward, measures, readiness.clone(), door, wire_metrics);
-    println!("admin on http://{}", local(&admin_listener)?);
+    say(&format!("admin on http://{}", local(&admin_listener)?));
     let (finish, finished) = watch::channel(false);
     let admin = tokio::spawn(admin::serve(admin_listener, state, told(finished)));
 
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(wait_for_end(endings, stop));
     let scheme = if gateway.tls.is_some() { "https" } else { "http" };
-    println!("listening on {scheme}://{}", local(&listener)?);
+    say(&format!("listening on {scheme}://{}", local(&listener)?));
     let drain = async {
         told(stopped).await;
         readiness.drain();
@@ -166,6 +168,11 @@ fn local(listener: &TcpListener) -> Result<SocketAddr, String> {
     listener.local_addr().map_err(|error| error.to_string())
 }
 
+/// For whoever started us. That nobody listens any more is no reason to end.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
 fn period(given: Option<Period>, usual: Duration) -> Duration {
     given.map_or(usual, |period| period.0)
 }
@@ -174,7 +181,7 @@ fn period(given: Option<Period>, usual: Duration) -> Duration {
 async fn told(mut stopped: watch::Receiver<bool>) {
     // A sender that is gone will not say so any more; then we never stop by ourselves.
     if stopped.wait_for(|stop| *stop).await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

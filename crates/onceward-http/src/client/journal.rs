@@ -37,7 +37,7 @@ use onceward::{
 use super::client::Opening;
 use super::prepared::Prepared;
 use super::stored::Stored;
-use crate::snapshot;
+use crate::snapshot::{self, Omitted};
 
 /// What every intent's operation is. The name of an intent is unique in a journal, wherever it goes:
 /// were the URL part of its id, a corrected URL would make a second intent of it.
@@ -293,7 +293,7 @@ fn record(claim: Claim, bytes: Bytes) -> Record {
 
 /// An answer as its intent's outcome.
 pub(crate) fn outcome(response: &Response<Bytes>) -> Outcome {
-    let bytes = snapshot::encode(response.status(), response.headers(), response.body(), &[]);
+    let bytes = snapshot::encode(response.status(), response.headers(), response.body(), &Omitted::default());
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {
         Outcome::failed(bytes)

@@ -88,8 +88,9 @@ impl Said {
         let is = |problem: Problem| name == Some(problem.name());
         if is(Problem::InProgress { retry_after: Duration::ZERO }) {
             Self::InProgress
-        } else if is(Problem::OutcomeUnknown) {
-            Self::OutcomeUnknown
+        } else if is(Problem::OutcomeUnknown { retry_after: None }) {
+            // The server may be finding out: then it says that asking again is worth it.
+            if problem["retryable"] == true { Self::InProgress } else { Self::OutcomeUnknown }
         } else if is(Problem::KeyExpired) {
             Self::KeyExpired
         } else if problem["retryable"] == false {

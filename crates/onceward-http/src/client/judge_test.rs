@@ -62,7 +62,9 @@ fn every_problem_of_ours_is_read_as_it_was_meant() {
         (Problem::KeyMissing, Said::NotRetryable),
         (Problem::KeyReused, Said::NotRetryable),
         (Problem::InProgress { retry_after: Duration::from_secs(1) }, Said::InProgress),
-        (Problem::OutcomeUnknown, Said::OutcomeUnknown),
+        (Problem::OutcomeUnknown { retry_after: None }, Said::OutcomeUnknown),
+        // Somebody is finding out.
+        (Problem::OutcomeUnknown { retry_after: Some(Duration::from_secs(1)) }, Said::InProgress),
         (Problem::ResponseNotStored { original_status: Some(200) }, Said::NotRetryable),
         (Problem::KeyExpired, Said::KeyExpired),
         (Problem::BodyTooLarge(1), Said::NotRetryable),

@@ -1,14 +1,16 @@
+use std::borrow::Cow;
+
 use onceward::TokioWorld;
 
 use super::*;
 use crate::headers::IDEMPOTENCY_KEY;
-use crate::key::{KeyForm, read};
+use crate::key::{KeyForm, KeyShape};
 
 /// What a server reads of a key.
 fn read_back(key: &Key) -> Option<String> {
     let mut headers = HeaderMap::new();
     headers.insert(IDEMPOTENCY_KEY, key.field_value());
-    read(&headers, KeyForm::Strict).unwrap()
+    KeyShape::default().form(KeyForm::Strict).read(&headers).unwrap().map(Cow::into_owned)
 }
 
 #[test]

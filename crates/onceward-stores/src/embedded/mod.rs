@@ -67,13 +67,31 @@ pub struct Options {
     /// Memory for rows not yet written to tables; a few times this is in use under load. Fixed when the
     /// folder is created.
     pub write_buffer_bytes: u64,
+    /// Whether claims from before the folder was opened may still have a living owner.
+    pub owners: Owners,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
 }
 
+/// Who runs what is claimed here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Owners {
+    /// Only the process that has the folder open. Whoever opens it next knows that all earlier owners are dead,
+    /// and their leases are over at once.
+    #[default]
+    DieWithTheProcess,
+    /// Others, to whom it hands claims: they may go on while it restarts, so a lease lasts as long as it said.
+    Outlive,
+}
+
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 128 << 20, write_buffer_bytes: 64 << 20, clock: Arc::new(SystemClock) }
+        Self {
+            cache_bytes: 128 << 20,
+            write_buffer_bytes: 64 << 20,
+            owners: Owners::default(),
+            clock: Arc::new(SystemClock),
+        }
     }
 }
 

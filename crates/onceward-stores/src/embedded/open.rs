@@ -16,7 +16,7 @@ use super::record::{GroupRecord, RECORD_KEY};
 use super::row::Opened;
 use super::tables::{self, Memory, Tables, cannot_read};
 use super::writer::{QUEUE_BATCHES_MAX, Writer};
-use super::{EmbeddedStore, Options, Shared, failure, reader, spawn};
+use super::{EmbeddedStore, Options, Owners, Shared, failure, reader, spawn};
 use crate::now_us;
 
 pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
@@ -35,7 +35,12 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
     let acked = Acked::open(&folder.acked(), record.sequence)
         .map_err(|error| failure::io(format!("cannot write {}", folder.acked().display()), error))?;
 
-    let opened = Opened { at_us: now_us(&*options.clock), version_max: record.version_max };
+    let lost_owners_up_to = match options.owners {
+        Owners::DieWithTheProcess => record.version_max,
+        // No version is that low.
+        Owners::Outlive => 0,
+    };
+    let opened = Opened { at_us: now_us(&*options.clock), version_max: lost_owners_up_to };
     let (held, lease_ends) = Held::read(&tables, record.held_from, opened)?;
     let shared = Arc::new(Shared {
         clock: options.clock,

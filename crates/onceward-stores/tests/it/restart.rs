@@ -1,8 +1,11 @@
 //! What must be the same after the folder is closed and opened again, and what must not.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Due, ErrorKind, ScanOf, Seen, State, Store, Swap, Swapped, Version};
+use onceward::{Clock, Due, ErrorKind, ScanOf, Seen, State, Store, Swap, Swapped, Version};
+
+use onceward_stores::embedded::{EmbeddedStore, Options, Owners};
 
 use crate::support::*;
 
@@ -24,6 +27,29 @@ fn everything_answered_is_there_again() {
             }
         }
     }
+}
+
+#[test]
+fn where_owners_outlive_the_process_their_leases_do_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = HandClock::at(NOON_US);
+    let open = || {
+        let options = Options {
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            owners: Owners::Outlive,
+            ..Options::default()
+        };
+        block_on(EmbeddedStore::open(folder.path(), options)).unwrap()
+    };
+    let held = hold(&open(), "long", 3600);
+    clock.set(NOON_US + 3_599_000_000);
+    let store = open();
+    assert_eq!(load(&store, "long").unwrap().due, Due::In(Duration::from_secs(1)));
+    assert!(scan_keys(&store, &ScanOf::Due, 10).is_empty());
+    clock.set(NOON_US + 3_600_000_000);
+    let found = load(&store, "long").unwrap();
+    assert_eq!((found.version, found.due), (held, Due::Over(Duration::ZERO)));
+    assert_eq!(scan_keys(&store, &ScanOf::Due, 10), ["long"]);
 }
 
 #[test]

@@ -128,9 +128,12 @@ fn what_the_service_answers_is_kept_or_not_as_the_profile_says() {
 
 #[test]
 fn a_route_can_say_otherwise_of_outcomes() {
-    let service = Service::start(|request| match request.line.contains("/fails") {
-        true => Reply::Answer(500, "no".into()),
-        false => Reply::Answer(409, "later".into()),
+    let service = Service::start(|request| {
+        if request.line.contains("/fails") {
+            Reply::Answer(500, "no".into())
+        } else {
+            Reply::Answer(409, "later".into())
+        }
     });
     let home = Home::new();
     home.write_config("[defaults]\noutcomes = { 5xx = \"replay\", 409 = \"retry\" }");
