@@ -60,6 +60,9 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
                 "after a first attempt that failed there were {runs} effects"
             )));
         }
+        if done && runs == Some(0) {
+            return Err(Stop::violated("it was answered as done, and no effect happened"));
+        }
         how = match (last.answer(), again.answer()) {
             (Some(last), Some(again)) if done => {
                 let differences = stage.differences(last, again);

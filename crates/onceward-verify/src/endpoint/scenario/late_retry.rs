@@ -44,6 +44,9 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
     let before = stage.effects().await?;
     let again = stage.send(stage.request(&key).called("retry of the first")).await?;
     let age = at.elapsed();
+    if stage.setup.check.retention.is_some_and(|retention| age >= retention) {
+        return Err(Stop::inconclusive("this machine is too busy to be done within the retention"));
+    }
     if let Some(runs) = stage.runs(before, 0).await?.filter(|runs| *runs > 0) {
         return Err(Stop::violated(format!(
             "{age:.1?} and some keys later the first request ran again: {runs} more effects"
