@@ -132,7 +132,7 @@ pub struct Report {
     pub clients: usize,
     /// Whether effects were counted. Where they were not, what holds only holds for the answers.
     pub effects_seen: bool,
-    /// How long the slowest plain request took.
+    /// How long a plain request took, in the median.
     pub request_took_us: u64,
     /// How far apart simultaneous requests were.
     pub spread: Spread,

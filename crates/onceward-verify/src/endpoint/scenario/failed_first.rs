@@ -1,7 +1,5 @@
 //! The first attempt fails, and the client tries again.
 
-use std::time::Duration;
-
 use super::super::setup::Setup;
 use super::super::stage::{Stage, TRIES_MAX};
 use super::super::volley::Aimed;
@@ -17,40 +15,41 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run: |stage| Box::pin(run(stage)),
 };
 
-const ROUNDS: u64 = 3;
-/// How many try again.
-const AGAIN: u32 = 4;
+const ROUNDS: u64 = 4;
+/// How many try again beside it.
+const AGAIN: u32 = 6;
 
 fn plan(_: &Setup) -> Plan {
     Plan::new(
         ROUNDS * (2 + u64::from(AGAIN) + TRIES_MAX),
-        format!("{ROUNDS} times: an attempt that fails, then {AGAIN} without the failure"),
+        format!("{ROUNDS} times: an attempt that fails, and up to {AGAIN} beside it without the failure"),
     )
 }
 
 async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
     let (name, value) = stage.setup.check.fail_header.clone().expect("it is not lacking");
     let mut how = String::new();
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
         stage.round();
         let before = stage.effects().await?;
         let key = stage.key();
-        let failed = stage.send(stage.request(&key).replace(&name, value.as_str()).called("fails")).await?;
-        let Some(failure) = failed.answer().filter(|answer| answer.status >= 500) else {
+        let fails = stage.request(&key).replace(&name, value.as_str()).called("fails");
+        let mut aimed = vec![Aimed::from(fails)];
+        // Once alone; then with others that try again while it is running and just after it has failed.
+        let took = stage.baseline().took;
+        for number in 1..=if round == 0 { 0 } else { AGAIN } {
+            let part = took * 2 / AGAIN;
+            let after = part * number + stage.moment(part);
+            aimed.push(Aimed { after, ..stage.request(&key).called("tries again").into() });
+        }
+        let failed = stage.fire(aimed).await?.remove(0);
+        let failure = failed.answer().filter(|answer| answer.status >= 500);
+        if round == 0 && failure.is_none() {
             return Err(Stop::inconclusive(format!(
                 "--fail-header did not make it fail with a 5xx: {}",
                 failed.ending
             )));
-        };
-        // Several try again, one after the other while the first of them is running.
-        let took = stage.baseline().took;
-        let mut aimed = Vec::new();
-        for number in 0..AGAIN {
-            let part = took / AGAIN;
-            let after = if number == 0 { Duration::ZERO } else { part * number + stage.moment(part) };
-            aimed.push(Aimed { after, ..stage.request(&key).called("tries again").into() });
         }
-        stage.fire(aimed).await?;
         let last = stage.insist(stage.request(&key).called("afterwards")).await?;
         let again = stage.send(stage.request(&key).called("retry")).await?;
         let done = last.success().is_some();
@@ -74,7 +73,9 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
                 }
                 "it was done by the next attempt, with one effect".to_owned()
             }
-            (Some(last), _) if last.status == failure.status && last.body == failure.body => {
+            (Some(last), _)
+                if failure.is_some_and(|first| (first.status, &first.body) == (last.status, &last.body)) =>
+            {
                 if !stage.setup.check.failures_are_final {
                     return Err(Stop::violated(format!("the failure is replayed for ever: {last}")));
                 }
