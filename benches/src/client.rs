@@ -19,7 +19,7 @@ const ROUNDS: usize = 61;
 const ROUND: Duration = Duration::from_millis(300);
 const BODY: &[u8] = br#"{"account":"acc_1","amount":1200,"currency":"EUR"}"#;
 const ANSWER: &[u8] = b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: 60\r\n\r\n\
-    {\"id\":\"ch_1\",\"amount\":1200,\"currency\":\"EUR\",\"status\":\"paid\"}  ";
+    {\"id\":\"ch_1\",\"amount\":1200,\"currency\":\"EUR\",\"status\":\"paid\"}";
 
 pub fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
