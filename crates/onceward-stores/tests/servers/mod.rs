@@ -1,0 +1,163 @@
+//! Throw-away database servers: real ones, each in a temporary folder on a free port, so that they can
+//! also be killed. They go with the process that started them, however it ends.
+//!
+//! Included by path where it is needed; not every binary uses all of it.
+#![allow(dead_code, reason = "shared by several test binaries")]
+
+mod mariadb;
+mod postgres;
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+#[allow(unused_imports, reason = "shared by several test binaries")]
+pub(crate) use mariadb::MariaDb;
+pub(crate) use postgres::Postgres;
+
+/// How long a server may take to come up on a loaded machine.
+const START_MAX: Duration = Duration::from_secs(90);
+
+/// A program from `PATH` or from one of the folders where Debian hides it.
+fn program(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    folders.iter().cloned().chain(std::env::split_paths(&path)).map(|at| at.join(name)).find(|at| at.exists())
+}
+
+/// Says loudly that a test was left out; under `./check` that is a failure.
+fn skip(what: &str) {
+    static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+    assert!(std::env::var_os("ONCEWARD_CHECK").is_none(), "{what} is not installed, and ./check needs it");
+    let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    eprintln!("SKIPPED ({count}): {what} is not installed, so nothing was tested against it");
+}
+
+/// Whom a server runs as: database servers refuse to run as root.
+#[derive(Clone, Copy)]
+struct User {
+    ids: Option<(u32, u32)>,
+}
+
+impl User {
+    /// This user, if it is not root; otherwise the one that the package made.
+    fn unprivileged(name: &str) -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let root = status.lines().any(|line| line.starts_with("Uid:\t0\t"));
+        let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let ids =
+            passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|parts| parts[0] == name);
+        let ids = ids.and_then(|parts| Some((parts.get(2)?.parse().ok()?, parts.get(3)?.parse().ok()?)));
+        Self { ids: ids.filter(|_| root) }
+    }
+
+    fn command(self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        if let Some((user, group)) = self.ids {
+            command.uid(user).gid(group);
+        }
+        command
+    }
+
+    /// A folder of its own, below the system's temporary one.
+    fn folder(self) -> PathBuf {
+        let folder =
+            tempfile::Builder::new().prefix("onceward-").tempdir().expect("a temporary folder").keep();
+        if let Some((user, group)) = self.ids {
+            chown(&folder, Some(user), Some(group)).expect("root may give a folder away");
+        }
+        folder
+    }
+}
+
+/// A server process under a shell that ends it as soon as this process is gone.
+struct Daemon {
+    shell: Child,
+    pid: u32,
+}
+
+impl Daemon {
+    /// Starts `command` with its output in `folder`; when our end of the shell's input closes, because
+    /// this process is gone, the server is killed and the folder removed.
+    fn start(user: User, folder: &Path, command: &[String]) -> Self {
+        const SCRIPT: &str = r#"folder=$1; shift; "$@" >>"$folder/log" 2>&1 </dev/null & echo $!
+            read _; kill -KILL $! 2>/dev/null; wait; sleep 1; rm -rf "$folder""#;
+        let mut shell = user
+            .command(Path::new("/bin/sh"))
+            .args(["-c", SCRIPT, "sh"])
+            .arg(folder)
+            .args(command)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("a shell");
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().expect("it is piped"))
+            .read_line(&mut line)
+            .expect("the shell answers");
+        let pid = line.trim().parse().expect("the shell says the server's process id");
+        Self { shell, pid }
+    }
+
+    /// The server and all processes it has started.
+    fn pids(&self) -> Vec<u32> {
+        let mut pids = vec![self.pid];
+        let processes = std::fs::read_dir("/proc").expect("a Linux system");
+        for pid in processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
+            if parent == Some(self.pid) {
+                pids.push(pid);
+            }
+        }
+        pids
+    }
+
+    /// Sends a signal to the server and to all that it has started.
+    fn signal(&self, signal: &str) {
+        let pids = self.pids().into_iter().map(|pid| pid.to_string());
+        let _ = Command::new("kill").arg(signal).args(pids).stderr(Stdio::null()).status();
+    }
+}
+
+/// SIGKILL to all of it at once, as when a machine goes down.
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        self.signal("-KILL");
+        let _ = self.shell.wait();
+        // Until the last of them is gone: a server that starts on the same data would meet it.
+        while std::fs::exists(format!("/proc/{}", self.pid)).unwrap_or(false) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+/// Asks until the server answers.
+fn until_ready(log: &Path, mut ready: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !ready() {
+        if start.elapsed() > START_MAX {
+            panic!("the server did not come up:\n{}", std::fs::read_to_string(log).unwrap_or_default());
+        }
+        std::thread::sleep(Duration::from_millis(30));
+    }
+}
+
+/// Runs a program to its end and expects it to be content.
+fn run(command: &mut Command) {
+    let output = command.current_dir("/").output().expect("the program starts");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
