@@ -7,15 +7,24 @@ use onceward::{Clock, Error, ErrorKind, Result, Store};
 #[cfg(feature = "embedded")]
 pub mod embedded;
 pub mod memory;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub mod sql;
 
 #[cfg(feature = "embedded")]
 pub use embedded::EmbeddedStore;
 pub use memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use sql::postgres::PostgresStore;
+#[cfg(feature = "sqlite")]
+pub use sql::sqlite::SqliteStore;
 
 /// Opens the store that an address names: `memory:`, `embedded:./data`, ….
 ///
 /// Dropping the future leaves the opening to finish by itself; what it opened is closed again.
-#[cfg_attr(not(feature = "embedded"), expect(clippy::unused_async, reason = "waits in other builds"))]
+#[cfg_attr(
+    not(any(feature = "embedded", feature = "postgres", feature = "sqlite")),
+    expect(clippy::unused_async, reason = "waits in other builds")
+)]
 pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
@@ -31,6 +40,14 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
         "embedded" => Ok(Arc::new(EmbeddedStore::open(rest, embedded::Options::default()).await?)),
         #[cfg(not(feature = "embedded"))]
         "embedded" => Err(feature_off("embedded", "embedded")),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(Arc::new(PostgresStore::open(url, sql::Options::default()).await?)),
+        #[cfg(not(feature = "postgres"))]
+        "postgres" | "postgresql" => Err(feature_off(scheme, "postgres")),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Ok(Arc::new(SqliteStore::open(rest, sql::Options::default()).await?)),
+        #[cfg(not(feature = "sqlite"))]
+        "sqlite" => Err(feature_off("sqlite", "sqlite")),
         _ => Err(Error::new(
             ErrorKind::Invalid,
             format!("no store is known as `{scheme}:`; this build opens {}", KNOWN.join(", ")),
@@ -53,9 +70,13 @@ const KNOWN: &[&str] = &[
     "memory:",
     #[cfg(feature = "embedded")]
     "embedded:PATH",
+    #[cfg(feature = "postgres")]
+    "postgres://USER@HOST/DATABASE",
+    #[cfg(feature = "sqlite")]
+    "sqlite:FILE",
 ];
 
-#[cfg(not(feature = "embedded"))]
+#[cfg(not(all(feature = "embedded", feature = "postgres", feature = "sqlite")))]
 fn feature_off(scheme: &str, feature: &str) -> Error {
     Error::new(
         ErrorKind::Invalid,

@@ -5,6 +5,10 @@ mod behaviour;
 mod conformance;
 mod support;
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[path = "../servers/mod.rs"]
+mod servers;
+
 #[cfg(feature = "embedded")]
 mod bounds;
 #[cfg(feature = "embedded")]
@@ -19,6 +23,8 @@ mod due;
 mod folder;
 #[cfg(feature = "embedded")]
 mod model;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "embedded")]
 mod readme;
 #[cfg(feature = "embedded")]

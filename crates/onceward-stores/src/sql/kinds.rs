@@ -1,0 +1,65 @@
+//! A batch, sorted and split by what has to be done. Each kind becomes one statement.
+
+use onceward::{Id, Record, Seen, Swap, Version};
+
+use super::FREE_GRACE;
+use super::row::{micros, seen};
+
+/// The swaps of a batch, by kind; each is a place in the batch, in the order of the primary key.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Kinds {
+    /// A record where nothing is.
+    pub(super) create: Vec<usize>,
+    /// A record in the place of another.
+    pub(super) replace: Vec<usize>,
+    /// A removal that leaves the version behind.
+    pub(super) free: Vec<usize>,
+    /// A removal of a record so old that the clock is past everything it could be taken for.
+    pub(super) delete: Vec<usize>,
+    /// Nothing where nothing is: only a look.
+    pub(super) check: Vec<usize>,
+}
+
+impl Kinds {
+    /// Splits the places `of` a batch. `clock` is a version that the database has given out: its clock
+    /// has been there.
+    pub(super) fn new(batch: &[Swap], of: impl IntoIterator<Item = usize>, clock: Version) -> Self {
+        let young_us = seen(clock).saturating_sub(micros(FREE_GRACE));
+        let mut kinds = Self::default();
+        let mut places: Vec<usize> = of.into_iter().collect();
+        places.sort_unstable_by(|one, other| columns(&batch[*one].id).cmp(&columns(&batch[*other].id)));
+        for place in places {
+            let kind = match (batch[place].seen, &batch[place].new) {
+                (Seen::Absent, Some(_)) => &mut kinds.create,
+                (Seen::Version(_), Some(_)) => &mut kinds.replace,
+                (Seen::Version(version), None) if seen(version) < young_us => &mut kinds.delete,
+                (Seen::Version(_), None) => &mut kinds.free,
+                (Seen::Absent, None) => &mut kinds.check,
+            };
+            kind.push(place);
+        }
+        kinds
+    }
+}
+
+/// The id as the columns of the primary key, which compare byte by byte.
+pub(super) fn columns(id: &Id) -> (&str, &str, &str) {
+    (id.scope(), id.operation(), id.key())
+}
+
+/// What a swap that is known to write puts there.
+pub(super) fn record(swap: &Swap) -> &Record {
+    swap.new.as_ref().expect("only swaps that write are of this kind")
+}
+
+/// What a swap that is known to have seen something has seen.
+pub(super) fn seen_by(swap: &Swap) -> i64 {
+    match swap.seen {
+        Seen::Version(version) => seen(version),
+        Seen::Absent => unreachable!("only swaps that saw a version are of this kind"),
+    }
+}
+
+#[cfg(test)]
+#[path = "kinds_test.rs"]
+mod tests;

@@ -1,0 +1,90 @@
+//! What a failure of the server or of the way to it means: whose fault it is, what to do, and whether
+//! the write may have happened.
+
+use deadpool_postgres::PoolError;
+use onceward::{Error, ErrorKind};
+use tokio_postgres::error::{Severity, SqlState};
+
+/// Whether a call could have changed anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Reads,
+    Writes,
+}
+
+/// Whether the same statement may simply be tried again: the server undid it in favour of another.
+pub(super) fn is_worth_repeating(error: &tokio_postgres::Error) -> bool {
+    matches!(error.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE))
+}
+
+/// A statement failed.
+pub(super) fn failed(call: Call, error: tokio_postgres::Error) -> Error {
+    let said_no = error.as_db_error().is_some_and(|error| {
+        // After an ordinary error the statement is undone. A fatal one may have hit a connection that
+        // was waiting for a standby, with its commit on disk.
+        matches!(error.parsed_severity(), Some(Severity::Error))
+    });
+    let (kind, detail) = explain(&error);
+    let fault = Error::new(kind, detail).caused_by(error);
+    if call == Call::Writes && !said_no { fault.maybe_applied() } else { fault }
+}
+
+/// A connection could not be had; nothing was sent.
+pub(super) fn unconnected(error: PoolError) -> Error {
+    match error {
+        PoolError::Backend(error) => {
+            let (kind, detail) = explain(&error);
+            Error::new(kind, detail).caused_by(error)
+        }
+        PoolError::Timeout(_) => Error::new(
+            ErrorKind::Unavailable,
+            "no connection to PostgreSQL within the time limit; is it reachable, and are there enough connections?",
+        ),
+        error => Error::new(ErrorKind::Unavailable, "no connection to PostgreSQL").caused_by(error),
+    }
+}
+
+/// No answer in time. The statement may still be running.
+pub(super) fn timed_out(call: Call, after: std::time::Duration) -> Error {
+    let fault = Error::new(ErrorKind::Unavailable, format!("PostgreSQL did not answer within {after:?}"));
+    if call == Call::Writes { fault.maybe_applied() } else { fault }
+}
+
+fn explain(error: &tokio_postgres::Error) -> (ErrorKind, &'static str) {
+    let Some(code) = error.code() else {
+        return (ErrorKind::Unavailable, "the connection to PostgreSQL failed");
+    };
+    if *code == SqlState::INVALID_CATALOG_NAME {
+        (ErrorKind::Invalid, "there is no such database; create it, or mend the address")
+    } else if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
+        (
+            ErrorKind::Invalid,
+            "PostgreSQL does not let this user in; mend the user or the password in the address",
+        )
+    } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+        (
+            ErrorKind::Invalid,
+            "this user lacks a right; it needs SELECT, INSERT, UPDATE and DELETE on onceward_receipts, and CREATE for migrations",
+        )
+    } else if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN, SqlState::DATATYPE_MISMATCH]
+        .contains(code)
+    {
+        (
+            ErrorKind::Foreign,
+            "the tables are not those of onceward; run `onceward migrate`, or use another database",
+        )
+    } else if [SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY].contains(code) {
+        (ErrorKind::Full, "PostgreSQL has no room left")
+    } else if [SqlState::TOO_MANY_CONNECTIONS, SqlState::CONFIGURATION_LIMIT_EXCEEDED].contains(code) {
+        (
+            ErrorKind::Unavailable,
+            "PostgreSQL has no connection left; raise max_connections, or give onceward fewer",
+        )
+    } else if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
+        (ErrorKind::Unavailable, "this PostgreSQL only reads; the address must lead to the primary")
+    } else if *code == SqlState::QUERY_CANCELED {
+        (ErrorKind::Unavailable, "PostgreSQL stopped a statement that took too long")
+    } else {
+        (ErrorKind::Unavailable, "PostgreSQL refused a statement")
+    }
+}

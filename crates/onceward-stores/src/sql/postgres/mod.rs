@@ -1,0 +1,18 @@
+//! The store in PostgreSQL.
+//!
+//! Each kind of swap in a batch is one statement and one transaction, each on a connection of its own, so
+//! that their commits share a sync. The clock is the server's. Connections are the store's own: a call
+//! that is given up takes its connection with it.
+//!
+//! **Bloat.** A receipt's life leaves three dead rows (the claim, the removal, and one for each renewal);
+//! autovacuum is set to collect them early. While somebody's long transaction keeps it from that, dead
+//! rows pile up at this rate and no faster, and a sweep does not wade through them again and again: it
+//! begins where the last one found the earliest record that is still there.
+
+mod fault;
+mod scan;
+mod schema;
+mod statements;
+mod store;
+
+pub use store::PostgresStore;

@@ -1,0 +1,92 @@
+//! The tables: found, checked, and brought up to date.
+
+use onceward::{Error, ErrorKind, Result};
+use tokio_postgres::{Client, error::SqlState};
+
+use super::fault::{Call, failed};
+use crate::sql::schema::{Migrated, Migrations, Present, applied, foreign, missing};
+
+/// Every migration there ever was, in order. None of them is ever edited.
+const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
+/// Serializes migrations of several processes; any number that nobody else uses.
+const LOCK: i64 = 0x6f6e_6365_7761_7264;
+/// `ON CONFLICT` and arrays came earlier; this is the oldest that is still seen in the field.
+const SERVER_VERSION_MIN: i32 = 12_00_00;
+
+/// Makes sure that the tables are ours and up to date.
+pub(super) async fn prepare(client: &mut Client, migrations: Migrations) -> Result<Migrated> {
+    check_server(client).await?;
+    let known = u32::try_from(MIGRATIONS.len()).expect("there are few migrations");
+    let from = applied(present(client).await?, known)?;
+    if from < known {
+        if migrations == Migrations::Require {
+            return Err(missing(from, known));
+        }
+        apply(client, known).await?;
+    }
+    check_columns(client).await?;
+    Ok(Migrated { from, to: known })
+}
+
+async fn check_server(client: &Client) -> Result<()> {
+    let row = client.query_one("SELECT current_setting('server_version_num')::int", &[]).await;
+    let version: i32 = row.map_err(|error| failed(Call::Reads, error))?.get(0);
+    if version < SERVER_VERSION_MIN {
+        let detail = format!(
+            "this PostgreSQL is version {}, at least {} is needed",
+            version / 10_000,
+            SERVER_VERSION_MIN / 10_000
+        );
+        return Err(Error::new(ErrorKind::Invalid, detail));
+    }
+    Ok(())
+}
+
+async fn present(client: &Client) -> Result<Present> {
+    let found =
+        "SELECT to_regclass('onceward_receipts') IS NOT NULL, to_regclass('onceward_schema') IS NOT NULL";
+    let row = client.query_one(found, &[]).await.map_err(|error| failed(Call::Reads, error))?;
+    let (receipts, schema): (bool, bool) = (row.get(0), row.get(1));
+    if !schema {
+        return Ok(Present { receipts, schema: None });
+    }
+    match client.query_one("SELECT coalesce(max(version), 0)::int FROM onceward_schema", &[]).await {
+        Ok(row) => Ok(Present { receipts, schema: Some(row.get::<_, i32>(0).unsigned_abs()) }),
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_COLUMN) => Err(foreign(
+            "there is a table `onceward_schema` that was not made by onceward; rename it, or use another database or schema",
+        )),
+        Err(error) => Err(failed(Call::Reads, error)),
+    }
+}
+
+/// Applies what is missing, in one transaction, one process at a time.
+async fn apply(client: &mut Client, known: u32) -> Result<()> {
+    let run = async |client: &mut Client| {
+        let transaction = client.transaction().await?;
+        transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
+        transaction
+            .batch_execute(
+                "CREATE TABLE IF NOT EXISTS onceward_schema (
+                    version int PRIMARY KEY, applied timestamptz NOT NULL DEFAULT clock_timestamp())",
+            )
+            .await?;
+        // Another process may have been faster while this one waited.
+        let last =
+            transaction.query_one("SELECT coalesce(max(version), 0)::int FROM onceward_schema", &[]).await?;
+        let last = last.get::<_, i32>(0).unsigned_abs();
+        for number in last + 1..=known {
+            transaction.batch_execute(MIGRATIONS[number as usize - 1]).await?;
+            let number = i32::try_from(number).expect("there are few migrations");
+            transaction.execute("INSERT INTO onceward_schema (version) VALUES ($1)", &[&number]).await?;
+        }
+        transaction.commit().await
+    };
+    run(client).await.map_err(|error| failed(Call::Writes, error))
+}
+
+/// A table that merely has our name is better found now than by the first claim.
+async fn check_columns(client: &Client) -> Result<()> {
+    let columns = "SELECT scope, operation, key, state, version, due, created, updated, receipt
+        FROM onceward_receipts LIMIT 0";
+    client.batch_execute(columns).await.map_err(|error| failed(Call::Reads, error))
+}

@@ -1,0 +1,203 @@
+//! Every statement of this dialect, written once: of the store, and of receipts that ride in a
+//! transaction of the caller's own.
+//!
+//! A swap's statement gives one row for each winner (`won` is its new version) and one for each loser
+//! that was there when the statement began. Who is neither has to look again: the record came, went or
+//! moved while the statement ran.
+
+/// The database's clock as a version.
+macro_rules! now_us {
+    () => {
+        "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    };
+}
+
+/// What a loser, a load or a scan wants to know of a record.
+macro_rules! found {
+    () => {
+        "r.version, r.state, (extract(epoch FROM r.due - clock_timestamp()) * 1000000)::bigint AS remaining_us, r.receipt"
+    };
+}
+
+/// The same columns for a winner, who knows them.
+macro_rules! nothing_found {
+    () => {
+        "NULL::bigint, NULL::text, NULL::bigint, NULL::bytea"
+    };
+}
+
+macro_rules! same_id {
+    () => {
+        "r.scope = a.scope AND r.operation = a.operation AND r.key = a.key"
+    };
+}
+
+/// Creations. The winners are known by their columns, in the order of the batch.
+pub(super) const CREATE: &str = concat!(
+    "WITH asked AS (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[])
+        WITH ORDINALITY AS a (scope, operation, key, state, due_us, receipt, n)
+), won AS (
+    INSERT INTO onceward_receipts AS r
+        (scope, operation, key, state, version, due, created, updated, receipt)
+    SELECT scope, operation, key, state, greatest(",
+    now_us!(),
+    ", $7::bigint + 1), clock_timestamp() + due_us * interval '1 microsecond', clock_timestamp(),
+        clock_timestamp(), receipt
+    FROM asked
+    ON CONFLICT (scope, operation, key) DO UPDATE SET state = excluded.state,
+        version = greatest(r.version + 1, excluded.version), due = excluded.due, created = excluded.created,
+        updated = excluded.updated, receipt = excluded.receipt
+    WHERE r.state = 'free'
+    RETURNING r.scope, r.operation, r.key, r.version
+)
+SELECT NULL::bigint AS n, scope, operation, key, version AS won, ",
+    nothing_found!(),
+    " FROM won
+UNION ALL
+SELECT a.n, NULL, NULL, NULL, NULL::bigint, ",
+    found!(),
+    " FROM asked a JOIN onceward_receipts r ON ",
+    same_id!(),
+    " WHERE r.state <> 'free'"
+);
+
+/// The winners' and losers' rows of a statement whose `won` knows their number.
+macro_rules! numbered {
+    () => {
+        concat!(
+            " SELECT n, NULL, NULL, NULL, version AS won, ",
+            nothing_found!(),
+            " FROM won
+UNION ALL
+SELECT a.n, NULL, NULL, NULL, NULL::bigint, ",
+            found!(),
+            " FROM asked a JOIN onceward_receipts r ON ",
+            same_id!(),
+            " WHERE r.state <> 'free' AND r.version <> a.seen"
+        )
+    };
+}
+
+/// Replacements.
+pub(super) const REPLACE: &str = concat!(
+    "WITH asked AS (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[], $8::bigint[])
+        WITH ORDINALITY AS a (scope, operation, key, state, due_us, receipt, seen, n)
+), won AS (
+    UPDATE onceward_receipts r SET state = a.state, version = greatest(r.version + 1, ",
+    now_us!(),
+    ", $7::bigint + 1), due = clock_timestamp() + a.due_us * interval '1 microsecond',
+        updated = clock_timestamp(), receipt = a.receipt
+    FROM asked a WHERE ",
+    same_id!(),
+    " AND r.version = a.seen AND r.state <> 'free'
+    RETURNING a.n, r.version
+)",
+    numbered!()
+);
+
+/// Removals that leave the version behind for a while ($6, in microseconds).
+pub(super) const FREE: &str = concat!(
+    "WITH asked AS (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+        WITH ORDINALITY AS a (scope, operation, key, seen, n)
+), won AS (
+    UPDATE onceward_receipts r SET state = 'free', version = greatest(r.version + 1, ",
+    now_us!(),
+    ", $5::bigint + 1), due = clock_timestamp() + $6::bigint * interval '1 microsecond',
+        updated = clock_timestamp(), receipt = ''
+    FROM asked a WHERE ",
+    same_id!(),
+    " AND r.version = a.seen AND r.state <> 'free'
+    RETURNING a.n, r.version
+)",
+    numbered!()
+);
+
+/// Removals of records so old that nothing has to be left behind.
+pub(super) const DELETE: &str = concat!(
+    "WITH asked AS (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+        WITH ORDINALITY AS a (scope, operation, key, seen, n)
+), won AS (
+    DELETE FROM onceward_receipts r USING asked a WHERE ",
+    same_id!(),
+    " AND r.version = a.seen AND r.state <> 'free'
+    RETURNING a.n, greatest(r.version + 1, ",
+    now_us!(),
+    ") AS version
+)",
+    numbered!()
+);
+
+/// Records by their ids; those that are absent give no row.
+pub(super) const LOAD: &str = concat!(
+    "SELECT a.n, NULL::text, NULL::text, NULL::text, NULL::bigint AS won, ",
+    found!(),
+    " FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS a (scope, operation, key, n)
+    JOIN onceward_receipts r ON ",
+    same_id!(),
+    " WHERE r.state <> 'free'"
+);
+
+/// One page of a scan: the rows that are looked at ($1 at most), each with whether it is wanted, how
+/// many bytes come before it, and how many rows there are in all.
+macro_rules! page {
+    ($wanted:literal, $rows:literal, $order:literal) => {
+        concat!(
+            "SELECT r.scope, r.operation, r.key, (extract(epoch FROM r.due) * 1000000)::bigint AS due_at_us,
+    r.wanted, r.total, ",
+            found!(),
+            " FROM (SELECT *, count(*) OVER () AS total,
+        sum(CASE WHEN wanted THEN octet_length(receipt) ELSE 0 END) OVER (ORDER BY ",
+            $order,
+            ") - CASE WHEN wanted THEN octet_length(receipt) ELSE 0 END AS bytes_before
+    FROM (SELECT *, (",
+            $wanted,
+            ") AS wanted FROM onceward_receipts WHERE ",
+            $rows,
+            " ORDER BY ",
+            $order,
+            " LIMIT $1) looked_at) r
+WHERE bytes_before < $2 ORDER BY ",
+            $order
+        )
+    };
+}
+
+/// What is due, from a time on ($3) or behind a row ($3 to $6).
+pub(super) const SCAN_DUE: &str = page!(
+    "true",
+    "due <= clock_timestamp() AND due >= $3 AND state <> 'free' AND due IS NOT NULL",
+    "due, scope, operation, key"
+);
+pub(super) const SCAN_DUE_AFTER: &str = page!(
+    "true",
+    "due <= clock_timestamp() AND (due, scope, operation, key) > ($3, $4, $5, $6)
+        AND state <> 'free' AND due IS NOT NULL",
+    "due, scope, operation, key"
+);
+
+/// Everything that matches scope $3, operation $4 and state $5, behind the row ($6, $7, $8).
+pub(super) const SCAN_ALL: &str = page!(
+    "state <> 'free' AND ($3::text IS NULL OR scope = $3) AND ($4::text IS NULL OR operation = $4)
+        AND ($5::text IS NULL OR state = $5)",
+    "(scope, operation, key) > ($6, $7, $8)",
+    "scope, operation, key"
+);
+pub(super) const SCAN_SCOPE: &str = page!(
+    "state <> 'free' AND ($4::text IS NULL OR operation = $4) AND ($5::text IS NULL OR state = $5)",
+    "scope = $3 AND (scope, operation, key) > ($6, $7, $8)",
+    "scope, operation, key"
+);
+pub(super) const SCAN_OPERATION: &str = page!(
+    "state <> 'free' AND ($5::text IS NULL OR state = $5)",
+    "scope = $3 AND operation = $4 AND (scope, operation, key) > ($6, $7, $8)",
+    "scope, operation, key"
+);
+
+/// Removes free rows whose time is over, but none that somebody is about to claim.
+pub(super) const PURGE: &str = "DELETE FROM onceward_receipts WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM onceward_receipts WHERE state = 'free' AND due < clock_timestamp()
+    ORDER BY due LIMIT $1 FOR UPDATE SKIP LOCKED))";

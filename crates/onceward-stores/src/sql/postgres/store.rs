@@ -1,0 +1,485 @@
+//! Swaps and loads, and the connections they go over.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
+};
+use onceward::{
+    Applied, Caps, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped, Version,
+};
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Config, NoTls, Row, Socket};
+
+use super::fault::{Call, failed, is_worth_repeating, timed_out, unconnected};
+use super::{scan, schema, statements};
+use crate::sql::kinds::{Kinds, columns, record, seen_by};
+use crate::sql::row::{self, due_us, micros};
+use crate::sql::schema::Migrated;
+use crate::sql::{FREE_GRACE, Options, TRIES_MAX};
+
+/// A connection is tried for this long.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Receipts in PostgreSQL.
+pub struct PostgresStore {
+    pool: Pool,
+    call_timeout: Duration,
+    connections: usize,
+    /// The highest version that this process has seen: the server's clock has been there. Versions go on
+    /// from it even if another server, with a clock that is behind, takes the first one's place.
+    clock: AtomicU64,
+    /// Where the next sweep begins, see `scan.rs`.
+    pub(super) sweep_from_us: AtomicI64,
+    pub(super) sweeps: AtomicU64,
+}
+
+impl PostgresStore {
+    /// Opens the database that an address names, such as `postgres://user:password@host/database`.
+    pub async fn open(url: &str, options: Options) -> Result<Self> {
+        Self::open_with(parse(url)?, NoTls, options).await
+    }
+
+    /// Opens a database over a connection that needs more than an address can say, such as TLS.
+    pub async fn open_with<T>(config: Config, tls: T, options: Options) -> Result<Self>
+    where
+        T: tokio_postgres::tls::MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send + Sync,
+        T::TlsConnect: Send + Sync,
+        <T::TlsConnect as tokio_postgres::tls::TlsConnect<Socket>>::Future: Send,
+    {
+        let store = Self {
+            pool: pool(config, tls, &options),
+            call_timeout: options.call_timeout(),
+            connections: options.connections.max(1),
+            clock: AtomicU64::new(0),
+            sweep_from_us: AtomicI64::new(i64::MIN),
+            sweeps: AtomicU64::new(0),
+        };
+        store.prepare(options).await?;
+        Ok(store)
+    }
+
+    /// Brings the tables of a database up to date, and says what was done.
+    pub async fn migrate(url: &str) -> Result<Migrated> {
+        let options = Options { connections: 1, ..Options::default() };
+        let pool = pool(parse(url)?, NoTls, &options);
+        let mut connection = pool.get().await.map_err(unconnected)?;
+        schema::prepare(&mut connection, options.migrations).await
+    }
+
+    async fn prepare(&self, options: Options) -> Result<Migrated> {
+        let mut connection = self.pool.get().await.map_err(unconnected)?;
+        let preparing = schema::prepare(&mut connection, options.migrations);
+        let prepared = tokio::time::timeout(crate::sql::CALL_MAX, preparing).await;
+        prepared.unwrap_or_else(|_| Err(timed_out(Call::Writes, crate::sql::CALL_MAX)))
+    }
+
+    /// One statement, one answer: within the time limit, and again where the server asks for that.
+    pub(super) async fn call(
+        &self,
+        call: Call,
+        statement: &'static str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>> {
+        for _ in 1..TRIES_MAX {
+            match self.call_once(call, statement, parameters).await? {
+                Ok(rows) => return Ok(rows),
+                Err(error) if is_worth_repeating(&error) => {}
+                Err(error) => return Err(failed(call, error)),
+            }
+        }
+        self.call_once(call, statement, parameters).await?.map_err(|error| failed(call, error))
+    }
+
+    async fn call_once(
+        &self,
+        call: Call,
+        statement: &'static str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
+        let connection = self.pool.get().await.map_err(unconnected)?;
+        let answer = tokio::time::timeout(self.call_timeout, async {
+            let prepared = connection.prepare_cached(statement).await?;
+            connection.query(&prepared, parameters).await
+        });
+        match answer.await {
+            Ok(answer) => Ok(answer),
+            Err(_) => {
+                // It may answer some day, to nobody: nothing more goes over this connection.
+                drop(Object::take(connection));
+                Err(timed_out(call, self.call_timeout))
+            }
+        }
+    }
+
+    fn clock(&self) -> Version {
+        Version(self.clock.load(Ordering::Relaxed))
+    }
+
+    async fn swap_all(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {
+        let mut answers: Vec<Option<Swapped>> = batch.iter().map(|_| None).collect();
+        for _ in 0..TRIES_MAX {
+            let open = (0..batch.len()).filter(|place| answers[*place].is_none());
+            let kinds = Kinds::new(batch, open, self.clock());
+            let (created, replaced, freed, deleted, checked) = tokio::join!(
+                self.create(batch, &kinds.create),
+                self.replace(batch, &kinds.replace),
+                self.remove(batch, &kinds.free, Leave::Version),
+                self.remove(batch, &kinds.delete, Leave::Nothing),
+                self.check(batch, &kinds.check),
+            );
+            let mut fault = Fault::default();
+            for (of, answer) in [
+                (&kinds.create, created),
+                (&kinds.replace, replaced),
+                (&kinds.free, freed),
+                (&kinds.delete, deleted),
+                (&kinds.check, checked),
+            ] {
+                match answer {
+                    Ok(found) => found.into_iter().for_each(|(place, swapped)| {
+                        fault.wrote |= matches!(swapped, Swapped::Won(_));
+                        answers[place] = Some(swapped);
+                    }),
+                    Err(error) if !of.is_empty() => fault.add(error),
+                    Err(_) => {}
+                }
+            }
+            fault.wrote |= answers.iter().any(|answer| matches!(answer, Some(Swapped::Won(_))));
+            fault.result()?;
+            self.look_again(batch, &mut answers).await.map_err(|error| {
+                let wrote = answers.iter().any(|answer| matches!(answer, Some(Swapped::Won(_))));
+                if wrote { error.maybe_applied() } else { error }
+            })?;
+            if answers.iter().all(Option::is_some) {
+                break;
+            }
+        }
+        let answers: Option<Vec<Swapped>> = answers.into_iter().collect();
+        answers.ok_or_else(|| {
+            Error::new(
+                ErrorKind::Conflict,
+                "a record kept coming and going under a swap; is something rewriting it?",
+            )
+            .maybe_applied()
+        })
+    }
+
+    /// Tells those who neither won nor found anything what is there now. A creation that lost to a record
+    /// which is gone again stays open.
+    async fn look_again(&self, batch: &[Swap], answers: &mut [Option<Swapped>]) -> Result<()> {
+        let open: Vec<usize> = (0..batch.len()).filter(|place| answers[*place].is_none()).collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<&Id> = open.iter().map(|place| &batch[*place].id).collect();
+        for (place, found) in open.into_iter().zip(self.load_all(&ids).await?) {
+            answers[place] = match (batch[place].seen, found) {
+                (onceward::Seen::Absent, None) => None,
+                (onceward::Seen::Version(seen), Some(found)) if found.version == seen => None,
+                (_, found) => Some(Swapped::Lost(found)),
+            };
+        }
+        Ok(())
+    }
+
+    async fn create(&self, batch: &[Swap], of: &[usize]) -> Result<Vec<(usize, Swapped)>> {
+        if of.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (ids, new) = (Ids::new(batch, of), New::new(batch, of));
+        let clock = micros_of(self.clock());
+        let rows = self
+            .call(
+                Call::Writes,
+                statements::CREATE,
+                &[&ids.scopes, &ids.operations, &ids.keys, &new.states, &new.dues, &new.receipts, &clock],
+            )
+            .await?;
+        // The winners come in the order of the batch, so one walk finds them all.
+        let mut places = of.iter();
+        let mut answers = Vec::with_capacity(of.len());
+        let mut lost = Vec::new();
+        for row in rows {
+            if let Some(number) = row.get::<_, Option<i64>>(0) {
+                lost.push((place(of, number)?, Swapped::Lost(Some(found(&row)?))));
+                continue;
+            }
+            let won: (&str, &str, &str) = (row.get(1), row.get(2), row.get(3));
+            let place = places.find(|place| columns(&batch[**place].id) == won);
+            let place = place.ok_or_else(|| row::damaged("an answer is about no swap of the batch"))?;
+            answers.push((*place, self.won(&row)?));
+        }
+        // A record that was there when the statement began may have gone before the claim came: it won.
+        lost.extend(answers);
+        Ok(lost)
+    }
+
+    async fn replace(&self, batch: &[Swap], of: &[usize]) -> Result<Vec<(usize, Swapped)>> {
+        if of.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (ids, new) = (Ids::new(batch, of), New::new(batch, of));
+        let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
+        let clock = micros_of(self.clock());
+        let rows = self
+            .call(
+                Call::Writes,
+                statements::REPLACE,
+                &[
+                    &ids.scopes,
+                    &ids.operations,
+                    &ids.keys,
+                    &new.states,
+                    &new.dues,
+                    &new.receipts,
+                    &clock,
+                    &seen,
+                ],
+            )
+            .await?;
+        self.numbered(of, &rows)
+    }
+
+    async fn remove(&self, batch: &[Swap], of: &[usize], leave: Leave) -> Result<Vec<(usize, Swapped)>> {
+        if of.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = Ids::new(batch, of);
+        let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
+        let (clock, grace) = (micros_of(self.clock()), micros(FREE_GRACE));
+        let parameters: [&(dyn ToSql + Sync); 6] =
+            [&ids.scopes, &ids.operations, &ids.keys, &seen, &clock, &grace];
+        let rows = match leave {
+            Leave::Version => self.call(Call::Writes, statements::FREE, &parameters).await?,
+            Leave::Nothing => self.call(Call::Writes, statements::DELETE, &parameters[..4]).await?,
+        };
+        self.numbered(of, &rows)
+    }
+
+    /// Swaps of nothing for nothing.
+    async fn check(&self, batch: &[Swap], of: &[usize]) -> Result<Vec<(usize, Swapped)>> {
+        let ids: Vec<&Id> = of.iter().map(|place| &batch[*place].id).collect();
+        let found = self.load_all(&ids).await?;
+        let answers = of.iter().zip(found).map(|(place, found)| match found {
+            None => (*place, Swapped::Won(Version(self.clock().0.max(1)))),
+            found => (*place, Swapped::Lost(found)),
+        });
+        Ok(answers.collect())
+    }
+
+    /// The answers of a statement that numbers its rows.
+    fn numbered(&self, of: &[usize], rows: &[Row]) -> Result<Vec<(usize, Swapped)>> {
+        rows.iter()
+            .map(|row| {
+                let swapped = match row.get::<_, Option<i64>>(4) {
+                    Some(_) => self.won(row)?,
+                    None => Swapped::Lost(Some(found(row)?)),
+                };
+                Ok((place(of, row.get(0))?, swapped))
+            })
+            .collect()
+    }
+
+    fn won(&self, row: &Row) -> Result<Swapped> {
+        let version = row::version(row.get(4))?;
+        self.clock.fetch_max(version.0, Ordering::Relaxed);
+        Ok(Swapped::Won(version))
+    }
+
+    async fn load_all(&self, ids: &[&Id]) -> Result<Vec<Option<Found>>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = Ids::of(ids);
+        let rows =
+            self.call(Call::Reads, statements::LOAD, &[&ids.scopes, &ids.operations, &ids.keys]).await?;
+        let mut all: Vec<Option<Found>> = ids.keys.iter().map(|_| None).collect();
+        let places: Vec<usize> = (0..all.len()).collect();
+        for row in &rows {
+            all[place(&places, row.get(0))?] = Some(found(row)?);
+        }
+        Ok(all)
+    }
+}
+
+impl Store for PostgresStore {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        Box::pin(self.swap_all(batch))
+    }
+
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+        Box::pin(async move { self.load_all(&ids.iter().collect::<Vec<_>>()).await })
+    }
+
+    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+        Box::pin(scan::scan(self, query))
+    }
+
+    fn caps(&self) -> Caps {
+        Caps {
+            name: "postgres",
+            durable: true,
+            atomic: true,
+            shared: true,
+            transactions: true,
+            // A batch of claims and completions takes two connections.
+            batches_in_flight: (self.connections / 2).max(1),
+        }
+    }
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresStore").field("connections", &self.connections).finish_non_exhaustive()
+    }
+}
+
+/// What a removal leaves in its place.
+#[derive(Clone, Copy)]
+enum Leave {
+    Version,
+    Nothing,
+}
+
+/// The failures of the statements of one batch, as one.
+#[derive(Default)]
+struct Fault {
+    error: Option<Error>,
+    wrote: bool,
+}
+
+impl Fault {
+    fn add(&mut self, error: Error) {
+        self.wrote |= error.applied() == Applied::Maybe;
+        self.error.get_or_insert(error);
+    }
+
+    fn result(self) -> Result<()> {
+        match self.error {
+            Some(error) if self.wrote => Err(error.maybe_applied()),
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Ids as columns.
+struct Ids<'a> {
+    scopes: Vec<&'a str>,
+    operations: Vec<&'a str>,
+    keys: Vec<&'a str>,
+}
+
+impl<'a> Ids<'a> {
+    fn new(batch: &'a [Swap], of: &[usize]) -> Self {
+        Self::of(&of.iter().map(|place| &batch[*place].id).collect::<Vec<_>>())
+    }
+
+    fn of(ids: &[&'a Id]) -> Self {
+        Self {
+            scopes: ids.iter().map(|id| id.scope()).collect(),
+            operations: ids.iter().map(|id| id.operation()).collect(),
+            keys: ids.iter().map(|id| id.key()).collect(),
+        }
+    }
+}
+
+/// New records as columns.
+struct New<'a> {
+    states: Vec<&'static str>,
+    dues: Vec<Option<i64>>,
+    receipts: Vec<&'a [u8]>,
+}
+
+impl<'a> New<'a> {
+    fn new(batch: &'a [Swap], of: &[usize]) -> Self {
+        let records = || of.iter().map(|place| record(&batch[*place]));
+        Self {
+            states: records().map(|record| record.state.name()).collect(),
+            dues: records().map(due_us).collect(),
+            receipts: records().map(|record| &record.bytes[..]).collect(),
+        }
+    }
+}
+
+/// The place in the batch of the swap with this number in the statement.
+fn place(of: &[usize], number: i64) -> Result<usize> {
+    let place = usize::try_from(number - 1).ok().and_then(|at| of.get(at).copied());
+    place.ok_or_else(|| row::damaged("an answer is about no swap of the batch"))
+}
+
+fn found(row: &Row) -> Result<Found> {
+    row::found(row.get(5), row.get(6), row.get(7), row.get(8))
+}
+
+fn micros_of(version: Version) -> i64 {
+    i64::try_from(version.0).unwrap_or(0)
+}
+
+fn parse(url: &str) -> Result<Config> {
+    let mut config: Config = url.parse().map_err(|error| {
+        Error::new(
+            ErrorKind::Invalid,
+            "this is no address of a PostgreSQL database; it looks like postgres://user:password@host:5432/database",
+        )
+        .caused_by(error as tokio_postgres::Error)
+    })?;
+    if config.get_ssl_mode() == SslMode::Require {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "an address cannot bring TLS with it; use PostgresStore::open_with and a TLS connector, or sslmode=prefer",
+        ));
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("onceward");
+    }
+    Ok(config)
+}
+
+fn pool<T>(mut config: Config, tls: T, options: &Options) -> Pool
+where
+    T: tokio_postgres::tls::MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+    T::Stream: Send + Sync,
+    T::TlsConnect: Send + Sync,
+    <T::TlsConnect as tokio_postgres::tls::TlsConnect<Socket>>::Future: Send,
+{
+    // A standby must not be asked: it is behind.
+    config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT_MAX);
+    }
+    let set_up = set_up(options.call_timeout());
+    let manager =
+        Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+    Pool::builder(manager)
+        .max_size(options.connections.max(1))
+        .runtime(Runtime::Tokio1)
+        .timeouts(Timeouts {
+            wait: Some(options.call_timeout()),
+            create: Some(options.call_timeout()),
+            recycle: Some(options.call_timeout()),
+        })
+        .post_create(Hook::async_fn(move |client, _| {
+            let set_up = set_up.clone();
+            Box::pin(async move { client.batch_execute(&set_up).await.map_err(HookError::Backend) })
+        }))
+        .build()
+        .expect("the pool has a runtime for its time limits")
+}
+
+/// What every connection is told first. The planner must walk the primary key in its order, whatever it
+/// believes about the size of the table: that is what keeps batches from waiting for each other in a
+/// circle, and a plan made for an empty table from being used on a large one.
+fn set_up(call_timeout: Duration) -> String {
+    let limit = call_timeout.as_millis();
+    format!(
+        "SET default_transaction_isolation = 'read committed'; SET statement_timeout = {limit};
+         SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
+         SET enable_mergejoin = off; SET jit = off;
+         SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+    )
+}

@@ -1,0 +1,30 @@
+//! What a failure of SQLite means.
+
+use onceward::{Error, ErrorKind};
+use rusqlite::ErrorCode;
+
+/// A statement failed, and with it the transaction: nothing was changed.
+pub(super) fn failed(error: rusqlite::Error) -> Error {
+    let (kind, detail) = match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => (ErrorKind::Foreign, "the file is not an SQLite database"),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            (ErrorKind::Unavailable, "another connection keeps the SQLite file locked for too long")
+        }
+        Some(ErrorCode::DiskFull) => (ErrorKind::Full, "there is no room left for the SQLite file"),
+        Some(ErrorCode::DatabaseCorrupt) => {
+            (ErrorKind::Damaged, "the SQLite file is damaged; restore it from a copy")
+        }
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => (
+            ErrorKind::Invalid,
+            "the SQLite file cannot be opened for writing; check the path and the rights",
+        ),
+        _ => (ErrorKind::Unavailable, "SQLite refused a statement"),
+    };
+    Error::new(kind, detail).caused_by(error)
+}
+
+/// A commit failed. What was written may be found again when the file is next opened.
+pub(super) fn uncommitted(error: rusqlite::Error) -> Error {
+    let busy = matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
+    if busy { failed(error) } else { failed(error).maybe_applied() }
+}

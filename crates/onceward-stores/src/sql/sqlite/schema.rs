@@ -1,0 +1,66 @@
+//! The tables: found, checked, and brought up to date.
+
+use onceward::Result;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+
+use super::fault::failed;
+use crate::sql::schema::{Migrated, Migrations, Present, applied, foreign, missing};
+
+/// Every migration there ever was, in order. None of them is ever edited.
+const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
+
+/// Makes sure that the tables are ours and up to date.
+pub(super) fn prepare(connection: &mut Connection, migrations: Migrations) -> Result<Migrated> {
+    let known = u32::try_from(MIGRATIONS.len()).expect("there are few migrations");
+    let from = applied(present(connection)?, known)?;
+    if from < known {
+        if migrations == Migrations::Require {
+            return Err(missing(from, known));
+        }
+        apply(connection, known).map_err(failed)?;
+    }
+    let columns = "SELECT scope, operation, key, state, version, due, created, updated, receipt
+        FROM onceward_receipts LIMIT 0";
+    let looked = connection.prepare(columns).map(drop);
+    looked.map_err(|_| {
+        foreign("the table `onceward_receipts` has other columns than onceward's; use another file")
+    })?;
+    Ok(Migrated { from, to: known })
+}
+
+fn present(connection: &Connection) -> Result<Present> {
+    let exists = |name: &str| {
+        let find = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1";
+        let found = connection.query_row(find, [name], |_| Ok(())).optional();
+        found.map(|found| found.is_some()).map_err(failed)
+    };
+    let receipts = exists("onceward_receipts")?;
+    let schema = if exists("onceward_schema")? {
+        let last = connection
+            .query_row("SELECT coalesce(max(version), 0) FROM onceward_schema", [], |row| row.get(0));
+        Some(last.map_err(|_| {
+            foreign("there is a table `onceward_schema` that was not made by onceward; use another file")
+        })?)
+    } else {
+        None
+    };
+    Ok(Present { receipts, schema })
+}
+
+/// Applies what is missing, in one transaction, one process at a time.
+fn apply(connection: &mut Connection, known: u32) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch(
+        "CREATE TABLE IF NOT EXISTS onceward_schema (
+            version INTEGER PRIMARY KEY, applied TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP) STRICT",
+    )?;
+    // Another process may have been faster while this one waited.
+    let last: u32 =
+        transaction
+            .query_row("SELECT coalesce(max(version), 0) FROM onceward_schema", [], |row| row.get(0))?;
+    for number in last + 1..=known {
+        transaction.execute_batch(MIGRATIONS[number as usize - 1])?;
+        transaction.execute("INSERT INTO onceward_schema (version) VALUES (?1)", [number])?;
+    }
+    transaction.commit()
+}

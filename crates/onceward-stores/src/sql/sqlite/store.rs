@@ -1,0 +1,115 @@
+//! Swaps and loads, and the two threads behind them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use onceward::{Caps, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use super::fault::{failed, uncommitted};
+use super::swap::{clock_us, load, swap_in};
+use super::thread::Thread;
+use super::{scan, schema};
+use crate::sql::Options;
+use crate::sql::kinds::columns;
+use crate::sql::schema::{Migrated, Migrations};
+
+/// Receipts in an SQLite file.
+pub struct SqliteStore {
+    writer: Thread,
+    reader: Thread,
+}
+
+impl SqliteStore {
+    /// Opens a file, or makes it. The folder must be there.
+    pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        let path = path.as_ref().to_owned();
+        let opening = tokio::task::spawn_blocking(move || Self::open_now(&path, &options));
+        opening.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    }
+
+    fn open_now(path: &Path, options: &Options) -> Result<Self> {
+        let mut connection = connect(path, options.call_timeout())?;
+        schema::prepare(&mut connection, options.migrations)?;
+        let reader = connect(path, options.call_timeout())?;
+        Ok(Self {
+            writer: Thread::start("onceward-sqlite-writer", connection)?,
+            reader: Thread::start("onceward-sqlite-reader", reader)?,
+        })
+    }
+
+    /// Brings the tables of a file up to date, and says what was done.
+    pub async fn migrate(path: impl AsRef<Path>) -> Result<Migrated> {
+        let path: PathBuf = path.as_ref().to_owned();
+        let migrating = tokio::task::spawn_blocking(move || {
+            let mut connection = connect(&path, Options::default().call_timeout())?;
+            schema::prepare(&mut connection, Migrations::Apply)
+        });
+        migrating.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    }
+}
+
+/// A connection as receipts need it: what was committed is on the disk.
+pub(super) fn connect(path: &Path, busy: Duration) -> Result<Connection> {
+    if path.as_os_str().is_empty() || path == Path::new(":memory:") {
+        let detail = "`sqlite:` needs a file behind it, as in `sqlite:./receipts.db`";
+        return Err(Error::new(ErrorKind::Invalid, detail));
+    }
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let set_up = || {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(busy)?;
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        connection.pragma_update(None, "synchronous", "full")?;
+        Ok(connection)
+    };
+    set_up().map_err(|error| failed(error))
+}
+
+/// One transaction for the whole batch.
+fn swap_all(connection: &mut Connection, batch: &[Swap]) -> Result<Vec<Swapped>> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let answers = batch.iter().map(|swap| swap_in(&transaction, swap)).collect::<Result<Vec<_>>>()?;
+    if answers.iter().any(|answer| matches!(answer, Swapped::Won(_))) {
+        Transaction::commit(transaction).map_err(uncommitted)?;
+    }
+    Ok(answers)
+}
+
+impl Store for SqliteStore {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        let batch = batch.to_vec();
+        Box::pin(self.writer.call(move |connection| swap_all(connection, &batch)))
+    }
+
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+        let ids = ids.to_vec();
+        Box::pin(self.reader.call(move |connection| {
+            let now = clock_us();
+            ids.iter().map(|id| load(connection, columns(id), now)).collect()
+        }))
+    }
+
+    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+        let query = query.clone();
+        Box::pin(self.reader.call(move |connection| scan::scan(connection, &query)))
+    }
+
+    fn caps(&self) -> Caps {
+        Caps {
+            name: "sqlite",
+            durable: true,
+            atomic: true,
+            shared: true,
+            transactions: true,
+            batches_in_flight: 2,
+        }
+    }
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteStore").finish_non_exhaustive()
+    }
+}
