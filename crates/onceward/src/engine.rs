@@ -20,6 +20,7 @@ mod settle;
 mod sweep;
 mod sync;
 mod ticket;
+mod transact;
 mod wakers;
 
 use std::future::Future;
@@ -38,6 +39,7 @@ use crate::ask::Ask;
 use crate::decide::decide;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Id;
+use crate::join::{Join, Transactions};
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
 use crate::receipt::{Fence, Receipt};
@@ -110,6 +112,45 @@ impl Onceward {
     /// leave a run behind. Where no runtime is left, the task is dropped.
     pub fn spawn(&self, task: Task) {
         self.inner.world.spawn(task);
+    }
+
+    /// Like [`run`](Self::run), in one transaction of the database that the store is in: receipt and
+    /// business writes commit together or not at all.
+    ///
+    /// * The unique index decides. A duplicate elsewhere waits on it, at most as long as its policy says,
+    ///   and is then answered with the winner's outcome.
+    /// * What the work writes through `tx` is undone with everything else if it ends without an outcome,
+    ///   and the key is free again. What it does elsewhere is not: that belongs into a
+    ///   [step](Lease::step).
+    /// * If the database undoes the transaction in favour of another (a deadlock, a serialization
+    ///   failure), the work is done anew under the same attempt.
+    /// * A commit whose answer was lost is looked up. The work is never done anew unless it is certain
+    ///   that it did not happen.
+    /// * **Dropping** the returned future rolls back; dropped during the commit itself, the receipt tells.
+    pub async fn transact<T, F, W>(&self, transactions: &T, ask: Ask, work: F) -> Result<Answer>
+    where
+        T: Transactions,
+        F: FnMut(Lease, T::Tx) -> W,
+        W: Future<Output = Result<Outcome, Stopped>>,
+    {
+        transact::transact(&self.inner, transactions, ask, work).await
+    }
+
+    /// Claims inside a transaction that the caller holds. The claim counts when that transaction commits:
+    /// first write the outcome with [`complete_in`](Self::complete_in). After an error, roll back.
+    pub async fn claim_in<J: Join + ?Sized>(&self, tx: &mut J, ask: &Ask) -> Result<Claimed> {
+        transact::claim_in(&self.inner, tx, ask).await
+    }
+
+    /// Records the outcome of a claim made by [`claim_in`](Self::claim_in), in the same transaction.
+    pub async fn complete_in<J: Join + ?Sized>(
+        &self,
+        tx: &mut J,
+        ask: &Ask,
+        ticket: &Ticket,
+        outcome: &Outcome,
+    ) -> Result<()> {
+        transact::complete_in(&self.inner, tx, ask, ticket, outcome).await
     }
 
     /// Claims an intent for a caller that cannot pass a closure. The caller renews the lease itself,

@@ -13,6 +13,7 @@ mod engine;
 mod error;
 mod fingerprint;
 mod id;
+mod join;
 mod outcome;
 mod policy;
 pub mod receipt;
@@ -30,6 +31,7 @@ pub use engine::{
 pub use error::{Applied, Error, ErrorKind, Result, Sight};
 pub use fingerprint::Fingerprint;
 pub use id::{Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, SCOPE_BYTES_MAX};
+pub use join::{Fault, Join, Transactions};
 pub use outcome::{Effect, NOTE_BYTES_MAX, Outcome, Snapshot, Stopped, Verdict};
 pub use policy::{
     LEASE_MAX, LEASE_MIN, OnDuplicate, OnExpired, OnFailure, OnUnknown, Policy, RETENTION_MAX, Retention,

@@ -165,6 +165,14 @@ impl Stopped {
     pub fn effect(&self) -> Effect {
         self.effect
     }
+
+    /// The error that stopped the work, if it was one.
+    pub fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.why {
+            Why::Text(_) => None,
+            Why::Error(error) => Some(&**error),
+        }
+    }
 }
 
 // Like `anyhow::Error`, this type is deliberately not an `Error` itself: only so can `?` take any.

@@ -21,11 +21,13 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `join.rs` | a receipt in a transaction that the caller holds, whatever its driver |
 //! | `kinds.rs` | a batch, sorted and split by what has to be done |
 //! | `row.rs` | from a row to a record and back |
 //! | `schema.rs` | which migrations a database has had, and which it needs |
 //! | `postgres/`, `sqlite/`, `mysql/` | one dialect each |
 
+mod join;
 mod kinds;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -36,6 +38,7 @@ pub mod sqlite;
 
 use std::time::Duration;
 
+pub use join::{Cell, Dialect, Joined, SqlTransaction, Value};
 pub use schema::{Migrated, Migrations};
 
 /// How long the place of a record that was young when it was removed remembers its version. Longer than

@@ -31,3 +31,5 @@ mod readme;
 mod restart;
 #[cfg(feature = "embedded")]
 mod rotation;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod transact;

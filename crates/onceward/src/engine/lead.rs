@@ -27,7 +27,7 @@ pub(crate) enum Led {
 
 /// Each round that does not settle an ask means that somebody else made progress on the same id in
 /// between. This many in a row mean that something is broken.
-const ROUNDS_MAX: usize = 1_000;
+pub(crate) const ROUNDS_MAX: usize = 1_000;
 
 /// Gets an ask to the point where its work may begin, or to its answer. Dropping this gives back
 /// whatever it had claimed.
@@ -148,7 +148,7 @@ async fn look_once(inner: &Arc<Inner>, ask: &Ask, patience: &mut Patience) -> Re
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Waits for the flight of another ask in this process. `None` means: look again.
-async fn wait_here(
+pub(crate) async fn wait_here(
     inner: &Inner,
     ask: &Ask,
     flight: &Arc<Flight>,
@@ -335,7 +335,7 @@ async fn follow(
 }
 
 /// Writes down that a lease ended without a word. Gives what is there afterwards.
-async fn put_in_doubt(inner: &Inner, ask: &Ask, found: Receipt) -> Result<Option<Receipt>> {
+pub(crate) async fn put_in_doubt(inner: &Inner, ask: &Ask, found: Receipt) -> Result<Option<Receipt>> {
     let Some(unknown) = doubted(&found) else { return Ok(Some(found)) };
     let new = Some((unknown.status.clone(), None));
     match inner.swap(&ask.id, Seen::Version(found.version), new, Urgency::Must).await.result? {
@@ -359,12 +359,12 @@ fn is_held(receipt: &Receipt) -> bool {
 }
 
 /// The answer that a receipt gives to an ask, if it gives one.
-fn answer_from(inner: &Inner, ask: &Ask, receipt: Option<&Receipt>) -> Option<Answer> {
+pub(crate) fn answer_from(inner: &Inner, ask: &Ask, receipt: Option<&Receipt>) -> Option<Answer> {
     let decision = inner.decide(ask, receipt);
     answer(inner, receipt.cloned(), decision)
 }
 
-fn answer(inner: &Inner, receipt: Option<Receipt>, decision: Decision) -> Option<Answer> {
+pub(crate) fn answer(inner: &Inner, receipt: Option<Receipt>, decision: Decision) -> Option<Answer> {
     match decision {
         Decision::Replay => {
             inner.counters.replays.one();
@@ -375,24 +375,24 @@ fn answer(inner: &Inner, receipt: Option<Receipt>, decision: Decision) -> Option
     }
 }
 
-fn refuse(inner: &Inner, refusal: Refusal) -> Answer {
+pub(crate) fn refuse(inner: &Inner, refusal: Refusal) -> Answer {
     inner.counters.refusals.one();
     Answer::Refused(refusal)
 }
 
-fn contended() -> Error {
+pub(crate) fn contended() -> Error {
     let detail = format!("the receipt changed under {ROUNDS_MAX} tries in a row; is something rewriting it?");
     Error::new(ErrorKind::Conflict, detail)
 }
 
 /// How long one ask goes on waiting, over all its waits together.
 #[derive(Default)]
-struct Patience {
+pub(crate) struct Patience {
     ends_at: Option<Duration>,
 }
 
 impl Patience {
-    fn remaining(&mut self, now: Duration, at_most: Duration) -> Option<Duration> {
+    pub(crate) fn remaining(&mut self, now: Duration, at_most: Duration) -> Option<Duration> {
         let ends_at = *self.ends_at.get_or_insert(now + at_most);
         Some(ends_at.saturating_sub(now)).filter(|remaining| !remaining.is_zero())
     }

@@ -7,11 +7,13 @@ use super::answer::Answer;
 use super::flight::Flight;
 use super::inner::Inner;
 use super::run::run;
+use super::transact::transact;
 use crate::ask::Ask;
 use crate::child::{ChildKey, child_key};
 use crate::error::Result;
 use crate::fingerprint::Fingerprint;
 use crate::id::Id;
+use crate::join::Transactions;
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::{OnDuplicate, Policy, WAIT_MAX};
 use crate::receipt::{Attempt, Fence};
@@ -81,6 +83,18 @@ impl Lease {
     {
         let ask = Ask::new(self.id().step(name)?, self.fingerprint, policy);
         run(self.inner.clone(), ask, work).await
+    }
+
+    /// A recovery point in a transaction: what `work` writes through `tx` and the step's receipt commit
+    /// together, so a crash leaves both or neither. See [`Onceward::transact`](crate::Onceward::transact).
+    pub async fn step_in<T, F, W>(&self, transactions: &T, name: &str, work: F) -> Result<Answer>
+    where
+        T: Transactions,
+        F: FnMut(Lease, T::Tx) -> W,
+        W: Future<Output = Result<Outcome, Stopped>>,
+    {
+        let ask = Ask::new(self.id().step(name)?, self.fingerprint, self.flight.policy.clone());
+        Box::pin(transact(&self.inner, transactions, ask, work)).await
     }
 }
 

@@ -10,9 +10,13 @@
 //! begins where the last one found the earliest record that is still there.
 
 mod fault;
+mod join;
 mod scan;
 mod schema;
 mod statements;
 mod store;
+mod transactions;
 
+pub(crate) use join::swap_in;
 pub use store::PostgresStore;
+pub use transactions::{Isolation, PostgresTransactions, PostgresTx};

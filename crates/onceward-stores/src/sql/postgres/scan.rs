@@ -98,8 +98,8 @@ fn page(rows: &[Row], limit: usize, cursor: impl Fn(&Row, &Id) -> Bytes) -> Resu
     let mut page = Page::default();
     let mut last = None;
     for row in rows {
-        let id = Id::from_columns(row.get("scope"), row.get("operation"), row.get("key"))
-            .map_err(|error| row::damaged(error))?;
+        let id =
+            Id::from_columns(row.get("scope"), row.get("operation"), row.get("key")).map_err(row::damaged)?;
         if row.get("wanted") {
             let receipt: Vec<u8> = row.get("receipt");
             let found = row::found(row.get("version"), row.get("state"), row.get("remaining_us"), receipt)?;

@@ -201,3 +201,52 @@ pub(super) const SCAN_OPERATION: &str = page!(
 pub(super) const PURGE: &str = "DELETE FROM onceward_receipts WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM onceward_receipts WHERE state = 'free' AND due < clock_timestamp()
     ORDER BY due LIMIT $1 FOR UPDATE SKIP LOCKED))";
+
+/// A creation inside a transaction; no row if it lost. Waits for other transactions on the same id.
+pub(super) const CREATE_ONE: &str = concat!(
+    "INSERT INTO onceward_receipts AS r (scope, operation, key, state, version, due, created, updated, receipt)
+VALUES ($1, $2, $3, $4, ",
+    now_us!(),
+    ", clock_timestamp() + $5::bigint * interval '1 microsecond', clock_timestamp(), clock_timestamp(), $6)
+ON CONFLICT (scope, operation, key) DO UPDATE SET state = excluded.state,
+    version = greatest(r.version + 1, excluded.version), due = excluded.due, created = excluded.created,
+    updated = excluded.updated, receipt = excluded.receipt
+WHERE r.state = 'free'
+RETURNING r.version"
+);
+
+/// A replacement inside a transaction; no row if it lost.
+macro_rules! replace_one {
+    () => {
+        concat!(
+            "UPDATE onceward_receipts r SET state = $4, version = greatest(r.version + 1, ",
+            now_us!(),
+            "), due = clock_timestamp() + $5::bigint * interval '1 microsecond', updated = clock_timestamp(),
+    receipt = $6
+WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND r.version = $7 AND r.state <> 'free'
+RETURNING r.version"
+        )
+    };
+}
+pub(super) const REPLACE_ONE: &str = replace_one!();
+
+/// The same as the last deed before a commit that is already on its way: if it loses, it fails, and the
+/// commit with it.
+pub(super) const COMPLETE_ONE: &str =
+    concat!("WITH won AS (", replace_one!(), ") SELECT max(version), 1 / count(*) FROM won");
+
+/// A removal inside a transaction; no row if it lost.
+pub(super) const FREE_ONE: &str = concat!(
+    "UPDATE onceward_receipts r SET state = 'free', version = greatest(r.version + 1, ",
+    now_us!(),
+    "), due = clock_timestamp() + $5::bigint * interval '1 microsecond', updated = clock_timestamp(),
+    receipt = ''
+WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND r.version = $4 AND r.state <> 'free'
+RETURNING r.version"
+);
+
+pub(super) const LOAD_ONE: &str = concat!(
+    "SELECT ",
+    found!(),
+    " FROM onceward_receipts r WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND r.state <> 'free'"
+);

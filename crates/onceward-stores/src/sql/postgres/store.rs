@@ -20,6 +20,9 @@ use crate::sql::row::{self, due_us, micros};
 use crate::sql::schema::Migrated;
 use crate::sql::{FREE_GRACE, Options, TRIES_MAX};
 
+/// What was answered must be on a disk. Who asked for more than that keeps it.
+pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') = 'off'";
 /// A connection is tried for this long.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
@@ -51,7 +54,7 @@ impl PostgresStore {
         <T::TlsConnect as tokio_postgres::tls::TlsConnect<Socket>>::Future: Send,
     {
         let store = Self {
-            pool: pool(config, tls, &options),
+            pool: pool(config, tls, &options, &set_up(options.call_timeout())),
             call_timeout: options.call_timeout(),
             connections: options.connections.max(1),
             clock: AtomicU64::new(0),
@@ -65,7 +68,7 @@ impl PostgresStore {
     /// Brings the tables of a database up to date, and says what was done.
     pub async fn migrate(url: &str) -> Result<Migrated> {
         let options = Options { connections: 1, ..Options::default() };
-        let pool = pool(parse(url)?, NoTls, &options);
+        let pool = pool(parse(url)?, NoTls, &options, &set_up(options.call_timeout()));
         let mut connection = pool.get().await.map_err(unconnected)?;
         schema::prepare(&mut connection, options.migrations).await
     }
@@ -190,7 +193,7 @@ impl PostgresStore {
         if of.is_empty() {
             return Ok(Vec::new());
         }
-        let (ids, new) = (Ids::new(batch, of), New::new(batch, of));
+        let (ids, new) = (Ids::new(batch, of), New::of(batch, of));
         let clock = micros_of(self.clock());
         let rows = self
             .call(
@@ -222,7 +225,7 @@ impl PostgresStore {
         if of.is_empty() {
             return Ok(Vec::new());
         }
-        let (ids, new) = (Ids::new(batch, of), New::new(batch, of));
+        let (ids, new) = (Ids::new(batch, of), New::of(batch, of));
         let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
         let clock = micros_of(self.clock());
         let rows = self
@@ -396,7 +399,7 @@ struct New<'a> {
 }
 
 impl<'a> New<'a> {
-    fn new(batch: &'a [Swap], of: &[usize]) -> Self {
+    fn of(batch: &'a [Swap], of: &[usize]) -> Self {
         let records = || of.iter().map(|place| record(&batch[*place]));
         Self {
             states: records().map(|record| record.state.name()).collect(),
@@ -420,7 +423,7 @@ fn micros_of(version: Version) -> i64 {
     i64::try_from(version.0).unwrap_or(0)
 }
 
-fn parse(url: &str) -> Result<Config> {
+pub(super) fn parse(url: &str) -> Result<Config> {
     let mut config: Config = url.parse().map_err(|error| {
         Error::new(
             ErrorKind::Invalid,
@@ -440,7 +443,7 @@ fn parse(url: &str) -> Result<Config> {
     Ok(config)
 }
 
-fn pool<T>(mut config: Config, tls: T, options: &Options) -> Pool
+pub(super) fn pool<T>(mut config: Config, tls: T, options: &Options, set_up: &str) -> Pool
 where
     T: tokio_postgres::tls::MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
     T::Stream: Send + Sync,
@@ -452,7 +455,7 @@ where
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(CONNECT_MAX);
     }
-    let set_up = set_up(options.call_timeout());
+    let set_up = set_up.to_owned();
     let manager =
         Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
     Pool::builder(manager)
@@ -480,6 +483,6 @@ fn set_up(call_timeout: Duration) -> String {
         "SET default_transaction_isolation = 'read committed'; SET statement_timeout = {limit};
          SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
          SET enable_mergejoin = off; SET jit = off;
-         SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+         {DURABLE}"
     )
 }

@@ -11,5 +11,8 @@ mod schema;
 mod store;
 mod swap;
 mod thread;
+mod transactions;
 
 pub use store::SqliteStore;
+pub(crate) use swap::swap_in;
+pub use transactions::{SqliteGuard, SqliteTransactions, SqliteTx};

@@ -7,7 +7,7 @@ use onceward::{Caps, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::fault::{failed, uncommitted};
-use super::swap::{clock_us, load, swap_in};
+use super::swap::{clock_us, load, swap_now};
 use super::thread::Thread;
 use super::{scan, schema};
 use crate::sql::Options;
@@ -64,13 +64,13 @@ pub(super) fn connect(path: &Path, busy: Duration) -> Result<Connection> {
         connection.pragma_update(None, "synchronous", "full")?;
         Ok(connection)
     };
-    set_up().map_err(|error| failed(error))
+    set_up().map_err(failed)
 }
 
 /// One transaction for the whole batch.
 fn swap_all(connection: &mut Connection, batch: &[Swap]) -> Result<Vec<Swapped>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    let answers = batch.iter().map(|swap| swap_in(&transaction, swap)).collect::<Result<Vec<_>>>()?;
+    let answers = batch.iter().map(|swap| swap_now(&transaction, swap)).collect::<Result<Vec<_>>>()?;
     if answers.iter().any(|answer| matches!(answer, Swapped::Won(_))) {
         Transaction::commit(transaction).map_err(uncommitted)?;
     }

@@ -1,24 +1,20 @@
 //! One swap inside a transaction that has the write lock: of the store, or of the caller's own.
 
 use onceward::{Found, Result, Seen, Swap, Swapped, SystemClock};
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::types::{Null, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::fault::failed;
 use crate::now_us;
+use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
 use crate::sql::kinds::columns;
 use crate::sql::row::{self, due_us};
 
 /// Swaps one record. The transaction must have the write lock, and must be rolled back on an error.
-pub(crate) fn swap_in(connection: &Connection, swap: &Swap) -> Result<Swapped> {
+pub(super) fn swap_now(connection: &Connection, swap: &Swap) -> Result<Swapped> {
     let now = clock_us();
     let found = find(connection, swap, now)?;
-    let as_seen = match (swap.seen, &found) {
-        (Seen::Absent, None) => true,
-        (Seen::Version(version), Some(found)) => found.version == version,
-        _ => false,
-    };
-    if !as_seen {
+    if !is_as_seen(swap.seen, found.as_ref()) {
         return Ok(Swapped::Lost(found));
     }
     write(connection, swap, now).map_err(failed).and_then(|version| Ok(Swapped::Won(row::version(version)?)))
@@ -31,43 +27,127 @@ pub(super) fn clock_us() -> i64 {
 
 fn write(connection: &Connection, swap: &Swap, now: i64) -> rusqlite::Result<i64> {
     let (scope, operation, key) = columns(&swap.id);
-    let version: i64 = connection
-        .prepare_cached(
-            "UPDATE onceward_version SET version_max = max(version_max + 1, ?1) RETURNING version_max",
-        )?
-        .query_row([now], |row| row.get(0))?;
+    let version: i64 = connection.prepare_cached(NEXT_VERSION)?.query_row([now], |row| row.get(0))?;
+    let Some(record) = &swap.new else {
+        connection.prepare_cached(REMOVE)?.execute([scope, operation, key])?;
+        return Ok(version);
+    };
+    let due = due_us(record).map(|due| now.saturating_add(due));
+    connection.prepare_cached(statement(swap.seen))?.execute(params![
+        scope,
+        operation,
+        key,
+        record.state.name(),
+        version,
+        due,
+        now,
+        &record.bytes[..]
+    ])?;
+    Ok(version)
+}
+
+/// The statement that writes a record.
+fn statement(seen: Seen) -> &'static str {
+    match seen {
+        Seen::Absent => INSERT,
+        Seen::Version(_) => UPDATE,
+    }
+}
+
+const NEXT_VERSION: &str =
+    "UPDATE onceward_version SET version_max = max(version_max + 1, ?1) RETURNING version_max";
+const INSERT: &str = "INSERT INTO onceward_receipts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)";
+const UPDATE: &str =
+    "UPDATE onceward_receipts SET state = ?4, version = ?5, due = ?6, updated = ?7, receipt = ?8
+    WHERE scope = ?1 AND operation = ?2 AND key = ?3";
+const REMOVE: &str = "DELETE FROM onceward_receipts WHERE scope = ?1 AND operation = ?2 AND key = ?3";
+const LOAD: &str = "SELECT version, state, due, receipt FROM onceward_receipts
+    WHERE scope = ?1 AND operation = ?2 AND key = ?3";
+
+/// The same over any driver. The transaction must have the write lock (`BEGIN IMMEDIATE`).
+pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Result<Swapped> {
+    let now = clock_us();
+    let (scope, operation, key) = columns(&swap.id);
+    let id = [Value::Text(scope), Value::Text(operation), Value::Text(key)];
+    let found = tx.fetch(LOAD, &id).await?.map(|mut row| {
+        if let Some(Cell::Int(due)) = row.get_mut(2) {
+            *due = due.saturating_sub(now);
+        }
+        Cells(row).found()
+    });
+    let found = found.transpose()?;
+    if !is_as_seen(swap.seen, found.as_ref()) {
+        return Ok(Swapped::Lost(found));
+    }
+    let next = tx.fetch(NEXT_VERSION, &[Value::Int(Some(now))]).await?;
+    let version = next.and_then(|row| Cells(row).int(0)).unwrap_or_default();
     match &swap.new {
+        None => drop(tx.fetch(REMOVE, &id).await?),
         Some(record) => {
             let due = due_us(record).map(|due| now.saturating_add(due));
-            let statement = match swap.seen {
-                Seen::Absent => {
-                    "INSERT INTO onceward_receipts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)"
-                }
-                Seen::Version(_) => {
-                    "UPDATE onceward_receipts SET state = ?4, version = ?5, due = ?6, updated = ?7, receipt = ?8
-                     WHERE scope = ?1 AND operation = ?2 AND key = ?3"
-                }
-            };
-            connection.prepare_cached(statement)?.execute(params![
-                scope,
-                operation,
-                key,
-                record.state.name(),
-                version,
-                due,
-                now,
-                &record.bytes[..]
-            ])?;
-        }
-        None => {
-            connection
-                .prepare_cached(
-                    "DELETE FROM onceward_receipts WHERE scope = ?1 AND operation = ?2 AND key = ?3",
-                )?
-                .execute([scope, operation, key])?;
+            let values = [
+                id[0],
+                id[1],
+                id[2],
+                Value::Text(record.state.name()),
+                Value::Int(Some(version)),
+                Value::Int(due),
+                Value::Int(Some(now)),
+                Value::Bytes(&record.bytes),
+            ];
+            tx.fetch(statement(swap.seen), &values).await?;
         }
     }
-    Ok(version)
+    Ok(Swapped::Won(row::version(version)?))
+}
+
+fn is_as_seen(seen: Seen, found: Option<&Found>) -> bool {
+    match (seen, found) {
+        (Seen::Absent, None) => true,
+        (Seen::Version(version), Some(found)) => found.version == version,
+        _ => false,
+    }
+}
+
+impl SqlTransaction for Connection {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
+    async fn fetch<'a>(
+        &'a mut self,
+        statement: &'static str,
+        values: &'a [Value<'a>],
+    ) -> Result<Option<Vec<Cell>>> {
+        fetch(self, statement, values).map_err(failed)
+    }
+}
+
+fn fetch(
+    connection: &Connection,
+    statement: &str,
+    values: &[Value<'_>],
+) -> rusqlite::Result<Option<Vec<Cell>>> {
+    let mut statement = connection.prepare_cached(statement)?;
+    let values = values.iter().map(|value| match *value {
+        Value::Text(text) => ToSqlOutput::from(text),
+        Value::Int(number) => number.map_or(ToSqlOutput::from(Null), ToSqlOutput::from),
+        Value::Bytes(bytes) => ToSqlOutput::from(bytes),
+    });
+    let mut rows = statement.query(params_from_iter(values))?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let cell = |at| {
+        Ok(match row.get_ref(at)? {
+            ValueRef::Integer(number) => Cell::Int(number),
+            ValueRef::Text(text) => Cell::Text(String::from_utf8_lossy(text).into_owned()),
+            ValueRef::Blob(bytes) => Cell::Bytes(bytes.to_vec()),
+            ValueRef::Null | ValueRef::Real(_) => Cell::Null,
+        })
+    };
+    let cells = (0..row.as_ref().column_count()).map(cell).collect::<rusqlite::Result<Vec<_>>>()?;
+    // An INSERT or UPDATE is carried out as far as it is stepped.
+    while rows.next()?.is_some() {}
+    Ok(Some(cells))
 }
 
 fn find(connection: &Connection, swap: &Swap, now: i64) -> Result<Option<Found>> {
@@ -80,9 +160,7 @@ pub(super) fn load(
     (scope, operation, key): (&str, &str, &str),
     now: i64,
 ) -> Result<Option<Found>> {
-    let find = "SELECT version, state, due, receipt FROM onceward_receipts
-        WHERE scope = ?1 AND operation = ?2 AND key = ?3";
-    let mut statement = connection.prepare_cached(find).map_err(failed)?;
+    let mut statement = connection.prepare_cached(LOAD).map_err(failed)?;
     let found = statement.query_row([scope, operation, key], |row| Ok(found(row, now)));
     found.optional().map_err(failed)?.transpose()
 }

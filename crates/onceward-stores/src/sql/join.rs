@@ -1,0 +1,113 @@
+//! A receipt in a transaction that the caller already holds, whatever driver it came from.
+//!
+//! [`SqlTransaction`] is all that is needed of it: which dialect it speaks, and how to run one statement.
+//! It is implemented here for the drivers that this crate brings along; anything else with a unit of work
+//! of its own takes a dozen lines.
+
+use std::future::Future;
+
+use onceward::{Fut, Join, Result, Swap, Swapped};
+
+/// The SQL that a database speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// PostgreSQL.
+    #[cfg(feature = "postgres")]
+    Postgres,
+    /// SQLite.
+    #[cfg(feature = "sqlite")]
+    Sqlite,
+    /// MySQL and MariaDB.
+    #[cfg(feature = "mysql")]
+    MySql,
+}
+
+/// A value for a place in a statement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// Text: printable ASCII.
+    Text(&'a str),
+    /// A whole number, or nothing.
+    Int(Option<i64>),
+    /// Bytes.
+    Bytes(&'a [u8]),
+}
+
+/// A value of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// Nothing.
+    Null,
+    /// A whole number.
+    Int(i64),
+    /// Text.
+    Text(String),
+    /// Bytes.
+    Bytes(Vec<u8>),
+}
+
+/// A transaction under way.
+pub trait SqlTransaction: Send {
+    /// What it speaks.
+    fn dialect(&self) -> Dialect;
+
+    /// Runs one statement and gives the first row, if there is any. Places are numbered from 1 in the way
+    /// of the dialect.
+    fn fetch<'a>(
+        &'a mut self,
+        statement: &'static str,
+        values: &'a [Value<'a>],
+    ) -> impl Future<Output = Result<Option<Vec<Cell>>>> + Send + 'a;
+}
+
+/// Makes a transaction one that receipts can ride in:
+/// `onceward.claim_in(&mut Joined(&mut tx), &ask)`.
+pub struct Joined<'t, T>(pub &'t mut T);
+
+impl<T: SqlTransaction> Join for Joined<'_, T> {
+    fn swap<'a>(&'a mut self, swap: &'a Swap) -> Fut<'a, Swapped> {
+        Box::pin(async move {
+            match self.0.dialect() {
+                #[cfg(feature = "postgres")]
+                Dialect::Postgres => super::postgres::swap_in(self.0, swap).await,
+                #[cfg(feature = "sqlite")]
+                Dialect::Sqlite => super::sqlite::swap_in(self.0, swap).await,
+                #[cfg(feature = "mysql")]
+                Dialect::MySql => super::mysql::swap_in(self.0, swap).await,
+            }
+        })
+    }
+}
+
+impl<T: std::fmt::Debug> std::fmt::Debug for Joined<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Joined").field(&self.0).finish()
+    }
+}
+
+/// The cells of a row as numbers and bytes; what is missing or of another kind is nothing.
+pub(super) struct Cells(pub(super) Vec<Cell>);
+
+impl Cells {
+    pub(super) fn int(&self, at: usize) -> Option<i64> {
+        match self.0.get(at) {
+            Some(Cell::Int(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// A record from the columns version, state, remaining microseconds, receipt.
+    pub(super) fn found(&self) -> Result<onceward::Found> {
+        let text = match self.0.get(1) {
+            Some(Cell::Text(text)) => text.as_str(),
+            Some(Cell::Bytes(bytes)) => std::str::from_utf8(bytes).unwrap_or_default(),
+            _ => "",
+        };
+        let receipt = match self.0.get(3) {
+            Some(Cell::Bytes(bytes)) => bytes.clone(),
+            _ => return Err(super::row::damaged("it has no receipt")),
+        };
+        super::row::found(self.int(0).unwrap_or_default(), text, self.int(2), receipt)
+    }
+}

@@ -1,0 +1,138 @@
+//! One swap inside a transaction: of a pool of ours, or of the caller's own.
+
+use onceward::{Error, ErrorKind, Result, Seen, Swap, Swapped};
+use tokio_postgres::types::ToSql;
+
+use super::fault::{Call, failed};
+use super::statements;
+use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
+use crate::sql::kinds::{columns, record, seen_by};
+use crate::sql::row::{self, due_us, micros};
+use crate::sql::{FREE_GRACE, TRIES_MAX};
+
+/// Swaps one record inside a transaction.
+pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Result<Swapped> {
+    let (scope, operation, key) = columns(&swap.id);
+    let id = [Value::Text(scope), Value::Text(operation), Value::Text(key)];
+    for _ in 0..TRIES_MAX {
+        let won = match (swap.seen, &swap.new) {
+            (Seen::Absent, None) => None,
+            (Seen::Absent, Some(_)) => tx.fetch(statements::CREATE_ONE, &written(&id, swap)).await?,
+            (Seen::Version(_), Some(_)) => {
+                let mut values = written(&id, swap);
+                values.push(Value::Int(Some(seen_by(swap))));
+                tx.fetch(statements::REPLACE_ONE, &values).await?
+            }
+            (Seen::Version(_), None) => {
+                let (seen, grace) = (Value::Int(Some(seen_by(swap))), Value::Int(Some(micros(FREE_GRACE))));
+                tx.fetch(statements::FREE_ONE, &[id[0], id[1], id[2], seen, grace]).await?
+            }
+        };
+        if let Some(row) = won {
+            return Ok(Swapped::Won(row::version(Cells(row).int(0).unwrap_or_default())?));
+        }
+        // A statement of its own sees what was committed while the first one waited.
+        match (swap.seen, tx.fetch(statements::LOAD_ONE, &id).await?) {
+            (Seen::Absent, None) if swap.new.is_none() => return Ok(Swapped::Won(onceward::Version(1))),
+            (Seen::Absent, None) => {}
+            (_, None) => return Ok(Swapped::Lost(None)),
+            (_, Some(row)) => return Ok(Swapped::Lost(Some(Cells(row).found()?))),
+        }
+    }
+    Err(Error::new(
+        ErrorKind::Conflict,
+        "a record kept coming and going under a claim; roll back and try again",
+    ))
+}
+
+/// What a statement that writes is given.
+fn written<'a>(id: &[Value<'a>; 3], swap: &'a Swap) -> Vec<Value<'a>> {
+    let new = record(swap);
+    let state = Value::Text(new.state.name());
+    vec![id[0], id[1], id[2], state, Value::Int(due_us(new)), Value::Bytes(&new.bytes)]
+}
+
+impl SqlTransaction for tokio_postgres::Transaction<'_> {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    async fn fetch<'a>(
+        &'a mut self,
+        statement: &'static str,
+        values: &'a [Value<'a>],
+    ) -> Result<Option<Vec<Cell>>> {
+        fetch(&*self, statement, values).await
+    }
+}
+
+impl SqlTransaction for deadpool_postgres::Transaction<'_> {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    async fn fetch<'a>(
+        &'a mut self,
+        statement: &'static str,
+        values: &'a [Value<'a>],
+    ) -> Result<Option<Vec<Cell>>> {
+        let prepared = self.prepare_cached(statement).await.map_err(|error| failed(Call::Reads, error))?;
+        fetch(&**self, &prepared, values).await
+    }
+}
+
+/// Inside a transaction nothing has happened until its commit, so no failure here is in doubt.
+pub(super) async fn fetch<C: tokio_postgres::GenericClient + Sync, S>(
+    client: &C,
+    statement: &S,
+    values: &[Value<'_>],
+) -> Result<Option<Vec<Cell>>>
+where
+    S: ?Sized + tokio_postgres::ToStatement + Sync + Send,
+{
+    let values: Vec<Parameter<'_>> = values.iter().map(|value| Parameter(*value)).collect();
+    let parameters: Vec<&(dyn ToSql + Sync)> =
+        values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
+    let row = client.query_opt(statement, &parameters).await.map_err(|error| failed(Call::Reads, error))?;
+    Ok(row.map(|row| cells(&row)))
+}
+
+pub(super) fn cells(row: &tokio_postgres::Row) -> Vec<Cell> {
+    let cell = |at: usize| {
+        let kind = row.columns()[at].type_();
+        let cell = if *kind == tokio_postgres::types::Type::INT8 {
+            row.get::<_, Option<i64>>(at).map(Cell::Int)
+        } else if *kind == tokio_postgres::types::Type::BYTEA {
+            row.get::<_, Option<Vec<u8>>>(at).map(Cell::Bytes)
+        } else {
+            row.get::<_, Option<String>>(at).map(Cell::Text)
+        };
+        cell.unwrap_or(Cell::Null)
+    };
+    (0..row.len()).map(cell).collect()
+}
+
+/// A value as the driver wants it.
+#[derive(Debug)]
+pub(super) struct Parameter<'a>(pub(super) Value<'a>);
+
+impl ToSql for Parameter<'_> {
+    fn to_sql(
+        &self,
+        kind: &tokio_postgres::types::Type,
+        out: &mut bytes::BytesMut,
+    ) -> Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self.0 {
+            Value::Text(text) => text.to_sql(kind, out),
+            Value::Int(number) => number.to_sql(kind, out),
+            Value::Bytes(bytes) => bytes.to_sql(kind, out),
+        }
+    }
+
+    fn accepts(kind: &tokio_postgres::types::Type) -> bool {
+        use tokio_postgres::types::Type;
+        [Type::TEXT, Type::INT8, Type::BYTEA].contains(kind)
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}

@@ -1,0 +1,273 @@
+//! Transactions for [`Onceward::transact`](onceward::Onceward::transact), from a pool.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Client, Object, Pool};
+use onceward::{Error, Fault, Fut, Join, Result, Swap, Swapped};
+use tokio_postgres::NoTls;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+
+use super::fault::{Call, failed, timed_out, unconnected};
+use super::join::{Parameter, cells, swap_in};
+use super::statements;
+use super::store::{DURABLE, parse, pool};
+use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
+use crate::sql::kinds::{columns, record, seen_by};
+use crate::sql::row::{self, due_us};
+use crate::sql::{CALL_MAX, Options};
+
+/// How strictly transactions are kept apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// The database's default for this connection.
+    #[default]
+    AsConfigured,
+    /// As if one after the other. What the database undoes for that is done anew.
+    Serializable,
+}
+
+/// Begins transactions in which receipts ride along.
+#[derive(Clone)]
+pub struct PostgresTransactions {
+    pool: Pool,
+    isolation: Isolation,
+}
+
+impl PostgresTransactions {
+    /// Over connections of their own to the database that an address names. Business transactions last
+    /// longer than the store's statements, so they need more connections.
+    pub fn open(url: &str, connections: usize) -> Result<Self> {
+        let options = Options { connections, call_timeout: CALL_MAX, ..Options::default() };
+        Ok(Self::from_pool(pool(parse(url)?, NoTls, &options, DURABLE)))
+    }
+
+    /// Over a pool that the caller has already. It must lead to the database that the engine's store is in.
+    pub fn from_pool(pool: Pool) -> Self {
+        Self { pool, isolation: Isolation::default() }
+    }
+
+    /// Sets how strictly transactions are kept apart.
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
+        self
+    }
+
+    /// The pool, for everything else.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+impl std::fmt::Debug for PostgresTransactions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresTransactions").field("isolation", &self.isolation).finish_non_exhaustive()
+    }
+}
+
+/// A transaction under way; use it like the client that it is. When the last handle on it is dropped before
+/// the commit, the connection is closed, which undoes it.
+#[derive(Clone)]
+pub struct PostgresTx(Arc<Line>);
+
+/// A connection that goes back to its pool only if the end of the transaction is known and nobody can use
+/// it any more.
+struct Line(Option<Object>);
+
+impl PostgresTx {
+    fn connection(&self) -> &Object {
+        self.0.0.as_ref().expect("it is taken only at the end")
+    }
+
+    /// Its end is known: the connection may serve others.
+    fn end(self) {
+        if let Ok(mut line) = Arc::try_unwrap(self.0) {
+            drop(line.0.take());
+        }
+    }
+}
+
+impl Deref for PostgresTx {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.connection()
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            drop(Object::take(connection));
+        }
+    }
+}
+
+impl std::fmt::Debug for PostgresTx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresTx").finish_non_exhaustive()
+    }
+}
+
+impl SqlTransaction for PostgresTx {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    async fn fetch<'a>(
+        &'a mut self,
+        statement: &'static str,
+        values: &'a [Value<'a>],
+    ) -> Result<Option<Vec<Cell>>> {
+        let connection = self.connection();
+        let prepared =
+            connection.prepare_cached(statement).await.map_err(|error| failed(Call::Reads, error))?;
+        super::join::fetch(&***connection, &prepared, values).await
+    }
+}
+
+impl Join for PostgresTx {
+    fn swap<'a>(&'a mut self, swap: &'a Swap) -> Fut<'a, Swapped> {
+        Box::pin(swap_in(self, swap))
+    }
+}
+
+impl onceward::Transactions for PostgresTransactions {
+    type Tx = PostgresTx;
+
+    /// `BEGIN` and the claim travel together.
+    async fn begin<'a>(
+        &'a self,
+        claim: &'a Swap,
+        patience: Duration,
+    ) -> Result<(PostgresTx, Swapped), Fault> {
+        let connection = self.pool.get().await.map_err(|error| Fault::Failed(unconnected(error)))?;
+        let mut tx = PostgresTx(Arc::new(Line(Some(connection))));
+        let isolation = match self.isolation {
+            Isolation::AsConfigured => "",
+            Isolation::Serializable => " ISOLATION LEVEL SERIALIZABLE",
+        };
+        // Whoever holds the row may be gone without a word: nobody waits for ever, and nobody idles.
+        let opening = format!(
+            "BEGIN{isolation}; SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {}",
+            patience.as_millis().clamp(1, 3_600_000),
+            CALL_MAX.as_millis(),
+        );
+        let limit = patience + CALL_MAX;
+        let answer = tokio::time::timeout(limit, async {
+            let prepared = tx.connection().prepare_cached(statements::CREATE_ONE).await.map_err(fault)?;
+            let (scope, operation, key) = columns(&claim.id);
+            let new = record(claim);
+            let values = [
+                Value::Text(scope),
+                Value::Text(operation),
+                Value::Text(key),
+                Value::Text(new.state.name()),
+                Value::Int(due_us(new)),
+                Value::Bytes(&new.bytes),
+            ]
+            .map(Parameter);
+            let parameters = parameters(&values);
+            let (opened, claimed) = tokio::join!(
+                tx.connection().batch_execute(&opening),
+                tx.connection().query_opt(&prepared, &parameters)
+            );
+            opened.map_err(fault)?;
+            claimed.map_err(fault)
+        });
+        let won = answer.await.unwrap_or_else(|_| Err(Fault::Failed(timed_out(Call::Reads, limit))))?;
+        let swapped = match won {
+            Some(row) => {
+                let version = Cells(cells(&row)).int(0).unwrap_or_default();
+                Swapped::Won(row::version(version).map_err(Fault::Failed)?)
+            }
+            None => match tokio::time::timeout(limit, swap_in(&mut tx, claim)).await {
+                Ok(swapped) => swapped.map_err(|error| of(self.is_worth_repeating(&error), error))?,
+                Err(_) => return Err(Fault::Failed(timed_out(Call::Reads, limit))),
+            },
+        };
+        Ok((tx, swapped))
+    }
+
+    /// The completion and `COMMIT` travel together; a completion that does not win fails the transaction,
+    /// and then its `COMMIT` is a rollback.
+    async fn commit<'a>(&'a self, tx: PostgresTx, completion: &'a Swap) -> Result<(), Fault> {
+        let committed = tokio::time::timeout(CALL_MAX, async {
+            let prepared = tx.connection().prepare_cached(statements::COMPLETE_ONE).await.map_err(fault)?;
+            let (scope, operation, key) = columns(&completion.id);
+            let new = record(completion);
+            let values = [
+                Value::Text(scope),
+                Value::Text(operation),
+                Value::Text(key),
+                Value::Text(new.state.name()),
+                Value::Int(due_us(new)),
+                Value::Bytes(&new.bytes),
+                Value::Int(Some(seen_by(completion))),
+            ]
+            .map(Parameter);
+            let parameters = parameters(&values);
+            let (completed, ended) = tokio::join!(
+                tx.connection().query_one(&prepared, &parameters),
+                tx.connection().batch_execute("COMMIT")
+            );
+            match (completed, ended) {
+                (Ok(_), Ok(())) => Ok(()),
+                (Ok(_), Err(error)) => Err(commit_fault(error)),
+                // The server said no to the completion, so what followed was a rollback.
+                (Err(error), _) if error.as_db_error().is_some() => Err(commit_fault(error)),
+                (Err(error), _) => Err(Fault::Failed(failed(Call::Writes, error))),
+            }
+        });
+        match committed.await {
+            Ok(Ok(())) => {
+                tx.end();
+                Ok(())
+            }
+            Ok(Err(fault)) => Err(fault),
+            Err(_) => Err(Fault::Failed(timed_out(Call::Writes, CALL_MAX))),
+        }
+    }
+
+    async fn rollback(&self, tx: PostgresTx) {
+        let rolled_back = tokio::time::timeout(CALL_MAX, tx.connection().batch_execute("ROLLBACK"));
+        if let Ok(Ok(())) = rolled_back.await {
+            tx.end();
+        }
+    }
+
+    fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(error) = error.downcast_ref::<tokio_postgres::Error>() {
+                return super::fault::is_worth_repeating(error);
+            }
+            next = error.source();
+        }
+        false
+    }
+}
+
+fn parameters<'a>(values: &'a [Parameter<'_>]) -> Vec<&'a (dyn ToSql + Sync)> {
+    values.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
+}
+
+/// Before its commit a transaction that failed certainly did nothing.
+fn fault(error: tokio_postgres::Error) -> Fault {
+    if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
+        return Fault::Busy;
+    }
+    let undone = super::fault::is_worth_repeating(&error);
+    of(undone, failed(Call::Reads, error))
+}
+
+fn commit_fault(error: tokio_postgres::Error) -> Fault {
+    let undone = super::fault::is_worth_repeating(&error);
+    of(undone, failed(Call::Writes, error))
+}
+
+fn of(undone: bool, error: Error) -> Fault {
+    if undone { Fault::Undone(error) } else { Fault::Failed(error) }
+}

@@ -1,0 +1,223 @@
+//! Transactions for [`Onceward::transact`](onceward::Onceward::transact), over connections to one file.
+//!
+//! SQLite has one writer at a time, so the transactions of this process queue here and not on the file.
+//! Begin and commit, which may wait for the disk, run on threads made for that; what the work does in
+//! between is memory.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use onceward::{Error, ErrorKind, Fault, Fut, Join, Result, Swap, Swapped};
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::fault::{failed, uncommitted};
+use super::store::connect;
+use super::swap::swap_now;
+
+/// Connections kept for the next transaction.
+const IDLE_MAX: usize = 4;
+
+/// Begins transactions in which receipts ride along.
+#[derive(Clone)]
+pub struct SqliteTransactions {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    writer: Arc<Semaphore>,
+}
+
+impl SqliteTransactions {
+    /// Over the file that the engine's store is in.
+    pub fn open(path: impl AsRef<Path>) -> Self {
+        let shared = Shared {
+            path: path.as_ref().to_owned(),
+            idle: Mutex::default(),
+            writer: Arc::new(Semaphore::new(1)),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Runs something on a connection outside of any transaction, such as a query.
+    pub async fn with<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> rusqlite::Result<R> + Send + 'static,
+    ) -> Result<R> {
+        let shared = Arc::clone(&self.shared);
+        blocking(move || {
+            let mut connection = shared.connection()?;
+            let result = work(&mut connection).map_err(failed);
+            shared.keep(connection);
+            result
+        })
+        .await
+    }
+}
+
+impl Shared {
+    fn connection(&self) -> Result<Connection> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.map_or_else(|| connect(&self.path, Duration::from_secs(10)), Ok)
+    }
+
+    fn keep(&self, connection: Connection) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if connection.is_autocommit() && idle.len() < IDLE_MAX {
+            idle.push(connection);
+        }
+    }
+}
+
+impl std::fmt::Debug for SqliteTransactions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteTransactions").field("path", &self.shared.path).finish_non_exhaustive()
+    }
+}
+
+/// A transaction under way, with the write lock. When the last handle on it is dropped before the commit, it
+/// is undone.
+#[derive(Clone)]
+pub struct SqliteTx(Arc<Line>);
+
+struct Line {
+    /// Taken when the transaction is over.
+    connection: Mutex<Option<Connection>>,
+    shared: Arc<Shared>,
+    /// The right to write, in this process.
+    writer: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+impl SqliteTx {
+    /// The connection. Not to be held while waiting for anything.
+    ///
+    /// Panics if the transaction is over: a handle must not outlive its work.
+    pub fn lock(&self) -> SqliteGuard<'_> {
+        let guard = self.0.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(guard.is_some(), "this transaction is over");
+        SqliteGuard(guard)
+    }
+
+    /// The connection leaves the transaction, whatever handles there are.
+    fn end(&self) {
+        let connection = self.0.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(connection) = connection {
+            self.0.shared.keep(connection);
+        }
+        drop(self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+/// A connection inside a transaction.
+pub struct SqliteGuard<'a>(MutexGuard<'a, Option<Connection>>);
+
+impl Deref for SqliteGuard<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.0.as_ref().expect("it was there when the guard was given")
+    }
+}
+
+impl std::fmt::Debug for SqliteGuard<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteGuard").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let connection = self.connection.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(connection) = connection {
+            // Should it fail, closing the connection does the same.
+            let _ = connection.execute_batch("ROLLBACK");
+            self.shared.keep(connection);
+        }
+    }
+}
+
+impl std::fmt::Debug for SqliteTx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteTx").finish_non_exhaustive()
+    }
+}
+
+impl Join for SqliteTx {
+    fn swap<'a>(&'a mut self, swap: &'a Swap) -> Fut<'a, Swapped> {
+        Box::pin(async move { swap_now(&self.lock(), swap) })
+    }
+}
+
+impl onceward::Transactions for SqliteTransactions {
+    type Tx = SqliteTx;
+
+    async fn begin<'a>(&'a self, claim: &'a Swap, patience: Duration) -> Result<(SqliteTx, Swapped), Fault> {
+        let writer = Arc::clone(&self.shared.writer).acquire_owned();
+        let writer = match tokio::time::timeout(patience, writer).await {
+            Ok(writer) => writer.expect("it is never closed"),
+            Err(_) => return Err(Fault::Busy),
+        };
+        let (shared, claim) = (Arc::clone(&self.shared), claim.clone());
+        let begun = blocking(move || {
+            let connection = shared.connection()?;
+            connection.busy_timeout(patience).map_err(failed)?;
+            if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
+                return match error.sqlite_error_code() {
+                    Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Ok(None),
+                    _ => Err(failed(error)),
+                };
+            }
+            let (connection, writer) = (Mutex::new(Some(connection)), Mutex::new(Some(writer)));
+            let tx = SqliteTx(Arc::new(Line { connection, shared, writer }));
+            let swapped = swap_now(&tx.lock(), &claim)?;
+            Ok(Some((tx, swapped)))
+        });
+        begun.await.map_err(Fault::Failed)?.ok_or(Fault::Busy)
+    }
+
+    async fn commit<'a>(&'a self, tx: SqliteTx, completion: &'a Swap) -> Result<(), Fault> {
+        let completion = completion.clone();
+        let committed = blocking(move || {
+            let connection = tx.lock();
+            if connection.is_autocommit() {
+                return Err(gone());
+            }
+            match swap_now(&connection, &completion)? {
+                Swapped::Won(_) => connection.execute_batch("COMMIT").map_err(uncommitted)?,
+                Swapped::Lost(_) => return Err(gone()),
+            }
+            drop(connection);
+            tx.end();
+            Ok(())
+        });
+        committed.await.map_err(Fault::Failed)
+    }
+
+    async fn rollback(&self, tx: SqliteTx) {
+        // Should it fail, the connection is not kept, and closing it does the same.
+        let _ = tx.lock().execute_batch("ROLLBACK");
+        tx.end();
+    }
+
+    fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        let busy = |error: &rusqlite::Error| {
+            matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+        };
+        error.downcast_ref::<rusqlite::Error>().is_some_and(busy)
+    }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Conflict, "the work has ended the transaction that its receipt was to ride in")
+}
+
+async fn blocking<R: Send + 'static>(work: impl FnOnce() -> Result<R> + Send + 'static) -> Result<R> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| match panic.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => Err(Error::new(ErrorKind::Unavailable, "the runtime is shutting down").maybe_applied()),
+    })
+}
