@@ -56,7 +56,7 @@ pub trait SqlTransaction: Send {
     /// of the dialect.
     fn fetch<'a>(
         &'a mut self,
-        statement: &'static str,
+        statement: &'a str,
         values: &'a [Value<'a>],
     ) -> impl Future<Output = Result<Option<Vec<Cell>>>> + Send + 'a;
 }

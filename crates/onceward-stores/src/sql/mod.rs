@@ -23,12 +23,14 @@
 //! |---|---|
 //! | `join.rs` | a receipt in a transaction that the caller holds, whatever its driver |
 //! | `kinds.rs` | a batch, sorted and split by what has to be done |
+//! | `natural.rs` | writes that are idempotent by themselves: a change of state, an insert by key |
 //! | `row.rs` | from a row to a record and back |
 //! | `schema.rs` | which migrations a database has had, and which it needs |
 //! | `postgres/`, `sqlite/`, `mysql/` | one dialect each |
 
 mod join;
 mod kinds;
+mod natural;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod row;
@@ -39,6 +41,7 @@ pub mod sqlite;
 use std::time::Duration;
 
 pub use join::{Cell, Dialect, Joined, SqlTransaction, Value};
+pub use natural::{Inserted, States, Transition, insert, transition};
 pub use schema::{Migrated, Migrations};
 
 /// How long the place of a record that was young when it was removed remembers its version. Longer than

@@ -1,7 +1,7 @@
 //! One swap inside a transaction: of a pool of ours, or of the caller's own.
 
 use onceward::{Error, ErrorKind, Result, Seen, Swap, Swapped};
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::fault::{Call, failed};
 use super::statements;
@@ -59,7 +59,7 @@ impl SqlTransaction for tokio_postgres::Transaction<'_> {
 
     async fn fetch<'a>(
         &'a mut self,
-        statement: &'static str,
+        statement: &'a str,
         values: &'a [Value<'a>],
     ) -> Result<Option<Vec<Cell>>> {
         fetch(&*self, statement, values).await
@@ -73,7 +73,7 @@ impl SqlTransaction for deadpool_postgres::Transaction<'_> {
 
     async fn fetch<'a>(
         &'a mut self,
-        statement: &'static str,
+        statement: &'a str,
         values: &'a [Value<'a>],
     ) -> Result<Option<Vec<Cell>>> {
         let prepared = self.prepare_cached(statement).await.map_err(|error| failed(Call::Reads, error))?;
@@ -99,13 +99,12 @@ where
 
 pub(super) fn cells(row: &tokio_postgres::Row) -> Vec<Cell> {
     let cell = |at: usize| {
-        let kind = row.columns()[at].type_();
-        let cell = if *kind == tokio_postgres::types::Type::INT8 {
-            row.get::<_, Option<i64>>(at).map(Cell::Int)
-        } else if *kind == tokio_postgres::types::Type::BYTEA {
-            row.get::<_, Option<Vec<u8>>>(at).map(Cell::Bytes)
-        } else {
-            row.get::<_, Option<String>>(at).map(Cell::Text)
+        let cell = match *row.columns()[at].type_() {
+            Type::INT8 => row.get::<_, Option<i64>>(at).map(Cell::Int),
+            Type::INT4 => row.get::<_, Option<i32>>(at).map(|number| Cell::Int(number.into())),
+            Type::BYTEA => row.get::<_, Option<Vec<u8>>>(at).map(Cell::Bytes),
+            Type::TEXT | Type::VARCHAR => row.get::<_, Option<String>>(at).map(Cell::Text),
+            _ => None,
         };
         cell.unwrap_or(Cell::Null)
     };
@@ -119,7 +118,7 @@ pub(super) struct Parameter<'a>(pub(super) Value<'a>);
 impl ToSql for Parameter<'_> {
     fn to_sql(
         &self,
-        kind: &tokio_postgres::types::Type,
+        kind: &Type,
         out: &mut bytes::BytesMut,
     ) -> Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
         match self.0 {
@@ -129,9 +128,8 @@ impl ToSql for Parameter<'_> {
         }
     }
 
-    fn accepts(kind: &tokio_postgres::types::Type) -> bool {
-        use tokio_postgres::types::Type;
-        [Type::TEXT, Type::INT8, Type::BYTEA].contains(kind)
+    fn accepts(kind: &Type) -> bool {
+        [Type::TEXT, Type::VARCHAR, Type::INT8, Type::BYTEA].contains(kind)
     }
 
     tokio_postgres::types::to_sql_checked!();

@@ -118,7 +118,7 @@ impl SqlTransaction for PostgresTx {
 
     async fn fetch<'a>(
         &'a mut self,
-        statement: &'static str,
+        statement: &'a str,
         values: &'a [Value<'a>],
     ) -> Result<Option<Vec<Cell>>> {
         let connection = self.connection();

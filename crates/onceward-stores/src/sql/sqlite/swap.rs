@@ -116,14 +116,14 @@ impl SqlTransaction for Connection {
 
     async fn fetch<'a>(
         &'a mut self,
-        statement: &'static str,
+        statement: &'a str,
         values: &'a [Value<'a>],
     ) -> Result<Option<Vec<Cell>>> {
         fetch(self, statement, values).map_err(failed)
     }
 }
 
-fn fetch(
+pub(super) fn fetch(
     connection: &Connection,
     statement: &str,
     values: &[Value<'_>],

@@ -15,7 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::fault::{failed, uncommitted};
 use super::store::connect;
-use super::swap::swap_now;
+use super::swap::{fetch, swap_now};
+use crate::sql::join::{Cell, Dialect, SqlTransaction, Value};
 
 /// Connections kept for the next transaction.
 const IDLE_MAX: usize = 4;
@@ -149,6 +150,20 @@ impl std::fmt::Debug for SqliteTx {
 impl Join for SqliteTx {
     fn swap<'a>(&'a mut self, swap: &'a Swap) -> Fut<'a, Swapped> {
         Box::pin(async move { swap_now(&self.lock(), swap) })
+    }
+}
+
+impl SqlTransaction for SqliteTx {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
+    async fn fetch<'a>(
+        &'a mut self,
+        statement: &'a str,
+        values: &'a [Value<'a>],
+    ) -> Result<Option<Vec<Cell>>> {
+        fetch(&self.lock(), statement, values).map_err(failed)
     }
 }
 

@@ -1,0 +1,134 @@
+//! Writes that are idempotent by themselves: a change of state, and an insert by business key. Each says
+//! whether it was this call that did it, so that side effects follow the first one only.
+
+use onceward::{Error, ErrorKind, Result};
+
+use super::join::{Cell, Dialect, SqlTransaction, Value};
+
+/// A column of states, and how to find the row.
+#[derive(Clone, Copy, Debug)]
+pub struct States<'a> {
+    /// The table.
+    pub table: &'a str,
+    /// The column by which a row is found; it should be unique.
+    pub key: &'a str,
+    /// The column that holds the state, as text.
+    pub state: &'a str,
+}
+
+/// What a change of state came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transition {
+    /// This call changed it. Now is the time for side effects, and only now.
+    Changed,
+    /// It was there already: a duplicate.
+    AlreadyThere,
+    /// It is in another state, or there is no such row.
+    Illegal,
+}
+
+/// What an insert came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// This call made the row.
+    New,
+    /// The row was there already: a duplicate.
+    AlreadyThere,
+}
+
+/// Moves a row from one state to another, in one conditional update: of any number of callers, one is told
+/// [`Transition::Changed`].
+pub async fn transition<T: SqlTransaction>(
+    tx: &mut T,
+    of: States<'_>,
+    key: Value<'_>,
+    from: &str,
+    to: &str,
+) -> Result<Transition> {
+    let States { table, key: by, state } = of;
+    check_names(&[table, by, state])?;
+    let dialect = tx.dialect();
+    let [one, two, three] = [1, 2, 3].map(|number| place(dialect, number));
+    let update = format!("UPDATE {table} SET {state} = {one} WHERE {by} = {two} AND {state} = {three}");
+    if from != to && changes(tx, &update, &[Value::Text(to), key, Value::Text(from)]).await? {
+        return Ok(Transition::Changed);
+    }
+    let look = format!("SELECT {state} FROM {table} WHERE {by} = {one}");
+    let now = tx.fetch(&look, &[key]).await?;
+    Ok(match now.as_deref() {
+        Some([Cell::Text(now), ..]) if now == to => Transition::AlreadyThere,
+        Some([Cell::Bytes(now), ..]) if now == to.as_bytes() => Transition::AlreadyThere,
+        _ => Transition::Illegal,
+    })
+}
+
+/// Inserts a row unless its business key is there already. The table needs a unique index on that key.
+pub async fn insert<T: SqlTransaction>(
+    tx: &mut T,
+    table: &str,
+    row: &[(&str, Value<'_>)],
+) -> Result<Inserted> {
+    let columns: Vec<&str> = row.iter().map(|(column, _)| *column).collect();
+    check_names(&[&[table], &columns[..]].concat())?;
+    let first = *columns.first().ok_or_else(|| invalid("a row without columns"))?;
+    let dialect = tx.dialect();
+    let places: Vec<String> = (1..=row.len()).map(|number| place(dialect, number)).collect();
+    let on_duplicate = match dialect {
+        #[cfg(feature = "mysql")]
+        Dialect::MySql => format!("ON DUPLICATE KEY UPDATE {first} = {first}"),
+        #[cfg(any(feature = "postgres", feature = "sqlite"))]
+        _ => {
+            let _ = first;
+            "ON CONFLICT DO NOTHING".to_owned()
+        }
+    };
+    let statement =
+        format!("INSERT INTO {table} ({}) VALUES ({}) {on_duplicate}", columns.join(", "), places.join(", "));
+    let values: Vec<Value<'_>> = row.iter().map(|(_, value)| *value).collect();
+    let new = changes(tx, &statement, &values).await?;
+    Ok(if new { Inserted::New } else { Inserted::AlreadyThere })
+}
+
+/// Runs a statement that writes at most one row, and says whether it did.
+async fn changes<T: SqlTransaction>(tx: &mut T, statement: &str, values: &[Value<'_>]) -> Result<bool> {
+    match tx.dialect() {
+        #[cfg(feature = "mysql")]
+        Dialect::MySql => {
+            tx.fetch(statement, values).await?;
+            Ok(tx.fetch("SELECT ROW_COUNT() > 0", &[]).await?.as_deref() == Some(&[Cell::Int(1)]))
+        }
+        #[cfg(any(feature = "postgres", feature = "sqlite"))]
+        _ => Ok(tx.fetch(&format!("{statement} RETURNING 1"), values).await?.is_some()),
+    }
+}
+
+fn place(dialect: Dialect, number: usize) -> String {
+    match dialect {
+        #[cfg(feature = "postgres")]
+        Dialect::Postgres => format!("${number}"),
+        #[cfg(feature = "sqlite")]
+        Dialect::Sqlite => format!("?{number}"),
+        #[cfg(feature = "mysql")]
+        Dialect::MySql => {
+            let _ = number;
+            "?".to_owned()
+        }
+    }
+}
+
+/// Names go into the statement as they are, so they must be nothing but names.
+fn check_names(names: &[&str]) -> Result<()> {
+    let plain = |name: &&str| {
+        let mut bytes = name.bytes();
+        bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+            && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.')
+    };
+    match names.iter().find(|name| !plain(name)) {
+        Some(name) => Err(invalid(&format!("`{name}` is not the plain name of a table or column"))),
+        None => Ok(()),
+    }
+}
+
+fn invalid(detail: &str) -> Error {
+    Error::new(ErrorKind::Invalid, detail.to_owned())
+}

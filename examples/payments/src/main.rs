@@ -1,0 +1,98 @@
+//! A payments service that can be asked twice. Whatever is sent again, killed or lost on the way, each
+//! `Idempotency-Key` makes one charge, and everyone gets the same answer.
+//!
+//! ```text
+//! LISTEN=127.0.0.1:3000 DATABASE_URL=sqlite:payments.db cargo run -p payments
+//! curl -d '{"account":"a","amount":12}' -H 'content-type: application/json' \
+//!      -H 'idempotency-key: order-81' http://127.0.0.1:3000/charges
+//! ```
+//!
+//! | file | what it shows |
+//! |---|---|
+//! | `charges.rs` | a charge and its receipt in one transaction |
+//! | `orders.rs` | an order with states, where only the first change has side effects |
+//! | `payouts.rs` | three phases, one of them a call to a foreign service |
+//! | `database.rs` | the business tables, in either database |
+
+mod charges;
+mod database;
+mod orders;
+mod payouts;
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use onceward::{OnUnknown, Onceward, Policy, Sweep};
+use onceward_http::{OncewardLayer, Route};
+
+use database::Database;
+
+#[derive(Clone)]
+struct App {
+    database: Database,
+    provider: payouts::Provider,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let url = std::env::var("DATABASE_URL").unwrap_or_else(|_| "sqlite:payments.db".into());
+    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".into());
+    let lease_ms = std::env::var("LEASE_MS").ok().map_or(Ok(10_000), |text| text.parse())?;
+
+    // Receipts and business tables are in one database: only so can they be in one transaction.
+    let store = onceward_stores::open(&url).await?;
+    let onceward = Onceward::new(store)?;
+    let app = App { database: Database::open(&url).await?, provider: payouts::Provider::default() };
+
+    // A run that died may simply be begun again: each handler below puts its effects into steps, and a
+    // step that is done is not done again.
+    let policy = Policy::http().on_unknown(OnUnknown::Retry).lease(Duration::from_millis(lease_ms))?;
+    // In production the secret comes from the configuration and is the same in every process.
+    let layer = OncewardLayer::new(
+        onceward.clone(),
+        *b"a secret of the payments example",
+        Route::default().policy(policy),
+    );
+    let guarded = Router::new()
+        .route("/charges", post(charges::charge))
+        .route("/orders", post(orders::place))
+        .route("/orders/{order}/pay", post(orders::pay))
+        .route("/payouts", post(payouts::pay_out))
+        .layer(layer);
+    let open = Router::new()
+        .route("/charges", get(charges::list))
+        .route("/charges/count", get(charges::count))
+        .route("/orders/{order}", get(orders::show));
+    let service = guarded.merge(open).with_state(app);
+
+    tokio::spawn(async move { onceward.sweep_forever(Sweep::default(), Duration::from_secs(60)).await });
+    let listener = tokio::net::TcpListener::bind(&listen).await?;
+    println!("payments: listening on http://{}", listener.local_addr()?);
+    axum::serve(listener, service)
+        .with_graceful_shutdown(async {
+            // Without signals there is no graceful end; a kill is safe as well.
+            if tokio::signal::ctrl_c().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        })
+        .await?;
+    Ok(())
+}
+
+/// Anything that went wrong on the way. A 5xx frees the key: the client sends the same again.
+struct Failure(String);
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (StatusCode::SERVICE_UNAVAILABLE, self.0).into_response()
+    }
+}

@@ -1,0 +1,95 @@
+//! The service as a process, and a client that speaks just enough HTTP.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+/// Long enough for anything but a hang.
+const CALL_MAX: Duration = Duration::from_secs(40);
+
+pub struct Service {
+    process: Child,
+    pub address: SocketAddr,
+}
+
+impl Service {
+    /// Starts the service on this port (0 for any) and waits until it listens. `None` if it ended instead,
+    /// because its database is away.
+    pub async fn try_start(url: &str, port: u16) -> Option<Self> {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_payments"))
+            .env("DATABASE_URL", url)
+            .env("LISTEN", format!("127.0.0.1:{port}"))
+            // A dead owner's key is to be free again soon: this test kills a lot of them.
+            .env("LEASE_MS", "400")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the service starts");
+        let mut line = String::new();
+        let output = process.stdout.take().expect("it is piped");
+        BufReader::new(output).read_line(&mut line).await.ok()?;
+        let address = line.trim().strip_prefix("payments: listening on http://")?.parse().ok()?;
+        Some(Self { process, address })
+    }
+
+    pub async fn start(url: &str, port: u16) -> Self {
+        for _ in 0..100 {
+            if let Some(service) = Self::try_start(url, port).await {
+                return service;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the service does not come up");
+    }
+
+    /// SIGKILL.
+    pub async fn kill(mut self) {
+        self.process.kill().await.expect("it can be killed");
+    }
+}
+
+/// An answer, or nothing if the line broke.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    pub body: String,
+}
+
+pub async fn post(address: SocketAddr, path: &str, key: &str, body: &str) -> Option<Answer> {
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nIdempotency-Key: \"{key}\"\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    call(address, &request).await
+}
+
+pub async fn get(address: SocketAddr, path: &str) -> Option<Answer> {
+    call(address, &format!("GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")).await
+}
+
+async fn call(address: SocketAddr, request: &str) -> Option<Answer> {
+    let answer = tokio::time::timeout(CALL_MAX, async {
+        let mut socket = TcpStream::connect(address).await.ok()?;
+        socket.write_all(request.as_bytes()).await.ok()?;
+        let mut bytes = Vec::new();
+        socket.read_to_end(&mut bytes).await.ok()?;
+        parse(&String::from_utf8(bytes).ok()?)
+    });
+    answer.await.expect("the service answers or breaks the line, but does not hang")
+}
+
+/// A whole answer with the length that it says; anything less is a broken line.
+fn parse(text: &str) -> Option<Answer> {
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let length = head
+        .lines()
+        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    (length == Some(body.len())).then(|| Answer { status, body: body.to_owned() })
+}
