@@ -5,6 +5,7 @@ mod call;
 mod config;
 mod demo;
 mod measured;
+mod migrate;
 mod proxy;
 mod receipts;
 mod send;
@@ -42,6 +43,10 @@ enum Command {
     Verify(Box<verify::Args>),
     /// Send one request that is safe to send again: from a shell, a script or a cron job.
     Send(send::Args),
+    /// Bring the tables of a database up to date.
+    Migrate(migrate::Args),
+    /// Put the gateway in front of an HTTP service.
+    Proxy(proxy::Args),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +61,7 @@ fn main() -> ExitCode {
     };
     let code = runtime.block_on(async {
         match command {
+            Command::Migrate(args) => args.run().await,
             Command::Proxy(args) => args.run().await,
             Command::Config(args) => args.run(),
             Command::Demo(args) => args.run().await,

@@ -13,6 +13,8 @@ pub mod sql;
 #[cfg(feature = "embedded")]
 pub use embedded::EmbeddedStore;
 pub use memory::MemoryStore;
+#[cfg(feature = "mysql")]
+pub use sql::mysql::MySqlStore;
 #[cfg(feature = "postgres")]
 pub use sql::postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
@@ -22,7 +24,7 @@ pub use sql::sqlite::SqliteStore;
 ///
 /// Dropping the future leaves the opening to finish by itself; what it opened is closed again.
 #[cfg_attr(
-    not(any(feature = "embedded", feature = "postgres", feature = "sqlite")),
+    not(any(feature = "embedded", feature = "mysql", feature = "postgres", feature = "sqlite")),
     expect(clippy::unused_async, reason = "waits in other builds")
 )]
 pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
@@ -40,6 +42,10 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
         "embedded" => Ok(Arc::new(EmbeddedStore::open(rest, embedded::Options::default()).await?)),
         #[cfg(not(feature = "embedded"))]
         "embedded" => Err(feature_off("embedded", "embedded")),
+        #[cfg(feature = "mysql")]
+        "mysql" => Ok(Arc::new(MySqlStore::open(url, sql::Options::default()).await?)),
+        #[cfg(not(feature = "mysql"))]
+        "mysql" => Err(feature_off("mysql", "mysql")),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(Arc::new(PostgresStore::open(url, sql::Options::default()).await?)),
         #[cfg(not(feature = "postgres"))]
@@ -51,6 +57,26 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
         _ => Err(Error::new(
             ErrorKind::Invalid,
             format!("no store is known as `{scheme}:`; this build opens {}", KNOWN.join(", ")),
+        )),
+    }
+}
+
+/// Brings the tables behind an address up to date, and says what was done. For databases only; the others
+/// have no tables.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub async fn migrate(url: &str) -> Result<sql::Migrated> {
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    let _ = rest;
+    match scheme {
+        #[cfg(feature = "mysql")]
+        "mysql" => MySqlStore::migrate(url).await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => PostgresStore::migrate(url).await,
+        #[cfg(feature = "sqlite")]
+        "sqlite" => SqliteStore::migrate(rest).await,
+        _ => Err(Error::new(
+            ErrorKind::Invalid,
+            format!("`{scheme}:` has no tables to migrate; this build knows {}", KNOWN.join(", ")),
         )),
     }
 }
@@ -70,13 +96,15 @@ const KNOWN: &[&str] = &[
     "memory:",
     #[cfg(feature = "embedded")]
     "embedded:PATH",
+    #[cfg(feature = "mysql")]
+    "mysql://USER@HOST/DATABASE",
     #[cfg(feature = "postgres")]
     "postgres://USER@HOST/DATABASE",
     #[cfg(feature = "sqlite")]
     "sqlite:FILE",
 ];
 
-#[cfg(not(all(feature = "embedded", feature = "postgres", feature = "sqlite")))]
+#[cfg(not(all(feature = "embedded", feature = "mysql", feature = "postgres", feature = "sqlite")))]
 fn feature_off(scheme: &str, feature: &str) -> Error {
     Error::new(
         ErrorKind::Invalid,

@@ -30,6 +30,8 @@
 
 mod join;
 mod kinds;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 mod natural;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -97,3 +97,28 @@ async fn sqlite() {
     };
     conformance::run(make, caps).await;
 }
+
+/// `MariaDB` stands for both.
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use onceward_stores::{MySqlStore, sql::Options};
+
+    let Some(server) = crate::servers::MariaDb::start() else { return };
+    let opened = AtomicUsize::new(0);
+    let make = async || {
+        let url = server.database(&format!("check{}", opened.fetch_add(1, Ordering::Relaxed)));
+        Ok(Arc::new(MySqlStore::open(&url, Options::default()).await?) as Arc<dyn Store>)
+    };
+    let caps = Caps {
+        name: "mysql",
+        durable: true,
+        atomic: true,
+        shared: true,
+        transactions: true,
+        batches_in_flight: 4,
+    };
+    conformance::run(make, caps).await;
+}

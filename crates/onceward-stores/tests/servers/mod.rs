@@ -149,9 +149,8 @@ fn free_port() -> u16 {
 fn until_ready(log: &Path, mut ready: impl FnMut() -> bool) {
     let start = Instant::now();
     while !ready() {
-        if start.elapsed() > START_MAX {
-            panic!("the server did not come up:\n{}", std::fs::read_to_string(log).unwrap_or_default());
-        }
+        let log = || std::fs::read_to_string(log).unwrap_or_default();
+        assert!(start.elapsed() < START_MAX, "the server did not come up:\n{}", log());
         std::thread::sleep(Duration::from_millis(30));
     }
 }

@@ -1,0 +1,58 @@
+//! What a failure of the server or of the way to it means.
+
+use mysql_async::Error as Cause;
+use onceward::{Error, ErrorKind};
+
+/// Whether a call could have changed anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Reads,
+    Writes,
+}
+
+/// Whether the same may simply be tried again: the server undid it in favour of another.
+pub(super) fn is_worth_repeating(error: &Cause) -> bool {
+    matches!(error, Cause::Server(error) if [1213, 1020].contains(&error.code))
+}
+
+/// A statement failed. One that the server refused is undone with its transaction.
+pub(super) fn failed(call: Call, error: Cause) -> Error {
+    let said_no = matches!(error, Cause::Server(_));
+    let (kind, detail) = explain(&error);
+    let fault = Error::new(kind, detail).caused_by(error);
+    if call == Call::Writes && !said_no { fault.maybe_applied() } else { fault }
+}
+
+/// No answer in time. The statement may still be running.
+pub(super) fn timed_out(call: Call, after: std::time::Duration) -> Error {
+    let fault =
+        Error::new(ErrorKind::Unavailable, format!("the MySQL server did not answer within {after:?}"));
+    if call == Call::Writes { fault.maybe_applied() } else { fault }
+}
+
+fn explain(error: &Cause) -> (ErrorKind, &'static str) {
+    let Cause::Server(error) = error else {
+        return (ErrorKind::Unavailable, "the connection to the MySQL server failed");
+    };
+    match error.code {
+        1049 => (ErrorKind::Invalid, "there is no such database; create it, or mend the address"),
+        1044 | 1045 => (ErrorKind::Invalid, "the MySQL server does not let this user in; mend the address"),
+        1142 | 1143 | 1227 => (
+            ErrorKind::Invalid,
+            "this user lacks a right; it needs SELECT, INSERT, UPDATE and DELETE on onceward_receipts, and CREATE for migrations",
+        ),
+        1146 | 1054 => (
+            ErrorKind::Foreign,
+            "the tables are not those of onceward; run `onceward migrate`, or use another database",
+        ),
+        1021 | 1114 => (ErrorKind::Full, "the MySQL server has no room left"),
+        1040 | 1203 | 1226 => (
+            ErrorKind::Unavailable,
+            "the MySQL server has no connection left; raise max_connections, or give onceward fewer",
+        ),
+        1290 | 1792 | 1836 => {
+            (ErrorKind::Unavailable, "this MySQL server only reads; the address must lead to the primary")
+        }
+        _ => (ErrorKind::Unavailable, "the MySQL server refused a statement"),
+    }
+}

@@ -1,0 +1,16 @@
+//! The store in MySQL (8.0 and later) and MariaDB (10.6 and later).
+//!
+//! A batch of one kind is one transaction in one round trip: the write, and a look at the same rows under
+//! the locks that it took. A winner knows its rows by `writer`, a random mark of the batch. Ids are kept as
+//! bytes, because the two servers have no collation in common that tells `order` from `order `. The batch
+//! travels as one JSON value in hexadecimal, so there is nothing to escape.
+
+mod fault;
+mod join;
+mod scan;
+mod schema;
+mod statements;
+mod store;
+
+pub(crate) use join::swap_in;
+pub use store::MySqlStore;
