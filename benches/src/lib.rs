@@ -8,4 +8,8 @@ pub mod embedded;
 pub mod engine;
 pub mod growth;
 pub mod layer;
+pub mod postgres;
 pub mod table;
+
+#[path = "../../crates/onceward-stores/tests/servers/mod.rs"]
+mod servers;

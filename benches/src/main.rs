@@ -7,6 +7,7 @@ use onceward_bench::{client, duplicates, embedded, engine, growth, layer};
 /// The same allocator as the binary `onceward`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+use onceward_bench::{duplicates, embedded, engine, growth, layer, postgres};
 
 #[derive(Parser)]
 #[command(name = "onceward-bench", about = "Ratios and costs, measured side by side in one run")]
@@ -33,6 +34,17 @@ enum What {
     Client,
     /// The embedded store through the engine, next to a bare fjall loop
     Embedded,
+    /// The PostgreSQL store and transactions, next to the same by hand
+    Postgres,
+    /// The PostgreSQL store at two sizes
+    PostgresGrowth {
+        /// The smaller size, in thousand receipts
+        #[arg(long, default_value_t = 100)]
+        small: usize,
+        /// The larger size, in thousand receipts
+        #[arg(long, default_value_t = 10_000)]
+        large: usize,
+    },
     /// Store trips of 10,000 copies of one running intent
     Duplicates,
     /// The embedded store at two sizes: throughput, memory, disk
@@ -55,6 +67,8 @@ fn main() {
         Some(What::Layer { calls }) => layer::run(calls),
         Some(What::Client) => client::run(),
         Some(What::Embedded) => embedded::run(),
+        Some(What::Postgres) => postgres::run(),
+        Some(What::PostgresGrowth { small, large }) => postgres::growth(small, large),
         Some(What::Duplicates) => duplicates::run(),
         Some(What::Growth { small, large }) => growth::run(small, large),
         None => {
@@ -63,6 +77,7 @@ fn main() {
             client::run();
             duplicates::run();
             embedded::run();
+            postgres::run();
             growth::run(1, 10);
         }
     }

@@ -102,9 +102,9 @@ async fn a_hanging_server_is_an_error_in_time() {
     }
 }
 
-/// A statement that waits for somebody's lock is stopped by the server: certainly not applied.
+/// A statement that waits for a lock of somebody else is given up, and nothing of it comes later.
 #[tokio::test]
-async fn a_lock_held_by_others_ends_in_a_certain_no() {
+async fn a_lock_held_by_others_is_not_waited_for_for_ever() {
     let Some(server) = Postgres::start() else { return };
     let options = Options { call_timeout: Duration::from_millis(800), ..Options::default() };
     let store = PostgresStore::open(&server.url("postgres"), options).await.unwrap();

@@ -568,3 +568,71 @@ mod postgres {
         assert!(worked.load(Ordering::SeqCst) >= 8);
     }
 }
+
+#[cfg(feature = "mysql")]
+mod mysql {
+    use mysql_async::prelude::Queryable;
+    use onceward_stores::sql::Joined;
+    use onceward_stores::sql::mysql::{MySqlTransactions, MySqlTx};
+    use onceward_stores::{MySqlStore, sql::Options};
+
+    use super::*;
+    use crate::servers::MariaDb;
+
+    impl Bank for MariaDb {
+        type T = MySqlTransactions;
+
+        async fn open() -> Option<Self> {
+            let server = Self::start()?;
+            server.database("bank");
+            server.sql("bank", "CREATE TABLE charges (name VARCHAR(64))");
+            Some(server)
+        }
+
+        async fn process(&self) -> (Arc<dyn Store>, MySqlTransactions) {
+            let url = self.url("bank");
+            let store = MySqlStore::open(&url, Options::default()).await.unwrap();
+            (Arc::new(store), MySqlTransactions::open(&url, 8).unwrap())
+        }
+
+        async fn charge(tx: &MySqlTx, key: &str) -> Result<(), Stopped> {
+            tx.lock().await.exec_drop("INSERT INTO charges VALUES (?)", (key,)).await?;
+            Ok(())
+        }
+
+        async fn count(&self, key: &str) -> usize {
+            self.sql("bank", &format!("SELECT count(*) FROM charges WHERE name = '{key}'")).parse().unwrap()
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn mysql() {
+        every_scenario::<MariaDb>().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn mysql_in_a_transaction_of_the_callers_own() {
+        let Some(server) = MariaDb::open().await else { return };
+        let process = Process::<MariaDb>::new(&server).await;
+        let mut conn = mysql_async::Conn::from_url(server.url("bank")).await.unwrap();
+        for round in 0..3 {
+            let mut tx = conn.start_transaction(mysql_async::TxOpts::default()).await.unwrap();
+            match process.onceward.claim_in(&mut Joined(&mut tx), &ask("own")).await.unwrap() {
+                Claimed::Yes(ticket) => {
+                    assert!(round < 2);
+                    tx.query_drop("INSERT INTO charges VALUES ('own')").await.unwrap();
+                    let outcome = Outcome::succeeded("charged own");
+                    let mut joined = Joined(&mut tx);
+                    process.onceward.complete_in(&mut joined, &ask("own"), &ticket, &outcome).await.unwrap();
+                }
+                Claimed::No(answer) => {
+                    assert_eq!(round, 2);
+                    was_charged(Ok(answer), "own", true);
+                }
+            }
+            if round == 1 { tx.commit().await.unwrap() } else { tx.rollback().await.unwrap() }
+        }
+        assert_eq!(server.count("own").await, 1);
+        was_charged(process.charge(ask("own")).await, "own", true);
+    }
+}

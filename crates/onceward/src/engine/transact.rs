@@ -33,7 +33,7 @@ use crate::receipt::{Attempt, Claim, Fence, Held, Receipt, Status};
 use crate::store::{Due, Found, Seen, Swap, Swapped, Version};
 
 /// Who does not wait for duplicates still waits this long for a transaction that is about to end.
-const PATIENCE_MIN: Duration = Duration::from_millis(50);
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// Between two looks at a run that holds its lease outside of any transaction.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 /// After a transaction that was undone or lost, for the others to get ahead.

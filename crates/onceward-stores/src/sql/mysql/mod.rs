@@ -11,6 +11,8 @@ mod scan;
 mod schema;
 mod statements;
 mod store;
+mod transactions;
 
 pub(crate) use join::swap_in;
 pub use store::MySqlStore;
+pub use transactions::{MySqlTransactions, MySqlTx};

@@ -301,7 +301,7 @@ impl std::fmt::Debug for MySqlStore {
     }
 }
 
-fn pool(url: &str, options: &Options) -> Result<Pool> {
+pub(super) fn pool(url: &str, options: &Options) -> Result<Pool> {
     let opts = Opts::from_url(url).map_err(|error| {
         let detail =
             "this is no address of a MySQL database; it looks like mysql://user:password@host:3306/database";

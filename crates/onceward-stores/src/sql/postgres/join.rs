@@ -10,6 +10,9 @@ use crate::sql::kinds::{columns, record, seen_by};
 use crate::sql::row::{self, due_us, micros};
 use crate::sql::{FREE_GRACE, TRIES_MAX};
 
+/// A transaction of the caller's own knows of no version that the server has given out.
+pub(super) const NO_CLOCK: Value<'static> = Value::Int(Some(0));
+
 /// Swaps one record inside a transaction.
 pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Result<Swapped> {
     let (scope, operation, key) = columns(&swap.id);
@@ -17,7 +20,11 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
     for _ in 0..TRIES_MAX {
         let won = match (swap.seen, &swap.new) {
             (Seen::Absent, None) => None,
-            (Seen::Absent, Some(_)) => tx.fetch(statements::CREATE_ONE, &written(&id, swap)).await?,
+            (Seen::Absent, Some(_)) => {
+                let mut values = written(&id, swap);
+                values.push(NO_CLOCK);
+                tx.fetch(statements::CREATE_ONE, &values).await?
+            }
             (Seen::Version(_), Some(_)) => {
                 let mut values = written(&id, swap);
                 values.push(Value::Int(Some(seen_by(swap))));

@@ -202,12 +202,12 @@ pub(super) const PURGE: &str = "DELETE FROM onceward_receipts WHERE ctid = ANY (
     SELECT ctid FROM onceward_receipts WHERE state = 'free' AND due < clock_timestamp()
     ORDER BY due LIMIT $1 FOR UPDATE SKIP LOCKED))";
 
-/// A creation inside a transaction; no row if it lost. Waits for other transactions on the same id.
+/// One creation, by itself or inside a transaction; no row if it lost. Waits for other transactions on the same id.
 pub(super) const CREATE_ONE: &str = concat!(
     "INSERT INTO onceward_receipts AS r (scope, operation, key, state, version, due, created, updated, receipt)
-VALUES ($1, $2, $3, $4, ",
+VALUES ($1, $2, $3, $4, greatest(",
     now_us!(),
-    ", clock_timestamp() + $5::bigint * interval '1 microsecond', clock_timestamp(), clock_timestamp(), $6)
+    ", $7::bigint + 1), clock_timestamp() + $5::bigint * interval '1 microsecond', clock_timestamp(), clock_timestamp(), $6)
 ON CONFLICT (scope, operation, key) DO UPDATE SET state = excluded.state,
     version = greatest(r.version + 1, excluded.version), due = excluded.due, created = excluded.created,
     updated = excluded.updated, receipt = excluded.receipt

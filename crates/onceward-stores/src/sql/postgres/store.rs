@@ -24,7 +24,7 @@ use crate::sql::{FREE_GRACE, Options, TRIES_MAX};
 pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false)
     WHERE current_setting('synchronous_commit') = 'off'";
 /// A connection is tried for this long.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// Receipts in PostgreSQL.
 pub struct PostgresStore {
@@ -193,8 +193,21 @@ impl PostgresStore {
         if of.is_empty() {
             return Ok(Vec::new());
         }
-        let (ids, new) = (Ids::new(batch, of), New::of(batch, of));
         let clock = micros_of(self.clock());
+        if let [place] = *of {
+            let (scope, operation, key) = columns(&batch[place].id);
+            let new = record(&batch[place]);
+            let (state, due, bytes) = (new.state.name(), due_us(new), &new.bytes[..]);
+            let rows = self
+                .call(
+                    Call::Writes,
+                    statements::CREATE_ONE,
+                    &[&scope, &operation, &key, &state, &due, &bytes, &clock],
+                )
+                .await?;
+            return rows.iter().map(|row| Ok((place, self.won(row.get(0))?))).collect();
+        }
+        let (ids, new) = (Ids::new(batch, of), New::of(batch, of));
         let rows = self
             .call(
                 Call::Writes,
@@ -214,7 +227,7 @@ impl PostgresStore {
             let won: (&str, &str, &str) = (row.get(1), row.get(2), row.get(3));
             let place = places.find(|place| columns(&batch[**place].id) == won);
             let place = place.ok_or_else(|| row::damaged("an answer is about no swap of the batch"))?;
-            answers.push((*place, self.won(&row)?));
+            answers.push((*place, self.won(row.get(4))?));
         }
         // A record that was there when the statement began may have gone before the claim came: it won.
         lost.extend(answers);
@@ -224,6 +237,19 @@ impl PostgresStore {
     async fn replace(&self, batch: &[Swap], of: &[usize]) -> Result<Vec<(usize, Swapped)>> {
         if of.is_empty() {
             return Ok(Vec::new());
+        }
+        if let [place] = *of {
+            let (scope, operation, key) = columns(&batch[place].id);
+            let (new, seen) = (record(&batch[place]), seen_by(&batch[place]));
+            let (state, due, bytes) = (new.state.name(), due_us(new), &new.bytes[..]);
+            let rows = self
+                .call(
+                    Call::Writes,
+                    statements::REPLACE_ONE,
+                    &[&scope, &operation, &key, &state, &due, &bytes, &seen],
+                )
+                .await?;
+            return rows.iter().map(|row| Ok((place, self.won(row.get(0))?))).collect();
         }
         let (ids, new) = (Ids::new(batch, of), New::of(batch, of));
         let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
@@ -279,7 +305,7 @@ impl PostgresStore {
         rows.iter()
             .map(|row| {
                 let swapped = match row.get::<_, Option<i64>>(4) {
-                    Some(_) => self.won(row)?,
+                    Some(version) => self.won(version)?,
                     None => Swapped::Lost(Some(found(row)?)),
                 };
                 Ok((place(of, row.get(0))?, swapped))
@@ -287,8 +313,8 @@ impl PostgresStore {
             .collect()
     }
 
-    fn won(&self, row: &Row) -> Result<Swapped> {
-        let version = row::version(row.get(4))?;
+    fn won(&self, version: i64) -> Result<Swapped> {
+        let version = row::version(version)?;
         self.clock.fetch_max(version.0, Ordering::Relaxed);
         Ok(Swapped::Won(version))
     }
@@ -482,7 +508,7 @@ fn set_up(call_timeout: Duration) -> String {
     format!(
         "SET default_transaction_isolation = 'read committed'; SET statement_timeout = {limit};
          SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
-         SET enable_mergejoin = off; SET jit = off;
+         SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan;
          {DURABLE}"
     )
 }

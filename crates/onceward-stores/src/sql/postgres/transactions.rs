@@ -11,9 +11,9 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::fault::{Call, failed, timed_out, unconnected};
-use super::join::{Parameter, cells, swap_in};
+use super::join::{NO_CLOCK, Parameter, cells, swap_in};
 use super::statements;
-use super::store::{DURABLE, parse, pool};
+use super::store::{CONNECT_MAX, DURABLE, parse, pool};
 use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
 use crate::sql::kinds::{columns, record, seen_by};
 use crate::sql::row::{self, due_us};
@@ -41,7 +41,12 @@ impl PostgresTransactions {
     /// longer than the store's statements, so they need more connections.
     pub fn open(url: &str, connections: usize) -> Result<Self> {
         let options = Options { connections, call_timeout: CALL_MAX, ..Options::default() };
-        Ok(Self::from_pool(pool(parse(url)?, NoTls, &options, DURABLE)))
+        // Whoever holds a row may be gone without a word: nobody idles for ever, or waits for it.
+        let limit = CALL_MAX.as_millis();
+        let set_up = format!(
+            "SET idle_in_transaction_session_timeout = {limit}; SET lock_timeout = {limit}; {DURABLE}"
+        );
+        Ok(Self::from_pool(pool(parse(url)?, NoTls, &options, &set_up)))
     }
 
     /// Over a pool that the caller has already. It must lead to the database that the engine's store is in.
@@ -149,14 +154,10 @@ impl onceward::Transactions for PostgresTransactions {
             Isolation::AsConfigured => "",
             Isolation::Serializable => " ISOLATION LEVEL SERIALIZABLE",
         };
-        // Whoever holds the row may be gone without a word: nobody waits for ever, and nobody idles.
-        let opening = format!(
-            "BEGIN{isolation}; SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {}",
-            patience.as_millis().clamp(1, 3_600_000),
-            CALL_MAX.as_millis(),
-        );
-        let limit = patience + CALL_MAX;
-        let answer = tokio::time::timeout(limit, async {
+        let opening = format!("BEGIN{isolation}");
+        // Who does not come in time is given up with its connection: the server undoes it.
+        let limit = patience + CONNECT_MAX;
+        let answer = tokio::time::timeout(patience, async {
             let prepared = tx.connection().prepare_cached(statements::CREATE_ONE).await.map_err(fault)?;
             let (scope, operation, key) = columns(&claim.id);
             let new = record(claim);
@@ -167,6 +168,7 @@ impl onceward::Transactions for PostgresTransactions {
                 Value::Text(new.state.name()),
                 Value::Int(due_us(new)),
                 Value::Bytes(&new.bytes),
+                NO_CLOCK,
             ]
             .map(Parameter);
             let parameters = parameters(&values);
@@ -177,7 +179,7 @@ impl onceward::Transactions for PostgresTransactions {
             opened.map_err(fault)?;
             claimed.map_err(fault)
         });
-        let won = answer.await.unwrap_or_else(|_| Err(Fault::Failed(timed_out(Call::Reads, limit))))?;
+        let won = answer.await.unwrap_or(Err(Fault::Busy))?;
         let swapped = match won {
             Some(row) => {
                 let version = Cells(cells(&row)).int(0).unwrap_or_default();
