@@ -2,12 +2,11 @@
 //! rounds, in one process; what is printed are medians and ratios of medians. See README.md here.
 
 use clap::{Parser, Subcommand};
-use onceward_bench::{client, duplicates, embedded, engine, growth, layer};
+use onceward_bench::{client, duplicates, embedded, engine, growth, layer, postgres};
 
 /// The same allocator as the binary `onceward`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-use onceward_bench::{duplicates, embedded, engine, growth, layer, postgres};
 
 #[derive(Parser)]
 #[command(name = "onceward-bench", about = "Ratios and costs, measured side by side in one run")]

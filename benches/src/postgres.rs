@@ -59,7 +59,7 @@ pub fn run() {
         let (engine, hand) = (median(engine), median(hand));
         table.row("claim + complete, engine, 512 callers", &format!("{engine:.0}/s"), "", None);
         table.row("by hand, pgbench, 64 clients", &format!("{hand:.0}/s"), "", None);
-        ratio(&table, "engine / by hand", engine / hand, 5.0);
+        ratio(table, "engine / by hand", engine / hand, 5.0);
 
         let (mut keyed, mut bare, mut hand) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
@@ -71,8 +71,8 @@ pub fn run() {
         table.row("transact, 16 callers", &format!("{keyed:.0}/s"), "", None);
         table.row("the same without a key", &format!("{bare:.0}/s"), "", None);
         table.row("the same with a key by hand", &format!("{hand:.0}/s"), "", None);
-        ratio(&table, "transact / without a key", keyed / bare, 0.6);
-        ratio(&table, "transact / by hand", keyed / hand, 1.0);
+        ratio(table, "transact / without a key", keyed / bare, 0.6);
+        ratio(table, "transact / by hand", keyed / hand, 1.0);
 
         let (mut alone, mut hand) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
@@ -82,7 +82,7 @@ pub fn run() {
         let (alone, hand) = (median(alone), median(hand));
         table.row("one caller, engine", &format!("{alone:.0}/s"), "", None);
         table.row("one caller, by hand", &format!("{hand:.0}/s"), "", None);
-        ratio(&table, "engine / by hand, alone", alone / hand, 1.0);
+        ratio(table, "engine / by hand, alone", alone / hand, 1.0);
     });
 }
 
@@ -127,7 +127,7 @@ fn fill(server: &Postgres, from: usize, to: usize) {
     server.sql("bench", "CHECKPOINT");
 }
 
-fn ratio(table: &Table, name: &str, ratio: f64, least: f64) {
+fn ratio(table: Table, name: &str, ratio: f64, least: f64) {
     table.row(name, &format!("{ratio:.2}"), &format!(">= {least}"), Some(ratio >= least));
 }
 

@@ -45,8 +45,6 @@ enum Command {
     Send(send::Args),
     /// Bring the tables of a database up to date.
     Migrate(migrate::Args),
-    /// Put the gateway in front of an HTTP service.
-    Proxy(proxy::Args),
 }
 
 fn main() -> ExitCode {
