@@ -12,6 +12,13 @@ macro_rules! now_us {
     };
 }
 
+/// Where everybody has won, nobody needs to be looked for.
+macro_rules! somebody_lost {
+    () => {
+        "(SELECT count(*) FROM won) < cardinality($1::text[])"
+    };
+}
+
 /// What a loser, a load or a scan wants to know of a record.
 macro_rules! found {
     () => {
@@ -59,7 +66,8 @@ SELECT a.n, NULL, NULL, NULL, NULL::bigint, ",
     found!(),
     " FROM asked a JOIN onceward_receipts r ON ",
     same_id!(),
-    " WHERE r.state <> 'free'"
+    " WHERE r.state <> 'free' AND ",
+    somebody_lost!()
 );
 
 /// The winners' and losers' rows of a statement whose `won` knows their number.
@@ -74,7 +82,8 @@ SELECT a.n, NULL, NULL, NULL, NULL::bigint, ",
             found!(),
             " FROM asked a JOIN onceward_receipts r ON ",
             same_id!(),
-            " WHERE r.state <> 'free' AND r.version <> a.seen"
+            " WHERE r.state <> 'free' AND r.version <> a.seen AND ",
+            somebody_lost!()
         )
     };
 }
