@@ -291,14 +291,16 @@ impl<T: Transactions> Transactions for Lossy<T> {
 async fn lost_commits<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     for (key, what, works) in [("lost-answer", LossOf::Answer, 1), ("lost-commit", LossOf::Commit, 2)] {
         let lossy = Lossy { inner: one.transactions.clone(), what, commits: AtomicUsize::new(0) };
-        let worked = AtomicUsize::new(0);
+        let (worked, begun) = (AtomicUsize::new(0), Notify::new());
         let work = async |_: Lease, tx: <B::T as Transactions>::Tx| {
             worked.fetch_add(1, Ordering::SeqCst);
+            begun.notify_one();
             B::charge(&tx, key).await?;
             Ok(Outcome::succeeded(format!("charged {key}")))
         };
         let (first, second) = tokio::join!(one.onceward.transact(&lossy, ask(key), work), async {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            // Only when the first one has the claim.
+            begun.notified().await;
             two.charge(ask(key)).await
         });
         let (first, second) = (ran(first), ran(second));
