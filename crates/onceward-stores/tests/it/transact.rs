@@ -358,16 +358,19 @@ async fn steps<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     assert_eq!(bank.count("confirmed").await, 1);
 }
 
+/// A transaction that must not be touched.
+struct Nothing;
+
+impl onceward::Join for Nothing {
+    fn swap<'a>(&'a mut self, _: &'a Swap) -> onceward::Fut<'a, Swapped> {
+        unreachable!("the store is asked first")
+    }
+}
+
 #[tokio::test]
 async fn a_store_that_cannot_join_says_so() {
     let store = Arc::new(onceward_stores::MemoryStore::new());
     let onceward = Onceward::builder(store).accept_volatile().build().unwrap();
-    struct Nothing;
-    impl onceward::Join for Nothing {
-        fn swap<'a>(&'a mut self, _: &'a Swap) -> onceward::Fut<'a, Swapped> {
-            unreachable!("the store is asked first")
-        }
-    }
     let error = onceward.claim_in(&mut Nothing, &ask("x")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unfit, "{error}");
 }
