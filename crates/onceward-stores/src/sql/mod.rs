@@ -28,6 +28,11 @@
 //! | `schema.rs` | which migrations a database has had, and which it needs |
 //! | `postgres/`, `sqlite/`, `mysql/` | one dialect each |
 
+#![cfg_attr(
+    not(all(feature = "mysql", feature = "postgres", feature = "sqlite")),
+    allow(dead_code, reason = "not every dialect needs all that they share")
+)]
+
 mod join;
 mod kinds;
 #[cfg(feature = "mysql")]
