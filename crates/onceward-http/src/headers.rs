@@ -16,3 +16,5 @@ pub const ONCEWARD_FENCE: HeaderName = HeaderName::from_static("onceward-fence")
 pub const ONCEWARD_ATTEMPT: HeaderName = HeaderName::from_static("onceward-attempt");
 /// From the service, when it is asked what became of an intent: the status that its answer had.
 pub const ONCEWARD_STATUS: HeaderName = HeaderName::from_static("onceward-status");
+/// From a client: the number of this try, from 1, so that a server under load can shed retries first.
+pub const ONCEWARD_TRY: HeaderName = HeaderName::from_static("onceward-try");

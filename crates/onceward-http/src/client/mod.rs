@@ -63,7 +63,4 @@ pub use resume::Resumed;
 pub use retry_after::{expires_in, retry_after};
 pub use terms::Terms;
 
-use http::HeaderName;
-
-/// The number of a try, from 1: a server under load can shed retries first.
-pub const TRY_NUMBER: HeaderName = HeaderName::from_static("onceward-try");
+use crate::headers::ONCEWARD_TRY as TRY_NUMBER;

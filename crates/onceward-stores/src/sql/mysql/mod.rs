@@ -1,7 +1,7 @@
 //! The store in MySQL (8.0 and later) and MariaDB (10.6 and later).
 //!
-//! A batch of one kind is one transaction in one round trip: the write, and a look at the same rows under
-//! the locks that it took. A winner knows its rows by `writer`, a random mark of the batch. Ids are kept as
+//! A batch of one kind is one transaction (begin, write, look, commit: four round trips): the look is at the
+//! same rows, under the locks that the write took. A winner knows its rows by `writer`, a random mark of the batch. Ids are kept as
 //! bytes, because the two servers have no collation in common that tells `order` from `order `. The batch
 //! travels as one JSON value in hexadecimal, so there is nothing to escape.
 
