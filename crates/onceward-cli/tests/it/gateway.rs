@@ -6,6 +6,8 @@ mod kill;
 mod races;
 mod reload;
 mod settings;
+mod shared;
 mod stage;
 mod stop;
 mod upstream;
+mod verified;

@@ -6,3 +6,6 @@ mod gateway;
 mod process;
 mod receipts;
 mod telemetry;
+
+#[path = "../../../onceward-stores/tests/servers/mod.rs"]
+mod servers;

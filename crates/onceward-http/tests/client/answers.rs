@@ -19,7 +19,7 @@ async fn faulty(faults: Vec<Fault>) -> Server {
 }
 
 fn client() -> Client {
-    Client::builder().terms(patient()).build().unwrap()
+    crate::builder().terms(patient()).build().unwrap()
 }
 
 fn body() -> serde_json::Value {
@@ -72,7 +72,7 @@ async fn without_a_key_what_never_left_is_sent_again() {
     port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = port.local_addr().unwrap();
     let terms = Terms { tries_max: 4, ..patient() };
-    let client = Client::builder().terms(terms).build().unwrap();
+    let client = crate::builder().terms(terms).build().unwrap();
     let error = client.post(format!("http://{address}/")).without_key().send().await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::GaveUp, Effect::None), "{error}");
     assert_eq!(error.report().unwrap().tries, 4);
@@ -101,7 +101,7 @@ async fn a_host_that_fails_most_is_left_alone_and_then_asked_carefully() {
         open_for_max: Duration::from_millis(50),
         ..BreakerTerms::default()
     };
-    let client = Client::builder().terms(Terms { breaker, ..patient() }).build().unwrap();
+    let client = crate::builder().terms(Terms { breaker, ..patient() }).build().unwrap();
     let error = client.post(&server.url).json(&body()).send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::GaveUp);
     assert!(error.retry_in().is_some(), "{error}");
@@ -121,7 +121,7 @@ async fn a_host_that_fails_most_is_left_alone_and_then_asked_carefully() {
 async fn retries_stay_within_the_budget_of_the_host() {
     let server = Server::start(|_| Fault::Status(503)).await;
     let budget = onceward_http::client::BudgetTerms { retries_per_million: 100_000, floor: 0 };
-    let client = Client::builder().terms(Terms { budget, ..patient() }).build().unwrap();
+    let client = crate::builder().terms(Terms { budget, ..patient() }).build().unwrap();
     for _ in 0..100 {
         let error = client.post(&server.url).json(&body()).send().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::GaveUp);
@@ -136,7 +136,7 @@ async fn retries_stay_within_the_budget_of_the_host() {
 async fn a_hint_beyond_the_deadline_ends_the_call_at_once() {
     let server = Server::start(|_| Fault::Busy("99999999999999999999")).await;
     let terms = Terms { retry_after_max: Duration::from_hours(24), ..patient() };
-    let client = Client::builder().terms(terms).build().unwrap();
+    let client = crate::builder().terms(terms).build().unwrap();
     let error = client.post(&server.url).json(&body()).send().await.unwrap_err();
     assert_eq!((error.kind(), error.report().unwrap().tries), (ErrorKind::GaveUp, 1));
     assert!(error.to_string().contains("its time is up"), "{error}");
@@ -145,7 +145,7 @@ async fn a_hint_beyond_the_deadline_ends_the_call_at_once() {
 #[tokio::test]
 async fn a_body_in_pieces_is_read_up_to_a_bound_and_refused_beyond_it() {
     let server = faulty(vec![Fault::DropAfterEffect]).await;
-    let client = Client::builder().terms(patient()).request_bytes_max(100).build().unwrap();
+    let client = crate::builder().terms(patient()).request_bytes_max(100).build().unwrap();
     let pieces = Full::new(Bytes::from(body().to_string()));
     let answer = client.post(&server.url).body_from(pieces).await.send().await.unwrap();
     assert_eq!(answer.report().tries, 2, "read once, sent twice");
@@ -163,7 +163,7 @@ async fn a_body_in_pieces_is_read_up_to_a_bound_and_refused_beyond_it() {
 #[tokio::test]
 async fn an_answer_over_the_bound_is_not_handed_out_and_not_asked_for_again() {
     let server = faulty(vec![]).await;
-    let client = Client::builder().terms(patient()).answer_bytes_max(4).build().unwrap();
+    let client = crate::builder().terms(patient()).answer_bytes_max(4).build().unwrap();
     let error = client.post(&server.url).json(&body()).send().await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::AnswerTooLarge, Effect::Maybe));
     assert_eq!(server.world().requests, 1);

@@ -99,7 +99,7 @@ async fn judge(server: &Server, folder: &Path, told: &BTreeMap<String, String>) 
 
 fn client(folder: &Path) -> Client {
     let address = format!("embedded:{}", folder.join("journal").display());
-    Client::builder().terms(patient()).journal(address).build().unwrap()
+    crate::builder().terms(patient()).journal(address).build().unwrap()
 }
 
 async fn send(client: &Client, url: &str, name: &str) -> onceward_http::client::Answer {

@@ -12,7 +12,7 @@ use crate::schedules::patient;
 use crate::server::{Came, Fault, Server};
 
 fn builder(folder: &Path) -> Builder {
-    Client::builder().terms(patient()).journal(format!("embedded:{}", folder.display()))
+    crate::builder().terms(patient()).journal(format!("embedded:{}", folder.display()))
 }
 
 /// Gives up after one failure.
@@ -316,8 +316,8 @@ async fn a_journal_that_cannot_be_used_sends_nothing() {
     let damaged = tempfile::tempdir().unwrap();
     builder(damaged.path()).build().unwrap().resume().await.unwrap();
     std::fs::write(damaged.path().join("ONCEWARD"), "onceward-embedded 1 of something").unwrap();
-    let memory = Client::builder().journal("memory:").build().unwrap();
-    let nonsense = Client::builder().journal("carrier-pigeon:").build().unwrap();
+    let memory = crate::builder().journal("memory:").build().unwrap();
+    let nonsense = crate::builder().journal("carrier-pigeon:").build().unwrap();
     for (client, says) in [
         (builder(folder.path()).build().unwrap(), "in use by another process"),
         (builder(foreign.path()).build().unwrap(), "belongs to something else"),
@@ -368,7 +368,7 @@ async fn two_clients_in_one_store_are_two_unless_they_have_one_name() {
     let server = Server::start(|_| Fault::None).await;
     let store = onceward_stores::open(&format!("embedded:{}", folder.path().display())).await.unwrap();
     let client =
-        |name| Client::builder().terms(patient()).journal_in(store.clone()).name(name).build().unwrap();
+        |name| crate::builder().terms(patient()).journal_in(store.clone()).name(name).build().unwrap();
     let (billing, twin, shop) = (client("billing"), client("billing"), client("shop"));
     for (client, requests) in [(&billing, 1), (&twin, 1), (&shop, 2)] {
         client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
@@ -383,7 +383,7 @@ async fn two_processes_with_one_journal_send_once() {
     let server = Server::start(|_| Fault::Delay(Duration::from_millis(30))).await;
     let store = onceward_stores::open(&format!("embedded:{}", folder.path().display())).await.unwrap();
     // Two engines over one store: what they know of each other is in the store only.
-    let client = || Client::builder().terms(patient()).journal_in(store.clone()).build().unwrap();
+    let client = || crate::builder().terms(patient()).journal_in(store.clone()).build().unwrap();
     let (one, two) = (client(), client());
     let send = |client: &Client| client.post(&server.url).json(&body()).intent("order-7").send();
     let (first, second) = tokio::join!(send(&one), send(&two));

@@ -7,3 +7,10 @@ mod plot;
 mod schedules;
 mod server;
 mod storm;
+
+/// A client to be. In a workspace whose binary speaks TLS, reqwest wants to know how before it is built.
+fn builder() -> onceward_http::client::Builder {
+    // Another test may have been first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    onceward_http::client::Client::builder()
+}

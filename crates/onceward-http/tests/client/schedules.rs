@@ -62,12 +62,12 @@ async fn whatever_fails_the_effect_happens_once_and_the_answer_is_its_own() {
     let seeds = usual_or_long(2_000, 10_000);
     let server = Arc::new(Server::start_dropping(script, 7).await);
     let folder = tempfile::tempdir().unwrap();
-    let journaled = Client::builder()
+    let journaled = crate::builder()
         .terms(patient())
         .journal(format!("embedded:{}", folder.path().join("journal").display()))
         .build()
         .unwrap();
-    let plain = Client::builder().terms(patient()).build().unwrap();
+    let plain = crate::builder().terms(patient()).build().unwrap();
     let mut running = JoinSet::new();
     let mut tries = 0;
     for seed in 0..seeds {

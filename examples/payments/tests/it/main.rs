@@ -3,6 +3,7 @@
 
 mod fire;
 mod service;
+mod verified;
 
 #[path = "../../../../crates/onceward-stores/tests/servers/mod.rs"]
 mod servers;

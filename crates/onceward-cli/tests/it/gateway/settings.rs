@@ -69,6 +69,21 @@ fn a_check_shows_what_holds() {
 }
 
 #[test]
+fn the_file_in_the_docs_is_one() {
+    let docs = include_str!("../../../../../docs/gateway.md");
+    let example = docs.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
+    let home = Home::new();
+    home.write_config(example);
+    let output = onceward(&["config", "check", home.config().to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).contains("reconcile: GET /charges/by-key/{key}"),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
 fn every_value_can_come_from_the_environment() {
     let service = Service::charging();
     let folder = tempfile::tempdir().unwrap();

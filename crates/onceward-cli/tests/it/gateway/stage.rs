@@ -221,7 +221,19 @@ impl Home {
 impl Gateway {
     fn start(folder: &Path, upstream: &str, config: &Path, flags: &[&str]) -> Self {
         let store = format!("embedded:{}", folder.join("receipts").display());
-        let mut command = onceward(&["proxy", "--upstream", upstream, "--store", &store]);
+        Self::start_on(&store, upstream, config, flags, &[])
+    }
+
+    /// On a store of one's own choice, with variables of one's own.
+    pub fn start_on(
+        store: &str,
+        upstream: &str,
+        config: &Path,
+        flags: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let mut command = onceward(&["proxy", "--upstream", upstream, "--store", store]);
+        command.envs(variables.iter().copied());
         command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "error"]).args(flags);
         if config.exists() {
             command.arg("--config").arg(config);

@@ -1,0 +1,78 @@
+//! Two gateways on one database, and a database that goes away.
+
+use std::path::Path;
+
+use super::stage::{Gateway, Home, Service};
+use crate::process::eventually;
+use crate::servers::Postgres;
+
+/// The same on both, or they would not know each other's receipts.
+const SECRET: (&str, &str) = ("ONCEWARD_SECRET", "0123456789abcdef0123456789abcdef");
+
+fn start(home: &Home, service: &Service, database: &str) -> Gateway {
+    Gateway::start_on(database, &service.url(), &home.config(), &[], &[SECRET])
+}
+
+#[test]
+fn two_gateways_on_one_database_are_one() {
+    let Some(server) = Postgres::start() else { return };
+    let database = server.database("receipts");
+    let (home, service) = (Home::new(), Service::charging());
+    let (one, two) = (start(&home, &service, &database), start(&home, &service, &database));
+    for round in 0..20 {
+        let key = format!("k{round}");
+        let (first, second) = std::thread::scope(|scope| {
+            let first = scope.spawn(|| one.charge(&key, "{}"));
+            let second = scope.spawn(|| two.charge(&key, "{}"));
+            (first.join().unwrap(), second.join().unwrap())
+        });
+        assert_eq!((first.status, &first.body), (201, &second.body), "{first:?} {second:?}");
+        assert_eq!(service.effects(), round + 1);
+    }
+}
+
+#[test]
+fn without_its_store_a_gateway_refuses_or_says_that_it_does_not_guard() {
+    let Some(mut server) = Postgres::start() else { return };
+    let database = server.database("receipts");
+    let (home, service) = (Home::new(), Service::charging());
+    home.write_config("[[route]]\npath = \"/open\"\nfail_open = true");
+    let gateway = start(&home, &service, &database);
+    let open = |key: &str| gateway.post("/open", &[("Idempotency-Key", key)], "{}");
+    assert_eq!(gateway.charge("before", "{}").status, 201);
+    assert_eq!(open("before").field("onceward-unguarded"), None);
+    server.kill();
+    let refused = eventually("the store is missed", || {
+        let answer = gateway.charge("new", "{}");
+        (answer.status != 201).then_some(answer)
+    });
+    assert_eq!(refused.problem(), (503, "store-unavailable".into()));
+    assert!(refused.field("retry-after").is_some());
+    let passed = eventually("the route acts without a guard", || {
+        let answer = open("new");
+        (answer.status == 201).then_some(answer)
+    });
+    assert_eq!(passed.field("onceward-unguarded"), Some("store-unavailable"));
+    assert!(gateway.metric("onceward_http_requests_passed_unguarded_total") >= 1.0);
+    server.up();
+    let again = eventually("the store is back", || {
+        let answer = gateway.charge("before", "{}");
+        (answer.status == 201).then_some(answer)
+    });
+    assert_eq!(again.field("idempotent-replayed"), Some("true"));
+}
+
+#[test]
+fn a_shared_store_without_a_shared_secret_is_refused() {
+    let Some(server) = Postgres::start() else { return };
+    let database = server.database("receipts");
+    let output =
+        crate::process::onceward(&["proxy", "--upstream", "http://127.0.0.1:1", "--store", &database])
+            .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .env_remove(SECRET.0)
+            .current_dir(Path::new("/"))
+            .output()
+            .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains(SECRET.0));
+}

@@ -1,0 +1,17 @@
+//! The example before the judge that knows nothing of it, kills included.
+
+use onceward_verify::endpoint::{Check, Effects};
+
+use crate::service::Service;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn charges_are_safe_to_retry_as_seen_from_outside() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::start(&format!("sqlite:{}", folder.path().join("payments.db").display()), 0).await;
+    let mut check = Check::new(format!("http://{}/charges", service.address));
+    check.body = r#"{"account":"a","amount":1}"#.into();
+    check.effects = Effects::url(format!("http://{}/charges/count", service.address));
+    check.clients = 20;
+    check.rounds = 3;
+    check.run().await.unwrap().assert_holds();
+}
