@@ -73,3 +73,7 @@ fn read_key(bytes: &[u8]) -> Result<(DecodingKey, Vec<Algorithm>), String> {
     }
     Err("it is neither a public RSA, EC or Ed25519 key in PEM nor a secret".into())
 }
+
+#[cfg(test)]
+#[path = "jwt_test.rs"]
+mod tests;

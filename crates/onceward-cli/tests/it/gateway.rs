@@ -9,5 +9,6 @@ mod settings;
 mod shared;
 mod stage;
 mod stop;
+mod tls;
 mod upstream;
 mod verified;

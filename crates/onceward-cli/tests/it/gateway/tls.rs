@@ -1,0 +1,55 @@
+//! HTTPS in, and clients that are known by their certificates.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::stage::{Gateway, Home, Service};
+
+/// An authority, a server and two clients, one of which has renewed its certificate.
+const CERTIFICATES: &str = r"set -e
+printf 'subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n' > ext
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -days 2 \
+  -subj /CN=authority -addext basicConstraints=critical,CA:TRUE
+issue() { openssl x509 -req -in $1.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out $2.pem; }
+for name in server alice bob; do
+  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout $name.key -out $name.csr -subj /CN=$name
+  issue $name $name
+done
+issue alice renewed";
+
+/// Sends a charge with curl, under a certificate and its key; what it got, if it got in.
+fn charge(gateway: &Gateway, folder: &Path, certificate: Option<(&str, &str)>) -> Option<String> {
+    let mut curl = Command::new("curl");
+    curl.current_dir(folder).args(["-s", "-i", "--max-time", "30", "--cacert", "ca.pem", "-d", "{}"]);
+    curl.args(["-H", "Idempotency-Key: k"]).arg(format!("https://{}/charges", gateway.address));
+    if let Some((certificate, key)) = certificate {
+        curl.args(["--cert", certificate, "--key", key]);
+    }
+    let output = curl.output().unwrap();
+    output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn a_certificate_is_a_scope_and_a_renewed_one_is_the_same() {
+    let (home, service) = (Home::new(), Service::charging());
+    let folder = home.folder.path();
+    let made =
+        Command::new("sh").args(["-c", CERTIFICATES]).current_dir(folder).stderr(Stdio::null()).status();
+    assert!(made.unwrap().success(), "openssl makes certificates");
+    home.write_config("[defaults]\nscope = \"mtls\"");
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (certificate, key, authority) = (file("server.pem"), file("server.key"), file("ca.pem"));
+    let flags = ["--tls-cert", &certificate, "--tls-key", &key, "--tls-client-ca", &authority];
+    let gateway = home.start_with(&service.url(), &flags);
+    let alice = charge(&gateway, folder, Some(("alice.pem", "alice.key"))).unwrap();
+    assert!(alice.starts_with("HTTP/2 201") && alice.ends_with("{\"charge\":1}"), "{alice}");
+    let renewed = charge(&gateway, folder, Some(("renewed.pem", "alice.key"))).unwrap();
+    assert!(
+        renewed.contains("idempotent-replayed: true") && renewed.ends_with("{\"charge\":1}"),
+        "{renewed}"
+    );
+    let bob = charge(&gateway, folder, Some(("bob.pem", "bob.key"))).unwrap();
+    assert!(bob.ends_with("{\"charge\":2}"), "{bob}");
+    assert_eq!(charge(&gateway, folder, None), None, "nobody gets in without a certificate");
+    assert_eq!(service.effects(), 2);
+}
