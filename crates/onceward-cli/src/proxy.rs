@@ -10,6 +10,7 @@ mod caller;
 mod fields;
 mod forward;
 mod jwt;
+mod lanes;
 mod metrics;
 mod payload;
 mod pool;

@@ -24,6 +24,7 @@ use onceward_http::problem::Problem;
 use tower_service::Service;
 
 use super::fields::{self, Entrance, Forwarding};
+use super::lanes;
 use super::payload::{Pace, Payload};
 use super::pool::{Failure, Pool};
 use super::tls::ToUpstream;
@@ -33,7 +34,8 @@ pub const CHILD_LABEL: &str = "upstream";
 
 /// The service behind the gateway. Shared by all routes, and kept over a reload.
 pub struct Upstream {
-    pool: Arc<Pool>,
+    /// One for each lane: a connection belongs to the runtime it was made on.
+    pools: Vec<Arc<Pool>>,
     authority: Authority,
     /// In front of every path, without its last slash.
     base: String,
@@ -76,14 +78,19 @@ impl Upstream {
         }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = authority.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
-        let pool = Arc::new(Pool::new(host, port, tls));
+        let pool = || Arc::new(Pool::new(host.clone(), port, tls.clone()));
+        let pools = (0..=lanes::count()).map(|_| pool()).collect();
         let base = url.path().trim_end_matches('/').to_owned();
-        Ok(Self { pool, authority, base, forwarding })
+        Ok(Self { pools, authority, base, forwarding })
     }
 
     /// Where it is: host and port.
     pub fn address(&self) -> String {
-        self.pool.address()
+        self.pool().address()
+    }
+
+    fn pool(&self) -> &Arc<Pool> {
+        &self.pools[lanes::current()]
     }
 
     /// Asks a question of the gateway's own.
@@ -97,7 +104,7 @@ impl Upstream {
         *request.uri_mut() = self.target_of(request.uri()).map_err(wrong)?;
         let host = HeaderValue::try_from(self.authority.as_str()).map_err(|error| wrong(error.into()))?;
         request.headers_mut().insert(HOST, host);
-        self.pool.send(request, patience, Some(pace)).await
+        self.pool().send(request, patience, Some(pace)).await
     }
 
     /// The target as the upstream is told it: a path, behind its own base.
@@ -137,7 +144,7 @@ impl Forward {
         }
         // An answer that stalls would hold its key for ever; without a key it is the client's to wait.
         let pace = lease.is_some().then(|| Pace::idle(self.answer_timeout));
-        let answer = self.upstream.pool.send(request, self.answer_timeout, pace).await;
+        let answer = self.upstream.pool().send(request, self.answer_timeout, pace).await;
         let upstream = &self.upstream.authority;
         let mut response = match answer {
             Ok(response) => response,

@@ -1,6 +1,7 @@
 //! The listener for clients: HTTP/1.1 and HTTP/2 on one port, every connection bounded in time and memory.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tracing::Instrument;
 
 use super::caller::CertificateSubject;
 use super::fields::Entrance;
+use super::lanes::Lanes;
 use super::payload::{Pace, Payload, Streamed};
 use super::table::{Current, Ground};
 use super::tls::FromClients;
@@ -54,7 +56,12 @@ pub struct Bounds {
 }
 
 /// Serves until `stop` resolves, then lets everything under way come to its end.
-pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Future<Output = ()>) {
+pub async fn serve(
+    gateway: Arc<Gateway>,
+    lanes: &Lanes,
+    listener: TcpListener,
+    stop: impl Future<Output = ()>,
+) {
     let graceful = GracefulShutdown::new();
     let room = Arc::new(Semaphore::new(gateway.bounds.connections_max));
     let mut stop = pin!(stop);
@@ -78,7 +85,9 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Futu
             }
         };
         let (gateway, watcher) = (gateway.clone(), graceful.watcher());
-        tokio::spawn(async move {
+        // Lanes watch their sockets themselves.
+        let stream = stream.into_std();
+        lanes.start(async move {
             if let Err(error) = connection(gateway, stream, peer, watcher).await {
                 tracing::debug!(%peer, %error, "a connection ended badly");
             }
@@ -97,10 +106,11 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn connection(
     gateway: Arc<Gateway>,
-    stream: TcpStream,
+    stream: io::Result<std::net::TcpStream>,
     peer: SocketAddr,
     watcher: Watcher,
 ) -> Result<(), BoxError> {
+    let stream = TcpStream::from_std(stream?)?;
     stream.set_nodelay(true)?;
     let client = peer.ip().to_canonical();
     match gateway.tls.clone() {

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::caller::Callers;
 use super::forward::Upstream;
+use super::lanes::Lanes;
 use super::metrics;
 use super::reload;
 use super::secret;
@@ -54,6 +55,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let callers = Callers::new(settings.jwt_key.as_deref())?;
     let tls = tls(&settings)?;
 
+    let lanes = Lanes::open().map_err(|error| format!("cannot start: {error}"))?;
     // Addresses are taken before the store is opened: a second start by mistake fails without touching it.
     let listener = bind("listen", settings.listen, LISTEN).await?;
     let admin_listener = bind("admin", settings.admin, ADMIN).await?;
@@ -119,7 +121,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
         told(stopped).await;
         readiness.drain();
     };
-    serve(gateway.clone(), listener, drain).await;
+    serve(gateway.clone(), &lanes, listener, drain).await;
     settle_down(&gateway).await;
     // Last of all, so that whoever watches can see how it ended.
     let _ = finish.send(true);

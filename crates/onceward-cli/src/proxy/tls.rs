@@ -17,6 +17,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use super::caller::CertificateSubject;
 
 /// How the upstream is reached.
+#[derive(Clone)]
 pub struct ToUpstream {
     connector: TlsConnector,
     name: ServerName<'static>,
