@@ -71,20 +71,30 @@ impl World for TokioWorld {
 }
 
 /// An endless stream of unpredictable bytes: BLAKE3 in its extendable mode over a seed from the
-/// operating system, so that an attempt does not cost a system call.
-struct Entropy(blake3::OutputReader);
+/// operating system, so that an attempt does not cost a system call, and drawn in whole blocks, so that
+/// most attempts do not cost a compression either.
+struct Entropy {
+    stream: blake3::OutputReader,
+    block: [u8; blake3::BLOCK_LEN],
+    used: usize,
+}
 
 impl Entropy {
     fn new() -> Self {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).expect("the operating system has no randomness to give");
-        Self(blake3::Hasher::new_keyed(&seed).finalize_xof())
+        let stream = blake3::Hasher::new_keyed(&seed).finalize_xof();
+        Self { stream, block: [0; blake3::BLOCK_LEN], used: blake3::BLOCK_LEN }
     }
 
     fn next(&mut self) -> u128 {
-        let mut bytes = [0; size_of::<u128>()];
-        self.0.fill(&mut bytes);
-        u128::from_le_bytes(bytes)
+        if self.used == self.block.len() {
+            self.stream.fill(&mut self.block);
+            self.used = 0;
+        }
+        let (bytes, _) = self.block[self.used..].split_first_chunk().expect("a block is whole numbers long");
+        self.used += bytes.len();
+        u128::from_le_bytes(*bytes)
     }
 }
 
@@ -93,3 +103,7 @@ impl std::fmt::Debug for Entropy {
         f.write_str("Entropy")
     }
 }
+
+#[cfg(test)]
+#[path = "world_test.rs"]
+mod tests;
