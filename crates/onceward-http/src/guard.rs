@@ -134,5 +134,5 @@ where
     }
     let request = Request::from_parts(rest.parts, I::from(body));
     let service = rest.service;
-    Begun::Running(Running::new(rest.ticket, |link| run(link, service, request, asks)))
+    Begun::Running(Running::new(rest.ticket, |link| run(link, service, Some(request), asks)))
 }

@@ -83,19 +83,22 @@ impl Asks {
     }
 
     /// Runs `work` once for the intent, with the lease of the current id.
-    pub(crate) async fn run<F, W>(self, onceward: &Onceward, work: F) -> Result<Answer>
+    #[expect(clippy::manual_async_fn, reason = "an async fn keeps every argument twice, and this is hot")]
+    pub(crate) fn run<F, W>(self, onceward: &Onceward, work: F) -> impl Future<Output = Result<Answer>> + Send
     where
         F: FnOnce(Lease) -> W + Send,
         W: Future<Output = Result<Outcome, Stopped>> + Send,
     {
-        if self.others.is_empty() {
-            return onceward.run(self.current, work).await;
+        async move {
+            if self.others.is_empty() {
+                return onceward.run(self.current, work).await;
+            }
+            let current = self.current.id().clone();
+            let mut asks = self.others;
+            asks.push(self.current);
+            asks.sort_by(|a, b| a.id().cmp(b.id()));
+            run_within(onceward, asks.into_iter(), current, None, work).await
         }
-        let current = self.current.id().clone();
-        let mut asks = self.others;
-        asks.push(self.current);
-        asks.sort_by(|a, b| a.id().cmp(b.id()));
-        run_within(onceward, asks.into_iter(), current, None, work).await
     }
 }
 

@@ -37,13 +37,15 @@ enum Made<B, E> {
     TurnedAway(Problem),
 }
 
-/// Runs the intent, and gives its answer unless that is on its way already.
-pub(crate) async fn run<S, I, B>(
+/// Runs the intent, and gives its answer unless that is on its way already. The request waits until the claim
+/// is ours.
+#[expect(clippy::manual_async_fn, reason = "an async fn keeps every argument twice, and this is hot")]
+pub(crate) fn run<S, I, B>(
     link: Arc<Link<B>>,
     mut service: S,
-    request: Request<I>,
+    mut waiting: Option<Request<I>>,
     asks: Asks,
-) -> Ended<B, S::Error>
+) -> impl Future<Output = Ended<B, S::Error>> + Send
 where
     S: Service<Request<I>, Response = Response<B>> + Send,
     S::Future: Send,
@@ -52,77 +54,79 @@ where
     B: Body<Data = Bytes> + Send,
     B::Error: Into<BoxError>,
 {
-    let shared = link.ticket.shared();
-    let (route, admission) = (&shared.route, &shared.admission);
-    // Where there is no room for another run, those of others still give answers.
-    if let Err(problem) = admission.check(asks.current.id()) {
-        return Ended::Answer(Ok(match asks.attend(&shared.onceward).await {
-            Ok(Some(answer)) => {
-                look_into_doubt(shared, &answer, asks.each().map(Ask::id), Some(request));
-                answer::of(shared, answer)
-            }
-            Ok(None) => answer::refuse(shared, problem),
-            Err(error) => answer::of_error(shared, &error),
-        }));
-    }
-    let id = asks.current.id().clone();
-    let other_ids: Vec<Id> = asks.each().skip(1).map(|ask| ask.id().clone()).collect();
-    // Held to the very end, also while a live response is read.
-    let mut room = None;
-    let mut made = Made::Nothing;
-    let mut waiting = Some(request);
-    let (made_here, request_here, service_here, link_here) = (&mut made, &mut waiting, &mut service, &link);
-    let room_here = &mut room;
-    let answer = asks
-        .run(&shared.onceward, async move |lease| {
-            match admission.enter(lease.id()) {
-                Ok(taken) => *room_here = Some(taken),
-                Err(problem) => {
-                    *made_here = Made::TurnedAway(problem);
-                    return Err(Stopped::before_effect("there is no room for another run"));
+    async move {
+        let shared = link.ticket.shared();
+        let (route, admission) = (&shared.route, &shared.admission);
+        // Where there is no room for another run, those of others still give answers.
+        if let Err(problem) = admission.check(asks.current.id()) {
+            return Ended::Answer(Ok(match asks.attend(&shared.onceward).await {
+                Ok(Some(answer)) => {
+                    look_into_doubt(shared, &answer, asks.each().map(Ask::id), waiting);
+                    answer::of(shared, answer)
                 }
-            }
-            let mut request = request_here.take().expect("the work is run once");
-            request.extensions_mut().insert(lease);
-            match service_here.call(request).await {
-                Ok(response) => take_in(route, response, link_here, made_here).await,
-                Err(error) => {
-                    *made_here = Made::Failed(error);
-                    Err(Stopped::unknown("the service failed without a response"))
+                Ok(None) => answer::refuse(shared, problem),
+                Err(error) => answer::of_error(shared, &error),
+            }));
+        }
+        let id = asks.current.id().clone();
+        let other_ids: Vec<Id> = asks.each().skip(1).map(|ask| ask.id().clone()).collect();
+        // Held to the very end, also while a live response is read.
+        let mut room = None;
+        let mut made = Made::Nothing;
+        let (made_here, request_here, service_here, link_here) =
+            (&mut made, &mut waiting, &mut service, &link);
+        let room_here = &mut room;
+        let answer = asks
+            .run(&shared.onceward, async move |lease| {
+                match admission.enter(lease.id()) {
+                    Ok(taken) => *room_here = Some(taken),
+                    Err(problem) => {
+                        *made_here = Made::TurnedAway(problem);
+                        return Err(Stopped::before_effect("there is no room for another run"));
+                    }
                 }
-            }
-        })
-        .await;
-    Ended::Answer(match (answer, made) {
-        (answer, Made::Live(end)) => {
-            // The answer on record may be another's by now, and then this one must not look complete.
-            if matches!(&answer, Ok(Answer::Ran(Ran { replayed: false, .. })) | Err(_)) {
-                end.send().await;
-            }
-            return Ended::Live;
-        }
-        (Ok(Answer::Ran(ran)), Made::Whole(response)) if !ran.replayed => {
-            Ok(answer::with_expiry(response, ran.expires_in))
-        }
-        (Ok(answer), _) => {
-            look_into_doubt(shared, &answer, std::iter::once(&id).chain(&other_ids), waiting);
-            Ok(answer::of(shared, answer))
-        }
-        // The route says that this response is not an answer to keep; it is passed on all the same.
-        (Err(_), Made::Whole(response)) => Ok(response),
-        (Err(_), Made::Failed(error)) => Err(error),
-        (Err(_), Made::TurnedAway(problem)) => Ok(answer::refuse(shared, problem)),
-        (Err(error), Made::Nothing) => match waiting.filter(|_| may_pass_unguarded(route, &error)) {
-            Some(request) => match admission.enter(&id) {
-                Ok(_room) => {
-                    shared.meters.passed_unguarded.one();
-                    pass_unguarded(service.call(request).await)
+                let mut request = request_here.take().expect("the work is run once");
+                request.extensions_mut().insert(lease);
+                match service_here.call(request).await {
+                    Ok(response) => take_in(route, response, link_here, made_here).await,
+                    Err(error) => {
+                        *made_here = Made::Failed(error);
+                        Err(Stopped::unknown("the service failed without a response"))
+                    }
                 }
-                Err(problem) => Ok(answer::refuse(shared, problem)),
+            })
+            .await;
+        Ended::Answer(match (answer, made) {
+            (answer, Made::Live(end)) => {
+                // The answer on record may be another's by now, and then this one must not look complete.
+                if matches!(&answer, Ok(Answer::Ran(Ran { replayed: false, .. })) | Err(_)) {
+                    end.send().await;
+                }
+                return Ended::Live;
+            }
+            (Ok(Answer::Ran(ran)), Made::Whole(response)) if !ran.replayed => {
+                Ok(answer::with_expiry(response, ran.expires_in))
+            }
+            (Ok(answer), _) => {
+                look_into_doubt(shared, &answer, std::iter::once(&id).chain(&other_ids), waiting);
+                Ok(answer::of(shared, answer))
+            }
+            // The route says that this response is not an answer to keep; it is passed on all the same.
+            (Err(_), Made::Whole(response)) => Ok(response),
+            (Err(_), Made::Failed(error)) => Err(error),
+            (Err(_), Made::TurnedAway(problem)) => Ok(answer::refuse(shared, problem)),
+            (Err(error), Made::Nothing) => match waiting.filter(|_| may_pass_unguarded(route, &error)) {
+                Some(request) => match admission.enter(&id) {
+                    Ok(_room) => {
+                        shared.meters.passed_unguarded.one();
+                        pass_unguarded(service.call(request).await)
+                    }
+                    Err(problem) => Ok(answer::refuse(shared, problem)),
+                },
+                None => Ok(answer::of_error(shared, &error)),
             },
-            None => Ok(answer::of_error(shared, &error)),
-        },
-    })
+        })
+    }
 }
 
 /// Has the doubt looked into that a request was refused for, where the route has a hook for it.

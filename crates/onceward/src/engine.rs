@@ -87,12 +87,12 @@ impl Onceward {
     ///     .ran()?;
     /// # Ok(()) }
     /// ```
-    pub async fn run<F, W>(&self, ask: Ask, work: F) -> Result<Answer>
+    pub fn run<F, W>(&self, ask: Ask, work: F) -> impl Future<Output = Result<Answer>> + use<F, W>
     where
         F: FnOnce(Lease) -> W,
         W: Future<Output = Result<Outcome, Stopped>>,
     {
-        run::run(self.inner.clone(), ask, work).await
+        run::run(self.inner.clone(), ask, work)
     }
 
     /// The answer to an ask, if it is at hand in this process: what [`run`](Self::run) would replay at once.

@@ -128,19 +128,18 @@ impl Service<Request<Payload>> for Forward {
     }
 
     fn call(&mut self, request: Request<Payload>) -> Self::Future {
-        let forward = self.clone();
-        Box::pin(async move { Ok(forward.forward(request).await) })
+        Box::pin(self.clone().forward(request))
     }
 }
 
 impl Forward {
-    async fn forward(self, mut request: Request<Payload>) -> Response<Payload> {
+    async fn forward(self, mut request: Request<Payload>) -> Result<Response<Payload>, Infallible> {
         let lease = request.extensions_mut().remove::<Lease>();
         // Another protocol has no answer to keep, so only what is not guarded may change over.
         let protocol = if lease.is_none() { fields::upgrade(request.headers()) } else { None };
         let client_side = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
         if self.dress(&mut request, lease.as_ref(), protocol).is_err() {
-            return problem(Problem::UpstreamUnreachable, Action::Retry);
+            return Ok(problem(Problem::UpstreamUnreachable, Action::Retry));
         }
         // An answer that stalls would hold its key for ever; without a key it is the client's to wait.
         let pace = lease.is_some().then(|| Pace::idle(self.answer_timeout));
@@ -150,16 +149,16 @@ impl Forward {
             Ok(response) => response,
             Err(Failure::NotSent(why)) => {
                 tracing::warn!(%upstream, why, "the upstream cannot be reached; nothing was sent");
-                return problem(Problem::UpstreamUnreachable, Action::Retry);
+                return Ok(problem(Problem::UpstreamUnreachable, Action::Retry));
             }
             Err(Failure::NoAnswer(why)) => {
                 tracing::warn!(%upstream, why, "the upstream was sent a request and gave no answer");
-                return problem(Problem::UpstreamTimeout, Action::Unknown);
+                return Ok(problem(Problem::UpstreamTimeout, Action::Unknown));
             }
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(client_side) = client_side else {
-                return problem(Problem::UpstreamTimeout, Action::Unknown);
+                return Ok(problem(Problem::UpstreamTimeout, Action::Unknown));
             };
             let protocol = fields::upgrade(response.headers());
             let upstream_side = hyper::upgrade::on(&mut response);
@@ -171,7 +170,7 @@ impl Forward {
         } else {
             fields::end_hop(response.headers_mut());
         }
-        response
+        Ok(response)
     }
 
     /// Makes it a request of the gateway's own.

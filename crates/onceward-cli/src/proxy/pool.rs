@@ -64,7 +64,10 @@ impl Pool {
             let reused = rested.is_some();
             let mut connection = match rested {
                 Some(connection) => connection,
-                None => self.connect().await.map_err(|error| Failure::NotSent(error.to_string()))?,
+                // Rare and large: kept out of the future that every request carries.
+                None => {
+                    Box::pin(self.connect()).await.map_err(|error| Failure::NotSent(error.to_string()))?
+                }
             };
             let answer = timeout(patience, connection.try_send_request(request));
             let mut error = match answer.await {

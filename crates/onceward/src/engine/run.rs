@@ -27,19 +27,27 @@ enum Worked {
     LeaseLost,
 }
 
-pub(crate) async fn run<F, W>(inner: Arc<Inner>, mut ask: Ask, work: F) -> Result<Answer>
+// An async fn keeps every argument twice, and whoever runs an intent carries them along.
+#[expect(clippy::manual_async_fn, reason = "see above")]
+pub(crate) fn run<F, W>(
+    inner: Arc<Inner>,
+    mut ask: Ask,
+    work: F,
+) -> impl Future<Output = Result<Answer>> + use<F, W>
 where
     F: FnOnce(Lease) -> W,
     W: Future<Output = Result<Outcome, Stopped>>,
 {
-    let (mut owner, fence) = match lead(&inner, &mut ask).await? {
-        Led::Run(owner, claim) => (owner, claim.fence),
-        Led::Answer(answer) => return Ok(answer),
-    };
-    let lease = Lease::new(inner.clone(), owner.flight.clone(), fence, ask.fingerprint);
-    owner.begin_work();
-    let worked = work_under(&owner, lease, work).await;
-    finish(inner, ask, owner, fence, worked).await
+    async move {
+        let (mut owner, fence) = match lead(&inner, &mut ask).await? {
+            Led::Run(owner, claim) => (owner, claim.fence),
+            Led::Answer(answer) => return Ok(answer),
+        };
+        let lease = Lease::new(inner.clone(), owner.flight.clone(), fence, ask.fingerprint);
+        owner.begin_work();
+        let worked = work_under(&owner, lease, work).await;
+        finish(inner, ask, owner, fence, worked).await
+    }
 }
 
 /// Does the work, unless the lease is lost meanwhile.
