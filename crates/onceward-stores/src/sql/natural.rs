@@ -73,20 +73,37 @@ pub async fn insert<T: SqlTransaction>(
     let first = *columns.first().ok_or_else(|| invalid("a row without columns"))?;
     let dialect = tx.dialect();
     let places: Vec<String> = (1..=row.len()).map(|number| place(dialect, number)).collect();
-    let on_duplicate = match dialect {
+    let values: Vec<Value<'_>> = row.iter().map(|(_, value)| *value).collect();
+    let insert = format!("INSERT INTO {table} ({}) VALUES ({})", columns.join(", "), places.join(", "));
+    let new = match dialect {
         #[cfg(feature = "mysql")]
-        Dialect::MySql => format!("ON DUPLICATE KEY UPDATE {first} = {first}"),
+        Dialect::MySql => insert_unless_there(tx, &insert, first, &values).await?,
         #[cfg(any(feature = "postgres", feature = "sqlite"))]
         _ => {
             let _ = first;
-            "ON CONFLICT DO NOTHING".to_owned()
+            tx.fetch(&format!("{insert} ON CONFLICT DO NOTHING RETURNING 1"), &values).await?.is_some()
         }
     };
-    let statement =
-        format!("INSERT INTO {table} ({}) VALUES ({}) {on_duplicate}", columns.join(", "), places.join(", "));
-    let values: Vec<Value<'_>> = row.iter().map(|(_, value)| *value).collect();
-    let new = changes(tx, &statement, &values).await?;
     Ok(if new { Inserted::New } else { Inserted::AlreadyThere })
+}
+
+/// A number of rows does not tell: there are drivers (sqlx) who have the server count a duplicate as one row.
+/// So a duplicate leaves a mark where the connection keeps the last number that the server gave out.
+#[cfg(feature = "mysql")]
+async fn insert_unless_there<T: SqlTransaction>(
+    tx: &mut T,
+    insert: &str,
+    column: &str,
+    values: &[Value<'_>],
+) -> Result<bool> {
+    const MARK: u64 = u64::MAX;
+    tx.fetch("SELECT LAST_INSERT_ID(0)", &[]).await?;
+    let insert = format!(
+        "{insert} ON DUPLICATE KEY UPDATE {column} = IF(LAST_INSERT_ID({MARK}) = 0, {column}, {column})"
+    );
+    tx.fetch(&insert, values).await?;
+    let marked = tx.fetch(&format!("SELECT LAST_INSERT_ID() = {MARK}"), &[]).await?;
+    Ok(marked.as_deref() == Some(&[Cell::Int(0)]))
 }
 
 /// Runs a statement that writes at most one row, and says whether it did.
