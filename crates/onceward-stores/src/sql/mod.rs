@@ -27,6 +27,7 @@
 //! | `row.rs` | from a row to a record and back |
 //! | `schema.rs` | which migrations a database has had, and which it needs |
 //! | `postgres/`, `sqlite/`, `mysql/` | one dialect each |
+//! | `sqlx/` | transactions and pools of sqlx, in each dialect |
 
 #![cfg_attr(
     not(all(feature = "mysql", feature = "postgres", feature = "sqlite")),
@@ -44,6 +45,8 @@ mod row;
 mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
+pub mod sqlx;
 
 use std::time::Duration;
 

@@ -3,6 +3,9 @@
 use mysql_async::Error as Cause;
 use onceward::{Error, ErrorKind};
 
+/// The server's word for a lock that did not come in time.
+pub(in crate::sql) const LOCK_WAIT_TIMEOUT: u16 = 1205;
+
 /// Whether a call could have changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
@@ -12,13 +15,25 @@ pub(super) enum Call {
 
 /// Whether the same may simply be tried again: the server undid it in favour of another.
 pub(super) fn is_worth_repeating(error: &Cause) -> bool {
-    matches!(error, Cause::Server(error) if [1213, 1020].contains(&error.code))
+    code(error).is_some_and(is_undone)
+}
+
+/// Whether the server undid something in favour of another.
+pub(in crate::sql) fn is_undone(code: u16) -> bool {
+    [1213, 1020].contains(&code)
+}
+
+fn code(error: &Cause) -> Option<u16> {
+    match error {
+        Cause::Server(error) => Some(error.code),
+        _ => None,
+    }
 }
 
 /// A statement failed. One that the server refused is undone with its transaction.
 pub(super) fn failed(call: Call, error: Cause) -> Error {
     let said_no = matches!(error, Cause::Server(_));
-    let (kind, detail) = explain(&error);
+    let (kind, detail) = explain(code(&error));
     let fault = Error::new(kind, detail).caused_by(error);
     if call == Call::Writes && !said_no { fault.maybe_applied() } else { fault }
 }
@@ -30,11 +45,12 @@ pub(super) fn timed_out(call: Call, after: std::time::Duration) -> Error {
     if call == Call::Writes { fault.maybe_applied() } else { fault }
 }
 
-fn explain(error: &Cause) -> (ErrorKind, &'static str) {
-    let Cause::Server(error) = error else {
+/// What the server's word means to a person; without a word, the connection is gone.
+pub(in crate::sql) fn explain(code: Option<u16>) -> (ErrorKind, &'static str) {
+    let Some(code) = code else {
         return (ErrorKind::Unavailable, "the connection to the MySQL server failed");
     };
-    match error.code {
+    match code {
         1049 => (ErrorKind::Invalid, "there is no such database; create it, or mend the address"),
         1044 | 1045 => (ErrorKind::Invalid, "the MySQL server does not let this user in; mend the address"),
         1142 | 1143 | 1227 => (

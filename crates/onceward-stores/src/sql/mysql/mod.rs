@@ -5,7 +5,7 @@
 //! bytes, because the two servers have no collation in common that tells `order` from `order `. The batch
 //! travels as one JSON value in hexadecimal, so there is nothing to escape.
 
-mod fault;
+pub(super) mod fault;
 mod join;
 mod scan;
 mod schema;

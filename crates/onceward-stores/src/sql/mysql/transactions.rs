@@ -8,14 +8,11 @@ use mysql_async::{Conn, Pool};
 use onceward::{Error, ErrorKind, Fault, Fut, Join, Result, Swap, Swapped};
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::fault::{Call, failed, timed_out};
+use super::fault::{Call, LOCK_WAIT_TIMEOUT, failed, timed_out};
 use super::join::swap_in;
 use super::store::pool;
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value};
 use crate::sql::{CALL_MAX, Options};
-
-/// The server's word for a lock that did not come in time.
-const LOCK_WAIT_TIMEOUT: u16 = 1205;
 
 /// Begins transactions in which receipts ride along.
 #[derive(Clone, Debug)]

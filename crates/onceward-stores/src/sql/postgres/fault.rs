@@ -14,7 +14,12 @@ pub(super) enum Call {
 
 /// Whether the same statement may simply be tried again: the server undid it in favour of another.
 pub(super) fn is_worth_repeating(error: &tokio_postgres::Error) -> bool {
-    matches!(error.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE))
+    error.code().is_some_and(is_undone)
+}
+
+/// Whether the server undid something in favour of another.
+pub(in crate::sql) fn is_undone(code: &SqlState) -> bool {
+    [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE].contains(code)
 }
 
 /// A statement failed.
@@ -24,7 +29,7 @@ pub(super) fn failed(call: Call, error: tokio_postgres::Error) -> Error {
         // was waiting for a standby, with its commit on disk.
         matches!(error.parsed_severity(), Some(Severity::Error))
     });
-    let (kind, detail) = explain(&error);
+    let (kind, detail) = explain(error.code());
     let fault = Error::new(kind, detail).caused_by(error);
     if call == Call::Writes && !said_no { fault.maybe_applied() } else { fault }
 }
@@ -33,7 +38,7 @@ pub(super) fn failed(call: Call, error: tokio_postgres::Error) -> Error {
 pub(super) fn unconnected(error: PoolError) -> Error {
     match error {
         PoolError::Backend(error) => {
-            let (kind, detail) = explain(&error);
+            let (kind, detail) = explain(error.code());
             Error::new(kind, detail).caused_by(error)
         }
         PoolError::Timeout(_) => Error::new(
@@ -50,8 +55,9 @@ pub(super) fn timed_out(call: Call, after: std::time::Duration) -> Error {
     if call == Call::Writes { fault.maybe_applied() } else { fault }
 }
 
-fn explain(error: &tokio_postgres::Error) -> (ErrorKind, &'static str) {
-    let Some(code) = error.code() else {
+/// What the server's word means to a person; without a word, the connection is gone.
+pub(in crate::sql) fn explain(code: Option<&SqlState>) -> (ErrorKind, &'static str) {
+    let Some(code) = code else {
         return (ErrorKind::Unavailable, "the connection to PostgreSQL failed");
     };
     if *code == SqlState::INVALID_CATALOG_NAME {

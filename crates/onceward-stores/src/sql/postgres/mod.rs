@@ -9,7 +9,7 @@
 //! rows pile up at this rate and no faster, and a sweep does not wade through them again and again: it
 //! begins where the last one found the earliest record that is still there.
 
-mod fault;
+pub(super) mod fault;
 mod join;
 mod scan;
 mod schema;

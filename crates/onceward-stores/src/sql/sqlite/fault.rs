@@ -5,7 +5,13 @@ use rusqlite::ErrorCode;
 
 /// A statement failed, and with it the transaction: nothing was changed.
 pub(super) fn failed(error: rusqlite::Error) -> Error {
-    let (kind, detail) = match error.sqlite_error_code() {
+    let (kind, detail) = explain(error.sqlite_error_code());
+    Error::new(kind, detail).caused_by(error)
+}
+
+/// What SQLite's word means to a person.
+pub(in crate::sql) fn explain(code: Option<ErrorCode>) -> (ErrorKind, &'static str) {
+    match code {
         Some(ErrorCode::NotADatabase) => (ErrorKind::Foreign, "the file is not an SQLite database"),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             (ErrorKind::Unavailable, "another connection keeps the SQLite file locked for too long")
@@ -19,8 +25,12 @@ pub(super) fn failed(error: rusqlite::Error) -> Error {
             "the SQLite file cannot be opened for writing; check the path and the rights",
         ),
         _ => (ErrorKind::Unavailable, "SQLite refused a statement"),
-    };
-    Error::new(kind, detail).caused_by(error)
+    }
+}
+
+/// Whether somebody else has the file at this moment.
+pub(in crate::sql) fn is_busy(code: Option<ErrorCode>) -> bool {
+    matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 /// A commit failed. What was written may be found again when the file is next opened.

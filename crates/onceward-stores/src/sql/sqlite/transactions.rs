@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onceward::{Error, ErrorKind, Fault, Fut, Join, Result, Swap, Swapped};
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::fault::{failed, uncommitted};
+use super::fault::{failed, is_busy, uncommitted};
 use super::store::connect;
 use super::swap::{fetch, swap_now};
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value};
@@ -181,10 +181,7 @@ impl onceward::Transactions for SqliteTransactions {
             let connection = shared.connection()?;
             connection.busy_timeout(patience).map_err(failed)?;
             if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
-                return match error.sqlite_error_code() {
-                    Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Ok(None),
-                    _ => Err(failed(error)),
-                };
+                return if is_busy(error.sqlite_error_code()) { Ok(None) } else { Err(failed(error)) };
             }
             let (connection, writer) = (Mutex::new(Some(connection)), Mutex::new(Some(writer)));
             let tx = SqliteTx(Arc::new(Line { connection, shared, writer }));
@@ -219,9 +216,7 @@ impl onceward::Transactions for SqliteTransactions {
     }
 
     fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        let busy = |error: &rusqlite::Error| {
-            matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
-        };
+        let busy = |error: &rusqlite::Error| is_busy(error.sqlite_error_code());
         error.downcast_ref::<rusqlite::Error>().is_some_and(busy)
     }
 }

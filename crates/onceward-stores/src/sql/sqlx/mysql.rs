@@ -1,0 +1,39 @@
+//! MySQL and MariaDB through sqlx.
+
+use sqlx::mysql::MySqlDatabaseError;
+use sqlx::{MySql, MySqlConnection, SqlStr};
+
+use super::driver::{Driver, Fate, Said, cells, fetch};
+use crate::sql::join::{Cell, Dialect, Value};
+use crate::sql::mysql::fault::{LOCK_WAIT_TIMEOUT, explain, is_undone};
+
+impl Driver for MySql {
+    const DIALECT: Dialect = Dialect::MySql;
+    const BEGIN: SqlStr = SqlStr::from_static("START TRANSACTION");
+
+    async fn fetch<'a>(
+        connection: &'a mut MySqlConnection,
+        statement: &'a str,
+        values: &'a [Value<'a>],
+    ) -> sqlx::Result<Option<Vec<Cell>>> {
+        let row = fetch!(connection, statement, values)?;
+        Ok(row.as_ref().map(|row| {
+            cells!(row, i64 => Cell::Int,
+                u64 => |number| i64::try_from(number).map_or(Cell::Null, Cell::Int),
+                String => Cell::Text, Vec<u8> => Cell::Bytes)
+        }))
+    }
+
+    fn said(error: &sqlx::Error) -> Said {
+        let said = error.as_database_error().and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
+        let code = said.map(MySqlDatabaseError::number);
+        let (kind, detail) = explain(code);
+        let fate = match code {
+            Some(LOCK_WAIT_TIMEOUT) => Fate::Busy,
+            Some(code) if is_undone(code) => Fate::Undone,
+            _ => Fate::Failed,
+        };
+        // Even its word on a commit may be about a connection that was waiting for a replica, with the commit on disk.
+        Said { kind, detail, refused: false, fate }
+    }
+}
