@@ -1,9 +1,12 @@
 //! The engine: everything between an ask and its answer. [`Onceward`] is what everyone uses.
 
+mod abandoned;
 mod answer;
 mod cache;
+mod completer;
 mod conclude;
 mod counts;
+mod crowd;
 mod flight;
 mod group;
 mod inner;
@@ -15,6 +18,7 @@ mod owner;
 mod poller;
 mod race;
 mod reply;
+mod resume;
 mod run;
 mod settle;
 mod sweep;
@@ -26,7 +30,9 @@ mod wakers;
 use std::future::Future;
 use std::sync::Arc;
 
+pub use abandoned::{Abandoned, AbandonedPage};
 pub use answer::{Answer, Ran, Recorded};
+pub use completer::{Completed, Completer, Completion, Pace};
 pub use counts::Counts;
 pub use inner::Rules;
 pub use lease::Lease;
@@ -43,7 +49,7 @@ use crate::join::{Join, Transactions};
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
 use crate::receipt::{Fence, Receipt};
-use crate::store::{Caps, Page, Scan, Store};
+use crate::store::{Caps, Cursor, Page, Scan, Store};
 use crate::world::{Task, TokioWorld, World};
 use inner::Inner;
 
@@ -200,6 +206,12 @@ impl Onceward {
     /// One page of receipts, undecoded: a damaged one must not hide the others.
     pub async fn list(&self, scan: &Scan) -> Result<Page> {
         self.inner.store.scan(scan).await
+    }
+
+    /// One page of what was begun and left, looking at no more than `limit` records that are due. For a
+    /// person, or for whoever has the code of such an operation; see [`Completer`].
+    pub async fn abandoned(&self, after: Option<Cursor>, limit: usize) -> Result<AbandonedPage> {
+        abandoned::abandoned(&self.inner, after, limit).await
     }
 
     /// Removes what is past its retention and writes down what became unknown. Safe at any time and

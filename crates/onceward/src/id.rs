@@ -66,6 +66,11 @@ impl Id {
         Self::join(self.scope(), &format!("{}#{name}", self.operation()), self.key())
     }
 
+    /// Whether it is a step inside another intent.
+    pub fn is_step(&self) -> bool {
+        self.operation().as_bytes().contains(&STEP_MARK)
+    }
+
     /// Reads the form that [`Id::as_bytes`] gives. Used by stores whose own key is that form.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let (scope, operation, key) = split(bytes).ok_or_else(|| Error::invalid("not the bytes of an id"))?;

@@ -25,8 +25,8 @@ pub use child::{ChildKey, child_key};
 pub use clock::{Clock, SystemClock};
 pub use decide::{Decision, Refusal, Takeover, decide};
 pub use engine::{
-    Answer, Builder, Changed, Claimed, Counts, Lease, Limits, Onceward, Ran, Recorded, Rules, Settlement,
-    Sweep, Swept, Ticket,
+    Abandoned, AbandonedPage, Answer, Builder, Changed, Claimed, Completed, Completer, Completion, Counts,
+    Lease, Limits, Onceward, Pace, Ran, Recorded, Rules, Settlement, Sweep, Swept, Ticket,
 };
 pub use error::{Applied, Error, ErrorKind, Result, Sight};
 pub use fingerprint::Fingerprint;

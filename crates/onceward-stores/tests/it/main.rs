@@ -11,6 +11,8 @@ mod servers;
 
 #[cfg(feature = "embedded")]
 mod bounds;
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod completer;
 #[cfg(feature = "embedded")]
 mod crash;
 #[cfg(feature = "embedded")]

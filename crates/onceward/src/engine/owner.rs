@@ -9,6 +9,8 @@
 //! Concluding   the ending is written by a task of its own
 //! Over         nothing
 //! ```
+//!
+//! Who goes on with what somebody else has left owes no release: see [`Unfinished`].
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -32,6 +34,16 @@ pub(crate) struct Owner {
     /// answer was lost, or came too late. A write whose answer was lost can still arrive after we have
     /// looked and found nothing, so this never becomes untrue again.
     pub(crate) may_stand: bool,
+    pub(crate) unfinished: Unfinished,
+}
+
+/// What becomes of a lease whose work ends without an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    /// What the stage and the policy say.
+    Concludes,
+    /// It ends by itself, and the receipt stays: the intent must not be forgotten.
+    Lapses,
 }
 
 enum Stage {
@@ -44,7 +56,13 @@ enum Stage {
 
 impl Owner {
     pub(crate) fn new(inner: Arc<Inner>, flight: Arc<Flight>) -> Self {
-        Self { inner, flight, stage: Stage::Asking(None), may_stand: false }
+        Self {
+            inner,
+            flight,
+            stage: Stage::Asking(None),
+            may_stand: false,
+            unfinished: Unfinished::Concludes,
+        }
     }
 
     /// Waits for the answer to a claim, in a way that survives being dropped.
@@ -139,6 +157,9 @@ impl Drop for Owner {
                     let world = inner.world.clone();
                     world.spawn(Box::pin(abandon(inner, flight, swapping, self.may_stand)));
                 }
+            }
+            Stage::Claimed | Stage::Working if self.unfinished == Unfinished::Lapses => {
+                inner.flights.end(&flight, None);
             }
             Stage::Claimed => conclude_alone(inner, flight, Ending::Release(Effect::None)),
             Stage::Working => {

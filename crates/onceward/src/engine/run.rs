@@ -21,7 +21,7 @@ use crate::receipt::{Doubt, Fence};
 type Panic = Box<dyn std::any::Any + Send>;
 
 /// How the work ended.
-enum Worked {
+pub(crate) enum Worked {
     Finished(Result<Outcome, Stopped>),
     Panicked(Panic),
     LeaseLost,
@@ -51,7 +51,7 @@ where
 }
 
 /// Does the work, unless the lease is lost meanwhile.
-async fn work_under<F, W>(owner: &Owner, lease: Lease, work: F) -> Worked
+pub(crate) async fn work_under<F, W>(owner: &Owner, lease: Lease, work: F) -> Worked
 where
     F: FnOnce(Lease) -> W,
     W: Future<Output = Result<Outcome, Stopped>>,
@@ -72,7 +72,13 @@ where
     .await
 }
 
-async fn finish(inner: Arc<Inner>, ask: Ask, owner: Owner, fence: Fence, worked: Worked) -> Result<Answer> {
+pub(crate) async fn finish(
+    inner: Arc<Inner>,
+    ask: Ask,
+    owner: Owner,
+    fence: Fence,
+    worked: Worked,
+) -> Result<Answer> {
     match worked {
         Worked::LeaseLost => after_loss(&inner, &ask, owner).await,
         Worked::Panicked(panic) => {

@@ -2,6 +2,7 @@
 //! that only the test moves.
 
 mod bounds;
+mod completer;
 mod crash;
 mod duplicates;
 mod ending;
