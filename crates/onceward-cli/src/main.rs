@@ -2,6 +2,7 @@
 
 mod admin;
 mod call;
+mod complete;
 mod config;
 mod demo;
 mod measured;
@@ -43,6 +44,7 @@ enum Command {
     Verify(Box<verify::Args>),
     /// Send one request that is safe to send again: from a shell, a script or a cron job.
     Send(send::Args),
+    Complete(complete::Args),
     /// Bring the tables of a database up to date.
     Migrate(migrate::Args),
 }
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
     };
     let code = runtime.block_on(async {
         match command {
+            Command::Complete(args) => args.run().await,
             Command::Migrate(args) => args.run().await,
             Command::Proxy(args) => args.run().await,
             Command::Config(args) => args.run(),

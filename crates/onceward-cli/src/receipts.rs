@@ -3,7 +3,7 @@
 
 mod remote;
 mod table;
-mod words;
+pub mod words;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! The binary as its users meet it: real processes, real sockets, real kills.
 
 mod admin;
+mod complete;
 mod demo;
 mod gateway;
 mod process;

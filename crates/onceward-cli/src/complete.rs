@@ -1,0 +1,280 @@
+//! `onceward complete`: what was begun and left. This binary has nobody's code in it, so it does not finish
+//! anything by itself: it tells whoever has the code, and looks whether that helped.
+
+mod tell;
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use onceward::receipt::Status;
+use onceward::{Abandoned, Id, OnUnknown, Onceward, Receipt};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::receipts::words::{quoted, time};
+use crate::serve::stopped;
+use tell::Tell;
+
+/// Records looked at in one slice.
+const SLICE_RECORDS: usize = 256;
+/// An intent that could not be finished is left alone for this long at first, and at most; doubled each time.
+const BACKOFF_MIN: Duration = Duration::from_secs(5);
+const BACKOFF_MAX: Duration = Duration::from_secs(600);
+
+/// What is worth knowing, shown below the options.
+const AFTER_HELP: &str = "\
+An operation is abandoned when its owner died or lost touch in the middle of it, and nobody has asked for it
+again. Without --to or --exec, each one is listed. With them, whoever has the code of the operation is told
+about each, and takes it over by asking for the same intent again: what was done is not done twice.
+
+  onceward complete --store postgres://app@db/shop
+  onceward complete --store postgres://app@db/shop --operation payout --to http://payments/resume
+  onceward complete --store postgres://app@db/shop --operation payout --once --exec 'resume-payout \"$ONCEWARD_KEY\"'
+
+--to posts {\"scope\", \"operation\", \"key\", \"fence\"} as JSON, and expects 2xx when the operation is finished.
+--exec runs a command with ONCEWARD_SCOPE, ONCEWARD_OPERATION, ONCEWARD_KEY and ONCEWARD_FENCE in its
+environment. Either way the receipt is what counts: it is looked at afterwards.
+
+An intent that is held when in doubt is listed and never told to anybody: settle it with `onceward receipts`.
+
+Exit code, with --once or without --to and --exec:
+  0  nothing is left to be done
+  1  something is left, or in doubt
+  2  the store could not be read";
+
+/// List what was begun and left, or have it finished by whoever has its code.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Where the receipts are, such as `postgres://user@host/database`.
+    #[arg(long, value_name = "URL", env = "ONCEWARD_STORE")]
+    store: String,
+    /// Only this operation, such as "payout" or "POST /payouts".
+    #[arg(long, value_name = "NAME")]
+    operation: Option<String>,
+    /// Tell a service about each, by a POST to this address.
+    #[arg(long, value_name = "URL", requires = "operation", conflicts_with = "exec")]
+    to: Option<String>,
+    /// Run a command for each, in a shell.
+    #[arg(long, value_name = "COMMAND", requires = "operation")]
+    exec: Option<String>,
+    /// Look once and end, instead of going on until told to stop.
+    #[arg(long)]
+    once: bool,
+    /// Leave alone what was left less than this long ago, for its caller's own retry.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    grace: u64,
+    /// Between two looks.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    pause: u64,
+    /// How many are told about at the same time.
+    #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    concurrency: u16,
+    /// How long one telling may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    at_most: u64,
+}
+
+/// What became of one intent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It has an outcome.
+    Finished,
+    /// Somebody is at it.
+    Running,
+    /// Its key is free: whoever was told ended it without an outcome.
+    Freed,
+    /// It is where it was.
+    Left,
+    /// It must not be run again by itself.
+    InDoubt,
+}
+
+/// What a look found.
+#[derive(Clone, Copy, Default)]
+struct Looked {
+    left: usize,
+    in_doubt: usize,
+}
+
+impl Args {
+    pub async fn run(self) -> ExitCode {
+        match self.complete().await {
+            Ok(code) => code,
+            Err(message) => {
+                eprintln!("onceward: {message}");
+                ExitCode::from(2)
+            }
+        }
+    }
+
+    async fn complete(self) -> Result<ExitCode, String> {
+        let store = onceward_stores::open(&self.store).await.map_err(|error| error.to_string())?;
+        let onceward = Onceward::new(store).map_err(|error| error.to_string())?;
+        let at_most = Duration::from_secs(self.at_most.max(1));
+        let tell = match (&self.to, &self.exec) {
+            (Some(url), _) => Tell::post(url, at_most)?,
+            (None, Some(command)) => Tell::exec(command, at_most),
+            (None, None) => return self.list(&onceward).await,
+        };
+        let mut desk = Desk { onceward, tell: Arc::new(tell), failures: HashMap::new() };
+        let mut stop = std::pin::pin!(stopped());
+        loop {
+            let looked = tokio::select! {
+                looked = desk.look(&self) => looked,
+                // Who was told goes on without us, and the next one to look sees what came of it.
+                () = &mut stop => return Ok(ExitCode::SUCCESS),
+            };
+            match looked {
+                Ok(looked) if self.once => return Ok(code(looked)),
+                Err(error) if self.once => return Err(error),
+                Ok(_) => {}
+                Err(error) => eprintln!("onceward: {error}; looking again later"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_secs(self.pause.max(1))) => {}
+                () = &mut stop => return Ok(ExitCode::SUCCESS),
+            }
+        }
+    }
+
+    /// Prints everything that was left.
+    async fn list(&self, onceward: &Onceward) -> Result<ExitCode, String> {
+        let mut looked = Looked::default();
+        for left in abandoned(onceward, self.operation.as_deref()).await? {
+            looked.count(&left);
+            let what = match left.on_unknown {
+                OnUnknown::Retry => "left",
+                OnUnknown::Hold => "in doubt",
+            };
+            println!("{what:<9} {:>8} ago  {}", since(&left), shown(&left.id));
+        }
+        if looked.left + looked.in_doubt == 0 {
+            println!("Nothing was left.");
+        }
+        if looked.in_doubt > 0 {
+            println!("\n{} in doubt: see `onceward receipts` for how to settle them.", looked.in_doubt);
+        }
+        Ok(code(looked))
+    }
+}
+
+/// The one who tells, and remembers whom it did not help to tell.
+struct Desk {
+    onceward: Onceward,
+    tell: Arc<Tell>,
+    failures: HashMap<Id, (Instant, Duration)>,
+}
+
+impl Desk {
+    /// Looks at everything that was left, tells about each, and says what became of it.
+    async fn look(&mut self, args: &Args) -> Result<Looked, String> {
+        let mut looked = Looked::default();
+        let places = Arc::new(Semaphore::new(args.concurrency.into()));
+        let mut telling = JoinSet::new();
+        let all = abandoned(&self.onceward, args.operation.as_deref()).await?;
+        // One that is not there now may be back when its lease is over; after that, it was finished elsewhere.
+        self.failures.retain(|_, (until, _)| until.elapsed() < BACKOFF_MAX);
+        for left in all {
+            let waiting = self.failures.get(&left.id).is_some_and(|(until, _)| *until > Instant::now());
+            if left.on_unknown == OnUnknown::Hold || waiting || left.ago < Duration::from_secs(args.grace) {
+                looked.count(&left);
+                continue;
+            }
+            let place = Arc::clone(&places).acquire_owned().await.map_err(|error| error.to_string())?;
+            let (onceward, tell) = (self.onceward.clone(), Arc::clone(&self.tell));
+            telling.spawn(async move {
+                let said = tell.about(&left).await;
+                let now = onceward.show(&left.id).await;
+                drop(place);
+                (left, said, now)
+            });
+        }
+        while let Some(told) = telling.join_next().await {
+            let (left, said, now) = told.map_err(|error| error.to_string())?;
+            let fate = fate(now.map_err(|error| error.to_string())?.as_ref(), said.is_ok());
+            let why = said.err().map_or_else(String::new, |why| format!(": {why}"));
+            println!("{:<9} {}{why}", fate.word(), shown(&left.id));
+            match fate {
+                Fate::Left => {
+                    looked.left += 1;
+                    self.back_off(left.id);
+                }
+                Fate::InDoubt => looked.in_doubt += 1,
+                Fate::Finished | Fate::Running | Fate::Freed => drop(self.failures.remove(&left.id)),
+            }
+        }
+        Ok(looked)
+    }
+
+    fn back_off(&mut self, id: Id) {
+        let before = self.failures.get(&id).map(|(_, delay)| *delay);
+        let delay = before.map_or(BACKOFF_MIN, |delay| (delay * 2).min(BACKOFF_MAX));
+        self.failures.insert(id, (Instant::now() + delay, delay));
+    }
+}
+
+impl Looked {
+    fn count(&mut self, left: &Abandoned) {
+        match left.on_unknown {
+            OnUnknown::Retry => self.left += 1,
+            OnUnknown::Hold => self.in_doubt += 1,
+        }
+    }
+}
+
+impl Fate {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Running => "running",
+            Self::Freed => "freed",
+            Self::Left => "left",
+            Self::InDoubt => "in doubt",
+        }
+    }
+}
+
+/// Everything that was left, without the steps inside: those go on with their intents.
+async fn abandoned(onceward: &Onceward, operation: Option<&str>) -> Result<Vec<Abandoned>, String> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = onceward.abandoned(after, SLICE_RECORDS).await.map_err(|error| error.to_string())?;
+        if page.unreadable > 0 {
+            eprintln!("onceward: {} receipts cannot be read, and are passed over", page.unreadable);
+        }
+        all.extend(page.found.into_iter().filter(|left| {
+            !left.id.is_step() && operation.is_none_or(|operation| left.id.operation() == operation)
+        }));
+        after = page.next;
+        if after.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+/// Who was told and could not finish it may keep its lease for a moment longer: that is not running.
+fn fate(now: Option<&Receipt>, went_well: bool) -> Fate {
+    match now.map(|receipt| (&receipt.status, receipt.due.is_over())) {
+        None | Some((Status::Gone(_), _)) => Fate::Freed,
+        Some((Status::Done(_), _)) => Fate::Finished,
+        Some((Status::Unknown(_), _)) => Fate::InDoubt,
+        Some((Status::Held(_), over)) if over || !went_well => Fate::Left,
+        Some((Status::Held(_), _)) => Fate::Running,
+    }
+}
+
+fn code(looked: Looked) -> ExitCode {
+    ExitCode::from(u8::from(looked.left + looked.in_doubt > 0))
+}
+
+fn since(left: &Abandoned) -> String {
+    time(i64::try_from(left.ago.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// An intent as `onceward receipts` takes it back.
+fn shown(id: &Id) -> String {
+    [id.scope(), id.operation(), id.key()].map(quoted).join(" ")
+}
