@@ -111,3 +111,8 @@ fn feature_off(scheme: &str, feature: &str) -> Error {
         format!("`{scheme}:` is not part of this build; build it with the cargo feature `{feature}`"),
     )
 }
+
+/// The examples of the user's page, which are to compile.
+#[cfg(all(doctest, feature = "postgres", feature = "sqlx-postgres"))]
+#[doc = include_str!("../../../docs/transactions.md")]
+mod transactions_page {}
