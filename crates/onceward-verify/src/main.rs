@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use onceward_verify::broken::hunt::SEEDS_MAX;
 use onceward_verify::sim::fleet::OnFailure;
+use onceward_verify::zoo::tour::AT_A_TIME;
 
 /// Plays simulated worlds by seed and judges what happened in them.
 ///
@@ -71,9 +72,15 @@ enum Command {
         /// How many seeds for each
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
-        /// Only this one
+        /// The first of them
+        #[arg(long, default_value_t = 0)]
+        from: u64,
+        /// Only this service
         #[arg(long, value_name = "NAME")]
         only: Option<String>,
+        /// How many are looked at together
+        #[arg(long, value_name = "N", default_value_t = AT_A_TIME, value_parser = clap::value_parser!(u16).range(1..=256))]
+        at_a_time: u16,
     },
     /// Serve one of the zoo, to look at it by hand; `zoo` names them
     Serve {
@@ -96,7 +103,9 @@ fn main() -> ExitCode {
         }
         Command::Show { seed, variant } => report::show(seed, variant.as_deref()),
         Command::Broken { seen, seeds } => report::broken(seen, seeds),
-        Command::Zoo { seeds, only } => tour::tour(seeds, only.as_deref()),
+        Command::Zoo { seeds, from, only, at_a_time } => {
+            tour::tour(from..from.saturating_add(seeds), only.as_deref(), at_a_time)
+        }
         Command::Serve { name, port, folder } => tour::serve(&name, port, &folder),
     }
 }

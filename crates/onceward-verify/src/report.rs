@@ -141,7 +141,7 @@ fn tell(outcome: &Outcome) {
     }
 }
 
-fn bar(length: u64, template: &str) -> ProgressBar {
+pub(crate) fn bar(length: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(length);
     bar.set_style(ProgressStyle::with_template(template).expect("a right template"));
     bar

@@ -1,14 +1,19 @@
-//! A tour of the zoo: every animal is looked at, and what was found is printed.
+//! The commands of the zoo: a tour with a table of what was found, and one animal to look at by hand.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use onceward_verify::zoo::cage;
 use onceward_verify::zoo::table::{self, Animal};
-use onceward_verify::zoo::visit::visit;
+use onceward_verify::zoo::tour;
 
-/// Visits all of them, or one, so many times each.
-pub(crate) fn tour(seeds: u64, only: Option<&str>) -> ExitCode {
+use crate::report::bar;
+
+/// Visits all of them, or one, with each of these seeds.
+pub(crate) fn tour(seeds: Range<u64>, only: Option<&str>, at_a_time: u16) -> ExitCode {
     let animals: Vec<&Animal> =
         table::all().iter().filter(|animal| only.is_none_or(|name| name == animal.name)).collect();
     if animals.is_empty() {
@@ -18,29 +23,43 @@ pub(crate) fn tour(seeds: u64, only: Option<&str>) -> ExitCode {
         Ok(program) => program,
         Err(error) => return failed(&error),
     };
-    let mut wrong = 0;
-    println!("{:<26} {:<58} {:<24} result", "service", "what is wrong, or how it is right", "caught by");
-    for animal in animals {
-        let visits = runtime().block_on(async {
-            let mut visits = Vec::new();
-            for seed in 0..seeds {
-                visits.push(visit(animal, &program, seed).await);
-            }
-            visits
-        });
-        let right = visits.iter().filter(|visit| visit.is_right()).count();
-        println!(
-            "{:<26} {:<58} {:<24} {right} of {seeds}",
-            animal.name,
-            animal.what,
-            animal.caught_by.unwrap_or("-")
-        );
-        for visit in visits.iter().filter(|visit| !visit.is_right()) {
-            wrong += 1;
-            println!("{}", visit.story());
+    let count = seeds.end - seeds.start;
+    let bar = bar(animals.len() as u64 * count, "{bar:40} {pos}/{len} visits, {msg}  {eta} left");
+    let (start, mut right, mut wrong) = (Instant::now(), HashMap::new(), Vec::new());
+    bar.set_message("all right");
+    let visits = tour::tour(&animals, seeds, at_a_time, &program, |animal, visit| {
+        if visit.is_right() {
+            *right.entry(animal.name).or_insert(0) += 1;
+        } else {
+            wrong.push((animal.name, visit));
+            bar.set_message(format!("{} wrong", wrong.len()));
         }
+        bar.inc(1);
+    });
+    runtime().block_on(visits);
+    bar.finish_and_clear();
+    print_table(&animals, &right, count);
+    for (name, visit) in &wrong {
+        println!("\n{name}, {}", visit.story());
     }
-    if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let visits = animals.len() as u64 * count;
+    println!(
+        "\n{} of {visits} visits were right, in {:.0} s",
+        visits - wrong.len() as u64,
+        start.elapsed().as_secs_f64()
+    );
+    if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn print_table(animals: &[&Animal], right: &HashMap<&str, u64>, seeds: u64) {
+    println!(
+        "{:<26} {:<62} {:<24} right",
+        "service", "what is wrong, or how it is right", "must be caught by"
+    );
+    for Animal { name, what, caught_by, .. } in animals {
+        let right = right.get(name).copied().unwrap_or_default();
+        println!("{name:<26} {what:<62} {:<24} {right} of {seeds}", caught_by.unwrap_or("-"));
+    }
 }
 
 /// Serves one until the process is killed.

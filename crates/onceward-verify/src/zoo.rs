@@ -19,4 +19,5 @@ mod shelf;
 pub mod shop;
 mod sound;
 pub mod table;
+pub mod tour;
 pub mod visit;
