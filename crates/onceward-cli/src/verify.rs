@@ -104,9 +104,12 @@ pub struct Args {
     /// Send the key as it is, without quotes.
     #[arg(long, help_heading = "Ways of the endpoint")]
     raw_key: bool,
-    /// Speak HTTP/2 (with prior knowledge).
+    /// Speak HTTP/2 (with prior knowledge, if the URL is not https).
     #[arg(long, help_heading = "Ways of the endpoint")]
     http2: bool,
+    /// Certificate authorities (PEM) to believe besides those of the system, for https.
+    #[arg(long = "ca", value_name = "FILE", help_heading = "Ways of the endpoint")]
+    authorities: Option<PathBuf>,
     /// A 5xx is a final answer that is replayed, as with Stripe.
     #[arg(long, help_heading = "Ways of the endpoint")]
     failures_are_final: bool,
@@ -178,6 +181,7 @@ impl Args {
             key_header: self.key_header.clone(),
             key_form: if self.raw_key { KeyForm::Raw } else { KeyForm::Quoted },
             version: if self.http2 { Version::Http2 } else { Version::Http1 },
+            authorities: self.authorities.clone(),
             clients: self.clients,
             rounds: self.rounds,
             kills: self.kills,

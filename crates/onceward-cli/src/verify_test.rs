@@ -38,6 +38,8 @@ fn a_printed_command_is_read_back() {
         "{\"a\":1}",
         "--raw-key",
         "--http2",
+        "--ca",
+        "own.pem",
         "--clients",
         "7",
         "--effects-url",
@@ -68,7 +70,7 @@ fn a_printed_command_is_read_back() {
     assert_eq!(check.effects, Effects::Url { url: "http://app/n".into(), pointer: "/n".into() });
     assert_eq!(
         check.command_line("crash"),
-        "onceward verify --url http://app/charges --body '{\"a\":1}' --raw-key --http2 --clients 7 \
+        "onceward verify --url http://app/charges --body '{\"a\":1}' --raw-key --http2 --ca own.pem --clients 7 \
          --effects-url http://app/n --effects-pointer /n --tenant-header 'T: a' 'T: b' \
          --also-url http://other/charges --fail-header 'F: 1' --slow-header 'S: 1' --lease 1500ms \
          --retention 86400s --scenario crash --seed 9"

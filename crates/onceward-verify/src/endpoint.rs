@@ -32,8 +32,11 @@ mod scenario;
 mod server;
 mod setup;
 mod stage;
+#[cfg_attr(not(feature = "tls"), path = "endpoint/no_tls.rs")]
+mod tls;
 mod trace;
 mod volley;
+mod wire;
 
 pub use check::{Check, Effects, KeyForm};
 pub use error::{Error, ErrorKind, Result};

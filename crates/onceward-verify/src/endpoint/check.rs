@@ -1,6 +1,7 @@
 //! What is asked of the verifier: plain options, the same for a test and for the command line.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::error::Result;
@@ -69,6 +70,8 @@ pub struct Check {
     pub key_form: KeyForm,
     /// Which HTTP is spoken.
     pub version: Version,
+    /// Authorities (PEM) whose certificates are believed besides those that the system trusts.
+    pub authorities: Option<PathBuf>,
     /// Requests of a volley.
     pub clients: usize,
     /// Volleys of a scenario.
@@ -120,6 +123,7 @@ impl Check {
             key_header: "Idempotency-Key".to_owned(),
             key_form: KeyForm::default(),
             version: Version::default(),
+            authorities: None,
             clients: 100,
             rounds: 20,
             kills: 10,
@@ -170,6 +174,7 @@ impl Check {
         line.unless(self.key_header == standard.key_header, "key-header", &self.key_header);
         line.flag(self.key_form == KeyForm::Raw, "raw-key");
         line.flag(self.version == Version::Http2, "http2");
+        line.given("ca", self.authorities.as_ref().map(|path| path.display().to_string()).as_ref());
         line.unless(self.clients == standard.clients, "clients", &self.clients.to_string());
         line.unless(self.rounds == standard.rounds, "rounds", &self.rounds.to_string());
         line.unless(self.kills == standard.kills, "kills", &self.kills.to_string());

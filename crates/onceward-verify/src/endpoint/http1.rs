@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use super::message::{Answer, Request, encode};
+use super::volley::Version;
+use super::wire::{self, Wire};
 
 /// No answer is larger: a verifier must not be filled up by what it judges.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -17,38 +18,36 @@ const FIELDS_MAX: usize = 128;
 /// A request that was sent but for its last byte.
 #[derive(Debug)]
 pub(super) struct Held {
-    stream: TcpStream,
-    last: u8,
+    wire: Box<dyn Wire>,
+    /// The last byte; under TLS, its record.
+    last: Vec<u8>,
 }
 
 /// Connects and sends everything but the last byte.
 pub(super) async fn hold(request: &Request) -> io::Result<Held> {
-    let mut stream = request.place.connect().await?;
+    let mut wire = request.place.connect(Version::Http1).await?;
     let bytes = encode(request);
-    let (last, most) = bytes.split_last().expect("a request has a first line");
-    stream.write_all(most).await?;
-    Ok(Held { stream, last: *last })
+    let (most, last) = bytes.split_at(bytes.len() - 1);
+    wire.write_all(most).await?;
+    wire.flush().await?;
+    let last = wire.seal(last)?;
+    Ok(Held { wire, last })
 }
 
 impl Held {
     /// Sends the last byte, without waiting for anything. Says when.
     pub(super) fn release(&self) -> io::Result<Instant> {
-        let at = Instant::now();
-        match self.stream.try_write(&[self.last]) {
-            Ok(1) => Ok(at),
-            Ok(_) => Err(io::ErrorKind::WriteZero.into()),
-            Err(error) => Err(error),
-        }
+        wire::release(&*self.wire, &self.last)
     }
 
     /// Reads the answer. Dropping the future hangs up.
     pub(super) async fn answer(self) -> io::Result<Answer> {
-        Reader { stream: self.stream, bytes: Vec::new() }.answer().await
+        Reader { wire: self.wire, bytes: Vec::new() }.answer().await
     }
 }
 
 struct Reader {
-    stream: TcpStream,
+    wire: Box<dyn Wire>,
     bytes: Vec<u8>,
 }
 
@@ -136,7 +135,7 @@ impl Reader {
         if self.bytes.len() > ANSWER_BYTES_MAX {
             return Err(malformed("an answer of more than 16 MiB"));
         }
-        Ok(self.stream.read_buf(&mut self.bytes).await? > 0)
+        Ok(self.wire.read_buf(&mut self.bytes).await? > 0)
     }
 }
 

@@ -7,6 +7,7 @@ use tokio::net::TcpListener;
 
 use super::{Answer, Request, hold};
 use crate::endpoint::place::Place;
+use crate::endpoint::tls::Trust;
 
 /// What is made of these bytes when a server answers with them and closes.
 async fn read(bytes: &'static [u8]) -> io::Result<Answer> {
@@ -21,7 +22,7 @@ async fn read(bytes: &'static [u8]) -> io::Result<Answer> {
         stream.write_all(bytes).await.unwrap();
     });
     let request = Request {
-        place: Place::parse(&url).unwrap(),
+        place: Place::parse(&url, &Trust::new(None)).unwrap(),
         method: "POST".into(),
         fields: vec![],
         body: "hello".into(),

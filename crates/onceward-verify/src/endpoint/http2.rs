@@ -1,22 +1,24 @@
-//! HTTP/2 with prior knowledge: many requests on one connection, and all their last bytes in one write.
+//! HTTP/2: many requests on one connection, and all their last bytes in one write. Without TLS the server must
+//! know by itself that this is HTTP/2.
 //!
-//! The connection writes through a [`Cork`]. While it is in, frames gather; when it is pulled, they leave
+//! The connection writes through a [`Bottle`]. While its cork is in, frames gather; when it is pulled, they leave
 //! as one piece, so that no request is ahead of another by more than its place in one packet.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{Ping, SendStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::message::{Answer, Request};
+use super::volley::Version;
+use super::wire::{self, Wire};
 
 /// Streams of one connection; servers commonly allow a hundred.
 const STREAMS_MAX: usize = 100;
@@ -31,8 +33,7 @@ const GATHER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Requests that share a connection, each sent but for its last byte.
 #[derive(Debug)]
 pub(super) struct Held {
-    cork: Arc<Mutex<Cork>>,
-    stream: Arc<TcpStream>,
+    bottle: Bottle,
     answers: Vec<ResponseFuture>,
     connection: Arc<Driver>,
 }
@@ -55,10 +56,8 @@ pub(super) fn streams_max(body_bytes: usize) -> usize {
 /// Connects and sends all these requests, each but for its last byte, which gather in the cork.
 pub(super) async fn hold(requests: &[&Request]) -> io::Result<Held> {
     let first = requests.first().expect("a connection is opened for some request");
-    let stream = Arc::new(first.place.connect().await?);
-    let cork = Arc::new(Mutex::new(Cork { is_in: false, bytes: Vec::new() }));
-    let corked = Corked { stream: stream.clone(), cork: cork.clone() };
-    let (mut sender, mut connection) = h2::client::handshake(corked).await.map_err(broke)?;
+    let bottle = Bottle::new(first.place.connect(Version::Http2).await?);
+    let (mut sender, mut connection) = h2::client::handshake(bottle.clone()).await.map_err(broke)?;
     let mut ping = connection.ping_pong().expect("nobody took it");
     let connection = Arc::new(Driver(tokio::spawn(connection).abort_handle()));
     // The answer to a ping comes after the server's settings, and tells that all before it has left.
@@ -75,19 +74,19 @@ pub(super) async fn hold(requests: &[&Request]) -> io::Result<Held> {
         lasts.push((body, request.body.slice(most..)));
     }
     ping.ping(Ping::opaque()).await.map_err(broke)?;
-    gather(&cork, lasts).await?;
-    Ok(Held { cork, stream, answers, connection })
+    gather(&bottle, lasts).await?;
+    Ok(Held { bottle, answers, connection })
 }
 
 /// Puts the cork in and waits until the last frame of every request is behind it.
-async fn gather(cork: &Mutex<Cork>, lasts: Vec<(SendStream<Bytes>, Bytes)>) -> io::Result<()> {
+async fn gather(bottle: &Bottle, lasts: Vec<(SendStream<Bytes>, Bytes)>) -> io::Result<()> {
     let expected: usize = lasts.iter().map(|(_, last)| FRAME_BYTES + last.len()).sum();
-    lock(cork).is_in = true;
+    bottle.lock().cork = Some(Cork::default());
     for (mut body, last) in lasts {
         body.send_data(last, true).map_err(broke)?;
     }
     let gathered = async {
-        while lock(cork).bytes.len() < expected {
+        while bottle.lock().cork.as_ref().is_some_and(|cork| cork.frames_bytes < expected) {
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
     };
@@ -99,18 +98,9 @@ async fn gather(cork: &Mutex<Cork>, lasts: Vec<(SendStream<Bytes>, Bytes)>) -> i
 impl Held {
     /// Sends all the last bytes in one write. Says when.
     pub(super) fn release(&self) -> io::Result<Instant> {
-        let mut cork = lock(&self.cork);
-        let at = Instant::now();
-        let sent = self.stream.try_write(&cork.bytes)?;
-        if sent < cork.bytes.len() {
-            return Err(io::Error::new(
-                io::ErrorKind::WriteZero,
-                "the last bytes did not leave in one piece",
-            ));
-        }
-        cork.bytes.clear();
-        cork.is_in = false;
-        Ok(at)
+        let mut inside = self.bottle.lock();
+        let cork = inside.cork.take().unwrap_or_default();
+        wire::release(&*inside.wire, &cork.sealed)
     }
 
     /// The answers to come, in the order of the requests. Dropping the last of them hangs up.
@@ -136,7 +126,8 @@ pub(super) async fn answer((_connection, answer): (Arc<Driver>, ResponseFuture))
 }
 
 fn head(request: &Request) -> io::Result<http::Request<()>> {
-    let uri = format!("http://{}{}", request.place.authority(), request.place.target());
+    let place = &request.place;
+    let uri = format!("{}://{}{}", place.scheme(), place.authority(), place.target());
     let mut head = http::Request::builder().method(request.method.as_str()).uri(uri);
     for (name, value) in &request.fields {
         head = head.header(name, &value[..]);
@@ -150,59 +141,57 @@ fn broke(error: h2::Error) -> io::Error {
     if error.is_io() { error.into_io().expect("it is one") } else { io::Error::other(error) }
 }
 
-fn lock(cork: &Mutex<Cork>) -> std::sync::MutexGuard<'_, Cork> {
-    cork.lock().expect("nobody panics with the cork in hand")
-}
-
-/// Whether frames gather, and those that did.
-#[derive(Debug)]
-struct Cork {
-    is_in: bool,
-    bytes: Vec<u8>,
-}
-
 /// The connection's way to the socket.
+#[derive(Clone, Debug)]
+struct Bottle(Arc<Mutex<Inside>>);
+
 #[derive(Debug)]
-struct Corked {
-    stream: Arc<TcpStream>,
-    cork: Arc<Mutex<Cork>>,
+struct Inside {
+    wire: Box<dyn Wire>,
+    /// While it is there, frames gather behind it.
+    cork: Option<Cork>,
 }
 
-impl AsyncRead for Corked {
+/// What gathered.
+#[derive(Debug, Default)]
+struct Cork {
+    /// As it will leave.
+    sealed: Vec<u8>,
+    /// How much that is before it is sealed.
+    frames_bytes: usize,
+}
+
+impl Bottle {
+    fn new(wire: Box<dyn Wire>) -> Self {
+        Self(Arc::new(Mutex::new(Inside { wire, cork: None })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.0.lock().expect("nobody panics with the bottle in hand")
+    }
+}
+
+impl AsyncRead for Bottle {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.stream.poll_read_ready(cx))?;
-            match self.stream.try_read(buf.initialize_unfilled()) {
-                Ok(bytes) => {
-                    buf.advance(bytes);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
+        Pin::new(&mut self.lock().wire).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Corked {
+impl AsyncWrite for Bottle {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        loop {
-            let mut cork = lock(&self.cork);
-            if cork.is_in {
-                cork.bytes.extend_from_slice(bytes);
-                return Poll::Ready(Ok(bytes.len()));
-            }
-            drop(cork);
-            ready!(self.stream.poll_write_ready(cx))?;
-            match self.stream.try_write(bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
-            }
-        }
+        let inside = &mut *self.lock();
+        let Some(cork) = &mut inside.cork else { return Pin::new(&mut inside.wire).poll_write(cx, bytes) };
+        cork.sealed.extend(inside.wire.seal(bytes)?);
+        cork.frames_bytes += bytes.len();
+        Poll::Ready(Ok(bytes.len()))
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let inside = &mut *self.lock();
+        match inside.cork {
+            Some(_) => Poll::Ready(Ok(())),
+            None => Pin::new(&mut inside.wire).poll_flush(cx),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -9,40 +9,45 @@ use http::Uri;
 use tokio::net::TcpStream;
 
 use super::error::{Error, Result};
+use super::tls::{Peer, Trust};
+use super::volley::Version;
+use super::wire::Wire;
 
 /// A connection that is not there by then will not come.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An `http` URL, taken apart once.
+/// An `http` or `https` URL, taken apart once.
 #[derive(Clone, Debug)]
 pub struct Place {
     text: String,
     host: String,
     port: u16,
     target: String,
+    /// Who must answer, where that is to be proved.
+    peer: Option<Peer>,
     /// The address that answered first: a name is looked up once, not for each of a thousand clients.
     address: Arc<OnceLock<SocketAddr>>,
 }
 
 impl Place {
     /// Reads a URL such as `http://127.0.0.1:3000/charges`.
-    pub fn parse(text: &str) -> Result<Self> {
+    pub fn parse(text: &str, trust: &Trust) -> Result<Self> {
         let wrong = |why: &str| Error::invalid(format!("`{text}` is not a URL to verify: {why}"));
         let uri: Uri = text.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => {
-                return Err(wrong("TLS hides the last byte; verify the endpoint behind its terminator"));
-            }
-            _ => return Err(wrong("it must begin with http://")),
-        }
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("it names no host"))?;
+        let host = host.trim_matches(['[', ']']);
+        let peer = match uri.scheme_str() {
+            Some("http") => None,
+            Some("https") => Some(trust.peer(host)?),
+            _ => return Err(wrong("it must begin with http:// or https://")),
+        };
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
         Ok(Self {
             text: text.to_owned(),
-            host: host.trim_matches(['[', ']']).to_owned(),
-            port: uri.port_u16().unwrap_or(80),
+            host: host.to_owned(),
+            port: uri.port_u16().unwrap_or(default_port(peer.is_some())),
             target: target.to_owned(),
+            peer,
             address: Arc::default(),
         })
     }
@@ -65,7 +70,12 @@ impl Place {
     /// The value of the `Host` field.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        if self.port == 80 { host } else { format!("{host}:{}", self.port) }
+        if self.port == default_port(self.peer.is_some()) { host } else { format!("{host}:{}", self.port) }
+    }
+
+    /// `http` or `https`.
+    pub fn scheme(&self) -> &'static str {
+        if self.peer.is_some() { "https" } else { "http" }
     }
 
     /// Whether nobody else can be meant: a loopback or private address, or a name without a dot, which
@@ -78,16 +88,28 @@ impl Place {
         }
     }
 
-    pub(super) async fn connect(&self) -> io::Result<TcpStream> {
+    /// A connection on which this version is spoken.
+    pub(super) async fn connect(&self, version: Version) -> io::Result<Box<dyn Wire>> {
         let connect = async {
-            match self.address.get() {
-                Some(address) => TcpStream::connect(address).await,
-                None => TcpStream::connect((self.host.as_str(), self.port)).await,
+            let stream = self.reach().await?;
+            match &self.peer {
+                None => Ok(Box::new(stream) as Box<dyn Wire>),
+                Some(peer) => peer.connect(stream, version).await,
             }
         };
-        let stream = tokio::time::timeout(CONNECT_TIMEOUT, connect)
-            .await
-            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no connection in ten seconds"))??;
+        in_time(connect).await
+    }
+
+    /// Whether somebody listens.
+    pub(super) async fn is_up(&self) -> bool {
+        in_time(self.reach()).await.is_ok()
+    }
+
+    async fn reach(&self) -> io::Result<TcpStream> {
+        let stream = match self.address.get() {
+            Some(address) => TcpStream::connect(address).await?,
+            None => TcpStream::connect((self.host.as_str(), self.port)).await?,
+        };
         if let Ok(address) = stream.peer_addr() {
             self.address.get_or_init(|| address);
         }
@@ -95,6 +117,15 @@ impl Place {
         stream.set_nodelay(true)?;
         Ok(stream)
     }
+}
+
+async fn in_time<T>(connect: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no connection in ten seconds");
+    tokio::time::timeout(CONNECT_TIMEOUT, connect).await.map_err(late)?
+}
+
+fn default_port(is_secure: bool) -> u16 {
+    if is_secure { 443 } else { 80 }
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl Server {
         self.kill().await;
         let failed = |why: String| Error::new(ErrorKind::Unreachable, format!("`{}`: {why}", self.command));
         let start = Instant::now();
-        while self.place.connect().await.is_ok() {
+        while self.place.is_up().await {
             if start.elapsed() > FREE_TIMEOUT {
                 return Err(failed(format!("something else already listens at {}", self.place.as_str())));
             }
@@ -73,7 +73,7 @@ impl Server {
         let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         let group = group.ok_or_else(|| failed("ended at once".to_owned()))?;
         let mut running = Running { child, group };
-        while self.place.connect().await.is_err() {
+        while !self.place.is_up().await {
             if let Ok(Some(status)) = running.child.try_wait() {
                 return Err(failed(format!("ended with {status} and never listened")));
             }

@@ -12,6 +12,7 @@ use super::message::Request;
 use super::oracle::Oracle;
 use super::place::Place;
 use super::scenario::{self, Scenario};
+use super::tls::Trust;
 use super::volley::Version;
 
 /// More at once only measures this machine.
@@ -36,11 +37,13 @@ pub(super) struct Setup {
 
 impl Setup {
     pub(super) fn read(check: &Check) -> Result<Self> {
-        let place = Place::parse(&check.url)?;
-        let also = check.also_urls.iter().map(|url| Place::parse(url)).collect::<Result<Vec<_>>>()?;
-        let other = check.other_url.as_deref().map(Place::parse).transpose()?;
+        let trust = Trust::new(check.authorities.clone());
+        let parse = |url: &str| Place::parse(url, &trust);
+        let place = parse(&check.url)?;
+        let also = check.also_urls.iter().map(|url| parse(url)).collect::<Result<Vec<_>>>()?;
+        let other = check.other_url.as_deref().map(parse).transpose()?;
         let effects_place = match &check.effects {
-            Effects::Url { url, .. } => Some(Place::parse(url)?),
+            Effects::Url { url, .. } => Some(parse(url)?),
             _ => None,
         };
         let instances: Vec<Place> = std::iter::once(&place).chain(&also).cloned().collect();

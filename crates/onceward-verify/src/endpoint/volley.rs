@@ -29,7 +29,7 @@ pub enum Version {
     /// One request a connection.
     #[default]
     Http1,
-    /// Many requests a connection, with prior knowledge.
+    /// Many requests a connection: with prior knowledge in the clear, negotiated under TLS.
     Http2,
 }
 
