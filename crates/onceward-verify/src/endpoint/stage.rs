@@ -31,7 +31,7 @@ pub(super) struct Baseline {
     pub(super) unit: i64,
     /// When that was.
     pub(super) at: Instant,
-    /// How long one takes.
+    /// How long one takes, where nothing holds it up.
     pub(super) took: Duration,
     /// Whether two requests that differ only in their keys get answers that differ.
     pub(super) tells_apart: bool,
