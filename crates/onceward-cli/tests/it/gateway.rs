@@ -1,8 +1,10 @@
 //! The gateway in front of a service that does as it is told.
 
+mod certificates;
 mod forwarding;
 mod input;
 mod kill;
+mod profile;
 mod races;
 mod reload;
 mod settings;
@@ -10,5 +12,7 @@ mod shared;
 mod stage;
 mod stop;
 mod tls;
+mod tokens;
 mod upstream;
+mod upstream_tls;
 mod verified;

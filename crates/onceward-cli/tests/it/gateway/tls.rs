@@ -1,21 +1,10 @@
 //! HTTPS in, and clients that are known by their certificates.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use super::certificates;
 use super::stage::{Gateway, Home, Service};
-
-/// An authority, a server and two clients, one of which has renewed its certificate.
-const CERTIFICATES: &str = r"set -e
-printf 'subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n' > ext
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -days 2 \
-  -subj /CN=authority -addext basicConstraints=critical,CA:TRUE
-issue() { openssl x509 -req -in $1.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out $2.pem; }
-for name in server alice bob; do
-  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout $name.key -out $name.csr -subj /CN=$name
-  issue $name $name
-done
-issue alice renewed";
 
 /// Sends a charge with curl, under a certificate and its key; what it got, if it got in.
 fn charge(gateway: &Gateway, folder: &Path, certificate: Option<(&str, &str)>) -> Option<String> {
@@ -33,9 +22,7 @@ fn charge(gateway: &Gateway, folder: &Path, certificate: Option<(&str, &str)>) -
 fn a_certificate_is_a_scope_and_a_renewed_one_is_the_same() {
     let (home, service) = (Home::new(), Service::charging());
     let folder = home.folder.path();
-    let made =
-        Command::new("sh").args(["-c", CERTIFICATES]).current_dir(folder).stderr(Stdio::null()).status();
-    assert!(made.unwrap().success(), "openssl makes certificates");
+    certificates::make(folder);
     home.write_config("[defaults]\nscope = \"mtls\"");
     let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let (certificate, key, authority) = (file("server.pem"), file("server.key"), file("ca.pem"));

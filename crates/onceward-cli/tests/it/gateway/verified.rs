@@ -1,30 +1,61 @@
 //! The gateway before the judge that knows nothing of it.
 
+use std::process::Output;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::certificates;
 use super::stage::{Home, Reply, Service};
 use crate::process::onceward;
 
-#[test]
-fn a_service_behind_the_gateway_is_safe_to_retry_as_seen_from_outside() {
+/// A service that charges slowly enough to be met by duplicates, and says how often it did.
+fn counting() -> Service {
     let charges = AtomicUsize::new(0);
-    let service = Service::start(move |request| {
+    Service::start(move |request| {
         if request.line.starts_with("GET /count") {
             return Reply::Answer(200, charges.load(Ordering::SeqCst).to_string());
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
         Reply::created(format!("{{\"charge\":{}}}", charges.fetch_add(1, Ordering::SeqCst) + 1))
-    });
-    let home = Home::new();
+    })
+}
+
+/// What the judge says, with its exit code.
+fn judge(url: &str, service: &Service, more: &[&str]) -> (Option<i32>, String) {
+    let effects = format!("{}/count", service.url());
+    let mut command =
+        onceward(&["verify", "--url", url, "--effects-url", &effects, "--body", "{\"amount\":1}"]);
+    command.args(["--clients", "30", "--rounds", "3"]).args(more);
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    (status.code(), format!("{}\n{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
+}
+
+#[test]
+fn a_service_behind_the_gateway_is_safe_to_retry_as_seen_from_outside() {
+    let (home, service) = (Home::new(), counting());
     home.write_config("[[route]]\npath = \"/charges\"\nkey = \"required\"");
     let gateway = home.start(&service.url());
     let url = format!("http://{}/charges", gateway.address);
-    let effects = format!("{}/count", service.url());
-    let judged = onceward(&["verify", "--url", &url, "--effects-url", &effects, "--body", "{\"amount\":1}"])
-        .args(["--alt-body", "{\"amount\":2}", "--tenant-header", "Authorization: a", "Authorization: b"])
-        .args(["--clients", "30", "--rounds", "3"])
-        .output()
-        .unwrap();
-    let (said, why) = (String::from_utf8_lossy(&judged.stdout), String::from_utf8_lossy(&judged.stderr));
-    assert_eq!(judged.status.code(), Some(0), "{said}\n{why}");
+    let tenants = ["--tenant-header", "Authorization: a", "Authorization: b"];
+    let (code, said) = judge(&url, &service, &[&["--alt-body", "{\"amount\":2}"][..], &tenants].concat());
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn so_it_is_under_tls_where_the_gateway_proves_who_it_is() {
+    let (home, service) = (Home::new(), counting());
+    certificates::make(home.folder.path());
+    let file = |name: &str| home.folder.path().join(name).display().to_string();
+    let (certificate, key, authority) = (file("server.pem"), file("server.key"), file("ca.pem"));
+    let gateway = home.start_with(&service.url(), &["--tls-cert", &certificate, "--tls-key", &key]);
+    let url = format!("https://{}/charges", gateway.address);
+    let some = ["--scenario", "simultaneous-duplicates", "--scenario", "retry-while-running"];
+    for version in [&[][..], &["--http2"]] {
+        let (code, said) = judge(&url, &service, &[&some[..], &["--ca", &authority], version].concat());
+        assert_eq!(code, Some(0), "{said}");
+        let before = service.effects();
+        let (code, said) = judge(&url, &service, &[&some[..], version].concat());
+        assert!(code == Some(2) && said.contains("--ca"), "{said}");
+        let sent = service.received().split_off(before);
+        assert!(sent.iter().all(|request| request.line.starts_with("GET")), "nothing is sent to a stranger");
+    }
 }
