@@ -1,15 +1,20 @@
-//! What the benchmark binaries share.
+//! How fast Onceward is next to what one would use instead, measured side by side in one run.
+//!
+//! ```text
+//!  catalogue (names) ─▶ compare/* (one file a benchmark) ─▶ Findings ─▶ Report ─▶ table, JSON, HTML
+//!                          turns: A B A B …   load: callers in a closed loop   process: programs beside us
+//! ```
 
-#![allow(missing_docs, reason = "nothing here is for others")]
+#![allow(clippy::cast_precision_loss, reason = "a benchmark shows a few digits")]
 
-pub mod client;
-pub mod duplicates;
-pub mod embedded;
-pub mod engine;
-pub mod growth;
-pub mod layer;
-pub mod postgres;
-pub mod table;
+pub mod catalogue;
+pub mod compare;
+pub mod latency;
+pub mod load;
+pub mod process;
+pub mod report;
+pub mod scale;
+pub mod turns;
 
 #[path = "../../crates/onceward-stores/tests/servers/mod.rs"]
 mod servers;

@@ -1,83 +1,94 @@
-//! Benchmarks of the engine and its stores. Each comparison runs its two sides in turn, several
-//! rounds, in one process; what is printed are medians and ratios of medians. See README.md here.
+//! Runs benchmarks by name and shows what they found; `./bench` builds and calls this.
 
-use clap::{Parser, Subcommand};
-use onceward_bench::{client, duplicates, embedded, engine, growth, layer, postgres};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use onceward_bench::catalogue::{ALL, Benchmark, When};
+use onceward_bench::report::{Ending, Report};
+use onceward_bench::scale::Scale;
 
 /// The same allocator as the binary `onceward`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// How fast Onceward is next to what one would use instead, measured side by side in one run.
 #[derive(Parser)]
-#[command(name = "onceward-bench", about = "Ratios and costs, measured side by side in one run")]
+#[command(name = "onceward-bench", after_help = names())]
 struct Args {
-    #[command(subcommand)]
-    what: Option<What>,
+    /// What to run; everything, if nothing is named
+    #[arg(value_name = "NAME", value_parser = named)]
+    names: Vec<&'static Benchmark>,
+    /// All of it in less than five minutes (the default)
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// All of it in less than thirty minutes: more and longer rounds, larger stores, more connections
+    #[arg(long)]
+    full: bool,
+    /// Count a missed goal as an error
+    #[arg(long)]
+    strict: bool,
+    /// How long `gateway-memory` looks
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    minutes: u64,
+    /// Where report.json and report.html are written
+    #[arg(long, value_name = "FOLDER", default_value = "target/bench")]
+    output: PathBuf,
 }
 
-#[derive(Subcommand)]
-enum What {
-    /// The engine over the memory store: nanoseconds of a first run and of a replay
-    Engine {
-        /// Calls in one round
-        #[arg(long, default_value_t = ENGINE_CALLS)]
-        calls: usize,
-    },
-    /// The HTTP layer in process: nanoseconds over the bare handler
-    Layer {
-        /// Calls in one round
-        #[arg(long, default_value_t = LAYER_CALLS)]
-        calls: usize,
-    },
-    /// The client over bare reqwest, with and without a journal
-    Client,
-    /// The embedded store through the engine, next to a bare fjall loop
-    Embedded,
-    /// The PostgreSQL store and transactions, next to the same by hand
-    Postgres,
-    /// The PostgreSQL store at two sizes
-    PostgresGrowth {
-        /// The smaller size, in thousand receipts
-        #[arg(long, default_value_t = 100)]
-        small: usize,
-        /// The larger size, in thousand receipts
-        #[arg(long, default_value_t = 10_000)]
-        large: usize,
-    },
-    /// Store trips of 10,000 copies of one running intent
-    Duplicates,
-    /// The embedded store at two sizes: throughput, memory, disk
-    Growth {
-        /// The smaller size, in million receipts
-        #[arg(long, default_value_t = 1)]
-        small: u64,
-        /// The larger size, in million receipts
-        #[arg(long, default_value_t = 10)]
-        large: u64,
-    },
-}
-
-const ENGINE_CALLS: usize = 50_000;
-const LAYER_CALLS: usize = 20_000;
-
-fn main() {
-    match Args::parse().what {
-        Some(What::Engine { calls }) => engine::run(calls),
-        Some(What::Layer { calls }) => layer::run(calls),
-        Some(What::Client) => client::run(),
-        Some(What::Embedded) => embedded::run(),
-        Some(What::Postgres) => postgres::run(),
-        Some(What::PostgresGrowth { small, large }) => postgres::growth(small, large),
-        Some(What::Duplicates) => duplicates::run(),
-        Some(What::Growth { small, large }) => growth::run(small, large),
-        None => {
-            engine::run(ENGINE_CALLS);
-            layer::run(LAYER_CALLS);
-            client::run();
-            duplicates::run();
-            embedded::run();
-            postgres::run();
-            growth::run(1, 10);
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut scale = if args.full { Scale::full() } else { Scale::quick() };
+    scale.memory = Duration::from_secs(60 * args.minutes);
+    let chosen = if args.names.is_empty() {
+        ALL.iter().filter(|benchmark| benchmark.when == When::Always).collect()
+    } else {
+        args.names
+    };
+    let start = Instant::now();
+    let mut report = Report { scale: scale.name, machine: machine(), entries: Vec::new() };
+    for (at, benchmark) in chosen.iter().enumerate() {
+        let (name, about, seconds) = (benchmark.name, benchmark.about, start.elapsed().as_secs());
+        eprintln!("[{}/{}, {seconds} s] {name}: {about}", at + 1, chosen.len());
+        let entry = benchmark.run(&scale);
+        if let Ending::Missing(why) | Ending::Failed(why) = &entry.ending {
+            eprintln!("   !! {why}");
         }
+        report.entries.push(entry);
     }
+    println!("\n{}", report.table());
+    let (missed, unmeasured) = (report.missed(), report.unmeasured());
+    println!("{} run on {}, {} s", report.scale, report.machine, start.elapsed().as_secs());
+    println!("goals missed: {missed}; not run: {unmeasured}");
+    if let Err(error) = report.write(&args.output) {
+        eprintln!("bench: cannot write to {}: {error}", args.output.display());
+        return ExitCode::FAILURE;
+    }
+    println!("written: {0}/report.json, {0}/report.html", args.output.display());
+    let content = unmeasured == 0 && (missed == 0 || !args.strict);
+    if content { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn named(name: &str) -> Result<&'static Benchmark, String> {
+    Benchmark::named(name).ok_or_else(|| format!("there is no such benchmark\n\n{}", names()))
+}
+
+fn names() -> String {
+    let line = |benchmark: &Benchmark| {
+        let only = if benchmark.when == When::Named { " (only when named)" } else { "" };
+        format!("  {:<16} {}{only}", benchmark.name, benchmark.about)
+    };
+    format!("Names:\n{}", ALL.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+/// What this machine is, as far as it tells.
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model =
+        processors.lines().find_map(|line| Some(line.strip_prefix("model name")?.split_once(": ")?.1.trim()));
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or("?");
+    format!("{cores} cores ({}), load {load} at the start", model.unwrap_or("unknown processor"))
 }

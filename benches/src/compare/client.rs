@@ -1,31 +1,30 @@
 //! The client over bare reqwest, on loopback: 64 callers, a small JSON document each way.
 
-#![expect(clippy::cast_precision_loss, reason = "a benchmark prints a few digits")]
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use onceward_http::client::Client;
 
-use crate::table::{Table, median};
+use crate::load::{callers, runtime};
+use crate::process::Missing;
+use crate::report::{Findings, Goal, Row, Side, Unit};
+use crate::scale::Scale;
+use crate::turns::{Turn, Turns};
 
 const CALLERS: usize = 64;
 /// Many short rounds: on a machine with other work, the three sides of one round see the same of it.
-const ROUNDS: usize = 61;
-const ROUND: Duration = Duration::from_millis(300);
+const ROUNDS_PER_ROUND: usize = 7;
+const ROUND_PART: u32 = 7;
 const BODY: &[u8] = br#"{"account":"acc_1","amount":1200,"currency":"EUR"}"#;
 const ANSWER: &[u8] = b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: 60\r\n\r\n\
     {\"id\":\"ch_1\",\"amount\":1200,\"currency\":\"EUR\",\"status\":\"paid\"}";
 
-pub fn run() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let url = serve();
+/// Measures calls per second of all three, and what the first two cost by processor time.
+pub fn run(scale: &Scale) -> Result<Findings, Missing> {
+    let (runtime, url) = (runtime(), serve());
     let folder = tempfile::tempdir().unwrap();
-    let table = Table::start("client over bare reqwest, loopback, 64 callers");
     let bare = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
     let plain = runtime.block_on(async { Client::builder().build().unwrap() });
     let journaled = runtime.block_on(async {
@@ -34,79 +33,66 @@ pub fn run() {
         client.resume().await.unwrap();
         client
     });
-    let (mut bares, mut plains, mut journaleds, mut processor) = (vec![], vec![], vec![], vec![]);
-    for round in 0..=ROUNDS {
-        let (bare, plain, journaled) = runtime.block_on(async {
+    let length = scale.round / ROUND_PART;
+    let (mut plain_micros, mut bare_micros) = (Vec::new(), Vec::new());
+    let turns = Turns::new(ROUNDS_PER_ROUND * scale.rounds, Unit::PerSecond).after_warm_up();
+    let [plain, journaled, bare] = turns.take([
+        ("client", &mut |_| {
+            let (turn, micros) = costing(|| runtime.block_on(through(&plain, &url, length)));
+            plain_micros.push(micros);
+            turn
+        }),
+        ("with journal", &mut |_| runtime.block_on(through(&journaled, &url, length))),
+        ("bare reqwest", &mut |_| {
             let (bare, to) = (bare.clone(), url.clone());
-            let bare = speed(move || {
+            let call = move |_| {
                 let request = bare.post(&to).header("content-type", "application/json");
                 let request = request.body(Bytes::from_static(BODY));
                 async move { drop(request.send().await.unwrap().bytes().await.unwrap()) }
+            };
+            let (turn, micros) = costing(|| {
+                runtime.block_on(async { callers(CALLERS, tokio::time::sleep(length), call).await })
             });
-            (bare.await, client_speed(&plain, &url).await, client_speed(&journaled, &url).await)
-        });
-        // The first round opens the connections.
-        if round > 0 {
-            bares.push(bare.per_second);
-            plains.push(plain.per_second / bare.per_second);
-            journaleds.push(journaled.per_second / bare.per_second);
-            processor.push(bare.micros_each / plain.micros_each);
-        }
-    }
-    let (bare, plain, journaled) = (median(bares), median(plains), median(journaleds));
-    table.row("bare reqwest", &format!("{bare:.0}/s"), "", None);
-    table.row("client / bare reqwest", &format!("{plain:.3}"), "> 0.95", Some(plain > 0.95));
-    let processor = median(processor);
-    let what = "the same by processor time, whatever else the machine does";
-    table.row(what, &format!("{processor:.3}"), "> 0.95", Some(processor > 0.95));
-    table.row(
-        "client with a synced journal / bare reqwest",
-        &format!("{journaled:.3}"),
-        ">= 0.50",
-        Some(journaled >= 0.5),
-    );
+            bare_micros.push(micros);
+            turn
+        }),
+    ]);
+    // The first round warms up. Calls per second of processor time, so that more is better here too.
+    let by_processor =
+        |name, micros: &[f64]| Side::new(name, micros[1..].iter().map(|each| 1e6 / each).collect());
+    let rows = vec![
+        Row::ratio("client / bare reqwest, 64 callers", Unit::PerSecond, &plain, &bare)
+            .goal(Goal::AtLeast(0.95)),
+        Row::ratio(
+            "the same by processor time, whatever else the machine does",
+            Unit::PerSecond,
+            &by_processor("client", &plain_micros),
+            &by_processor("bare reqwest", &bare_micros),
+        )
+        .goal(Goal::AtLeast(0.95)),
+        Row::ratio("client with a synced journal / bare reqwest", Unit::PerSecond, &journaled, &bare)
+            .goal(Goal::AtLeast(0.5)),
+    ];
+    Ok(Findings { rows, ..Findings::default() })
 }
 
-async fn client_speed(client: &Client, url: &str) -> Speed {
+async fn through(client: &Client, url: &str, length: Duration) -> Turn {
     let (client, url) = (client.clone(), url.to_owned());
-    let call = move || {
+    let call = move |_| {
         let request = client.post(&url).header("content-type", "application/json");
         let request = request.body(Bytes::from_static(BODY));
         async move { drop(request.send().await.unwrap()) }
     };
-    speed(call).await
+    callers(CALLERS, tokio::time::sleep(length), call).await
 }
 
-/// How fast calls are made, and what they cost.
-struct Speed {
-    per_second: f64,
-    /// Processor time of one call, server included.
-    micros_each: f64,
-}
-
-/// 64 callers, for one round.
-async fn speed<F>(call: impl Fn() -> F + Clone + Send + 'static) -> Speed
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let (start, before) = (Instant::now(), processor_micros());
-    let mut callers = tokio::task::JoinSet::new();
-    for _ in 0..CALLERS {
-        let (call, done, stop) = (call.clone(), done.clone(), stop.clone());
-        callers.spawn(async move {
-            while !stop.load(Ordering::Relaxed) {
-                call().await;
-                done.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-    }
-    tokio::time::sleep(ROUND).await;
-    stop.store(true, Ordering::Relaxed);
-    callers.join_all().await;
-    let calls = done.load(Ordering::Relaxed) as f64;
-    let micros_each = (processor_micros() - before) / calls;
-    Speed { per_second: calls / start.elapsed().as_secs_f64(), micros_each }
+/// What a turn gave, and the processor time of one of its calls in microseconds, the server's included.
+fn costing(turn: impl FnOnce() -> Turn) -> (Turn, f64) {
+    let (start, before) = (std::time::Instant::now(), processor_micros());
+    let turn = turn();
+    let calls = turn.value() * start.elapsed().as_secs_f64();
+    let micros = (processor_micros() - before) / calls;
+    (turn, micros)
 }
 
 /// The processor time of this process so far.

@@ -1,7 +1,5 @@
 //! What the HTTP layer costs in process, over the bare handler: the memory store, one caller, no socket.
 
-#![expect(clippy::cast_precision_loss, reason = "a benchmark prints a few digits")]
-
 use std::convert::Infallible;
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,13 +8,16 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use onceward_http::{KeyRule, OncewardLayer, OncewardService, Route};
+use tokio::runtime::Runtime;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::engine::engine;
-use crate::table::{Table, median};
-
-const ROUNDS: usize = 7;
+use super::engine::engine;
+use crate::load::runtime;
+use crate::process::Missing;
+use crate::report::{Findings, Goal, Row, Unit};
+use crate::scale::Scale;
+use crate::turns::{Turn, Turns};
 
 /// A handler that answers a small JSON document.
 #[derive(Clone)]
@@ -42,10 +43,12 @@ impl Service<Request<Full<Bytes>>> for Handler {
     }
 }
 
+/// The handler behind the layer.
 pub fn guarded() -> OncewardService<Handler> {
     OncewardLayer::new(engine(), [7; 32], Route::default().key(KeyRule::Optional)).layer(Handler)
 }
 
+/// A small JSON request, with or without a key.
 pub fn request(key: Option<&str>) -> Request<Full<Bytes>> {
     let body = Full::new(Bytes::from_static(br#"{"account":"acc_1","amount":1200,"currency":"EUR"}"#));
     let request =
@@ -72,43 +75,44 @@ async fn read<B: http_body::Body, E>(answer: impl Future<Output = Result<Respons
     black_box(body.to_bytes());
 }
 
-pub fn run(calls: usize) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    // On a worker, as in a server: the guarded work is a task of its own there.
-    runtime.block_on(async { tokio::spawn(measure(calls)).await.unwrap() });
+/// Measures nanoseconds of a first run, a replay and a request without a key.
+pub fn run(scale: &Scale) -> Result<Findings, Missing> {
+    let (runtime, calls) = (runtime(), scale.calls);
+    let service = runtime.block_on(async { guarded() });
+    let through_layer = |key: Key, round| on_worker(&runtime, nanos(service.clone(), calls, key, round));
+    let [first, replay, keyless, bare] = Turns::new(scale.rounds, Unit::Nanoseconds).after_warm_up().take([
+        ("first run", &mut |round| through_layer(|round, at| Some(format!("k{round}-{at}")), round)),
+        ("replay", &mut |round| through_layer(|round, _| Some(format!("k{round}-0")), round)),
+        ("no key", &mut |round| through_layer(|_, _| None, round)),
+        ("bare handler", &mut |round| on_worker(&runtime, nanos(Handler, calls, |_, _| None, round))),
+    ]);
+    let rows = vec![
+        Row::excess("first run over the bare handler", Unit::Nanoseconds, &first, &bare)
+            .goal(Goal::Below(3_000.0)),
+        Row::excess("replay over the bare handler", Unit::Nanoseconds, &replay, &bare),
+        Row::excess("no key over the bare handler", Unit::Nanoseconds, &keyless, &bare)
+            .goal(Goal::Below(50.0)),
+    ];
+    Ok(Findings { rows, ..Findings::default() })
 }
 
-async fn measure(calls: usize) {
-    let table = Table::start("HTTP layer over the memory store, in process, one caller");
-    let mut service = guarded();
-    let (mut bare, mut keyless, mut first, mut replay) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for round in 0..=ROUNDS {
-        let bare_nanos = nanos(calls, |_| send(&mut Handler, request(None))).await;
-        let keyless_nanos = nanos(calls, |_| send(&mut service, request(None))).await;
-        let first_nanos =
-            nanos(calls, |at| send(&mut service, request(Some(&format!("k{round}-{at}"))))).await;
-        let replay_nanos = nanos(calls, |_| send(&mut service, request(Some("k0-1")))).await;
-        // The first round fills the tables.
-        if round > 0 {
-            bare.push(bare_nanos);
-            keyless.push(keyless_nanos);
-            first.push(first_nanos);
-            replay.push(replay_nanos);
-        }
-    }
-    let bare = median(bare);
-    let over = |series| median(series) - bare;
-    let (keyless, first, replay) = (over(keyless), over(first), over(replay));
-    table.row("bare handler, request and answer", &format!("{bare:.0} ns"), "", None);
-    table.row("first run over it", &format!("{first:.0} ns"), "< 3000 ns", Some(first < 3_000.0));
-    table.row("replay over it", &format!("{replay:.0} ns"), "", None);
-    table.row("without a key over it", &format!("{keyless:.0} ns"), "< 50 ns", Some(keyless < 50.0));
+/// The key of a call, by its round and its number.
+type Key = fn(usize, usize) -> Option<String>;
+
+/// Runs it on a worker, as a server would.
+fn on_worker(runtime: &Runtime, task: impl Future<Output = f64> + Send + 'static) -> Turn {
+    runtime.block_on(runtime.spawn(task)).unwrap().into()
 }
 
-async fn nanos<F: Future<Output = ()>>(calls: usize, mut call: impl FnMut(usize) -> F) -> f64 {
+/// Nanoseconds of one call, from so many in a row.
+async fn nanos<S, B>(mut service: S, calls: usize, key: Key, round: usize) -> f64
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<B>>,
+    B: http_body::Body,
+{
     let start = Instant::now();
     for at in 0..calls {
-        call(at).await;
+        send(&mut service, request(key(round, at).as_deref())).await;
     }
     start.elapsed().as_nanos() as f64 / calls as f64
 }

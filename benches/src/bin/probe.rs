@@ -1,0 +1,40 @@
+//! The small programs that benchmarks run beside themselves: calls to be counted by callgrind, and an
+//! owner to be killed.
+//!
+//! ```text
+//! probe layer first|replay|no-key|bare CALLS
+//! probe hold STORE LEASE_MS KEY
+//! ```
+
+use onceward_bench::compare::{layer, owner_death};
+
+/// The same allocator as the binary `onceward`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    // One thread: nothing spins, so every run counts the same.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    match args[..] {
+        ["layer", kind, calls] => runtime.block_on(calls_through_layer(kind, calls.parse().unwrap())),
+        ["hold", store, lease_ms, key] => {
+            runtime.block_on(owner_death::hold(store, lease_ms.parse().unwrap(), key));
+        }
+        _ => panic!("see the head of this file for what can be asked"),
+    }
+}
+
+async fn calls_through_layer(kind: &str, calls: usize) {
+    let mut service = layer::guarded();
+    for at in 0..calls {
+        match kind {
+            "first" => layer::send(&mut service, layer::request(Some(&format!("k{at}")))).await,
+            "replay" => layer::send(&mut service, layer::request(Some("k"))).await,
+            "no-key" => layer::send(&mut service, layer::request(None)).await,
+            "bare" => layer::send(&mut layer::Handler, layer::request(None)).await,
+            _ => panic!("no such kind: {kind}"),
+        }
+    }
+}

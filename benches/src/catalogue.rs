@@ -1,0 +1,142 @@
+//! Every benchmark by its name, and how one of them is run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use crate::compare::{
+    allocations, client, duplicates, embedded, engine, gateway, growth, instructions, layer, owner_death,
+    postgres, postgres_growth, sweep,
+};
+use crate::process::Missing;
+use crate::report::{Ending, Entry, Findings};
+use crate::scale::Scale;
+
+/// A benchmark that can be called by its name.
+pub struct Benchmark {
+    /// What to call it.
+    pub name: &'static str,
+    /// What it compares.
+    pub about: &'static str,
+    /// Whether it runs without being named.
+    pub when: When,
+    run: fn(&Scale) -> Result<Findings, Missing>,
+}
+
+/// When a benchmark runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Whenever no names are given.
+    Always,
+    /// Only by its name: it takes too long for every day.
+    Named,
+}
+
+/// All of them, in the order in which they run.
+pub const ALL: &[Benchmark] = &[
+    Benchmark {
+        name: "gateway",
+        about: "onceward proxy with synced embedded receipts, next to nginx as a plain proxy: same upstream, same load",
+        when: When::Always,
+        run: gateway::run,
+    },
+    Benchmark {
+        name: "embedded",
+        about: "the embedded store through the engine, next to a bare fjall loop and to the protocol written plainly on SQLite",
+        when: When::Always,
+        run: embedded::run,
+    },
+    Benchmark {
+        name: "postgres",
+        about: "the PostgreSQL store and transactions, next to the same by hand",
+        when: When::Always,
+        run: postgres::run,
+    },
+    Benchmark {
+        name: "growth",
+        about: "the embedded store as it grows: claims, latency, memory, disk",
+        when: When::Always,
+        run: growth::run,
+    },
+    Benchmark {
+        name: "postgres-growth",
+        about: "the PostgreSQL store as it grows: claims, latency, memory, disk",
+        when: When::Always,
+        run: postgres_growth::run,
+    },
+    Benchmark {
+        name: "sweep",
+        about: "claims while expired receipts are swept beside them, next to claims alone",
+        when: When::Always,
+        run: sweep::run,
+    },
+    Benchmark {
+        name: "duplicates",
+        about: "a storm of copies of one running intent: store trips, and how fast they are answered",
+        when: When::Always,
+        run: duplicates::run,
+    },
+    Benchmark {
+        name: "owner-death",
+        about: "a process that runs an intent is killed: how long until one that waits may run it, in leases",
+        when: When::Always,
+        run: owner_death::run,
+    },
+    Benchmark {
+        name: "engine",
+        about: "the engine over the memory store, one caller, next to the bare closure",
+        when: When::Always,
+        run: engine::run,
+    },
+    Benchmark {
+        name: "layer",
+        about: "the HTTP layer over the memory store, in process, next to the bare handler",
+        when: When::Always,
+        run: layer::run,
+    },
+    Benchmark {
+        name: "allocations",
+        about: "allocations of one call through the engine and through the layer, counted exactly",
+        when: When::Always,
+        run: allocations::run,
+    },
+    Benchmark {
+        name: "instructions",
+        about: "instructions of one call through the layer, counted by callgrind",
+        when: When::Always,
+        run: instructions::run,
+    },
+    Benchmark {
+        name: "client",
+        about: "the retrying client, alone and with a synced journal, next to bare reqwest",
+        when: When::Always,
+        run: client::run,
+    },
+    Benchmark {
+        name: "gateway-memory",
+        about: "the gateway's memory over ten minutes at full load, every request with a fresh key",
+        when: When::Named,
+        run: gateway::memory::run,
+    },
+];
+
+impl Benchmark {
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        ALL.iter().find(|benchmark| benchmark.name == name)
+    }
+
+    /// Runs it to its end, whatever that is: one that breaks takes no other with it.
+    pub fn run(&self, scale: &Scale) -> Entry {
+        let start = Instant::now();
+        let ending = match catch_unwind(AssertUnwindSafe(|| (self.run)(scale))) {
+            Ok(Ok(findings)) => Ending::Measured(findings),
+            Ok(Err(Missing(what))) => Ending::Missing(what),
+            Err(panic) => {
+                let words = panic.downcast_ref::<String>().cloned();
+                let words = words.or_else(|| panic.downcast_ref::<&str>().map(|words| (*words).to_owned()));
+                Ending::Failed(words.unwrap_or_else(|| "it panicked".to_owned()))
+            }
+        };
+        Entry { name: self.name, about: self.about, seconds: start.elapsed().as_secs_f64(), ending }
+    }
+}

@@ -1,0 +1,16 @@
+//! The comparisons, one file each. Each takes a [`Scale`](crate::scale::Scale) and gives
+//! [`Findings`](crate::report::Findings); none of them prints a result.
+
+pub mod allocations;
+pub mod client;
+pub mod duplicates;
+pub mod embedded;
+pub mod engine;
+pub mod gateway;
+pub mod growth;
+pub mod instructions;
+pub mod layer;
+pub mod owner_death;
+pub mod postgres;
+pub mod postgres_growth;
+pub mod sweep;

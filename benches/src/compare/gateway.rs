@@ -1,0 +1,46 @@
+//! The gateway next to nginx as a plain proxy: the same upstream, the same load by wrk, a small JSON
+//! `POST` each time.
+//!
+//! ```text
+//!  wrk ─┬─▶ nginx, 2 workers ──┬─▶ nginx, 1 worker: answers 201 with a small JSON document
+//!       └─▶ onceward proxy ────┘
+//! ```
+
+pub mod memory;
+mod stage;
+mod wrk;
+
+use crate::process::Missing;
+use crate::report::{Findings, Goal, Row, Unit};
+use crate::scale::Scale;
+use crate::turns::{Turns, progress};
+use stage::Stage;
+use wrk::{Keys, Wrk};
+
+/// Measures first runs, replays and requests without a key.
+pub fn run(scale: &Scale) -> Result<Findings, Missing> {
+    let (wrk, stage) = (Wrk::find()?, Stage::start()?);
+    let mut rows = Vec::new();
+    for &connections in scale.connections {
+        progress(&format!("{connections} connections"));
+        let load = |port, keys| wrk.load(port, keys, connections, scale.round);
+        let (gateway, nginx) = (stage.gateway_port, stage.nginx_port);
+        let [first, nginx_first, replay, nginx_replay, keyless, nginx_keyless] =
+            Turns::new(scale.rounds, Unit::PerSecond).after_warm_up().take([
+                ("first run", &mut |_| load(gateway, Keys::Fresh)),
+                ("nginx", &mut |_| load(nginx, Keys::Fresh)),
+                ("replay", &mut |_| load(gateway, Keys::Same)),
+                ("nginx", &mut |_| load(nginx, Keys::Same)),
+                ("no key", &mut |_| load(gateway, Keys::None)),
+                ("nginx", &mut |_| load(nginx, Keys::None)),
+            ]);
+        let row = |what: &str, ours, other, least| {
+            let what = format!("{what} / nginx, {connections} connections");
+            Row::ratio(what, Unit::PerSecond, ours, other).goal(Goal::AtLeast(least))
+        };
+        rows.push(row("first run, synced receipts", &first, &nginx_first, 0.5));
+        rows.push(row("replay", &replay, &nginx_replay, 1.5));
+        rows.push(row("no key", &keyless, &nginx_keyless, 0.75));
+    }
+    Ok(Findings { rows, ..Findings::default() })
+}

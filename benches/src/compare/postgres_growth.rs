@@ -1,0 +1,70 @@
+//! How the PostgreSQL store's cost grows with its table. One database grows through all sizes; at the
+//! end it takes turns with a second one that is brought back to the smallest size before each turn.
+
+use onceward::Onceward;
+
+use super::growth::Grown;
+use super::postgres::{claims, open, start};
+use crate::load::runtime;
+use crate::process::{Missing, family_megabytes};
+use crate::report::{Findings, Unit};
+use crate::scale::Scale;
+use crate::servers::Postgres;
+use crate::turns::{Turns, progress};
+
+const CALLERS: usize = 512;
+
+/// Measures throughput, latency, the server's memory and disk at each size.
+pub fn run(scale: &Scale) -> Result<Findings, Missing> {
+    let server = start()?;
+    let runtime = runtime();
+    let engine = |name: &str| runtime.block_on(open(&server.database(name)));
+    let measure = |onceward: &Onceward| runtime.block_on(claims(onceward, CALLERS, scale.round / 2));
+    let growing = engine("growing");
+    let mut grown = Grown::default();
+    let mut have = 0;
+    for &size in scale.sizes {
+        progress(&format!("filling up to {size} receipts"));
+        fill(&server, "growing", have, size);
+        have = size;
+        let bytes: f64 =
+            server.sql("growing", "SELECT pg_total_relation_size('onceward_receipts')").parse().unwrap();
+        let turns = Turns::new(scale.rounds, Unit::PerSecond).after_warm_up();
+        let [rate] = turns.take([("claims", &mut |_| measure(&growing))]);
+        grown.add(size, &rate, server_megabytes(&server), bytes / size as f64);
+    }
+
+    let (small, large) = (scale.sizes[0], have);
+    let fresh = engine("fresh");
+    let [large_rate, small_rate] = Turns::new(scale.rounds, Unit::PerSecond).take([
+        ("large", &mut |_| measure(&growing)),
+        ("small", &mut |_| {
+            server.sql("fresh", "TRUNCATE onceward_receipts");
+            fill(&server, "fresh", 0, small);
+            measure(&fresh)
+        }),
+    ]);
+    let mut rows = vec![grown.cost(&large_rate, &small_rate, large, small)];
+    rows.extend(grown.rows(large));
+    Ok(Findings { rows, growths: grown.curves("PostgreSQL") })
+}
+
+/// Rows as the store writes them; in the order of their keys, because loading is not what is measured.
+fn fill(server: &Postgres, database: &str, from: u64, to: u64) {
+    let rows = format!(
+        "INSERT INTO onceward_receipts SELECT 'tenant', 'POST /charges', key, 'done', 1,
+            clock_timestamp() + interval '1 day', clock_timestamp(), clock_timestamp(),
+            decode(repeat('00', 104), 'hex')
+         FROM (SELECT 'old-' || md5(n::text) AS key FROM generate_series({}, {to}) n ORDER BY 1) keys",
+        from + 1
+    );
+    server.sql(database, &rows);
+    server.sql(database, "VACUUM ANALYZE onceward_receipts");
+    server.sql(database, "CHECKPOINT");
+}
+
+/// The memory of the server and all its connections, if this user may look.
+fn server_megabytes(server: &Postgres) -> Option<f64> {
+    let file = server.sql("postgres", "SELECT pg_read_file('postmaster.pid')");
+    family_megabytes(file.lines().next()?.trim().parse().ok()?)
+}

@@ -1,0 +1,68 @@
+//! What sweeping costs the traffic beside it: claims while expired receipts are removed, one sweep
+//! right after the other, next to claims alone in the same store.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use onceward::{Onceward, Sweep};
+use onceward_stores::embedded::{EmbeddedStore, Options};
+
+use super::embedded::claims;
+use super::growth::{put_done, sample};
+use crate::load::runtime;
+use crate::process::Missing;
+use crate::report::{Findings, Row, Side, Unit};
+use crate::scale::Scale;
+use crate::turns::Turns;
+
+/// Receipts that are due when a sweep begins, for each second of its round: more than it gets through.
+const DUE_PER_SECOND: f64 = 150_000.0;
+/// Expired ids live in rounds from here on, apart from the measured ones.
+const EXPIRED_ROUND: u64 = 1 << 20;
+
+/// Measures claims with and without a sweep, and the sweep beside them.
+pub fn run(scale: &Scale) -> Result<Findings, Missing> {
+    let runtime = runtime();
+    let folder = tempfile::tempdir().unwrap();
+    let opening = EmbeddedStore::open(folder.path().join("store"), Options::default());
+    let store = Arc::new(runtime.block_on(opening).unwrap());
+    let onceward = runtime.block_on(async { Onceward::new(store.clone()).unwrap() });
+    let sample = runtime.block_on(sample(store.clone(), EXPIRED_ROUND, 0));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of receipts")]
+    let due = (DUE_PER_SECOND * scale.round.as_secs_f64()) as u64;
+    let mut swept_per_second = Vec::new();
+    let [beside, alone] = Turns::new(scale.rounds, Unit::PerSecond).take([
+        ("beside a sweep", &mut |round| {
+            let round = round as u64;
+            runtime.block_on(async {
+                let expired = EXPIRED_ROUND + 1 + round;
+                put_done(&*store, &sample, expired, 0..due, Duration::from_millis(1)).await;
+                let sweeping = async { swept_per_second.push(sweep(&onceward, scale.round).await) };
+                claims(&onceward, 2 * round, sweeping).await
+            })
+        }),
+        ("alone", &mut |round| {
+            let round = 2 * round as u64 + 1;
+            runtime.block_on(async { claims(&onceward, round, tokio::time::sleep(scale.round)).await })
+        }),
+    ]);
+    let swept = Side::new("swept", swept_per_second);
+    let rows = vec![
+        Row::ratio("claims beside a sweep / alone", Unit::PerSecond, &beside, &alone),
+        Row::alone("receipts swept meanwhile", Unit::PerSecond, &swept),
+    ];
+    Ok(Findings { rows, ..Findings::default() })
+}
+
+/// Receipts removed per second, until none is due or the round is over.
+async fn sweep(onceward: &Onceward, length: Duration) -> f64 {
+    let (start, mut removed) = (Instant::now(), 0);
+    while start.elapsed() < length {
+        let swept = onceward.sweep(&Sweep::default()).await.unwrap();
+        removed += swept.removed;
+        if swept.finished {
+            break;
+        }
+    }
+    removed as f64 / start.elapsed().as_secs_f64()
+}

@@ -1,0 +1,47 @@
+//! Callers in a closed loop: each makes its next call when the last one is answered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::latency::Latency;
+use crate::turns::Turn;
+
+/// The runtime that both sides of a comparison run on.
+pub fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// Calls per second of so many callers, for as long as `length` takes. A caller has its number, and
+/// ends its last call.
+pub async fn callers<W>(
+    count: usize,
+    length: impl Future<Output = ()>,
+    call: impl Fn(usize) -> W + Send + Sync + 'static,
+) -> Turn
+where
+    W: Future<Output = ()> + Send + 'static,
+{
+    let (call, stop) = (Arc::new(call), Arc::new(AtomicBool::new(false)));
+    let start = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for caller in 0..count {
+        let (call, stop) = (call.clone(), stop.clone());
+        tasks.spawn(async move {
+            let mut samples = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                let begin = Instant::now();
+                call(caller).await;
+                samples.push(begin.elapsed().as_secs_f32() * 1e6);
+            }
+            samples
+        });
+    }
+    length.await;
+    stop.store(true, Ordering::Relaxed);
+    let samples = tasks.join_all().await.concat();
+    let per_second = samples.len() as f64 / start.elapsed().as_secs_f64();
+    Turn::with_latency(per_second, Latency::from_samples(samples))
+}

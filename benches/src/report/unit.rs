@@ -1,0 +1,77 @@
+//! What numbers count, and how they are written.
+
+use serde::Serialize;
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "they say it themselves")]
+pub enum Unit {
+    PerSecond,
+    Nanoseconds,
+    Microseconds,
+    Milliseconds,
+    Leases,
+    Megabytes,
+    MegabytesPerMinute,
+    Bytes,
+    Allocations,
+    Instructions,
+    Trips,
+}
+
+impl Unit {
+    pub(super) fn suffix(self) -> &'static str {
+        match self {
+            Self::PerSecond => "/s",
+            Self::Nanoseconds => " ns",
+            Self::Microseconds => " µs",
+            Self::Milliseconds => " ms",
+            Self::Leases => " leases",
+            Self::Megabytes => " MB",
+            Self::MegabytesPerMinute => " MB/min",
+            Self::Bytes => " bytes",
+            Self::Allocations => "",
+            Self::Instructions => "",
+            Self::Trips => "",
+        }
+    }
+}
+
+/// A number with its unit, in as many digits as are worth reading.
+pub fn figure(value: f64, unit: Unit) -> String {
+    format!("{}{}", Rounded(value), unit.suffix())
+}
+
+pub(super) struct Rounded(pub f64);
+
+impl std::fmt::Display for Rounded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let decimals = match self.0.abs() {
+            100.0.. => 0,
+            10.0.. => 1,
+            _ => 2,
+        };
+        let text = format!("{:.decimals$}", self.0.abs());
+        let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+        f.write_str(if self.0 < 0.0 {
+            "-"
+        } else if f.sign_plus() {
+            "+"
+        } else {
+            ""
+        })?;
+        for (at, digit) in whole.char_indices() {
+            if at > 0 && (whole.len() - at).is_multiple_of(3) {
+                f.write_str(",")?;
+            }
+            write!(f, "{digit}")?;
+        }
+        let fraction = fraction.trim_end_matches('0');
+        if fraction.is_empty() { Ok(()) } else { write!(f, ".{fraction}") }
+    }
+}
+
+#[cfg(test)]
+#[path = "unit_test.rs"]
+mod tests;

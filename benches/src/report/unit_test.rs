@@ -1,0 +1,7 @@
+use super::*;
+
+#[test]
+fn figures_are_short() {
+    let figures = [0.5, 2.0, 12.34, 123.4, 1_234_567.0, -1_000.0].map(|value| figure(value, Unit::PerSecond));
+    assert_eq!(figures, ["0.5/s", "2/s", "12.3/s", "123/s", "1,234,567/s", "-1,000/s"]);
+}
