@@ -14,8 +14,8 @@ pub fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// Calls per second of so many callers, for as long as `length` takes. A caller has its number, and
-/// ends its last call.
+/// Calls per second of so many callers, for as long as `length` takes. Each has its number, makes at
+/// least one call, and waits for its last one.
 pub async fn callers<W>(
     count: usize,
     length: impl Future<Output = ()>,
@@ -31,12 +31,14 @@ where
         let (call, stop) = (call.clone(), stop.clone());
         tasks.spawn(async move {
             let mut samples = Vec::new();
-            while !stop.load(Ordering::Relaxed) {
+            loop {
                 let begin = Instant::now();
                 call(caller).await;
                 samples.push(begin.elapsed().as_secs_f32() * 1e6);
+                if stop.load(Ordering::Relaxed) {
+                    return samples;
+                }
             }
-            samples
         });
     }
     length.await;

@@ -14,7 +14,7 @@ use std::path::Path;
 use serde::Serialize;
 
 pub use row::{Goal, Row, Side};
-pub use unit::{Unit, figure};
+pub use unit::{Unit, figure, many};
 
 /// Everything that one run has found.
 pub struct Report {

@@ -18,7 +18,7 @@ pub struct Scale {
     /// Sizes of a store that grows, in receipts.
     pub sizes: &'static [u64],
     /// Copies of one request.
-    pub copies: usize,
+    pub copies: u64,
     /// Length of the memory run of the gateway.
     pub memory: Duration,
 }

@@ -9,7 +9,7 @@ use super::embedded::engine;
 use crate::latency::Latency;
 use crate::load::runtime;
 use crate::process::Missing;
-use crate::report::{Findings, Goal, Row, Side, Unit};
+use crate::report::{Findings, Goal, Row, Side, Unit, many};
 use crate::scale::Scale;
 use crate::turns::{Turn, Turns};
 
@@ -28,7 +28,7 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
         trips.push(store_trips(&onceward) - before);
         Turn::with_latency(latency.at(0.99) / 1e3, Some(latency))
     })]);
-    let copies = scale.copies;
+    let copies = many(scale.copies);
     let rows = vec![
         Row::alone(format!("{copies} copies, store trips in all"), Unit::Trips, &Side::new("trips", trips))
             .goal(Goal::AtMost(2.0)),
@@ -42,7 +42,7 @@ fn store_trips(onceward: &Onceward) -> f64 {
     (counts.store_batches + counts.store_loads) as f64
 }
 
-async fn storm(onceward: &Onceward, round: usize, count: usize) -> Latency {
+async fn storm(onceward: &Onceward, round: usize, count: u64) -> Latency {
     let policy = Arc::new(Policy::http());
     let ended = Arc::new(OnceLock::new());
     let mut copies = tokio::task::JoinSet::new();
@@ -61,7 +61,7 @@ async fn storm(onceward: &Onceward, round: usize, count: usize) -> Latency {
     }
     let answers = copies.join_all().await;
     let replayed = answers.iter().filter(|(replayed, _)| *replayed).count();
-    assert_eq!(replayed, count - 1, "it ran more than once");
+    assert_eq!(replayed as u64, count - 1, "it ran more than once");
     let ended = *ended.get().expect("it has run");
     let samples = answers.iter().map(|(_, at)| at.duration_since(ended).as_secs_f32() * 1e6).collect();
     Latency::from_samples(samples).expect("there are copies")

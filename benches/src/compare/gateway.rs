@@ -10,6 +10,7 @@ pub mod memory;
 mod stage;
 mod wrk;
 
+use crate::load::runtime;
 use crate::process::Missing;
 use crate::report::{Findings, Goal, Row, Unit};
 use crate::scale::Scale;
@@ -20,6 +21,7 @@ use wrk::{Keys, Wrk};
 /// Measures first runs, replays and requests without a key.
 pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     let (wrk, stage) = (Wrk::find()?, Stage::start()?);
+    runtime().block_on(check(stage.gateway_port));
     let mut rows = Vec::new();
     for &connections in scale.connections {
         progress(&format!("{connections} connections"));
@@ -43,4 +45,15 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
         rows.push(row("no key", &keyless, &nginx_keyless, 0.75));
     }
     Ok(Findings { rows, ..Findings::default() })
+}
+
+/// That the load means what it says: the first request with a key is run, the second one replayed.
+async fn check(port: u16) {
+    let client = reqwest::Client::new();
+    for replayed in [false, true] {
+        let request = client.post(format!("http://127.0.0.1:{port}/charges")).body("{}");
+        let answer = request.header("idempotency-key", "checked").send().await.unwrap();
+        assert_eq!(answer.status(), 201);
+        assert_eq!(answer.headers().contains_key("idempotent-replayed"), replayed);
+    }
 }

@@ -12,10 +12,12 @@ use onceward_stores::embedded::{EmbeddedStore, Options};
 use super::embedded::{BODY_BYTES, claims, id};
 use crate::load::runtime;
 use crate::process::{Missing, folder_bytes, resident_megabytes};
-use crate::report::{Findings, Goal, Growth, Row, Side, Unit};
+use crate::report::{Findings, Goal, Growth, Row, Side, Unit, many};
 use crate::scale::Scale;
 use crate::turns::{Turns, progress};
 
+/// Short, because what a round claims is kept: the store must not grow much while it is measured.
+pub const ROUND_MAX: Duration = Duration::from_secs(1);
 const BATCH: u64 = 4_096;
 /// Filled ids live in rounds from here on, apart from the measured ones.
 const FILL_ROUND: u64 = 1 << 20;
@@ -32,15 +34,16 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
         let folder = folder.path().join(name);
         runtime.block_on(async { Arc::new(EmbeddedStore::open(&folder, Options::default()).await.unwrap()) })
     };
+    let length = scale.round.min(ROUND_MAX);
     let measure = |store: Arc<dyn Store>, round: u64| {
         let onceward = Onceward::new(store).unwrap();
-        runtime.block_on(async { claims(&onceward, round, tokio::time::sleep(scale.round / 2)).await })
+        runtime.block_on(async { claims(&onceward, round, tokio::time::sleep(length)).await })
     };
     let store = open("growing");
-    let mut grown = Grown::default();
+    let mut grown = Grown::new("memory of the whole process");
     let (mut have, mut rates) = (0, Vec::new());
     for (at, &size) in scale.sizes.iter().enumerate() {
-        progress(&format!("filling up to {size} receipts"));
+        progress(&format!("filling up to {} receipts", many(size)));
         runtime.block_on(fill(&store, have, size));
         have = size;
         let bytes = folder_bytes(&folder.path().join("growing"));
@@ -68,10 +71,11 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
             turn
         }),
     ]);
-    let mut rows = vec![grown.cost(&large_rate, &small_rate, large, small)];
+    let mut rows = vec![cost(&large_rate, &small_rate, large, small)];
     if scale.sizes.len() > 2 {
         let [.., middle, large] = &rates[..] else { unreachable!("there are three") };
-        let what = format!("claims at {have} receipts / at {}", scale.sizes[scale.sizes.len() - 2]);
+        let before = scale.sizes[scale.sizes.len() - 2];
+        let what = format!("claims at {} receipts / at {}", many(have), many(before));
         rows.push(Row::ratio(what, Unit::PerSecond, large, middle).goal(Goal::AtLeast(0.6)));
     }
     rows.extend(grown.rows(large));
@@ -83,8 +87,8 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
 }
 
 /// What was measured at each size; the PostgreSQL store grows the same way.
-#[derive(Default)]
 pub struct Grown {
+    memory_of: &'static str,
     rate: Vec<(f64, f64)>,
     middle: Vec<(f64, f64)>,
     slow: Vec<(f64, f64)>,
@@ -93,6 +97,12 @@ pub struct Grown {
 }
 
 impl Grown {
+    /// Nothing yet; `memory_of` says whose memory is looked at.
+    pub fn new(memory_of: &'static str) -> Self {
+        let (rate, middle, slow, memory, disk) = <_>::default();
+        Self { memory_of, rate, middle, slow, memory, disk }
+    }
+
     /// Adds what was measured at one size.
     pub fn add(&mut self, size: u64, rate: &Side, memory_mb: Option<f64>, bytes_each: f64) {
         let size = size as f64;
@@ -104,25 +114,13 @@ impl Grown {
         self.disk.push((size, bytes_each));
     }
 
-    /// What one claim costs in a large store, next to a small one.
-    pub fn cost(&self, large_rate: &Side, small_rate: &Side, large: u64, small: u64) -> Row {
-        let cost = |rate: &Side, size: u64| {
-            let name = format!("{size} receipts");
-            Side { name, ..rate.map(|per_second| 1e6 / per_second) }
-        };
-        let what = format!("claim + complete at {large} receipts / at {small}, cost");
-        Row::ratio(what, Unit::Microseconds, &cost(large_rate, large), &cost(small_rate, small))
-            .goal(Goal::AtMost(1.5))
-    }
-
     /// Memory and disk at the largest size.
     pub fn rows(&self, size: u64) -> Vec<Row> {
+        let size = many(size);
         let last = |points: &[(f64, f64)]| Some(Side::new("at that size", vec![points.last()?.1]));
-        let memory = last(&self.memory).map(|memory| {
-            Row::alone(format!("resident memory at {size} receipts"), Unit::Megabytes, &memory)
-        });
-        let disk = last(&self.disk)
-            .map(|disk| Row::alone(format!("disk per receipt at {size} receipts"), Unit::Bytes, &disk));
+        let row = |what, unit, side: Side| Row::alone(format!("{what} at {size} receipts"), unit, &side);
+        let memory = last(&self.memory).map(|memory| row(self.memory_of, Unit::Megabytes, memory));
+        let disk = last(&self.disk).map(|disk| row("disk per receipt", Unit::Bytes, disk));
         memory.into_iter().chain(disk).collect()
     }
 
@@ -141,10 +139,22 @@ impl Grown {
             plot("disk per receipt", Unit::Bytes, vec![("disk", self.disk)]),
         ];
         if !self.memory.is_empty() {
-            plots.push(plot("memory", Unit::Megabytes, vec![("memory", self.memory)]));
+            plots.push(plot(self.memory_of, Unit::Megabytes, vec![("memory", self.memory)]));
         }
         plots
     }
+}
+
+/// What one claim costs in a large store, next to a small one.
+pub fn cost(large_rate: &Side, small_rate: &Side, large: u64, small: u64) -> Row {
+    let (large, small) = (many(large), many(small));
+    let cost = |rate: &Side, size: &str| {
+        let name = format!("{size} receipts");
+        Side { name, ..rate.map(|per_second| 1e6 / per_second) }
+    };
+    let what = format!("claim + complete at {large} receipts / at {small}, cost");
+    Row::ratio(what, Unit::Microseconds, &cost(large_rate, &large), &cost(small_rate, &small))
+        .goal(Goal::AtMost(1.5))
 }
 
 /// Puts receipts that are kept for a day into the store, synced like all others.

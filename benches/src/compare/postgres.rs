@@ -34,13 +34,13 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     let transactions = PostgresTransactions::open(&url, TRANSACTIONS).unwrap();
     let hands = runtime.block_on(Hands::connect(&url, TRANSACTIONS));
     let alone = runtime.block_on(Hands::connect(&url, 1));
-    let turns = || Turns::new(scale.rounds, Unit::PerSecond).after_warm_up();
+    let turns = || Turns::new(scale.rounds, Unit::PerSecond);
 
-    let [many, pgbench] = turns().take([
+    let [many, pgbench] = turns().after_warm_up().take([
         ("engine", &mut |_| runtime.block_on(claims(&onceward, CALLERS, scale.round))),
         ("pgbench", &mut |_| by_hand::pgbench(&server, scale.round).into()),
     ]);
-    let [keyed, bare, hand] = turns().take([
+    let [keyed, bare, hand] = turns().after_warm_up().take([
         ("transact", &mut |_| runtime.block_on(transact(&onceward, &transactions, scale.round))),
         ("without a key", &mut |_| runtime.block_on(hands.rate(scale.round, by_hand::business))),
         ("key by hand", &mut |_| runtime.block_on(hands.rate(scale.round, by_hand::same_transaction))),

@@ -1,13 +1,15 @@
 //! How the PostgreSQL store's cost grows with its table. One database grows through all sizes; at the
 //! end it takes turns with a second one that is brought back to the smallest size before each turn.
 
+use std::time::Duration;
+
 use onceward::Onceward;
 
-use super::growth::Grown;
+use super::growth::{Grown, ROUND_MAX, cost};
 use super::postgres::{claims, open, start};
 use crate::load::runtime;
 use crate::process::{Missing, family_megabytes};
-use crate::report::{Findings, Unit};
+use crate::report::{Findings, Unit, many};
 use crate::scale::Scale;
 use crate::servers::Postgres;
 use crate::turns::{Turns, progress};
@@ -18,13 +20,19 @@ const CALLERS: usize = 512;
 pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     let server = start()?;
     let runtime = runtime();
-    let engine = |name: &str| runtime.block_on(open(&server.database(name)));
-    let measure = |onceward: &Onceward| runtime.block_on(claims(onceward, CALLERS, scale.round / 2));
+    let engine = |name: &str| {
+        let onceward = runtime.block_on(open(&server.database(name)));
+        runtime.block_on(claims(&onceward, 1, Duration::ZERO));
+        server.sql(name, "CREATE TABLE sample AS SELECT * FROM onceward_receipts LIMIT 1");
+        onceward
+    };
+    let measure =
+        |onceward: &Onceward| runtime.block_on(claims(onceward, CALLERS, scale.round.min(ROUND_MAX)));
     let growing = engine("growing");
-    let mut grown = Grown::default();
+    let mut grown = Grown::new("memory of the server");
     let mut have = 0;
     for &size in scale.sizes {
-        progress(&format!("filling up to {size} receipts"));
+        progress(&format!("filling up to {} receipts", many(size)));
         fill(&server, "growing", have, size);
         have = size;
         let bytes: f64 =
@@ -44,18 +52,18 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
             measure(&fresh)
         }),
     ]);
-    let mut rows = vec![grown.cost(&large_rate, &small_rate, large, small)];
+    let mut rows = vec![cost(&large_rate, &small_rate, large, small)];
     rows.extend(grown.rows(large));
     Ok(Findings { rows, growths: grown.curves("PostgreSQL") })
 }
 
-/// Rows as the store writes them; in the order of their keys, because loading is not what is measured.
+/// Copies of a row that the store has written, under other keys; in their order, because loading is not
+/// what is measured.
 fn fill(server: &Postgres, database: &str, from: u64, to: u64) {
     let rows = format!(
-        "INSERT INTO onceward_receipts SELECT 'tenant', 'POST /charges', key, 'done', 1,
-            clock_timestamp() + interval '1 day', clock_timestamp(), clock_timestamp(),
-            decode(repeat('00', 104), 'hex')
-         FROM (SELECT 'old-' || md5(n::text) AS key FROM generate_series({}, {to}) n ORDER BY 1) keys",
+        "INSERT INTO onceward_receipts
+         SELECT scope, operation, 'old-' || md5(n::text), state, version, due, created, updated, receipt
+         FROM sample, generate_series({}, {to}) n ORDER BY 3",
         from + 1
     );
     server.sql(database, &rows);

@@ -16,7 +16,7 @@ use crate::scale::Scale;
 use crate::turns::Turns;
 
 /// Receipts that are due when a sweep begins, for each second of its round: more than it gets through.
-const DUE_PER_SECOND: f64 = 150_000.0;
+const DUE_PER_SECOND: f64 = 80_000.0;
 /// Expired ids live in rounds from here on, apart from the measured ones.
 const EXPIRED_ROUND: u64 = 1 << 20;
 

@@ -79,12 +79,12 @@ fn latencies(row: &Row) -> Option<String> {
             Some(Line { name: side.name.clone(), points: points.collect() })
         })
         .collect();
-    if lines.is_empty() {
+    // Ours alone, where the other was not timed, is in another row's picture.
+    if lines.len() <= usize::from(row.other.is_some()) {
         return None;
     }
-    let title = format!("{}: how long calls took", row.what);
-    let (x, y) = (Axis::quantiles(), Axis::logarithmic("ms", &lines));
-    Some(Plot { title, x, y, lines }.draw())
+    let (x, y) = (Axis::quantiles(), Axis::logarithmic("ms a call", &lines));
+    Some(Plot { title: row.what.clone(), x, y, lines }.draw())
 }
 
 fn grown(growth: &Growth) -> String {

@@ -8,7 +8,7 @@ use super::unit::Rounded;
 const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 280.0;
 const LEFT: f64 = 64.0;
-const RIGHT: f64 = 16.0;
+const RIGHT: f64 = 36.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 40.0;
 /// As many as there are colours.

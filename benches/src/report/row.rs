@@ -137,8 +137,9 @@ impl Row {
         let judged = self.judged();
         let (least, most) = judged.spread();
         match self.judged {
+            Judged::Ratio if most >= 10.0 => format!("{:.0} ({least:.0}–{most:.0})", judged.median()),
             Judged::Ratio => format!("{:.2} ({least:.2}–{most:.2})", judged.median()),
-            Judged::Excess => format!("{:+} {}", Rounded(judged.median()), self.unit.suffix().trim()),
+            Judged::Excess => format!("{:+}{}", Rounded(judged.median()), self.unit.suffix()),
             Judged::Ours => String::new(),
         }
     }

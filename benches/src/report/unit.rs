@@ -43,6 +43,15 @@ pub fn figure(value: f64, unit: Unit) -> String {
     format!("{}{}", Rounded(value), unit.suffix())
 }
 
+/// A number of receipts or copies, as one says it.
+pub fn many(count: u64) -> String {
+    match count {
+        1_000_000.. => format!("{} M", Rounded(count as f64 / 1e6)),
+        100_000.. => format!("{} k", Rounded(count as f64 / 1e3)),
+        _ => Rounded(count as f64).to_string(),
+    }
+}
+
 pub(super) struct Rounded(pub f64);
 
 impl std::fmt::Display for Rounded {
