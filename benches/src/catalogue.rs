@@ -32,7 +32,7 @@ pub enum When {
 }
 
 /// All of them, in the order in which they run.
-pub const ALL: &[Benchmark] = &[
+pub static ALL: &[Benchmark] = &[
     Benchmark {
         name: "gateway",
         about: "onceward proxy with synced embedded receipts, next to nginx as a plain proxy: same upstream, same load",

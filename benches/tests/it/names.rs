@@ -19,7 +19,8 @@ fn the_script_and_the_docs_explain_every_name() {
 #[test]
 fn a_name_is_found_once() {
     for benchmark in ALL {
-        assert!(std::ptr::eq(Benchmark::named(benchmark.name).unwrap(), benchmark));
+        let found = Benchmark::named(benchmark.name).unwrap();
+        assert!(std::ptr::eq(found, benchmark), "{} names another one", benchmark.name);
     }
     assert!(Benchmark::named("gatewy").is_none());
 }
