@@ -17,6 +17,8 @@ use crate::turns::Turns;
 
 /// Receipts that are due when a sweep begins, for each second of its round: more than it gets through.
 const DUE_PER_SECOND: f64 = 80_000.0;
+/// How long those receipts are kept.
+const RETENTION: Duration = Duration::from_millis(1);
 /// Expired ids live in rounds from here on, apart from the measured ones.
 const EXPIRED_ROUND: u64 = 1 << 20;
 
@@ -36,7 +38,8 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
             let round = round as u64;
             runtime.block_on(async {
                 let expired = EXPIRED_ROUND + 1 + round;
-                put_done(&*store, &sample, expired, 0..due, Duration::from_millis(1)).await;
+                put_done(&*store, &sample, expired, 0..due, RETENTION).await;
+                tokio::time::sleep(RETENTION).await;
                 let sweeping = async { swept_per_second.push(sweep(&onceward, scale.round).await) };
                 claims(&onceward, 2 * round, sweeping).await
             })
