@@ -8,6 +8,7 @@ mod ask;
 mod child;
 mod clock;
 pub mod codec;
+mod counters;
 mod decide;
 mod engine;
 mod error;
@@ -23,6 +24,8 @@ mod world;
 pub use ask::Ask;
 pub use child::{ChildKey, child_key};
 pub use clock::{Clock, SystemClock};
+#[doc(hidden)]
+pub use counters::Counter;
 pub use decide::{Decision, Refusal, Takeover, decide};
 pub use engine::{
     Abandoned, AbandonedPage, Answer, Builder, Changed, Claimed, Completed, Completer, Completion, Counts,

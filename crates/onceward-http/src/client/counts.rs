@@ -1,34 +1,6 @@
 //! What a client or layer has done, as plain counters that anyone can export.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-macro_rules! counts {
-    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// The live counters.
-        #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: Counter,)+ }
-
-        /// A reading of all counters; each only ever grows.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct Counts { $($(#[doc = $doc])+ pub $name: u64,)+ }
-
-        impl Counters {
-            pub(crate) fn read(&self) -> Counts {
-                Counts { $($name: self.$name.0.load(Ordering::Relaxed),)+ }
-            }
-        }
-
-        impl Counts {
-            /// Every counter with its name, in a fixed order: for exporters.
-            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)+].into_iter()
-            }
-        }
-    };
-}
-
-counts! {
+onceward::counters! {
     /// Calls that were begun.
     calls,
     /// Tries that were sent.
@@ -53,13 +25,4 @@ counts! {
     journaled,
     /// Requests that another process had left and that were taken up again.
     resumed,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn one(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
 }

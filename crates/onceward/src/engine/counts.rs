@@ -1,34 +1,6 @@
 //! What the engine has seen, as plain counters that anyone can export.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-macro_rules! counts {
-    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// The live counters.
-        #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: Counter,)+ }
-
-        /// A reading of all counters; each only ever grows.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct Counts { $($(#[doc = $doc])+ pub $name: u64,)+ }
-
-        impl Counters {
-            pub(crate) fn read(&self) -> Counts {
-                Counts { $($name: self.$name.0.load(Ordering::Relaxed),)+ }
-            }
-        }
-
-        impl Counts {
-            /// Every counter with its name, in a fixed order: for exporters.
-            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)+].into_iter()
-            }
-        }
-    };
-}
-
-counts! {
+crate::counters! {
     /// Batches sent to the store.
     store_batches,
     /// Swaps in those batches.
@@ -71,17 +43,4 @@ counts! {
     bodies_omitted,
     /// Receipts removed by sweeping.
     swept,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self, by: usize) {
-        self.0.fetch_add(by as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn one(&self) {
-        self.add(1);
-    }
 }
