@@ -42,8 +42,8 @@ impl Client {
         call_at_most: Duration,
     ) -> Result<Answer> {
         let journal = self.journal().await?;
-        let key = prepared.key.as_ref().expect("only what has a key is journaled").as_str();
-        let id = journal.id(intent.as_deref().unwrap_or(key)).map_err(bad_name)?;
+        let key = prepared.key.as_ref().expect("only what has a key is journaled").text();
+        let id = journal.id(intent.as_deref().unwrap_or(&key)).map_err(bad_name)?;
         let ask = journal.ask_to_send(&id, prepared.fingerprint());
         let attended = self.attend(journal, id, ask, From::Caller(Box::new(prepared)), call_at_most);
         // Beyond its own time a call still waits for what is being written.

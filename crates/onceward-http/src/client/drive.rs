@@ -84,11 +84,11 @@ where
     M: Future<Output = Try<T>>,
 {
     let began = shared.now();
+    let mut now = began;
     let mut report = Report::default();
     let mut last = None;
     shared.counters.calls.one();
     let ended = loop {
-        let now = shared.now();
         let passage = host.ask(now, course.tries() + 1);
         if let Passage::Shut { retry_in } = passage {
             break Ended::Stopped(Why::Shut { retry_in }, last);
@@ -99,7 +99,7 @@ where
             shared.counters.retries.one();
         }
         let made = trying(number, at_most).await;
-        let now = shared.now();
+        now = shared.now();
         host.tell(now, passage, made.tried.went_well());
         if let Some(left) = made.honoured_for {
             course.honoured(now, left);
@@ -118,7 +118,7 @@ where
                 Next::Again { pause, patient } => {
                     tokio::time::sleep(pause).await;
                     paused += pause;
-                    let now = shared.now();
+                    now = shared.now();
                     // A machine that slept through the pause may wake up too late.
                     if let Err(why) = course.room(now) {
                         break Some(why);
@@ -142,7 +142,7 @@ where
         }
     };
     report.tries = course.tries();
-    report.took = shared.now().saturating_sub(began);
+    report.took = now.saturating_sub(began);
     if let Ended::Stopped(why, _) = &ended {
         count(&shared.counters, *why);
         tracing::debug!(?why, %report, "a call was stopped");

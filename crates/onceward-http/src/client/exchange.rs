@@ -12,6 +12,9 @@ use super::prepared::Prepared;
 use super::retry_after::{expires_in, retry_after};
 use crate::headers::IDEMPOTENCY_KEY;
 
+/// Fields that are added to a request's own: ours, and those of reqwest and hyper.
+const FIELDS_MORE: usize = 5;
+
 /// What a try gives if it is the last.
 pub(crate) type Exchanged = Result<Response<Bytes>, NoAnswer>;
 
@@ -82,8 +85,11 @@ impl Exchange {
     }
 
     fn request(&self, prepared: &Prepared, number: u32) -> reqwest::Request {
-        let mut request = reqwest::Request::new(prepared.method.clone(), prepared.url.clone());
-        let mut headers = prepared.headers.clone();
+        // With room for what is added on the way: the map is filled once and never moved.
+        let mut headers = HeaderMap::with_capacity(prepared.headers.len() + self.headers.len() + FIELDS_MORE);
+        for (name, value) in &prepared.headers {
+            headers.append(name, value.clone());
+        }
         for (name, value) in &self.headers {
             if !prepared.headers.contains_key(name) {
                 headers.append(name, value.clone());
@@ -93,6 +99,7 @@ impl Exchange {
             headers.insert(IDEMPOTENCY_KEY, key.field_value());
         }
         headers.insert(TRY_NUMBER, HeaderValue::from(number));
+        let mut request = reqwest::Request::new(prepared.method.clone(), prepared.url.clone());
         *request.headers_mut() = headers;
         if !prepared.body.is_empty() {
             *request.body_mut() = Some(prepared.body.clone().into());

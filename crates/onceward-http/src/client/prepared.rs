@@ -1,6 +1,8 @@
 //! A request that is ready to be sent, as often as it takes: everything about it is in memory, and
 //! every try sends the same.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use onceward::{Fingerprint, KEY_BYTES_MAX, World};
@@ -26,23 +28,22 @@ pub(crate) struct Prepared {
 pub(crate) struct Key {
     /// A Structured Field String (RFC 9651): the key in quotes, as it is sent.
     field_value: HeaderValue,
-    text: String,
 }
 
 impl Key {
-    /// A new one, as random as a UUID (version 4) and written like one.
+    /// A new one, as random as a UUID (version 4) and written like one. Every call makes one, so it is
+    /// written in place.
     pub(crate) fn random(world: &dyn World) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let bits = (world.random() & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
-        let mut text = String::with_capacity(36);
-        for place in (0..32).rev() {
-            let digit = usize::try_from(bits >> (place * 4) & 0xf).expect("four bits");
-            text.push(char::from(DIGITS[digit]));
-            if matches!(place, 24 | 20 | 16 | 12) {
-                text.push('-');
+        let mut quoted = *b"\"00000000-0000-0000-0000-000000000000\"";
+        let mut digits = quoted.iter_mut().filter(|place| **place == b'0');
+        for byte in bits.to_be_bytes() {
+            for half in [byte >> 4, byte & 0xf] {
+                *digits.next().expect("32 digits are 16 bytes") = DIGITS[usize::from(half)];
             }
         }
-        Self::quoted(text)
+        Self { field_value: HeaderValue::from_bytes(&quoted).expect("printable ASCII") }
     }
 
     /// The caller's own.
@@ -53,18 +54,6 @@ impl Key {
                 "a key is 1 to {KEY_BYTES_MAX} printable ASCII characters, this one is not"
             )));
         }
-        Ok(Self::quoted(text.to_owned()))
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    pub(crate) fn field_value(&self) -> HeaderValue {
-        self.field_value.clone()
-    }
-
-    fn quoted(text: String) -> Self {
         let mut quoted = String::with_capacity(text.len() + 2);
         quoted.push('"');
         for letter in text.chars() {
@@ -74,7 +63,24 @@ impl Key {
             quoted.push(letter);
         }
         quoted.push('"');
-        Self { field_value: HeaderValue::try_from(quoted).expect("printable ASCII"), text }
+        Ok(Self { field_value: HeaderValue::try_from(quoted).expect("printable ASCII") })
+    }
+
+    /// The key itself.
+    pub(crate) fn text(&self) -> Cow<'_, str> {
+        let quoted = self.field_value.to_str().expect("printable ASCII");
+        let escaped = &quoted[1..quoted.len() - 1];
+        if !escaped.contains('\\') {
+            return Cow::Borrowed(escaped);
+        }
+        let mut letters = escaped.chars();
+        let unescape =
+            || letters.next().map(|letter| if letter == '\\' { letters.next() } else { Some(letter) });
+        Cow::Owned(std::iter::from_fn(unescape).flatten().collect())
+    }
+
+    pub(crate) fn field_value(&self) -> HeaderValue {
+        self.field_value.clone()
     }
 }
 

@@ -1,5 +1,3 @@
-use std::borrow::Cow;
-
 use onceward::TokioWorld;
 
 use super::*;
@@ -17,7 +15,7 @@ fn read_back(key: &Key) -> Option<String> {
 fn a_random_key_is_a_uuid_and_no_two_are_the_same() {
     let world = TokioWorld::new();
     let keys: std::collections::BTreeSet<String> =
-        (0..1_000).map(|_| Key::random(&world).as_str().to_owned()).collect();
+        (0..1_000).map(|_| Key::random(&world).text().into_owned()).collect();
     assert_eq!(keys.len(), 1_000);
     for key in keys {
         let parts: Vec<usize> = key.split('-').map(str::len).collect();
@@ -31,7 +29,8 @@ fn a_random_key_is_a_uuid_and_no_two_are_the_same() {
 #[test]
 fn whatever_a_key_holds_a_server_reads_the_same() {
     for text in ["order-7", "with \"quotes\"", "back\\slash", " ", "a, b; c", &"k".repeat(255)] {
-        assert_eq!(read_back(&Key::parse(text).unwrap()).as_deref(), Some(text));
+        let key = Key::parse(text).unwrap();
+        assert_eq!((read_back(&key).as_deref(), &*key.text()), (Some(text), text));
     }
     for bad in ["", "\u{fc}", "a\nb", &"k".repeat(256)] {
         assert!(Key::parse(bad).is_err(), "{bad:?}");

@@ -50,7 +50,7 @@ impl Stored {
     /// Writes it. Fails where a part is longer than its length can say.
     pub(crate) fn encode(&self) -> Result<Bytes> {
         let Prepared { method, url, headers, body, key } = &self.request;
-        let key = key.as_ref().map_or("", Key::as_str);
+        let key = key.as_ref().map(Key::text).unwrap_or_default();
         let fields: usize = headers.iter().map(|(name, value)| 6 + name.as_str().len() + value.len()).sum();
         let mut out = BytesMut::with_capacity(64 + key.len() + url.as_str().len() + fields + body.len());
         out.put_u8(FORMAT);
