@@ -124,7 +124,10 @@ impl Args {
                 if self.verbose {
                     eprintln!("onceward: {}: {}", answer.status(), answer.report());
                 }
-                print(&answer, self.include).map_err(|error| format!("cannot print the answer: {error}"))?;
+                let printed = print(&answer, self.include);
+                // So that the next run has it from the journal.
+                client.recorded().await;
+                printed.map_err(|error| format!("cannot print the answer: {error}"))?;
                 Ok(exit_of(&answer))
             }
             Err(error) => {

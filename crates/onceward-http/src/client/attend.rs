@@ -1,74 +1,118 @@
 //! One intent of the journal, from the claim to the recorded answer: for a caller, or for a request
 //! that an earlier process left.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Ask, Effect, Id, Lease, Outcome, Ran, Recorded, Refusal, Stopped, Verdict};
-use tokio::sync::Mutex;
+use onceward::{Ask, Attempt, Effect, Id, Outcome, Ran, Recorded, Refusal, Stopped, Verdict, World};
+use tokio::sync::{Mutex, oneshot};
 
 use super::answer::Answer;
 use super::client::{Client, conclude, from_journal, too_large};
 use super::course::{Course, Why};
 use super::drive::drive;
 use super::error::{Error, ErrorKind, Result};
-use super::journal::{self, Journal, Open, Put};
+use super::journal::Journal;
+use super::open::{self, Open, Put, Putting};
 use super::prepared::Prepared;
+use super::riding::Name;
 use super::terms::Terms;
 use crate::snapshot;
 
 /// Where the request comes from.
 pub(crate) enum From {
     /// From a caller.
-    Caller(Box<Prepared>),
+    Caller(Box<Putting>),
     /// From the journal.
     Journal,
 }
 
+/// Tells a caller the end of its call, once.
+pub(crate) struct Telling(Option<oneshot::Sender<Result<Answer>>>);
+
+impl Telling {
+    pub(crate) fn new() -> (Self, oneshot::Receiver<Result<Answer>>) {
+        let (tell, told) = oneshot::channel();
+        (Self(Some(tell)), told)
+    }
+
+    fn tell(&mut self, end: Result<Answer>) {
+        if let Some(tell) = self.0.take() {
+            // A caller that went away does not mind.
+            let _ = tell.send(end);
+        }
+    }
+}
+
 /// How the sending ended, before anybody knows whether that could be recorded.
 struct Sent {
-    answer: Result<Answer>,
+    /// `None` if the caller has been told.
+    end: Option<Result<Answer>>,
     open: Option<Open>,
     /// Whether the intent is to be given up as unknown.
     expired: bool,
 }
 
 impl Client {
-    /// Sends with a journal. An intent without a name is named by its key.
+    /// Sends with a journal. An intent without a name is named by its key. The caller is told the answer
+    /// as soon as it is there; what remains to be written is written by a task of its own.
     pub(crate) async fn send_journaled(
         &self,
         prepared: Prepared,
         intent: Option<String>,
+        name: Name,
         call_at_most: Duration,
     ) -> Result<Answer> {
         let journal = self.journal().await?;
-        let key = prepared.key.as_ref().expect("only what has a key is journaled").text();
-        let id = journal.id(intent.as_deref().unwrap_or(&key)).map_err(bad_name)?;
-        let ask = journal.ask_to_send(&id, prepared.fingerprint());
-        let attended = self.attend(journal, id, ask, From::Caller(Box::new(prepared)), call_at_most);
+        let shared = &self.inner.shared;
+        let id = match &intent {
+            Some(name) => journal.id(name),
+            None => journal.id(&prepared.key.as_ref().expect("only what has a key is journaled").text()),
+        };
+        let id = id.map_err(bad_name)?;
+        let fingerprint = prepared.fingerprint();
+        let ask = journal.ask_to_send(&id, fingerprint);
+        let claim = open::claim(fingerprint, Attempt(shared.world.random()));
+        let putting = journal.prepare(&id, claim, prepared, name, shared.terms.honoured_for)?;
+        let (telling, mut told) = Telling::new();
+        let from = From::Caller(Box::new(putting));
+        let mut attending =
+            Box::pin(self.clone().attend(journal.clone(), id, ask, from, call_at_most, telling));
+        let mut over = false;
+        let hearing = poll_fn(|cx| {
+            // Its end may be there and yet be told only at the next poll: the runtime has its say.
+            over = over || attending.as_mut().poll(cx).is_ready();
+            Pin::new(&mut told).poll(cx)
+        });
         // Beyond its own time a call still waits for what is being written.
-        match tokio::time::timeout(call_at_most.saturating_add(WRITING_AT_MOST), attended).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Error::stopped(Why::Deadline, Effect::Maybe, None)),
+        let heard = tokio::time::timeout(call_at_most.saturating_add(WRITING_AT_MOST), hearing).await;
+        let Ok(heard) = heard else { return Err(Error::stopped(Why::Deadline, Effect::Maybe, None)) };
+        if !over {
+            journal.record_beside(attending);
         }
+        heard.expect("a call is told its end before it is over")
     }
 
     /// Gets an intent to its answer: sends it, waits for whoever does, or reads what is recorded.
     pub(crate) async fn attend(
-        &self,
-        journal: &Arc<Journal>,
+        self,
+        journal: Arc<Journal>,
         id: Id,
         ask: Ask,
-        from: From,
+        mut from: From,
         call_at_most: Duration,
-    ) -> Result<Answer> {
+        mut telling: Telling,
+    ) {
         let fingerprint = *ask.fingerprint();
         let mut sent = None;
         let ran = journal
             .onceward
-            .run(ask, |lease| {
-                let (id, sent) = (&id, &mut sent);
-                async move { self.work(journal, id, lease, from, call_at_most, sent).await }
+            .run(ask, |_lease| {
+                let (client, journal, id) = (&self, &journal, &id);
+                let (from, telling, sent) = (&mut from, &mut telling, &mut sent);
+                async move { client.work(journal, id, from, call_at_most, telling, sent).await }
             })
             .await;
         let sent: Option<Sent> = sent;
@@ -78,17 +122,24 @@ impl Client {
             // The next one to look finds it just as expired.
             tracing::warn!(?id, %error, "an unknown outcome could not be written down");
         }
-        match (ran, sent) {
+        if let (Ok(answer), None, From::Caller(putting)) = (&ran, &sent, &mut from) {
+            journal.stranded(&id, putting, answer).await;
+        }
+        let end = match (ran, sent) {
             (Ok(onceward::Answer::Ran(Ran { replayed: false, recorded, .. })), Some(sent)) => {
                 if let (Recorded::Yes, Some(open)) = (recorded, sent.open) {
                     journal.finished(open).await;
                 }
-                sent.answer
+                sent.end
             }
-            (Ok(onceward::Answer::Ran(ran)), _) => self.recorded(&ran.outcome),
-            (Ok(onceward::Answer::Refused(refusal)), _) => Err(refused(&id, &refusal)),
-            (Err(error), Some(sent)) if error.kind() == onceward::ErrorKind::Stopped => sent.answer,
-            (Err(error), _) => Err(Error::journal(error)),
+            (_, Some(Sent { end: None, .. })) => None,
+            (Ok(onceward::Answer::Ran(ran)), _) => Some(self.recorded_answer(&ran.outcome)),
+            (Ok(onceward::Answer::Refused(refusal)), _) => Some(Err(refused(&id, &refusal))),
+            (Err(error), Some(sent)) if error.kind() == onceward::ErrorKind::Stopped => sent.end,
+            (Err(error), _) => Some(Err(Error::journal(error))),
+        };
+        if let Some(end) = end {
+            telling.tell(end);
         }
     }
 
@@ -97,17 +148,14 @@ impl Client {
         &self,
         journal: &Journal,
         id: &Id,
-        lease: Lease,
-        from: From,
+        from: &mut From,
         call_at_most: Duration,
+        telling: &mut Telling,
         sent: &mut Option<Sent>,
     ) -> Result<Outcome, Stopped> {
         let shared = &self.inner.shared;
         let found = match from {
-            From::Caller(prepared) => {
-                let claim = journal::claim(prepared.fingerprint(), lease.attempt());
-                journal.put(id, claim, &prepared, shared.terms.honoured_for).await
-            }
+            From::Caller(putting) => journal.put(putting).await.map_err(Error::journal),
             From::Journal => match journal.request(id).await {
                 Ok(Some(open)) => Ok(Put::Found(open)),
                 Ok(None) => Err(Error::new(ErrorKind::InProgress, "somebody else has finished it meanwhile")),
@@ -126,8 +174,8 @@ impl Client {
                 shared.counters.resumed.one();
                 let Some(left) = journal.honoured_for(&open) else {
                     shared.counters.unknown.one();
-                    let answer = Err(Error::stopped(Why::Expired, Effect::Maybe, None));
-                    *sent = Some(Sent { answer, open: None, expired: true });
+                    let end = Err(Error::stopped(Why::Expired, Effect::Maybe, None));
+                    *sent = Some(Sent { end: Some(end), open: None, expired: true });
                     return Err(Stopped::unknown("the server may have forgotten the key"));
                 };
                 let course = Course::new(terms, open.stored.request.guard(), now).resumed(now, left);
@@ -136,7 +184,7 @@ impl Client {
             Ok(Put::Other) => return Err(stop(sent, refused(id, &Refusal::KeyReused))),
             Err(error) => return Err(stop(sent, error)),
         };
-        self.exchange(journal, open, course, sent).await
+        self.exchange(journal, open, course, telling, sent).await
     }
 
     async fn exchange(
@@ -144,12 +192,13 @@ impl Client {
         journal: &Journal,
         open: Open,
         course: Course,
+        telling: &mut Telling,
         sent: &mut Option<Sent>,
     ) -> Result<Outcome, Stopped> {
         let (shared, exchange) = (&self.inner.shared, &self.inner.exchange);
-        let request = open.stored.request.clone();
+        let request = open.request();
         let host = shared.hosts.host(request.authority());
-        let (request, open) = (&request, Mutex::new(open));
+        let (request, open) = (&*request, Mutex::new(open));
         let trying = |number, at_most| {
             let open = &open;
             async move {
@@ -168,9 +217,15 @@ impl Client {
         let open = Some(open.into_inner());
         match conclude(shared, driven) {
             Ok(answer) => {
-                let outcome = journal::outcome(answer.as_response());
+                let outcome = journal.outcome(answer.as_response());
                 let stays_open = stays_open(answer.status());
-                *sent = Some(Sent { answer: Ok(answer), open, expired: false });
+                let end = if journal.records_beside() && !stays_open {
+                    telling.tell(Ok(answer));
+                    None
+                } else {
+                    Some(Ok(answer))
+                };
+                *sent = Some(Sent { end, open, expired: false });
                 if stays_open {
                     return Err(Stopped::unknown("the credentials were not accepted"));
                 }
@@ -178,8 +233,7 @@ impl Client {
             }
             Err(no_end) => {
                 let expired = no_end.why == Some(Why::Expired);
-                let answer = Err(no_end.error);
-                *sent = Some(Sent { answer, open, expired });
+                *sent = Some(Sent { end: Some(Err(no_end.error)), open, expired });
                 match no_end.too_large {
                     Some(status) => Ok(Outcome::omitted(Verdict::Succeeded, status.as_str().to_owned())),
                     None => Err(Stopped::unknown("the call was stopped before its end")),
@@ -189,7 +243,7 @@ impl Client {
     }
 
     /// The answer that an outcome holds.
-    fn recorded(&self, outcome: &Outcome) -> Result<Answer> {
+    fn recorded_answer(&self, outcome: &Outcome) -> Result<Answer> {
         self.inner.shared.counters.replays_from_journal.one();
         snapshot::decode(outcome.body()).map(from_journal).ok_or_else(|| {
             let detail = "the recorded answer cannot be read; was it written by a newer version?";
@@ -210,11 +264,11 @@ fn stays_open(status: http::StatusCode) -> bool {
 /// Nothing was sent.
 fn stop(sent: &mut Option<Sent>, error: Error) -> Stopped {
     let stopped = Stopped::before_effect(error.to_string());
-    *sent = Some(Sent { answer: Err(error), open: None, expired: false });
+    *sent = Some(Sent { end: Some(Err(error)), open: None, expired: false });
     stopped
 }
 
-fn bad_name(error: onceward::Error) -> Error {
+pub(crate) fn bad_name(error: onceward::Error) -> Error {
     Error::invalid("the intent's name cannot be used").caused_by(error)
 }
 

@@ -117,6 +117,15 @@ impl Client {
         self.inner.shared.counters.read()
     }
 
+    /// Waits until every answer that was handed out is recorded in the journal: before a process ends
+    /// or its folder is opened again. Without that nothing is done twice either; an answer that was not
+    /// recorded is asked for again, under the same key. To be called when no call is under way.
+    pub async fn recorded(&self) {
+        if let Some(journal) = self.inner.journal.get() {
+            journal.recorded().await;
+        }
+    }
+
     pub(crate) fn new_key(&self) -> Key {
         Key::random(&self.inner.shared.world)
     }

@@ -20,29 +20,42 @@
 //! | taken away | done | nothing is open; the intent's name gives the recorded answer |
 //!
 //! A call that gave up leaves the request alone, without a claim. One whose key the server may have
-//! forgotten becomes unknown, and stays so.
+//! forgotten becomes unknown, and stays so until somebody settles it.
+//!
+//! **What a call waits for.** Before the first byte, for one sync: claim and request travel together
+//! (`riding.rs`). Behind the last byte, for nothing: the caller gets the answer while it is being
+//! recorded. Until that is done the request lies in the journal, so a crash leaves the row "answered":
+//! it is asked for again under the same key, and what the server no longer honours is unknown, never
+//! sent. So nothing is forgotten and nothing is done twice; what is lost is the certainty that an
+//! answer which was read needs no second asking, and [`Journal::recorded`] is how to wait for that.
+//! Answers do not pile up unrecorded: the next claim queues behind them in the same store.
+//!
+//! Where answers are kept for a time only, a call waits for all of it: a name that is free again must
+//! not find the request of its former life.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use onceward::receipt::{Claim, Done, Status};
+use onceward::receipt::{Claim, Status};
 use onceward::{
-    Applied, Ask, Attempt, Clock, Fence, Fingerprint, Found, Id, Limits, OnDuplicate, OnFailure, OnUnknown,
-    Onceward, Outcome, Policy, Record, Refusal, Result, Retention, Seen, State, Stopped, Store, Swap,
-    Swapped, Version, WAIT_MAX, codec,
+    Applied, Ask, Clock, Fingerprint, Found, Id, Limits, OnDuplicate, OnFailure, OnUnknown, Onceward,
+    Outcome, Policy, Refusal, Result, Retention, Seen, Stopped, Store, Swap, Swapped, Version, WAIT_MAX,
 };
+use tokio::sync::watch;
 
 use super::client::Opening;
+use super::open::{self, Open, Put, Putting, REQUEST};
 use super::prepared::Prepared;
+use super::riding::{Name, Riding};
 use super::stored::Stored;
 use crate::snapshot::{self, Omitted};
 
 /// What every intent's operation is. The name of an intent is unique in a journal, wherever it goes:
 /// were the URL part of its id, a corrected URL would make a second intent of it.
 const OPERATION: &str = "send";
-const REQUEST: &str = "request";
 /// The operation under which the requests lie.
 pub(crate) const REQUESTS: &str = "send#request";
 
@@ -53,40 +66,20 @@ const TAKE_AWAY: usize = 64;
 /// Room for the status and the fields beside an answer's body.
 const FIELDS_BYTES_MAX: usize = 256 << 10;
 
-#[derive(Debug)]
 pub(crate) struct Journal {
     pub(crate) onceward: Onceward,
-    store: Shelf,
+    store: Arc<dyn Store>,
+    riding: Arc<Riding>,
     pub(crate) name: String,
-    clock: Ticking,
-    sending: Arc<Policy>,
+    clock: Arc<dyn Clock>,
+    pub(crate) sending: Arc<Policy>,
     resuming: Arc<Policy>,
     doubting: Arc<Policy>,
     keep: Retention,
+    omitted: Omitted,
     finished: Mutex<Vec<(Id, Version)>>,
-}
-
-struct Shelf(Arc<dyn Store>);
-struct Ticking(Arc<dyn Clock>);
-
-/// A request that is down in the journal.
-#[derive(Clone, Debug)]
-pub(crate) struct Open {
-    /// The id of its receipt.
-    id: Id,
-    version: Version,
-    claim: Claim,
-    pub(crate) stored: Stored,
-}
-
-/// What became of putting a request down.
-pub(crate) enum Put {
-    /// It is there now, for the first time.
-    New(Open),
-    /// One was there: a call that gave up or died had left it. That one is sent.
-    Found(Open),
-    /// Another request was there.
-    Other,
+    /// How many answers were handed out and are being recorded.
+    recording: watch::Sender<usize>,
 }
 
 impl Journal {
@@ -101,16 +94,20 @@ impl Journal {
             Policy::http().on_unknown(OnUnknown::Retry).on_failure(OnFailure::Replay).keep(opening.keep)?;
         let wait = OnDuplicate::Wait(WAIT_MAX);
         Id::new(&opening.name, OPERATION, "name")?;
+        let riding = Riding::new(store.clone());
         Ok(Arc::new(Self {
-            onceward: Onceward::builder(store.clone()).limits(limits).build()?,
-            store: Shelf(store),
+            onceward: Onceward::builder(riding.clone()).limits(limits).build()?,
+            store,
+            riding,
             name: opening.name.clone(),
-            clock: Ticking(opening.clock.clone()),
+            clock: opening.clock.clone(),
             sending: Arc::new(policy.clone().on_duplicate(wait)?),
             resuming: Arc::new(policy.clone().on_duplicate(OnDuplicate::Conflict)?),
             doubting: Arc::new(policy.on_duplicate(OnDuplicate::Conflict)?.on_unknown(OnUnknown::Hold)),
             keep: opening.keep,
+            omitted: Omitted::default(),
             finished: Mutex::default(),
+            recording: watch::Sender::new(0),
         }))
     }
 
@@ -128,49 +125,77 @@ impl Journal {
         Ask::new(id.clone(), fingerprint, self.resuming.clone())
     }
 
-    /// Puts a request down, under the claim of whoever is about to send it.
-    pub(crate) async fn put(
+    /// Makes a request ready to be put down under the claim of whoever is about to send it, and lets
+    /// it ride with that claim where it can.
+    pub(crate) fn prepare(
         &self,
         id: &Id,
         claim: Claim,
-        request: &Prepared,
+        request: Prepared,
+        name: Name,
         honoured_for: Duration,
-    ) -> Result<Put, super::Error> {
+    ) -> Result<Putting, super::Error> {
         let put_us = self.now_us();
         let honoured_for_us = u64::try_from(honoured_for.as_micros()).unwrap_or(u64::MAX);
         let honoured_until_us = put_us.saturating_add(honoured_for_us);
-        let stored = Stored { put_us, honoured_until_us, request: request.clone() };
-        let new = record(claim, stored.encode()?);
-        let put = self.put_record(id, claim, stored, new).await;
-        put.map_err(super::Error::journal)
+        let stored = Stored { put_us, honoured_until_us, request: Arc::new(request) };
+        let request_id = id.step(REQUEST).map_err(super::Error::journal)?;
+        let swap = open::swap(request_id, claim, stored.encode()?);
+        let seat = self.riding.seat(id, swap.clone(), claim.attempt, name);
+        Ok(Putting { swap, claim, stored, seat })
     }
 
-    async fn put_record(&self, id: &Id, claim: Claim, stored: Stored, new: Record) -> Result<Put> {
-        let id = id.step(REQUEST)?;
-        let swap = Swap { id: id.clone(), seen: Seen::Absent, new: Some(new) };
-        let found = match self.swap(swap).await {
-            Ok(Swapped::Won(version)) => return Ok(Put::New(Open { id, version, claim, stored })),
-            Ok(Swapped::Lost(found)) => found,
-            Err(error) if error.applied() == Applied::Maybe => self.load(&id).await.map_err(|_| error)?,
-            Err(error) => return Err(error),
+    /// Puts a request down, unless it is there already.
+    pub(crate) async fn put(&self, putting: &mut Putting) -> Result<Put> {
+        let swapped = match putting.seat.arrived() {
+            Some(Ok(swapped)) => Ok(swapped),
+            // Whatever became of it: if it is there, its own attempt is found.
+            Some(Err(_)) | None => self.swap(putting.swap.clone()).await,
         };
-        let Some(found) = found else {
-            let detail = "the request was taken away while it was put down; send it again";
-            return Err(onceward::Error::new(onceward::ErrorKind::Conflict, detail));
-        };
-        let open = decode(id, &found)?;
-        Ok(match open.claim {
-            own if own.attempt == claim.attempt => Put::New(open),
-            other if other.fingerprint == claim.fingerprint => Put::Found(open),
-            _ => Put::Other,
-        })
+        match swapped {
+            Ok(swapped) => putting.swapped(swapped),
+            Err(error) if error.applied() == Applied::Maybe => {
+                let found = self.load(&putting.swap.id).await.map_err(|_| error)?;
+                putting.found(found.as_ref())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A request rode with a claim that had lost after all, by a moment. If the intent has an answer, no
+    /// request of that name is sent any more, so it goes. If another request is being sent, this one is
+    /// withdrawn under a claim of its own, so that nobody is sending it meanwhile. Everywhere else
+    /// whoever is sending counts on it.
+    pub(crate) async fn stranded(
+        self: &Arc<Self>,
+        id: &Id,
+        putting: &mut Putting,
+        answer: &onceward::Answer,
+    ) {
+        let Some(Ok(Swapped::Won(version))) = putting.seat.arrived() else { return };
+        let place = (putting.swap.id.clone(), version);
+        let reused = matches!(answer, onceward::Answer::Refused(Refusal::KeyReused));
+        let receipt = if reused { self.onceward.show(id).await.ok().flatten() } else { None };
+        if matches!(answer, onceward::Answer::Ran(_))
+            || receipt.is_some_and(|receipt| matches!(receipt.status, Status::Done(_)))
+        {
+            self.done_with(place).await;
+        } else if reused {
+            let withdraw = async |_| {
+                self.take_away(vec![place]).await;
+                Err(Stopped::before_effect("it was another request"))
+            };
+            let ask = self.ask_to_resume(id, putting.claim.fingerprint);
+            // If the other one is still at it, resuming finds out which of the two is to be sent.
+            let _ = self.onceward.run(ask, withdraw).await;
+        }
     }
 
     /// The request of an intent as it lies in the journal.
     pub(crate) async fn request(&self, id: &Id) -> Result<Option<Open>> {
         let id = id.step(REQUEST)?;
         let found = self.load(&id).await?;
-        found.map(|found| decode(id, &found)).transpose()
+        found.map(|found| Open::decode(id, &found)).transpose()
     }
 
     /// Writes down that the server has said how long it honours the key, so that a resumption knows.
@@ -178,7 +203,7 @@ impl Journal {
         let left_us = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
         open.stored.honoured_until_us = self.now_us().saturating_add(left_us);
         let Ok(bytes) = open.stored.encode() else { return Ok(()) };
-        let new = Some(record(open.claim, bytes));
+        let new = Some(open::record(open.claim, bytes));
         let swap = Swap { id: open.id.clone(), seen: Seen::Version(open.version), new };
         if let Swapped::Won(version) = self.swap(swap).await? {
             open.version = version;
@@ -197,7 +222,10 @@ impl Journal {
     /// Where answers are not kept for ever, it goes at once: a name that is free again must not find
     /// the request of its former life.
     pub(crate) async fn finished(self: &Arc<Self>, open: Open) {
-        let place = (open.id, open.version);
+        self.done_with((open.id, open.version)).await;
+    }
+
+    async fn done_with(self: &Arc<Self>, place: (Id, Version)) {
         if self.keep != Retention::Forever {
             return self.take_away(vec![place]).await;
         }
@@ -221,15 +249,47 @@ impl Journal {
         }
     }
 
-    async fn take_away(&self, mut batch: Vec<(Id, Version)>) {
+    pub(crate) async fn take_away(&self, mut batch: Vec<(Id, Version)>) {
         batch.sort();
         batch.dedup_by(|one, next| one.0 == next.0);
         let swaps: Vec<Swap> = batch
             .into_iter()
             .map(|(id, version)| Swap { id, seen: Seen::Version(version), new: None })
             .collect();
-        if let Err(error) = self.store.0.swap(&swaps).await {
+        if let Err(error) = self.store.swap(&swaps).await {
             tracing::warn!(%error, "finished requests stay in the journal until the next resumption");
+        }
+    }
+
+    /// Whether an answer may be handed out while it is being recorded.
+    pub(crate) fn records_beside(&self) -> bool {
+        self.keep == Retention::Forever
+    }
+
+    /// Lets the rest of a call go on beside its caller, who has the answer: it is being recorded.
+    pub(crate) fn record_beside(self: &Arc<Self>, rest: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        let recording = Recording::begin(self.clone());
+        tokio::spawn(async move {
+            rest.await;
+            drop(recording);
+        });
+    }
+
+    /// Waits until no answer is being recorded any more, and takes away what is finished.
+    pub(crate) async fn recorded(&self) {
+        // It cannot fail: the sender is ours.
+        let _ = self.recording.subscribe().wait_for(|recording| *recording == 0).await;
+        self.tidy().await;
+    }
+
+    /// An answer as its intent's outcome.
+    pub(crate) fn outcome(&self, response: &Response<Bytes>) -> Outcome {
+        let status = response.status();
+        let bytes = snapshot::encode(status, response.headers(), response.body(), &self.omitted);
+        if status.is_client_error() || status.is_server_error() {
+            Outcome::failed(bytes)
+        } else {
+            Outcome::succeeded(bytes)
         }
     }
 
@@ -248,68 +308,38 @@ impl Journal {
     }
 
     fn now_us(&self) -> u64 {
-        self.clock.0.now_us()
+        self.clock.now_us()
     }
 
     async fn swap(&self, swap: Swap) -> Result<Swapped> {
-        let swapped = self.store.0.swap(std::slice::from_ref(&swap)).await?.pop();
+        let swapped = self.store.swap(std::slice::from_ref(&swap)).await?.pop();
         swapped.ok_or_else(|| onceward::Error::new(onceward::ErrorKind::Damaged, "the store gave no answer"))
     }
 
     async fn load(&self, id: &Id) -> Result<Option<Found>> {
-        Ok(self.store.0.load(std::slice::from_ref(id)).await?.pop().flatten())
+        Ok(self.store.load(std::slice::from_ref(id)).await?.pop().flatten())
     }
 }
 
-/// What a receipt under [`REQUESTS`] says.
-pub(crate) fn decode(id: Id, found: &Found) -> Result<Open> {
-    let receipt = codec::decode(found)?;
-    if let Status::Done(done) = receipt.status
-        && let Some(stored) = Stored::decode(done.outcome.body())
-    {
-        return Ok(Open { id, version: receipt.version, claim: done.claim, stored });
-    }
-    let detail = format!("the journal's request of {:?} cannot be read", id.key());
-    Err(onceward::Error::new(onceward::ErrorKind::Damaged, detail))
-}
+/// One answer that is being recorded, however that ends.
+struct Recording(Arc<Journal>);
 
-impl Open {
-    /// What was asked.
-    pub(crate) fn fingerprint(&self) -> Fingerprint {
-        self.claim.fingerprint
+impl Recording {
+    fn begin(journal: Arc<Journal>) -> Self {
+        journal.recording.send_modify(|recording| *recording += 1);
+        Self(journal)
     }
 }
 
-/// The claim under which a request is put down. Its fence is the record's own version.
-pub(crate) fn claim(fingerprint: Fingerprint, attempt: Attempt) -> Claim {
-    Claim { fingerprint, attempt, fence: Fence(0) }
-}
-
-/// A record that never falls due: an open request is not forgotten.
-fn record(claim: Claim, bytes: Bytes) -> Record {
-    let done = Done { claim, outcome: Outcome::succeeded(bytes), tombstone: None };
-    Record { state: State::Done, due_in: None, bytes: codec::encode(&Status::Done(done)) }
-}
-
-/// An answer as its intent's outcome.
-pub(crate) fn outcome(response: &Response<Bytes>) -> Outcome {
-    let bytes = snapshot::encode(response.status(), response.headers(), response.body(), &Omitted::default());
-    let status = response.status();
-    if status.is_client_error() || status.is_server_error() {
-        Outcome::failed(bytes)
-    } else {
-        Outcome::succeeded(bytes)
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.0.recording.send_modify(|recording| *recording -= 1);
     }
 }
 
-impl std::fmt::Debug for Shelf {
+impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0.caps().name)
-    }
-}
-
-impl std::fmt::Debug for Ticking {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Clock")
+        let store = self.store.caps().name;
+        f.debug_struct("Journal").field("name", &self.name).field("store", &store).finish_non_exhaustive()
     }
 }

@@ -12,7 +12,8 @@
 //! | `drive.rs` | sends and waits along a course |
 //! | `client.rs`, `request.rs`, `prepared.rs`, `exchange.rs` | the client over reqwest |
 //! | `layer.rs`, `answer_body.rs` | the same for any tower service |
-//! | `journal.rs`, `stored.rs` | two receipts per intent, and the bytes of a request |
+//! | `journal.rs`, `open.rs`, `stored.rs` | two receipts per intent, and the bytes of a request |
+//! | `riding.rs` | the request in the same batch as the claim |
 //! | `attend.rs`, `resume.rs` | one intent of the journal, and all that are open |
 //! | `address.rs` | a journal by address, behind the feature `journal` |
 //! | `report.rs`, `counts.rs` | how it went |
@@ -37,11 +38,13 @@ mod hosts;
 mod journal;
 mod judge;
 mod layer;
+mod open;
 mod prepared;
 mod report;
 mod request;
 mod resume;
 mod retry_after;
+mod riding;
 mod stored;
 mod terms;
 

@@ -13,6 +13,7 @@ use super::answer::Answer;
 use super::client::Client;
 use super::error::{Error, Result};
 use super::prepared::{Key, Prepared};
+use super::riding::Name;
 use super::{Guard, TRY_NUMBER};
 use crate::body::BoxError;
 use crate::headers::IDEMPOTENCY_KEY;
@@ -162,9 +163,10 @@ impl Request {
 
     /// Sends it, as often as it takes and may, and gives the whole answer.
     ///
-    /// With a journal, key and request are durable before the first byte leaves, and the answer is
-    /// before this returns. **Dropping** the future stops the call where it is; what the journal holds
-    /// by then is taken up by [`Client::resume`] or by the next call with the same intent.
+    /// With a journal, key and request are durable before the first byte leaves; the answer is being
+    /// recorded when this returns ([`Client::recorded`] waits for it). **Dropping** the future stops the
+    /// call where it is; what the journal holds by then is taken up by [`Client::resume`] or by the next
+    /// call with the same intent.
     pub async fn send(self) -> Result<Answer> {
         let Self { client, parts } = self;
         let parts = parts?;
@@ -178,6 +180,10 @@ impl Request {
             Keyed::ByClient if parts.method.is_safe() && parts.intent.is_none() => None,
             Keyed::ByClient => Some(client.new_key()),
         };
+        let name = match (&parts.intent, &parts.keyed) {
+            (None, Keyed::ByClient) => Name::Random,
+            _ => Name::Given,
+        };
         let Parts { method, url, headers, body, intent, call_at_most, .. } = parts;
         let prepared = Prepared { method, url, headers, body, key };
         if !client.has_journal() && intent.is_some() {
@@ -188,7 +194,7 @@ impl Request {
         match (prepared.guard(), intent) {
             (Guard::Keyed, intent) if client.has_journal() => {
                 refuse_secrets(&prepared.headers)?;
-                client.send_journaled(prepared, intent, call_at_most).await
+                client.send_journaled(prepared, intent, name, call_at_most).await
             }
             (_, Some(_)) => Err(Error::invalid("an intent needs a key; without one it cannot be sent twice")),
             (_, None) => client.send_plain(prepared, call_at_most).await,

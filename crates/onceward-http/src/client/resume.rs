@@ -4,10 +4,11 @@ use onceward::{Page, Scan, ScanOf, State};
 use tokio::task::JoinSet;
 
 use super::answer::Answer;
-use super::attend::From;
+use super::attend::{From, Telling};
 use super::client::Client;
 use super::error::{Error, ErrorKind, Result};
-use super::journal::{self, REQUESTS};
+use super::journal::REQUESTS;
+use super::open::Open;
 use super::report::Source;
 
 /// An intent that was open, and what became of it.
@@ -52,7 +53,7 @@ impl Client {
             let Page { found, next } = journal.onceward.list(&scan).await.map_err(Error::journal)?;
             for (id, found) in found {
                 let intent = id.key().to_owned();
-                match journal::decode(id, &found) {
+                match Open::decode(id, &found) {
                     Ok(open) => {
                         let client = self.clone();
                         resuming.spawn(async move { client.resume_one(intent, open).await });
@@ -76,7 +77,7 @@ impl Client {
         Ok(())
     }
 
-    async fn resume_one(self, intent: String, open: journal::Open) -> Option<Resumed> {
+    async fn resume_one(self, intent: String, open: Open) -> Option<Resumed> {
         let result = self.resume_intent(&intent, open).await;
         match &result {
             Err(error) if error.kind() == ErrorKind::InProgress => return None,
@@ -86,11 +87,14 @@ impl Client {
         Some(Resumed { intent, result })
     }
 
-    async fn resume_intent(&self, intent: &str, open: journal::Open) -> Result<Answer> {
+    async fn resume_intent(&self, intent: &str, open: Open) -> Result<Answer> {
         let journal = self.journal().await?;
         let id = journal.id(intent).map_err(Error::journal)?;
         let ask = journal.ask_to_resume(&id, open.fingerprint());
-        let result = self.attend(journal, id, ask, From::Journal, self.terms().call_at_most).await;
+        let (telling, told) = Telling::new();
+        let call_at_most = self.terms().call_at_most;
+        self.clone().attend(journal.clone(), id, ask, From::Journal, call_at_most, telling).await;
+        let result = told.await.expect("a call is told its end before it is over");
         // Recorded before the crash, and only not taken away.
         let recorded = match &result {
             Ok(answer) => answer.report().source == Source::Journal,

@@ -11,6 +11,7 @@
 //!
 //! The receipt around it has the checksum.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -27,7 +28,7 @@ const FORMAT: u8 = 1;
 pub(crate) struct Stored {
     pub(crate) put_us: u64,
     pub(crate) honoured_until_us: u64,
-    pub(crate) request: Prepared,
+    pub(crate) request: Arc<Prepared>,
 }
 
 /// A clock may be set back a little while a process is down; by more, and nobody can tell any more how
@@ -49,7 +50,7 @@ impl Stored {
 
     /// Writes it. Fails where a part is longer than its length can say.
     pub(crate) fn encode(&self) -> Result<Bytes> {
-        let Prepared { method, url, headers, body, key } = &self.request;
+        let Prepared { method, url, headers, body, key } = &*self.request;
         let key = key.as_ref().map(Key::text).unwrap_or_default();
         let fields: usize = headers.iter().map(|(name, value)| 6 + name.as_str().len() + value.len()).sum();
         let mut out = BytesMut::with_capacity(64 + key.len() + url.as_str().len() + fields + body.len());
@@ -95,7 +96,7 @@ impl Stored {
             let value = HeaderValue::from_maybe_shared(take(&mut input, length)?).ok()?;
             headers.try_append(name, value).ok()?;
         }
-        let request = Prepared { method, url, headers, body: input, key: Some(key) };
+        let request = Arc::new(Prepared { method, url, headers, body: input, key: Some(key) });
         Some(Self { put_us, honoured_until_us, request })
     }
 }

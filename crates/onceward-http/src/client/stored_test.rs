@@ -16,7 +16,7 @@ fn stored() -> Stored {
         body: Bytes::from_static(b"{\"amount\":12}"),
         key: Some(Key::parse("k-1").unwrap()),
     };
-    Stored { put_us: 60 * MINUTE_US, honoured_until_us: 70 * MINUTE_US, request }
+    Stored { put_us: 60 * MINUTE_US, honoured_until_us: 70 * MINUTE_US, request: Arc::new(request) }
 }
 
 /// For ever: a journal outlives the version that wrote it.

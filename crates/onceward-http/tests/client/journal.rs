@@ -11,16 +11,16 @@ use onceward_http::client::{Builder, Client, ErrorKind, Source, Terms};
 use crate::schedules::patient;
 use crate::server::{Came, Fault, Server};
 
-fn builder(folder: &Path) -> Builder {
+pub fn builder(folder: &Path) -> Builder {
     crate::builder().terms(patient()).journal(format!("embedded:{}", folder.display()))
 }
 
 /// Gives up after one failure.
-fn hasty() -> Terms {
+pub fn hasty() -> Terms {
     Terms { tries_max: 1, ..patient() }
 }
 
-fn body() -> serde_json::Value {
+pub fn body() -> serde_json::Value {
     serde_json::json!({ "intent": "i", "amount": 12 })
 }
 
@@ -40,10 +40,12 @@ async fn the_same_intent_again_is_answered_from_the_journal() {
     let server = Server::start(|_| Fault::None).await;
     for round in 0..3 {
         let client = builder(folder.path()).build().unwrap();
-        for _ in 0..2 {
+        // More often than the runtime lets one task go on without a pause.
+        for _ in 0..300 {
             let answer = client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
             assert_eq!((answer.status().as_u16(), &*answer.text()), (201, "effect 0 of i"), "round {round}");
         }
+        client.recorded().await;
     }
     assert_eq!(server.world().requests, 1, "nothing was sent again, in this process or the next");
 }
@@ -158,7 +160,7 @@ async fn a_call_that_is_dropped_is_resumed() {
 
 /// A clock that is moved by hand.
 #[derive(Clone)]
-struct Hands(Arc<AtomicU64>);
+pub struct Hands(pub Arc<AtomicU64>);
 
 impl Clock for Hands {
     fn now_us(&self) -> u64 {
@@ -166,10 +168,10 @@ impl Clock for Hands {
     }
 }
 
-const HOUR_US: u64 = 3_600_000_000;
+pub const HOUR_US: u64 = 3_600_000_000;
 
 /// An open intent, put down at hour 1000, that is looked at again at hour `then`.
-async fn open_until(then: u64) -> (Server, Client, tempfile::TempDir) {
+pub async fn open_until(then: u64) -> (Server, Client, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (server, well) = losing().await;
     let clock = Hands(Arc::new(AtomicU64::new(1000 * HOUR_US)));
@@ -372,6 +374,7 @@ async fn two_clients_in_one_store_are_two_unless_they_have_one_name() {
     let (billing, twin, shop) = (client("billing"), client("billing"), client("shop"));
     for (client, requests) in [(&billing, 1), (&twin, 1), (&shop, 2)] {
         client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
+        client.recorded().await;
         assert_eq!(server.world().requests, requests);
     }
 }

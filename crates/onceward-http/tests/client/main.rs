@@ -4,9 +4,11 @@ mod answers;
 mod crash;
 mod journal;
 mod plot;
+mod power;
 mod schedules;
 mod server;
 mod storm;
+mod stranded;
 
 /// A client to be. In a workspace whose binary speaks TLS, reqwest wants to know how before it is built.
 fn builder() -> onceward_http::client::Builder {

@@ -84,6 +84,7 @@ async fn whatever_fails_the_effect_happens_once_and_the_answer_is_its_own() {
     }
     println!("{seeds} schedules, {tries} tries");
     assert!(tries > seeds * 3, "the faults were there: {tries} tries");
+    journaled.recorded().await;
     assert!(journaled.resume().await.unwrap().is_empty(), "nothing is left open");
 }
 
