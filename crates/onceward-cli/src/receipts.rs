@@ -233,7 +233,7 @@ impl AnswerGiven {
     }
 }
 
-fn confirm(question: &str) -> Result<(), String> {
+pub fn confirm(question: &str) -> Result<(), String> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
         return Err("nobody is here to confirm it; say --yes if it is meant".into());

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, PROXY_AUTHORIZATION};
-use http::{HeaderName, HeaderValue, Method};
-use onceward_http::client::{Answer, Client, Error, ErrorKind, Terms};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use onceward_http::client::{Answer, Client, Error, ErrorKind, Settlement, Terms};
 
 /// What the exit code says, and what is worth knowing. Shown below the options.
 const AFTER_HELP: &str = "\
@@ -22,12 +22,17 @@ Retried: no answer, 408, 425, 429 and 5xx, with growing pauses and no longer tha
 (Authorization, Proxy-Authorization, Cookie) are never written to the journal; give them again with
 --resume.
 
+An unknown intent is not sent again until somebody has looked at the service and settles it:
+
+  onceward send --settle done --status 201 --body @charge-1.json --journal ~/.outgoing --intent order-7
+  onceward send --settle not-done --journal ~/.outgoing --intent order-7
+
 Exit code:
-  0  answered with 2xx or 3xx; the body is on standard output
+  0  answered with 2xx or 3xx; the body is on standard output (or: settled)
   1  answered with 4xx or 5xx, and that is final; the body is on standard output
   2  nothing was sent: the command, the journal or the intent's name cannot be used
   3  given up for now; run it again, or --resume
-  4  unknown: nobody can tell whether it took effect, and it will not be sent again
+  4  unknown: nobody can tell whether it took effect; it is not sent again until it is settled
   5  it took effect, but its answer is too large to print";
 
 /// What `onceward send` is told on the command line.
@@ -35,11 +40,11 @@ Exit code:
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Where to send it.
-    #[arg(long, required_unless_present = "resume", conflicts_with = "resume")]
+    #[arg(long, required_unless_present_any = ["resume", "settle"], conflicts_with_all = ["resume", "settle"])]
     url: Option<String>,
 
     /// The method.
-    #[arg(long, default_value = "POST", conflicts_with = "resume")]
+    #[arg(long, default_value = "POST", conflicts_with_all = ["resume", "settle"])]
     method: Method,
 
     /// The body: text, @FILE, or @- for standard input. JSON is sent as such unless a header says
@@ -57,7 +62,7 @@ pub struct Args {
     intent: Option<String>,
 
     /// The key to send; a random one unless given.
-    #[arg(long, conflicts_with = "resume")]
+    #[arg(long, conflicts_with_all = ["resume", "settle"])]
     key: Option<String>,
 
     /// The folder in which requests, keys and answers are kept.
@@ -67,6 +72,20 @@ pub struct Args {
     /// Finish everything that earlier runs left open in the journal; one line for each.
     #[arg(long, requires = "journal")]
     resume: bool,
+
+    /// Say what became of an unknown intent. Look into the service first: this is believed. done: it
+    /// happened, and every later run gets the answer given by --status, --header and --body.
+    /// not-done: it did not happen, and the next run is sent.
+    #[arg(long, value_enum, value_name = "FOUND", requires = "intent", conflicts_with = "resume")]
+    settle: Option<Found>,
+
+    /// The status of that answer.
+    #[arg(long, value_name = "CODE", requires = "settle")]
+    status: Option<StatusCode>,
+
+    /// Do not ask before settling.
+    #[arg(long, requires = "settle")]
+    yes: bool,
 
     /// How long to keep trying.
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
@@ -79,6 +98,13 @@ pub struct Args {
     /// Say on standard error how it went.
     #[arg(long, short)]
     verbose: bool,
+}
+
+/// What somebody found out about an unknown intent.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Found {
+    Done,
+    NotDone,
 }
 
 /// What a run ended with; the numbers are those of the help.
@@ -94,7 +120,11 @@ enum Exit {
 
 impl Args {
     pub async fn run(self) -> ExitCode {
-        let ended = if self.resume { self.resume().await } else { self.send().await };
+        let ended = match self.settle {
+            Some(found) => self.settle(found).await,
+            None if self.resume => self.resume().await,
+            None => self.send().await,
+        };
         let exit = ended.unwrap_or_else(|why| {
             eprintln!("onceward: {why}");
             Exit::Nothing
@@ -153,6 +183,34 @@ impl Args {
         });
         resumed.await.map_err(|error| error.to_string())?;
         Ok(worst)
+    }
+
+    async fn settle(&self, found: Found) -> Result<Exit, String> {
+        let intent = self.intent.as_deref().unwrap_or_default();
+        let (client, fields) = self.client()?;
+        let (settlement, question) = match (found, self.status) {
+            (Found::Done, Some(status)) => {
+                let body = self.body.as_deref().map(read).transpose()?.unwrap_or_default();
+                let mut answer = http::Response::new(body.into());
+                *answer.status_mut() = status;
+                answer.headers_mut().extend(fields);
+                let question =
+                    "It happened, and every later run gets the answer that you give. Settle it so?";
+                (Settlement::Done(answer), question)
+            }
+            (Found::Done, None) => {
+                return Err("--settle done needs --status: the answer of later runs".into());
+            }
+            (Found::NotDone, None) if self.body.is_none() && fields.is_empty() => {
+                (Settlement::NotDone, "It did NOT happen, and the next run is sent. Settle it so?")
+            }
+            (Found::NotDone, _) => return Err("what did not happen has no answer to give".into()),
+        };
+        if !self.yes {
+            crate::receipts::confirm(question)?;
+        }
+        client.settle(intent, settlement).await.map_err(|error| error.to_string())?;
+        Ok(Exit::Answered)
     }
 
     /// The client, and the fields that belong to the request.

@@ -127,6 +127,68 @@ fn what_was_given_up_is_resumed_and_what_is_unknown_stays_so() {
     assert_eq!(server.requests().len(), before, "nothing was sent again");
 }
 
+/// An intent that is unknown, because the server has forgotten its key.
+fn unknown(server: &Server, folder: &Path) {
+    check(&send(server, folder, &["--intent", "a"]), 4, "", "is unknown");
+}
+
+fn settle(folder: &Path, more: &[&str]) -> Output {
+    let mut arguments = vec!["--journal", folder.to_str().unwrap(), "--settle"];
+    arguments.extend(more);
+    onceward(&arguments)
+}
+
+#[test]
+fn an_unknown_intent_that_happened_is_settled_with_its_answer() {
+    let (server, folder) = (Server::start(&[UNKNOWN]), tempfile::tempdir().unwrap());
+    unknown(&server, folder.path());
+    let done = ["done", "--intent", "a", "--status", "201", "--body", "paid", "-H", "X-Charge: 1"];
+    check(&settle(folder.path(), &done), 2, "", "say --yes if it is meant");
+    let done = [&done[..], &["--yes"]].concat();
+    for _ in 0..2 {
+        check(&settle(folder.path(), &done), 0, "", "");
+    }
+    check(
+        &send(&server, folder.path(), &["--intent", "a", "-i"]),
+        0,
+        "HTTP 201 Created\nx-charge: 1\n\npaid",
+        "",
+    );
+    check(&onceward(&["--resume", "--journal", folder.path().to_str().unwrap()]), 0, "", "");
+    assert_eq!(server.requests().len(), 1, "nothing was sent again");
+    check(&settle(folder.path(), &["not-done", "--intent", "a", "--yes"]), 2, "", "it has an answer");
+}
+
+#[test]
+fn an_unknown_intent_that_did_not_happen_is_settled_and_sent_anew() {
+    let (server, folder) = (Server::start(&[UNKNOWN, PAID]), tempfile::tempdir().unwrap());
+    unknown(&server, folder.path());
+    check(&settle(folder.path(), &["not-done", "--intent", "a", "--yes"]), 0, "", "");
+    check(&send(&server, folder.path(), &["--intent", "a"]), 0, "paid", "");
+    let keys: std::collections::BTreeSet<String> = server
+        .requests()
+        .iter()
+        .map(|request| request.lines().find(|line| line.starts_with("idempotency-key")).unwrap().to_owned())
+        .collect();
+    assert_eq!(keys.len(), 2, "a new intent with a key of its own");
+}
+
+#[test]
+fn only_a_doubt_can_be_settled_and_only_in_so_many_words() {
+    let (server, folder) = (Server::start(&[PAID]), tempfile::tempdir().unwrap());
+    check(&send(&server, folder.path(), &["--intent", "a"]), 0, "paid", "");
+    for (arguments, says) in [
+        (vec!["not-done", "--intent", "a", "--yes"], "it has an answer"),
+        (vec!["not-done", "--intent", "b", "--yes"], "no intent of that name"),
+        (vec!["done", "--intent", "a", "--yes"], "needs --status"),
+        (vec!["not-done", "--intent", "a", "--body", "x", "--yes"], "has no answer to give"),
+        (vec!["not-done", "--yes"], "--intent"),
+        (vec!["perhaps", "--intent", "a"], "not-done"),
+    ] {
+        check(&settle(folder.path(), &arguments), 2, "", says);
+    }
+}
+
 #[test]
 fn an_open_intent_is_finished_by_resume() {
     let folder = tempfile::tempdir().unwrap();

@@ -25,4 +25,6 @@ onceward::counters! {
     journaled,
     /// Requests that another process had left and that were taken up again.
     resumed,
+    /// Doubts that somebody has ended.
+    settled,
 }

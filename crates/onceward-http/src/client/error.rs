@@ -23,10 +23,13 @@ pub enum ErrorKind {
     GaveUp,
     /// Somebody else is sending this very intent at the moment.
     InProgress,
-    /// Nobody can tell whether it took effect, and it will not be sent again.
+    /// Nobody can tell whether it took effect, and it will not be sent again until somebody
+    /// [settles](super::Client::settle) it.
     Unknown,
     /// It took effect, and its answer is too large to hand out.
     AnswerTooLarge,
+    /// It is not unknown, so there is nothing to settle.
+    NotInDoubt,
 }
 
 /// A call without an answer. Its `Display` is one line that a person can act on.
@@ -132,7 +135,7 @@ impl fmt::Display for Error {
         }
         match self.effect {
             Effect::None => f.write_str(" (it did not take effect)"),
-            Effect::Maybe if self.kind == ErrorKind::AnswerTooLarge => Ok(()),
+            Effect::Maybe if matches!(self.kind, ErrorKind::AnswerTooLarge | ErrorKind::NotInDoubt) => Ok(()),
             Effect::Maybe => f.write_str(" (it may have taken effect)"),
         }
     }

@@ -15,6 +15,7 @@
 //! | `journal.rs`, `open.rs`, `stored.rs` | two receipts per intent, and the bytes of a request |
 //! | `riding.rs` | the request in the same batch as the claim |
 //! | `attend.rs`, `resume.rs` | one intent of the journal, and all that are open |
+//! | `settle.rs` | the end of a doubt |
 //! | `address.rs` | a journal by address, behind the feature `journal` |
 //! | `report.rs`, `counts.rs` | how it went |
 
@@ -45,6 +46,7 @@ mod request;
 mod resume;
 mod retry_after;
 mod riding;
+mod settle;
 mod stored;
 mod terms;
 
@@ -64,6 +66,7 @@ pub use report::{FAILURES_MAX, Failure, Report, Source, What};
 pub use request::Request;
 pub use resume::Resumed;
 pub use retry_after::{expires_in, retry_after};
+pub use settle::Settlement;
 pub use terms::Terms;
 
 use crate::headers::ONCEWARD_TRY as TRY_NUMBER;

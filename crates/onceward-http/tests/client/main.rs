@@ -7,6 +7,7 @@ mod plot;
 mod power;
 mod schedules;
 mod server;
+mod settle;
 mod storm;
 mod stranded;
 
