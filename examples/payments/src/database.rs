@@ -1,28 +1,33 @@
-//! The business tables, in `PostgreSQL` or in `SQLite`. Each write is a step of the intent that asks for it:
-//! what it writes and the step's receipt are in one transaction.
+//! The business tables, in `PostgreSQL`, `MySQL` or `SQLite`. Each write is a step of the intent that asks for
+//! it: what it writes and the step's receipt are in one transaction.
 
 use axum::body::Bytes;
-use onceward::{Error, ErrorKind, Lease, Outcome, Result, Stopped};
+use mysql_async::prelude::Queryable;
+use onceward::{Error, ErrorKind, Lease, Result};
+use onceward_stores::sql::mysql::{MySqlTransactions, MySqlTx};
 use onceward_stores::sql::postgres::{PostgresTransactions, PostgresTx};
 use onceward_stores::sql::sqlite::{SqliteTransactions, SqliteTx};
-use onceward_stores::sql::{self, Cell, SqlTransaction, States, Transition, Value};
 
 use crate::charges::{Charge, NewCharge};
+use crate::writes;
 
-const ORDERS: States<'static> = States { table: "orders", key: "id", state: "state" };
+/// Connections for business transactions.
+const CONNECTIONS: usize = 16;
 
 /// Where the business tables are.
 #[derive(Clone)]
 pub enum Database {
     Postgres(PostgresTransactions),
+    MySql(MySqlTransactions),
     Sqlite(SqliteTransactions),
 }
 
-/// Does the same in either database.
+/// Does the same in any of them.
 macro_rules! step {
     ($database:expr, $lease:expr, $name:literal, $work:expr) => {{
         let answer = match $database {
             Database::Postgres(pool) => $lease.step_in(pool, $name, |_, tx: PostgresTx| $work(tx)).await?,
+            Database::MySql(pool) => $lease.step_in(pool, $name, |_, tx: MySqlTx| $work(tx)).await?,
             Database::Sqlite(file) => $lease.step_in(file, $name, |_, tx: SqliteTx| $work(tx)).await?,
         };
         refused(answer.ran()).map(|ran| ran.outcome.body().clone())
@@ -32,48 +37,58 @@ macro_rules! step {
 impl Database {
     /// Opens the database that the receipts are in, and makes the tables if they are not there.
     pub async fn open(url: &str) -> Result<Self> {
-        let database = match url.strip_prefix("sqlite:") {
-            Some(path) => Self::Sqlite(SqliteTransactions::open(path)),
-            None => Self::Postgres(PostgresTransactions::open(url, 16)?),
-        };
-        match &database {
-            Self::Sqlite(file) => {
-                let id = "INTEGER PRIMARY KEY AUTOINCREMENT";
-                file.with(move |connection| connection.execute_batch(&tables(id))).await?;
+        match url.split_once(':') {
+            Some(("sqlite", path)) => {
+                let file = SqliteTransactions::open(path);
+                let tables = tables("INTEGER PRIMARY KEY AUTOINCREMENT", "TEXT").join(";");
+                file.with(move |connection| connection.execute_batch(&tables)).await?;
+                Ok(Self::Sqlite(file))
             }
-            Self::Postgres(pool) => {
+            Some(("mysql", _)) => {
+                let pool = MySqlTransactions::open(url, CONNECTIONS)?;
+                let mut connection = pool.pool().get_conn().await.map_err(unavailable)?;
+                // Text would compare `a` and `A` as the same order; bytes do not.
+                for table in tables("BIGINT AUTO_INCREMENT PRIMARY KEY", "VARBINARY(255)") {
+                    connection.query_drop(table).await.map_err(unavailable)?;
+                }
+                drop(connection);
+                Ok(Self::MySql(pool))
+            }
+            _ => {
+                let pool = PostgresTransactions::open(url, CONNECTIONS)?;
                 let connection = pool.pool().get().await.map_err(unavailable)?;
-                let id = "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY";
+                let tables = tables("bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "text").join(";");
                 // Two processes that start together must not both make the tables.
-                let tables = format!("BEGIN; SELECT pg_advisory_xact_lock(81); {} COMMIT", tables(id));
+                let tables = format!("BEGIN; SELECT pg_advisory_xact_lock(81); {tables}; COMMIT");
                 connection.batch_execute(&tables).await.map_err(unavailable)?;
+                drop(connection);
+                Ok(Self::Postgres(pool))
             }
         }
-        Ok(database)
     }
 
     /// Makes a charge, and gives it as JSON.
     pub async fn charge(&self, lease: &Lease, new: &NewCharge) -> Result<Bytes> {
         let key = lease.id().key();
-        step!(self, lease, "charge", async |tx| insert_charge(tx, new, key).await)
+        step!(self, lease, "charge", async |tx| writes::charge(tx, new, key).await)
     }
 
     pub async fn place_order(&self, lease: &Lease, order: &str) -> Result<Bytes> {
-        step!(self, lease, "place", async |tx| place_order(tx, order).await)
+        step!(self, lease, "place", async |tx| writes::place_order(tx, order).await)
     }
 
     pub async fn pay_order(&self, lease: &Lease, order: &str) -> Result<Bytes> {
-        step!(self, lease, "pay", async |tx| pay_order(tx, order).await)
+        step!(self, lease, "pay", async |tx| writes::pay_order(tx, order).await)
     }
 
     pub async fn reserve(&self, lease: &Lease, new: &NewCharge) -> Result<Bytes> {
         let key = lease.id().key();
-        step!(self, lease, "reserve", async |tx| reserve(tx, new, key).await)
+        step!(self, lease, "reserve", async |tx| writes::reserve(tx, new, key).await)
     }
 
     pub async fn confirm(&self, lease: &Lease, transfer: &Bytes) -> Result<Bytes> {
         let (key, transfer) = (lease.id().key(), std::str::from_utf8(transfer).unwrap_or_default());
-        step!(self, lease, "confirm", async |tx| confirm(tx, key, transfer).await)
+        step!(self, lease, "confirm", async |tx| writes::confirm(tx, key, transfer).await)
     }
 
     /// All charges, in the order in which they were made.
@@ -90,6 +105,12 @@ impl Database {
                     idempotency_key: row.get(3),
                 };
                 Ok(rows.iter().map(charge).collect())
+            }
+            Self::MySql(pool) => {
+                let mut connection = pool.pool().get_conn().await.map_err(unavailable)?;
+                let charge =
+                    |(id, account, amount, idempotency_key)| Charge { id, account, amount, idempotency_key };
+                connection.query_map(ALL, charge).await.map_err(unavailable)
             }
             Self::Sqlite(file) => {
                 let read = |connection: &mut rusqlite::Connection| {
@@ -111,17 +132,22 @@ impl Database {
 
     /// An order's state, and how many confirmations were sent.
     pub async fn order(&self, order: &str) -> Result<(String, i64)> {
-        const ONE: &str = "SELECT state, confirmations FROM orders WHERE id = $1";
+        const ONE: &str = "SELECT state, confirmations FROM orders WHERE id = ";
         let order = order.to_owned();
         match self {
             Self::Postgres(pool) => {
                 let connection = pool.pool().get().await.map_err(unavailable)?;
-                let row = connection.query_one(ONE, &[&order]).await.map_err(unavailable)?;
+                let row = connection.query_one(&format!("{ONE}$1"), &[&order]).await.map_err(unavailable)?;
                 Ok((row.get(0), row.get(1)))
+            }
+            Self::MySql(pool) => {
+                let mut connection = pool.pool().get_conn().await.map_err(unavailable)?;
+                let row = connection.exec_first(format!("{ONE}?"), (order,)).await.map_err(unavailable)?;
+                row.ok_or_else(|| Error::new(ErrorKind::Invalid, "there is no such order"))
             }
             Self::Sqlite(file) => {
                 file.with(move |connection| {
-                    connection.query_row(ONE, [order], |row| Ok((row.get(0)?, row.get(1)?)))
+                    connection.query_row(&format!("{ONE}?1"), [order], |row| Ok((row.get(0)?, row.get(1)?)))
                 })
                 .await
             }
@@ -129,66 +155,22 @@ impl Database {
     }
 }
 
-fn tables(id: &str) -> String {
-    format!(
-        "CREATE TABLE IF NOT EXISTS charges (
-            id {id}, account TEXT NOT NULL, amount BIGINT NOT NULL, idempotency_key TEXT NOT NULL);
-         CREATE TABLE IF NOT EXISTS orders (
-            id TEXT PRIMARY KEY, state TEXT NOT NULL, confirmations BIGINT NOT NULL DEFAULT 0);
-         CREATE TABLE IF NOT EXISTS payouts (
-            id TEXT PRIMARY KEY, account TEXT NOT NULL, amount BIGINT NOT NULL, transfer TEXT NOT NULL);"
-    )
-}
-
-/// Nothing here guards against a second charge: the receipt in the same transaction does.
-async fn insert_charge(mut tx: impl SqlTransaction, new: &NewCharge, key: &str) -> Result<Outcome, Stopped> {
-    let insert = "INSERT INTO charges (account, amount, idempotency_key) VALUES ($1, $2, $3) RETURNING id";
-    let values = [Value::Text(&new.account), Value::Int(Some(new.amount)), Value::Text(key)];
-    let id = match tx.fetch(insert, &values).await?.as_deref() {
-        Some([Cell::Int(id), ..]) => *id,
-        _ => return Err(Stopped::unknown("the charge has no number")),
-    };
-    let charge =
-        Charge { id, account: new.account.clone(), amount: new.amount, idempotency_key: key.to_owned() };
-    Ok(Outcome::succeeded(serde_json::to_vec(&charge)?))
-}
-
-async fn place_order(mut tx: impl SqlTransaction, order: &str) -> Result<Outcome, Stopped> {
-    let row = [("id", Value::Text(order)), ("state", Value::Text("placed"))];
-    Ok(Outcome::succeeded(match sql::insert(&mut tx, "orders", &row).await? {
-        sql::Inserted::New => "placed",
-        sql::Inserted::AlreadyThere => "was placed before",
-    }))
-}
-
-async fn pay_order(mut tx: impl SqlTransaction, order: &str) -> Result<Outcome, Stopped> {
-    let moved = sql::transition(&mut tx, ORDERS, Value::Text(order), "placed", "paid").await?;
-    Ok(Outcome::succeeded(match moved {
-        Transition::Changed => {
-            let confirm = "UPDATE orders SET confirmations = confirmations + 1 WHERE id = $1";
-            tx.fetch(confirm, &[Value::Text(order)]).await?;
-            "paid"
-        }
-        Transition::AlreadyThere => "was paid before",
-        Transition::Illegal => "illegal",
-    }))
-}
-
-async fn reserve(mut tx: impl SqlTransaction, new: &NewCharge, key: &str) -> Result<Outcome, Stopped> {
-    let row = [
-        ("id", Value::Text(key)),
-        ("account", Value::Text(&new.account)),
-        ("amount", Value::Int(Some(new.amount))),
-        ("transfer", Value::Text("")),
-    ];
-    sql::insert(&mut tx, "payouts", &row).await?;
-    Ok(Outcome::succeeded("reserved"))
-}
-
-async fn confirm(mut tx: impl SqlTransaction, key: &str, transfer: &str) -> Result<Outcome, Stopped> {
-    let confirm = "UPDATE payouts SET transfer = $1 WHERE id = $2";
-    tx.fetch(confirm, &[Value::Text(transfer), Value::Text(key)]).await?;
-    Ok(Outcome::succeeded("confirmed"))
+/// The tables, given what a number that grows by itself is called, and a text that can be a key.
+fn tables(number: &str, text: &str) -> [String; 3] {
+    [
+        format!(
+            "CREATE TABLE IF NOT EXISTS charges (id {number}, account {text} NOT NULL, amount BIGINT NOT NULL,
+                idempotency_key {text} NOT NULL)"
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS orders (id {text} PRIMARY KEY, state {text} NOT NULL,
+                confirmations BIGINT NOT NULL DEFAULT 0)"
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS payouts (id {text} PRIMARY KEY, account {text} NOT NULL,
+                amount BIGINT NOT NULL, transfer {text} NOT NULL)"
+        ),
+    ]
 }
 
 fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> Error {

@@ -12,12 +12,16 @@
 //! | `charges.rs` | a charge and its receipt in one transaction |
 //! | `orders.rs` | an order with states, where only the first change has side effects |
 //! | `payouts.rs` | three phases, one of them a call to a foreign service |
-//! | `database.rs` | the business tables, in either database |
+//! | `database.rs` | the business tables, and the steps that write them |
+//! | `writes.rs` | what a step writes, in any of the databases |
+//!
+//! `DATABASE_URL` is `sqlite:FILE`, `postgres://…` or `mysql://…` (MySQL or MariaDB).
 
 mod charges;
 mod database;
 mod orders;
 mod payouts;
+mod writes;
 
 use std::time::Duration;
 

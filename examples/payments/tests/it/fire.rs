@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::servers::Postgres;
+use crate::servers::{MariaDb, Postgres};
 use crate::service::{Answer, Service, get, post};
 use crate::usual_or_long;
 
@@ -120,6 +120,26 @@ async fn kill_service(url: &str, kills: usize) {
     audit(address, &answers).await;
 }
 
+/// Kills the database again and again under a service that stays.
+async fn kill_database<S: Send + 'static>(mut server: S, url: &str, kill: fn(&mut S)) {
+    let service = Service::start(url, 0).await;
+    let load = Load::start(service.address);
+    let kills = usual_or_long(3, 20);
+    for _ in 0..kills {
+        load.until_more(50).await;
+        let killing = tokio::task::spawn_blocking(move || {
+            kill(&mut server);
+            server
+        });
+        server = killing.await.unwrap();
+    }
+    load.until_more(50).await;
+    let answers = load.end().await;
+    println!("{kills} kills of the database");
+    audit(service.address, &answers).await;
+}
+
+/// `SQLite` has no server: to kill the process is to kill the database in the middle of whatever it writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_is_killed_charges_once_sqlite() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,25 +154,31 @@ async fn a_service_that_is_killed_charges_once_postgres() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_is_killed_loses_nothing() {
-    let Some(mut server) = Postgres::start() else { return };
-    let service = Service::start(&server.url("postgres"), 0).await;
-    let load = Load::start(service.address);
-    let kills = usual_or_long(3, 20);
-    for _ in 0..kills {
-        load.until_more(50).await;
-        server = tokio::task::spawn_blocking(move || {
-            server.kill();
-            server.up();
-            server
-        })
-        .await
-        .unwrap();
-    }
-    load.until_more(50).await;
-    let answers = load.end().await;
-    println!("{kills} kills of the database");
-    audit(service.address, &answers).await;
+async fn a_service_that_is_killed_charges_once_mariadb() {
+    let Some(server) = MariaDb::start() else { return };
+    kill_service(&server.database("payments"), usual_or_long(15, 200)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_killed_loses_nothing_postgres() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.url("postgres");
+    let kill = |server: &mut Postgres| {
+        server.kill();
+        server.up();
+    };
+    kill_database(server, &url, kill).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_killed_loses_nothing_mariadb() {
+    let Some(server) = MariaDb::start() else { return };
+    let url = server.database("payments");
+    let kill = |server: &mut MariaDb| {
+        server.kill();
+        server.up();
+    };
+    kill_database(server, &url, kill).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -183,11 +209,8 @@ async fn a_standby_takes_over_without_loss() {
 }
 
 /// The rest of the example: an order is confirmed once, and a payout is transferred once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn orders_and_payouts_happen_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", folder.path().join("payments.db").display());
-    let service = Service::start(&url, 0).await;
+async fn orders_and_payouts(url: &str) {
+    let service = Service::start(url, 0).await;
     let send = async |path: &str, key: &str, body: &str| {
         let answer = post(service.address, path, key, body).await.expect("an answer");
         (answer.status, answer.body)
@@ -196,6 +219,7 @@ async fn orders_and_payouts_happen_once() {
     assert_eq!(send("/orders", "k1", order).await, (201, "placed".into()));
     assert_eq!(send("/orders", "k1", order).await, (201, "placed".into()));
     assert_eq!(send("/orders", "k2", order).await, (201, "was placed before".into()));
+    assert_eq!(send("/orders", "k8", r#"{"order":"O-1"}"#).await, (201, "placed".into()));
     assert_eq!(send("/orders/o-1/pay", "k3", "{}").await, (200, "paid".into()));
     assert_eq!(send("/orders/o-1/pay", "k3", "{}").await, (200, "paid".into()));
     assert_eq!(send("/orders/o-1/pay", "k4", "{}").await, (200, "was paid before".into()));
@@ -208,4 +232,22 @@ async fn orders_and_payouts_happen_once() {
     assert_eq!(first.0, 201, "{first:?}");
     assert_eq!(send("/payouts", "k6", payout).await, first);
     assert_eq!(send("/charges", "k7", r#"{"account":"a","amount":0}"#).await.0, 400);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_and_payouts_happen_once_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    orders_and_payouts(&format!("sqlite:{}", folder.path().join("payments.db").display())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_and_payouts_happen_once_postgres() {
+    let Some(server) = Postgres::start() else { return };
+    orders_and_payouts(&server.url("postgres")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_and_payouts_happen_once_mariadb() {
+    let Some(server) = MariaDb::start() else { return };
+    orders_and_payouts(&server.database("payments")).await;
 }

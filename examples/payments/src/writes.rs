@@ -1,0 +1,72 @@
+//! What each step writes, in any of the databases: the transaction says which dialect it speaks.
+
+use onceward::{Outcome, Result, Stopped};
+use onceward_stores::sql::{self, Cell, Dialect, SqlTransaction, States, Transition, Value};
+
+use crate::charges::{Charge, NewCharge};
+
+const ORDERS: States<'static> = States { table: "orders", key: "id", state: "state" };
+
+/// Nothing here guards against a second charge: the receipt in the same transaction does.
+pub async fn charge(mut tx: impl SqlTransaction, new: &NewCharge, key: &str) -> Result<Outcome, Stopped> {
+    let insert = "INSERT INTO charges (account, amount, idempotency_key) VALUES ";
+    let values = [Value::Text(&new.account), Value::Int(Some(new.amount)), Value::Text(key)];
+    let row = if tx.dialect() == Dialect::MySql {
+        tx.fetch(&format!("{insert} (?, ?, ?)"), &values).await?;
+        tx.fetch("SELECT LAST_INSERT_ID()", &[]).await?
+    } else {
+        tx.fetch(&format!("{insert} ($1, $2, $3) RETURNING id"), &values).await?
+    };
+    let Some([Cell::Int(id), ..]) = row.as_deref() else {
+        return Err(Stopped::unknown("the charge has no number"));
+    };
+    let charge =
+        Charge { id: *id, account: new.account.clone(), amount: new.amount, idempotency_key: key.to_owned() };
+    Ok(Outcome::succeeded(serde_json::to_vec(&charge)?))
+}
+
+pub async fn place_order(mut tx: impl SqlTransaction, order: &str) -> Result<Outcome, Stopped> {
+    let row = [("id", Value::Text(order)), ("state", Value::Text("placed"))];
+    Ok(Outcome::succeeded(match sql::insert(&mut tx, "orders", &row).await? {
+        sql::Inserted::New => "placed",
+        sql::Inserted::AlreadyThere => "was placed before",
+    }))
+}
+
+pub async fn pay_order(mut tx: impl SqlTransaction, order: &str) -> Result<Outcome, Stopped> {
+    let moved = sql::transition(&mut tx, ORDERS, Value::Text(order), "placed", "paid").await?;
+    Ok(Outcome::succeeded(match moved {
+        Transition::Changed => {
+            let confirm = places(&tx, "UPDATE orders SET confirmations = confirmations + 1 WHERE id = $1");
+            tx.fetch(&confirm, &[Value::Text(order)]).await?;
+            "paid"
+        }
+        Transition::AlreadyThere => "was paid before",
+        Transition::Illegal => "illegal",
+    }))
+}
+
+pub async fn reserve(mut tx: impl SqlTransaction, new: &NewCharge, key: &str) -> Result<Outcome, Stopped> {
+    let row = [
+        ("id", Value::Text(key)),
+        ("account", Value::Text(&new.account)),
+        ("amount", Value::Int(Some(new.amount))),
+        ("transfer", Value::Text("")),
+    ];
+    sql::insert(&mut tx, "payouts", &row).await?;
+    Ok(Outcome::succeeded("reserved"))
+}
+
+pub async fn confirm(mut tx: impl SqlTransaction, key: &str, transfer: &str) -> Result<Outcome, Stopped> {
+    let confirm = places(&tx, "UPDATE payouts SET transfer = $1 WHERE id = $2");
+    tx.fetch(&confirm, &[Value::Text(transfer), Value::Text(key)]).await?;
+    Ok(Outcome::succeeded("confirmed"))
+}
+
+/// A statement with its places as the dialect writes them: `$1, $2` in that order, or `?, ?`.
+fn places(tx: &impl SqlTransaction, statement: &str) -> String {
+    match tx.dialect() {
+        Dialect::MySql => statement.replace("$1", "?").replace("$2", "?"),
+        _ => statement.to_owned(),
+    }
+}
