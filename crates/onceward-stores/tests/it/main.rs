@@ -9,6 +9,8 @@ mod support;
 #[path = "../servers/mod.rs"]
 mod servers;
 
+#[cfg(feature = "postgres")]
+mod bloat;
 #[cfg(feature = "embedded")]
 mod bounds;
 #[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]

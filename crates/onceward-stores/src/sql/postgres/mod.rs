@@ -4,10 +4,10 @@
 //! that their commits share a sync. The clock is the server's. Connections are the store's own: a call
 //! that is given up takes its connection with it.
 //!
-//! **Bloat.** A receipt's life leaves three dead rows (the claim, the removal, and one for each renewal);
-//! autovacuum is set to collect them early. While somebody's long transaction keeps it from that, dead
-//! rows pile up at this rate and no faster, and a sweep does not wade through them again and again: it
-//! begins where the last one found the earliest record that is still there.
+//! **Bloat.** A receipt's life leaves dead rows (the claim, the removal, and one for each renewal); autovacuum is
+//! set to collect them early. While somebody's long transaction keeps it from that, dead rows pile up at this
+//! rate and no faster, and a sweep does not wade through them again and again: see `sweep.rs`, and
+//! `docs/stores.md` for numbers.
 
 pub(super) mod fault;
 mod join;
@@ -15,6 +15,7 @@ mod scan;
 mod schema;
 mod statements;
 mod store;
+mod sweep;
 mod transactions;
 
 pub(crate) use join::swap_in;

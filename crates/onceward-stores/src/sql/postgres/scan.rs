@@ -1,27 +1,20 @@
 //! Pages: what is due, and what matches.
-//!
-//! A sweep would look at everything that earlier sweeps removed, again and again, for as long as some
-//! other transaction keeps the server from forgetting it. So each begins at the earliest record that the
-//! one before found; now and then one begins at the very beginning, for records that were written late.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use onceward::{Cursor, Error, ErrorKind, Id, Page, Result, Scan, ScanOf, State};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::fault::Call;
 use super::statements;
-use super::store::PostgresStore;
+use super::store::{Ids, PostgresStore};
+use super::sweep::Behind;
 use crate::SCAN_RECORDS_MAX;
+use crate::sql::kinds::columns;
 use crate::sql::row;
 use crate::sql::{PAGE_BYTES_MAX, PURGE_ROWS_MAX};
-
-/// One sweep in so many begins at the very beginning.
-const FULL_SWEEP_EVERY: u64 = 64;
-/// A record written before a sweep may become visible after it, if its transaction was slow.
-const LATE_US: i64 = 600_000_000;
 
 pub(super) async fn scan(store: &PostgresStore, query: &Scan) -> Result<Page> {
     let limit = query.limit.clamp(1, SCAN_RECORDS_MAX);
@@ -38,32 +31,52 @@ pub(super) async fn scan(store: &PostgresStore, query: &Scan) -> Result<Page> {
 }
 
 async fn due(store: &PostgresStore, after: Option<&Cursor>, limit: usize) -> Result<Page> {
-    let rows_max = i64::try_from(limit).unwrap_or(i64::MAX);
-    let Some(after) = after else {
-        // The beginning of a sweep is the time to clear away what removals left behind.
-        store.call(Call::Reads, statements::PURGE, &[&PURGE_ROWS_MAX]).await?;
-        let full = store.sweeps.fetch_add(1, Ordering::Relaxed).is_multiple_of(FULL_SWEEP_EVERY);
-        let from_us = if full { i64::MIN } else { store.sweep_from_us.load(Ordering::Relaxed) };
-        let from = time(from_us);
-        let rows =
-            store.call(Call::Reads, statements::SCAN_DUE, &[&rows_max, &PAGE_BYTES_MAX, &from]).await?;
-        if let Some(earliest) = rows.first() {
-            let earliest_us: i64 = earliest.get("due_at_us");
-            store.sweep_from_us.store(earliest_us.saturating_sub(LATE_US), Ordering::Relaxed);
+    let position = &store.position;
+    let (behind, cursor) = match after {
+        None => {
+            // The beginning of a sweep is the time to clear away what removals left behind.
+            let free_from = time(position.begin());
+            let purge: [&(dyn ToSql + Sync); 2] = [&PURGE_ROWS_MAX, &free_from];
+            let purged = store.call(Call::Reads, statements::PURGE, &purge).await?;
+            let (clock_us, removed_to_us) = (purged[0].get(0), purged[0].get(1));
+            position.purged(clock_us, removed_to_us);
+            (Behind::Beginning(clock_us), (i64::MIN, None))
         }
-        return page(&rows, limit, cursor_due);
+        Some(cursor) => {
+            let (due_us, id) = cursor.0.split_first_chunk::<8>().ok_or_else(not_ours)?;
+            let id = Id::from_bytes(id).map_err(|_| not_ours())?;
+            (Behind::Cursor(&cursor.0), (i64::from_be_bytes(*due_us), Some(id)))
+        }
     };
-    let (due_us, id) = after.0.split_first_chunk::<8>().ok_or_else(not_ours)?;
-    let id = Id::from_bytes(id).map_err(|_| not_ours())?;
-    let due_at = time(i64::from_be_bytes(*due_us));
-    let rows = store
-        .call(
-            Call::Reads,
-            statements::SCAN_DUE_AFTER,
-            &[&rows_max, &PAGE_BYTES_MAX, &due_at, &id.scope(), &id.operation(), &id.key()],
-        )
-        .await?;
-    page(&rows, limit, cursor_due)
+    let start = position.start();
+    let kept = Ids::of(&start.kept.iter().collect::<Vec<_>>());
+    // No part of an id is empty, so this is before the first of that time.
+    let cursor = (cursor.0, cursor.1.as_ref().map_or(("", "", ""), columns));
+    let from = cursor.max((start.from_us, ("", "", "")));
+    let rows_max = i64::try_from(limit).unwrap_or(i64::MAX);
+    let (from_due, cursor_at) = (time(from.0), time(cursor.0));
+    let ((scope, operation, key), (last_scope, last_operation, last_key)) = (from.1, cursor.1);
+    let parameters: [&(dyn ToSql + Sync); 13] = [
+        &rows_max,
+        &PAGE_BYTES_MAX,
+        &from_due,
+        &scope,
+        &operation,
+        &key,
+        &cursor_at,
+        &last_scope,
+        &last_operation,
+        &last_key,
+        &kept.scopes,
+        &kept.operations,
+        &kept.keys,
+    ];
+    let rows = store.call(Call::Reads, statements::SCAN_DUE, &parameters).await?;
+    let page = page(&rows, limit, cursor_due)?;
+    let dues = rows.iter().map(|row| row.get("due_at_us"));
+    let found = dues.zip(page.found.iter().map(|(id, _)| id.clone())).collect();
+    position.page(behind, found, page.next.as_ref().map(|cursor| &cursor.0));
+    Ok(page)
 }
 
 async fn matching(

@@ -153,7 +153,7 @@ pub(super) const LOAD: &str = concat!(
 /// One page of a scan: the rows that are looked at ($1 at most), each with whether it is wanted, how
 /// many bytes come before it, and how many rows there are in all.
 macro_rules! page {
-    ($wanted:literal, $rows:literal, $order:literal) => {
+    ($wanted:literal, $rows:expr, $order:literal) => {
         concat!(
             "SELECT r.scope, r.operation, r.key, (extract(epoch FROM r.due) * 1000000)::bigint AS due_at_us,
     r.wanted, r.total, ",
@@ -164,7 +164,7 @@ macro_rules! page {
             ") - CASE WHEN wanted THEN octet_length(receipt) ELSE 0 END AS bytes_before
     FROM (SELECT *, (",
             $wanted,
-            ") AS wanted FROM onceward_receipts WHERE ",
+            ") AS wanted FROM ",
             $rows,
             " ORDER BY ",
             $order,
@@ -175,16 +175,24 @@ WHERE bytes_before < $2 ORDER BY ",
     };
 }
 
-/// What is due, from a time on ($3) or behind a row ($3 to $6).
+/// What is due behind a place ($3 to $6), and of some ids ($11 to $13) those that are due before it and
+/// behind another ($7 to $10). The time is the statement's: the clock itself is no bound for an index, and
+/// everything that is kept would be looked at.
 pub(super) const SCAN_DUE: &str = page!(
     "true",
-    "due <= clock_timestamp() AND due >= $3 AND state <> 'free' AND due IS NOT NULL",
-    "due, scope, operation, key"
-);
-pub(super) const SCAN_DUE_AFTER: &str = page!(
-    "true",
-    "due <= clock_timestamp() AND (due, scope, operation, key) > ($3, $4, $5, $6)
-        AND state <> 'free' AND due IS NOT NULL",
+    concat!(
+        "((SELECT * FROM onceward_receipts
+        WHERE due <= statement_timestamp() AND (due, scope, operation, key) > ($3, $4, $5, $6)
+            AND state <> 'free' AND due IS NOT NULL
+        ORDER BY due, scope, operation, key LIMIT $1)
+    UNION ALL
+    (SELECT r.* FROM unnest($11::text[], $12::text[], $13::text[]) AS a (scope, operation, key)
+        JOIN onceward_receipts r ON ",
+        same_id!(),
+        " WHERE r.due <= statement_timestamp() AND r.state <> 'free'
+            AND (r.due, r.scope, r.operation, r.key) > ($7, $8, $9, $10)
+            AND (r.due, r.scope, r.operation, r.key) <= ($3, $4, $5, $6))) due_now"
+    ),
     "due, scope, operation, key"
 );
 
@@ -192,24 +200,30 @@ pub(super) const SCAN_DUE_AFTER: &str = page!(
 pub(super) const SCAN_ALL: &str = page!(
     "state <> 'free' AND ($3::text IS NULL OR scope = $3) AND ($4::text IS NULL OR operation = $4)
         AND ($5::text IS NULL OR state = $5)",
-    "(scope, operation, key) > ($6, $7, $8)",
+    "onceward_receipts WHERE (scope, operation, key) > ($6, $7, $8)",
     "scope, operation, key"
 );
 pub(super) const SCAN_SCOPE: &str = page!(
     "state <> 'free' AND ($4::text IS NULL OR operation = $4) AND ($5::text IS NULL OR state = $5)",
-    "scope = $3 AND (scope, operation, key) > ($6, $7, $8)",
+    "onceward_receipts WHERE scope = $3 AND (scope, operation, key) > ($6, $7, $8)",
     "scope, operation, key"
 );
 pub(super) const SCAN_OPERATION: &str = page!(
     "state <> 'free' AND ($5::text IS NULL OR state = $5)",
-    "scope = $3 AND operation = $4 AND (scope, operation, key) > ($6, $7, $8)",
+    "onceward_receipts WHERE scope = $3 AND operation = $4 AND (scope, operation, key) > ($6, $7, $8)",
     "scope, operation, key"
 );
 
-/// Removes free rows whose time is over, but none that somebody is about to claim.
-pub(super) const PURGE: &str = "DELETE FROM onceward_receipts WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM onceward_receipts WHERE state = 'free' AND due < clock_timestamp()
-    ORDER BY due LIMIT $1 FOR UPDATE SKIP LOCKED))";
+/// Removes free rows whose time is over ($1 at most, from $2 on), but none that somebody is about to claim.
+/// Says what the clock says, and up to where it came.
+pub(super) const PURGE: &str = concat!(
+    "WITH removed AS (DELETE FROM onceward_receipts WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM onceward_receipts WHERE state = 'free' AND due < statement_timestamp() AND due >= $2
+    ORDER BY due LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING due)
+SELECT ",
+    now_us!(),
+    ", (extract(epoch FROM max(due)) * 1000000)::bigint FROM removed"
+);
 
 /// One creation, by itself or inside a transaction; no row if it lost. Waits for other transactions on the same id.
 pub(super) const CREATE_ONE: &str = concat!(

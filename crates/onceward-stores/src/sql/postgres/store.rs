@@ -1,6 +1,6 @@
 //! Swaps and loads, and the connections they go over.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{
@@ -14,6 +14,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row, Socket};
 
 use super::fault::{Call, failed, is_worth_repeating, timed_out, unconnected};
+use super::sweep::Position;
 use super::{scan, schema, statements};
 use crate::sql::kinds::{Kinds, columns, record, seen_by};
 use crate::sql::row::{self, due_us, micros};
@@ -34,9 +35,8 @@ pub struct PostgresStore {
     /// The highest version that this process has seen: the server's clock has been there. Versions go on
     /// from it even if another server, with a clock that is behind, takes the first one's place.
     clock: AtomicU64,
-    /// Where the next sweep begins, see `scan.rs`.
-    pub(super) sweep_from_us: AtomicI64,
-    pub(super) sweeps: AtomicU64,
+    /// Where the next sweep begins.
+    pub(super) position: Position,
 }
 
 impl PostgresStore {
@@ -58,8 +58,7 @@ impl PostgresStore {
             call_timeout: options.call_timeout(),
             connections: options.connections.max(1),
             clock: AtomicU64::new(0),
-            sweep_from_us: AtomicI64::new(i64::MIN),
-            sweeps: AtomicU64::new(0),
+            position: Position::default(),
         };
         store.prepare(options).await?;
         Ok(store)
@@ -397,10 +396,10 @@ impl Fault {
 }
 
 /// Ids as columns.
-struct Ids<'a> {
-    scopes: Vec<&'a str>,
-    operations: Vec<&'a str>,
-    keys: Vec<&'a str>,
+pub(super) struct Ids<'a> {
+    pub(super) scopes: Vec<&'a str>,
+    pub(super) operations: Vec<&'a str>,
+    pub(super) keys: Vec<&'a str>,
 }
 
 impl<'a> Ids<'a> {
@@ -408,7 +407,7 @@ impl<'a> Ids<'a> {
         Self::of(&of.iter().map(|place| &batch[*place].id).collect::<Vec<_>>())
     }
 
-    fn of(ids: &[&'a Id]) -> Self {
+    pub(super) fn of(ids: &[&'a Id]) -> Self {
         Self {
             scopes: ids.iter().map(|id| id.scope()).collect(),
             operations: ids.iter().map(|id| id.operation()).collect(),

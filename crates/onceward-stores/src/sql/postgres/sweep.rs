@@ -1,0 +1,159 @@
+//! Where a sweep begins.
+//!
+//! A sweep would look at everything that earlier sweeps removed, again and again, for as long as some other
+//! transaction keeps the server from forgetting it. So each goes on where the one before ended, and asks for
+//! the few records that it left in place by their ids:
+//!
+//! ```text
+//!   due ─────x──x─────x───┬──────────────────┬────▶
+//!            left in place│ looked at by the │ now
+//!            (by their id)│ next sweep       │
+//!                         from: the clock when the last one looked, less a grace
+//! ```
+//!
+//! No record that is due is ever hidden by this: what lies before `from` was found by the last sweep, and is
+//! remembered. Only one that becomes visible later than [`FREE_GRACE`] after it was written could be missed, so
+//! now and then a sweep begins at the very beginning.
+
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use onceward::Id;
+
+use crate::sql::FREE_GRACE;
+use crate::sql::row::micros;
+
+/// One sweep in so many begins at the very beginning.
+const FULL_SWEEP_EVERY: u64 = 64;
+/// Records that are remembered. If a sweep finds more, the next one begins at the first that is not.
+const KEPT_MAX: usize = 1_000;
+
+/// Where this process's next sweep begins.
+#[derive(Debug, Default)]
+pub(super) struct Position(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    sweeps: u64,
+    /// The server's clock at the last look; times are in microseconds since 1970.
+    clock_us: i64,
+    start: Start,
+    /// The free rows before this are gone.
+    free_from_us: i64,
+    /// What the sweep under way has found so far.
+    pass: Pass,
+}
+
+/// Where to look: behind a time, and at some ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    pub(super) from_us: i64,
+    pub(super) kept: Vec<Id>,
+}
+
+/// What a page lies behind.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Behind<'a> {
+    /// Nothing: it is the first page of the sweep that began when the server's clock said this.
+    Beginning(i64),
+    /// The last record of the page before.
+    Cursor(&'a Bytes),
+}
+
+/// A sweep, page by page.
+#[derive(Debug)]
+struct Pass {
+    began_us: i64,
+    found: Vec<(i64, Id)>,
+    /// When the first record that is not remembered fell due.
+    beyond_us: Option<i64>,
+    /// What comes next.
+    next: Next,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Beginning,
+    Behind(Bytes),
+    Nothing,
+}
+
+const BEGINNING: Start = Start { from_us: i64::MIN, kept: Vec::new() };
+
+impl Default for State {
+    fn default() -> Self {
+        let pass = Pass { began_us: i64::MIN, found: Vec::new(), beyond_us: None, next: Next::Nothing };
+        Self { sweeps: 0, clock_us: i64::MIN, start: BEGINNING, free_from_us: i64::MIN, pass }
+    }
+}
+
+impl Position {
+    /// A sweep begins. From where free rows are to be removed.
+    pub(super) fn begin(&self) -> i64 {
+        let mut state = self.state();
+        if state.sweeps.is_multiple_of(FULL_SWEEP_EVERY) {
+            (state.start, state.free_from_us) = (BEGINNING, i64::MIN);
+        }
+        state.sweeps += 1;
+        state.free_from_us
+    }
+
+    /// The free rows up to some time were removed, and this is what the server's clock says.
+    pub(super) fn purged(&self, clock_us: i64, removed_to_us: Option<i64>) {
+        let mut state = self.state();
+        if clock_us < state.clock_us {
+            // Its clock was set back, or another server has taken over: what falls due now may lie before.
+            (state.start, state.free_from_us) = (BEGINNING, i64::MIN);
+        } else if let Some(removed_to_us) = removed_to_us {
+            state.free_from_us = removed_to_us.saturating_sub(micros(FREE_GRACE));
+        }
+        state.clock_us = clock_us;
+        state.pass = Pass { began_us: clock_us, found: Vec::new(), beyond_us: None, next: Next::Beginning };
+    }
+
+    /// Where to look.
+    pub(super) fn start(&self) -> Start {
+        self.state().start.clone()
+    }
+
+    /// A page has been read: these records with their due times, and the cursor with which it goes on.
+    pub(super) fn page(&self, behind: Behind<'_>, found: Vec<(i64, Id)>, next: Option<&Bytes>) {
+        let mut guard = self.state();
+        let State { pass, start, .. } = &mut *guard;
+        let goes_on = match (behind, &pass.next) {
+            (Behind::Beginning(clock_us), Next::Beginning) => clock_us == pass.began_us,
+            (Behind::Cursor(cursor), Next::Behind(expected)) => cursor == expected,
+            _ => false,
+        };
+        if !goes_on {
+            return; // a page of some other scan, which may have left something out
+        }
+        // Up to here, everything that is due has been found.
+        let looked_to_us = match next {
+            Some(_) => found.last().map_or(i64::MIN, |(due_us, _)| *due_us),
+            None => i64::MAX,
+        };
+        for (due_us, id) in found {
+            if pass.found.len() < KEPT_MAX {
+                pass.found.push((due_us, id));
+            } else {
+                pass.beyond_us.get_or_insert(due_us);
+            }
+        }
+        let from_us = pass.began_us.saturating_sub(micros(FREE_GRACE)).min(looked_to_us);
+        let from_us = from_us.min(pass.beyond_us.unwrap_or(i64::MAX));
+        if from_us > start.from_us {
+            let before = pass.found.iter().filter(|(due_us, _)| *due_us < from_us);
+            *start = Start { from_us, kept: before.map(|(_, id)| id.clone()).collect() };
+        }
+        pass.next = next.map_or(Next::Nothing, |cursor| Next::Behind(cursor.clone()));
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+#[path = "sweep_test.rs"]
+mod tests;

@@ -1,0 +1,165 @@
+//! What PostgreSQL has to look at and to keep, counted: by a sweep over a table full of receipts that are
+//! not due, and under somebody else's transaction that stays open and keeps the server from forgetting
+//! anything. The numbers are in `docs/stores.md`.
+
+use bytes::Bytes;
+use onceward::{Id, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Version};
+use onceward_stores::PostgresStore;
+use onceward_stores::sql::Options;
+
+use crate::servers::Postgres;
+use crate::support::{id, put};
+
+const BATCH: usize = 500;
+const RECEIPT_BYTES: usize = 120;
+
+async fn open(server: &Postgres) -> PostgresStore {
+    PostgresStore::open(&server.url("postgres"), Options::default()).await.unwrap()
+}
+
+/// Writes this many receipts, claimed and then done, and gives their versions.
+async fn receipts(store: &PostgresStore, name: &str, count: usize) {
+    let record = |state, due_in_s| {
+        let due_in = Some(std::time::Duration::from_secs(due_in_s));
+        Some(Record { state, due_in, bytes: Bytes::from_static(&[7; RECEIPT_BYTES]) })
+    };
+    for batch in 0..count / BATCH {
+        let ids: Vec<Id> = (0..BATCH).map(|number| id(format!("{name}-{batch}-{number:04}"))).collect();
+        let claims: Vec<Swap> = ids
+            .iter()
+            .map(|id| Swap { id: id.clone(), seen: Seen::Absent, new: record(State::Held, 3_600) })
+            .collect();
+        let versions = won(&store.swap(&claims).await.unwrap());
+        let endings: Vec<Swap> = ids
+            .into_iter()
+            .zip(versions)
+            .map(|(id, seen)| Swap { id, seen: Seen::Version(seen), new: record(State::Done, 86_400) })
+            .collect();
+        won(&store.swap(&endings).await.unwrap());
+    }
+}
+
+fn won(swapped: &[Swapped]) -> Vec<Version> {
+    let version = |swapped: &Swapped| match swapped {
+        Swapped::Won(version) => *version,
+        Swapped::Lost(found) => panic!("lost against {found:?}"),
+    };
+    swapped.iter().map(version).collect()
+}
+
+/// A sweep as the engine does it: what is done is removed, what is held stays. How many were found.
+async fn sweep(store: &PostgresStore) -> usize {
+    let (mut after, mut seen) = (None, 0);
+    loop {
+        let page = store.scan(&Scan { of: ScanOf::Due, after, limit: BATCH }).await.unwrap();
+        seen += page.found.len();
+        let done = page.found.into_iter().filter(|(_, found)| found.state == State::Done);
+        let mut removals: Vec<Swap> =
+            done.map(|(id, found)| Swap { id, seen: Seen::Version(found.version), new: None }).collect();
+        removals.sort_by(|one, other| one.id.cmp(&other.id));
+        won(&store.swap(&removals).await.unwrap());
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return seen,
+        }
+    }
+}
+
+/// Entries of the due index that were read by this many sweeps of a new process.
+async fn entries_read(server: &Postgres, sweeps: usize) -> i64 {
+    let read = || {
+        number(
+            server,
+            "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'onceward_receipts_due'",
+        )
+    };
+    let before = read();
+    let store = open(server).await;
+    for _ in 0..sweeps {
+        sweep(&store).await;
+    }
+    drop(store);
+    // A backend hands in its counts when it ends.
+    while number(server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onceward'") > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    read() - before
+}
+
+fn number(server: &Postgres, sql: &str) -> i64 {
+    server.sql("postgres", sql).parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_costs_what_is_due_and_not_what_is_kept() {
+    let Some(server) = Postgres::start() else { return };
+    let store = open(&server).await;
+    receipts(&store, "kept", 5_000).await;
+    won(&store
+        .swap(&(0..10).map(|key| put(id(key), Seen::Absent, State::Done, Some(0))).collect::<Vec<_>>())
+        .await
+        .unwrap());
+    drop(store);
+    let read = entries_read(&server, 1).await;
+    println!("one sweep over 5,000 kept and 10 due receipts read {read} entries of the index");
+    assert!((10..100).contains(&read), "{read} entries");
+}
+
+/// Somebody's report runs for hours. Nothing can be forgotten meanwhile, and a receipt that nobody asks
+/// for again stays in the way; still each sweep reads only what is new.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_foreign_transaction_costs_room_and_no_time() {
+    const RECEIPTS: usize = 5_000;
+    let Some(server) = Postgres::start_with(&["autovacuum_naptime=1s"]) else { return };
+    let store = open(&server).await;
+    let (report, connection) =
+        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    report
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM onceward_receipts")
+        .await
+        .unwrap();
+
+    store.swap(&[put(id("abandoned"), Seen::Absent, State::Held, Some(30))]).await.unwrap();
+    receipts(&store, "swept", RECEIPTS).await;
+    let size = |of: &str| number(&server, &format!("SELECT pg_{of}_size('onceward_receipts')"));
+    let written = (size("table"), size("indexes"));
+    // An hour passes.
+    server.sql(
+        "postgres",
+        "UPDATE onceward_receipts SET due = clock_timestamp() - interval '1 hour' WHERE state = 'done'",
+    );
+    server.sql(
+        "postgres",
+        "UPDATE onceward_receipts SET due = clock_timestamp() - interval '2 hours' WHERE state = 'held'",
+    );
+    assert_eq!(sweep(&store).await, RECEIPTS + 1);
+    assert_eq!(sweep(&store).await, 1);
+    drop(store);
+
+    let dead =
+        number(&server, "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'onceward_receipts'");
+    let once = entries_read(&server, 1).await;
+    let often = entries_read(&server, 21).await;
+    println!(
+        "{RECEIPTS} receipts: {} bytes of table and {} of indexes each; {dead} dead rows",
+        written.0 / RECEIPTS as i64,
+        written.1 / RECEIPTS as i64
+    );
+    let updates = "SELECT n_tup_hot_upd || ' of ' || n_tup_upd FROM pg_stat_user_tables WHERE relname = 'onceward_receipts'";
+    println!("HOT updates: {}", server.sql("postgres", updates));
+    println!("entries read by a first sweep: {once}, by twenty more: {}", often - once);
+    assert!(once >= RECEIPTS as i64, "the dead ones are there to be walked over: {once}");
+    assert!(often - once < 500, "twenty more sweeps read {} entries", often - once);
+
+    // The report ends: what is dead goes, and the room is used again.
+    let most = (size("table"), size("indexes"));
+    report.batch_execute("COMMIT").await.unwrap();
+    server.sql("postgres", "VACUUM onceward_receipts");
+    assert_eq!(entries_read(&server, 1).await, 1, "only what stays is left");
+    let store = open(&server).await;
+    receipts(&store, "after", RECEIPTS).await;
+    let again = (size("table"), size("indexes"));
+    println!("bytes of table and indexes: {most:?} at most, {again:?} after as many more");
+    assert!(again.0 <= most.0 && again.1 <= most.1 + most.1 / 4, "{again:?} bytes, it was {most:?}");
+}
