@@ -38,6 +38,12 @@ pub(super) fn failed(call: Call, error: Cause) -> Error {
     if call == Call::Writes && !said_no { fault.maybe_applied() } else { fault }
 }
 
+/// A commit failed. What the server says to it may be about a connection that was waiting for a replica, with
+/// its commit on disk.
+pub(super) fn uncommitted(error: Cause) -> Error {
+    failed(Call::Writes, error).maybe_applied()
+}
+
 /// No answer in time. The statement may still be running.
 pub(super) fn timed_out(call: Call, after: std::time::Duration) -> Error {
     let fault =
@@ -52,7 +58,13 @@ pub(in crate::sql) fn explain(code: Option<u16>) -> (ErrorKind, &'static str) {
     };
     match code {
         1049 => (ErrorKind::Invalid, "there is no such database; create it, or mend the address"),
-        1044 | 1045 => (ErrorKind::Invalid, "the MySQL server does not let this user in; mend the address"),
+        1046 => (
+            ErrorKind::Invalid,
+            "the address names no database; it ends in one, as in mysql://user@host/database",
+        ),
+        1044 | 1045 | 1698 => {
+            (ErrorKind::Invalid, "the MySQL server does not let this user in; mend the address")
+        }
         1142 | 1143 | 1227 => (
             ErrorKind::Invalid,
             "this user lacks a right; it needs SELECT, INSERT, UPDATE and DELETE on onceward_receipts, and CREATE for migrations",

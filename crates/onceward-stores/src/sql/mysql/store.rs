@@ -1,24 +1,22 @@
 //! Swaps and loads, and the connections they go over.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Opts, OptsBuilder, Params, Pool, PoolConstraints, PoolOpts, Row, Value};
+use mysql_async::{Conn, Opts, OptsBuilder, Params, Pool, PoolConstraints, PoolOpts, Row};
 use onceward::{
-    Applied, Caps, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Seen, Store, Swap, Swapped, Version,
+    Applied, Caps, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped, Version,
 };
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::fault::{Call, failed, is_worth_repeating, timed_out};
+use super::batch::{self, Kind, pieces};
+use super::fault::{Call, failed, is_worth_repeating, timed_out, uncommitted};
 use super::join::mark;
 use super::{scan, schema, statements};
-use crate::sql::kinds::{Kinds, seen_by};
-use crate::sql::row::{self, due_us, micros};
+use crate::sql::kinds::Kinds;
+use crate::sql::row;
 use crate::sql::schema::Migrated;
-use crate::sql::{CALL_MAX, FREE_GRACE, Options, TRIES_MAX};
-
-/// Bytes of receipts in one statement. In hexadecimal, this stays below the server's usual limit of 16 MB.
-const STATEMENT_BYTES_MAX: usize = 3 << 20;
+use crate::sql::{CALL_MAX, Options, TRIES_MAX};
 
 /// Receipts in MySQL or MariaDB.
 pub struct MySqlStore {
@@ -36,7 +34,7 @@ impl MySqlStore {
             connections: options.connections.max(1),
         };
         let mut conn = store.connection().await?;
-        let prepared = tokio::time::timeout(CALL_MAX, schema::prepare(&mut conn, options.migrations)).await;
+        let prepared = timeout(CALL_MAX, schema::prepare(&mut conn, options.migrations)).await;
         prepared.unwrap_or_else(|_| Err(timed_out(Call::Writes, CALL_MAX)))?;
         drop(conn);
         Ok(store)
@@ -51,7 +49,7 @@ impl MySqlStore {
     }
 
     async fn connection(&self) -> Result<Conn> {
-        match tokio::time::timeout(self.call_timeout, self.pool.get_conn()).await {
+        match timeout(self.call_timeout, self.pool.get_conn()).await {
             Ok(conn) => conn.map_err(|error| failed(Call::Reads, error)),
             Err(_) => Err(timed_out(Call::Reads, self.call_timeout)),
         }
@@ -60,8 +58,12 @@ impl MySqlStore {
     /// One statement that only reads.
     pub(super) async fn rows(&self, statement: &str, values: impl Into<Params> + Send) -> Result<Vec<Row>> {
         let mut conn = self.connection().await?;
-        match tokio::time::timeout(self.call_timeout, conn.exec(statement, values.into())).await {
-            Ok(rows) => rows.map_err(|error| failed(Call::Reads, error)),
+        match timeout(self.call_timeout, conn.exec(statement, values.into())).await {
+            Ok(Ok(rows)) => {
+                conn.reset_connection(false);
+                Ok(rows)
+            }
+            Ok(Err(error)) => Err(failed(Call::Reads, error)),
             Err(_) => Err(timed_out(Call::Reads, self.call_timeout)),
         }
     }
@@ -107,21 +109,38 @@ impl MySqlStore {
                 .map(|found| found.map_or(Swapped::Won(Version(1)), |found| Swapped::Lost(Some(found))))
                 .collect());
         }
-        let asked = asked(batch, of);
-        let mut tries = 0;
-        loop {
-            let mut conn = self.connection().await?;
-            let swapping =
-                tokio::time::timeout(self.call_timeout, transaction(&mut conn, &asked, kind)).await;
-            return match swapping {
-                Ok(Ok(rows)) => answers(&rows, of.len(), kind),
-                Ok(Err((_, error))) if is_worth_repeating(&error) && tries < TRIES_MAX => {
-                    tries += 1;
-                    continue;
-                }
-                Ok(Err((call, error))) => Err(failed(call, error)),
-                Err(_) => Err(timed_out(Call::Writes, self.call_timeout)),
-            };
+        for _ in 0..TRIES_MAX {
+            if let Some(rows) = self.swap_once(batch, of, kind).await? {
+                return answers(&rows, of.len(), kind);
+            }
+        }
+        let detail =
+            "the MySQL server kept undoing a batch in favour of others; is something else writing its rows?";
+        Err(Error::new(ErrorKind::Conflict, detail))
+    }
+
+    /// `None` if the server undid it in favour of another. What is given up before its commit was sent is
+    /// undone by the server: that much is certain.
+    async fn swap_once(&self, batch: &[Swap], of: &[usize], kind: Kind) -> Result<Option<Vec<Row>>> {
+        let text = batch::write(batch, of, kind, &mark()?);
+        let mut conn = self.connection().await?;
+        let until = Instant::now() + self.call_timeout;
+        let late = |call| timed_out(call, self.call_timeout);
+        let rows = match timeout_at(until, write(&mut conn, text)).await {
+            Ok(Ok(rows)) => rows,
+            Ok(Err(error)) if is_worth_repeating(&error) => return Ok(None),
+            Ok(Err(error)) => return Err(failed(Call::Reads, error)),
+            Err(_) => return Err(late(Call::Reads)),
+        };
+        match timeout_at(until, conn.query_drop("COMMIT")).await {
+            Ok(Ok(())) => {
+                // There is nothing to clean up: the next one may have the connection as it is.
+                conn.reset_connection(false);
+                Ok(Some(rows))
+            }
+            Ok(Err(error)) if is_worth_repeating(&error) => Ok(None),
+            Ok(Err(error)) => Err(uncommitted(error)),
+            Err(_) => Err(late(Call::Writes)),
         }
     }
 
@@ -130,14 +149,7 @@ impl MySqlStore {
         if ids.is_empty() {
             return Ok(all);
         }
-        let mut asked = String::from("[");
-        for id in ids {
-            push_id(&mut asked, id);
-            asked.push_str("],");
-        }
-        asked.pop();
-        asked.push(']');
-        for row in self.rows(statements::LOAD, (asked,)).await? {
+        for row in self.rows(statements::LOAD, (batch::ids(ids.iter().copied()),)).await? {
             type Columns = (u64, i64, Vec<u8>, Option<i64>, Vec<u8>);
             let (number, version, state, remaining_us, receipt): Columns =
                 mysql_async::from_row_opt(row).map_err(row::damaged)?;
@@ -150,44 +162,20 @@ impl MySqlStore {
     }
 }
 
-/// What a statement does.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Create,
-    Replace,
-    Free,
-    Check,
-}
-
-/// The write, a look under its locks, and the commit. An error before the commit is sent changed nothing.
-async fn transaction(
-    conn: &mut Conn,
-    asked: &str,
-    kind: Kind,
-) -> std::result::Result<Vec<Row>, (Call, mysql_async::Error)> {
-    let mark = mark().map_err(|error| (Call::Reads, mysql_async::Error::Other(Box::new(error))))?;
-    let (mark, asked) = (Value::from(&mark[..]), Value::from(asked));
-    let before = |error| (Call::Reads, error);
-    conn.query_drop("START TRANSACTION").await.map_err(before)?;
-    let (statement, values) = match kind {
-        Kind::Create => (statements::CREATE, vec![mark.clone(), asked.clone()]),
-        Kind::Replace => (statements::REPLACE, vec![asked.clone(), mark.clone()]),
-        _ => (statements::FREE, vec![asked.clone(), micros(FREE_GRACE).into(), mark.clone()]),
-    };
+/// The write, and a look under its locks, in a transaction that is left open.
+async fn write(conn: &mut Conn, text: String) -> mysql_async::Result<Vec<Row>> {
     let written = async {
-        conn.exec_drop(statement, Params::Positional(values)).await?;
-        conn.exec(statements::LOOK, Params::Positional(vec![mark.clone(), mark.clone(), asked, mark])).await
+        let mut results = conn.query_iter(text).await?;
+        results.collect::<Row>().await?; // of the beginning: nothing
+        results.collect::<Row>().await?; // of the write: nothing
+        results.collect().await
     };
-    let rows = match written.await {
-        Ok(rows) => rows,
-        Err(error) => {
-            // Should this fail too, the pool resets the connection, which does the same.
-            let _ = conn.query_drop("ROLLBACK").await;
-            return Err(before(error));
-        }
-    };
-    conn.query_drop("COMMIT").await.map_err(|error| (Call::Writes, error))?;
-    Ok(rows)
+    let rows = written.await;
+    if rows.is_err() {
+        // Should this fail too, the pool resets the connection, which does the same.
+        let _ = conn.query_drop("ROLLBACK").await;
+    }
+    rows
 }
 
 fn answers(rows: &[Row], count: usize, kind: Kind) -> Result<Vec<Swapped>> {
@@ -210,64 +198,6 @@ fn answers(rows: &[Row], count: usize, kind: Kind) -> Result<Vec<Swapped>> {
         return Err(row::damaged("a claim neither won nor lost").maybe_applied());
     }
     Ok(answers)
-}
-
-/// The places of a kind, in pieces that fit into a statement.
-fn pieces<'a>(batch: &'a [Swap], of: &'a [usize]) -> Vec<&'a [usize]> {
-    let mut pieces = Vec::new();
-    let (mut start, mut bytes) = (0, 0);
-    for (at, place) in of.iter().enumerate() {
-        let len = batch[*place].new.as_ref().map_or(0, |new| new.bytes.len());
-        if at > start && bytes + len > STATEMENT_BYTES_MAX {
-            pieces.push(&of[start..at]);
-            (start, bytes) = (at, 0);
-        }
-        bytes += len;
-    }
-    if start < of.len() {
-        pieces.push(&of[start..]);
-    }
-    pieces
-}
-
-/// A batch as the statements want it.
-fn asked(batch: &[Swap], of: &[usize]) -> String {
-    let mut asked = String::from("[");
-    for place in of {
-        let swap = &batch[*place];
-        push_id(&mut asked, &swap.id);
-        let (state, due, bytes) = match &swap.new {
-            Some(new) => (new.state.name(), due_us(new), &new.bytes[..]),
-            None => ("free", None, &[][..]),
-        };
-        let due = due.map_or_else(|| "null".to_owned(), |due| due.to_string());
-        let seen = if let Seen::Version(_) = swap.seen { seen_by(swap) } else { 0 };
-        write!(asked, ",\"{state}\",{due},\"").expect("a String takes anything");
-        push_hex(&mut asked, bytes);
-        write!(asked, "\",{seen}],").expect("a String takes anything");
-    }
-    asked.pop();
-    asked.push(']');
-    asked
-}
-
-fn push_id(asked: &mut String, id: &Id) {
-    asked.push_str("[\"");
-    push_hex(asked, id.scope().as_bytes());
-    asked.push_str("\",\"");
-    push_hex(asked, id.operation().as_bytes());
-    asked.push_str("\",\"");
-    push_hex(asked, id.key().as_bytes());
-    asked.push('"');
-}
-
-fn push_hex(text: &mut String, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    text.reserve(bytes.len() * 2);
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
 }
 
 impl Store for MySqlStore {
@@ -308,7 +238,9 @@ pub(super) fn pool(url: &str, options: &Options) -> Result<Pool> {
         Error::new(ErrorKind::Invalid, detail).caused_by(error)
     })?;
     let seconds = options.call_timeout().as_secs().max(1);
-    let constraints = PoolConstraints::new(0, options.connections.max(1)).expect("0 is below any number");
+    // The lower bound is what the pool keeps for the next one; it makes none before it is asked.
+    let connections = options.connections.max(1);
+    let constraints = PoolConstraints::new(connections, connections).expect("a number is not above itself");
     let opts = OptsBuilder::from_opts(opts)
         .pool_opts(PoolOpts::default().with_constraints(constraints))
         .setup(vec![

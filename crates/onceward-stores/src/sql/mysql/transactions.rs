@@ -8,7 +8,7 @@ use mysql_async::{Conn, Pool};
 use onceward::{Error, ErrorKind, Fault, Fut, Join, Result, Swap, Swapped};
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::fault::{Call, LOCK_WAIT_TIMEOUT, failed, timed_out};
+use super::fault::{Call, LOCK_WAIT_TIMEOUT, failed, is_worth_repeating, timed_out, uncommitted};
 use super::join::swap_in;
 use super::store::pool;
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value};
@@ -97,10 +97,13 @@ impl onceward::Transactions for MySqlTransactions {
         let committed = tokio::time::timeout(CALL_MAX, async {
             let mut conn = tx.0.lock().await;
             match swap_in(&mut *conn, completion).await {
-                Ok(Swapped::Won(_)) => conn
-                    .query_drop("COMMIT")
-                    .await
-                    .map_err(|error| Fault::Failed(failed(Call::Writes, error))),
+                Ok(Swapped::Won(_)) => match conn.query_drop("COMMIT").await {
+                    Ok(()) => Ok(()),
+                    Err(error) if is_worth_repeating(&error) => {
+                        Err(Fault::Undone(failed(Call::Reads, error)))
+                    }
+                    Err(error) => Err(Fault::Failed(uncommitted(error))),
+                },
                 Ok(Swapped::Lost(_)) => {
                     let _ = conn.query_drop("ROLLBACK").await;
                     let detail = "the work has ended the transaction that its receipt was to ride in";
@@ -122,7 +125,7 @@ impl onceward::Transactions for MySqlTransactions {
     }
 
     fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        server_error(error).is_some_and(super::fault::is_worth_repeating)
+        server_error(error).is_some_and(is_worth_repeating)
     }
 }
 
@@ -130,7 +133,7 @@ impl onceward::Transactions for MySqlTransactions {
 fn fault(error: Error) -> Fault {
     match server_error(&error) {
         Some(mysql_async::Error::Server(said)) if said.code == LOCK_WAIT_TIMEOUT => Fault::Busy,
-        Some(said) if super::fault::is_worth_repeating(said) => Fault::Undone(error),
+        Some(said) if is_worth_repeating(said) => Fault::Undone(error),
         _ => Fault::Failed(error),
     }
 }

@@ -1,0 +1,127 @@
+//! A batch as text for the server: the statements and what they are about travel together. All that comes
+//! from outside is in hexadecimal, so there is nothing to escape.
+
+use std::fmt::Write;
+
+use onceward::{Id, Seen, Swap};
+
+use super::statements;
+use crate::sql::FREE_GRACE;
+use crate::sql::kinds::seen_by;
+use crate::sql::row::{due_us, micros};
+
+/// Bytes of receipts in one statement. In hexadecimal, this stays below the server's usual limit of 16 MB.
+const STATEMENT_BYTES_MAX: usize = 3 << 20;
+
+/// What a statement does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Create,
+    Replace,
+    Free,
+    Check,
+}
+
+/// Begins a transaction, writes, and looks at what is there now. It does not end the transaction: whoever
+/// has given up waiting for the answer must not find it committed after all.
+pub(super) fn write(batch: &[Swap], of: &[usize], kind: Kind, mark: &[u8; 16]) -> String {
+    let mark = {
+        let mut text = String::from("X'");
+        push_hex(&mut text, mark);
+        text + "'"
+    };
+    let asked = format!("'{}'", asked(batch, of));
+    let ids = format!("'{}'", ids(of.iter().map(|place| &batch[*place].id)));
+    let write = match kind {
+        Kind::Create => fill(statements::CREATE, &[&mark, &asked]),
+        Kind::Replace => fill(statements::REPLACE, &[&asked, &mark]),
+        Kind::Free => fill(statements::FREE, &[&asked, &micros(FREE_GRACE).to_string(), &mark]),
+        Kind::Check => unreachable!("a check writes nothing"),
+    };
+    let look = fill(statements::LOOK, &[&mark, &mark, &ids, &mark]);
+    format!("START TRANSACTION; {write}; {look}")
+}
+
+/// A statement with literals in its places.
+fn fill(statement: &str, literals: &[&str]) -> String {
+    let mut literals = literals.iter();
+    let mut filled = String::new();
+    for (at, part) in statement.split('?').enumerate() {
+        if at > 0 {
+            filled.push_str(literals.next().expect("a literal for every place"));
+        }
+        filled.push_str(part);
+    }
+    assert!(literals.next().is_none(), "a place for every literal");
+    filled
+}
+
+/// The places of a kind, in pieces that fit into a statement.
+pub(super) fn pieces<'a>(batch: &'a [Swap], of: &'a [usize]) -> Vec<&'a [usize]> {
+    let mut pieces = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (at, place) in of.iter().enumerate() {
+        let len = batch[*place].new.as_ref().map_or(0, |new| new.bytes.len());
+        if at > start && bytes + len > STATEMENT_BYTES_MAX {
+            pieces.push(&of[start..at]);
+            (start, bytes) = (at, 0);
+        }
+        bytes += len;
+    }
+    if start < of.len() {
+        pieces.push(&of[start..]);
+    }
+    pieces
+}
+
+/// Ids as the statements want them.
+pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a Id>) -> String {
+    let mut text = String::from("[");
+    for id in ids {
+        push_id(&mut text, id);
+        text.push_str("],");
+    }
+    text.pop();
+    text.push(']');
+    text
+}
+
+/// A batch as the statements want it.
+fn asked(batch: &[Swap], of: &[usize]) -> String {
+    let mut asked = String::from("[");
+    for place in of {
+        let swap = &batch[*place];
+        push_id(&mut asked, &swap.id);
+        let (state, due, bytes) = match &swap.new {
+            Some(new) => (new.state.name(), due_us(new), &new.bytes[..]),
+            None => ("free", None, &[][..]),
+        };
+        let due = due.map_or_else(|| "null".to_owned(), |due| due.to_string());
+        let seen = if let Seen::Version(_) = swap.seen { seen_by(swap) } else { 0 };
+        write!(asked, ",\"{state}\",{due},\"").expect("a String takes anything");
+        push_hex(&mut asked, bytes);
+        write!(asked, "\",{seen}],").expect("a String takes anything");
+    }
+    asked.pop();
+    asked.push(']');
+    asked
+}
+
+fn push_id(asked: &mut String, id: &Id) {
+    asked.push_str("[\"");
+    push_hex(asked, id.scope().as_bytes());
+    asked.push_str("\",\"");
+    push_hex(asked, id.operation().as_bytes());
+    asked.push_str("\",\"");
+    push_hex(asked, id.key().as_bytes());
+    asked.push('"');
+}
+
+fn push_hex(text: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    text.reserve(bytes.len() * 2);
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+}
