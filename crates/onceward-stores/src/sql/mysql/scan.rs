@@ -1,7 +1,7 @@
 //! Pages: what is due, and what matches.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use mysql_async::Row;
+use mysql_async::{Params, Row, Value};
 use onceward::{Cursor, Error, ErrorKind, Found, Id, Page, Result, Scan, ScanOf, State};
 
 use super::statements;
@@ -41,7 +41,12 @@ async fn due(store: &MySqlStore, after: Option<&Cursor>, limit: usize) -> Result
         Some((due, id)) => (*due, id.scope(), id.operation(), id.key()),
         None => (0, "", "", ""),
     };
-    let rows = store.rows(statements::SCAN_DUE, (due, due, scope, operation, key, limit as u64)).await?;
+    let limit_rows = limit as u64;
+    let behind: [Value; 6] =
+        [due.into(), due.into(), scope.into(), operation.into(), key.into(), limit_rows.into()];
+    let each = State::ALL.iter().flat_map(|_| behind.iter().cloned());
+    let values = each.chain([limit_rows.into()]).collect();
+    let rows = store.rows(statements::SCAN_DUE, Params::Positional(values)).await?;
     page(
         rows,
         limit,
