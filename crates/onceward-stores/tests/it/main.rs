@@ -27,6 +27,8 @@ mod due;
 mod folder;
 #[cfg(feature = "embedded")]
 mod model;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "embedded")]
@@ -37,5 +39,9 @@ mod restart;
 mod rotation;
 #[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
 mod sqlx;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod transact;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod trouble;

@@ -1,5 +1,6 @@
 //! PostgreSQL where things go wrong: addresses, rights, foreign tables, a server that hangs or dies.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{Applied, Error, ErrorKind, Seen, State, Store, Swap, Swapped};
@@ -8,11 +9,55 @@ use onceward_stores::sql::{Migrated, Migrations, Options};
 
 use crate::servers::Postgres;
 use crate::support::{id, put, record};
+use crate::trouble::{self, Server, refused};
 
-fn refused(opened: Result<PostgresStore, Error>, kind: ErrorKind, part: &str) {
-    let Err(error) = opened else { panic!("it opened, expected was: {part}") };
-    assert_eq!((error.kind(), error.applied()), (kind, Applied::No), "{error}");
-    assert!(error.to_string().contains(part), "{error}");
+impl Server for Postgres {
+    type Other = tokio_postgres::Client;
+
+    fn start() -> Option<Self> {
+        Self::start()
+    }
+
+    fn kill(&mut self) {
+        self.kill();
+    }
+
+    fn up(&mut self) {
+        self.up();
+    }
+
+    fn freeze(&self) {
+        self.freeze();
+    }
+
+    fn thaw(&self) {
+        self.thaw();
+    }
+
+    async fn open(&self, options: Options) -> Arc<dyn Store> {
+        Arc::new(PostgresStore::open(&self.url("postgres"), options).await.unwrap())
+    }
+
+    async fn occupy(&self, key: u32) -> tokio_postgres::Client {
+        let (client, connection) =
+            tokio_postgres::connect(&self.url("postgres"), tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let occupy = format!(
+            "BEGIN; INSERT INTO onceward_receipts VALUES ('tenant', 'POST /charges', '{key}', 'held', 1, NULL,
+                clock_timestamp(), clock_timestamp(), '')"
+        );
+        client.batch_execute(&occupy).await.unwrap();
+        client
+    }
+
+    async fn leave(other: tokio_postgres::Client) {
+        other.batch_execute("ROLLBACK").await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_in_trouble() {
+    trouble::everything::<Postgres>().await;
 }
 
 async fn open(url: &str) -> Result<PostgresStore, Error> {
@@ -40,6 +85,16 @@ async fn what_cannot_be_opened_is_explained() {
     open(&url).await.unwrap();
     server.sql("newer", "INSERT INTO onceward_schema (version) VALUES (99)");
     refused(open(&url).await, ErrorKind::Foreign, "use a newer one");
+
+    // A server of our own time that says it is an old one.
+    let url = server.database("old");
+    server.sql(
+        "old",
+        "CREATE SCHEMA old; CREATE FUNCTION old.current_setting(text) RETURNS text LANGUAGE sql
+            AS $$ SELECT '110022' $$",
+    );
+    let old = format!("{url}?options=-csearch_path%3Dold,pg_catalog,public");
+    refused(open(&old).await, ErrorKind::Invalid, "version 11, at least 12 is needed");
 
     let url = server.database("rights");
     let require = Options { migrations: Migrations::Require, ..Options::default() };
@@ -74,34 +129,6 @@ async fn connections_that_run_out_are_an_error_and_come_back() {
     ));
 }
 
-/// A server that hangs must become an error that says what is not known, and the store must come back.
-#[tokio::test]
-async fn a_hanging_server_is_an_error_in_time() {
-    let Some(server) = Postgres::start() else { return };
-    let options = Options { call_timeout: Duration::from_millis(500), ..Options::default() };
-    let store = PostgresStore::open(&server.url("postgres"), options).await.unwrap();
-    let claim = [put(id(1), Seen::Absent, State::Held, Some(30))];
-    store.swap(&[put(id(0), Seen::Absent, State::Held, Some(30))]).await.unwrap();
-    server.freeze();
-    let error = store.swap(&claim).await.unwrap_err();
-    assert_eq!((error.kind(), error.applied()), (ErrorKind::Unavailable, Applied::Maybe), "{error}");
-    let error = store.load(&[id(1)]).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    server.thaw();
-    let claimed = loop {
-        match store.swap(&claim).await {
-            Ok(swapped) => break swapped,
-            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
-        }
-    };
-    // Ours or the one that was given up: one of them is there.
-    let there = store.load(&[id(1)]).await.unwrap().remove(0).expect("somebody claimed it");
-    match &claimed[0] {
-        Swapped::Won(version) => assert_eq!(there.version, *version),
-        Swapped::Lost(found) => assert_eq!(found.as_ref().unwrap().version, there.version),
-    }
-}
-
 /// A statement that waits for a lock of somebody else is given up, and nothing of it comes later.
 #[tokio::test]
 async fn a_lock_held_by_others_is_not_waited_for_for_ever() {
@@ -116,46 +143,6 @@ async fn a_lock_held_by_others_is_not_waited_for_for_ever() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     client.batch_execute("COMMIT").await.unwrap();
     assert!(store.load(&[id(1)]).await.unwrap()[0].is_none());
-}
-
-/// What a batch reached before the server died is there afterwards, and everything else can be had again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_loses_nothing_that_was_answered() {
-    let Some(mut server) = Postgres::start() else { return };
-    let store = std::sync::Arc::new(open(&server.url("postgres")).await.unwrap());
-    for round in 0..3_u64 {
-        let tasks: Vec<_> = (0..8_u64)
-            .map(|task| {
-                let store = std::sync::Arc::clone(&store);
-                tokio::spawn(async move {
-                    let mut won = Vec::new();
-                    for number in 0..100_000_u64 {
-                        let id = id(format!("{round}/{task}/{number}"));
-                        match store.swap(&[put(id.clone(), Seen::Absent, State::Done, None)]).await {
-                            Ok(swapped) => match swapped[0] {
-                                Swapped::Won(version) => won.push((id, version)),
-                                Swapped::Lost(_) => panic!("nobody else claims this"),
-                            },
-                            Err(_) => break,
-                        }
-                    }
-                    won
-                })
-            })
-            .collect();
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        server.kill();
-        let mut won = Vec::new();
-        for task in tasks {
-            won.extend(task.await.unwrap());
-        }
-        server.up();
-        assert!(!won.is_empty());
-        for (id, version) in won {
-            let found = store.load(&[id]).await.unwrap().remove(0);
-            assert_eq!(found.map(|found| found.version), Some(version));
-        }
-    }
 }
 
 /// Free rows go after their time, and never before somebody could be misled by their absence.

@@ -11,11 +11,17 @@ pub(crate) struct MariaDb {
     folder: PathBuf,
     port: u16,
     daemon: Option<Daemon>,
+    options: Vec<String>,
 }
 
 impl MariaDb {
     /// Starts one with everything at its default, durability included; `None` if it is not installed.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same with some options of the server's command line.
+    pub(crate) fn start_with(options: &[&str]) -> Option<Self> {
         let folders = ["/usr/sbin".into(), "/usr/bin".into()];
         let (Some(server), Some(install)) =
             (program("mariadbd", &folders), program("mariadb-install-db", &folders))
@@ -30,7 +36,8 @@ impl MariaDb {
             .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
             .arg(format!("--datadir={}", folder.join("data").display()))
             .arg(format!("--tmpdir={}", folder.display())));
-        let mut server = Self { server, user, folder, port: free_port(), daemon: None };
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let mut server = Self { server, user, folder, port: free_port(), daemon: None, options };
         server.up();
         Some(server)
     }
@@ -38,7 +45,7 @@ impl MariaDb {
     /// Starts it again after [`kill`](Self::kill), on the same port and with the same data.
     pub(crate) fn up(&mut self) {
         let at = |name: &str| self.folder.join(name).display().to_string();
-        let command = [
+        let mut command = vec![
             self.server.display().to_string(),
             "--no-defaults".into(),
             format!("--datadir={}", at("data")),
@@ -50,6 +57,7 @@ impl MariaDb {
             "--skip-name-resolve".into(),
             "--max-connections=300".into(),
         ];
+        command.extend(self.options.iter().cloned());
         let log = self.folder.join("log");
         self.daemon = Some(Daemon::start(self.user, &self.folder, &command));
         until_ready(&log, || {

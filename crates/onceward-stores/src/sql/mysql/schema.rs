@@ -1,7 +1,7 @@
 //! The tables: found, checked, and brought up to date.
 
-use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Error as Cause};
 use onceward::{Error, ErrorKind, Result};
 
 use super::fault::{Call, failed};
@@ -9,9 +9,16 @@ use crate::sql::schema::{Migrated, Migrations, Present, applied, foreign, missin
 
 /// Every migration there ever was, in order. None of them is ever edited.
 const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
+/// A table that merely has our name is better found now than by the first claim.
+const COLUMNS: &str = "SELECT scope, operation, `key`, state, version, due, created, updated, receipt, writer
+    FROM onceward_receipts LIMIT 0";
+const HAS_RECEIPTS: &str = "SELECT 1 FROM information_schema.tables
+    WHERE table_schema = DATABASE() AND table_name = 'onceward_receipts'";
 /// `JSON_TABLE` is what both have from here on.
 const MARIADB_MIN: (u16, u16) = (10, 6);
 const MYSQL_MIN: (u16, u16) = (8, 0);
+/// The server's word for a column that is not there.
+const NO_SUCH_COLUMN: u16 = 1054;
 /// How long one migration may wait for another, in seconds.
 const LOCK_MAX_S: u32 = 30;
 
@@ -24,11 +31,9 @@ pub(super) async fn prepare(conn: &mut Conn, migrations: Migrations) -> Result<M
         if migrations == Migrations::Require {
             return Err(missing(from, known));
         }
-        apply(conn, known).await.map_err(|error| failed(Call::Writes, error))?;
+        apply(conn, known).await?;
     }
-    let columns = "SELECT scope, operation, `key`, state, version, due, created, updated, receipt, writer
-        FROM onceward_receipts LIMIT 0";
-    conn.query_drop(columns).await.map_err(|error| failed(Call::Reads, error))?;
+    conn.query_drop(COLUMNS).await.map_err(|error| failed(Call::Reads, error))?;
     Ok(Migrated { from, to: known })
 }
 
@@ -55,27 +60,51 @@ async fn present(conn: &mut Conn) -> Result<Present> {
     if !tables.iter().any(|table| table == "onceward_schema") {
         return Ok(Present { receipts, schema: None });
     }
-    let last = conn.query_first("SELECT COALESCE(MAX(version), 0) FROM onceward_schema").await;
-    let last: Option<u32> = last.map_err(|_| {
-        foreign("there is a table `onceward_schema` that was not made by onceward; use another database")
+    let last = last(conn, receipts).await.map_err(|error| match error {
+        Cause::Server(said) if said.code == NO_SUCH_COLUMN => {
+            foreign("there is a table `onceward_schema` that was not made by onceward; use another database")
+        }
+        error => failed(Call::Reads, error),
     })?;
-    Ok(Present { receipts, schema: Some(last.unwrap_or(0)) })
+    Ok(Present { receipts, schema: Some(last) })
 }
 
-/// Applies what is missing, one process at a time. These servers commit each change of a table by itself,
-/// so each migration is one statement.
-async fn apply(conn: &mut Conn, known: u32) -> mysql_async::Result<()> {
-    let _: Option<i64> = conn.exec_first("SELECT GET_LOCK('onceward_migrate', ?)", (LOCK_MAX_S,)).await?;
-    conn.query_drop(
-        "CREATE TABLE IF NOT EXISTS onceward_schema (version INT PRIMARY KEY,
-            applied TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP) ENGINE = InnoDB",
-    )
-    .await?;
+/// The last migration that was applied. These servers commit each change of a table by itself, so the first
+/// one may have been cut off between its table and its entry; then the table is ours all the same.
+async fn last(conn: &mut Conn, receipts: bool) -> Result<u32, Cause> {
     let last: Option<u32> = conn.query_first("SELECT COALESCE(MAX(version), 0) FROM onceward_schema").await?;
-    for number in last.unwrap_or(0) + 1..=known {
-        conn.query_drop(MIGRATIONS[number as usize - 1]).await?;
-        conn.exec_drop("INSERT INTO onceward_schema (version) VALUES (?)", (number,)).await?;
+    match last.unwrap_or(0) {
+        0 if receipts && conn.query_drop(COLUMNS).await.is_ok() => Ok(1),
+        last => Ok(last),
     }
-    let _: Option<i64> = conn.query_first("SELECT RELEASE_LOCK('onceward_migrate')").await?;
-    Ok(())
+}
+
+/// Applies what is missing, one process at a time. Each migration is one statement.
+async fn apply(conn: &mut Conn, known: u32) -> Result<()> {
+    let refused = |error| failed(Call::Writes, error);
+    let locked: Option<Option<i64>> =
+        conn.exec_first("SELECT GET_LOCK('onceward_migrate', ?)", (LOCK_MAX_S,)).await.map_err(refused)?;
+    if locked.flatten() != Some(1) {
+        let detail =
+            "another process has been migrating this database for too long; try again, or look for it";
+        return Err(Error::new(ErrorKind::Unavailable, detail));
+    }
+    let run = async |conn: &mut Conn| {
+        conn.query_drop(
+            "CREATE TABLE IF NOT EXISTS onceward_schema (version INT PRIMARY KEY,
+                applied TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP) ENGINE = InnoDB",
+        )
+        .await?;
+        // Another process may have been faster while this one waited.
+        let receipts: Option<u8> = conn.query_first(HAS_RECEIPTS).await?;
+        let last = last(conn, receipts.is_some()).await?;
+        for number in 1..=known {
+            if number > last {
+                conn.query_drop(MIGRATIONS[number as usize - 1]).await?;
+            }
+            conn.exec_drop("INSERT IGNORE INTO onceward_schema (version) VALUES (?)", (number,)).await?;
+        }
+        conn.query_drop("DO RELEASE_LOCK('onceward_migrate')").await
+    };
+    run(conn).await.map_err(refused)
 }

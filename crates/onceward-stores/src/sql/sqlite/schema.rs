@@ -1,7 +1,7 @@
 //! The tables: found, checked, and brought up to date.
 
-use onceward::Result;
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use onceward::{Error, Result};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 
 use super::fault::failed;
 use crate::sql::schema::{Migrated, Migrations, Present, applied, foreign, missing};
@@ -22,8 +22,8 @@ pub(super) fn prepare(connection: &mut Connection, migrations: Migrations) -> Re
     let columns = "SELECT scope, operation, key, state, version, due, created, updated, receipt
         FROM onceward_receipts LIMIT 0";
     let looked = connection.prepare(columns).map(drop);
-    looked.map_err(|_| {
-        foreign("the table `onceward_receipts` has other columns than onceward's; use another file")
+    looked.map_err(|error| {
+        other(error, "the table `onceward_receipts` has other columns than onceward's; use another file")
     })?;
     Ok(Migrated { from, to: known })
 }
@@ -38,8 +38,8 @@ fn present(connection: &Connection) -> Result<Present> {
     let schema = if exists("onceward_schema")? {
         let last = connection
             .query_row("SELECT coalesce(max(version), 0) FROM onceward_schema", [], |row| row.get(0));
-        Some(last.map_err(|_| {
-            foreign("there is a table `onceward_schema` that was not made by onceward; use another file")
+        Some(last.map_err(|error| {
+            other(error, "there is a table `onceward_schema` that was not made by onceward; use another file")
         })?)
     } else {
         None
@@ -63,4 +63,13 @@ fn apply(connection: &mut Connection, known: u32) -> rusqlite::Result<()> {
         transaction.execute("INSERT INTO onceward_schema (version) VALUES (?1)", [number])?;
     }
     transaction.commit()
+}
+
+/// A statement that does not fit the table means that the table is not ours. Anything else is what it is: a
+/// damaged or locked file is not foreign.
+fn other(error: rusqlite::Error, detail: &'static str) -> Error {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::Unknown) | None => foreign(detail),
+        Some(_) => failed(error),
+    }
 }
