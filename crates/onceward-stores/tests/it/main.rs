@@ -25,6 +25,8 @@ mod disk_full;
 mod due;
 #[cfg(feature = "embedded")]
 mod folder;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod interleavings;
 #[cfg(feature = "embedded")]
 mod model;
 #[cfg(feature = "mysql")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Client, Object, Pool};
-use onceward::{Error, Fault, Fut, Join, Result, Swap, Swapped};
+use onceward::{Error, ErrorKind, Fault, Fut, Join, Result, Swap, Swapped};
 use tokio_postgres::NoTls;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -218,6 +218,10 @@ impl onceward::Transactions for PostgresTransactions {
             match (completed, ended) {
                 (Ok(_), Ok(())) => Ok(()),
                 (Ok(_), Err(error)) => Err(commit_fault(error)),
+                // What `COMPLETE_ONE` fails with where it loses.
+                (Err(error), _) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => {
+                    Err(Fault::Failed(gone().caused_by(error)))
+                }
                 // The server said no to the completion, so what followed was a rollback.
                 (Err(error), _) if error.as_db_error().is_some() => Err(commit_fault(error)),
                 (Err(error), _) => Err(Fault::Failed(failed(Call::Writes, error))),
@@ -250,6 +254,10 @@ impl onceward::Transactions for PostgresTransactions {
         }
         false
     }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Conflict, "the work has ended the transaction that its receipt was to ride in")
 }
 
 fn parameters<'a>(values: &'a [Parameter<'_>]) -> Vec<&'a (dyn ToSql + Sync)> {
