@@ -110,6 +110,7 @@ async fn a_sweep_costs_what_is_due_and_not_what_is_kept() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_foreign_transaction_costs_room_and_no_time() {
     const RECEIPTS: usize = 5_000;
+    let count = i64::try_from(RECEIPTS).unwrap();
     let Some(server) = Postgres::start_with(&["autovacuum_naptime=1s"]) else { return };
     let store = open(&server).await;
     let (report, connection) =
@@ -143,13 +144,13 @@ async fn a_long_foreign_transaction_costs_room_and_no_time() {
     let often = entries_read(&server, 21).await;
     println!(
         "{RECEIPTS} receipts: {} bytes of table and {} of indexes each; {dead} dead rows",
-        written.0 / RECEIPTS as i64,
-        written.1 / RECEIPTS as i64
+        written.0 / count,
+        written.1 / count
     );
     let updates = "SELECT n_tup_hot_upd || ' of ' || n_tup_upd FROM pg_stat_user_tables WHERE relname = 'onceward_receipts'";
     println!("HOT updates: {}", server.sql("postgres", updates));
     println!("entries read by a first sweep: {once}, by twenty more: {}", often - once);
-    assert!(once >= RECEIPTS as i64, "the dead ones are there to be walked over: {once}");
+    assert!(once >= count, "the dead ones are there to be walked over: {once}");
     assert!(often - once < 500, "twenty more sweeps read {} entries", often - once);
 
     // The report ends: what is dead goes, and the room is used again.

@@ -39,10 +39,10 @@ mod readme;
 mod restart;
 #[cfg(feature = "embedded")]
 mod rotation;
-#[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
-mod sqlx;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
+mod sqlx;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod transact;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]

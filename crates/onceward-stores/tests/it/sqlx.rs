@@ -196,7 +196,7 @@ where
         let key = format!("dropped-{}", round % 6);
         // Polled so often and no more: each round it is dropped a little further on.
         let mut charging = Box::pin(process.charge(ask(&key)));
-        for _ in 0..round / 6 + 1 {
+        for _ in 0..=round / 6 {
             if std::future::poll_fn(|cx| std::task::Poll::Ready(charging.as_mut().poll(cx))).await.is_ready()
             {
                 charging = Box::pin(process.charge(ask(&key)));

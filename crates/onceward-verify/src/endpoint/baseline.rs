@@ -56,7 +56,7 @@ pub(super) async fn measure(stage: &mut Stage<'_>) -> Result<Baseline> {
     // The fastest: what a busy machine adds must not move the moments that are measured by it out of a request.
     let took = took.into_iter().min().expect("some were sent");
     let first = (first_key, answers.swap_remove(0));
-    Ok(Baseline { first, at, unit, took, tells_apart })
+    Ok(Baseline { first, unit, at, took, tells_apart })
 }
 
 fn unsuccessful(shot: &Shot) -> Error {

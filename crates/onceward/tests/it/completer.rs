@@ -203,7 +203,7 @@ async fn code_that_keeps_failing_backs_off() {
     let completer = Completer::new(onceward.clone()).operation("charge", policy(), work).unwrap().pace(pace);
     completer.run_until(tokio::time::sleep(secs(300))).await;
     let tries = tries.lock().unwrap().clone();
-    let gaps: Vec<u64> = tries.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
+    let gaps: Vec<u64> = tries.windows(2).map(|pair| pair[1].as_secs() - pair[0].as_secs()).collect();
     assert!(
         gaps.iter().zip([20, 40, 60, 60, 60]).all(|(gap, least)| (least..least + 3).contains(gap)),
         "{gaps:?}"
