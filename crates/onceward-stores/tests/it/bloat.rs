@@ -10,15 +10,15 @@ use onceward_stores::sql::Options;
 use crate::servers::Postgres;
 use crate::support::{id, put};
 
-const BATCH: usize = 500;
+const BATCH: u32 = 500;
 const RECEIPT_BYTES: usize = 120;
 
 async fn open(server: &Postgres) -> PostgresStore {
     PostgresStore::open(&server.url("postgres"), Options::default()).await.unwrap()
 }
 
-/// Writes this many receipts, claimed and then done, and gives their versions.
-async fn receipts(store: &PostgresStore, name: &str, count: usize) {
+/// Writes this many receipts, claimed and then done.
+async fn receipts(store: &PostgresStore, name: &str, count: u32) {
     let record = |state, due_in_s| {
         let due_in = Some(std::time::Duration::from_secs(due_in_s));
         Some(Record { state, due_in, bytes: Bytes::from_static(&[7; RECEIPT_BYTES]) })
@@ -51,7 +51,7 @@ fn won(swapped: &[Swapped]) -> Vec<Version> {
 async fn sweep(store: &PostgresStore) -> usize {
     let (mut after, mut seen) = (None, 0);
     loop {
-        let page = store.scan(&Scan { of: ScanOf::Due, after, limit: BATCH }).await.unwrap();
+        let page = store.scan(&Scan { of: ScanOf::Due, after, limit: BATCH as usize }).await.unwrap();
         seen += page.found.len();
         let done = page.found.into_iter().filter(|(_, found)| found.state == State::Done);
         let mut removals: Vec<Swap> =
@@ -109,8 +109,7 @@ async fn a_sweep_costs_what_is_due_and_not_what_is_kept() {
 /// for again stays in the way; still each sweep reads only what is new.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_foreign_transaction_costs_room_and_no_time() {
-    const RECEIPTS: usize = 5_000;
-    let count = i64::try_from(RECEIPTS).unwrap();
+    const RECEIPTS: u32 = 5_000;
     let Some(server) = Postgres::start_with(&["autovacuum_naptime=1s"]) else { return };
     let store = open(&server).await;
     let (report, connection) =
@@ -134,7 +133,7 @@ async fn a_long_foreign_transaction_costs_room_and_no_time() {
         "postgres",
         "UPDATE onceward_receipts SET due = clock_timestamp() - interval '2 hours' WHERE state = 'held'",
     );
-    assert_eq!(sweep(&store).await, RECEIPTS + 1);
+    assert_eq!(sweep(&store).await, RECEIPTS as usize + 1);
     assert_eq!(sweep(&store).await, 1);
     drop(store);
 
@@ -144,19 +143,23 @@ async fn a_long_foreign_transaction_costs_room_and_no_time() {
     let often = entries_read(&server, 21).await;
     println!(
         "{RECEIPTS} receipts: {} bytes of table and {} of indexes each; {dead} dead rows",
-        written.0 / count,
-        written.1 / count
+        written.0 / i64::from(RECEIPTS),
+        written.1 / i64::from(RECEIPTS)
     );
     let updates = "SELECT n_tup_hot_upd || ' of ' || n_tup_upd FROM pg_stat_user_tables WHERE relname = 'onceward_receipts'";
     println!("HOT updates: {}", server.sql("postgres", updates));
     println!("entries read by a first sweep: {once}, by twenty more: {}", often - once);
-    assert!(once >= count, "the dead ones are there to be walked over: {once}");
+    assert!(once >= i64::from(RECEIPTS), "the dead ones are there to be walked over: {once}");
     assert!(often - once < 500, "twenty more sweeps read {} entries", often - once);
 
     // The report ends: what is dead goes, and the room is used again.
     let most = (size("table"), size("indexes"));
     report.batch_execute("COMMIT").await.unwrap();
-    server.sql("postgres", "VACUUM onceward_receipts");
+    // Empty pages of an index are only given out again by the vacuum after the one that emptied them.
+    for _ in 0..2 {
+        server.sql("postgres", "VACUUM onceward_receipts");
+        server.sql("postgres", "SELECT txid_current()");
+    }
     assert_eq!(entries_read(&server, 1).await, 1, "only what stays is left");
     let store = open(&server).await;
     receipts(&store, "after", RECEIPTS).await;

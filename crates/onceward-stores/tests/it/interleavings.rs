@@ -47,7 +47,7 @@ impl<B: Bank> Process<B> {
         Arc::new(Self { onceward: Onceward::new(store).unwrap(), transactions })
     }
 
-    /// Charges through these transactions; `work` is told of every try once its charge is written.
+    /// Charges through these transactions, and counts how often it worked.
     async fn charge_through<T: Transactions<Tx = Tx<B>>>(
         &self,
         transactions: &T,
@@ -93,10 +93,7 @@ impl<B: Bank> Process<B> {
         self: &Arc<Self>,
         key: &'static str,
         who: &'static str,
-    ) -> JoinHandle<onceward::Result<Answer>>
-    where
-        B: Bank,
-    {
+    ) -> JoinHandle<onceward::Result<Answer>> {
         let process = Arc::clone(self);
         tokio::spawn(async move { process.charge(key, who).await })
     }
