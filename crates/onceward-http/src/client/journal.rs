@@ -181,11 +181,11 @@ impl Journal {
         {
             self.done_with(place).await;
         } else if reused {
-            let withdraw = async |_| {
+            let ask = self.ask_to_resume(id, putting.claim.fingerprint);
+            let withdraw = |_lease| async move {
                 self.take_away(vec![place]).await;
                 Err(Stopped::before_effect("it was another request"))
             };
-            let ask = self.ask_to_resume(id, putting.claim.fingerprint);
             // If the other one is still at it, resuming finds out which of the two is to be sent.
             let _ = self.onceward.run(ask, withdraw).await;
         }

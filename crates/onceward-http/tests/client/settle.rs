@@ -8,7 +8,7 @@ use onceward_http::client::{Client, ErrorKind, Settlement, Source};
 use crate::journal::{body, builder, hasty, open_until};
 use crate::server::{Fault, Server};
 
-/// An hour at which the server has forgotten the key, by its own word.
+/// An hour at which the server may have forgotten the key of [`open_until`].
 const TOO_LATE: u64 = 1024;
 
 fn paid() -> Settlement {
