@@ -63,6 +63,7 @@ async fn terminate(acceptor: TlsAcceptor, to: SocketAddr) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
+            stream.set_nodelay(true).unwrap();
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
                 // Whoever does not believe the certificate goes away.
