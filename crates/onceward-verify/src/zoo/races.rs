@@ -65,7 +65,7 @@ impl Racy {
                 }
             },
             Race::WaiterLosesPatience => {
-                let waited = tokio::time::timeout(ask.work / 3, self.shelf.claim_or_wait(&ask)).await;
+                let waited = tokio::time::timeout(ask.work / 10, self.shelf.claim_or_wait(&ask)).await;
                 if let Ok(Err(reply)) = waited {
                     return reply;
                 }
