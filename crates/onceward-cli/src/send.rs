@@ -36,6 +36,7 @@ Exit code:
   5  it took effect, but its answer is too large to print";
 
 /// What `onceward send` is told on the command line.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
