@@ -5,8 +5,8 @@
 use std::cell::Cell;
 use std::io;
 use std::num::NonZero;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use tokio::runtime::{Builder, Runtime};
@@ -15,9 +15,11 @@ thread_local! {
     static LANE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How many lanes there are, besides lane 0, which is everywhere else.
+/// How many lanes there are, besides lane 0, which is everywhere else. It stays what it was at first, also if the
+/// process is given more cores or fewer.
 pub fn count() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get)
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
 }
 
 /// The lane this is called on.
