@@ -39,7 +39,6 @@ Exit code:
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {
     /// Where to send it.
     #[arg(long, required_unless_present_any = ["resume", "settle"], conflicts_with_all = ["resume", "settle"])]
