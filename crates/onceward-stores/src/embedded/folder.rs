@@ -39,7 +39,7 @@ pub(crate) const NONCE_BYTES: usize = 16;
 pub(crate) struct Folder {
     path: PathBuf,
     nonce: Nonce,
-    _lock: File,
+    lock: File,
 }
 
 impl Folder {
@@ -59,7 +59,7 @@ impl Folder {
                 nonce
             }
         };
-        Ok(Self { path: path.to_path_buf(), nonce, _lock: lock })
+        Ok(Self { path: path.to_path_buf(), nonce, lock })
     }
 
     pub(crate) fn nonce(&self) -> Nonce {
@@ -145,6 +145,14 @@ fn look(path: &Path) -> Result<Look> {
                 name.display()
             ),
         )),
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that another thread is just starting has a copy of every open file
+        // until it runs its program, and would hold the lock for that long.
+        let _ = self.lock.unlock();
     }
 }
 

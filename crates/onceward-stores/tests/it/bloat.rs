@@ -165,5 +165,9 @@ async fn a_long_foreign_transaction_costs_room_and_no_time() {
     receipts(&store, "after", RECEIPTS).await;
     let again = (size("table"), size("indexes"));
     println!("bytes of table and indexes: {most:?} at most, {again:?} after as many more");
-    assert!(again.0 <= most.0 && again.1 <= most.1 + most.1 / 4, "{again:?} bytes, it was {most:?}");
+    // Held against what as many receipts take where there is no room to use again. Pages of an index that are not
+    // quite empty are not given out, so some of it is new.
+    let (table, indexes) = (again.0 - most.0, again.1 - most.1);
+    assert!(table < written.0 / 10, "{table} new bytes of table, {} the first time", written.0);
+    assert!(indexes < written.1 / 2, "{indexes} new bytes of indexes, {} the first time", written.1);
 }
