@@ -110,7 +110,10 @@ async fn a_sweep_costs_what_is_due_and_not_what_is_kept() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_foreign_transaction_costs_room_and_no_time() {
     const RECEIPTS: u32 = 5_000;
-    let Some(server) = Postgres::start_with(&["autovacuum_naptime=1s"]) else { return };
+    // Vacuums come when they are called here: who collects statistics holds a snapshot as well, so one beside it may
+    // leave something. And a server that has counted the table while almost all of it was dead may look for the few
+    // that are left through the index of due times, and walk over everything: docs/stores.md says so.
+    let Some(server) = Postgres::start_with(&["autovacuum=off"]) else { return };
     let store = open(&server).await;
     let (report, connection) =
         tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.unwrap();
