@@ -9,6 +9,8 @@
 //! rate and no faster, and a sweep does not wade through them again and again: see `sweep.rs`, and
 //! `docs/stores.md` for numbers.
 
+mod columns;
+mod connect;
 pub(super) mod fault;
 mod join;
 mod scan;

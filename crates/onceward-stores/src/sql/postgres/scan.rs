@@ -7,9 +7,10 @@ use onceward::{Cursor, Error, ErrorKind, Id, Page, Result, Scan, ScanOf, State};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::columns::Ids;
 use super::fault::Call;
 use super::statements;
-use super::store::{Ids, PostgresStore};
+use super::store::PostgresStore;
 use super::sweep::Behind;
 use crate::SCAN_RECORDS_MAX;
 use crate::sql::kinds::columns;

@@ -1,18 +1,17 @@
-//! Swaps and loads, and the connections they go over.
+//! Swaps and loads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
-};
+use deadpool_postgres::{Object, Pool};
 use onceward::{
     Applied, Caps, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped, Version,
 };
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row, Socket};
 
+use super::columns::{Ids, New};
+use super::connect::{parse, pool, set_up};
 use super::fault::{Call, failed, is_worth_repeating, timed_out, unconnected};
 use super::sweep::Position;
 use super::{scan, schema, statements};
@@ -20,12 +19,6 @@ use crate::sql::kinds::{Kinds, columns, record, seen_by};
 use crate::sql::row::{self, due_us, micros};
 use crate::sql::schema::Migrated;
 use crate::sql::{FREE_GRACE, Options, TRIES_MAX};
-
-/// What was answered must be on a disk. Who asked for more than that keeps it.
-pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false)
-    WHERE current_setting('synchronous_commit') = 'off'";
-/// A connection is tried for this long.
-pub(super) const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// Receipts in PostgreSQL.
 pub struct PostgresStore {
@@ -395,45 +388,6 @@ impl Fault {
     }
 }
 
-/// Ids as columns.
-pub(super) struct Ids<'a> {
-    pub(super) scopes: Vec<&'a str>,
-    pub(super) operations: Vec<&'a str>,
-    pub(super) keys: Vec<&'a str>,
-}
-
-impl<'a> Ids<'a> {
-    fn new(batch: &'a [Swap], of: &[usize]) -> Self {
-        Self::of(&of.iter().map(|place| &batch[*place].id).collect::<Vec<_>>())
-    }
-
-    pub(super) fn of(ids: &[&'a Id]) -> Self {
-        Self {
-            scopes: ids.iter().map(|id| id.scope()).collect(),
-            operations: ids.iter().map(|id| id.operation()).collect(),
-            keys: ids.iter().map(|id| id.key()).collect(),
-        }
-    }
-}
-
-/// New records as columns.
-struct New<'a> {
-    states: Vec<&'static str>,
-    dues: Vec<Option<i64>>,
-    receipts: Vec<&'a [u8]>,
-}
-
-impl<'a> New<'a> {
-    fn of(batch: &'a [Swap], of: &[usize]) -> Self {
-        let records = || of.iter().map(|place| record(&batch[*place]));
-        Self {
-            states: records().map(|record| record.state.name()).collect(),
-            dues: records().map(due_us).collect(),
-            receipts: records().map(|record| &record.bytes[..]).collect(),
-        }
-    }
-}
-
 /// The place in the batch of the swap with this number in the statement.
 fn place(of: &[usize], number: i64) -> Result<usize> {
     let place = usize::try_from(number - 1).ok().and_then(|at| of.get(at).copied());
@@ -446,68 +400,4 @@ fn found(row: &Row) -> Result<Found> {
 
 fn micros_of(version: Version) -> i64 {
     i64::try_from(version.0).unwrap_or(0)
-}
-
-pub(super) fn parse(url: &str) -> Result<Config> {
-    let mut config: Config = url.parse().map_err(|error| {
-        Error::new(
-            ErrorKind::Invalid,
-            "this is no address of a PostgreSQL database; it looks like postgres://user:password@host:5432/database",
-        )
-        .caused_by(error as tokio_postgres::Error)
-    })?;
-    if config.get_ssl_mode() == SslMode::Require {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            "an address cannot bring TLS with it; use PostgresStore::open_with and a TLS connector, or sslmode=prefer",
-        ));
-    }
-    if config.get_application_name().is_none() {
-        config.application_name("onceward");
-    }
-    Ok(config)
-}
-
-pub(super) fn pool<T>(mut config: Config, tls: T, options: &Options, set_up: &str) -> Pool
-where
-    T: tokio_postgres::tls::MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
-    T::Stream: Send + Sync,
-    T::TlsConnect: Send + Sync,
-    <T::TlsConnect as tokio_postgres::tls::TlsConnect<Socket>>::Future: Send,
-{
-    // A standby must not be asked: it is behind.
-    config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(CONNECT_MAX);
-    }
-    let set_up = set_up.to_owned();
-    let manager =
-        Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
-    Pool::builder(manager)
-        .max_size(options.connections.max(1))
-        .runtime(Runtime::Tokio1)
-        .timeouts(Timeouts {
-            wait: Some(options.call_timeout()),
-            create: Some(options.call_timeout()),
-            recycle: Some(options.call_timeout()),
-        })
-        .post_create(Hook::async_fn(move |client, _| {
-            let set_up = set_up.clone();
-            Box::pin(async move { client.batch_execute(&set_up).await.map_err(HookError::Backend) })
-        }))
-        .build()
-        .expect("the pool has a runtime for its time limits")
-}
-
-/// What every connection is told first. The planner must walk the primary key in its order, whatever it
-/// believes about the size of the table: that is what keeps batches from waiting for each other in a
-/// circle, and a plan made for an empty table from being used on a large one.
-fn set_up(call_timeout: Duration) -> String {
-    let limit = call_timeout.as_millis();
-    format!(
-        "SET default_transaction_isolation = 'read committed'; SET statement_timeout = {limit};
-         SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
-         SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan;
-         {DURABLE}"
-    )
 }

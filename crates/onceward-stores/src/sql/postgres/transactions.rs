@@ -10,10 +10,10 @@ use tokio_postgres::NoTls;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
+use super::connect::{CONNECT_MAX, DURABLE, parse, pool};
 use super::fault::{Call, failed, timed_out, unconnected};
 use super::join::{NO_CLOCK, Parameter, cells, swap_in};
 use super::statements;
-use super::store::{CONNECT_MAX, DURABLE, parse, pool};
 use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
 use crate::sql::kinds::{columns, record, seen_by};
 use crate::sql::row::{self, due_us};

@@ -1,0 +1,80 @@
+//! Connections: from an address to a pool whose connections are set up alike.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
+use onceward::{Error, ErrorKind, Result};
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::{Config, Socket};
+
+use crate::sql::Options;
+
+/// What was answered must be on a disk. Who asked for more than that keeps it.
+pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') = 'off'";
+/// A connection is tried for this long.
+pub(super) const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+pub(super) fn parse(url: &str) -> Result<Config> {
+    let mut config: Config = url.parse().map_err(|error| {
+        Error::new(
+            ErrorKind::Invalid,
+            "this is no address of a PostgreSQL database; it looks like postgres://user:password@host:5432/database",
+        )
+        .caused_by(error as tokio_postgres::Error)
+    })?;
+    if config.get_ssl_mode() == SslMode::Require {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "an address cannot bring TLS with it; use PostgresStore::open_with and a TLS connector, or sslmode=prefer",
+        ));
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("onceward");
+    }
+    Ok(config)
+}
+
+pub(super) fn pool<T>(mut config: Config, tls: T, options: &Options, set_up: &str) -> Pool
+where
+    T: tokio_postgres::tls::MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+    T::Stream: Send + Sync,
+    T::TlsConnect: Send + Sync,
+    <T::TlsConnect as tokio_postgres::tls::TlsConnect<Socket>>::Future: Send,
+{
+    // A standby must not be asked: it is behind.
+    config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT_MAX);
+    }
+    let set_up = set_up.to_owned();
+    let manager =
+        Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+    Pool::builder(manager)
+        .max_size(options.connections.max(1))
+        .runtime(Runtime::Tokio1)
+        .timeouts(Timeouts {
+            wait: Some(options.call_timeout()),
+            create: Some(options.call_timeout()),
+            recycle: Some(options.call_timeout()),
+        })
+        .post_create(Hook::async_fn(move |client, _| {
+            let set_up = set_up.clone();
+            Box::pin(async move { client.batch_execute(&set_up).await.map_err(HookError::Backend) })
+        }))
+        .build()
+        .expect("the pool has a runtime for its time limits")
+}
+
+/// What every connection is told first. The planner must walk the primary key in its order, whatever it
+/// believes about the size of the table: that is what keeps batches from waiting for each other in a
+/// circle, and a plan made for an empty table from being used on a large one.
+pub(super) fn set_up(call_timeout: Duration) -> String {
+    let limit = call_timeout.as_millis();
+    format!(
+        "SET default_transaction_isolation = 'read committed'; SET statement_timeout = {limit};
+         SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
+         SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan;
+         {DURABLE}"
+    )
+}
