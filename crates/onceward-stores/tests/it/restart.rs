@@ -1,6 +1,8 @@
 //! What must be the same after the folder is closed and opened again, and what must not.
 
+use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use onceward::{Clock, Due, ErrorKind, ScanOf, Seen, State, Store, Swap, Swapped, Version};
@@ -199,4 +201,24 @@ fn a_batch_out_of_order_is_refused() {
         assert_eq!(block_on(store.swap(&batch)).unwrap_err().kind(), ErrorKind::Invalid);
     }
     assert_eq!(load(&store, 1), None);
+}
+
+/// A process that is being started has a copy of every open file until it runs its program: it must not count as
+/// one that has the folder.
+#[test]
+fn a_closed_folder_is_free_whatever_is_being_started_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    Command::new("true").status().unwrap();
+                }
+            });
+        }
+        let opened: Vec<_> = (0..100).map(|_| try_open(folder.path()).map(drop)).collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(opened.iter().all(Result::is_ok), "{:?}", opened.iter().find(|opened| opened.is_err()));
+    });
 }
