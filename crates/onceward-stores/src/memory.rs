@@ -81,6 +81,7 @@ impl Store for MemoryStore {
             shared: false,
             transactions: false,
             batches_in_flight: 1,
+            gathers: false,
         }
     }
 }

@@ -106,6 +106,7 @@ const CHECKS: &[Check] = table! {
         large_ones_in_one_batch;
     drops:
         a_dropped_claim_happened_or_not
+        a_dropped_claim_goes_on_where_the_store_gathers
         a_dropped_write_happened_or_not
         a_dropped_batch_wedges_nothing;
     races:

@@ -147,6 +147,7 @@ impl Reference {
         shared: false,
         transactions: false,
         batches_in_flight: 4,
+        gathers: false,
     };
 
     /// A fresh and empty one.

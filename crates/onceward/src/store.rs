@@ -215,4 +215,7 @@ pub struct Caps {
     pub transactions: bool,
     /// How many batches are worth having under way at once.
     pub batches_in_flight: usize,
+    /// It makes groups of the batches that wait, in a thread or task of its own, and a swap whose future
+    /// was polled once goes on when that is dropped. The engine then gathers nothing and hands each swap over.
+    pub gathers: bool,
 }

@@ -20,7 +20,7 @@
 //! | `folder.rs` | whose folder it is, and that nobody else has it |
 //! | `journal.rs`, `acked.rs`, `record.rs` | nothing acknowledged may be lost unnoticed |
 //! | `tables.rs`, `row.rs` | what lies in fjall |
-//! | `group.rs`, `writer.rs` | many batches, one sync |
+//! | `queue.rs`, `group.rs`, `writer.rs` | many batches, one sync |
 //! | `held.rs`, `due.rs`, `block.rs` | what falls due when |
 //! | `reader.rs` | loads and scans |
 
@@ -33,6 +33,7 @@ mod group;
 mod held;
 mod journal;
 mod open;
+mod queue;
 mod reader;
 mod record;
 mod row;
@@ -51,6 +52,7 @@ use tokio::sync::oneshot;
 use self::due::Floor;
 use self::folder::Folder;
 use self::held::LeaseEnds;
+use self::queue::{Putter, Refused};
 use self::row::Opened;
 use self::tables::Tables;
 use self::writer::Stopped;
@@ -58,6 +60,9 @@ use crate::now_us;
 
 /// Longest encoded receipt, in bytes. fjall ends the process's writer over a value of 4 GiB.
 const RECEIPT_BYTES_MAX: usize = 2 << 30;
+
+/// Loads that may wait for the reader, and scans that may wait for the scanner.
+const QUESTIONS_MAX: usize = 1024;
 
 /// How to open an [`EmbeddedStore`].
 #[derive(Clone)]
@@ -102,7 +107,7 @@ impl Default for Options {
 /// methods does not take back the question: a swap still happens, but for what lies behind the first
 /// 8 MiB or 4096 swaps of its batch.
 pub struct EmbeddedStore {
-    swaps: Option<mpsc::SyncSender<writer::Ask>>,
+    swaps: Option<Putter>,
     loads: Option<mpsc::SyncSender<reader::AskLoad>>,
     scans: Option<mpsc::SyncSender<reader::AskScan>>,
     threads: Vec<JoinHandle<()>>,
@@ -166,7 +171,11 @@ impl EmbeddedStore {
 
     async fn swap_part(&self, part: &[Swap]) -> Result<Vec<Swapped>> {
         let (reply, answer) = oneshot::channel();
-        send(self.swaps.as_ref(), writer::Ask { batch: part.to_vec(), reply })?;
+        let put = self.swaps.as_ref().ok_or_else(ended)?.put(writer::Ask { batch: part.to_vec(), reply });
+        put.map_err(|refused| match refused {
+            Refused::Full => full(),
+            Refused::Closed => ended(),
+        })?;
         answer.await.unwrap_or_else(|_| Err(ended().maybe_applied()))
     }
 }
@@ -222,6 +231,7 @@ impl Store for EmbeddedStore {
             shared: false,
             transactions: false,
             batches_in_flight: 2,
+            gathers: true,
         }
     }
 }
@@ -249,11 +259,13 @@ fn receipt_bytes(swap: &Swap) -> usize {
 fn send<T>(queue: Option<&mpsc::SyncSender<T>>, ask: T) -> Result<()> {
     let sent = queue.ok_or_else(ended)?.try_send(ask);
     sent.map_err(|refused| match refused {
-        mpsc::TrySendError::Full(_) => {
-            Error::new(ErrorKind::Overloaded, "too many batches wait for the embedded store; come back later")
-        }
+        mpsc::TrySendError::Full(_) => full(),
         mpsc::TrySendError::Disconnected(_) => ended(),
     })
+}
+
+fn full() -> Error {
+    Error::new(ErrorKind::Overloaded, "too many batches wait for the embedded store; come back later")
 }
 
 fn ended() -> Error {

@@ -12,11 +12,12 @@ use super::due::Floor;
 use super::folder::Folder;
 use super::held::Held;
 use super::journal::{self, Walked};
+use super::queue::queue;
 use super::record::{GroupRecord, RECORD_KEY};
 use super::row::Opened;
 use super::tables::{self, Memory, Tables, cannot_read};
-use super::writer::{QUEUE_BATCHES_MAX, Writer};
-use super::{EmbeddedStore, Options, Owners, Shared, failure, reader, spawn};
+use super::writer::Writer;
+use super::{EmbeddedStore, Options, Owners, QUESTIONS_MAX, Shared, failure, reader, spawn};
 use crate::now_us;
 
 pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
@@ -52,16 +53,15 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
         folder,
     });
     let version_max = record.version_max;
-    start(
-        Writer { shared: Arc::clone(&shared), held, acked, record, version_max, scratch: Vec::new() },
-        shared,
-    )
+    let writer =
+        Writer { shared: Arc::clone(&shared), held, acked, record, version_max, scratch: Vec::new() };
+    start(writer, shared)
 }
 
 fn start(writer: Writer, shared: Arc<Shared>) -> Result<EmbeddedStore> {
-    let (swaps, asked_swaps) = mpsc::sync_channel(QUEUE_BATCHES_MAX);
-    let (loads, asked_loads) = mpsc::sync_channel(QUEUE_BATCHES_MAX);
-    let (scans, asked_scans) = mpsc::sync_channel(QUEUE_BATCHES_MAX);
+    let (swaps, asked_swaps) = queue();
+    let (loads, asked_loads) = mpsc::sync_channel(QUESTIONS_MAX);
+    let (scans, asked_scans) = mpsc::sync_channel(QUESTIONS_MAX);
     let (for_loads, for_scans) = (Arc::clone(&shared), Arc::clone(&shared));
     let threads = vec![
         spawn("writer", move || writer.run(&asked_swaps))?,

@@ -8,7 +8,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use fjall::{OwnedWriteBatch, PersistMode};
 use hashbrown::HashSet;
@@ -18,11 +18,10 @@ use tokio::sync::oneshot;
 use super::acked::Acked;
 use super::group::{Decided, Group, Place};
 use super::held::{Held, HeldChange};
+use super::queue::Taker;
 use super::record::{GroupRecord, RECORD_KEY};
 use super::{Shared, block, due, failure, receipt_bytes};
 
-/// Batches that may wait for the writer.
-pub(crate) const QUEUE_BATCHES_MAX: usize = 1024;
 /// A group takes no further swap of a batch, and no further batch, once it has this much.
 const GROUP_SWAPS_MAX: usize = 4096;
 const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -52,11 +51,14 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Works until all senders are gone and the queue is empty.
-    pub(crate) fn run(mut self, asks: &mpsc::Receiver<Ask>) {
-        while let Ok(first) = asks.recv() {
-            let group = gather(first, asks);
-            self.answer(group);
+    /// Works until the store is closed and the queue is empty.
+    pub(crate) fn run(mut self, queue: &Taker) {
+        let mut asks = Vec::new();
+        while queue.take(&mut asks) {
+            let mut waiting = asks.drain(..).peekable();
+            while waiting.peek().is_some() {
+                self.answer(gather(&mut waiting));
+            }
         }
         if let Err(error) = self.acked.sync() {
             tracing::warn!(%error, "the side file of acknowledged groups could not be synced");
@@ -179,14 +181,15 @@ fn changed_ids(places: &[Place]) -> HashSet<Id> {
     places.iter().filter(|place| place.changed).map(|place| place.id.clone()).collect()
 }
 
-fn gather(first: Ask, asks: &mpsc::Receiver<Ask>) -> Vec<Ask> {
+/// As many as make one group, at least one if there is one.
+fn gather(waiting: &mut impl Iterator<Item = Ask>) -> Vec<Ask> {
     let mut size = Size::default();
-    let mut group = Vec::with_capacity(2);
-    let mut next = Some(first);
-    while let Some(ask) = next {
+    let mut group = Vec::with_capacity(waiting.size_hint().0);
+    while !size.is_full()
+        && let Some(ask) = waiting.next()
+    {
         ask.batch.iter().for_each(|swap| size.add(swap));
         group.push(ask);
-        next = if size.is_full() { None } else { asks.try_recv().ok() };
     }
     group
 }

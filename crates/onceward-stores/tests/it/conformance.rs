@@ -17,6 +17,7 @@ async fn memory() {
         shared: false,
         transactions: false,
         batches_in_flight: 1,
+        gathers: false,
     };
     conformance::run(make, caps).await;
 }
@@ -43,6 +44,7 @@ async fn embedded() {
         shared: false,
         transactions: false,
         batches_in_flight: 2,
+        gathers: true,
     };
     conformance::run(make, caps).await;
 }
@@ -70,6 +72,7 @@ async fn postgres() {
         shared: true,
         transactions: true,
         batches_in_flight: 4,
+        gathers: false,
     };
     conformance::run(make, caps).await;
 }
@@ -94,6 +97,7 @@ async fn sqlite() {
         shared: true,
         transactions: true,
         batches_in_flight: 2,
+        gathers: false,
     };
     conformance::run(make, caps).await;
 }
@@ -119,6 +123,7 @@ async fn mysql() {
         shared: true,
         transactions: true,
         batches_in_flight: 4,
+        gathers: false,
     };
     conformance::run(make, caps).await;
 }

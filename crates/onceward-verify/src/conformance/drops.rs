@@ -26,6 +26,21 @@ pub(super) async fn a_dropped_claim_happened_or_not(trial: Trial) -> Checked {
     Ok(())
 }
 
+/// The engine rests on this where it lets the store gather.
+pub(super) async fn a_dropped_claim_goes_on_where_the_store_gathers(trial: Trial) -> Checked {
+    if !trial.caps.gathers {
+        return Ok(());
+    }
+    for polls in 1..POLLS_MAX {
+        let id = id(polls);
+        drop_after(polls, trial.store.swap(&[creation(&id, held("dropped"))])).await;
+        // Behind it in the store's own order, so it need not be waited for by the clock.
+        let found = trial.lose(&id, Seen::Absent, Some(held("late"))).await?;
+        ensure!(found.is_some(), "{id:?}: lost to nothing");
+    }
+    Ok(())
+}
+
 pub(super) async fn a_dropped_write_happened_or_not(trial: Trial) -> Checked {
     for polls in 0..POLLS_MAX {
         let id = id(polls);

@@ -333,6 +333,7 @@ impl Store for Handle {
             shared: self.store.habits.home == Home::Server,
             transactions: false,
             batches_in_flight: 2,
+            gathers: false,
         }
     }
 }

@@ -11,6 +11,10 @@
 //! A swap is submitted when [`Group::swap`] is called, not when its future is first polled, and goes
 //! on when that future is dropped. No caller ever drives another caller's swap, so a future that is
 //! polled once and then forgotten holds nobody up.
+//!
+//! A task of its own costs a wake-up more, and two kinds of swap do without: those to a store that
+//! [gathers](crate::Caps::gathers) by itself, and one at a time that has the store to itself. Their
+//! callers wait for the store directly.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -33,6 +37,7 @@ pub(crate) struct Group {
     counters: Arc<Counters>,
     limits: Limits,
     batches_max: usize,
+    gathers: bool,
     state: Mutex<State>,
 }
 
@@ -40,6 +45,10 @@ pub(crate) struct Group {
 struct State {
     queue: VecDeque<Queued>,
     under_way: usize,
+    /// Whether some caller drives its own swap. It is not under way: nobody waits for it to end.
+    alone: bool,
+    /// Swaps handed to a store that gathers.
+    handed: usize,
 }
 
 struct Queued {
@@ -67,6 +76,14 @@ pub(crate) enum Urgency {
 pub(crate) enum Swapping {
     Ready(Option<Trip>),
     Waiting(Receiver<Trip>),
+    Driving(Driving),
+}
+
+/// A swap that its own caller drives.
+pub(crate) struct Driving {
+    group: Arc<Group>,
+    /// `None` when it is done. Never locked: the mutex lets whoever holds this be shared between threads.
+    solo: Option<std::sync::Mutex<Solo>>,
 }
 
 type Solo = Pin<Box<dyn Future<Output = Trip> + Send>>;
@@ -78,35 +95,41 @@ impl Group {
         counters: Arc<Counters>,
         limits: Limits,
     ) -> Arc<Self> {
-        let batches_max = store.caps().batches_in_flight.max(1);
-        let state = Mutex::new(State { queue: VecDeque::new(), under_way: 0 });
-        Arc::new(Self { store, world, counters, limits, batches_max, state })
+        let caps = store.caps();
+        let (batches_max, gathers) = (caps.batches_in_flight.max(1), caps.gathers);
+        let state = State { queue: VecDeque::new(), under_way: 0, alone: false, handed: 0 };
+        Arc::new(Self { store, world, counters, limits, batches_max, gathers, state: Mutex::new(state) })
     }
 
     /// Submits a swap.
     pub(crate) fn swap(self: &Arc<Self>, swap: Swap, urgency: Urgency) -> Swapping {
-        {
+        let turn = {
             let mut state = self.state.lock();
-            if state.under_way >= self.batches_max {
-                if urgency == Urgency::CanWait && state.queue.len() >= self.limits.queue_claims_max {
-                    let result = Err(self.overloaded());
-                    return Swapping::Ready(Some(Trip { sent_at: self.world.now(), result }));
-                }
+            let waiting = if self.gathers { state.handed } else { state.queue.len() };
+            if urgency == Urgency::CanWait && waiting >= self.limits.queue_claims_max {
+                let result = Err(self.overloaded());
+                return Swapping::Ready(Some(Trip { sent_at: self.world.now(), result }));
+            }
+            let Some(kind) = state.begin(self.gathers, self.batches_max) else {
                 let (answer, receiver) = reply();
                 state.queue.push_back(Queued { swap, answer });
                 return Swapping::Waiting(receiver);
-            }
-            state.under_way += 1;
-        }
-        let mut solo: Solo = Box::pin(Turn(self.clone()).swap_alone(swap));
-        // A store that has its answer at hand (memory) is done here, without a task. Any other gets
-        // a task of its own, and with it a waker of its own.
+            };
+            Turn { group: self.clone(), kind }
+        };
+        let kind = turn.kind;
+        let mut solo: Solo = Box::pin(turn.swap_alone(swap));
+        // A store that has its answer at hand (memory) is done here. Any other has begun by now, and gets
+        // a waker that lasts: its caller's, or that of a task of its own.
         match solo.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answer) => Swapping::Ready(Some(answer)),
-            Poll::Pending => {
+            Poll::Pending if kind == Kind::UnderWay => {
                 let (answer, receiver) = reply();
                 self.world.spawn(Box::pin(async move { answer.send(solo.await) }));
                 Swapping::Waiting(receiver)
+            }
+            Poll::Pending => {
+                Swapping::Driving(Driving { group: self.clone(), solo: Some(std::sync::Mutex::new(solo)) })
             }
         }
     }
@@ -129,7 +152,8 @@ impl Group {
             batches
         };
         for batch in batches {
-            self.world.spawn(Box::pin(Turn(self.clone()).swap_batch(batch)));
+            let turn = Turn { group: self.clone(), kind: Kind::UnderWay };
+            self.world.spawn(Box::pin(turn.swap_batch(batch)));
         }
         answers
     }
@@ -186,15 +210,47 @@ impl Group {
     }
 }
 
-/// The right to have one batch under way. Giving it back starts the next batch, also after a panic
-/// in the store or when its task is dropped, so that one broken call does not wedge all that follow.
-struct Turn(Arc<Group>);
+impl State {
+    /// How one more swap may leave at once; `None` if it has to queue.
+    fn begin(&mut self, gathers: bool, batches_max: usize) -> Option<Kind> {
+        if gathers {
+            self.handed += 1;
+            return Some(Kind::Handed);
+        }
+        if self.under_way == 0 && !self.alone {
+            self.alone = true;
+            return Some(Kind::Alone);
+        }
+        if self.under_way < batches_max {
+            self.under_way += 1;
+            return Some(Kind::UnderWay);
+        }
+        None
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// One of the batches that may be under way. Those in the queue wait for it to end.
+    UnderWay,
+    /// A swap that found nobody else here, and that its caller drives.
+    Alone,
+    /// A swap that the store gathers with others by itself.
+    Handed,
+}
+
+/// The right to ask the store. Giving it back starts the next batch, also after a panic in the store
+/// or when its task is dropped, so that one broken call does not wedge all that follow.
+struct Turn {
+    group: Arc<Group>,
+    kind: Kind,
+}
 
 impl Turn {
     async fn swap_alone(self, swap: Swap) -> Trip {
         let batch = [swap];
-        let sent_at = self.0.world.now();
-        let answers = self.0.ask_store(&batch).await;
+        let sent_at = self.group.world.now();
+        let answers = self.group.ask_store(&batch).await;
         let result = answers.map(|mut answers| answers.pop().expect("as many answers as swaps, checked"));
         Trip { sent_at, result }
     }
@@ -202,8 +258,8 @@ impl Turn {
     async fn swap_batch(self, batch: Vec<Queued>) {
         let (swaps, senders): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|queued| (queued.swap, queued.answer)).unzip();
-        let sent_at = self.0.world.now();
-        match self.0.ask_store(&swaps).await {
+        let sent_at = self.group.world.now();
+        match self.group.ask_store(&swaps).await {
             Ok(answers) => {
                 for (sender, answer) in senders.into_iter().zip(answers) {
                     sender.send(Trip { sent_at, result: Ok(answer) });
@@ -221,14 +277,39 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let batch = {
-            let mut state = self.0.state.lock();
-            if state.queue.is_empty() {
-                state.under_way -= 1;
-                return;
+            let mut state = self.group.state.lock();
+            match self.kind {
+                Kind::Alone => {
+                    state.alone = false;
+                    None
+                }
+                Kind::Handed => {
+                    state.handed -= 1;
+                    None
+                }
+                Kind::UnderWay if state.queue.is_empty() => {
+                    state.under_way -= 1;
+                    None
+                }
+                Kind::UnderWay => Some(self.group.take_batch(&mut state)),
             }
-            self.0.take_batch(&mut state)
         };
-        self.0.world.spawn(Box::pin(Self(self.0.clone()).swap_batch(batch)));
+        if let Some(batch) = batch {
+            let next = Self { group: self.group.clone(), kind: Kind::UnderWay };
+            self.group.world.spawn(Box::pin(next.swap_batch(batch)));
+        }
+    }
+}
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        let Some(solo) = self.solo.take() else { return };
+        // A store that gathers goes on by itself; any other wants to be driven to its end.
+        if !self.group.gathers
+            && let Ok(solo) = solo.into_inner()
+        {
+            self.group.world.spawn(Box::pin(async move { drop(solo.await) }));
+        }
     }
 }
 
@@ -245,6 +326,13 @@ impl Future for Swapping {
                     Trip { sent_at: Duration::ZERO, result: Err(error) }
                 })
             }),
+            Self::Driving(driving) => {
+                let solo = driving.solo.as_mut().expect("polled again after it was ready");
+                let solo = solo.get_mut().expect("never locked, so never poisoned");
+                let trip = std::task::ready!(solo.as_mut().poll(cx));
+                driving.solo = None;
+                Poll::Ready(trip)
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Every bound, and what happens at it.
 
+use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use onceward::{
     Answer, Caps, ErrorKind, Found, Fut, Id, Limits, Onceward, Outcome, Page, Policy, Refusal, Scan, Store,
@@ -29,8 +31,8 @@ async fn claims_beyond_the_queue_are_turned_away_but_completions_never() {
     let answers = asks.join_all().await;
     let overloaded =
         answers.iter().filter(|answer| answer.as_ref().is_err_and(|e| e.kind() == ErrorKind::Overloaded));
-    assert_eq!(overloaded.count(), 6, "one under way, three queued");
-    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 4);
+    assert_eq!(overloaded.count(), 5, "one by itself, one under way, three queued");
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,7 +42,7 @@ async fn batches_are_bounded_in_number_and_bytes() {
         limited(&stage, Limits { batch_swaps_max: 8, batch_bytes_max: 1_000, ..Limits::default() });
     stage.store.close_gate();
     let mut asks = tokio::task::JoinSet::new();
-    for at in 0..33 {
+    for at in 0..34 {
         let onceward = onceward.clone();
         let work = async |_| Ok(Outcome::succeeded(vec![b'x'; 400]));
         asks.spawn(async move { onceward.run(ask(&format!("k{at}"), &Policy::http()), work).await.unwrap() });
@@ -49,12 +51,28 @@ async fn batches_are_bounded_in_number_and_bytes() {
     stage.store.open_gate();
     asks.join_all().await;
     let batches = stage.store.batches();
-    assert_eq!(batches[..5], [1, 8, 8, 8, 8], "claims of 64 bytes: eight to a batch");
+    assert_eq!(batches[..6], [1, 1, 8, 8, 8, 8], "claims of 64 bytes: eight to a batch");
     assert!(
-        batches[5..].iter().all(|size| *size <= 2),
+        batches[6..].iter().all(|size| *size <= 2),
         "completions of 480 bytes: two to a batch, {batches:?}"
     );
-    assert_eq!(batches.iter().sum::<usize>(), 66);
+    assert_eq!(batches.iter().sum::<usize>(), 68);
+}
+
+/// Whoever finds the store idle drives its own swap, and may stop doing so.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_is_polled_once_and_kept_holds_nobody_up() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    stage.store.close_gate();
+    let policy = Policy::http();
+    let mut kept = Box::pin(onceward.run(ask("kept", &policy), paid));
+    assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    stage.store.open_gate();
+    for at in 0..10 {
+        onceward.run(ask(&format!("k{at}"), &policy), paid).await.unwrap();
+    }
+    assert!(kept.await.unwrap().ran().is_ok(), "it goes on where it was left");
 }
 
 #[tokio::test(start_paused = true)]

@@ -221,6 +221,7 @@ impl Store for MySqlStore {
             shared: true,
             transactions: true,
             batches_in_flight: (self.connections / 2).max(1),
+            gathers: false,
         }
     }
 }

@@ -349,6 +349,7 @@ impl Store for PostgresStore {
             transactions: true,
             // A batch of claims and completions takes two connections.
             batches_in_flight: (self.connections / 2).max(1),
+            gathers: false,
         }
     }
 }

@@ -104,6 +104,7 @@ impl Store for SqliteStore {
             shared: true,
             transactions: true,
             batches_in_flight: 2,
+            gathers: false,
         }
     }
 }

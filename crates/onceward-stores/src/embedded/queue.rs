@@ -1,0 +1,106 @@
+//! Where batches wait for the writer, which takes all that wait at once.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::writer::Ask;
+
+/// Batches that may wait. An engine has at most as many claims and as many completions on their way as its
+/// limits say (65,536 by default), so this refuses only who asks without end and waits for no answer.
+const BATCHES_MAX: usize = 1 << 17;
+
+/// Makes the two ends.
+pub(crate) fn queue() -> (Putter, Taker) {
+    let shared = Arc::new(Queue::default());
+    (Putter(Arc::clone(&shared)), Taker(shared))
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    /// Something was put in, or the putter is gone.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    asks: Vec<Ask>,
+    /// One of the two ends is gone.
+    closed: bool,
+    /// The taker sleeps: only then is it worth a system call to wake it.
+    asleep: bool,
+}
+
+/// Why a batch was not taken in.
+pub(crate) enum Refused {
+    Full,
+    Closed,
+}
+
+/// The callers' end. When it is dropped, what waits is still taken.
+pub(crate) struct Putter(Arc<Queue>);
+
+impl Putter {
+    pub(crate) fn put(&self, ask: Ask) -> Result<(), Refused> {
+        let mut state = self.0.lock();
+        if state.closed {
+            return Err(Refused::Closed);
+        }
+        if state.asks.len() >= BATCHES_MAX {
+            return Err(Refused::Full);
+        }
+        state.asks.push(ask);
+        let asleep = std::mem::take(&mut state.asleep);
+        drop(state);
+        if asleep {
+            self.0.changed.notify_one();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Putter {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+        self.0.changed.notify_one();
+    }
+}
+
+/// The writer's end. When it is dropped, also by a panic, whoever waits is told by the loss of its answer.
+pub(crate) struct Taker(Arc<Queue>);
+
+impl Taker {
+    /// Waits until there is something, and exchanges all of it for `asks`, which is empty. `false` when
+    /// the putter is gone and nothing is left.
+    pub(crate) fn take(&self, asks: &mut Vec<Ask>) -> bool {
+        let mut state = self.0.lock();
+        while state.asks.is_empty() {
+            if state.closed {
+                return false;
+            }
+            state.asleep = true;
+            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.asleep = false;
+        std::mem::swap(&mut state.asks, asks);
+        true
+    }
+}
+
+impl Drop for Taker {
+    fn drop(&mut self) {
+        let left = {
+            let mut state = self.0.lock();
+            state.closed = true;
+            std::mem::take(&mut state.asks)
+        };
+        // Not under the lock: telling a caller may run what the caller waits in.
+        drop(left);
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic happens under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
