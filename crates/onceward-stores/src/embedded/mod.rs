@@ -25,6 +25,7 @@
 //! | `reader.rs` | loads and scans |
 
 mod acked;
+mod ahead;
 mod block;
 mod due;
 mod failure;
