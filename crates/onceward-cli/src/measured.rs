@@ -1,7 +1,7 @@
 //! A store that is watched: how long each call takes, how large batches are, what fails.
 //!
 //! [`watch`] goes around any store and knows nothing of it. All it costs is two readings of the
-//! clock and a few additions per *batch*; nothing is locked.
+//! clock and a few additions per call; nothing is locked.
 
 mod histogram;
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 pub use histogram::Histogram;
-use onceward::{Applied, Caps, Found, Fut, Id, Page, Scan, Store, Swap, Swapped};
+use onceward::{Applied, Caps, Found, Fut, Groups, Id, Page, Scan, Store, Swap, Swapped};
 
 /// Upper bounds of the latency buckets, in microseconds: from a store in this process to one that is
 /// about to be given up.
@@ -34,7 +34,8 @@ enum Call {
 
 /// Puts an eye on a store, and says where to look.
 pub fn watch(inner: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Measures>) {
-    let measures = Arc::new(Measures::default());
+    let gathers = inner.caps().gathers.then(|| inner.clone());
+    let measures = Arc::new(Measures { gathers, ..Measures::default() });
     (Arc::new(Measured { inner, measures: measures.clone() }), measures)
 }
 
@@ -42,6 +43,8 @@ pub fn watch(inner: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Measures>) {
 pub struct Measures {
     latency: [Histogram; CALLS.len()],
     batch: [Histogram; 2],
+    /// The store, if it makes groups by itself: then it knows how large they were.
+    gathers: Option<Arc<dyn Store>>,
     /// Calls under way.
     under_way: AtomicU64,
     /// Failed, by whether the write may have happened.
@@ -54,6 +57,7 @@ impl Default for Measures {
         Self {
             latency: std::array::from_fn(|_| Histogram::new(&LATENCY_US)),
             batch: std::array::from_fn(|_| Histogram::new(&BATCH_RECORDS)),
+            gathers: None,
             under_way: AtomicU64::new(0),
             errors_no: Default::default(),
             errors_maybe: Default::default(),
@@ -73,7 +77,14 @@ impl Measures {
         }
         out.push_str("# TYPE onceward_store_batch_records histogram\n");
         for (call, batch) in CALLS.iter().zip(&self.batch) {
-            batch.write(out, "onceward_store_batch_records", ("call", call), 1.0);
+            let (name, label) = ("onceward_store_batch_records", ("call", *call));
+            match &self.gathers {
+                Some(store) if *call == "swap" => {
+                    let groups = store.groups();
+                    histogram::write(out, name, label, 1.0, &BATCH_RECORDS, groups.by_size, groups.swaps);
+                }
+                _ => batch.write(out, name, label, 1.0),
+            }
         }
         out.push_str("# TYPE onceward_store_call_errors_total counter\n");
         for (applied, errors) in [("no", &self.errors_no), ("maybe", &self.errors_maybe)] {
@@ -160,6 +171,10 @@ impl Store for Measured {
 
     fn caps(&self) -> Caps {
         self.inner.caps()
+    }
+
+    fn groups(&self) -> Groups {
+        self.inner.groups()
     }
 }
 

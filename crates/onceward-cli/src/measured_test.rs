@@ -3,7 +3,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onceward::{Error, ErrorKind, Id, Record, Seen, State};
-use onceward_stores::MemoryStore;
+use onceward_stores::embedded::Options;
+use onceward_stores::{EmbeddedStore, MemoryStore};
 
 use super::*;
 
@@ -32,6 +33,26 @@ async fn each_call_is_counted_with_its_size() {
         "onceward_store_batch_records_bucket{call=\"swap\",le=\"4\"} 1",
         "onceward_store_batch_records_sum{call=\"swap\"} 3",
         "onceward_store_calls_under_way 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\nis not in\n{text}");
+    }
+}
+
+/// Swaps that came one by one, and travelled together all the same.
+#[tokio::test]
+async fn a_store_that_gathers_says_itself_how_large_its_groups_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let embedded = EmbeddedStore::open(folder.path(), Options::default()).await.unwrap();
+    let (store, measures) = watch(Arc::new(embedded));
+    store.swap(&[swap("a"), swap("b"), swap("c")]).await.unwrap();
+    store.swap(&[swap("d")]).await.unwrap();
+    let text = text(&measures);
+    for line in [
+        "onceward_store_batch_records_bucket{call=\"swap\",le=\"1\"} 1",
+        "onceward_store_batch_records_bucket{call=\"swap\",le=\"4\"} 2",
+        "onceward_store_batch_records_bucket{call=\"swap\",le=\"+Inf\"} 2",
+        "onceward_store_batch_records_sum{call=\"swap\"} 4",
+        "onceward_store_batch_records_count{call=\"swap\"} 2",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\nis not in\n{text}");
     }

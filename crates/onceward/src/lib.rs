@@ -42,6 +42,7 @@ pub use policy::{
 };
 pub use receipt::{Attempt, Fence, Receipt};
 pub use store::{
-    Caps, Cursor, Due, Found, Fut, Page, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Version,
+    Caps, Cursor, Due, Found, Fut, Groups, Page, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped,
+    Version,
 };
 pub use world::{Task, TokioWorld, World};

@@ -41,6 +41,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// What this store can and cannot promise.
     fn caps(&self) -> Caps;
+
+    /// The groups that it has made so far, if it [gathers](Caps::gathers).
+    fn groups(&self) -> Groups {
+        Groups::default()
+    }
 }
 
 /// One conditional write.
@@ -218,4 +223,13 @@ pub struct Caps {
     /// It makes groups of the batches that wait, in a thread or task of its own, and a swap whose future
     /// was polled once goes on when that is dropped. The engine then gathers nothing and hands each swap over.
     pub gathers: bool,
+}
+
+/// How large the groups were that a store has made of the swaps that waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    /// How many there were of one swap, of up to 2, up to 4 and so on up to 1024, and how many were larger.
+    pub by_size: [u64; 12],
+    /// Swaps in all of them.
+    pub swaps: u64,
 }

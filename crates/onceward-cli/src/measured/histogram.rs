@@ -26,24 +26,38 @@ impl Histogram {
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// Writes it down as Prometheus text under `name` and one label, each value times `unit`. The
-    /// buckets are read one by one, so the count is made of what was read: the two never disagree.
-    pub fn write(&self, out: &mut String, name: &str, (label, value): (&str, &str), unit: f64) {
-        let mut count = 0;
-        for (index, bucket) in self.buckets.iter().enumerate() {
-            count += bucket.load(Ordering::Relaxed);
-            let _ = match self.bounds.get(index) {
-                Some(bound) => {
-                    let bound = scaled(*bound, unit);
-                    writeln!(out, "{name}_bucket{{{label}=\"{value}\",le=\"{bound}\"}} {count}")
-                }
-                None => writeln!(out, "{name}_bucket{{{label}=\"{value}\",le=\"+Inf\"}} {count}"),
-            };
-        }
-        let sum = scaled(self.sum.load(Ordering::Relaxed), unit);
-        let _ = writeln!(out, "{name}_sum{{{label}=\"{value}\"}} {sum}");
-        let _ = writeln!(out, "{name}_count{{{label}=\"{value}\"}} {count}");
+    /// Writes it down as Prometheus text under `name` and one label, each value times `unit`.
+    pub fn write(&self, out: &mut String, name: &str, label: (&str, &str), unit: f64) {
+        let buckets = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed));
+        write(out, name, label, unit, self.bounds, buckets, self.sum.load(Ordering::Relaxed));
     }
+}
+
+/// Writes down what somebody else has counted. The buckets may be read one by one, so the count is made of
+/// what was read: the two never disagree.
+pub fn write(
+    out: &mut String,
+    name: &str,
+    (label, value): (&str, &str),
+    unit: f64,
+    bounds: &[u64],
+    buckets: impl IntoIterator<Item = u64>,
+    sum: u64,
+) {
+    let mut count = 0;
+    for (index, bucket) in buckets.into_iter().enumerate() {
+        count += bucket;
+        let _ = match bounds.get(index) {
+            Some(bound) => {
+                let bound = scaled(*bound, unit);
+                writeln!(out, "{name}_bucket{{{label}=\"{value}\",le=\"{bound}\"}} {count}")
+            }
+            None => writeln!(out, "{name}_bucket{{{label}=\"{value}\",le=\"+Inf\"}} {count}"),
+        };
+    }
+    let sum = scaled(sum, unit);
+    let _ = writeln!(out, "{name}_sum{{{label}=\"{value}\"}} {sum}");
+    let _ = writeln!(out, "{name}_count{{{label}=\"{value}\"}} {count}");
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a sum of microseconds is exact for the first 285 years")]

@@ -20,7 +20,8 @@
 //! | `folder.rs` | whose folder it is, and that nobody else has it |
 //! | `journal.rs`, `acked.rs`, `record.rs` | nothing acknowledged may be lost unnoticed |
 //! | `tables.rs`, `row.rs` | what lies in fjall |
-//! | `queue.rs`, `group.rs`, `writer.rs` | many batches, one sync |
+//! | `queue.rs`, `group.rs`, `writer.rs`, `sizes.rs` | many batches, one sync |
+//! | `ahead.rs` | a sync that has less to do |
 //! | `held.rs`, `due.rs`, `block.rs` | what falls due when |
 //! | `reader.rs` | loads and scans |
 
@@ -38,6 +39,7 @@ mod queue;
 mod reader;
 mod record;
 mod row;
+mod sizes;
 mod tables;
 mod writer;
 
@@ -46,7 +48,8 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 use onceward::{
-    Caps, Clock, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped, SystemClock,
+    Caps, Clock, Error, ErrorKind, Found, Fut, Groups, Id, Page, Result, Scan, Store, Swap, Swapped,
+    SystemClock,
 };
 use tokio::sync::oneshot;
 
@@ -55,6 +58,7 @@ use self::folder::Folder;
 use self::held::LeaseEnds;
 use self::queue::{Putter, Refused};
 use self::row::Opened;
+use self::sizes::Sizes;
 use self::tables::Tables;
 use self::writer::Stopped;
 use crate::now_us;
@@ -113,7 +117,7 @@ pub struct EmbeddedStore {
     scans: Option<mpsc::SyncSender<reader::AskScan>>,
     threads: Vec<JoinHandle<()>>,
     /// Last, so that the folder is let go after everything else.
-    _shared: Arc<Shared>,
+    shared: Arc<Shared>,
 }
 
 /// What the threads have in common.
@@ -123,6 +127,7 @@ struct Shared {
     lease_ends: LeaseEnds,
     floor: Floor,
     stopped: OnceLock<Stopped>,
+    sizes: Sizes,
     tables: Tables,
     /// Dropped behind the tables: unlocked only when they are closed.
     folder: Folder,
@@ -234,6 +239,10 @@ impl Store for EmbeddedStore {
             batches_in_flight: 2,
             gathers: true,
         }
+    }
+
+    fn groups(&self) -> Groups {
+        self.shared.sizes.read()
     }
 }
 

@@ -16,6 +16,7 @@ use super::journal::{self, Walked};
 use super::queue::queue;
 use super::record::{GroupRecord, RECORD_KEY};
 use super::row::Opened;
+use super::sizes::Sizes;
 use super::tables::{self, Memory, Tables, cannot_read};
 use super::writer::Writer;
 use super::{EmbeddedStore, Options, Owners, QUESTIONS_MAX, Shared, failure, reader, spawn};
@@ -50,6 +51,7 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
         lease_ends,
         floor: Floor::new(record.floor_us),
         stopped: OnceLock::new(),
+        sizes: Sizes::default(),
         tables,
         folder,
     });
@@ -70,7 +72,7 @@ fn start(writer: Writer, shared: Arc<Shared>) -> Result<EmbeddedStore> {
         spawn("reader", move || reader::run(&asked_loads, |ids: &Vec<_>| reader::load(&for_loads, ids)))?,
         spawn("scanner", move || reader::run(&asked_scans, |query| reader::scan(&for_scans, query)))?,
     ];
-    Ok(EmbeddedStore { swaps: Some(swaps), loads: Some(loads), scans: Some(scans), threads, _shared: shared })
+    Ok(EmbeddedStore { swaps: Some(swaps), loads: Some(loads), scans: Some(scans), threads, shared })
 }
 
 /// The last group that callers were told about, as far as the side file knows.

@@ -70,6 +70,7 @@ impl Writer {
 
     fn answer(&mut self, asks: Vec<Ask>) {
         let shared = Arc::clone(&self.shared);
+        shared.sizes.add(asks.iter().map(|ask| ask.batch.len()).sum());
         let mut group = Group::new(&shared, &self.held, self.version_max, asks.len());
         let decided: Vec<Result<Decided>> = asks.iter().map(|ask| group.decide(&ask.batch)).collect();
         let kept = if group.is_empty() {
