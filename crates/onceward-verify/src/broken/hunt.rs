@@ -55,7 +55,7 @@ pub fn hunt(broken: &Broken, catcher: Catcher, seeds_max: u64, jobs: usize) -> O
 fn by_conformance(flaw: StoreFlaw) -> Option<Catch> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
     let make = async || Ok(BrokenStore::wrap(Reference::fresh(), flaw, &Arc::default()));
-    let checking = conformance::first_failure(make, Reference::CAPS);
+    let checking = conformance::first_failure(make, flaw.caps(Reference::CAPS));
     let failure = runtime.expect("a runtime can be had").block_on(checking)?;
     Some(Catch { by: failure.check.to_owned(), detail: failure.wrong, seeds: None })
 }

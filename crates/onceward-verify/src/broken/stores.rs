@@ -45,11 +45,13 @@ pub enum StoreFlaw {
     ScanRepeats,
     /// What is not due yet is given out as due.
     ScanIgnoresDue,
+    /// It says that it gathers, and forgets the swap of a caller that went away.
+    GathersOnlyWhileAsked,
 }
 
 impl StoreFlaw {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::ClaimChecksThenWrites,
         Self::CompletesWithoutVersion,
         Self::RemovesWithoutVersion,
@@ -66,7 +68,13 @@ impl StoreFlaw {
         Self::ScanSkips,
         Self::ScanRepeats,
         Self::ScanIgnoresDue,
+        Self::GathersOnlyWhileAsked,
     ];
+
+    /// What a store with this flaw says of itself, if it says `right` without it.
+    pub fn caps(self, right: Caps) -> Caps {
+        Caps { gathers: right.gathers || self == Self::GathersOnlyWhileAsked, ..right }
+    }
 }
 
 /// What a flaw remembers. One for all handles of one store: a broken server is broken for everybody.
@@ -221,6 +229,10 @@ impl Store for BrokenStore {
                     Ok(answers)
                 }
                 StoreFlaw::LostReplyIsNotApplied => self.inner.swap(batch).await.map_err(not_applied),
+                StoreFlaw::GathersOnlyWhileAsked => {
+                    give_way().await;
+                    self.inner.swap(batch).await
+                }
                 StoreFlaw::LoadsFromCopy
                 | StoreFlaw::ScanSkips
                 | StoreFlaw::ScanRepeats
@@ -287,7 +299,7 @@ impl Store for BrokenStore {
     }
 
     fn caps(&self) -> Caps {
-        self.inner.caps()
+        self.flaw.caps(self.inner.caps())
     }
 }
 
