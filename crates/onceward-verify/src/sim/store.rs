@@ -333,7 +333,8 @@ impl Store for Handle {
             shared: self.store.habits.home == Home::Server,
             transactions: false,
             batches_in_flight: 2,
-            gathers: false,
+            // As the embedded store does, and no server. What is carried arrives, whoever still waits.
+            gathers: self.store.habits.home != Home::Server,
         }
     }
 }
