@@ -65,9 +65,15 @@ pub static ALL: &[Benchmark] = &[
     },
     Benchmark {
         name: "sweep",
-        about: "claims while expired receipts are swept beside them, next to claims alone",
+        about: "claims while expired receipts are swept beside them, next to claims alone; embedded store",
         when: When::Always,
-        run: sweep::run,
+        run: sweep::embedded,
+    },
+    Benchmark {
+        name: "postgres-sweep",
+        about: "the same in the PostgreSQL store",
+        when: When::Always,
+        run: sweep::postgres,
     },
     Benchmark {
         name: "duplicates",

@@ -43,7 +43,7 @@ impl Scale {
         Self {
             name: "full",
             rounds: 5,
-            round: Duration::from_secs(6),
+            round: Duration::from_secs(4),
             calls: 50_000,
             connections: &[64, 256],
             sizes: &[100_000, 1_000_000, 10_000_000],
