@@ -21,12 +21,10 @@
 //! | `journal.rs`, `acked.rs`, `record.rs` | nothing acknowledged may be lost unnoticed |
 //! | `tables.rs`, `row.rs` | what lies in fjall |
 //! | `queue.rs`, `group.rs`, `writer.rs`, `sizes.rs` | many batches, one sync |
-//! | `ahead.rs` | a sync that has less to do |
 //! | `held.rs`, `due.rs`, `block.rs` | what falls due when |
 //! | `reader.rs` | loads and scans |
 
 mod acked;
-mod ahead;
 mod block;
 mod due;
 mod failure;

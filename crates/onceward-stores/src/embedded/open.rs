@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock, mpsc};
 use onceward::{Error, ErrorKind, Result};
 
 use super::acked::{Acked, Told};
-use super::ahead::Ahead;
 use super::due::Floor;
 use super::folder::Folder;
 use super::held::Held;
@@ -56,9 +55,8 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
         folder,
     });
     let version_max = record.version_max;
-    let ahead = Ahead::new(&shared.folder.database());
     let writer =
-        Writer { shared: Arc::clone(&shared), held, acked, record, version_max, ahead, scratch: Vec::new() };
+        Writer { shared: Arc::clone(&shared), held, acked, record, version_max, scratch: Vec::new() };
     start(writer, shared)
 }
 

@@ -16,7 +16,6 @@ use onceward::{Error, ErrorKind, Id, Result, Swap, Swapped};
 use tokio::sync::oneshot;
 
 use super::acked::Acked;
-use super::ahead::Ahead;
 use super::group::{Decided, Group, Place};
 use super::held::{Held, HeldChange};
 use super::queue::Taker;
@@ -47,7 +46,6 @@ pub(crate) struct Writer {
     /// Of the last group that was written.
     pub(crate) record: GroupRecord,
     pub(crate) version_max: u64,
-    pub(crate) ahead: Ahead,
     /// Where rows are encoded.
     pub(crate) scratch: Vec<u8>,
 }
@@ -61,7 +59,6 @@ impl Writer {
             while waiting.peek().is_some() {
                 self.answer(gather(&mut waiting));
             }
-            self.ahead.keep_up();
         }
         if let Err(error) = self.acked.sync() {
             tracing::warn!(%error, "the side file of acknowledged groups could not be synced");
@@ -104,7 +101,6 @@ impl Writer {
             .durability(Some(PersistMode::SyncData));
         let mut held = HeldChange::default();
         let mut due: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        let mut bytes = 0;
         for place in places.iter().filter(|place| place.changed) {
             let (id, row) = (&place.id, place.row());
             self.held.set(id, row, sequence, &mut held);
@@ -114,7 +110,6 @@ impl Writer {
             };
             row.encode(id, &mut self.scratch);
             batch.insert(&tables.receipts, id.as_bytes(), &self.scratch[..]);
-            bytes += id.as_bytes().len() + self.scratch.len();
             if let Some(due_us) = row.indexed_due_us() {
                 block::push(due.entry(due_us).or_default(), row.version, id);
             }
@@ -143,7 +138,6 @@ impl Writer {
         // Last, so that the journal check finds it at the end of the group.
         batch.insert(&tables.groups, RECORD_KEY, record.encode());
         batch.commit().map_err(|error| self.stop(error, places))?;
-        self.ahead.wrote(bytes);
 
         self.record = record;
         shared.lease_ends.apply(held);
