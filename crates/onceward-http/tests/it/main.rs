@@ -2,6 +2,7 @@
 
 mod admission;
 mod answers;
+mod bodies;
 mod drops;
 mod duplicates;
 mod outcomes;

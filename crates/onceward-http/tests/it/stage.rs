@@ -104,13 +104,16 @@ impl Stage {
         Answer::parse(&bytes)
     }
 
-    /// Sends a request and leaves the answer to the caller.
+    /// Sends a request, as JSON unless a field says otherwise, and leaves the answer to the caller.
     pub async fn begin(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> TcpStream {
         let mut head = format!("{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n");
         for (name, value) in fields {
             write!(head, "{name}: {value}\r\n").unwrap();
         }
-        write!(head, "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len()).unwrap();
+        if !fields.iter().any(|(name, _)| *name == "Content-Type") {
+            head.push_str("Content-Type: application/json\r\n");
+        }
+        write!(head, "Content-Length: {}\r\n\r\n", body.len()).unwrap();
         let mut socket = TcpStream::connect(self.address).await.unwrap();
         socket.write_all(head.as_bytes()).await.unwrap();
         socket.write_all(body.as_bytes()).await.unwrap();
