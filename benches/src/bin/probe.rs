@@ -3,10 +3,13 @@
 //!
 //! ```text
 //! probe layer first|replay|no-key|bare CALLS
+//! probe engine first|replay|bare CALLS
 //! probe hold STORE LEASE_MS KEY
 //! ```
 
-use onceward_bench::compare::{layer, owner_death};
+use std::hint::black_box;
+
+use onceward_bench::compare::{engine, layer, owner_death};
 
 /// The same allocator as the binary `onceward`.
 #[global_allocator]
@@ -19,6 +22,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     match args[..] {
         ["layer", kind, calls] => runtime.block_on(calls_through_layer(kind, calls.parse().unwrap())),
+        ["engine", kind, calls] => runtime.block_on(calls_of_engine(kind, calls.parse().unwrap())),
         ["hold", store, lease_ms, key] => {
             runtime.block_on(owner_death::hold(store, lease_ms.parse().unwrap(), key));
         }
@@ -36,5 +40,21 @@ async fn calls_through_layer(kind: &str, calls: usize) {
             "bare" => layer::send(&mut layer::Handler, layer::request(None)).await,
             _ => panic!("no such kind: {kind}"),
         }
+    }
+}
+
+async fn calls_of_engine(kind: &str, calls: usize) {
+    let onceward = engine::engine();
+    for at in 0..calls {
+        let answer = match kind {
+            "first" => onceward.run(engine::ask(0, at), engine::under_lease).await,
+            "replay" => onceward.run(engine::ask(0, 0), engine::under_lease).await,
+            "bare" => {
+                drop(black_box(engine::work().await));
+                continue;
+            }
+            _ => panic!("no such kind: {kind}"),
+        };
+        drop(black_box(answer.unwrap()));
     }
 }
