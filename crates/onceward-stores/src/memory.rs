@@ -2,9 +2,10 @@
 //!
 //! It knows nothing of disks or threads, so every future it returns is already done.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::future::ready;
 use std::hash::BuildHasher;
+use std::num::NonZeroU64;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,6 +21,9 @@ use crate::{SCAN_RECORDS_MAX, now_us};
 
 /// A scan may move so many stale entries for each record it may return.
 const MOVES_PER_RECORD_MAX: usize = 8;
+
+/// Rows in one block. Blocks do not move, so a store that grows copies nothing; and an empty one is small.
+const BLOCK_ROWS: usize = 256;
 
 /// Receipts in memory.
 pub struct MemoryStore {
@@ -90,27 +94,28 @@ impl Store for MemoryStore {
 /// two indexes point at the places.
 #[derive(Default)]
 struct Inner {
-    places: Vec<Option<Row>>,
+    blocks: Vec<Vec<Option<Row>>>,
     free: Vec<u32>,
     hasher: DefaultHashBuilder,
     /// Each place with the hash of its id, so that growing need not look at the ids again.
     by_id: HashTable<(u64, u32)>,
-    /// Ordered by due time; a version makes the key unique. A row has at most one entry, and it stands
-    /// no later than the row falls due: a completion leaves the entry of its lease where it is, and the
-    /// scan that comes upon it moves it. That halves the cost of a claim and its completion.
-    by_due: BTreeMap<(u64, u64), u32>,
+    /// Due time and place. A row has at most one entry, and it stands no later than the row falls due: a
+    /// completion leaves the entry of its lease where it is, and the scan that comes upon it moves it.
+    /// That halves the cost of a claim and its completion.
+    by_due: BTreeSet<(NonZeroU64, u32)>,
     /// The highest version ever given, over all ids: removed ids need no memory of their own.
     version_max: u64,
 }
 
+/// There are as many as receipts, so each byte counts: where nothing is due, that is a zero.
 struct Row {
     id: Id,
-    version: u64,
-    state: State,
-    due_us: Option<u64>,
-    /// Where it stands in `by_due`.
-    listed: Option<(u64, u64)>,
     bytes: Bytes,
+    version: u64,
+    due_us: Option<NonZeroU64>,
+    /// Where it stands in `by_due`.
+    listed_us: Option<NonZeroU64>,
+    state: State,
 }
 
 impl Inner {
@@ -138,13 +143,13 @@ impl Inner {
     }
 
     fn rewrite(&mut self, place: u32, record: &Record, version: u64, now_us: u64) {
-        let row = self.places[place as usize].as_mut().expect("an indexed place is taken");
+        let row = self.at_mut(place);
         row.version = version;
         row.state = record.state;
         row.due_us = due_us(record.due_in, now_us);
         row.bytes.clone_from(&record.bytes);
         if let Some(due_us) = row.due_us
-            && row.listed.is_none_or(|(listed_us, _)| listed_us > due_us)
+            && row.listed_us.is_none_or(|listed_us| listed_us > due_us)
         {
             self.list(place);
         }
@@ -152,39 +157,55 @@ impl Inner {
 
     /// Puts a row where it belongs in `by_due`.
     fn list(&mut self, place: u32) {
-        let row = self.places[place as usize].as_mut().expect("an indexed place is taken");
-        if let Some(listed) = row.listed.take() {
-            self.by_due.remove(&listed);
+        let row = self.at_mut(place);
+        let due_us = row.due_us;
+        if let Some(listed_us) = std::mem::replace(&mut row.listed_us, due_us) {
+            self.by_due.remove(&(listed_us, place));
         }
-        row.listed = row.due_us.map(|due_us| (due_us, row.version));
-        if let Some(listed) = row.listed {
-            self.by_due.insert(listed, place);
+        if let Some(due_us) = due_us {
+            self.by_due.insert((due_us, place));
         }
     }
 
     fn add(&mut self, id: Id, hash: u64, record: &Record, version: u64, now_us: u64) {
         let due_us = due_us(record.due_in, now_us);
-        let row = Row { id, version, state: record.state, due_us, listed: None, bytes: record.bytes.clone() };
-        let place = if let Some(place) = self.free.pop() {
-            self.places[place as usize] = Some(row);
-            place
-        } else {
-            self.places.push(Some(row));
-            u32::try_from(self.places.len() - 1).expect("memory ends long before four billion rows")
+        let row =
+            Row { id, bytes: record.bytes.clone(), version, due_us, listed_us: due_us, state: record.state };
+        let place = match self.free.pop() {
+            Some(place) => {
+                *self.place_mut(place) = Some(row);
+                place
+            }
+            None => self.push(row),
         };
         self.by_id.insert_unique(hash, (hash, place), |&(hash, _)| hash);
-        if due_us.is_some() {
-            self.list(place);
+        if let Some(due_us) = due_us {
+            self.by_due.insert((due_us, place));
         }
+    }
+
+    /// Puts a row into a new place.
+    fn push(&mut self, row: Row) -> u32 {
+        let place = u32::try_from(self.places()).expect("memory ends long before four billion rows");
+        if self.blocks.last().is_none_or(|block| block.len() == BLOCK_ROWS) {
+            self.blocks.push(Vec::with_capacity(BLOCK_ROWS));
+        }
+        self.blocks.last_mut().expect("pushed if there was none").push(Some(row));
+        place
+    }
+
+    /// How many places there are, taken or free.
+    fn places(&self) -> usize {
+        self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK_ROWS + last.len())
     }
 
     fn remove(&mut self, place: u32, hash: u64) {
         if let Ok(entry) = self.by_id.find_entry(hash, |&(_, other)| other == place) {
             entry.remove();
         }
-        let row = self.places[place as usize].take().expect("an indexed place is taken");
-        if let Some(listed) = row.listed {
-            self.by_due.remove(&listed);
+        let row = self.place_mut(place).take().expect("an indexed place is taken");
+        if let Some(listed_us) = row.listed_us {
+            self.by_due.remove(&(listed_us, place));
         }
         self.free.push(place);
     }
@@ -207,17 +228,17 @@ impl Inner {
     fn scan_due(&mut self, after: Option<&Cursor>, limit: usize, now_us: u64) -> Result<Page> {
         let mut after = match after {
             None => Bound::Unbounded,
-            Some(cursor) => Bound::Excluded((number(cursor, 0)?, number(cursor, 8)?)),
+            Some(cursor) => Bound::Excluded(listed_at(cursor)?),
         };
         let mut page = Page::default();
         for _ in 0..limit * MOVES_PER_RECORD_MAX {
             let next = self.by_due.range((after, Bound::Unbounded)).next();
-            let Some((&listed, &place)) = next.filter(|((due_us, _), _)| *due_us <= now_us) else {
+            let Some(&(due_us, place)) = next.filter(|(due_us, _)| due_us.get() <= now_us) else {
                 return Ok(page);
             };
-            after = Bound::Excluded(listed);
+            after = Bound::Excluded((due_us, place));
             let row = self.at(place);
-            if row.due_us != Some(listed.0) {
+            if row.due_us != Some(due_us) {
                 self.list(place);
                 continue;
             }
@@ -226,8 +247,8 @@ impl Inner {
                 break;
             }
         }
-        if let Bound::Excluded((due_us, version)) = after {
-            let cursor = [due_us.to_be_bytes(), version.to_be_bytes()].concat();
+        if let Bound::Excluded((due_us, place)) = after {
+            let cursor = [due_us.get(), u64::from(place)].map(u64::to_be_bytes).concat();
             page.next = Some(Cursor(cursor.into()));
         }
         Ok(page)
@@ -244,16 +265,13 @@ impl Inner {
             None => 0,
             Some(cursor) => usize::try_from(number(cursor, 0)?).unwrap_or(usize::MAX),
         };
-        let end = start.saturating_add(limit).min(self.places.len());
-        let slice = self.places.get(start..end).unwrap_or_default();
-        let found = slice
-            .iter()
-            .flatten()
+        let end = start.saturating_add(limit).min(self.places());
+        let found = (start..end)
+            .filter_map(|at| self.blocks[at / BLOCK_ROWS][at % BLOCK_ROWS].as_ref())
             .filter(|row| wanted(row))
             .map(|row| (row.id.clone(), row.found(now_us)))
             .collect();
-        let next =
-            (end < self.places.len()).then(|| Cursor(Bytes::copy_from_slice(&(end as u64).to_be_bytes())));
+        let next = (end < self.places()).then(|| Cursor(Bytes::copy_from_slice(&(end as u64).to_be_bytes())));
         Ok(Page { found, next })
     }
 
@@ -267,7 +285,17 @@ impl Inner {
     }
 
     fn at(&self, place: u32) -> &Row {
-        self.places[place as usize].as_ref().expect("an indexed place is taken")
+        let place = place as usize;
+        self.blocks[place / BLOCK_ROWS][place % BLOCK_ROWS].as_ref().expect("an indexed place is taken")
+    }
+
+    fn at_mut(&mut self, place: u32) -> &mut Row {
+        self.place_mut(place).as_mut().expect("an indexed place is taken")
+    }
+
+    fn place_mut(&mut self, place: u32) -> &mut Option<Row> {
+        let place = place as usize;
+        &mut self.blocks[place / BLOCK_ROWS][place % BLOCK_ROWS]
     }
 }
 
@@ -276,14 +304,21 @@ impl Row {
         Found {
             version: Version(self.version),
             state: self.state,
-            due: Due::between(now_us, self.due_us),
+            due: Due::between(now_us, self.due_us.map(NonZeroU64::get)),
             bytes: self.bytes.clone(),
         }
     }
 }
 
-fn due_us(due_in: Option<Duration>, now_us: u64) -> Option<u64> {
-    due_in.map(|due_in| now_us.saturating_add(u64::try_from(due_in.as_micros()).unwrap_or(u64::MAX)))
+fn due_us(due_in: Option<Duration>, now_us: u64) -> Option<NonZeroU64> {
+    let due_us = now_us.saturating_add(u64::try_from(due_in?.as_micros()).unwrap_or(u64::MAX));
+    Some(NonZeroU64::new(due_us).unwrap_or(NonZeroU64::MIN))
+}
+
+/// The place in `by_due` behind which a scan goes on.
+fn listed_at(cursor: &Cursor) -> Result<(NonZeroU64, u32)> {
+    let due_us = NonZeroU64::new(number(cursor, 0)?).ok_or_else(foreign)?;
+    Ok((due_us, u32::try_from(number(cursor, 8)?).map_err(|_| foreign())?))
 }
 
 fn number(cursor: &Cursor, at: usize) -> Result<u64> {
@@ -292,5 +327,9 @@ fn number(cursor: &Cursor, at: usize) -> Result<u64> {
         .get(at..at + 8)
         .and_then(|bytes| bytes.try_into().ok())
         .map(u64::from_be_bytes)
-        .ok_or_else(|| Error::new(ErrorKind::Invalid, "the cursor is not one of this store's"))
+        .ok_or_else(foreign)
+}
+
+fn foreign() -> Error {
+    Error::new(ErrorKind::Invalid, "the cursor is not one of this store's")
 }

@@ -45,10 +45,16 @@ pub fn encode(status: &Status) -> Bytes {
         Status::Gone(_) => 8,
     };
     // Small records, which is most of them, live inside their one allocation: a store that keeps a
-    // reference to the bytes then costs no second one.
+    // reference to the bytes then costs no second one. The sizes are those that fill an allocator's size
+    // classes once three words of bookkeeping are added: a store in memory keeps millions of them.
     match HEAD_BYTES + body_len + CHECKSUM_BYTES {
         len if len <= 64 => Inline::<64>::write(status, len),
-        len if len <= 256 => Inline::<256>::write(status, len),
+        len if len <= 104 => Inline::<104>::write(status, len),
+        len if len <= 136 => Inline::<136>::write(status, len),
+        len if len <= 168 => Inline::<168>::write(status, len),
+        len if len <= 200 => Inline::<200>::write(status, len),
+        len if len <= 232 => Inline::<232>::write(status, len),
+        len if len <= 296 => Inline::<296>::write(status, len),
         len => {
             let mut out = vec![0; len];
             write(status, &mut out);
