@@ -11,7 +11,7 @@
 //! The receipt around it has the checksum. Fields keep their order and number, so that a replay is
 //! the same response and not merely an equal one.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes};
 use http::header::{
     CONNECTION, DATE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, SET_COOKIE, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE, WWW_AUTHENTICATE,
@@ -19,6 +19,8 @@ use http::header::{
 use http::{Response, StatusCode};
 
 const FORMAT: u8 = 1;
+const COUNT_AT: usize = 3;
+const HEAD_BYTES: usize = 5;
 
 /// Never stored and never replayed: what belongs to one connection, one moment or one user agent.
 const NEVER_STORED: [HeaderName; 10] = [
@@ -65,32 +67,35 @@ impl Omitted {
 
 /// Encodes a response. Fields named by `Connection`, and those in `omitted`, are left out.
 pub fn encode(status: StatusCode, headers: &HeaderMap, body: &[u8], omitted: &Omitted) -> Bytes {
+    let has_connection = headers.contains_key(CONNECTION);
     let named_by_connection = |name: &HeaderName| {
         let mut lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
         lines.any(|line| line.split(',').any(|named| named.trim().eq_ignore_ascii_case(name.as_str())))
     };
-    let kept = || {
-        let stored = |(name, value): &(&HeaderName, &HeaderValue)| {
-            !omitted.0.contains(name) && !named_by_connection(name) && u32::try_from(value.len()).is_ok()
-        };
-        headers.iter().filter(stored).take(usize::from(u16::MAX))
-    };
-    let (count, fields) = kept().fold((0, 0), |(count, bytes), (name, value)| {
-        (count + 1, bytes + 6 + name.as_str().len() + value.len())
-    });
-    let mut out = BytesMut::with_capacity(5 + fields + body.len());
+    let fields_max: usize = headers.iter().map(|(name, value)| 6 + name.as_str().len() + value.len()).sum();
+    let mut out = Vec::with_capacity(HEAD_BYTES + fields_max + body.len());
     out.put_u8(FORMAT);
     out.put_u16_le(status.as_u16());
-    out.put_u16_le(count);
-    for (name, value) in kept() {
+    // The count, once it is known: which fields are kept is found out while they are written.
+    out.put_u16_le(0);
+    let mut count = 0u16;
+    for (name, value) in headers {
+        if omitted.0.contains(name) || has_connection && named_by_connection(name) {
+            continue;
+        }
+        let (Some(next), Ok(value_len)) = (count.checked_add(1), u32::try_from(value.len())) else {
+            continue;
+        };
+        count = next;
         let name = name.as_str().as_bytes();
         out.put_u16_le(u16::try_from(name.len()).expect("a field name is at most 64 KiB long"));
-        out.put_slice(name);
-        out.put_u32_le(u32::try_from(value.len()).expect("filtered above"));
-        out.put_slice(value.as_bytes());
+        out.extend_from_slice(name);
+        out.put_u32_le(value_len);
+        out.extend_from_slice(value.as_bytes());
     }
-    out.put_slice(body);
-    out.freeze()
+    out[COUNT_AT..HEAD_BYTES].copy_from_slice(&count.to_le_bytes());
+    out.extend_from_slice(body);
+    Bytes::from(out)
 }
 
 /// Decodes a response; `None` if these are not the bytes of one. The body is a slice, not a copy.

@@ -16,7 +16,9 @@ pub(super) fn part(out: &mut Vec<u8>, part: &[u8]) {
 /// Writes `part` in ASCII lower case behind its length.
 pub(super) fn part_in_lower_case(out: &mut Vec<u8>, part: &[u8]) {
     number(out, part.len() as u64);
-    out.extend(part.iter().map(u8::to_ascii_lowercase));
+    let start = out.len();
+    out.extend_from_slice(part);
+    out[start..].make_ascii_lowercase();
 }
 
 /// Writes seven bits a byte, the lowest first; the top bit says that more follow. Most lengths are one
@@ -33,3 +35,7 @@ pub(super) fn number(out: &mut Vec<u8>, mut number: u64) {
 pub(super) fn signed(out: &mut Vec<u8>, signed: i64) {
     number(out, ((signed << 1) ^ (signed >> 63)).cast_unsigned());
 }
+
+#[cfg(test)]
+#[path = "write_test.rs"]
+mod test;
