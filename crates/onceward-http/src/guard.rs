@@ -12,7 +12,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::header::GetAll;
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use onceward::{Id, Onceward};
 use tower_service::Service;
@@ -71,14 +72,22 @@ impl Drop for Ticket {
 }
 
 /// Whose intent a request is, from its head alone; refused before anything is read or looked up.
-pub(crate) fn admit<I>(shared: &Arc<Shared>, request: &Request<I>) -> Result<(Ticket, Ids), Problem> {
+pub(crate) fn admit<I>(
+    shared: &Arc<Shared>,
+    request: &Request<I>,
+    key_lines: &GetAll<'_, HeaderValue>,
+) -> Result<(Ticket, Ids), Problem> {
     shared.meters.guarded.one();
-    Ok((Ticket::new(shared), ids(shared, request)?))
+    Ok((Ticket::new(shared), ids(shared, request, key_lines)?))
 }
 
-fn ids<I>(shared: &Shared, request: &Request<I>) -> Result<Ids, Problem> {
+fn ids<I>(
+    shared: &Shared,
+    request: &Request<I>,
+    key_lines: &GetAll<'_, HeaderValue>,
+) -> Result<Ids, Problem> {
     let route = &shared.route;
-    let key = match route.shape.read(request.headers()) {
+    let key = match route.shape.read_lines(key_lines) {
         Ok(Some(key)) => key,
         Ok(None) => return Err(Problem::KeyMissing),
         Err(bad) => return Err(Problem::KeyMalformed(bad.to_string())),

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use http::header::GetAll;
 use http::{HeaderMap, HeaderValue};
 use onceward::{Error, ErrorKind, KEY_BYTES_MAX, Result};
 use regex_lite::Regex;
@@ -124,7 +125,15 @@ impl KeyShape {
 
     /// Reads the key of a request; `None` if it has none.
     pub fn read<'h>(&self, headers: &'h HeaderMap) -> Result<Option<Cow<'h, str>>, BadKey> {
-        let mut lines = headers.get_all(IDEMPOTENCY_KEY).iter();
+        self.read_lines(&headers.get_all(IDEMPOTENCY_KEY))
+    }
+
+    /// Reads the key from its field lines, for whoever has looked them up already.
+    pub(crate) fn read_lines<'h>(
+        &self,
+        lines: &GetAll<'h, HeaderValue>,
+    ) -> Result<Option<Cow<'h, str>>, BadKey> {
+        let mut lines = lines.iter();
         let Some(line) = lines.next() else { return Ok(None) };
         if lines.next().is_some() {
             return Err(BadKey::Several);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::GetAll;
+use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use onceward::Onceward;
 use tower_layer::Layer;
@@ -86,22 +87,24 @@ impl OncewardLayer {
 }
 
 impl Shared {
-    /// Whether the layer has a say in this request; counts those in which it has none.
-    fn is_guarded<I>(&self, request: &Request<I>) -> bool {
+    /// The field lines of the key, if the layer has a say in this request; counts those in which it has none.
+    fn guarded_by<'r, I>(&self, request: &'r Request<I>) -> Option<GetAll<'r, HeaderValue>> {
         let Self { route, meters, .. } = self;
         if !route.methods.contains(request.method()) {
             meters.unguarded_methods.one();
-            return false;
+            return None;
         }
-        let guarded = match route.key {
-            KeyRule::Required => true,
-            KeyRule::Optional => request.headers().contains_key(IDEMPOTENCY_KEY),
-            KeyRule::Ignored => false,
+        let lines = match route.key {
+            KeyRule::Required => Some(request.headers().get_all(IDEMPOTENCY_KEY)),
+            KeyRule::Optional => {
+                Some(request.headers().get_all(IDEMPOTENCY_KEY)).filter(|lines| lines.iter().next().is_some())
+            }
+            KeyRule::Ignored => None,
         };
-        if !guarded {
+        if lines.is_none() {
             meters.keyless.one();
         }
-        guarded
+        lines
     }
 }
 
@@ -139,10 +142,10 @@ where
     }
 
     fn call(&mut self, request: Request<I>) -> Self::Future {
-        if !self.shared.is_guarded(&request) {
+        let Some(key_lines) = self.shared.guarded_by(&request) else {
             return ResponseFuture::pass(self.inner.call(request));
-        }
-        let (ticket, ids) = match guard::admit(&self.shared, &request) {
+        };
+        let (ticket, ids) = match guard::admit(&self.shared, &request, &key_lines) {
             Ok(admitted) => admitted,
             Err(problem) => return ResponseFuture::refused(answer::refuse(&self.shared, problem)),
         };
