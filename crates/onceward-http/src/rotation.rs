@@ -82,27 +82,26 @@ impl Asks {
         std::iter::once(&self.current).chain(&self.others)
     }
 
+    /// The one ask, where there are no others.
+    pub(crate) fn alone(self) -> std::result::Result<Ask, Self> {
+        if self.others.is_empty() { Ok(self.current) } else { Err(self) }
+    }
+
     /// Runs `work` once for the intent, with the lease of the current id.
-    #[expect(clippy::manual_async_fn, reason = "an async fn keeps every argument twice, and this is hot")]
-    pub(crate) fn run<F, W>(self, onceward: &Onceward, work: F) -> impl Future<Output = Result<Answer>> + Send
+    pub(crate) fn run<'a, F, W>(self, onceward: &'a Onceward, work: F) -> Running<'a>
     where
-        F: FnOnce(Lease) -> W + Send,
-        W: Future<Output = Result<Outcome, Stopped>> + Send,
+        F: FnOnce(Lease) -> W + Send + 'a,
+        W: Future<Output = Result<Outcome, Stopped>> + Send + 'a,
     {
-        async move {
-            if self.others.is_empty() {
-                return onceward.run(self.current, work).await;
-            }
-            let current = self.current.id().clone();
-            let mut asks = self.others;
-            asks.push(self.current);
-            asks.sort_by(|a, b| a.id().cmp(b.id()));
-            run_within(onceward, asks.into_iter(), current, None, work).await
-        }
+        let current = self.current.id().clone();
+        let mut asks = self.others;
+        asks.push(self.current);
+        asks.sort_by(|a, b| a.id().cmp(b.id()));
+        run_within(onceward, asks.into_iter(), current, None, work)
     }
 }
 
-type Running<'a> = Pin<Box<dyn Future<Output = Result<Answer>> + Send + 'a>>;
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<Answer>> + Send + 'a>>;
 
 /// Runs under the first of the remaining ids, and within it under the others.
 fn run_within<'a, F, W>(

@@ -8,7 +8,9 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
-use onceward::{Answer, Applied, Ask, Error, ErrorKind, Id, Outcome, Ran, Refusal, Sight, Stopped, Verdict};
+use onceward::{
+    Answer, Applied, Ask, Error, ErrorKind, Id, Lease, Outcome, Ran, Refusal, Sight, Stopped, Verdict,
+};
 use tokio::sync::mpsc;
 use tower_service::Service;
 
@@ -39,6 +41,8 @@ enum Made<B, E> {
 
 /// Runs the intent, and gives its answer unless that is on its way already. The request waits until the claim
 /// is ours.
+///
+/// What is rarely waited for is boxed: every request carries the largest of its waits along.
 #[expect(clippy::manual_async_fn, reason = "an async fn keeps every argument twice, and this is hot")]
 pub(crate) fn run<S, I, B>(
     link: Arc<Link<B>>,
@@ -59,7 +63,7 @@ where
         let (route, admission) = (&shared.route, &shared.admission);
         // Where there is no room for another run, those of others still give answers.
         if let Err(problem) = admission.check(asks.current.id()) {
-            return Ended::Answer(Ok(match asks.attend(&shared.onceward).await {
+            return Ended::Answer(Ok(match Box::pin(asks.attend(&shared.onceward)).await {
                 Ok(Some(answer)) => {
                     look_into_doubt(shared, &answer, asks.each().map(Ask::id), waiting);
                     answer::of(shared, answer)
@@ -76,31 +80,33 @@ where
         let (made_here, request_here, service_here, link_here) =
             (&mut made, &mut waiting, &mut service, &link);
         let room_here = &mut room;
-        let answer = asks
-            .run(&shared.onceward, async move |lease| {
-                match admission.enter(lease.id()) {
-                    Ok(taken) => *room_here = Some(taken),
-                    Err(problem) => {
-                        *made_here = Made::TurnedAway(problem);
-                        return Err(Stopped::before_effect("there is no room for another run"));
-                    }
+        let work = async move |lease: Lease| {
+            match admission.enter(lease.id()) {
+                Ok(taken) => *room_here = Some(taken),
+                Err(problem) => {
+                    *made_here = Made::TurnedAway(problem);
+                    return Err(Stopped::before_effect("there is no room for another run"));
                 }
-                let mut request = request_here.take().expect("the work is run once");
-                request.extensions_mut().insert(lease);
-                match service_here.call(request).await {
-                    Ok(response) => take_in(route, response, link_here, made_here).await,
-                    Err(error) => {
-                        *made_here = Made::Failed(error);
-                        Err(Stopped::unknown("the service failed without a response"))
-                    }
+            }
+            let mut request = request_here.take().expect("the work is run once");
+            request.extensions_mut().insert(lease);
+            match service_here.call(request).await {
+                Ok(response) => take_in(route, response, link_here, made_here).await,
+                Err(error) => {
+                    *made_here = Made::Failed(error);
+                    Err(Stopped::unknown("the service failed without a response"))
                 }
-            })
-            .await;
+            }
+        };
+        let answer = match asks.alone() {
+            Ok(ask) => shared.onceward.run(ask, work).await,
+            Err(asks) => asks.run(&shared.onceward, work).await,
+        };
         Ended::Answer(match (answer, made) {
             (answer, Made::Live(end)) => {
                 // The answer on record may be another's by now, and then this one must not look complete.
                 if matches!(&answer, Ok(Answer::Ran(Ran { replayed: false, .. })) | Err(_)) {
-                    end.send().await;
+                    Box::pin(end.send()).await;
                 }
                 return Ended::Live;
             }
@@ -119,7 +125,7 @@ where
                 Some(request) => match admission.enter(&id) {
                     Ok(_room) => {
                         shared.meters.passed_unguarded.one();
-                        pass_unguarded(service.call(request).await)
+                        pass_unguarded(Box::pin(service.call(request)).await)
                     }
                     Err(problem) => Ok(answer::refuse(shared, problem)),
                 },
@@ -199,11 +205,27 @@ where
         }
     };
     let (sender, live) = ResponseBody::live();
-    let mut live_end = LiveEnd { sender, left: announced(&parts.headers), held_back: None };
+    let live_end = LiveEnd { sender, left: announced(&parts.headers), held_back: None };
     link.offer(Response::from_parts(parts, live));
-    let mut next = Some(Ok(collected.into_bytes()));
-    let mut then = Some(overflow);
-    while let Some(piece) = next {
+    let live_end = Box::pin(pass_on(collected.into_bytes(), overflow, body, live_end)).await?;
+    *made = Made::Live(live_end);
+    ending(route, action, status, || Outcome::omitted(verdict(status), status.as_str().to_owned()))
+}
+
+/// Passes on what has come and what still comes.
+async fn pass_on<B>(
+    first: Bytes,
+    second: Bytes,
+    mut rest: std::pin::Pin<&mut B>,
+    mut live_end: LiveEnd,
+) -> Result<LiveEnd, Stopped>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    live_end.pass(first).await;
+    live_end.pass(second).await;
+    while let Some(piece) = next_piece(rest.as_mut()).await {
         match piece {
             Ok(data) => live_end.pass(data).await,
             Err(error) => {
@@ -211,13 +233,8 @@ where
                 return Err(broke_off());
             }
         }
-        next = match then.take() {
-            Some(data) => Some(Ok(data)),
-            None => next_piece(body.as_mut()).await,
-        };
     }
-    *made = Made::Live(live_end);
-    ending(route, action, status, || Outcome::omitted(verdict(status), status.as_str().to_owned()))
+    Ok(live_end)
 }
 
 /// The next data of a body. Trailers are not replayed, so they are not passed on either.

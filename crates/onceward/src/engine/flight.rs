@@ -349,6 +349,9 @@ impl Flight {
             let mut state = self.state.lock();
             state.phase = phase(&state);
             state.epoch += 1;
+            if state.wakers.is_empty() && state.owner.is_none() {
+                return;
+            }
             (std::mem::take(&mut state.wakers), state.owner.take())
         };
         owner.into_iter().chain(wakers).for_each(Waker::wake);

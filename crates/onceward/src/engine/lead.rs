@@ -31,6 +31,8 @@ pub(crate) const ROUNDS_MAX: usize = 1_000;
 
 /// Gets an ask to the point where its work may begin, or to its answer. Dropping this gives back
 /// whatever it had claimed.
+///
+/// Here and below, what is rarely waited for is boxed: every run carries the largest of its waits along.
 pub(crate) async fn lead(inner: &Arc<Inner>, ask: &mut Ask) -> Result<Led> {
     let named = if ask.attempt.is_some() { Named::ByCaller } else { Named::ByEngine };
     let attempt = *ask.attempt.get_or_insert_with(|| Attempt(inner.world.random()));
@@ -55,7 +57,8 @@ pub(crate) async fn lead(inner: &Arc<Inner>, ask: &mut Ask) -> Result<Led> {
                 };
             }
             Joined::Waiter(flight) => {
-                if let Some(answer) = wait_here(inner, ask, &flight, &mut patience).await? {
+                let waiting = Box::pin(wait_here(inner, ask, &flight, &mut patience));
+                if let Some(answer) = waiting.await? {
                     return Ok(Led::Answer(answer));
                 }
             }
@@ -235,7 +238,7 @@ async fn ask_store(
             Ok(Swapped::Lost(found)) => found.as_ref().map(codec::decode).transpose()?,
             // Never blindly again: what is there now tells whether it was us.
             Err(error) if error.applied() == Applied::Maybe => {
-                inner.load(&ask.id).await.map_err(|_| error)?
+                Box::pin(inner.load(&ask.id)).await.map_err(|_| error)?
             }
             // A claim of ours that was to be renewed, or whose answer was lost before, may stand.
             Err(error) => {
@@ -264,7 +267,7 @@ async fn ask_store(
                     break (takeover, found.map_or(Seen::Absent, |found| Seen::Version(found.version)));
                 }
                 (Decision::Wait { at_most }, Some(found)) => {
-                    match follow(ask, owner, found, patience, at_most).await? {
+                    match Box::pin(follow(ask, owner, found, patience, at_most)).await? {
                         Followed::Now(now) => receipt = now,
                         Followed::TimeOut(refusal) => {
                             return Ok(Asked::Answer(refuse(inner, refusal), None));
@@ -272,7 +275,7 @@ async fn ask_store(
                     }
                 }
                 (Decision::Refuse(Refusal::OutcomeUnknown), Some(found)) if is_held(&found) => {
-                    match put_in_doubt(inner, ask, found).await {
+                    match Box::pin(put_in_doubt(inner, ask, found)).await {
                         Ok(now) => receipt = now,
                         // The refusal stands without it, for this asker: the next one will write it down.
                         Err(_) => return Ok(Asked::Answer(refuse(inner, Refusal::OutcomeUnknown), None)),

@@ -54,6 +54,8 @@ enum Stage {
     Over,
 }
 
+// What is awaited holds a reference to the owner and nothing twice: whoever runs an intent carries it along,
+// and an async fn would keep its arguments in two places.
 impl Owner {
     pub(crate) fn new(inner: Arc<Inner>, flight: Arc<Flight>) -> Self {
         Self {
@@ -66,20 +68,22 @@ impl Owner {
     }
 
     /// Waits for the answer to a claim, in a way that survives being dropped.
-    pub(crate) async fn claim(&mut self, swapping: Swapping) -> Trip {
+    pub(crate) fn claim(&mut self, swapping: Swapping) -> impl Future<Output = Trip> {
         self.stage = Stage::Asking(Some(swapping));
-        let trip = poll_fn(|cx| match &mut self.stage {
-            Stage::Asking(Some(swapping)) => Pin::new(swapping).poll(cx),
-            _ => unreachable!("set above"),
-        })
-        .await;
-        self.stage = Stage::Asking(None);
-        self.may_stand |= match &trip.result {
-            Ok(Swapped::Won(_)) => true,
-            Ok(Swapped::Lost(_)) => false,
-            Err(error) => error.applied() == Applied::Maybe,
-        };
-        trip
+        async move {
+            let trip = poll_fn(|cx| match &mut self.stage {
+                Stage::Asking(Some(swapping)) => Pin::new(swapping).poll(cx),
+                _ => unreachable!("set above"),
+            })
+            .await;
+            self.stage = Stage::Asking(None);
+            self.may_stand |= match &trip.result {
+                Ok(Swapped::Won(_)) => true,
+                Ok(Swapped::Lost(_)) => false,
+                Err(error) => error.applied() == Applied::Maybe,
+            };
+            trip
+        }
     }
 
     /// The claim was won.
@@ -96,7 +100,7 @@ impl Owner {
     }
 
     /// The lease is somebody else's business now: of a ticket, or of whoever took it.
-    pub(crate) fn hand_over(mut self) {
+    pub(crate) fn hand_over(&mut self) {
         self.stage = Stage::Over;
         self.inner.flights.end(&self.flight, None);
     }
@@ -114,29 +118,34 @@ impl Owner {
     }
 
     /// Writes the ending. Dropping this does not stop the writing.
-    pub(crate) async fn conclude(mut self, ending: Ending) -> Concluded {
-        let Some(running) = self.flight.conclude() else {
-            self.stage = Stage::Over;
-            return Concluded::FencedOff;
+    pub(crate) fn conclude(&mut self, ending: Ending) -> impl Future<Output = Concluded> {
+        let running = self.flight.conclude();
+        self.stage = match &running {
+            None => Stage::Over,
+            Some(running) => {
+                let swapping = conclude::submit(&self.inner, &self.flight, running, &ending, running.version);
+                Stage::Concluding(ending, swapping)
+            }
         };
-        let swapping = conclude::submit(&self.inner, &self.flight, &running, &ending, running.version);
-        self.stage = Stage::Concluding(ending, swapping);
-        let trip = poll_fn(|cx| match &mut self.stage {
-            Stage::Concluding(_, swapping) => Pin::new(swapping).poll(cx),
-            _ => unreachable!("set above"),
-        })
-        .await;
-        let Stage::Concluding(ending, _) = std::mem::replace(&mut self.stage, Stage::Over) else {
-            unreachable!("set above")
-        };
-        if let Ok(Swapped::Won(version)) = trip.result {
-            conclude::written(&self.inner, &self.flight, &running.claim, &ending, version, trip.sent_at);
-            return Concluded::Recorded;
+        async move {
+            let Some(running) = running else { return Concluded::FencedOff };
+            let trip = poll_fn(|cx| match &mut self.stage {
+                Stage::Concluding(_, swapping) => Pin::new(swapping).poll(cx),
+                _ => unreachable!("set above"),
+            })
+            .await;
+            let Stage::Concluding(ending, _) = std::mem::replace(&mut self.stage, Stage::Over) else {
+                unreachable!("set above")
+            };
+            if let Ok(Swapped::Won(version)) = trip.result {
+                conclude::written(&self.inner, &self.flight, &running.claim, &ending, version, trip.sent_at);
+                return Concluded::Recorded;
+            }
+            let (tell, told) = reply();
+            let task = conclude::insist(self.inner.clone(), self.flight.clone(), ending, trip, Some(tell));
+            self.inner.world.spawn(Box::pin(task));
+            told.await.unwrap_or(Concluded::Delayed)
         }
-        let (tell, told) = reply();
-        let task = conclude::insist(self.inner.clone(), self.flight.clone(), ending, trip, Some(tell));
-        self.inner.world.spawn(Box::pin(task));
-        told.await.unwrap_or(Concluded::Delayed)
     }
 }
 

@@ -85,7 +85,7 @@ where
     let lease = Lease::new(inner.clone(), owner.flight.clone(), fence, ask.fingerprint);
     match work_under(&owner, lease, work).await {
         Worked::Finished(Ok(outcome)) if is_kept(&outcome, &ask.policy) => {
-            let answer = finish(inner, ask, owner, fence, Worked::Finished(Ok(outcome))).await?;
+            let answer = finish(&inner, &ask, &mut owner, fence, Worked::Finished(Ok(outcome))).await?;
             Ok(if matches!(answer, Answer::Ran(_)) { Resumed::Finished } else { Resumed::Elsewhere })
         }
         Worked::Finished(Ok(_)) => {

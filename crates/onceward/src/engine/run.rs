@@ -46,41 +46,47 @@ where
         let lease = Lease::new(inner.clone(), owner.flight.clone(), fence, ask.fingerprint);
         owner.begin_work();
         let worked = work_under(&owner, lease, work).await;
-        finish(inner, ask, owner, fence, worked).await
+        finish(&inner, &ask, &mut owner, fence, worked).await
     }
 }
 
 /// Does the work, unless the lease is lost meanwhile.
-pub(crate) async fn work_under<F, W>(owner: &Owner, lease: Lease, work: F) -> Worked
+#[expect(clippy::manual_async_fn, reason = "as above")]
+pub(crate) fn work_under<F, W>(owner: &Owner, lease: Lease, work: F) -> impl Future<Output = Worked>
 where
     F: FnOnce(Lease) -> W,
     W: Future<Output = Result<Outcome, Stopped>>,
 {
-    let made = match catch_unwind(AssertUnwindSafe(|| work(lease))) {
-        Ok(made) => made,
-        Err(panic) => return Worked::Panicked(panic),
-    };
-    let mut made = pin!(made);
-    poll_fn(|cx| {
-        match catch_unwind(AssertUnwindSafe(|| made.as_mut().poll(cx))) {
-            Ok(Poll::Ready(finished)) => return Poll::Ready(Worked::Finished(finished)),
-            Ok(Poll::Pending) => {}
-            Err(panic) => return Poll::Ready(Worked::Panicked(panic)),
-        }
-        owner.flight.poll_lost(cx).map(|()| Worked::LeaseLost)
-    })
-    .await
+    async move {
+        let made = match catch_unwind(AssertUnwindSafe(|| work(lease))) {
+            Ok(made) => made,
+            Err(panic) => return Worked::Panicked(panic),
+        };
+        let mut made = pin!(made);
+        poll_fn(|cx| {
+            match catch_unwind(AssertUnwindSafe(|| made.as_mut().poll(cx))) {
+                Ok(Poll::Ready(finished)) => return Poll::Ready(Worked::Finished(finished)),
+                Ok(Poll::Pending) => {}
+                Err(panic) => return Poll::Ready(Worked::Panicked(panic)),
+            }
+            owner.flight.poll_lost(cx).map(|()| Worked::LeaseLost)
+        })
+        .await
+    }
 }
 
 pub(crate) async fn finish(
-    inner: Arc<Inner>,
-    ask: Ask,
-    owner: Owner,
+    inner: &Arc<Inner>,
+    ask: &Ask,
+    owner: &mut Owner,
     fence: Fence,
     worked: Worked,
 ) -> Result<Answer> {
     match worked {
-        Worked::LeaseLost => after_loss(&inner, &ask, owner).await,
+        Worked::LeaseLost => {
+            owner.hand_over();
+            Box::pin(look(inner, ask)).await
+        }
         Worked::Panicked(panic) => {
             owner.conclude(Ending::in_doubt(&ask.policy, Doubt::Panicked)).await;
             resume_unwind(panic)
@@ -98,10 +104,10 @@ pub(crate) async fn finish(
         Worked::Finished(Ok(outcome)) => {
             let retry = outcome.verdict() == Verdict::Failed && ask.policy.failure_rule() == OnFailure::Retry;
             let ending =
-                if retry { Ending::Release(Effect::None) } else { Ending::Done(bounded(&inner, &outcome)) };
+                if retry { Ending::Release(Effect::None) } else { Ending::Done(bounded(inner, &outcome)) };
             let recorded = match owner.conclude(ending).await {
                 // Everyone gets the same answer: the one that is on record.
-                Concluded::FencedOff if !retry => return look(&inner, &ask).await,
+                Concluded::FencedOff if !retry => return Box::pin(look(inner, ask)).await,
                 Concluded::Delayed => Recorded::NotYet,
                 _ if retry => Recorded::Released,
                 _ => Recorded::Yes,
@@ -113,9 +119,4 @@ pub(crate) async fn finish(
             Ok(Answer::Ran(Ran { outcome, replayed: false, fence, recorded, expires_in }))
         }
     }
-}
-
-async fn after_loss(inner: &Arc<Inner>, ask: &Ask, owner: Owner) -> Result<Answer> {
-    owner.hand_over();
-    look(inner, ask).await
 }

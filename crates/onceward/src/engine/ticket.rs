@@ -57,7 +57,7 @@ pub(crate) enum Change {
 
 pub(crate) async fn claim(inner: &Arc<Inner>, mut ask: Ask) -> Result<Claimed> {
     match lead(inner, &mut ask).await? {
-        Led::Run(owner, claim) => {
+        Led::Run(mut owner, claim) => {
             owner.hand_over();
             Ok(Claimed::Yes(Ticket { id: ask.id, attempt: claim.attempt, fence: claim.fence }))
         }
