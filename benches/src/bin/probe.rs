@@ -2,7 +2,7 @@
 //! owner to be killed.
 //!
 //! ```text
-//! probe layer first|replay|no-key|bare CALLS
+//! probe layer first|replay|no-key|bare|bare-keyless CALLS
 //! probe engine first|replay|bare CALLS
 //! probe hold STORE LEASE_MS KEY
 //! ```
@@ -37,7 +37,8 @@ async fn calls_through_layer(kind: &str, calls: usize) {
             "first" => layer::send(&mut service, layer::request(Some(&format!("k{at}")))).await,
             "replay" => layer::send(&mut service, layer::request(Some("k"))).await,
             "no-key" => layer::send(&mut service, layer::request(None)).await,
-            "bare" => layer::send(&mut layer::Handler, layer::request(None)).await,
+            "bare" => layer::send(&mut layer::Handler, layer::request(Some(&format!("k{at}")))).await,
+            "bare-keyless" => layer::send(&mut layer::Handler, layer::request(None)).await,
             _ => panic!("no such kind: {kind}"),
         }
     }
