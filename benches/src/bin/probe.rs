@@ -4,12 +4,14 @@
 //! ```text
 //! probe layer first|replay|no-key|bare|bare-keyless CALLS
 //! probe engine first|replay|bare CALLS
+//! probe client plain|journal|bare CALLS
 //! probe hold STORE LEASE_MS KEY
 //! ```
 
 use std::hint::black_box;
 
-use onceward_bench::compare::{engine, layer, owner_death};
+use onceward_bench::compare::{client, engine, layer, owner_death};
+use onceward_http::client::Client;
 
 /// The same allocator as the binary `onceward`.
 #[global_allocator]
@@ -23,6 +25,7 @@ fn main() {
     match args[..] {
         ["layer", kind, calls] => runtime.block_on(calls_through_layer(kind, calls.parse().unwrap())),
         ["engine", kind, calls] => runtime.block_on(calls_of_engine(kind, calls.parse().unwrap())),
+        ["client", kind, calls] => runtime.block_on(calls_of_client(kind, calls.parse().unwrap())),
         ["hold", store, lease_ms, key] => {
             runtime.block_on(owner_death::hold(store, lease_ms.parse().unwrap(), key));
         }
@@ -58,4 +61,29 @@ async fn calls_of_engine(kind: &str, calls: usize) {
         };
         drop(black_box(answer.unwrap()));
     }
+}
+
+/// So many calls of as many callers as in the comparison.
+async fn calls_of_client(kind: &str, calls: usize) {
+    let (url, folder) = (client::serve(), tempfile::tempdir().unwrap());
+    let bare = client::bare();
+    let ours = match kind {
+        "plain" => Some(Client::builder().build().unwrap()),
+        "journal" => Some(client::journaled(folder.path()).await),
+        "bare" => None,
+        _ => panic!("no such kind: {kind}"),
+    };
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..client::CALLERS {
+        let (url, ours, bare) = (url.clone(), ours.clone(), bare.clone());
+        callers.spawn(async move {
+            for _ in 0..calls / client::CALLERS {
+                match &ours {
+                    Some(ours) => client::call(ours, &url).await,
+                    None => client::call_bare(&bare, &url).await,
+                }
+            }
+        });
+    }
+    callers.join_all().await;
 }

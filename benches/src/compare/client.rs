@@ -1,11 +1,18 @@
 //! The client over bare reqwest, on loopback: 64 callers, a small JSON document each way.
+//!
+//! The bare side is what a careful caller writes by hand: the same fields and the same body on the wire, a
+//! key of its own for each request, the same time-out, the answer read to its end. It makes its keys by
+//! counting, which costs less than the client's randomness.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use onceward_http::client::Client;
+use onceward_http::client::{Client, Terms};
+use onceward_http::headers::{IDEMPOTENCY_KEY, ONCEWARD_TRY};
 
 use crate::load::{callers, runtime};
 use crate::process::Missing;
@@ -13,7 +20,8 @@ use crate::report::{Findings, Goal, Row, Side, Unit};
 use crate::scale::Scale;
 use crate::turns::{Turn, Turns};
 
-const CALLERS: usize = 64;
+/// Callers at the same time.
+pub const CALLERS: usize = 64;
 /// Many short rounds: on a machine with other work, the three sides of one round see the same of it.
 const ROUNDS_PER_ROUND: usize = 7;
 const ROUND_PART: u32 = 7;
@@ -25,14 +33,9 @@ const ANSWER: &[u8] = b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r
 pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     let (runtime, url) = (runtime(), serve());
     let folder = tempfile::tempdir().unwrap();
-    let bare = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let bare = bare();
     let plain = runtime.block_on(async { Client::builder().build().unwrap() });
-    let journaled = runtime.block_on(async {
-        let address = format!("embedded:{}", folder.path().join("journal").display());
-        let client = Client::builder().journal(address).build().unwrap();
-        client.resume().await.unwrap();
-        client
-    });
+    let journaled = runtime.block_on(journaled(folder.path()));
     let length = scale.round / ROUND_PART;
     let (mut plain_micros, mut bare_micros) = (Vec::new(), Vec::new());
     let turns = Turns::new(ROUNDS_PER_ROUND * scale.rounds, Unit::PerSecond).after_warm_up();
@@ -45,11 +48,7 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
         ("with journal", &mut |_| runtime.block_on(through(&journaled, &url, length))),
         ("bare reqwest", &mut |_| {
             let (bare, to) = (bare.clone(), url.clone());
-            let call = move |_| {
-                let request = bare.post(&to).header("content-type", "application/json");
-                let request = request.body(Bytes::from_static(BODY));
-                async move { drop(request.send().await.unwrap().bytes().await.unwrap()) }
-            };
+            let call = move |_| call_bare(&bare, &to);
             let (turn, micros) = costing(|| {
                 runtime.block_on(async { callers(CALLERS, tokio::time::sleep(length), call).await })
             });
@@ -78,12 +77,38 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
 
 async fn through(client: &Client, url: &str, length: Duration) -> Turn {
     let (client, url) = (client.clone(), url.to_owned());
-    let call = move |_| {
-        let request = client.post(&url).header("content-type", "application/json");
-        let request = request.body(Bytes::from_static(BODY));
-        async move { drop(request.send().await.unwrap()) }
-    };
-    callers(CALLERS, tokio::time::sleep(length), call).await
+    callers(CALLERS, tokio::time::sleep(length), move |_| call(&client, &url)).await
+}
+
+/// A client with a journal in this folder.
+pub async fn journaled(folder: &Path) -> Client {
+    let address = format!("embedded:{}", folder.join("journal").display());
+    let client = Client::builder().journal(address).build().unwrap();
+    client.resume().await.unwrap();
+    client
+}
+
+/// One call of the client.
+pub fn call(client: &Client, url: &str) -> impl Future<Output = ()> + Send + use<> {
+    let request = client.post(url).header("content-type", "application/json");
+    let request = request.body(Bytes::from_static(BODY));
+    async move { drop(request.send().await.unwrap()) }
+}
+
+/// The client that one would use instead, with the same time-out.
+pub fn bare() -> reqwest::Client {
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+    client.timeout(Terms::default().try_at_most).build().unwrap()
+}
+
+/// The same call by hand.
+pub fn call_bare(client: &reqwest::Client, url: &str) -> impl Future<Output = ()> + Send + use<> {
+    static KEYS: AtomicU64 = AtomicU64::new(0);
+    let key = format!("\"00000000-0000-4000-8000-{:012x}\"", KEYS.fetch_add(1, Ordering::Relaxed));
+    let request = client.post(url).header("content-type", "application/json");
+    let request = request.header(IDEMPOTENCY_KEY, key).header(ONCEWARD_TRY, "1");
+    let request = request.body(Bytes::from_static(BODY));
+    async move { drop(request.send().await.unwrap().bytes().await.unwrap()) }
 }
 
 /// What a turn gave, and the processor time of one of its calls in microseconds, the server's included.
@@ -105,7 +130,7 @@ fn processor_micros() -> f64 {
 }
 
 /// A server that costs as little as possible: a thread per connection, one answer for everything.
-fn serve() -> String {
+pub fn serve() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/charges", listener.local_addr().unwrap());
     std::thread::spawn(move || {
