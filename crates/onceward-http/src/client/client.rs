@@ -15,10 +15,11 @@ use super::error::{Error, ErrorKind, Result};
 use super::exchange::{Exchange, Exchanged, NoAnswer};
 use super::journal::Journal;
 use super::judge::Departed;
-use super::prepared::{Key, Prepared};
+use super::prepared::Prepared;
 use super::report::{Report, Source};
 use super::request::Request;
 use super::terms::Terms;
+use super::urls::Urls;
 use crate::headers::IDEMPOTENT_REPLAYED;
 
 /// Sends requests whose retries cannot hurt. Cheap to clone; all clones are one.
@@ -43,6 +44,7 @@ pub struct Client {
 pub(crate) struct Inner {
     pub(crate) shared: Shared,
     pub(crate) exchange: Exchange,
+    pub(crate) urls: Urls,
     request_bytes_max: usize,
     opening: Option<Opening>,
     journal: OnceCell<Arc<Journal>>,
@@ -124,10 +126,6 @@ impl Client {
         if let Some(journal) = self.inner.journal.get() {
             journal.recorded().await;
         }
-    }
-
-    pub(crate) fn new_key(&self) -> Key {
-        Key::random(&self.inner.shared.world)
     }
 
     pub(crate) fn terms(&self) -> &Terms {
@@ -326,6 +324,7 @@ impl Builder {
         let inner = Inner {
             shared: Shared::new(self.terms),
             exchange,
+            urls: Urls::default(),
             request_bytes_max: self.request_bytes_max,
             opening,
             journal: OnceCell::new(),

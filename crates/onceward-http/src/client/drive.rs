@@ -1,7 +1,7 @@
 //! Drives one call along its course: sends, waits, asks the host's budget and breaker. The layer and
 //! the client both go through here; they differ only in how one try is made.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use onceward::TokioWorld;
 use tokio::time::Instant;
@@ -12,6 +12,7 @@ use super::counts::Counters;
 use super::course::{Course, Next, Why};
 use super::hosts::{Host, Hosts};
 use super::judge::{Departed, Tried};
+use super::prepared::Key;
 use super::report::{FAILURES_MAX, Failure, Report, What};
 use super::terms::Terms;
 
@@ -40,6 +41,11 @@ impl Shared {
     /// Time since an arbitrary start; never goes back, whatever is done to the machine's clock.
     pub(crate) fn now(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    /// A key for a request that has none.
+    pub(crate) fn new_key(&self) -> Key {
+        Key::random(&self.world, SystemTime::now())
     }
 }
 

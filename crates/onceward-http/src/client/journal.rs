@@ -47,7 +47,7 @@ use onceward::{
 use tokio::sync::watch;
 
 use super::client::Opening;
-use super::open::{self, Open, Put, Putting, REQUEST};
+use super::open::{self, Open, Put, Putting};
 use super::prepared::Prepared;
 use super::riding::{Name, Riding};
 use super::stored::Stored;
@@ -115,6 +115,11 @@ impl Journal {
         Id::new(&self.name, OPERATION, intent)
     }
 
+    /// Where the request of an intent lies.
+    fn request_id(&self, id: &Id) -> Result<Id> {
+        Id::from_columns(&self.name, REQUESTS, id.key())
+    }
+
     /// The ask of a caller, who waits for whoever sends it already.
     pub(crate) fn ask_to_send(&self, id: &Id, fingerprint: Fingerprint) -> Ask {
         Ask::new(id.clone(), fingerprint, self.sending.clone())
@@ -139,7 +144,7 @@ impl Journal {
         let honoured_for_us = u64::try_from(honoured_for.as_micros()).unwrap_or(u64::MAX);
         let honoured_until_us = put_us.saturating_add(honoured_for_us);
         let stored = Stored { put_us, honoured_until_us, request: Arc::new(request) };
-        let request_id = id.step(REQUEST).map_err(super::Error::journal)?;
+        let request_id = self.request_id(id).map_err(super::Error::journal)?;
         let swap = open::swap(request_id, claim, stored.encode()?);
         let seat = self.riding.seat(id, swap.clone(), claim.attempt, name);
         Ok(Putting { swap, claim, stored, seat })
@@ -193,7 +198,7 @@ impl Journal {
 
     /// The request of an intent as it lies in the journal.
     pub(crate) async fn request(&self, id: &Id) -> Result<Option<Open>> {
-        let id = id.step(REQUEST)?;
+        let id = self.request_id(id)?;
         let found = self.load(&id).await?;
         found.map(|found| Open::decode(id, &found)).transpose()
     }

@@ -23,7 +23,6 @@ use super::course::Course;
 use super::drive::{Driven, Ended, Shared, Try, drive};
 use super::error::Error;
 use super::judge::{Departed, Guard, Said, Tried};
-use super::prepared::Key;
 use super::retry_after::{expires_in, retry_after};
 use super::terms::Terms;
 use crate::body::BoxError;
@@ -136,7 +135,7 @@ impl RetryLayer {
         })?;
         let body = body.to_bytes();
         if !head.headers.contains_key(IDEMPOTENCY_KEY) && !head.method.is_safe() {
-            head.headers.insert(IDEMPOTENCY_KEY, Key::random(&self.shared.world).field_value());
+            head.headers.insert(IDEMPOTENCY_KEY, self.shared.new_key().field_value());
         }
         let guard = Guard::of(&head.method, head.headers.contains_key(IDEMPOTENCY_KEY));
         let shared = &*self.shared;

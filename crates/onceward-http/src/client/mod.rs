@@ -10,7 +10,7 @@
 //! | `backoff.rs`, `retry_after.rs` | how long to pause |
 //! | `budget.rs`, `breaker.rs`, `hosts.rs` | what a host can be asked to bear |
 //! | `drive.rs` | sends and waits along a course |
-//! | `client.rs`, `request.rs`, `prepared.rs`, `exchange.rs` | the client over reqwest |
+//! | `client.rs`, `request.rs`, `prepared.rs`, `exchange.rs`, `urls.rs` | the client over reqwest |
 //! | `layer.rs`, `answer_body.rs` | the same for any tower service |
 //! | `journal.rs`, `open.rs`, `stored.rs` | two receipts per intent, and the bytes of a request |
 //! | `riding.rs` | the request in the same batch as the claim |
@@ -49,6 +49,7 @@ mod riding;
 mod settle;
 mod stored;
 mod terms;
+mod urls;
 
 pub use answer::Answer;
 pub use answer_body::AnswerBody;

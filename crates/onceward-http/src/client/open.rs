@@ -13,9 +13,6 @@ use super::prepared::Prepared;
 use super::riding::Seat;
 use super::stored::Stored;
 
-/// What the operation of an intent is extended by for its request.
-pub(crate) const REQUEST: &str = "request";
-
 /// A request that is down in the journal.
 #[derive(Clone, Debug)]
 pub(crate) struct Open {

@@ -2,6 +2,7 @@
 //! every try sends the same.
 
 use std::borrow::Cow;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
@@ -31,11 +32,16 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// A new one, as random as a UUID (version 4) and written like one. Every call makes one, so it is
-    /// written in place.
-    pub(crate) fn random(world: &dyn World) -> Self {
+    /// A new one: a UUID of version 7, 48 bits of time before 74 of chance. It begins with the time so
+    /// that keys made one after the other lie side by side in every table they are written to, the
+    /// server's and our journal's: a random place for each is a walk through cold memory. Every call
+    /// makes one, so it is written in place.
+    pub(crate) fn random(world: &dyn World, now: SystemTime) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let bits = (world.random() & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+        // A clock that is wrong costs the neighbourhood, nothing else.
+        let time_ms = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
+        let chance = world.random() & !(u128::MAX << 80) & !(0xf << 76) & !(0x3 << 62);
+        let bits = (time_ms << 80) | (0x7 << 76) | (0x2 << 62) | chance;
         let mut quoted = *b"\"00000000-0000-0000-0000-000000000000\"";
         let mut digits = quoted.iter_mut().filter(|place| **place == b'0');
         for byte in bits.to_be_bytes() {

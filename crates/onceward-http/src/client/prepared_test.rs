@@ -14,16 +14,29 @@ fn read_back(key: &Key) -> Option<String> {
 #[test]
 fn a_random_key_is_a_uuid_and_no_two_are_the_same() {
     let world = TokioWorld::new();
+    let now = SystemTime::now();
     let keys: std::collections::BTreeSet<String> =
-        (0..1_000).map(|_| Key::random(&world).text().into_owned()).collect();
+        (0..1_000).map(|_| Key::random(&world, now).text().into_owned()).collect();
     assert_eq!(keys.len(), 1_000);
     for key in keys {
         let parts: Vec<usize> = key.split('-').map(str::len).collect();
         assert_eq!(parts, [8, 4, 4, 4, 12], "{key}");
-        assert_eq!(&key[14..15], "4", "{key}");
+        assert_eq!(&key[14..15], "7", "{key}");
         assert!(matches!(&key[19..20], "8" | "9" | "a" | "b"), "{key}");
         assert_eq!(read_back(&Key::parse(&key).unwrap()), Some(key));
     }
+}
+
+#[test]
+fn a_later_key_sorts_behind_an_earlier_one_whenever_it_is() {
+    let world = TokioWorld::new();
+    let at = |ms| SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(ms);
+    let key = |ms| Key::random(&world, at(ms)).text().into_owned();
+    let keys: Vec<String> = (0..48).map(|bit| key(1 << bit)).collect();
+    assert!(keys.is_sorted_by(|one, next| one < next), "{keys:?}");
+    assert!(key(0x0123_4567_89ab).starts_with("01234567-89ab-7"));
+    let before = SystemTime::UNIX_EPOCH - std::time::Duration::from_secs(1);
+    assert!(Key::random(&world, before).text().starts_with("00000000-0000-7"));
 }
 
 #[test]

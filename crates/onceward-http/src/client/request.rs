@@ -54,19 +54,15 @@ const SECRETS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];
 impl Request {
     pub(crate) fn new(client: Client, method: Method, url: &str) -> Self {
         let call_at_most = client.terms().call_at_most;
-        let parts = match Url::parse(url) {
-            Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(Parts {
-                method,
-                url,
-                headers: HeaderMap::new(),
-                body: Bytes::new(),
-                keyed: Keyed::ByClient,
-                intent: None,
-                call_at_most,
-            }),
-            Ok(url) => Err(Error::invalid(format!("`{}:` is neither http nor https", url.scheme()))),
-            Err(error) => Err(Error::invalid(format!("`{url}` is no URL: {error}"))),
-        };
+        let parts = client.inner.urls.read(url).map(|url| Parts {
+            method,
+            url,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            keyed: Keyed::ByClient,
+            intent: None,
+            call_at_most,
+        });
         Self { client, parts }
     }
 
@@ -178,7 +174,7 @@ impl Request {
             Keyed::ByCaller(key) => Some(Key::parse(key)?),
             Keyed::NotAtAll => None,
             Keyed::ByClient if parts.method.is_safe() && parts.intent.is_none() => None,
-            Keyed::ByClient => Some(client.new_key()),
+            Keyed::ByClient => Some(client.inner.shared.new_key()),
         };
         let name = match (&parts.intent, &parts.keyed) {
             (None, Keyed::ByClient) => Name::Random,

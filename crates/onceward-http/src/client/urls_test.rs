@@ -1,0 +1,27 @@
+use super::*;
+
+#[test]
+fn what_was_read_before_is_the_same_as_what_is_read_anew() {
+    let urls = Urls::default();
+    let texts: Vec<String> = (0..10 * PLACES).map(|at| format!("https://a.example/Orders/{at}?x=%20")).collect();
+    for _ in 0..3 {
+        for text in &texts {
+            // Twice in a row, so that the second is remembered.
+            for _ in 0..2 {
+                assert_eq!(urls.read(text).unwrap(), Url::parse(text).unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_url_is_refused_each_time_and_what_is_long_is_not_kept() {
+    let urls = Urls::default();
+    for _ in 0..2 {
+        assert!(urls.read("ftp://a.example/").unwrap_err().to_string().contains("neither http nor https"));
+        assert!(urls.read("charges").unwrap_err().to_string().contains("is no URL"));
+    }
+    let long = format!("http://a.example/{}", "x".repeat(TEXT_BYTES_MAX));
+    assert_eq!(urls.read(&long).unwrap().as_str(), long);
+    assert!(urls.places.iter().all(|place| place.read().unwrap().is_none()));
+}
