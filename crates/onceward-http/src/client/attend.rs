@@ -11,6 +11,7 @@ use tokio::sync::{Mutex, oneshot};
 
 use super::answer::Answer;
 use super::client::{Client, conclude, from_journal, too_large};
+use super::contest::After;
 use super::course::{Course, Why};
 use super::drive::drive;
 use super::error::{Error, ErrorKind, Result};
@@ -25,8 +26,8 @@ use crate::snapshot;
 pub(crate) enum From {
     /// From a caller.
     Caller(Box<Putting>),
-    /// From the journal.
-    Journal,
+    /// From the journal, where it looked like this.
+    Journal(Box<Open>),
 }
 
 /// Tells a caller the end of its call, once.
@@ -106,24 +107,27 @@ impl Client {
         mut telling: Telling,
     ) {
         let fingerprint = *ask.fingerprint();
-        let mut sent = None;
-        let ran = journal
-            .onceward
-            .run(ask, |_lease| {
+        let mut sent: Option<Sent> = None;
+        let ran = loop {
+            let ran = journal.onceward.run(ask.clone(), |_lease| {
                 let (client, journal, id) = (&self, &journal, &id);
                 let (from, telling, sent) = (&mut from, &mut telling, &mut sent);
                 async move { client.work(journal, id, from, call_at_most, telling, sent).await }
-            })
-            .await;
-        let sent: Option<Sent> = sent;
+            });
+            let ran = ran.await;
+            if sent.is_some() {
+                break ran;
+            }
+            match journal.after(&id, fingerprint, ran, &mut from).await {
+                After::Again => {}
+                After::Ran(ran) => break ran,
+            }
+        };
         if sent.as_ref().is_some_and(|sent| sent.expired)
             && let Err(error) = journal.doubt(&id, fingerprint).await
         {
             // The next one to look finds it just as expired.
             tracing::warn!(?id, %error, "an unknown outcome could not be written down");
-        }
-        if let (Ok(answer), None, From::Caller(putting)) = (&ran, &sent, &mut from) {
-            journal.stranded(&id, putting, answer).await;
         }
         let end = match (ran, sent) {
             (Ok(onceward::Answer::Ran(Ran { replayed: false, recorded, .. })), Some(sent)) => {
@@ -156,9 +160,9 @@ impl Client {
         let shared = &self.inner.shared;
         let found = match from {
             From::Caller(putting) => journal.put(putting).await.map_err(Error::journal),
-            From::Journal => match journal.request(id).await {
-                Ok(Some(open)) => Ok(Put::Found(open)),
-                Ok(None) => Err(Error::new(ErrorKind::InProgress, "somebody else has finished it meanwhile")),
+            From::Journal(seen) => match journal.request(id).await {
+                Ok(Some(open)) if open.fingerprint() == seen.fingerprint() => Ok(Put::Found(open)),
+                Ok(_) => Err(Error::new(ErrorKind::InProgress, "somebody else has finished it meanwhile")),
                 Err(error) => Err(Error::journal(error)),
             },
         };

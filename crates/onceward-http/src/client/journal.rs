@@ -39,7 +39,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use onceward::receipt::{Claim, Status};
+use onceward::receipt::Claim;
 use onceward::{
     Applied, Ask, Clock, Fingerprint, Found, Id, Limits, OnDuplicate, OnFailure, OnUnknown, Onceward,
     Outcome, Policy, Refusal, Result, Retention, Seen, Stopped, Store, Swap, Swapped, Version, WAIT_MAX,
@@ -146,8 +146,8 @@ impl Journal {
         let stored = Stored { put_us, honoured_until_us, request: Arc::new(request) };
         let request_id = self.request_id(id).map_err(super::Error::journal)?;
         let swap = open::swap(request_id, claim, stored.encode()?);
-        let seat = self.riding.seat(id, swap.clone(), claim.attempt, name);
-        Ok(Putting { swap, claim, stored, seat })
+        let seat = self.riding.seat(id, swap.clone(), &claim, name);
+        Ok(Putting { swap, claim, stored, seat, lies: None })
     }
 
     /// Puts a request down, unless it is there already.
@@ -167,33 +167,10 @@ impl Journal {
         }
     }
 
-    /// A request rode with a claim that had lost after all, by a moment. If the intent has an answer, no
-    /// request of that name is sent any more, so it goes. If another request is being sent, this one is
-    /// withdrawn under a claim of its own, so that nobody is sending it meanwhile. Everywhere else
-    /// whoever is sending counts on it.
-    pub(crate) async fn stranded(
-        self: &Arc<Self>,
-        id: &Id,
-        putting: &mut Putting,
-        answer: &onceward::Answer,
-    ) {
-        let Some(Ok(Swapped::Won(version))) = putting.seat.arrived() else { return };
-        let place = (putting.swap.id.clone(), version);
-        let reused = matches!(answer, onceward::Answer::Refused(Refusal::KeyReused));
-        let receipt = if reused { self.onceward.show(id).await.ok().flatten() } else { None };
-        if matches!(answer, onceward::Answer::Ran(_))
-            || receipt.is_some_and(|receipt| matches!(receipt.status, Status::Done(_)))
-        {
-            self.done_with(place).await;
-        } else if reused {
-            let ask = self.ask_to_resume(id, putting.claim.fingerprint);
-            let withdraw = |_lease| async move {
-                self.take_away(vec![place]).await;
-                Err(Stopped::before_effect("it was another request"))
-            };
-            // If the other one is still at it, resuming finds out which of the two is to be sent.
-            let _ = self.onceward.run(ask, withdraw).await;
-        }
+    /// Takes away a request that lies here and is never to be sent, and says if that cannot be done.
+    pub(crate) async fn withdraw(&self, (id, version): (Id, Version)) -> Result<()> {
+        // Where something else is by now, this one is gone.
+        self.swap(Swap { id, seen: Seen::Version(version), new: None }).await.map(drop)
     }
 
     /// The request of an intent as it lies in the journal.
@@ -230,7 +207,7 @@ impl Journal {
         self.done_with((open.id, open.version)).await;
     }
 
-    async fn done_with(self: &Arc<Self>, place: (Id, Version)) {
+    pub(crate) async fn done_with(self: &Arc<Self>, place: (Id, Version)) {
         if self.keep != Retention::Forever {
             return self.take_away(vec![place]).await;
         }
@@ -321,7 +298,7 @@ impl Journal {
         swapped.ok_or_else(|| onceward::Error::new(onceward::ErrorKind::Damaged, "the store gave no answer"))
     }
 
-    async fn load(&self, id: &Id) -> Result<Option<Found>> {
+    pub(crate) async fn load(&self, id: &Id) -> Result<Option<Found>> {
         Ok(self.store.load(std::slice::from_ref(id)).await?.pop().flatten())
     }
 }

@@ -14,6 +14,7 @@
 //! | `layer.rs`, `answer_body.rs` | the same for any tower service |
 //! | `journal.rs`, `open.rs`, `stored.rs` | two receipts per intent, and the bytes of a request |
 //! | `riding.rs` | the request in the same batch as the claim |
+//! | `contest.rs` | two different requests under one name |
 //! | `attend.rs`, `resume.rs` | one intent of the journal, and all that are open |
 //! | `settle.rs` | the end of a doubt |
 //! | `address.rs` | a journal by address, behind the feature `journal` |
@@ -30,6 +31,7 @@ mod budget;
 mod chance;
 #[expect(clippy::module_inception, reason = "`Client` in `client.rs` is where it is looked for")]
 mod client;
+mod contest;
 mod counts;
 mod course;
 mod drive;

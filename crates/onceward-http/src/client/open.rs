@@ -29,6 +29,8 @@ pub(crate) struct Putting {
     pub(crate) claim: Claim,
     pub(crate) stored: Stored,
     pub(crate) seat: Seat,
+    /// Where it has come to lie although its claim was refused.
+    pub(crate) lies: Option<(Id, Version)>,
 }
 
 /// What became of putting a request down.

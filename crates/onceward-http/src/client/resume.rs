@@ -93,7 +93,9 @@ impl Client {
         let ask = journal.ask_to_resume(&id, open.fingerprint());
         let (telling, told) = Telling::new();
         let call_at_most = self.terms().call_at_most;
-        self.clone().attend(journal.clone(), id, ask, From::Journal, call_at_most, telling).await;
+        self.clone()
+            .attend(journal.clone(), id, ask, From::Journal(Box::new(open.clone())), call_at_most, telling)
+            .await;
         let result = told.await.expect("a call is told its end before it is over");
         // Recorded before the crash, and only not taken away.
         let recorded = match &result {

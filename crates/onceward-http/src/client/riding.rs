@@ -8,8 +8,10 @@
 //! ```
 //!
 //! Each of the two swaps is judged by itself, and whoever finds another request in place lives with
-//! that one, as if it had looked a moment later. Nothing rides where that could be a nuisance:
+//! that one, as if it had looked a moment later. If the claim loses and the request does not,
+//! `contest.rs` finds out whose the name is. Nothing rides where that could be a nuisance:
 //!
+//! * with a claim for another request of the same name;
 //! * on a store that other processes use too, where the two swaps of one batch may be seen apart;
 //! * to an intent that has a receipt already, which is looked up first unless its name is random;
 //! * beyond a bound, so that no store has to split the batch.
@@ -19,7 +21,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use onceward::{Attempt, Caps, Found, Fut, Id, Page, Result, Scan, Seen, State, Store, Swap, Swapped};
+use onceward::receipt::Claim;
+use onceward::{
+    Attempt, Caps, Due, Fingerprint, Found, Fut, Id, Page, Record, Result, Scan, Seen, State, Store, Swap,
+    Swapped, Version, codec,
+};
 
 /// Bytes of requests that ride in one batch.
 const RIDERS_BYTES_MAX: usize = 2 << 20;
@@ -42,6 +48,8 @@ pub(crate) enum Name {
 struct Rider {
     /// Whose it is: a seat may be given up and taken again while its rider is under way.
     attempt: Attempt,
+    /// What it asks for: it rides with no claim for anything else.
+    fingerprint: Fingerprint,
     name: Name,
     request: Swap,
     way: Way,
@@ -65,7 +73,7 @@ impl Riding {
 
     /// Lets a request ride with the next claim of the intent `id`. A second request for the same intent
     /// gets no seat: the first one is about to be sent.
-    pub(crate) fn seat(self: &Arc<Self>, id: &Id, request: Swap, attempt: Attempt, name: Name) -> Seat {
+    pub(crate) fn seat(self: &Arc<Self>, id: &Id, request: Swap, claim: &Claim, name: Name) -> Seat {
         if self.store.caps().shared || bytes(&request) > RIDERS_BYTES_MAX {
             return Seat { taken: None };
         }
@@ -73,7 +81,8 @@ impl Riding {
         if riders.contains_key(id) {
             return Seat { taken: None };
         }
-        riders.insert(id.clone(), Rider { attempt, name, request, way: Way::Waits });
+        let Claim { attempt, fingerprint, .. } = *claim;
+        riders.insert(id.clone(), Rider { attempt, fingerprint, name, request, way: Way::Waits });
         Seat { taken: Some((self.clone(), id.clone(), attempt)) }
     }
 
@@ -87,6 +96,7 @@ impl Riding {
         for swap in batch.iter().filter(|swap| is_claim(swap)) {
             if let Some(rider) = riders.get_mut(&swap.id)
                 && matches!(rider.way, Way::Waits)
+                && rider.goes_with(swap)
                 && total + bytes(&rider.request) <= RIDERS_BYTES_MAX
             {
                 total += bytes(&rider.request);
@@ -153,6 +163,13 @@ impl Riding {
     }
 }
 
+impl Rider {
+    /// Whether a claim is for what it asks for. A random name has no other.
+    fn goes_with(&self, claim: &Swap) -> bool {
+        self.name == Name::Random || fingerprint(claim) == Some(self.fingerprint)
+    }
+}
+
 struct Boarded {
     id: Id,
     request: Swap,
@@ -207,6 +224,13 @@ impl Store for Riding {
 
 fn is_claim(swap: &Swap) -> bool {
     swap.seen == Seen::Absent && swap.new.as_ref().is_some_and(|new| new.state == State::Held)
+}
+
+/// What a claim is for.
+fn fingerprint(claim: &Swap) -> Option<Fingerprint> {
+    let Record { state, bytes, .. } = claim.new.clone()?;
+    let found = Found { version: Version(0), state, due: Due::Never, bytes };
+    codec::decode(&found).ok()?.status.claim().map(|claim| claim.fingerprint)
 }
 
 fn bytes(swap: &Swap) -> usize {

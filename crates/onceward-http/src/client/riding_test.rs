@@ -1,5 +1,5 @@
-use onceward::receipt::{Claim, Held, Status};
-use onceward::{Fence, Fingerprint, OnUnknown, Record, codec};
+use onceward::receipt::{Held, Status};
+use onceward::{Fence, OnUnknown};
 use onceward_stores::MemoryStore;
 
 use super::*;
@@ -14,8 +14,12 @@ fn request(key: &str, length: usize) -> Swap {
     open::swap(id(key).step("request").unwrap(), claim, vec![0; length].into())
 }
 
+fn of(asked: &[u8], attempt: u128) -> Claim {
+    Claim { fingerprint: Fingerprint::of(asked), attempt: Attempt(attempt), fence: Fence(0) }
+}
+
 fn claim(key: &str, seen: Seen) -> Swap {
-    let claim = Claim { fingerprint: Fingerprint::of(b""), attempt: Attempt(7), fence: Fence(0) };
+    let claim = of(b"", 7);
     let status = Status::Held(Held { claim, on_unknown: OnUnknown::Retry });
     let new = Some(Record { state: State::Held, due_in: None, bytes: codec::encode(&status) });
     Swap { id: id(key), seen, new }
@@ -26,7 +30,7 @@ fn riding() -> Arc<Riding> {
 }
 
 fn seat(riding: &Arc<Riding>, key: &str, attempt: u128) -> Seat {
-    riding.seat(&id(key), request(key, 10), Attempt(attempt), Name::Given)
+    riding.seat(&id(key), request(key, 10), &of(b"", attempt), Name::Given)
 }
 
 async fn is_there(riding: &Riding, key: &str) -> bool {
@@ -70,7 +74,7 @@ async fn one_seat_an_intent_and_none_for_what_is_too_large() {
     assert!(seat(&riding, "a", 2).taken.is_none());
     drop(first);
     assert!(seat(&riding, "a", 3).taken.is_some(), "a seat that is given up is free");
-    let large = riding.seat(&id("b"), request("b", RIDERS_BYTES_MAX), Attempt(4), Name::Random);
+    let large = riding.seat(&id("b"), request("b", RIDERS_BYTES_MAX), &of(b"", 4), Name::Random);
     assert!(large.taken.is_none());
 }
 
@@ -86,4 +90,12 @@ async fn a_seat_is_never_told_of_another_ones_request() {
     let mut second = seat(&riding, "a", 2);
     under_way.await.unwrap();
     assert!(second.arrived().is_none());
+}
+
+#[tokio::test]
+async fn nothing_rides_with_a_claim_for_another_request() {
+    let riding = riding();
+    let mut other = riding.seat(&id("a"), request("a", 10), &of(b"something else", 1), Name::Given);
+    assert!(matches!(riding.swap(&[claim("a", Seen::Absent)]).await.unwrap()[0], Swapped::Won(_)));
+    assert!(other.arrived().is_none() && !is_there(&riding, "a").await);
 }

@@ -3,7 +3,8 @@ use super::*;
 #[test]
 fn what_was_read_before_is_the_same_as_what_is_read_anew() {
     let urls = Urls::default();
-    let texts: Vec<String> = (0..10 * PLACES).map(|at| format!("https://a.example/Orders/{at}?x=%20")).collect();
+    let texts: Vec<String> =
+        (0..10 * PLACES).map(|at| format!("https://a.example/Orders/{at}?x=%20")).collect();
     for _ in 0..3 {
         for text in &texts {
             // Twice in a row, so that the second is remembered.

@@ -1,44 +1,89 @@
-//! A request that rode with a claim which lost after all, by a moment: it must not lie there for ever,
-//! and nobody may ever send it.
+//! Two different requests under one name at the same moment: one of them comes to lie in the journal
+//! although its claim was lost by a moment. Exactly one of the two is ever sent, and whoever is told that
+//! nothing was sent is told the truth, also when the process dies.
 
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use onceward::{Caps, Found, Fut, Id, Page, Scan, Store, Swap, Swapped};
-use onceward_http::client::{Client, ErrorKind, Source};
+use onceward::{Caps, Error, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped};
+use onceward_http::client::{Answer, Client, ErrorKind, Source};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use crate::journal::body;
 use crate::schedules::patient;
 use crate::server::{Fault, Server};
 
-/// Finds no receipt at its first look, as if that had been written a moment later.
-struct Early(Arc<dyn Store>, AtomicBool);
+/// A client's sight of a store that others use too, staged.
+struct Staged {
+    /// Taken away when the client dies.
+    store: Mutex<Option<Arc<dyn Store>>>,
+    /// Finds nothing at its first look, as if what is there had been written a moment later.
+    early: AtomicBool,
+    /// Lets requests be put down, each by itself behind its claim, once it has permits.
+    gate: Option<Semaphore>,
+}
 
-impl Early {
-    fn over(store: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self(store, AtomicBool::new(true)))
+impl Staged {
+    fn early(store: &Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self { store: Mutex::new(Some(store.clone())), early: true.into(), gate: None })
+    }
+
+    fn gated(store: &Arc<dyn Store>) -> Arc<Self> {
+        let gate = Some(Semaphore::new(0));
+        Arc::new(Self { store: Mutex::new(Some(store.clone())), early: false.into(), gate })
+    }
+
+    fn open_gate(&self) {
+        self.gate.as_ref().unwrap().add_permits(1);
+    }
+
+    /// Nothing that its client still does reaches the store.
+    fn die(&self) {
+        self.store.lock().unwrap().take();
+    }
+
+    fn store(&self) -> Result<Arc<dyn Store>> {
+        let dead = || Error::new(onceward::ErrorKind::Unavailable, "the process is dead");
+        self.store.lock().unwrap().clone().ok_or_else(dead)
     }
 }
 
-impl Store for Early {
+impl Store for Staged {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
-        self.0.swap(batch)
+        Box::pin(async move {
+            let puts = batch.iter().any(|swap| swap.id.operation() == REQUESTS && swap.new.is_some());
+            if let Some(gate) = self.gate.as_ref().filter(|_| puts) {
+                let _passed = gate.acquire().await.unwrap();
+            }
+            self.store()?.swap(batch).await
+        })
     }
 
     fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
-        if self.1.swap(false, Ordering::SeqCst) {
+        if self.early.swap(false, Ordering::SeqCst) {
             return Box::pin(async { Ok(vec![None; ids.len()]) });
         }
-        self.0.load(ids)
+        Box::pin(async { self.store()?.load(ids).await })
     }
 
     fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
-        self.0.scan(query)
+        Box::pin(async { self.store()?.scan(query).await })
     }
 
     fn caps(&self) -> Caps {
-        self.0.caps()
+        // A request that may not ride is put down behind its claim.
+        let caps = self.store().unwrap().caps();
+        Caps { shared: self.gate.is_some(), ..caps }
     }
+}
+
+const REQUESTS: &str = "send#request";
+
+async fn open(folder: &Path) -> Arc<dyn Store> {
+    onceward_stores::open(&format!("embedded:{}", folder.display())).await.unwrap()
 }
 
 fn client(store: Arc<dyn Store>) -> Client {
@@ -49,12 +94,12 @@ fn client(store: Arc<dyn Store>) -> Client {
 async fn beside_an_answer_it_is_taken_away_and_the_answer_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| Fault::None).await;
-    let store = onceward_stores::open(&format!("embedded:{}", folder.path().display())).await.unwrap();
+    let store = open(folder.path()).await;
     let first = client(store.clone());
     first.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
     first.recorded().await;
 
-    let second = client(Early::over(store));
+    let second = client(Staged::early(&store));
     let again = second.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
     assert_eq!(again.report().source, Source::Journal);
     second.recorded().await;
@@ -66,15 +111,83 @@ async fn beside_an_answer_it_is_taken_away_and_the_answer_is_given() {
 async fn beside_another_request_it_is_refused_and_never_sent() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| Fault::None).await;
-    let store = onceward_stores::open(&format!("embedded:{}", folder.path().display())).await.unwrap();
+    let store = open(folder.path()).await;
     let first = client(store.clone());
     first.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
     first.recorded().await;
 
-    let second = client(Early::over(store));
+    let second = client(Staged::early(&store));
     let other = second.put(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::IntentReused, "{other}");
-    second.recorded().await;
-    assert!(first.resume().await.unwrap().is_empty(), "no request is left");
+    assert!(first.resume().await.unwrap().is_empty(), "no request is left by the time it is refused");
     assert_eq!(server.world().requests, 1, "the refused request was never sent");
+}
+
+type Call = JoinHandle<Result<Answer, onceward_http::client::Error>>;
+
+/// The claim is the first one's, a `POST`; the request in the journal is the second one's, a `PUT`.
+async fn race(
+    server: &Server,
+    first: &Arc<Staged>,
+    second: &Arc<Staged>,
+    store: &Arc<dyn Store>,
+) -> (Call, Call) {
+    let there = async |operation: &str| {
+        let id = Id::from_columns("client", operation, "order-7").unwrap();
+        while store.load(std::slice::from_ref(&id)).await.unwrap()[0].is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let post = client(first.clone()).post(&server.url).json(&body()).intent("order-7");
+    let post = tokio::spawn(post.send());
+    there("send").await;
+    let put = client(second.clone()).put(&server.url).json(&body()).intent("order-7");
+    let put = tokio::spawn(put.send());
+    there(REQUESTS).await;
+    (post, put)
+}
+
+#[tokio::test]
+async fn whose_request_lies_in_the_journal_is_sent_and_the_other_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|_| Fault::None).await;
+    let store = open(folder.path()).await;
+    let (first, second) = (Staged::gated(&store), Staged::early(&store));
+    let (post, put) = race(&server, &first, &second, &store).await;
+    first.open_gate();
+    let refused = post.await.unwrap().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::IntentReused, "{refused}");
+    let answer = put.await.unwrap().unwrap();
+    assert_eq!((&*answer.text(), answer.report().source), ("effect 0 of i", Source::Server));
+    assert_eq!(server.world().requests, 1);
+    let third = client(store);
+    let again = third.put(&server.url).json(&body()).intent("order-7").send().await.unwrap();
+    assert_eq!(again.report().source, Source::Journal, "the name is the one's that was sent");
+}
+
+#[tokio::test]
+async fn who_dies_with_a_claim_and_no_request_is_in_nobodys_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|_| Fault::None).await;
+    let store = open(folder.path()).await;
+    let (first, second) = (Staged::gated(&store), Staged::early(&store));
+    let (post, put) = race(&server, &first, &second, &store).await;
+    first.die();
+    second.die();
+    // Nobody has been told anything, so whichever is sent is the right one.
+    for call in [post, put] {
+        call.abort();
+        assert!(call.await.unwrap_err().is_cancelled());
+    }
+    drop((first, second, store));
+
+    let later = client(open(folder.path()).await);
+    let resumed = later.resume().await.unwrap();
+    assert_eq!(&*resumed[0].result.as_ref().unwrap().text(), "effect 0 of i");
+    assert!(later.resume().await.unwrap().is_empty(), "nothing is open any more");
+    let again = later.put(&server.url).json(&body()).intent("order-7").send().await.unwrap();
+    assert_eq!(again.report().source, Source::Journal, "it was the one in the journal");
+    let refused = later.post(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::IntentReused, "{refused}");
+    assert_eq!(server.world().requests, 1);
 }
