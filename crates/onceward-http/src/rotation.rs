@@ -83,6 +83,7 @@ impl Asks {
     }
 
     /// The one ask, where there are no others.
+    #[expect(clippy::result_large_err, reason = "no error: it goes on as it came")]
     pub(crate) fn alone(self) -> std::result::Result<Ask, Self> {
         if self.others.is_empty() { Ok(self.current) } else { Err(self) }
     }
