@@ -49,8 +49,8 @@ pub(super) fn canonical(body: &[u8], selection: &Selection, out: &mut Vec<u8>) -
     if body.len() > DOCUMENT_BYTES_MAX || std::str::from_utf8(body).is_err() {
         return Err(ByBytes);
     }
-    let mut reader =
-        Reader { body, at: 0, selection, draft: Draft::new(body.len()), open: Vec::with_capacity(8) };
+    let draft = Draft::new(body.len());
+    let mut reader = Reader { body, at: 0, selection, draft, innermost: None, around: Vec::new() };
     reader.document()?;
     if let Fate::Drop = selection.of_document() {
         out.push(NOTHING);
@@ -65,8 +65,10 @@ struct Reader<'b, 'r> {
     at: usize,
     selection: &'r Selection,
     draft: Draft,
-    /// The objects and arrays around this place, outermost first.
-    open: Vec<Open<'r>>,
+    /// The object or array around this place, and those around that one, outermost first: a document that
+    /// has only one of them, as most requests do, needs no list.
+    innermost: Option<Open<'r>>,
+    around: Vec<Open<'r>>,
 }
 
 /// An object or array that has begun, and the item in it that is being read.
@@ -120,11 +122,12 @@ impl<'r> Reader<'_, 'r> {
     }
 
     fn begin(&mut self, fate: Fate<'r>, inside: Inside, close: u8) -> Result<Option<Fate<'r>>, ByBytes> {
-        if self.open.len() == DEPTH_MAX {
+        let begun = Open { fate, inside, item: self.draft.mark(), item_fate: fate };
+        self.around.extend(self.innermost.replace(begun));
+        if self.around.len() == DEPTH_MAX {
             return Err(ByBytes);
         }
         self.at += 1;
-        self.open.push(Open { fate, inside, item: self.draft.mark(), item_fate: fate });
         self.space();
         if self.peek()? == close {
             self.at += 1;
@@ -138,7 +141,7 @@ impl<'r> Reader<'_, 'r> {
     fn begin_item(&mut self) -> Result<Fate<'r>, ByBytes> {
         let item = self.draft.mark();
         let name_start = self.draft.bytes.len();
-        let open = self.open.last_mut().expect("an item is inside something");
+        let open = self.innermost.as_mut().expect("an item is inside something");
         open.item = item;
         open.item_fate = match &mut open.inside {
             Inside::Array { index } => self.selection.of_element(open.fate, *index),
@@ -166,7 +169,7 @@ impl<'r> Reader<'_, 'r> {
     fn behind_value(&mut self) -> Result<Option<Fate<'r>>, ByBytes> {
         loop {
             self.space();
-            let Some(open) = self.open.last_mut() else {
+            let Some(open) = &mut self.innermost else {
                 return if self.at == self.body.len() { Ok(None) } else { Err(ByBytes) };
             };
             let dropped = matches!(open.item_fate, Fate::Drop);
@@ -198,7 +201,8 @@ impl<'r> Reader<'_, 'r> {
     }
 
     fn close(&mut self) -> Result<(), ByBytes> {
-        if let Some(Open { inside: Inside::Object { opened, .. }, .. }) = self.open.pop() {
+        let closed = std::mem::replace(&mut self.innermost, self.around.pop());
+        if let Some(Open { inside: Inside::Object { opened, .. }, .. }) = closed {
             self.draft.close_object(opened)?;
         }
         self.draft.bytes.push(END);

@@ -12,8 +12,7 @@ use crate::fingerprint::write::STOP;
 pub(super) fn read(body: &[u8], start: usize, out: &mut Vec<u8>) -> Result<usize, ByBytes> {
     let mut at = start;
     loop {
-        let plain =
-            body[at..].iter().position(|byte| matches!(byte, b'"' | b'\\' | ..0x20)).ok_or(ByBytes)?;
+        let plain = plain_bytes(&body[at..]).ok_or(ByBytes)?;
         out.extend_from_slice(&body[at..at + plain]);
         at += plain;
         match body[at] {
@@ -25,6 +24,29 @@ pub(super) fn read(body: &[u8], start: usize, out: &mut Vec<u8>) -> Result<usize
             _ => return Err(ByBytes),
         }
     }
+}
+
+/// How many bytes stand for themselves before one that does not: a quote, a backslash, a control character.
+/// None if there is no such byte. Most of a document is text, so it is looked at eight bytes at a time.
+fn plain_bytes(bytes: &[u8]) -> Option<usize> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let marks = special(u64::from_le_bytes(*word));
+        if marks != 0 {
+            return Some(at * 8 + marks.trailing_zeros() as usize / 8);
+        }
+    }
+    let plain = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..0x20))?;
+    Some(words.len() * 8 + plain)
+}
+
+/// Marks the bytes that do not stand for themselves, with the top bit of each. A subtraction borrows only
+/// from bytes above one that is marked, so the lowest mark is always right, and it is the only one asked for.
+fn special(word: u64) -> u64 {
+    const EACH: u64 = u64::from_le_bytes([1; 8]);
+    let below = |word: u64, bound: u8| word.wrapping_sub(EACH * u64::from(bound)) & !word;
+    let equal = |byte: u8| below(word ^ (EACH * u64::from(byte)), 1);
+    (below(word, 0x20) | equal(b'"') | equal(b'\\')) & (EACH << 7)
 }
 
 /// Reads the escape whose backslash is before `at`; returns the place behind it.
@@ -72,3 +94,7 @@ fn push_wtf8(point: u32, out: &mut Vec<u8>) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "text_test.rs"]
+mod test;
