@@ -169,47 +169,49 @@ fn pass_unguarded<B, E>(answer: Result<Response<B>, E>) -> Answered<B, E> {
 }
 
 /// Takes a response in: whole, if it is small enough to be kept; otherwise it is passed on as it comes.
-async fn take_in<B, E>(
+fn take_in<B, E>(
     route: &Route,
     response: Response<B>,
     link: &Link<B>,
     made: &mut Made<B, E>,
-) -> Result<Outcome, Stopped>
+) -> impl Future<Output = Result<Outcome, Stopped>>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
     let (parts, body) = response.into_parts();
-    let status = parts.status;
-    // The service's own word counts for more than the table.
-    let action = parts.extensions.get().copied().unwrap_or_else(|| route.action(status));
-    let mut body = std::pin::pin!(body);
-    let mut collected = Collected::default();
-    let overflow = loop {
-        match next_piece(body.as_mut()).await {
-            Some(Ok(data)) if collected.len() + data.len() > route.response_bytes_max => break data,
-            Some(Ok(data)) => collected.push(data),
-            Some(Err(_)) => return Err(broke_off()),
-            None => {
-                let body = collected.into_bytes();
-                let ending = ending(route, action, status, || {
-                    let kept = snapshot::encode(status, &parts.headers, &body, &route.omitted);
-                    match verdict(status) {
-                        Verdict::Succeeded => Outcome::succeeded(kept),
-                        Verdict::Failed => Outcome::failed(kept),
-                    }
-                });
-                *made = Made::Whole(Response::from_parts(parts, ResponseBody::whole(body)));
-                return ending;
+    async move {
+        let status = parts.status;
+        // The service's own word counts for more than the table.
+        let action = parts.extensions.get().copied().unwrap_or_else(|| route.action(status));
+        let mut body = std::pin::pin!(body);
+        let mut collected = Collected::default();
+        let overflow = loop {
+            match next_piece(body.as_mut()).await {
+                Some(Ok(data)) if collected.len() + data.len() > route.response_bytes_max => break data,
+                Some(Ok(data)) => collected.push(data),
+                Some(Err(_)) => return Err(broke_off()),
+                None => {
+                    let body = collected.into_bytes();
+                    let ending = ending(route, action, status, || {
+                        let kept = snapshot::encode(status, &parts.headers, &body, &route.omitted);
+                        match verdict(status) {
+                            Verdict::Succeeded => Outcome::succeeded(kept),
+                            Verdict::Failed => Outcome::failed(kept),
+                        }
+                    });
+                    *made = Made::Whole(Response::from_parts(parts, ResponseBody::whole(body)));
+                    return ending;
+                }
             }
-        }
-    };
-    let (sender, live) = ResponseBody::live();
-    let live_end = LiveEnd { sender, left: announced(&parts.headers), held_back: None };
-    link.offer(Response::from_parts(parts, live));
-    let live_end = Box::pin(pass_on(collected.into_bytes(), overflow, body, live_end)).await?;
-    *made = Made::Live(live_end);
-    ending(route, action, status, || Outcome::omitted(verdict(status), status.as_str().to_owned()))
+        };
+        let (sender, live) = ResponseBody::live();
+        let live_end = LiveEnd { sender, left: announced(&parts.headers), held_back: None };
+        link.offer(Response::from_parts(parts, live));
+        let live_end = Box::pin(pass_on(collected.into_bytes(), overflow, body, live_end)).await?;
+        *made = Made::Live(live_end);
+        ending(route, action, status, || Outcome::omitted(verdict(status), status.as_str().to_owned()))
+    }
 }
 
 /// Passes on what has come and what still comes.

@@ -103,6 +103,11 @@ impl Id {
         self.parts().2
     }
 
+    /// For tables of our own, which need no hash of this hash.
+    pub(crate) fn seeded_hash(&self) -> u64 {
+        self.hash
+    }
+
     fn parts(&self) -> (&str, &str, &str) {
         split(&self.bytes).expect("an Id is only ever made from checked parts")
     }

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use hashbrown::HashMap;
-use hashbrown::hash_map::EntryRef;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use super::sync::Mutex;
 use super::wakers::Wakers;
@@ -27,10 +27,10 @@ use crate::store::{Due, Version};
 const SHARDS: usize = 16;
 
 pub(crate) struct Flights {
-    shards: [Mutex<HashMap<Id, Arc<Flight>>>; SHARDS],
+    /// By the hash that each id carries.
+    shards: [Mutex<HashTable<Arc<Flight>>>; SHARDS],
     waiting: AtomicUsize,
     waiting_max: usize,
-    hasher: hashbrown::DefaultHashBuilder,
 }
 
 /// One intent that this process is busy with.
@@ -60,17 +60,19 @@ struct State {
     owner: Option<Waker>,
 }
 
+/// A run without duplicates is only ever claiming, running and ended with nothing to tell; what the others
+/// need besides is boxed, so that they do not make every flight larger.
 enum Phase {
     Claiming,
     Following {
-        receipt: Receipt,
+        receipt: Box<Receipt>,
         seen_at: Duration,
     },
     Running(Running),
     /// With the lease that was lost, if that is why.
     Ended {
-        receipt: Option<Receipt>,
-        lost: Option<Running>,
+        receipt: Option<Box<Receipt>>,
+        lost: Option<Box<Running>>,
     },
     Failed(Error),
 }
@@ -143,18 +145,17 @@ pub(crate) enum Joined {
 impl Flights {
     pub(crate) fn new(waiting_max: usize) -> Self {
         Self {
-            shards: std::array::from_fn(|_| Mutex::new(HashMap::default())),
+            shards: std::array::from_fn(|_| Mutex::new(HashTable::new())),
             waiting: AtomicUsize::new(0),
             waiting_max,
-            hasher: hashbrown::DefaultHashBuilder::default(),
         }
     }
 
     pub(crate) fn join(&self, id: &Id, policy: &Arc<Policy>, attempt: Attempt, named: Named) -> Joined {
         let mut shard = self.shard(id).lock();
-        match shard.entry_ref(id) {
-            EntryRef::Occupied(entry) => Joined::Waiter(entry.get().clone()),
-            EntryRef::Vacant(entry) => {
+        match shard.entry(id.seeded_hash(), |flight| flight.id == *id, |flight| flight.id.seeded_hash()) {
+            Entry::Occupied(entry) => Joined::Waiter(entry.get().clone()),
+            Entry::Vacant(entry) => {
                 let flight = Arc::new(Flight {
                     id: id.clone(),
                     policy: policy.clone(),
@@ -167,7 +168,7 @@ impl Flights {
                         owner: None,
                     }),
                 });
-                entry.insert_with_key(id.clone(), flight.clone());
+                entry.insert(flight.clone());
                 Joined::Leader(flight)
             }
         }
@@ -175,19 +176,19 @@ impl Flights {
 
     /// The flight of an id, if this process is busy with it.
     pub(crate) fn find(&self, id: &Id) -> Option<Arc<Flight>> {
-        self.shard(id).lock().get(id).cloned()
+        self.shard(id).lock().find(id.seeded_hash(), |flight| flight.id == *id).cloned()
     }
 
     /// Ends a flight: it leaves the map first, so that whoever looks again starts afresh.
     pub(crate) fn end(&self, flight: &Arc<Flight>, receipt: Option<Receipt>) {
-        self.end_with(flight, |_| Phase::Ended { receipt, lost: None });
+        self.end_with(flight, |_| Phase::Ended { receipt: receipt.map(Box::new), lost: None });
     }
 
     /// Ends a flight with a receipt that is made only if somebody waits for it; whoever comes later
     /// finds it in the store.
     pub(crate) fn end_awaited(&self, flight: &Arc<Flight>, receipt: impl FnOnce() -> Option<Receipt>) {
         self.end_with(flight, |state| {
-            let receipt = if state.wakers.is_empty() { None } else { receipt() };
+            let receipt = if state.wakers.is_empty() { None } else { receipt().map(Box::new) };
             Phase::Ended { receipt, lost: None }
         });
     }
@@ -196,10 +197,10 @@ impl Flights {
     pub(crate) fn lose(&self, flight: &Arc<Flight>, receipt: Option<Receipt>) {
         self.end_with(flight, |state| {
             let lost = match state.phase {
-                Phase::Running(running) => Some(running),
+                Phase::Running(running) => Some(Box::new(running)),
                 _ => None,
             };
-            Phase::Ended { receipt, lost }
+            Phase::Ended { receipt: receipt.map(Box::new), lost }
         });
     }
 
@@ -211,10 +212,8 @@ impl Flights {
     fn end_with(&self, flight: &Arc<Flight>, ended: impl FnOnce(&State) -> Phase) {
         let removed = {
             let mut shard = self.shard(&flight.id).lock();
-            match shard.entry_ref(&flight.id) {
-                EntryRef::Occupied(entry) if Arc::ptr_eq(entry.get(), flight) => Some(entry.remove()),
-                _ => None,
-            }
+            let entry = shard.find_entry(flight.id.seeded_hash(), |other| Arc::ptr_eq(other, flight));
+            entry.ok().map(|entry| entry.remove().0)
         };
         if removed.is_some() {
             flight.change(ended);
@@ -225,7 +224,7 @@ impl Flights {
     pub(crate) fn running(&self) -> Vec<Arc<Flight>> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            all.extend(shard.lock().values().filter(|flight| flight.running().is_some()).cloned());
+            all.extend(shard.lock().iter().filter(|flight| flight.running().is_some()).cloned());
         }
         // In a fixed order: stores like it, and one seed then gives one history.
         all.sort_by(|a, b| a.id.cmp(&b.id));
@@ -239,9 +238,9 @@ impl Flights {
         (before < self.waiting_max).then_some(place)
     }
 
-    fn shard(&self, id: &Id) -> &Mutex<HashMap<Id, Arc<Flight>>> {
-        use std::hash::BuildHasher;
-        let hash = usize::try_from(self.hasher.hash_one(id) >> 32).unwrap_or_default();
+    fn shard(&self, id: &Id) -> &Mutex<HashTable<Arc<Flight>>> {
+        // The middle of the hash: a table goes by its two ends.
+        let hash = usize::try_from(id.seeded_hash() >> 32).unwrap_or_default();
         &self.shards[hash % SHARDS]
     }
 }
@@ -263,7 +262,7 @@ impl Flight {
 
     /// Another process has it; duplicates here may judge by this receipt.
     pub(crate) fn follow(&self, receipt: Receipt, seen_at: Duration) {
-        self.change(|_| Phase::Following { receipt, seen_at });
+        self.change(|_| Phase::Following { receipt: Box::new(receipt), seen_at });
     }
 
     pub(crate) fn running(&self) -> Option<Running> {
@@ -281,7 +280,7 @@ impl Flight {
                 running.renewal = Renewal::Ended;
                 Some(*running)
             }
-            Phase::Ended { lost, .. } => *lost,
+            Phase::Ended { lost, .. } => lost.as_deref().copied(),
             _ => None,
         }
     }
@@ -312,7 +311,7 @@ impl Flight {
         let view = match &state.phase {
             Phase::Claiming => View::Unsettled,
             Phase::Following { receipt, seen_at } => {
-                let mut receipt = receipt.clone();
+                let mut receipt = Receipt::clone(receipt);
                 if let Due::In(remaining) = receipt.due {
                     receipt.due = Due::In(remaining.saturating_sub(now.saturating_sub(*seen_at)).max(MOMENT));
                 }
@@ -323,7 +322,7 @@ impl Flight {
                 due: Due::In(running.lease_ends.saturating_sub(now).max(MOMENT)),
                 status: Status::Held(Held { claim: running.claim, on_unknown: self.policy.unknown_rule() }),
             }),
-            Phase::Ended { receipt, .. } => View::Ended(receipt.clone()),
+            Phase::Ended { receipt, .. } => View::Ended(receipt.as_deref().cloned()),
             Phase::Failed(error) => View::Failed(error.clone()),
         };
         (view, state.epoch)
