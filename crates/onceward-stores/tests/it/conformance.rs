@@ -71,7 +71,7 @@ async fn postgres() {
         atomic: true,
         shared: true,
         transactions: true,
-        batches_in_flight: 4,
+        batches_in_flight: 2,
         gathers: false,
     };
     conformance::run(make, caps).await;

@@ -102,13 +102,40 @@ async fn what_cannot_be_opened_is_explained() {
     server.sql("rights", "CREATE ROLE guest LOGIN; REVOKE CREATE ON SCHEMA public FROM public");
     let guest = url.replace("postgres@", "guest@");
     refused(open(&guest).await, ErrorKind::Invalid, "lacks a right");
-    assert_eq!(PostgresStore::migrate(&url).await.unwrap(), Migrated { from: 0, to: 1 });
-    assert_eq!(PostgresStore::migrate(&url).await.unwrap(), Migrated { from: 1, to: 1 });
+    assert_eq!(PostgresStore::migrate(&url).await.unwrap(), Migrated { from: 0, to: 2 });
+    assert_eq!(PostgresStore::migrate(&url).await.unwrap(), Migrated { from: 2, to: 2 });
     refused(open(&guest).await, ErrorKind::Invalid, "lacks a right");
     server.sql("rights", "GRANT SELECT ON onceward_schema, onceward_receipts TO guest");
     let store = PostgresStore::open(&guest, require).await.unwrap();
     let error = store.swap(&[put(id(1), Seen::Absent, State::Held, Some(30))]).await.unwrap_err();
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Invalid, Applied::No), "{error}");
+}
+
+/// Tables as the first version left them, receipts included, become those of today.
+#[tokio::test]
+async fn older_tables_are_brought_up_to_date_in_place() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database("older");
+    server.sql("older", include_str!("../../src/sql/postgres/0001.sql"));
+    server.sql(
+        "older",
+        "CREATE TABLE onceward_schema (
+            version int PRIMARY KEY, applied timestamptz NOT NULL DEFAULT clock_timestamp());
+        INSERT INTO onceward_schema (version) VALUES (1);
+        INSERT INTO onceward_receipts VALUES ('tenant', 'POST /charges', '1', 'done', 7,
+            clock_timestamp() - interval '1 hour', clock_timestamp(), clock_timestamp(), 'receipt')",
+    );
+    let require = Options { migrations: Migrations::Require, ..Options::default() };
+    refused(PostgresStore::open(&url, require).await, ErrorKind::Invalid, "onceward migrate");
+    assert_eq!(PostgresStore::migrate(&url).await.unwrap(), Migrated { from: 1, to: 2 });
+    let store = open(&url).await.unwrap();
+    let sweep = onceward::Scan { of: onceward::ScanOf::Due, after: None, limit: 10 };
+    let found = store.scan(&sweep).await.unwrap().found;
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].0.clone(), found[0].1.version), (id(1), onceward::Version(7)));
+    let seen = Seen::Version(onceward::Version(7));
+    let swapped = store.swap(&[put(id(1), seen, State::Done, Some(30))]).await.unwrap();
+    assert!(matches!(swapped[0], Swapped::Won(_)), "{swapped:?}");
 }
 
 #[tokio::test]

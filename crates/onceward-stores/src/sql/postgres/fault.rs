@@ -2,7 +2,7 @@
 //! the write may have happened.
 
 use deadpool_postgres::PoolError;
-use onceward::{Error, ErrorKind};
+use onceward::{Applied, Error, ErrorKind, Result};
 use tokio_postgres::error::{Severity, SqlState};
 
 /// Whether a call could have changed anything.
@@ -10,6 +10,29 @@ use tokio_postgres::error::{Severity, SqlState};
 pub(super) enum Call {
     Reads,
     Writes,
+}
+
+/// The failures of the statements of one batch, as one.
+#[derive(Default)]
+pub(super) struct OfBatch {
+    error: Option<Error>,
+    /// Whether anything was written, or may have been.
+    pub(super) wrote: bool,
+}
+
+impl OfBatch {
+    pub(super) fn add(&mut self, error: Error) {
+        self.wrote |= error.applied() == Applied::Maybe;
+        self.error.get_or_insert(error);
+    }
+
+    pub(super) fn result(self) -> Result<()> {
+        match self.error {
+            Some(error) if self.wrote => Err(error.maybe_applied()),
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Whether the same statement may simply be tried again: the server undid it in favour of another.

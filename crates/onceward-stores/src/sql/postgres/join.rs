@@ -23,7 +23,7 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
             (Seen::Absent, Some(_)) => {
                 let mut values = written(&id, swap);
                 values.push(NO_CLOCK);
-                tx.fetch(statements::CREATE_ONE, &values).await?
+                tx.fetch(statements::CREATE_ONE_ANYWHERE, &values).await?
             }
             (Seen::Version(_), Some(_)) => {
                 let mut values = written(&id, swap);

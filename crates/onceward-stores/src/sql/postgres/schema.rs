@@ -7,7 +7,7 @@ use super::fault::{Call, failed};
 use crate::sql::schema::{Migrated, Migrations, Present, applied, foreign, missing};
 
 /// Every migration there ever was, in order. None of them is ever edited.
-const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("0001.sql"), include_str!("0002.sql")];
 /// Serializes migrations of several processes; any number that nobody else uses.
 const LOCK: i64 = 0x6f6e_6365_7761_7264;
 /// `ON CONFLICT` and arrays came earlier; this is the oldest that is still seen in the field.
@@ -63,10 +63,14 @@ async fn present(client: &Client) -> Result<Present> {
 async fn apply(client: &mut Client, known: u32) -> Result<()> {
     let run = async |client: &mut Client| {
         let transaction = client.transaction().await?;
+        // An index over many receipts takes longer than any other statement of ours may.
+        transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;
         transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
         transaction
             .batch_execute(
-                "CREATE TABLE IF NOT EXISTS onceward_schema (
+                // Who waits for a table makes all others wait behind it, so this is not for long.
+                "SET LOCAL lock_timeout = '10s';
+                CREATE TABLE IF NOT EXISTS onceward_schema (
                     version int PRIMARY KEY, applied timestamptz NOT NULL DEFAULT clock_timestamp())",
             )
             .await?;

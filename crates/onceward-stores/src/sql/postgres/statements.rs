@@ -1,21 +1,43 @@
 //! Every statement of this dialect, written once: of the store, and of receipts that ride in a
 //! transaction of the caller's own.
 //!
-//! A swap's statement gives one row for each winner (`won` is its new version) and one for each loser
-//! that was there when the statement began. Who is neither has to look again: the record came, went or
-//! moved while the statement ran.
+//! A swap's statement gives one row for all where all have won, with the same version. Otherwise it gives one row
+//! for each winner (`won` is its new version) and one for each loser that was there when the statement
+//! began. Who is neither has to look again: the record came, went or moved while the statement ran.
+//!
+//! **Price.** Executing a prepared statement begins with setting it up, and for one row that is most of
+//! it: each expression, constraint and condition of an index is paid for every time. So single rows have
+//! statements of their own, with as little in them as will do.
 
-/// The database's clock as a version.
+/// The database's clock when the statement began, as a version. Microseconds since 1970 fit a float.
 macro_rules! now_us {
     () => {
-        "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+        "(date_part('epoch', statement_timestamp()) * 1000000)::bigint"
+    };
+}
+
+/// So many microseconds after the statement began.
+macro_rules! due_in {
+    ($us:literal) => {
+        concat!("statement_timestamp() + ", $us, " * interval '1 microsecond'")
     };
 }
 
 /// Where everybody has won, nobody needs to be looked for.
 macro_rules! somebody_lost {
     () => {
-        "(SELECT count(*) FROM won) < cardinality($1::text[])"
+        "(SELECT winners < cardinality($1::text[]) FROM tally)"
+    };
+}
+
+/// How many have won, and whether one version tells it all.
+macro_rules! tally {
+    () => {
+        ", tally AS (
+    SELECT count(*) AS winners, max(version) AS version,
+        count(*) = cardinality($1::text[]) AND min(version) = max(version) AS alike
+    FROM won
+)"
     };
 }
 
@@ -39,114 +61,179 @@ macro_rules! same_id {
     };
 }
 
+/// Always true, and taken for rare by the planner: so it looks up each id in the primary key, even where it
+/// believes that the table is nearly empty and that walking over all of it would do.
+macro_rules! few {
+    () => {
+        "a.n = a.n + 0"
+    };
+}
+
+/// Said in this way, it does not invite the planner to look for an id in the index of due times.
+macro_rules! not_free {
+    () => {
+        "r.state IS DISTINCT FROM 'free'"
+    };
+}
+
+/// Each id looked up by itself, whatever else is asked of the record.
+macro_rules! each_by_id {
+    ($ids:literal) => {
+        concat!(
+            "unnest(",
+            $ids,
+            ") WITH ORDINALITY AS a (scope, operation, key, n)
+    CROSS JOIN LATERAL (SELECT * FROM onceward_receipts r WHERE ",
+            same_id!(),
+            " OFFSET 0) r"
+        )
+    };
+}
+
+/// The first row of the answer, where it is the only one.
+macro_rules! all_alike {
+    () => {
+        concat!(
+            " SELECT NULL::bigint AS n, NULL::text AS scope, NULL::text AS operation, NULL::text AS key, version AS won, ",
+            nothing_found!(),
+            " FROM tally WHERE alike
+UNION ALL
+"
+        )
+    };
+}
+
 /// Creations. The winners are known by their columns, in the order of the batch.
 pub(super) const CREATE: &str = concat!(
-    "WITH asked AS (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[])
-        WITH ORDINALITY AS a (scope, operation, key, state, due_us, receipt, n)
-), won AS (
+    "WITH won AS (
     INSERT INTO onceward_receipts AS r
         (scope, operation, key, state, version, due, created, updated, receipt)
-    SELECT scope, operation, key, state, greatest(",
+    SELECT scope, operation, key, state, (SELECT greatest(",
     now_us!(),
-    ", $7::bigint + 1), clock_timestamp() + due_us * interval '1 microsecond', clock_timestamp(),
-        clock_timestamp(), receipt
-    FROM asked
+    ", $7::bigint + 1)), ",
+    due_in!("due_us"),
+    ", statement_timestamp(), statement_timestamp(), receipt
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[])
+        AS a (scope, operation, key, state, due_us, receipt)
     ON CONFLICT (scope, operation, key) DO UPDATE SET state = excluded.state,
         version = greatest(r.version + 1, excluded.version), due = excluded.due, created = excluded.created,
         updated = excluded.updated, receipt = excluded.receipt
     WHERE r.state = 'free'
     RETURNING r.scope, r.operation, r.key, r.version
-)
-SELECT NULL::bigint AS n, scope, operation, key, version AS won, ",
+)",
+    tally!(),
+    all_alike!(),
+    "SELECT NULL, scope, operation, key, version, ",
     nothing_found!(),
-    " FROM won
+    " FROM won WHERE NOT (SELECT alike FROM tally)
 UNION ALL
-SELECT a.n, NULL, NULL, NULL, NULL::bigint, ",
+SELECT a.n, NULL, NULL, NULL, NULL, ",
     found!(),
-    " FROM asked a JOIN onceward_receipts r ON ",
-    same_id!(),
+    " FROM ",
+    each_by_id!("$1::text[], $2::text[], $3::text[]"),
     " WHERE r.state <> 'free' AND ",
     somebody_lost!()
 );
 
-/// The winners' and losers' rows of a statement whose `won` knows their number.
-macro_rules! numbered {
-    () => {
+/// The ids of a batch with the versions seen, which are in this place of the statement.
+macro_rules! seen {
+    ($seen:literal) => {
         concat!(
-            " SELECT n, NULL, NULL, NULL, version AS won, ",
+            "unnest($1::text[], $2::text[], $3::text[], ",
+            $seen,
+            "::bigint[])
+        WITH ORDINALITY AS a (scope, operation, key, seen, n)"
+        )
+    };
+}
+
+/// The answer of a statement whose `won` knows the numbers of the swaps.
+macro_rules! numbered {
+    ($seen:literal) => {
+        concat!(
+            tally!(),
+            all_alike!(),
+            "SELECT n, NULL, NULL, NULL, version, ",
             nothing_found!(),
-            " FROM won
+            " FROM won WHERE NOT (SELECT alike FROM tally)
 UNION ALL
-SELECT a.n, NULL, NULL, NULL, NULL::bigint, ",
+SELECT a.n, NULL, NULL, NULL, NULL, ",
             found!(),
-            " FROM asked a JOIN onceward_receipts r ON ",
+            " FROM ",
+            seen!($seen),
+            " JOIN onceward_receipts r ON ",
             same_id!(),
-            " WHERE r.state <> 'free' AND r.version <> a.seen AND ",
+            " WHERE ",
+            not_free!(),
+            " AND r.version <> a.seen AND ",
+            few!(),
+            " AND ",
             somebody_lost!()
         )
     };
 }
 
+/// Whether a swap finds what it has seen.
+macro_rules! as_seen {
+    () => {
+        concat!(same_id!(), " AND r.version = a.seen AND ", not_free!(), " AND ", few!())
+    };
+}
+
 /// Replacements.
 pub(super) const REPLACE: &str = concat!(
-    "WITH asked AS (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[], $8::bigint[])
-        WITH ORDINALITY AS a (scope, operation, key, state, due_us, receipt, seen, n)
-), won AS (
-    UPDATE onceward_receipts r SET state = a.state, version = greatest(r.version + 1, ",
+    "WITH won AS (
+    UPDATE onceward_receipts r SET state = a.state, version = greatest(r.version + 1, (SELECT greatest(",
     now_us!(),
-    ", $7::bigint + 1), due = clock_timestamp() + a.due_us * interval '1 microsecond',
-        updated = clock_timestamp(), receipt = a.receipt
-    FROM asked a WHERE ",
-    same_id!(),
-    " AND r.version = a.seen AND r.state <> 'free'
-    RETURNING a.n, r.version
+    ", $7::bigint + 1))), due = ",
+    due_in!("a.due_us"),
+    ", updated = statement_timestamp(), receipt = a.receipt
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[], $8::bigint[])
+        WITH ORDINALITY AS a (scope, operation, key, state, due_us, receipt, seen, n)
+    WHERE ",
+    as_seen!(),
+    " RETURNING a.n, r.version
 )",
-    numbered!()
+    numbered!("$8")
 );
 
 /// Removals that leave the version behind for a while ($6, in microseconds).
 pub(super) const FREE: &str = concat!(
-    "WITH asked AS (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
-        WITH ORDINALITY AS a (scope, operation, key, seen, n)
-), won AS (
+    "WITH won AS (
     UPDATE onceward_receipts r SET state = 'free', version = greatest(r.version + 1, ",
     now_us!(),
-    ", $5::bigint + 1), due = clock_timestamp() + $6::bigint * interval '1 microsecond',
-        updated = clock_timestamp(), receipt = ''
-    FROM asked a WHERE ",
-    same_id!(),
-    " AND r.version = a.seen AND r.state <> 'free'
-    RETURNING a.n, r.version
+    ", $5::bigint + 1), due = ",
+    due_in!("$6::bigint"),
+    ", updated = statement_timestamp(), receipt = ''
+    FROM ",
+    seen!("$4"),
+    " WHERE ",
+    as_seen!(),
+    " RETURNING a.n, r.version
 )",
-    numbered!()
+    numbered!("$4")
 );
 
 /// Removals of records so old that nothing has to be left behind.
 pub(super) const DELETE: &str = concat!(
-    "WITH asked AS (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
-        WITH ORDINALITY AS a (scope, operation, key, seen, n)
-), won AS (
-    DELETE FROM onceward_receipts r USING asked a WHERE ",
-    same_id!(),
-    " AND r.version = a.seen AND r.state <> 'free'
-    RETURNING a.n, greatest(r.version + 1, ",
+    "WITH won AS (
+    DELETE FROM onceward_receipts r USING ",
+    seen!("$4"),
+    " WHERE ",
+    as_seen!(),
+    " RETURNING a.n, greatest(r.version + 1, ",
     now_us!(),
     ") AS version
 )",
-    numbered!()
+    numbered!("$4")
 );
 
 /// Records by their ids; those that are absent give no row.
 pub(super) const LOAD: &str = concat!(
     "SELECT a.n, NULL::text, NULL::text, NULL::text, NULL::bigint AS won, ",
     found!(),
-    " FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS a (scope, operation, key, n)
-    JOIN onceward_receipts r ON ",
-    same_id!(),
+    " FROM ",
+    each_by_id!("$1::text[], $2::text[], $3::text[]"),
     " WHERE r.state <> 'free'"
 );
 
@@ -186,9 +273,8 @@ pub(super) const SCAN_DUE: &str = page!(
             AND state <> 'free' AND due IS NOT NULL
         ORDER BY due, scope, operation, key LIMIT $1)
     UNION ALL
-    (SELECT r.* FROM unnest($11::text[], $12::text[], $13::text[]) AS a (scope, operation, key)
-        JOIN onceward_receipts r ON ",
-        same_id!(),
+    (SELECT r.* FROM ",
+        each_by_id!("$11::text[], $12::text[], $13::text[]"),
         " WHERE r.due <= statement_timestamp() AND r.state <> 'free'
             AND (r.due, r.scope, r.operation, r.key) > ($7, $8, $9, $10)
             AND (r.due, r.scope, r.operation, r.key) <= ($3, $4, $5, $6))) due_now"
@@ -225,51 +311,72 @@ SELECT ",
     ", (extract(epoch FROM max(due)) * 1000000)::bigint FROM removed"
 );
 
-/// One creation, by itself or inside a transaction; no row if it lost. Waits for other transactions on the same id.
-pub(super) const CREATE_ONE: &str = concat!(
-    "INSERT INTO onceward_receipts AS r (scope, operation, key, state, version, due, created, updated, receipt)
+macro_rules! create_one {
+    () => {
+        concat!(
+            "INSERT INTO onceward_receipts AS r (scope, operation, key, state, version, due, created, updated, receipt)
 VALUES ($1, $2, $3, $4, greatest(",
-    now_us!(),
-    ", $7::bigint + 1), clock_timestamp() + $5::bigint * interval '1 microsecond', clock_timestamp(), clock_timestamp(), $6)
-ON CONFLICT (scope, operation, key) DO UPDATE SET state = excluded.state,
+            now_us!(),
+            ", $7::bigint + 1), ",
+            due_in!("$5::bigint"),
+            ", statement_timestamp(), statement_timestamp(), $6)
+ON CONFLICT (scope, operation, key) DO "
+        )
+    };
+}
+
+/// One creation, by itself or as the first deed of a transaction; no row if something is there, be it free.
+/// Waits for other transactions on the same id.
+pub(super) const CREATE_ONE: &str = concat!(create_one!(), "NOTHING RETURNING r.version");
+
+/// The same, and in a free place too; no row if it lost.
+pub(super) const CREATE_ONE_ANYWHERE: &str = concat!(
+    create_one!(),
+    "UPDATE SET state = excluded.state,
     version = greatest(r.version + 1, excluded.version), due = excluded.due, created = excluded.created,
     updated = excluded.updated, receipt = excluded.receipt
 WHERE r.state = 'free'
 RETURNING r.version"
 );
 
-/// A replacement inside a transaction; no row if it lost.
 macro_rules! replace_one {
     () => {
         concat!(
             "UPDATE onceward_receipts r SET state = $4, version = greatest(r.version + 1, ",
             now_us!(),
-            "), due = clock_timestamp() + $5::bigint * interval '1 microsecond', updated = clock_timestamp(),
-    receipt = $6
-WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND r.version = $7 AND r.state <> 'free'
-RETURNING r.version"
+            "), due = ",
+            due_in!("$5::bigint"),
+            ", updated = statement_timestamp(), receipt = $6
+WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND r.version = $7 AND ",
+            not_free!(),
+            " RETURNING "
         )
     };
 }
-pub(super) const REPLACE_ONE: &str = replace_one!();
+
+/// A replacement, by itself or inside a transaction; no row if it lost.
+pub(super) const REPLACE_ONE: &str = concat!(replace_one!(), "r.version");
 
 /// The same as the last deed before a commit that is already on its way: if it loses, it fails, and the
 /// commit with it.
 pub(super) const COMPLETE_ONE: &str =
-    concat!("WITH won AS (", replace_one!(), ") SELECT max(version), 1 / count(*) FROM won");
+    concat!("WITH won AS (", replace_one!(), "1) SELECT 1 / EXISTS (SELECT FROM won)::int");
 
 /// A removal inside a transaction; no row if it lost.
 pub(super) const FREE_ONE: &str = concat!(
     "UPDATE onceward_receipts r SET state = 'free', version = greatest(r.version + 1, ",
     now_us!(),
-    "), due = clock_timestamp() + $5::bigint * interval '1 microsecond', updated = clock_timestamp(),
-    receipt = ''
-WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND r.version = $4 AND r.state <> 'free'
-RETURNING r.version"
+    "), due = ",
+    due_in!("$5::bigint"),
+    ", updated = statement_timestamp(), receipt = ''
+WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND r.version = $4 AND ",
+    not_free!(),
+    " RETURNING r.version"
 );
 
 pub(super) const LOAD_ONE: &str = concat!(
     "SELECT ",
     found!(),
-    " FROM onceward_receipts r WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND r.state <> 'free'"
+    " FROM onceward_receipts r WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND ",
+    not_free!()
 );

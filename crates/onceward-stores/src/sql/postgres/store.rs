@@ -4,15 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool};
-use onceward::{
-    Applied, Caps, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped, Version,
-};
+use onceward::{Caps, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped, Version};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row, Socket};
 
 use super::columns::{Ids, New};
 use super::connect::{parse, pool, set_up};
-use super::fault::{Call, failed, is_worth_repeating, timed_out, unconnected};
+use super::fault::{Call, OfBatch, failed, is_worth_repeating, timed_out, unconnected};
 use super::sweep::Position;
 use super::{scan, schema, statements};
 use crate::sql::kinds::{Kinds, columns, record, seen_by};
@@ -126,7 +124,7 @@ impl PostgresStore {
                 self.remove(batch, &kinds.delete, Leave::Nothing),
                 self.check(batch, &kinds.check),
             );
-            let mut fault = Fault::default();
+            let mut fault = OfBatch::default();
             for (of, answer) in [
                 (&kinds.create, created),
                 (&kinds.replace, replaced),
@@ -197,7 +195,10 @@ impl PostgresStore {
                     &[&scope, &operation, &key, &state, &due, &bytes, &clock],
                 )
                 .await?;
-            return rows.iter().map(|row| Ok((place, self.won(row.get(0))?))).collect();
+            if let [row] = &rows[..] {
+                return Ok(vec![(place, self.won(row.get(0))?)]);
+            }
+            // Something is there, or a free place: the statement for many knows what to do about either.
         }
         let (ids, new) = (Ids::new(batch, of), New::of(batch, of));
         let rows = self
@@ -207,6 +208,9 @@ impl PostgresStore {
                 &[&ids.scopes, &ids.operations, &ids.keys, &new.states, &new.dues, &new.receipts, &clock],
             )
             .await?;
+        if let Some(answers) = self.all_alike(of, &rows)? {
+            return Ok(answers);
+        }
         // The winners come in the order of the batch, so one walk finds them all.
         let mut places = of.iter();
         let mut answers = Vec::with_capacity(of.len());
@@ -294,6 +298,9 @@ impl PostgresStore {
 
     /// The answers of a statement that numbers its rows.
     fn numbered(&self, of: &[usize], rows: &[Row]) -> Result<Vec<(usize, Swapped)>> {
+        if let Some(answers) = self.all_alike(of, rows)? {
+            return Ok(answers);
+        }
         rows.iter()
             .map(|row| {
                 let swapped = match row.get::<_, Option<i64>>(4) {
@@ -303,6 +310,17 @@ impl PostgresStore {
                 Ok((place(of, row.get(0))?, swapped))
             })
             .collect()
+    }
+
+    /// The answers where one row says that all have won.
+    fn all_alike(&self, of: &[usize], rows: &[Row]) -> Result<Option<Vec<(usize, Swapped)>>> {
+        let [row] = rows else { return Ok(None) };
+        let (number, scope): (Option<i64>, Option<&str>) = (row.get(0), row.get(1));
+        if number.is_some() || scope.is_some() {
+            return Ok(None);
+        }
+        let won = self.won(row.get(4))?;
+        Ok(Some(of.iter().map(|place| (*place, won.clone())).collect()))
     }
 
     fn won(&self, version: i64) -> Result<Swapped> {
@@ -347,8 +365,10 @@ impl Store for PostgresStore {
             atomic: true,
             shared: true,
             transactions: true,
-            // A batch of claims and completions takes two connections.
-            batches_in_flight: (self.connections / 2).max(1),
+            // While one waits for the disk the other computes. With more of them each carries less, and
+            // what a statement and a commit cost by themselves is shared by fewer. A batch of claims and
+            // completions takes two connections; the rest are for looks and scans.
+            batches_in_flight: (self.connections / 2).clamp(1, 2),
             gathers: false,
         }
     }
@@ -365,28 +385,6 @@ impl std::fmt::Debug for PostgresStore {
 enum Leave {
     Version,
     Nothing,
-}
-
-/// The failures of the statements of one batch, as one.
-#[derive(Default)]
-struct Fault {
-    error: Option<Error>,
-    wrote: bool,
-}
-
-impl Fault {
-    fn add(&mut self, error: Error) {
-        self.wrote |= error.applied() == Applied::Maybe;
-        self.error.get_or_insert(error);
-    }
-
-    fn result(self) -> Result<()> {
-        match self.error {
-            Some(error) if self.wrote => Err(error.maybe_applied()),
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
-    }
 }
 
 /// The place in the batch of the swap with this number in the statement.
