@@ -7,7 +7,7 @@
 mod mariadb;
 mod postgres;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -85,7 +85,8 @@ impl Daemon {
     /// this process is gone, the server is killed and the folder removed.
     fn start(user: User, folder: &Path, command: &[String]) -> Self {
         const SCRIPT: &str = r#"folder=$1; shift; "$@" >>"$folder/log" 2>&1 </dev/null & echo $!
-            read _; kill -KILL $! 2>/dev/null; wait; sleep 1; rm -rf "$folder""#;
+            read word; kill -KILL $! 2>/dev/null; wait
+            [ "$word" = keep ] || { sleep 1; rm -rf "$folder"; }"#;
         let mut shell = user
             .command(Path::new("/bin/sh"))
             .args(["-c", SCRIPT, "sh"])
@@ -122,22 +123,35 @@ impl Daemon {
 
     /// Sends a signal to the server and to all that it has started.
     fn signal(&self, signal: &str) {
-        let pids = self.pids().into_iter().map(|pid| pid.to_string());
-        let _ = Command::new("kill").arg(signal).args(pids).stderr(Stdio::null()).status();
+        self::signal(signal, &self.pids());
     }
 }
 
 /// SIGKILL to all of it at once, as when a machine goes down.
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = self.shell.kill();
-        self.signal("-KILL");
+        let pids = self.pids();
+        signal("-KILL", &pids);
+        // The shell is the server's parent: it is told of the end at once, where the system's first process may
+        // take seconds to notice.
+        let _ = self.shell.stdin.take().map(|mut shell| shell.write_all(b"keep\n"));
         let _ = self.shell.wait();
         // Until the last of them is gone: a server that starts on the same data would meet it.
-        while std::fs::exists(format!("/proc/{}", self.pid)).unwrap_or(false) {
-            std::thread::sleep(Duration::from_millis(5));
+        while pids.iter().any(|&pid| runs(pid)) {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+fn signal(signal: &str, pids: &[u32]) {
+    let pids = pids.iter().map(u32::to_string);
+    let _ = Command::new("kill").arg(signal).args(pids).stderr(Stdio::null()).status();
+}
+
+/// Whether a process has anything open: one that is over and only waits to be asked about has not.
+fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
 }
 
 /// A port that was free a moment ago.
