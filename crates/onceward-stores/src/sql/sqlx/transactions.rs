@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onceward::{Error, ErrorKind, Fault, Fut, Join, Result, Swap, Swapped};
 use sqlx::pool::PoolConnection;
-use sqlx::{Pool, SqlSafeStr, SqlStr};
+use sqlx::{Connection, Pool, SqlSafeStr, SqlStr};
 use sqlx_core::transaction::TransactionManager;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -75,6 +75,19 @@ impl<DB: Driver> SqlxTx<DB> {
         let guard = self.0.0.lock().await;
         assert!(guard.is_some(), "this transaction is over");
         SqlxGuard(guard)
+    }
+
+    /// How deep in savepoints the connection is; 1 is in none.
+    async fn depth(&self) -> Result<usize> {
+        let mut connection = self.lock().await;
+        let depth = DB::TransactionManager::get_transaction_depth(&connection);
+        if depth <= 1 {
+            return Ok(depth);
+        }
+        // A savepoint that was dropped is rolled back behind our back (SQLite, in a thread of its own): after an
+        // answer to anything else it is over.
+        connection.ping().await.map_err(|error| failed::<DB>(Call::Inside, error))?;
+        Ok(DB::TransactionManager::get_transaction_depth(&connection))
     }
 
     /// Its end is known: the connection may serve others.
@@ -181,8 +194,7 @@ impl<DB: Driver> onceward::Transactions for SqlxTransactions<DB> {
 
     async fn commit<'a>(&'a self, mut tx: SqlxTx<DB>, completion: &'a Swap) -> Result<(), Fault> {
         let completed = timeout(CALL_MAX, async {
-            let depth = DB::TransactionManager::get_transaction_depth(&*tx.lock().await);
-            if depth == 1 { tx.swap(completion).await } else { Ok(Swapped::Lost(None)) }
+            if tx.depth().await? == 1 { tx.swap(completion).await } else { Ok(Swapped::Lost(None)) }
         });
         match completed.await {
             Ok(Ok(Swapped::Won(_))) => {}
