@@ -16,9 +16,7 @@ use onceward_stores::sql::mysql::MySqlTransactions;
 use onceward_stores::sql::postgres::PostgresTransactions;
 use onceward_stores::sql::sqlite::SqliteTransactions;
 
-use crate::servers::{MariaDb, Postgres};
-use crate::transact::Bank;
-use crate::transact::sqlite::File;
+use crate::bank::{Bank, MySqlBank, PostgresBank, SqliteBank, on_every_engine};
 
 /// Where a process dies: before the first phase, after each, and between a foreign call and its receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,20 +127,17 @@ fn killed(url: &str, calls: &Path, dies: Dies) {
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{dies:?}: {status}");
 }
 
-async fn every_death_is_mended<B: Bank>(bank: &B, url: &str)
-where
-    B::T: Transactions<Tx: SqlTransaction>,
-{
+async fn every_death_is_mended<B: Bank>(bank: &B) {
     let folder = tempfile::tempdir().unwrap();
     let calls = folder.path().join("calls");
     for dies in POINTS {
-        killed(url, &calls, dies);
+        killed(&bank.url(), &calls, dies);
     }
     let mut completers = Vec::new();
     for _ in 0..2 {
-        let (store, transactions) = bank.process().await;
-        let onceward = Onceward::new(store).unwrap();
-        let payout = Arc::new(Payout { transactions, calls: calls.clone(), dies: Dies::Never });
+        let onceward = Onceward::new(onceward_stores::open(&bank.url()).await.unwrap()).unwrap();
+        let (transactions, calls) = (bank.transactions().await, calls.clone());
+        let payout = Arc::new(Payout { transactions, calls, dies: Dies::Never });
         let work = move |lease| {
             let payout = Arc::clone(&payout);
             async move { payout.run(lease).await }
@@ -173,7 +168,7 @@ where
     let calls = std::fs::read_to_string(&calls).unwrap();
     for dies in POINTS {
         for phase in ["reserved", "confirmed"] {
-            assert_eq!(bank.count(&format!("{phase} {dies:?}")).await, 1, "{dies:?}");
+            assert_eq!(bank.count(&format!("{phase} {dies:?}")), 1, "{dies:?}");
         }
         // The foreign service is asked again only where nobody knew its answer, and under the same key.
         let mut made: Vec<&str> =
@@ -185,21 +180,4 @@ where
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sqlite() {
-    let file = File::open().await.unwrap();
-    let url = format!("sqlite:{}", file.path().display());
-    every_death_is_mended(&file, &url).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres() {
-    let Some(server) = <Postgres as Bank>::open().await else { return };
-    every_death_is_mended(&server, &server.url("postgres")).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql() {
-    let Some(server) = <MariaDb as Bank>::open().await else { return };
-    every_death_is_mended(&server, &server.url("bank")).await;
-}
+on_every_engine!(every_death_is_mended: postgres PostgresBank, mysql MySqlBank, sqlite SqliteBank);

@@ -57,12 +57,12 @@ async fn postgres() {
 
     use onceward_stores::{PostgresStore, sql::Options};
 
-    let Some(server) = crate::servers::Postgres::start() else { return };
-    let opened = AtomicUsize::new(0);
+    let Some(server) = crate::servers::Postgres::shared() else { return };
+    let (database, opened) = (server.fresh(), AtomicUsize::new(0));
     let make = async || {
         let schema = format!("check{}", opened.fetch_add(1, Ordering::Relaxed));
-        server.sql("postgres", &format!("CREATE SCHEMA {schema}"));
-        let url = format!("{}?options=-csearch_path%3D{schema}", server.url("postgres"));
+        server.sql(&database, &format!("CREATE SCHEMA {schema}"));
+        let url = format!("{}?options=-csearch_path%3D{schema}", server.url(&database));
         Ok(Arc::new(PostgresStore::open(&url, Options::default()).await?) as Arc<dyn Store>)
     };
     let caps = Caps {
@@ -106,14 +106,11 @@ async fn sqlite() {
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql() {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use onceward_stores::{MySqlStore, sql::Options};
 
-    let Some(server) = crate::servers::MariaDb::start() else { return };
-    let opened = AtomicUsize::new(0);
+    let Some(server) = crate::servers::MariaDb::shared() else { return };
     let make = async || {
-        let url = server.database(&format!("check{}", opened.fetch_add(1, Ordering::Relaxed)));
+        let url = server.url(&server.fresh());
         Ok(Arc::new(MySqlStore::open(&url, Options::default()).await?) as Arc<dyn Store>)
     };
     let caps = Caps {

@@ -9,11 +9,13 @@ mod support;
 #[path = "../servers/mod.rs"]
 mod servers;
 
+#[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
+mod bank;
 #[cfg(feature = "postgres")]
 mod bloat;
 #[cfg(feature = "embedded")]
 mod bounds;
-#[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
 mod completer;
 #[cfg(feature = "embedded")]
 mod crash;
@@ -25,7 +27,7 @@ mod disk_full;
 mod due;
 #[cfg(feature = "embedded")]
 mod folder;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
 mod interleavings;
 #[cfg(feature = "embedded")]
 mod model;
@@ -43,7 +45,7 @@ mod rotation;
 mod sqlite;
 #[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
 mod sqlx;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
 mod transact;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod trouble;

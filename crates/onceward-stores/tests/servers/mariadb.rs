@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::OnceLock;
 
-use super::{Daemon, User, free_port, program, run, skip, until_ready};
+use super::{Daemon, User, free_port, fresh_name, program, run, skip, until_ready};
 
 pub(crate) struct MariaDb {
     server: PathBuf,
@@ -20,17 +21,23 @@ impl MariaDb {
         Self::start_with(&[])
     }
 
+    /// One for all tests of this process that are content with a database of their own.
+    pub(crate) fn shared() -> Option<&'static Self> {
+        static SHARED: OnceLock<MariaDb> = OnceLock::new();
+        installed()?;
+        Some(SHARED.get_or_init(|| Self::start().expect("it is installed")))
+    }
+
     /// The same with some options of the server's command line.
     pub(crate) fn start_with(options: &[&str]) -> Option<Self> {
-        let folders = ["/usr/sbin".into(), "/usr/bin".into()];
-        let (Some(server), Some(install)) =
-            (program("mariadbd", &folders), program("mariadb-install-db", &folders))
-        else {
-            skip("MariaDB (package mariadb-server)");
-            return None;
-        };
+        Self::start_in(None, options)
+    }
+
+    /// The same in a folder that the caller keeps.
+    pub(crate) fn start_in(folder: Option<PathBuf>, options: &[&str]) -> Option<Self> {
+        let (server, install) = installed()?;
         let user = User::unprivileged("mysql");
-        let folder = user.folder();
+        let folder = folder.map_or_else(|| user.folder(), |folder| user.given(folder));
         run(user
             .command(&install)
             .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
@@ -40,6 +47,13 @@ impl MariaDb {
         let mut server = Self { server, user, folder, port: free_port(), daemon: None, options };
         server.up();
         Some(server)
+    }
+
+    /// Kills it, and starts it again with other options.
+    pub(crate) fn restart_with(&mut self, options: &[&str]) {
+        self.kill();
+        self.options = options.iter().map(|&option| option.to_owned()).collect();
+        self.up();
     }
 
     /// Starts it again after [`kill`](Self::kill), on the same port and with the same data.
@@ -105,6 +119,13 @@ impl MariaDb {
         self.sql("mysql", &format!("CREATE DATABASE {name}"));
         self.url(name)
     }
+
+    /// A fresh database under a name that nobody else has; gives the name.
+    pub(crate) fn fresh(&self) -> String {
+        let name = fresh_name();
+        self.database(&name);
+        name
+    }
 }
 
 impl Drop for MariaDb {
@@ -112,4 +133,14 @@ impl Drop for MariaDb {
         self.kill();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// The server, and the program that makes its folder.
+fn installed() -> Option<(PathBuf, PathBuf)> {
+    let folders = ["/usr/sbin".into(), "/usr/bin".into()];
+    let found = program("mariadbd", &folders).zip(program("mariadb-install-db", &folders));
+    if found.is_none() {
+        skip("MariaDB (package mariadb-server)");
+    }
+    found
 }

@@ -67,6 +67,11 @@ impl User {
     fn folder(self) -> PathBuf {
         let folder =
             tempfile::Builder::new().prefix("onceward-").tempdir().expect("a temporary folder").keep();
+        self.given(folder)
+    }
+
+    /// A folder, given to this user.
+    fn given(self, folder: PathBuf) -> PathBuf {
         if let Some((user, group)) = self.ids {
             chown(&folder, Some(user), Some(group)).expect("root may give a folder away");
         }
@@ -152,6 +157,12 @@ fn signal(signal: &str, pids: &[u32]) {
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+}
+
+/// A name that no other database of this process has.
+fn fresh_name() -> String {
+    static NAMES: AtomicUsize = AtomicUsize::new(0);
+    format!("fresh{}", NAMES.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A port that was free a moment ago.

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::OnceLock;
 
-use super::{Daemon, User, free_port, program, run, skip, until_ready};
+use super::{Daemon, User, free_port, fresh_name, program, run, skip, until_ready};
 
 pub(crate) struct Postgres {
     programs: PathBuf,
@@ -18,6 +19,13 @@ impl Postgres {
     /// Starts one with everything at its default, durability included; `None` if it is not installed.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with(&[])
+    }
+
+    /// One for all tests of this process that are content with a database of their own.
+    pub(crate) fn shared() -> Option<&'static Self> {
+        static SHARED: OnceLock<Postgres> = OnceLock::new();
+        installed()?;
+        Some(SHARED.get_or_init(|| Self::start().expect("it is installed")))
     }
 
     /// The same with some settings changed (`name=value`).
@@ -126,6 +134,13 @@ impl Postgres {
     pub(crate) fn database(&self, name: &str) -> String {
         self.sql("postgres", &format!("CREATE DATABASE {name}"));
         self.url(name)
+    }
+
+    /// A fresh database under a name that nobody else has; gives the name.
+    pub(crate) fn fresh(&self) -> String {
+        let name = fresh_name();
+        self.database(&name);
+        name
     }
 }
 

@@ -1,0 +1,184 @@
+//! One process of a bank's, and whoever asks it: charges that are made at once, beside, or slowly.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use onceward::{
+    Answer, Ask, Claimed, Fingerprint, Id, Lease, Onceward, Outcome, Policy, Ran, Stopped, Ticket,
+    Transactions,
+};
+use onceward_stores::sql::{Joined, SqlTransaction};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::{Bank, Tx};
+
+/// An engine and transactions of its own. Its outcomes bear its name.
+pub(crate) struct Process<B: Bank> {
+    name: &'static str,
+    pub(crate) onceward: Onceward,
+    pub(crate) transactions: B::T,
+}
+
+impl<B: Bank> Clone for Process<B> {
+    fn clone(&self) -> Self {
+        Self { name: self.name, onceward: self.onceward.clone(), transactions: self.transactions.clone() }
+    }
+}
+
+impl<B: Bank> Process<B> {
+    pub(crate) async fn new(bank: &B, name: &'static str) -> Self {
+        let store = onceward_stores::open(&bank.url()).await.unwrap();
+        Self { name, onceward: Onceward::new(store).unwrap(), transactions: bank.transactions().await }
+    }
+
+    fn outcome(&self, key: &str) -> Outcome {
+        Outcome::succeeded(format!("{} charged {key}", self.name))
+    }
+
+    pub(crate) async fn charge(&self, ask: Ask) -> onceward::Result<Answer> {
+        self.charge_through(&self.transactions, ask, &AtomicUsize::new(0)).await
+    }
+
+    /// Charges through these transactions, and counts how often it worked.
+    pub(crate) async fn charge_through<T: Transactions<Tx = Tx<B>>>(
+        &self,
+        transactions: &T,
+        ask: Ask,
+        worked: &AtomicUsize,
+    ) -> onceward::Result<Answer> {
+        let key = ask.id().key().to_owned();
+        let work = async |_: Lease, tx: Tx<B>| {
+            worked.fetch_add(1, Ordering::SeqCst);
+            B::charge(&tx, &key).await?;
+            Ok(self.outcome(&key))
+        };
+        self.onceward.transact(transactions, ask, work).await
+    }
+
+    /// Charges in a task of its own.
+    pub(crate) fn charge_beside(&self, ask: Ask) -> JoinHandle<onceward::Result<Answer>> {
+        let process = self.clone();
+        tokio::spawn(async move { process.charge(ask).await })
+    }
+
+    /// Begins a charge and stands still inside its work, with the charge written; goes on as told.
+    pub(crate) async fn charge_slowly(&self, ask: Ask) -> Slow {
+        let (inside, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let then = Arc::new(Mutex::new(None));
+        let (process, reached, waits, told) =
+            (self.clone(), Arc::clone(&inside), Arc::clone(&go_on), Arc::clone(&then));
+        let running = tokio::spawn(async move {
+            let key = ask.id().key().to_owned();
+            let work = async |_: Lease, tx: Tx<B>| {
+                B::charge(&tx, &key).await?;
+                // Done anew, it has been told already.
+                if told.lock().unwrap().is_none() {
+                    reached.notify_one();
+                    waits.notified().await;
+                }
+                let then = *told.lock().unwrap();
+                match then.expect("it goes on when it is told how") {
+                    Then::Succeed => Ok(process.outcome(&key)),
+                    Then::Fail => Ok(Outcome::failed("declined")),
+                    Then::Stop => Err(Stopped::unknown("told to stop")),
+                }
+            };
+            process.onceward.transact(&process.transactions, ask, work).await
+        });
+        inside.notified().await;
+        Slow { running, go_on, then }
+    }
+}
+
+/// How a slow charge ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Succeed,
+    Fail,
+    Stop,
+}
+
+/// A charge that stands still.
+pub(crate) struct Slow {
+    pub(crate) running: JoinHandle<onceward::Result<Answer>>,
+    go_on: Arc<Notify>,
+    then: Arc<Mutex<Option<Then>>>,
+}
+
+impl Slow {
+    pub(crate) async fn end(self, then: Then) -> onceward::Result<Answer> {
+        *self.then.lock().unwrap() = Some(then);
+        self.go_on.notify_one();
+        self.running.await.unwrap()
+    }
+}
+
+/// What is done in a transaction of the caller's own, once, again and again: undone, kept, and found done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Round {
+    Undone,
+    Kept,
+    FoundDone,
+}
+
+impl Round {
+    pub(crate) const ALL: [Self; 3] = [Self::Undone, Self::Kept, Self::FoundDone];
+
+    /// Whether the caller commits.
+    pub(crate) fn commits(self) -> bool {
+        self == Self::Kept
+    }
+
+    /// Claims, charges and completes in a transaction that somebody else has begun.
+    pub(crate) async fn inside<B: Bank, T: SqlTransaction>(self, process: &Process<B>, tx: &mut T) {
+        match process.onceward.claim_in(&mut Joined(tx), &ask("own")).await.unwrap() {
+            Claimed::Yes(ticket) => {
+                assert_ne!(self, Self::FoundDone);
+                tx.fetch("INSERT INTO charges VALUES ('own')", &[]).await.unwrap();
+                let (outcome, mut joined) = (process.outcome("own"), Joined(tx));
+                process.onceward.complete_in(&mut joined, &ask("own"), &ticket, &outcome).await.unwrap();
+            }
+            Claimed::No(answer) => {
+                assert_eq!(self, Self::FoundDone);
+                assert_eq!(said(Ok(answer)), replay_of(process.name, "own"));
+            }
+        }
+    }
+}
+
+pub(crate) fn ask(key: &str) -> Ask {
+    ask_under(key, Policy::http())
+}
+
+pub(crate) fn ask_under(key: &str, policy: Policy) -> Ask {
+    Ask::new(Id::new("tenant", "charge", key).unwrap(), Fingerprint::of(b"12"), Arc::new(policy))
+}
+
+pub(crate) fn ran(answer: onceward::Result<Answer>) -> Ran {
+    answer.unwrap().ran().unwrap()
+}
+
+/// A claim that nobody else has.
+pub(crate) fn claimed(claimed: onceward::Result<Claimed>) -> Ticket {
+    match claimed.unwrap() {
+        Claimed::Yes(ticket) => ticket,
+        Claimed::No(answer) => panic!("{answer:?}"),
+    }
+}
+
+/// What the outcome says, and whether it is a replay.
+pub(crate) fn said(answer: onceward::Result<Answer>) -> (String, bool) {
+    let ran = ran(answer);
+    (String::from_utf8(ran.outcome.body().to_vec()).unwrap(), ran.replayed)
+}
+
+/// What is said to the first one to ask, if this process charged.
+pub(crate) fn first_of(name: &str, key: &str) -> (String, bool) {
+    (format!("{name} charged {key}"), false)
+}
+
+/// What is said to all others.
+pub(crate) fn replay_of(name: &str, key: &str) -> (String, bool) {
+    (format!("{name} charged {key}"), true)
+}

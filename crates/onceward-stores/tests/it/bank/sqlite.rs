@@ -1,0 +1,59 @@
+//! A bank in SQLite.
+
+use std::path::PathBuf;
+
+use onceward::Stopped;
+use onceward_stores::sql::sqlite::{SqliteTransactions, SqliteTx};
+
+use super::{Bank, Process, Round};
+
+/// A file of its own.
+pub(crate) struct SqliteBank(tempfile::TempDir);
+
+impl SqliteBank {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.0.path().join("bank.db")
+    }
+
+    fn connection(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.path()).unwrap()
+    }
+}
+
+impl Bank for SqliteBank {
+    type T = SqliteTransactions;
+
+    fn open() -> Option<Self> {
+        let bank = Self(tempfile::tempdir().unwrap());
+        bank.connection().execute_batch("CREATE TABLE charges (name TEXT)").unwrap();
+        Some(bank)
+    }
+
+    fn url(&self) -> String {
+        format!("sqlite:{}", self.path().display())
+    }
+
+    async fn transactions(&self) -> SqliteTransactions {
+        SqliteTransactions::open(self.path())
+    }
+
+    fn sql(&self, sql: &str) -> String {
+        self.connection().query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap().to_string()
+    }
+
+    async fn charge(tx: &SqliteTx, key: &str) -> Result<(), Stopped> {
+        tx.lock().execute("INSERT INTO charges VALUES (?1)", [key])?;
+        Ok(())
+    }
+
+    async fn undo(tx: &SqliteTx) {
+        tx.lock().execute_batch("ROLLBACK").unwrap();
+    }
+
+    async fn in_a_transaction_of_the_callers_own(&self, process: &Process<Self>, round: Round) {
+        let mut connection = self.connection();
+        connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+        round.inside(process, &mut connection).await;
+        connection.execute_batch(if round.commits() { "COMMIT" } else { "ROLLBACK" }).unwrap();
+    }
+}

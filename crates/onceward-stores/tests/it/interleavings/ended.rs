@@ -1,0 +1,108 @@
+//! The first one's transaction is over, and so may the duplicate's be.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use onceward::{
+    Answer, Applied, Ask, Changed, ErrorKind, Fingerprint, Lease, OnUnknown, Outcome, Policy, Refusal,
+};
+
+use crate::bank::{Bank, Process, Then, Tx, ask, ask_under, claimed, first_of, replay_of, said};
+
+pub(super) async fn every<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
+    ended_by_its_own_work(bank, one, two).await;
+    one_rollback_after_the_other(bank, one, two).await;
+    something_else_under_the_same_key(bank, one, two).await;
+    a_slow_owner_and_its_successor(bank, one, two).await;
+}
+
+/// The work has rolled its own transaction back, and somebody else has run since: the completion must not
+/// touch what is there now.
+async fn ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
+    let second = Mutex::new(None);
+    let work = async |_: Lease, tx: Tx<B>| {
+        B::charge(&tx, "ended").await?;
+        B::undo(&tx).await;
+        let answer = two.charge(ask("ended")).await;
+        second.lock().unwrap().replace(answer);
+        Ok(Outcome::succeeded("one"))
+    };
+    let error = one.onceward.transact(&one.transactions, ask("ended"), work).await.unwrap_err();
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Conflict, Applied::No), "{error}");
+    assert!(error.to_string().contains("has ended the transaction"), "{error}");
+    let second = second.lock().unwrap().take().expect("it was asked");
+    assert_eq!(said(second), first_of("two", "ended"));
+    assert_eq!(said(one.charge(ask("ended")).await), replay_of("two", "ended"));
+    assert_eq!(bank.count("ended"), 1);
+    // And where nobody else came, nothing is left behind.
+    let work = async |_: Lease, tx: Tx<B>| {
+        B::charge(&tx, "ended alone").await?;
+        B::undo(&tx).await;
+        Ok(Outcome::succeeded("one"))
+    };
+    let error = one.onceward.transact(&one.transactions, ask("ended alone"), work).await.unwrap_err();
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Conflict, Applied::No), "{error}");
+    assert_eq!(bank.count("ended alone"), 0);
+    assert_eq!(said(two.charge(ask("ended alone")).await), first_of("two", "ended alone"));
+    assert_eq!(bank.count("ended alone"), 1);
+}
+
+async fn one_rollback_after_the_other<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
+    let three = Process::new(bank, "three").await;
+    let first = one.charge_slowly(ask("rollbacks")).await;
+    let second = {
+        let two = two.clone();
+        tokio::spawn(async move { two.charge_slowly(ask("rollbacks")).await })
+    };
+    assert_eq!(first.end(Then::Stop).await.unwrap_err().kind(), ErrorKind::Stopped);
+    let second = second.await.unwrap();
+    let third = three.charge_beside(ask("rollbacks"));
+    assert_eq!(second.end(Then::Stop).await.unwrap_err().kind(), ErrorKind::Stopped);
+    assert_eq!(said(third.await.unwrap()), first_of("three", "rollbacks"));
+    assert_eq!(bank.count("rollbacks"), 1);
+}
+
+async fn something_else_under_the_same_key<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
+    for key in ["reused", "reused after a rollback"] {
+        let first = one.charge_slowly(ask(key)).await;
+        let other = Ask::new(ask(key).id().clone(), Fingerprint::of(b"13"), Arc::new(Policy::http()));
+        let second = two.charge_beside(other);
+        if key == "reused" {
+            assert_eq!(said(first.end(Then::Succeed).await), first_of("one", key));
+            assert_eq!(second.await.unwrap().unwrap(), Answer::Refused(Refusal::KeyReused));
+        } else {
+            assert_eq!(first.end(Then::Stop).await.unwrap_err().kind(), ErrorKind::Stopped);
+            assert_eq!(said(second.await.unwrap()), first_of("two", key));
+        }
+        assert_eq!(bank.count(key), 1, "{key}");
+    }
+}
+
+/// The owner's late word comes while its successor is inside a transaction: it waits for its end, and
+/// counts only if nothing came of it.
+async fn a_slow_owner_and_its_successor<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
+    let policy = Policy::http().on_unknown(OnUnknown::Retry).lease(Duration::from_millis(100)).unwrap();
+    for (key, then) in [("overtaken", Then::Succeed), ("nearly overtaken", Then::Stop)] {
+        let ticket = claimed(one.onceward.claim(ask_under(key, policy.clone())).await);
+        // It begins when the lease is over.
+        let successor = two.charge_slowly(ask_under(key, policy.clone())).await;
+        let owner = {
+            let (one, policy) = (one.clone(), policy.clone());
+            let outcome = Outcome::succeeded(format!("one charged {key}"));
+            tokio::spawn(async move { one.onceward.complete(&ticket, &policy, outcome).await.unwrap() })
+        };
+        let (successor, changed) = (successor.end(then).await, owner.await.unwrap());
+        let (name, charges) = if then == Then::Succeed {
+            assert_eq!(said(successor), first_of("two", key));
+            assert!(matches!(changed, Changed::No(Some(_))), "{changed:?}");
+            ("two", 1)
+        } else {
+            assert_eq!(successor.unwrap_err().kind(), ErrorKind::Stopped);
+            assert_eq!(changed, Changed::Yes);
+            ("one", 0)
+        };
+        assert_eq!(said(one.charge(ask(key)).await), replay_of(name, key));
+        assert_eq!(said(two.charge(ask(key)).await), replay_of(name, key));
+        assert_eq!(bank.count(key), charges);
+    }
+}

@@ -1,0 +1,106 @@
+//! Transactions of which the first goes wrong, at a moment that the test chooses.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use onceward::{Error, ErrorKind, Fault, Swap, Swapped, Transactions};
+use tokio::sync::Notify;
+
+/// What goes wrong with the first transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// It has begun and claimed, and is undone; the asker is told of a failure.
+    Claim,
+    /// It is committed; the asker hears nothing.
+    Answer,
+    /// It is undone; the asker hears nothing.
+    Commit,
+    /// The asker hears nothing while it is still open; it is committed later.
+    LateCommit,
+    /// The asker hears nothing while it is still open; it is undone later.
+    LateRollback,
+}
+
+/// Transactions, the first of which goes wrong; what comes after that waits until it is told to go on.
+pub(super) struct Staged<T> {
+    inner: T,
+    loss: Loss,
+    begun: AtomicUsize,
+    commits: AtomicUsize,
+    /// The first one has its claim.
+    pub(super) claimed: Notify,
+    /// It has gone wrong.
+    pub(super) reached: Notify,
+    /// Its fate is being asked for.
+    pub(super) begun_again: Notify,
+    pub(super) go_on: Arc<Notify>,
+}
+
+impl<T> Staged<T> {
+    pub(super) fn new(inner: T, loss: Loss) -> Self {
+        let (begun, commits) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (claimed, reached, begun_again) = (Notify::new(), Notify::new(), Notify::new());
+        Self { inner, loss, begun, commits, claimed, reached, begun_again, go_on: Arc::default() }
+    }
+}
+
+impl<T: Transactions<Tx: Send + Sync> + Clone + 'static> Transactions for Staged<T> {
+    type Tx = T::Tx;
+
+    async fn begin<'a>(&'a self, claim: &'a Swap, patience: Duration) -> Result<(T::Tx, Swapped), Fault> {
+        if self.begun.fetch_add(1, Ordering::SeqCst) == 1 {
+            self.begun_again.notify_one();
+        }
+        let begun = self.inner.begin(claim, patience).await?;
+        if self.loss == Loss::Claim {
+            self.inner.rollback(begun.0).await;
+            return Err(Fault::Failed(Error::new(ErrorKind::Unavailable, "the wire broke")));
+        }
+        self.claimed.notify_one();
+        Ok(begun)
+    }
+
+    async fn commit<'a>(&'a self, tx: T::Tx, completion: &'a Swap) -> Result<(), Fault> {
+        if self.commits.fetch_add(1, Ordering::SeqCst) > 0 {
+            return self.inner.commit(tx, completion).await;
+        }
+        let (inner, completion, go_on) = (self.inner.clone(), completion.clone(), Arc::clone(&self.go_on));
+        match self.loss {
+            Loss::Claim => unreachable!("it does not get here"),
+            Loss::Answer => {
+                inner.commit(tx, &completion).await?;
+                self.reached.notify_one();
+                go_on.notified().await;
+            }
+            Loss::Commit => {
+                inner.rollback(tx).await;
+                self.reached.notify_one();
+                go_on.notified().await;
+            }
+            Loss::LateCommit => {
+                tokio::spawn(async move {
+                    go_on.notified().await;
+                    inner.commit(tx, &completion).await.expect("a late commit is a commit");
+                });
+                self.reached.notify_one();
+            }
+            Loss::LateRollback => {
+                tokio::spawn(async move {
+                    go_on.notified().await;
+                    inner.rollback(tx).await;
+                });
+                self.reached.notify_one();
+            }
+        }
+        Err(Fault::Failed(Error::new(ErrorKind::Unavailable, "the wire broke").maybe_applied()))
+    }
+
+    async fn rollback(&self, tx: T::Tx) {
+        self.inner.rollback(tx).await;
+    }
+
+    fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        self.inner.is_worth_repeating(error)
+    }
+}
