@@ -22,7 +22,7 @@ enum Stage {
 
 #[test]
 fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_on_disk();
     let mut dice = Dice::new(42);
     let mut told: HashMap<String, (Stage, Version)> = HashMap::new();
     let mut version_max = Version(0);

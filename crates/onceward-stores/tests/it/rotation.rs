@@ -21,7 +21,7 @@ const LEFT_HELD: u64 = 5;
 
 #[test]
 fn sealed_journals_are_followed_and_checked() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_on_disk();
     let first = folder.path().join("db/0.jnl");
     let mut told = Vec::new();
     let mut dice = Dice::new(11);

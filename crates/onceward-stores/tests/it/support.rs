@@ -107,6 +107,13 @@ pub(crate) fn scan_keys(store: &dyn Store, of: &ScanOf, limit: usize) -> Vec<Str
     }
 }
 
+/// A folder on the disk, also where temporary ones are in memory: what is to be killed in the middle of writing
+/// and flushing needs the pace of a disk.
+#[cfg(feature = "embedded")]
+pub(crate) fn folder_on_disk() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
 /// The usual amount, or the large one where `./check --long` asks for it.
 #[cfg(feature = "embedded")]
 pub(crate) fn usual_or_long<T>(usual: T, long: T) -> T {
