@@ -86,6 +86,13 @@ impl Database {
         step!(self, lease, "reserve", async |tx| writes::reserve(tx, new, key).await)
     }
 
+    /// How much was reserved. The step is asked for once more: its receipt says what it did.
+    pub async fn reserved(&self, lease: &Lease) -> Result<i64> {
+        let reserved = step!(self, lease, "reserve", async |_tx| Err(writes::never_reserved()))?;
+        let amount = std::str::from_utf8(&reserved).ok().and_then(|text| text.parse().ok());
+        amount.ok_or_else(|| Error::new(ErrorKind::Invalid, "the reservation says no amount"))
+    }
+
     pub async fn confirm(&self, lease: &Lease, transfer: &Bytes) -> Result<Bytes> {
         let (key, transfer) = (lease.id().key(), std::str::from_utf8(transfer).unwrap_or_default());
         step!(self, lease, "confirm", async |tx| writes::confirm(tx, key, transfer).await)
@@ -178,6 +185,6 @@ fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
 }
 
 /// A step that is refused (it is still running elsewhere) is a reason to come back.
-fn refused<T>(answer: Result<T, onceward::Refusal>) -> Result<T> {
+pub fn refused<T>(answer: Result<T, onceward::Refusal>) -> Result<T> {
     answer.map_err(|refusal| Error::new(ErrorKind::Unavailable, refusal.to_string()))
 }

@@ -11,16 +11,19 @@
 //! |---|---|
 //! | `charges.rs` | a charge and its receipt in one transaction |
 //! | `orders.rs` | an order with states, where only the first change has side effects |
-//! | `payouts.rs` | three phases, one of them a call to a foreign service |
+//! | `payouts.rs` | three phases, one of them a call to a foreign service, and the completer that finishes them |
+//! | `provider.rs` | that foreign service |
 //! | `database.rs` | the business tables, and the steps that write them |
 //! | `writes.rs` | what a step writes, in any of the databases |
 //!
-//! `DATABASE_URL` is `sqlite:FILE`, `postgres://…` or `mysql://…` (MySQL or MariaDB).
+//! `DATABASE_URL` is `sqlite:FILE`, `postgres://…` or `mysql://…` (MySQL or MariaDB). The provider has its book in
+//! `PROVIDER_BOOK` (`provider.txt`).
 
 mod charges;
 mod database;
 mod orders;
 mod payouts;
+mod provider;
 mod writes;
 
 use std::time::Duration;
@@ -33,11 +36,12 @@ use onceward::{OnUnknown, Onceward, Policy, Sweep};
 use onceward_http::{OncewardLayer, Route};
 
 use database::Database;
+use provider::Provider;
 
 #[derive(Clone)]
 struct App {
     database: Database,
-    provider: payouts::Provider,
+    provider: Provider,
 }
 
 #[tokio::main]
@@ -45,11 +49,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("DATABASE_URL").unwrap_or_else(|_| "sqlite:payments.db".into());
     let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".into());
     let lease_ms = std::env::var("LEASE_MS").ok().map_or(Ok(10_000), |text| text.parse())?;
+    let book = std::env::var("PROVIDER_BOOK").unwrap_or_else(|_| "provider.txt".into());
+    let provider_ms = std::env::var("PROVIDER_MS").ok().map_or(Ok(0), |text| text.parse())?;
 
     // Receipts and business tables are in one database: only so can they be in one transaction.
     let store = onceward_stores::open(&url).await?;
     let onceward = Onceward::new(store)?;
-    let app = App { database: Database::open(&url).await?, provider: payouts::Provider::default() };
+    let provider = Provider::new(book.into(), Duration::from_millis(provider_ms));
+    let app = App { database: Database::open(&url).await?, provider };
 
     // A run that died may simply be begun again: each handler below puts its effects into steps, and a
     // step that is done is not done again.
@@ -58,7 +65,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let layer = OncewardLayer::new(
         onceward.clone(),
         *b"a secret of the payments example",
-        Route::default().policy(policy),
+        Route::default().policy(policy.clone()),
     );
     let guarded = Router::new()
         .route("/charges", post(charges::charge))
@@ -70,8 +77,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .route("/charges", get(charges::list))
         .route("/charges/count", get(charges::count))
         .route("/orders/{order}", get(orders::show));
-    let service = guarded.merge(open).with_state(app);
+    let service = guarded.merge(open).with_state(app.clone());
 
+    // A client that gave up never asks again: what its payout had begun is finished all the same.
+    let completer = payouts::completer(onceward.clone(), policy, app)?;
+    tokio::spawn(async move { completer.run_until(std::future::pending()).await });
     tokio::spawn(async move { onceward.sweep_forever(Sweep::default(), Duration::from_secs(60)).await });
     let listener = tokio::net::TcpListener::bind(&listen).await?;
     println!("payments: listening on http://{}", listener.local_addr()?);

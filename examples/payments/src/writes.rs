@@ -54,7 +54,12 @@ pub async fn reserve(mut tx: impl SqlTransaction, new: &NewCharge, key: &str) ->
         ("transfer", Value::Text("")),
     ];
     sql::insert(&mut tx, "payouts", &row).await?;
-    Ok(Outcome::succeeded("reserved"))
+    Ok(Outcome::succeeded(new.amount.to_string()))
+}
+
+/// Who did not get so far has nothing to be finished, and nobody knows any more what was asked.
+pub fn never_reserved() -> Stopped {
+    Stopped::before_effect("nothing was reserved")
 }
 
 pub async fn confirm(mut tx: impl SqlTransaction, key: &str, transfer: &str) -> Result<Outcome, Stopped> {

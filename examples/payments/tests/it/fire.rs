@@ -149,14 +149,14 @@ async fn a_service_that_is_killed_charges_once_sqlite() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_is_killed_charges_once_postgres() {
-    let Some(server) = Postgres::start() else { return };
-    kill_service(&server.url("postgres"), usual_or_long(15, 200)).await;
+    let Some(server) = Postgres::shared() else { return };
+    kill_service(&server.url(&server.fresh()), usual_or_long(15, 200)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_is_killed_charges_once_mariadb() {
-    let Some(server) = MariaDb::start() else { return };
-    kill_service(&server.database("payments"), usual_or_long(15, 200)).await;
+    let Some(server) = MariaDb::shared() else { return };
+    kill_service(&server.url(&server.fresh()), usual_or_long(15, 200)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -242,12 +242,12 @@ async fn orders_and_payouts_happen_once_sqlite() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_and_payouts_happen_once_postgres() {
-    let Some(server) = Postgres::start() else { return };
-    orders_and_payouts(&server.url("postgres")).await;
+    let Some(server) = Postgres::shared() else { return };
+    orders_and_payouts(&server.url(&server.fresh())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_and_payouts_happen_once_mariadb() {
-    let Some(server) = MariaDb::start() else { return };
-    orders_and_payouts(&server.database("payments")).await;
+    let Some(server) = MariaDb::shared() else { return };
+    orders_and_payouts(&server.url(&server.fresh())).await;
 }

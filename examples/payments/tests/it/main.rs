@@ -1,6 +1,7 @@
 //! The payments example under fire: killed, its database killed, its primary replaced, with clients that
 //! do not give up. What is counted at the end is the whole promise.
 
+mod completed;
 mod fire;
 mod service;
 mod verified;

@@ -1,9 +1,12 @@
 //! The service as a process, and a client that speaks just enough HTTP.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -17,14 +20,16 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts the service on this port (0 for any) and waits until it listens. `None` if it ended instead,
-    /// because its database is away.
-    pub async fn try_start(url: &str, port: u16) -> Option<Self> {
+    /// Starts the service on this port (0 for any), with a provider that takes so long each way, and waits until
+    /// it listens. `None` if it ended instead, because its database is away.
+    async fn try_start(url: &str, port: u16, provider: Duration) -> Option<Self> {
         let mut process = Command::new(env!("CARGO_BIN_EXE_payments"))
             .env("DATABASE_URL", url)
             .env("LISTEN", format!("127.0.0.1:{port}"))
             // A dead owner's key is to be free again soon: this test kills a lot of them.
             .env("LEASE_MS", "400")
+            .env("PROVIDER_BOOK", book(url))
+            .env("PROVIDER_MS", provider.as_millis().to_string())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .kill_on_drop(true)
@@ -38,8 +43,12 @@ impl Service {
     }
 
     pub async fn start(url: &str, port: u16) -> Self {
+        Self::start_with(url, port, Duration::ZERO).await
+    }
+
+    pub async fn start_with(url: &str, port: u16, provider: Duration) -> Self {
         for _ in 0..100 {
-            if let Some(service) = Self::try_start(url, port).await {
+            if let Some(service) = Self::try_start(url, port, provider).await {
                 return service;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -51,6 +60,12 @@ impl Service {
     pub async fn kill(mut self) {
         self.process.kill().await.expect("it can be killed");
     }
+}
+
+/// Where the provider of the services on this database has its book.
+pub fn book(url: &str) -> PathBuf {
+    static BOOKS: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a temporary folder"));
+    BOOKS.path().join(url.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-"))
 }
 
 /// An answer, or nothing if the line broke.
