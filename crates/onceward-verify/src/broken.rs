@@ -2,10 +2,11 @@
 //! that lets one pass is blind there.
 //!
 //! A variant is made by putting something wrong where the engine lets something be put: its store, its
-//! surroundings, its rules, its sweep, or the caller in front of it. Mistakes that live inside an engine
+//! surroundings, its rules, its sweep, its completer, or the caller in front of it. Mistakes that live inside an engine
 //! are made outside of this one in a way that has the same effect; [`table`] says where.
 
 pub mod callers;
+pub mod completers;
 pub mod hunt;
 mod rules;
 pub mod stores;

@@ -9,6 +9,7 @@
 //! ```
 
 mod callers;
+mod completers;
 pub mod executor;
 pub mod faults;
 pub mod fleet;

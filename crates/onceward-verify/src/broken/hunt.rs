@@ -77,6 +77,7 @@ impl Flaw {
             Self::Rules(rules) => Variant { rules, ..sound },
             Self::Sweep(flaw) => Variant { sweeps: Some(flaw), ..sound },
             Self::Caller(caller) => Variant { caller, ..sound },
+            Self::Completer(completer) => Variant { completer, ..sound },
             Self::Unsynced => Variant { unsynced: true, ..sound },
         }
     }

@@ -7,6 +7,7 @@
 //! that waits by looking (`runs-when-record-vanishes`).
 
 use super::callers::CallerFlaw;
+use super::completers::CompleterFlaw;
 use super::hunt::Catcher::{self, Conformance, Simulator};
 use super::rules;
 use super::stores::StoreFlaw;
@@ -42,6 +43,8 @@ pub enum Flaw {
     Sweep(SweepFlaw),
     /// The callers.
     Caller(CallerFlaw),
+    /// The completers.
+    Completer(CompleterFlaw),
     /// An embedded store that answers before it has synced.
     Unsynced,
 }
@@ -60,7 +63,7 @@ pub fn all() -> impl Iterator<Item = &'static Broken> {
     ALL.iter().flat_map(|rows| rows.iter())
 }
 
-const ALL: [&[Broken]; 5] = [STORES, RULES, WORLDS, SWEEPS, CALLERS];
+const ALL: [&[Broken]; 6] = [STORES, RULES, WORLDS, SWEEPS, CALLERS, COMPLETERS];
 
 const fn row(
     name: &'static str,
@@ -96,6 +99,15 @@ const fn sweep(name: &'static str, flaw: SweepFlaw, wrong: &'static str, seen: &
 
 const fn caller(name: &'static str, flaw: CallerFlaw, wrong: &'static str, seen: &'static str) -> Broken {
     row(name, Flaw::Caller(flaw), SIM, wrong, seen)
+}
+
+const fn completer(
+    name: &'static str,
+    flaw: CompleterFlaw,
+    wrong: &'static str,
+    seen: &'static str,
+) -> Broken {
+    row(name, Flaw::Completer(flaw), SIM, wrong, seen)
 }
 
 #[rustfmt::skip]
@@ -287,4 +299,14 @@ const CALLERS: &[Broken] = &[
     caller("attempts-named-alike", CallerFlaw::NamesEveryAttemptAlike,
         "every try is given the same name",
         "the name of the host or of the queue as the lock's value"),
+];
+
+#[rustfmt::skip]
+const COMPLETERS: &[Broken] = &[
+    completer("completer-never-looks", CompleterFlaw::NeverLook,
+        "what was begun and left stays where it is",
+        "a clean-up job whose schedule was lost in a deployment"),
+    completer("completer-claims-by-key-alone", CompleterFlaw::ClaimByKeyAlone,
+        "what was found abandoned is claimed, whoever has it by then",
+        "a SELECT of stale jobs, then an UPDATE by id"),
 ];

@@ -123,6 +123,10 @@ pub enum What {
     Jumped(Duration),
     /// From here on nothing is faulty any more.
     Calm,
+    /// A completer is at work in this process from here on.
+    Completes,
+    /// Long enough after the last fault for completers to have found and finished all that was left.
+    Patience,
     /// Even so, something never ended.
     Wedged(String),
 }
@@ -134,6 +138,8 @@ pub enum Way {
     Run,
     /// As a step inside another run.
     Step,
+    /// By a completer, on behalf of nobody.
+    Complete,
     /// With `claim`, and everything else by hand; perhaps under a name of the caller's own for this try.
     Hand(Option<Attempt>),
 }
@@ -189,6 +195,17 @@ impl Recorder {
     pub fn record(&self, process: Process, what: What) {
         let at_us = self.executor.now_us();
         lock(&self.events).push(Event { at_us, process, what });
+    }
+
+    /// What was asked, as the claim says that has this fence.
+    pub fn claimed(&self, id: &Id, fence: Fence) -> u8 {
+        let claim = |event: &Event| match &event.what {
+            What::Wrote { id: of, after: Some(after), .. } if of == id => {
+                after.status.claim().filter(|claim| claim.fence == fence).map(|claim| claim.fingerprint)
+            }
+            _ => None,
+        };
+        lock(&self.events).iter().rev().find_map(claim).map_or(0, |fingerprint| fingerprint.digest()[0])
     }
 
     /// A number for the next call.

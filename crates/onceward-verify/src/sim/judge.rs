@@ -9,8 +9,10 @@
 //! * [`runs`] holds each run against the claim it was made under.
 //! * [`answers`] holds what a caller was told against what the store held at some moment between the
 //!   question and the answer. Any moment will do: an answer is always as old as its way back.
+//! * [`completions`] looks for what was begun and left, where completers had the time to finish it.
 
 mod answers;
+mod completions;
 mod facts;
 mod receipts;
 mod runs;
@@ -24,7 +26,7 @@ use facts::Facts;
 pub const ENDS: &str = "everything ends";
 
 /// Every promise that the judge watches over.
-pub const PROMISES: [&str; 17] = [
+pub const PROMISES: [&str; 18] = [
     receipts::OVERLAP,
     receipts::FENCE,
     receipts::DONE,
@@ -41,6 +43,7 @@ pub const PROMISES: [&str; 17] = [
     answers::EXPIRED,
     answers::REFUSAL,
     answers::ERROR,
+    completions::COMPLETED,
     ENDS,
 ];
 
@@ -68,6 +71,7 @@ pub fn judge(history: &[Event]) -> Vec<Violation> {
     receipts::check(history, &facts, &mut violations);
     runs::check(&facts, &mut violations);
     answers::check(&facts, &mut violations);
+    completions::check(history, &facts, &mut violations);
     for (event, Event { what, .. }) in history.iter().enumerate() {
         if let What::Wedged(detail) = what {
             violations.push(Violation { rule: ENDS, event, detail: detail.clone() });

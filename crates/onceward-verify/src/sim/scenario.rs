@@ -10,6 +10,9 @@ use super::history::End;
 use super::random::Random;
 use super::store::{Habits, Home};
 
+/// What all intents of these worlds are for.
+pub const OPERATION: &str = "do";
+
 /// Everything that is decided before a world begins. What is decided later comes from the same seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -27,6 +30,8 @@ pub struct Scenario {
     pub lease_max: Duration,
     /// Between two sweeps of a process, if it sweeps.
     pub sweep_every: Option<Duration>,
+    /// Between two looks of a completer in each process, if they have one.
+    pub complete_every: Option<Duration>,
     /// Between two looks of an operator, if there is one.
     pub settle_every: Option<Duration>,
     /// How many of a thousand calls are made by hand.
@@ -69,6 +74,7 @@ impl Scenario {
             habits: Habits { home, weather, way_us_max, instant_per_thousand, long },
             lease_max,
             sweep_every: random.chance(600).then(|| random.micros(10_000, 400_000)),
+            complete_every: random.chance(400).then(|| random.micros(10_000, 400_000)),
             settle_every: random.chance(600).then(|| random.micros(20_000, 400_000)),
             by_hand_per_thousand: random.pick(&[0, 150, 500]),
             impatient_per_thousand: random.pick(&[0, 100, 350]),
@@ -89,7 +95,7 @@ impl Scenario {
 impl Intent {
     fn of(random: &mut Random, number: usize, lease_max: Duration) -> Self {
         let key = char::from(b'A' + u8::try_from(number).unwrap_or_default()).to_string();
-        let id = Id::new("sim", "do", &key).expect("a right id");
+        let id = Id::new("sim", OPERATION, &key).expect("a right id");
         let policies = if random.chance(850) { 1 } else { 2 };
         Self { id, policies: (0..policies).map(|_| Arc::new(contract(random, lease_max))).collect() }
     }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onceward::{Answer, Id, Onceward, Policy, Refusal, Settlement, World};
+use onceward::{Answer, Id, Onceward, Policy, Refusal, Settlement, Store, World};
 
 use super::callers::{Wish, WorkPlanOf, by_run, caller};
+use super::completers::completer;
 use super::executor::{Executor, OUTSIDE, Process, lock};
 use super::faults::{Fault, Weather};
 use super::history::{Recorder, What};
@@ -18,7 +19,8 @@ use super::store::{Home, SimStore};
 use super::variant::Variant;
 use super::world::ProcessWorld;
 use crate::broken::callers::Answers;
-use crate::broken::stores::BrokenStore;
+use crate::broken::completers::CompleterFlaw;
+use crate::broken::stores::{BrokenStore, StoreFlaw};
 
 /// Longest time until all calls are made, and then until everything has ended.
 const CALLS_TIME: Duration = Duration::from_secs(20);
@@ -45,7 +47,7 @@ pub(super) struct Stage {
 }
 
 /// Counts one actor who must come to an end; dropping it counts it off, also in a crash.
-struct Busy(Arc<Stage>);
+pub(super) struct Busy(Arc<Stage>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
@@ -85,6 +87,11 @@ impl Stage {
         self.executor.spawn(OUTSIDE, direct(Arc::clone(self)));
     }
 
+    /// Whether nothing is faulty any more.
+    pub(super) fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -105,7 +112,7 @@ impl Stage {
         lock(&self.engines)[number].clone()
     }
 
-    /// Starts a process: an engine of its own, callers, perhaps a sweep and an operator.
+    /// Starts a process: an engine of its own, callers, perhaps a completer, a sweep and an operator.
     fn start(self: &Arc<Self>, process: Process) {
         let world: Arc<dyn World> = ProcessWorld::new(&self.executor, process);
         let world = self.variant.world.break_it(world);
@@ -113,15 +120,28 @@ impl Stage {
         if let Some((flaw, memory)) = &self.variant.store {
             store = BrokenStore::wrap(store, *flaw, memory);
         }
-        let engine = Onceward::builder(Arc::clone(&store))
-            .world(world)
-            .limits(self.scenario.limits.clone())
-            .rules(self.variant.rules)
-            .build()
-            .expect("the simulated store is fit to be the record of truth");
+        let engine_over = |store: Arc<dyn Store>| {
+            Onceward::builder(store)
+                .world(Arc::clone(&world))
+                .limits(self.scenario.limits.clone())
+                .rules(self.variant.rules)
+                .build()
+                .expect("the simulated store is fit to be the record of truth")
+        };
+        let engine = engine_over(Arc::clone(&store));
         lock(&self.engines)[process.number] = Some(engine.clone());
         for _ in 0..self.scenario.callers {
             self.spawn_busy(process, caller(Arc::clone(self), process, engine.clone()));
+        }
+        if let Some(every) = self.scenario.complete_every {
+            let engine = match self.variant.completer {
+                CompleterFlaw::ClaimByKeyAlone => {
+                    let flaw = StoreFlaw::RenewsByKeyAlone;
+                    engine_over(BrokenStore::wrap(Arc::clone(&store), flaw, &Arc::default()))
+                }
+                CompleterFlaw::None | CompleterFlaw::NeverLook => engine.clone(),
+            };
+            self.executor.spawn(process, completer(Arc::clone(self), process, engine, every));
         }
         if let Some(every) = self.scenario.sweep_every {
             self.executor.spawn(process, sweeper(Arc::clone(self), process, engine.clone(), store, every));
@@ -131,9 +151,14 @@ impl Stage {
         }
     }
 
+    /// One more who must come to an end.
+    pub(super) fn busy(stage: &Arc<Self>) -> Busy {
+        stage.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(Arc::clone(stage))
+    }
+
     fn spawn_busy(self: &Arc<Self>, process: Process, task: impl Future<Output = ()> + Send + 'static) {
-        self.busy.fetch_add(1, Ordering::Relaxed);
-        let busy = Busy(Arc::clone(self));
+        let busy = Self::busy(self);
         self.executor.spawn(process, async move {
             task.await;
             drop(busy);
@@ -186,7 +211,7 @@ async fn nemesis(stage: Arc<Stage>) {
             (random.micros(5_000, 600_000), number, random.weighed(&faults), random.micros(0, lease_us * 3))
         });
         stage.executor.sleep(OUTSIDE, wait).await;
-        if stage.calm.load(Ordering::Relaxed) {
+        if stage.is_calm() {
             return;
         }
         let Some(process) = stage.executor.life(number) else { continue };
@@ -225,6 +250,11 @@ async fn direct(stage: Arc<Stage>) {
     // answer to a slow call speaks for its run until it has it.
     let settled = (stage.scenario.lease_max * 4).max(stage.scenario.habits.slowest());
     stage.executor.sleep(OUTSIDE, settled).await;
+    if let Some(every) = stage.scenario.complete_every {
+        // A look or two, each with its ways to the store; what had failed was tried again by then.
+        stage.executor.sleep(OUTSIDE, every * 4 + stage.scenario.habits.slowest()).await;
+        stage.recorder.record(OUTSIDE, What::Patience);
+    }
     for number in 1..=stage.scenario.processes {
         if let (Some(process), Some(engine)) = (stage.executor.life(number), stage.engine(number)) {
             stage.spawn_busy(process, ask_for_all(Arc::clone(&stage), process, engine));

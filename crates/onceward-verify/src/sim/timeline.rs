@@ -69,6 +69,8 @@ fn describe(what: &What) -> String {
         What::Paused(duration) => format!("PAUSE for {duration:?}"),
         What::Jumped(duration) => format!("CLOCK JUMPS ahead by {duration:?}"),
         What::Calm => "all faults have ceased".into(),
+        What::Completes => "a completer begins".into(),
+        What::Patience => "what was left must be completed by now".into(),
         What::Wedged(detail) => format!("WEDGED: {detail}"),
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::broken::callers::CallerFlaw;
+use crate::broken::completers::CompleterFlaw;
 use crate::broken::stores::{Memory, StoreFlaw};
 use crate::broken::sweeps::SweepFlaw;
 use crate::broken::worlds::WorldFlaw;
@@ -23,6 +24,8 @@ pub struct Variant {
     pub sweeps: Option<SweepFlaw>,
     /// A flaw of the callers.
     pub caller: CallerFlaw,
+    /// A flaw of the completers.
+    pub completer: CompleterFlaw,
     /// An embedded store that answers before it has synced.
     pub unsynced: bool,
 }
@@ -36,6 +39,7 @@ impl Variant {
             world: WorldFlaw::None,
             sweeps: None,
             caller: CallerFlaw::None,
+            completer: CompleterFlaw::None,
             unsynced: false,
         }
     }

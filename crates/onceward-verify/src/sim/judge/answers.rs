@@ -127,6 +127,7 @@ impl Asker<'_> {
         let policy = &self.call.policy;
         let mut there = self.facts.during(self.call, self.at);
         let since = self.facts.since(self.call, self.at);
+        let completes = self.facts.completes(self.call.process);
         let kept = |span: &Span| span.kept_since(since);
         let due = |span: &Span| span.due_until(self.at);
         match refusal {
@@ -144,8 +145,8 @@ impl Asker<'_> {
                 require(so, REFUSAL, "was told `key reused`, nobody else used it")
             }
             Refusal::InProgress { .. } => {
-                // Also while another call of the same process is only about to claim.
-                let so = there.any(|span| span.is_held() && kept(span))
+                // Also while another call of the same process is only about to claim, or its completer.
+                let so = there.any(|span| span.is_held() && (kept(span) || completes))
                     || self.facts.beside(self.call, self.at).next().is_some();
                 require(so, REFUSAL, "was told `in progress`, nobody had a lease")?;
                 require(!self.is_alone(), REFUSAL, "was told `in progress` because of its own claim")
@@ -201,7 +202,8 @@ impl Asker<'_> {
     /// it asked, when nobody else there had asked for the same of late. A process whose clock jumped may
     /// rightly have thought that the lease was over.
     fn has_claimed(&self) -> bool {
-        let alone = self.facts.of_late(self.call, self.at).next().is_none();
+        let alone = self.facts.of_late(self.call, self.at).next().is_none()
+            && !self.facts.completes(self.call.process);
         let absent = self.facts.was_absent(self.call.process, self.call.asked.at_us, self.at.at_us);
         alone
             && !absent

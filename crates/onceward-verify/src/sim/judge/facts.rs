@@ -67,6 +67,8 @@ pub(super) struct Facts {
     pub(super) absences: Vec<(usize, u64, u64)>,
     /// Trips to the store that took long though nothing was faulty: whose, from when, to when.
     long_trips: Vec<(Process, u64, u64)>,
+    /// Processes with a completer, which may be about to claim anything that was left.
+    completers: Vec<Process>,
     /// Whether anything was ever faulty.
     pub(super) faulty: bool,
 }
@@ -139,10 +141,12 @@ impl Facts {
                 self.long_trips.push((*process, now.at_us, until));
             }
             What::Fault(_) | What::Crashed => self.faulty = true,
+            What::Completes => self.completers.push(*process),
             What::Acknowledged { .. }
             | What::Unreadable { .. }
             | What::Started
             | What::Calm
+            | What::Patience
             | What::Wedged(_) => {}
         }
     }
@@ -253,6 +257,11 @@ impl Facts {
             let long = to_us - from_us > quarter_us;
             long && *process == call.process && *from_us < until.at_us && *to_us > since_us
         })
+    }
+
+    /// Whether a process has a completer.
+    pub(super) fn completes(&self, process: Process) -> bool {
+        self.completers.contains(&process)
     }
 
     /// Whether a process was paused, or its clock jumped, in a stretch of time.
