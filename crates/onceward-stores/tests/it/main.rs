@@ -23,6 +23,8 @@ mod crash;
 mod damage;
 #[cfg(feature = "embedded")]
 mod disk_full;
+#[cfg(all(feature = "embedded", feature = "mysql", feature = "sqlite"))]
+mod disk_full_sql;
 #[cfg(feature = "embedded")]
 mod due;
 #[cfg(feature = "embedded")]
