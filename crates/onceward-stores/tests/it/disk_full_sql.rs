@@ -1,12 +1,17 @@
 //! A disk that runs full under a database: every caller is told, nothing acknowledged is lost, what is there can
-//! still be read, and work goes on as soon as there is room again, without a restart.
+//! still be read, and work goes on as soon as there is room again.
 
-use onceward::{Applied, ErrorKind, Record, Seen, State, Store, Swap, Swapped, Version};
+use std::path::Path;
+
+use onceward::{Applied, Error, ErrorKind, Record, Seen, State, Store, Swap, Swapped, Version};
 use onceward_stores::{MySqlStore, SqliteStore, sql::Options};
 
 use crate::disk_full::Mount;
 use crate::servers::MariaDb;
 use crate::support::id;
+
+/// More than any of it needs.
+const ROOM: &str = "size=500m";
 
 /// What was answered, in the order of the answers.
 struct Kept(Vec<Version>);
@@ -26,10 +31,10 @@ impl Kept {
     }
 }
 
-/// Writes until there is no room, makes room, and goes on.
-async fn runs_full_and_goes_on(store: &dyn Store, mount: &Mount, row_bytes: usize) -> Kept {
+/// Writes until it fails.
+async fn fill(store: &dyn Store, row_bytes: usize) -> (Kept, Error) {
     let mut kept = Kept(Vec::new());
-    let error = loop {
+    loop {
         let key = kept.0.len();
         assert!(key < 100_000, "the disk never ran full");
         match store.swap(&[claim(key, row_bytes)]).await {
@@ -37,20 +42,27 @@ async fn runs_full_and_goes_on(store: &dyn Store, mount: &Mount, row_bytes: usiz
                 Swapped::Won(version) => kept.0.push(version),
                 Swapped::Lost(_) => panic!("nobody else claims {key}"),
             },
-            Err(error) => break error,
+            Err(error) => {
+                assert!(!kept.0.is_empty());
+                return (kept, error);
+            }
         }
-    };
-    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
-    assert!(error.to_string().contains("no room left"), "{error}");
-    assert!(!kept.0.is_empty());
-    // Refusals go on, each with its reason; and so do replays.
-    let failed = kept.0.len();
-    let again = store.swap(&[claim(failed + 1, row_bytes)]).await.unwrap_err();
-    assert_eq!(again.kind(), ErrorKind::Full, "{again}");
-    kept.check(store).await;
+    }
+}
 
-    mount.remount("size=500m");
-    match store.swap(&[claim(failed, row_bytes)]).await.unwrap().remove(0) {
+/// Refusals go on, each with its reason; and so do replays.
+async fn is_full(store: &dyn Store, kept: &Kept, error: &Error, row_bytes: usize) {
+    let again = store.swap(&[claim(kept.0.len() + 1, row_bytes)]).await.unwrap_err();
+    for error in [error, &again] {
+        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+        assert!(error.to_string().contains("no room left"), "{error}");
+    }
+    kept.check(store).await;
+}
+
+/// There is room again: the one that failed can be had, and nothing is lost.
+async fn goes_on(store: &dyn Store, mut kept: Kept, error: &Error, row_bytes: usize) -> Kept {
+    match store.swap(&[claim(kept.0.len(), row_bytes)]).await.unwrap().remove(0) {
         Swapped::Won(version) => kept.0.push(version),
         Swapped::Lost(found) => {
             assert_eq!(error.applied(), Applied::Maybe, "{error}");
@@ -68,24 +80,50 @@ async fn sqlite_on_a_full_disk_loses_nothing_and_goes_on() {
         let Some(mount) = Mount::tmpfs(folder.path(), size) else { return };
         let path = folder.path().join("receipts.db");
         let store = SqliteStore::open(&path, Options::default()).await.unwrap();
-        let kept = runs_full_and_goes_on(&store, &mount, row_bytes).await;
+        let (kept, error) = fill(&store, row_bytes).await;
+        is_full(&store, &kept, &error, row_bytes).await;
+        mount.remount(ROOM);
+        let kept = goes_on(&store, kept, &error, row_bytes).await;
         drop(store);
         kept.check(&SqliteStore::open(&path, Options::default()).await.unwrap()).await;
     }
 }
 
+/// A server on a disk that is nearly full already.
+fn mariadb(folder: &Path) -> Option<(Mount, MariaDb, String)> {
+    let mount = Mount::tmpfs(folder, "size=140m")?;
+    let place = folder.join("server");
+    std::fs::create_dir(&place).unwrap();
+    let server = MariaDb::start_in(Some(place), &[])?;
+    let url = server.database("receipts");
+    Some((mount, server, url))
+}
+
 #[tokio::test]
 async fn mariadb_on_a_full_disk_loses_nothing_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();
-    // The server takes half of it by itself.
-    let Some(mount) = Mount::tmpfs(folder.path(), "size=220m") else { return };
-    let place = folder.path().join("server");
-    std::fs::create_dir(&place).unwrap();
-    let Some(mut server) = MariaDb::start_in(Some(place), &[]) else { return };
-    let url = server.database("receipts");
+    let Some((mount, mut server, url)) = mariadb(folder.path()) else { return };
     let store = MySqlStore::open(&url, Options::default()).await.unwrap();
-    let kept = runs_full_and_goes_on(&store, &mount, 500_000).await;
+    let (kept, error) = fill(&store, 4_000).await;
+    is_full(&store, &kept, &error, 4_000).await;
+    mount.remount(ROOM);
+    let kept = goes_on(&store, kept, &error, 4_000).await;
     server.kill();
     server.up();
-    kept.check(&MySqlStore::open(&url, Options::default()).await.unwrap()).await;
+    kept.check(&store).await;
+}
+
+/// With large receipts it cannot undo what does not fit, and ends itself. Then it is away and no more is known;
+/// with room again and a new start, nothing is lost.
+#[tokio::test]
+async fn mariadb_that_gives_up_on_a_full_disk_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((mount, mut server, url)) = mariadb(folder.path()) else { return };
+    let store = MySqlStore::open(&url, Options::default()).await.unwrap();
+    let (kept, error) = fill(&store, 100_000).await;
+    assert!(matches!(error.kind(), ErrorKind::Full | ErrorKind::Unavailable), "{error}");
+    mount.remount(ROOM);
+    server.kill();
+    server.up();
+    goes_on(&store, kept, &error, 100_000).await;
 }

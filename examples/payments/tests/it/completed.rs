@@ -85,9 +85,8 @@ async fn audit(url: &str, onceward: &Onceward, service: &Service) {
         }
         done += 1;
         let number = key.split_once('-').expect("round and number").1;
-        let answer =
-            post(service.address, "/payouts", &key, &format!(r#"{{"account":"a","amount":{number}}}"#));
-        let answer = answer.await.expect("the service is up");
+        let body = format!(r#"{{"account":"a","amount":{number}}}"#);
+        let answer = post(service.address, "/payouts", &key, &body).await.expect("the service is up");
         assert_eq!(answer.status, 201, "{key}: {answer:?}");
         assert_eq!(
             transfers.lines().filter(|line| *line == answer.body).count(),

@@ -64,7 +64,8 @@ impl Service {
 
 /// Where the provider of the services on this database has its book.
 pub fn book(url: &str) -> PathBuf {
-    static BOOKS: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a temporary folder"));
+    static BOOKS: LazyLock<TempDir> =
+        LazyLock::new(|| tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder"));
     BOOKS.path().join(url.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-"))
 }
 
