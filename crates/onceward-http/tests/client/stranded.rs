@@ -179,7 +179,15 @@ async fn who_dies_with_a_claim_and_no_request_is_in_nobodys_way() {
         call.abort();
         assert!(call.await.unwrap_err().is_cancelled());
     }
+    let left = Arc::downgrade(&store);
     drop((first, second, store));
+    // What the engines had under way ends first, as it would with the process.
+    let ended = async {
+        while left.strong_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("somebody keeps the journal open");
 
     let later = client(open(folder.path()).await);
     let resumed = later.resume().await.unwrap();
