@@ -16,22 +16,35 @@ const PROVIDER: Duration = Duration::from_millis(40);
 /// How long it may take until all are completed, on a loaded machine.
 const COMPLETED_MAX: Duration = Duration::from_secs(120);
 
-/// Each payout and what became of it, as its receipt says.
+/// Each payout and what became of a part of it, as its receipt says.
+async fn states(onceward: &Onceward, operation: &str) -> BTreeMap<String, State> {
+    let of = ScanOf::Matching { scope: None, operation: Some(operation.into()), state: None };
+    let mut scan = Scan { of, after: None, limit: 100 };
+    let mut states = BTreeMap::new();
+    loop {
+        let page = onceward.list(&scan).await.expect("the database is up");
+        states.extend(page.found.into_iter().map(|(id, found)| (id.key().to_owned(), found.state)));
+        scan.after = page.next;
+        if scan.after.is_none() {
+            return states;
+        }
+    }
+}
+
 async fn payouts(onceward: &Onceward) -> BTreeMap<String, State> {
-    let of = ScanOf::Matching { scope: None, operation: Some("POST /payouts".into()), state: None };
-    let page = onceward.list(&Scan { of, after: None, limit: 1_000 }).await.expect("the database is up");
-    page.found.into_iter().map(|(id, found)| (id.key().to_owned(), found.state)).collect()
+    states(onceward, "POST /payouts").await
 }
 
 /// Payouts that were begun and are not done: the first phase was finished, so that the others have to be. Who did
 /// not get so far has begun nothing, and what was asked is known to its client alone.
 async fn left(onceward: &Onceward) -> Vec<String> {
-    let of = ScanOf::Matching { scope: None, operation: Some("POST /payouts#reserve".into()), state: None };
-    let page = onceward.list(&Scan { of, after: None, limit: 1_000 }).await.expect("the database is up");
-    let reserved = page.found.iter().filter(|(_, found)| found.state == State::Done);
-    let payouts = payouts(onceward).await;
-    let open = |key: &str| payouts.get(key).is_some_and(|state| *state != State::Done);
-    reserved.map(|(id, _)| id.key().to_owned()).filter(|key| open(key)).collect()
+    let (reserved, payouts) = (states(onceward, "POST /payouts#reserve").await, payouts(onceward).await);
+    let open = |key: &String| payouts.get(key).is_some_and(|state| *state != State::Done);
+    reserved
+        .into_iter()
+        .filter(|(key, state)| *state == State::Done && open(key))
+        .map(|(key, _)| key)
+        .collect()
 }
 
 async fn are_completed(url: &str) {
