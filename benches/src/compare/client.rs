@@ -22,7 +22,7 @@ use crate::turns::{Turn, Turns};
 
 /// Callers at the same time.
 pub const CALLERS: usize = 64;
-/// Many short rounds: on a machine with other work, the three sides of one round see the same of it.
+/// Many short rounds: on a machine with other work, the sides of one round see the same of it.
 const ROUNDS_PER_ROUND: usize = 7;
 const ROUND_PART: u32 = 7;
 const BODY: &[u8] = br#"{"account":"acc_1","amount":1200,"currency":"EUR"}"#;
@@ -38,23 +38,35 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     let journaled = runtime.block_on(journaled(folder.path()));
     let length = scale.round / ROUND_PART;
     let (mut plain_micros, mut bare_micros) = (Vec::new(), Vec::new());
-    let turns = Turns::new(ROUNDS_PER_ROUND * scale.rounds, Unit::PerSecond).after_warm_up();
-    let [plain, journaled, bare] = turns.take([
+    let turns = || Turns::new(ROUNDS_PER_ROUND * scale.rounds, Unit::PerSecond).after_warm_up();
+    let call_bare = {
+        let url = url.clone();
+        move |_| call_bare(&bare, &url)
+    };
+    let by_hand = || {
+        let call = call_bare.clone();
+        runtime.block_on(async { callers(CALLERS, tokio::time::sleep(length), call).await })
+    };
+    let [plain, bare] = turns().take([
         ("client", &mut |_| {
             let (turn, micros) = costing(|| runtime.block_on(through(&plain, &url, length)));
             plain_micros.push(micros);
             turn
         }),
-        ("with journal", &mut |_| runtime.block_on(through(&journaled, &url, length))),
         ("bare reqwest", &mut |_| {
-            let (bare, to) = (bare.clone(), url.clone());
-            let call = move |_| call_bare(&bare, &to);
-            let (turn, micros) = costing(|| {
-                runtime.block_on(async { callers(CALLERS, tokio::time::sleep(length), call).await })
-            });
+            let (turn, micros) = costing(by_hand);
             bare_micros.push(micros);
             turn
         }),
+    ]);
+    // Apart from the first two: what a journal has left to do must not fall into their turns.
+    let [journaled, beside] = turns().take([
+        ("with journal", &mut |_| {
+            let turn = runtime.block_on(through(&journaled, &url, length));
+            runtime.block_on(journaled.recorded());
+            turn
+        }),
+        ("bare reqwest", &mut |_| by_hand()),
     ]);
     // The first round warms up. Calls per second of processor time, so that more is better here too.
     let by_processor =
@@ -69,7 +81,7 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
             &by_processor("bare reqwest", &bare_micros),
         )
         .goal(Goal::AtLeast(0.95)),
-        Row::ratio("client with a synced journal / bare reqwest", Unit::PerSecond, &journaled, &bare)
+        Row::ratio("client with a synced journal / bare reqwest", Unit::PerSecond, &journaled, &beside)
             .goal(Goal::AtLeast(0.5)),
     ];
     Ok(Findings { rows, ..Findings::default() })
