@@ -175,8 +175,10 @@ async fn who_dies_with_a_claim_and_no_request_is_in_nobodys_way() {
     first.die();
     second.die();
     // Nobody has been told anything, so whichever is sent is the right one.
-    for call in [post, put] {
-        call.abort();
+    let calls = [post, put];
+    // Both at once: neither may still see the other's end.
+    calls.iter().for_each(JoinHandle::abort);
+    for call in calls {
         assert!(call.await.unwrap_err().is_cancelled());
     }
     let left = Arc::downgrade(&store);
