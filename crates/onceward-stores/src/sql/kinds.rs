@@ -5,7 +5,7 @@ use onceward::{Id, Record, Seen, Swap, Version};
 use super::FREE_GRACE;
 use super::row::{micros, seen};
 
-/// The swaps of a batch, by kind; each is a place in the batch, in the order of the primary key.
+/// The swaps of a batch, by kind; each is a place in the batch, in the order of the ids.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Kinds {
     /// A record where nothing is.
@@ -42,7 +42,7 @@ impl Kinds {
     }
 }
 
-/// The id as the columns of the primary key, which compare byte by byte.
+/// The id as columns, which compare byte by byte.
 pub(super) fn columns(id: &Id) -> (&str, &str, &str) {
     (id.scope(), id.operation(), id.key())
 }

@@ -10,7 +10,7 @@ fn swap(scope: &str, key: &str, seen: Seen, writes: bool) -> Swap {
 #[test]
 fn each_kind_is_in_the_order_of_the_primary_key() {
     let seen = Seen::Version(Version(5));
-    // The engine sorts by the length of the scope first; the primary key does not.
+    // The engine sorts by the length of the scope first; a table does not.
     let batch = [
         swap("b", "1", Seen::Absent, true),
         swap("b", "2", seen, true),

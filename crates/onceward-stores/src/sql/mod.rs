@@ -1,7 +1,7 @@
 //! Receipts in a table of the user's own database, next to the business tables they speak of.
 //!
 //! ```text
-//! onceward_receipts   scope, operation, key: the id, and the primary key
+//! onceward_receipts   scope, operation, key: the id, and (in whatever order is best) the primary key
 //!                     state     held, done, unknown, gone; free is a place that was given up a moment ago
 //!                     version   grows with every write to the id
 //!                     due       when the lease, the retention or the tombstone ends; by the database's clock
@@ -16,7 +16,7 @@
 //! leaves a `free` row for [`FREE_GRACE`], longer than any statement of ours may run, and whoever claims
 //! the place meanwhile counts on from there. Scans and loads do not see free rows.
 //!
-//! **Order.** Every statement takes its rows in the order of the primary key, and each kind of swap is a
+//! **Order.** Every statement takes its rows in the order of their ids, and each kind of swap is a
 //! transaction of its own; so no two batches can wait for each other in a circle.
 //!
 //! | file | idea |

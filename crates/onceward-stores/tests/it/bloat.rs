@@ -6,6 +6,7 @@ use bytes::Bytes;
 use onceward::{Id, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Version};
 use onceward_stores::PostgresStore;
 use onceward_stores::sql::Options;
+use onceward_stores::sql::postgres::{PostgresTransactions, PostgresTx};
 
 use crate::servers::Postgres;
 use crate::support::{id, put};
@@ -85,11 +86,15 @@ async fn entries_read_by(server: &Postgres, indexes: &str, work: impl AsyncFnOnc
     let store = open(server).await;
     work(&store).await;
     drop(store);
-    // A backend hands in its counts when it ends.
+    nobody_is_connected(server).await;
+    read() - before
+}
+
+/// A backend hands in its counts when it ends.
+async fn nobody_is_connected(server: &Postgres) {
     while number(server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onceward'") > 0 {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    read() - before
 }
 
 /// A transaction of somebody else's that keeps the server from forgetting anything.
@@ -185,7 +190,8 @@ async fn a_long_foreign_transaction_costs_room_and_no_time() {
         server.sql("postgres", "VACUUM onceward_receipts");
         server.sql("postgres", "SELECT txid_current()");
     }
-    assert_eq!(entries_read(&server, 1).await, 1, "only what stays is left");
+    // Read twice: as one that could be free, and as one that is due.
+    assert_eq!(entries_read(&server, 1).await, 2, "only what stays is left");
     let store = open(&server).await;
     receipts(&store, "after", RECEIPTS).await;
     let again = (size("table"), size("indexes"));
@@ -246,4 +252,66 @@ async fn statistics_of_a_nearly_empty_table_mislead_no_batch() {
     println!("entries read by a first sweep: {once}, by five more: {}", often - once);
     assert!(often - once < 500, "five more sweeps read {} entries", often - once);
     report.batch_execute("COMMIT").await.unwrap();
+}
+
+/// A completion knows where its row is, so only a claim looks anything up; and where it does not find it there,
+/// because the table was rewritten meanwhile, it looks for the id after all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_completion_finds_its_row_without_an_index_or_with_one() {
+    let Some(server) = Postgres::start_with(&["autovacuum=off"]) else { return };
+    let store = open(&server).await;
+    // So that there is something to be rewritten.
+    receipts(&store, "old", 100).await;
+    server.sql("postgres", "DELETE FROM onceward_receipts");
+    drop(store);
+    for (rewritten, count) in [(false, 1), (false, 20), (true, 1), (true, 20)] {
+        let ids: Vec<Id> = (0..count).map(|key| id(format!("{rewritten}-{count}-{key:02}"))).collect();
+        let looked_up = entries_read_by(&server, "onceward_receipts_pkey", async |store| {
+            let claims: Vec<Swap> =
+                ids.iter().map(|id| put(id.clone(), Seen::Absent, State::Held, Some(30))).collect();
+            let versions = won(&store.swap(&claims).await.unwrap());
+            if rewritten {
+                server.sql("postgres", "VACUUM FULL onceward_receipts");
+            }
+            let endings: Vec<Swap> = ids
+                .iter()
+                .zip(versions)
+                .map(|(id, seen)| put(id.clone(), Seen::Version(seen), State::Done, Some(60)))
+                .collect();
+            won(&store.swap(&endings).await.unwrap());
+        })
+        .await;
+        println!("{count} completions, rewritten: {rewritten}: {looked_up} entries read");
+        assert_eq!(looked_up > 0, rewritten, "{looked_up} entries read for {count} claims and completions");
+        let done = "SELECT count(*) FROM onceward_receipts WHERE state = 'done' AND key LIKE";
+        assert_eq!(number(&server, &format!("{done} '{rewritten}-{count}-%'")), count);
+    }
+}
+
+/// What rides in a transaction takes its last due time with the claim, so that its completion moves in no index;
+/// and is kept as long as asked for, or a moment longer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receipt_in_a_transaction_moves_in_no_index() {
+    const COUNT: i64 = 200;
+    let Some(server) = Postgres::start_with(&["autovacuum=off"]) else { return };
+    let onceward = onceward::Onceward::new(std::sync::Arc::new(open(&server).await)).unwrap();
+    let transactions = PostgresTransactions::open(&server.url("postgres"), 2).unwrap();
+    let policy = std::sync::Arc::new(onceward::Policy::http());
+    for key in 0..COUNT {
+        let fingerprint = onceward::Fingerprint::new(1, [7; 32]);
+        let ask = onceward::Ask::new(id(key), fingerprint, policy.clone());
+        let work = async |_: onceward::Lease, _: PostgresTx| Ok(onceward::Outcome::succeeded("paid"));
+        assert!(onceward.transact(&transactions, ask, work).await.unwrap().ran().is_ok());
+    }
+    drop((onceward, transactions));
+    nobody_is_connected(&server).await;
+    let table = "FROM pg_stat_user_tables WHERE relname = 'onceward_receipts'";
+    let updates = number(&server, &format!("SELECT n_tup_upd {table}"));
+    let in_place = number(&server, &format!("SELECT n_tup_hot_upd {table}"));
+    println!("{in_place} of {updates} completions moved in no index");
+    assert_eq!(updates, COUNT);
+    // Not those whose page was full.
+    assert!(in_place > COUNT * 8 / 10, "{in_place} of {updates}");
+    let kept = "SELECT count(*) FROM onceward_receipts WHERE due - updated BETWEEN interval";
+    assert_eq!(number(&server, &format!("{kept} '24 hours' AND interval '24 hours 1 minute'")), COUNT);
 }

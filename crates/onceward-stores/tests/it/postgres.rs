@@ -102,8 +102,8 @@ async fn what_cannot_be_opened_is_explained() {
     server.sql("rights", "CREATE ROLE guest LOGIN; REVOKE CREATE ON SCHEMA public FROM public");
     let guest = url.replace("postgres@", "guest@");
     refused(open(&guest).await, ErrorKind::Invalid, "lacks a right");
-    assert_eq!(PostgresStore::migrate(&url).await.unwrap(), Migrated { from: 0, to: 2 });
-    assert_eq!(PostgresStore::migrate(&url).await.unwrap(), Migrated { from: 2, to: 2 });
+    assert_eq!(PostgresStore::migrate(&url).await.unwrap(), Migrated { from: 0, to: 3 });
+    assert_eq!(PostgresStore::migrate(&url).await.unwrap(), Migrated { from: 3, to: 3 });
     refused(open(&guest).await, ErrorKind::Invalid, "lacks a right");
     server.sql("rights", "GRANT SELECT ON onceward_schema, onceward_receipts TO guest");
     let store = PostgresStore::open(&guest, require).await.unwrap();
@@ -127,7 +127,7 @@ async fn older_tables_are_brought_up_to_date_in_place() {
     );
     let require = Options { migrations: Migrations::Require, ..Options::default() };
     refused(PostgresStore::open(&url, require).await, ErrorKind::Invalid, "onceward migrate");
-    assert_eq!(PostgresStore::migrate(&url).await.unwrap(), Migrated { from: 1, to: 2 });
+    assert_eq!(PostgresStore::migrate(&url).await.unwrap(), Migrated { from: 1, to: 3 });
     let store = open(&url).await.unwrap();
     let sweep = onceward::Scan { of: onceward::ScanOf::Due, after: None, limit: 10 };
     let found = store.scan(&sweep).await.unwrap().found;

@@ -66,9 +66,9 @@ where
         .expect("the pool has a runtime for its time limits")
 }
 
-/// What every connection is told first. The planner must walk the primary key in its order, whatever it
-/// believes about the size of the table: that is what keeps batches from waiting for each other in a
-/// circle, and a plan made for an empty table from being used on a large one.
+/// What every connection is told first. The planner must look up the ids of a batch one by one in their order,
+/// whatever it believes about the size of the table: that is what keeps batches from waiting for each other in
+/// a circle, and a plan made for an empty table from being used on a large one.
 pub(super) fn set_up(call_timeout: Duration) -> String {
     let limit = call_timeout.as_millis();
     format!(

@@ -13,6 +13,7 @@ mod columns;
 mod connect;
 pub(super) mod fault;
 mod join;
+mod places;
 mod scan;
 mod schema;
 mod statements;

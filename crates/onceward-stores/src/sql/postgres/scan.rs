@@ -11,11 +11,14 @@ use super::columns::Ids;
 use super::fault::Call;
 use super::statements;
 use super::store::PostgresStore;
-use super::sweep::Behind;
+use super::sweep::{Behind, Purged};
 use crate::SCAN_RECORDS_MAX;
+use crate::sql::PAGE_BYTES_MAX;
 use crate::sql::kinds::columns;
 use crate::sql::row;
-use crate::sql::{PAGE_BYTES_MAX, PURGE_ROWS_MAX};
+
+/// Rows that are looked at to find those that are free and over.
+const PURGE_LOOK_MAX: i64 = 10_000;
 
 pub(super) async fn scan(store: &PostgresStore, query: &Scan) -> Result<Page> {
     let limit = query.limit.clamp(1, SCAN_RECORDS_MAX);
@@ -37,10 +40,11 @@ async fn due(store: &PostgresStore, after: Option<&Cursor>, limit: usize) -> Res
         None => {
             // The beginning of a sweep is the time to clear away what removals left behind.
             let free_from = time(position.begin());
-            let purge: [&(dyn ToSql + Sync); 2] = [&PURGE_ROWS_MAX, &free_from];
+            let purge: [&(dyn ToSql + Sync); 2] = [&PURGE_LOOK_MAX, &free_from];
             let purged = store.call(Call::Reads, statements::PURGE, &purge).await?;
-            let (clock_us, removed_to_us) = (purged[0].get(0), purged[0].get(1));
-            position.purged(clock_us, removed_to_us);
+            let (clock_us, looked_to_us): (i64, Option<i64>) = (purged[0].get(0), purged[0].get(1));
+            let all = purged[0].get::<_, i64>(2) < PURGE_LOOK_MAX;
+            position.purged(clock_us, looked_to_us.filter(|_| !all).map_or(Purged::All, Purged::UpTo));
             (Behind::Beginning(clock_us), (i64::MIN, None))
         }
         Some(cursor) => {
@@ -88,13 +92,9 @@ async fn matching(
     after: Option<&Id>,
     limit: usize,
 ) -> Result<Page> {
-    let statement = match (scope, operation) {
-        (Some(_), Some(_)) => statements::SCAN_OPERATION,
-        (Some(_), None) => statements::SCAN_SCOPE,
-        (None, _) => statements::SCAN_ALL,
-    };
+    let statement = if scope.is_some() { statements::SCAN_SCOPE } else { statements::SCAN_ALL };
     // No part of an id is empty, so this is before the first.
-    let after = after.map_or(("", "", ""), |id| (id.scope(), id.operation(), id.key()));
+    let after = after.map_or(("", "", ""), |id| (id.scope(), id.key(), id.operation()));
     let rows_max = i64::try_from(limit).unwrap_or(i64::MAX);
     let state = state.map(State::name);
     let rows = store

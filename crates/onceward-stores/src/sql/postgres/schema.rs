@@ -7,7 +7,7 @@ use super::fault::{Call, failed};
 use crate::sql::schema::{Migrated, Migrations, Present, applied, foreign, missing};
 
 /// Every migration there ever was, in order. None of them is ever edited.
-const MIGRATIONS: &[&str] = &[include_str!("0001.sql"), include_str!("0002.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("0001.sql"), include_str!("0002.sql"), include_str!("0003.sql")];
 /// Serializes migrations of several processes; any number that nobody else uses.
 const LOCK: i64 = 0x6f6e_6365_7761_7264;
 /// `ON CONFLICT` and arrays came earlier; this is the oldest that is still seen in the field.

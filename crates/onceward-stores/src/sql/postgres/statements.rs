@@ -69,10 +69,9 @@ macro_rules! few {
     };
 }
 
-/// Said in this way, it does not invite the planner to look for an id in the index of due times.
 macro_rules! not_free {
     () => {
-        "r.state IS DISTINCT FROM 'free'"
+        "r.state <> 'free'"
     };
 }
 
@@ -90,12 +89,13 @@ macro_rules! each_by_id {
     };
 }
 
-/// The first row of the answer, where it is the only one.
+/// The first row of the answer, where it is the only one; with what is asked for besides.
 macro_rules! all_alike {
-    () => {
+    ($besides:literal) => {
         concat!(
             " SELECT NULL::bigint AS n, NULL::text AS scope, NULL::text AS operation, NULL::text AS key, version AS won, ",
             nothing_found!(),
+            $besides,
             " FROM tally WHERE alike
 UNION ALL
 "
@@ -103,7 +103,8 @@ UNION ALL
     };
 }
 
-/// Creations. The winners are known by their columns, in the order of the batch.
+/// Creations. The winners are known by their columns, in the order of the batch. The last column says where
+/// their rows are.
 pub(super) const CREATE: &str = concat!(
     "WITH won AS (
     INSERT INTO onceward_receipts AS r
@@ -119,17 +120,17 @@ pub(super) const CREATE: &str = concat!(
         version = greatest(r.version + 1, excluded.version), due = excluded.due, created = excluded.created,
         updated = excluded.updated, receipt = excluded.receipt
     WHERE r.state = 'free'
-    RETURNING r.scope, r.operation, r.key, r.version
+    RETURNING r.scope, r.operation, r.key, r.version, r.ctid AS place
 )",
     tally!(),
-    all_alike!(),
+    all_alike!(", (SELECT array_agg(place) FROM won) AS places"),
     "SELECT NULL, scope, operation, key, version, ",
     nothing_found!(),
-    " FROM won WHERE NOT (SELECT alike FROM tally)
+    ", ARRAY[place] FROM won WHERE NOT (SELECT alike FROM tally)
 UNION ALL
 SELECT a.n, NULL, NULL, NULL, NULL, ",
     found!(),
-    " FROM ",
+    ", NULL FROM ",
     each_by_id!("$1::text[], $2::text[], $3::text[]"),
     " WHERE r.state <> 'free' AND ",
     somebody_lost!()
@@ -152,7 +153,7 @@ macro_rules! numbered {
     ($seen:literal) => {
         concat!(
             tally!(),
-            all_alike!(),
+            all_alike!(""),
             "SELECT n, NULL, NULL, NULL, version, ",
             nothing_found!(),
             " FROM won WHERE NOT (SELECT alike FROM tally)
@@ -180,22 +181,36 @@ macro_rules! as_seen {
     };
 }
 
-/// Replacements.
-pub(super) const REPLACE: &str = concat!(
-    "WITH won AS (
+macro_rules! replace {
+    ($arrays:literal, $columns:literal, $condition:literal) => {
+        concat!(
+            "WITH won AS (
     UPDATE onceward_receipts r SET state = a.state, version = greatest(r.version + 1, (SELECT greatest(",
-    now_us!(),
-    ", $7::bigint + 1))), due = ",
-    due_in!("a.due_us"),
-    ", updated = statement_timestamp(), receipt = a.receipt
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[], $8::bigint[])
-        WITH ORDINALITY AS a (scope, operation, key, state, due_us, receipt, seen, n)
+            now_us!(),
+            ", $7::bigint + 1))), due = ",
+            due_in!("a.due_us"),
+            ", updated = statement_timestamp(), receipt = a.receipt
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[], $8::bigint[]",
+            $arrays,
+            ")
+        WITH ORDINALITY AS a (scope, operation, key, state, due_us, receipt, seen, ",
+            $columns,
+            "n)
     WHERE ",
-    as_seen!(),
-    " RETURNING a.n, r.version
+            $condition,
+            as_seen!(),
+            " RETURNING a.n, r.version
 )",
-    numbered!("$8")
-);
+            numbered!("$8")
+        )
+    };
+}
+
+/// Replacements.
+pub(super) const REPLACE: &str = replace!("", "", "");
+
+/// Replacements of rows whose places ($9) are known, so that no index is asked for them.
+pub(super) const REPLACE_AT: &str = replace!(", $9::tid[]", "place, ", "r.ctid = a.place AND ");
 
 /// Removals that leave the version behind for a while ($6, in microseconds).
 pub(super) const FREE: &str = concat!(
@@ -282,33 +297,37 @@ pub(super) const SCAN_DUE: &str = page!(
     "due, scope, operation, key"
 );
 
-/// Everything that matches scope $3, operation $4 and state $5, behind the row ($6, $7, $8).
+/// Everything that matches scope $3, operation $4 and state $5, behind the row ($6, $7, $8), in the order of the
+/// primary key.
 pub(super) const SCAN_ALL: &str = page!(
     "state <> 'free' AND ($3::text IS NULL OR scope = $3) AND ($4::text IS NULL OR operation = $4)
         AND ($5::text IS NULL OR state = $5)",
-    "onceward_receipts WHERE (scope, operation, key) > ($6, $7, $8)",
-    "scope, operation, key"
+    "onceward_receipts WHERE (scope, key, operation) > ($6, $7, $8)",
+    "scope, key, operation"
 );
 pub(super) const SCAN_SCOPE: &str = page!(
     "state <> 'free' AND ($4::text IS NULL OR operation = $4) AND ($5::text IS NULL OR state = $5)",
-    "onceward_receipts WHERE scope = $3 AND (scope, operation, key) > ($6, $7, $8)",
-    "scope, operation, key"
-);
-pub(super) const SCAN_OPERATION: &str = page!(
-    "state <> 'free' AND ($5::text IS NULL OR state = $5)",
-    "onceward_receipts WHERE scope = $3 AND operation = $4 AND (scope, operation, key) > ($6, $7, $8)",
-    "scope, operation, key"
+    "onceward_receipts WHERE scope = $3 AND (scope, key, operation) > ($6, $7, $8)",
+    "scope, key, operation"
 );
 
-/// Removes free rows whose time is over ($1 at most, from $2 on), but none that somebody is about to claim.
-/// Says what the clock says, and up to where it came.
+/// Looks at what is due ($1 rows at most, from $2 on), and removes the free rows among it, but none that somebody
+/// is about to claim. Says what the clock says, up to where it came, and how many it has looked at. (The sum with
+/// nothing keeps the planner from looking by due time for what is known by its place.)
 pub(super) const PURGE: &str = concat!(
-    "WITH removed AS (DELETE FROM onceward_receipts WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM onceward_receipts WHERE state = 'free' AND due < statement_timestamp() AND due >= $2
-    ORDER BY due LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING due)
+    "WITH looked_at AS (
+    SELECT ctid, state, due FROM onceward_receipts WHERE due < statement_timestamp() AND due >= $2
+    ORDER BY due LIMIT $1
+), removed AS (
+    DELETE FROM onceward_receipts WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM onceward_receipts
+        WHERE ctid = ANY (ARRAY(SELECT ctid FROM looked_at WHERE state = 'free'))
+            AND state = 'free' AND due + interval '0' < statement_timestamp()
+        FOR UPDATE SKIP LOCKED))
+)
 SELECT ",
     now_us!(),
-    ", (extract(epoch FROM max(due)) * 1000000)::bigint FROM removed"
+    ", (extract(epoch FROM max(due)) * 1000000)::bigint, count(*) FROM looked_at"
 );
 
 macro_rules! create_one {
@@ -327,7 +346,7 @@ ON CONFLICT (scope, operation, key) DO "
 
 /// One creation, by itself or as the first deed of a transaction; no row if something is there, be it free.
 /// Waits for other transactions on the same id.
-pub(super) const CREATE_ONE: &str = concat!(create_one!(), "NOTHING RETURNING r.version");
+pub(super) const CREATE_ONE: &str = concat!(create_one!(), "NOTHING RETURNING r.version, r.ctid");
 
 /// The same, and in a free place too; no row if it lost.
 pub(super) const CREATE_ONE_ANYWHERE: &str = concat!(
@@ -340,27 +359,55 @@ RETURNING r.version"
 );
 
 macro_rules! replace_one {
-    () => {
+    ($due:expr, $rest:literal) => {
         concat!(
             "UPDATE onceward_receipts r SET state = $4, version = greatest(r.version + 1, ",
             now_us!(),
             "), due = ",
-            due_in!("$5::bigint"),
+            $due,
             ", updated = statement_timestamp(), receipt = $6
 WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND r.version = $7 AND ",
             not_free!(),
-            " RETURNING "
+            $rest
         )
     };
 }
 
 /// A replacement, by itself or inside a transaction; no row if it lost.
-pub(super) const REPLACE_ONE: &str = concat!(replace_one!(), "r.version");
+pub(super) const REPLACE_ONE: &str = replace_one!(due_in!("$5::bigint"), " RETURNING r.version");
+
+/// The same of a row whose place ($8) is known, so that no index is asked for it.
+pub(super) const REPLACE_ONE_AT: &str =
+    replace_one!(due_in!("$5::bigint"), " AND r.ctid = $8 RETURNING r.version");
+
+macro_rules! complete_one {
+    ($condition:literal) => {
+        concat!(
+            "WITH won AS (",
+            replace_one!(
+                concat!(
+                    "CASE WHEN r.due BETWEEN ",
+                    due_in!("$5::bigint"),
+                    " AND ",
+                    due_in!("$5::bigint"),
+                    " + interval '1 minute' THEN r.due ELSE ",
+                    due_in!("$5::bigint"),
+                    " END"
+                ),
+                $condition
+            ),
+            " RETURNING 1) SELECT 1 / EXISTS (SELECT FROM won)::int"
+        )
+    };
+}
 
 /// The same as the last deed before a commit that is already on its way: if it loses, it fails, and the
 /// commit with it.
-pub(super) const COMPLETE_ONE: &str =
-    concat!("WITH won AS (", replace_one!(), "1) SELECT 1 / EXISTS (SELECT FROM won)::int");
+///
+/// The due time of the claim stays if it is late enough, and not by much: a row whose due time stays needs no
+/// new entry in any index.
+pub(super) const COMPLETE_ONE: &str = complete_one!("");
+pub(super) const COMPLETE_ONE_AT: &str = complete_one!(" AND r.ctid = $8");
 
 /// A removal inside a transaction; no row if it lost.
 pub(super) const FREE_ONE: &str = concat!(

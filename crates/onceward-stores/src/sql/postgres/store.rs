@@ -11,6 +11,7 @@ use tokio_postgres::{Config, NoTls, Row, Socket};
 use super::columns::{Ids, New};
 use super::connect::{parse, pool, set_up};
 use super::fault::{Call, OfBatch, failed, is_worth_repeating, timed_out, unconnected};
+use super::places::{Place, Places};
 use super::sweep::Position;
 use super::{scan, schema, statements};
 use crate::sql::kinds::{Kinds, columns, record, seen_by};
@@ -28,6 +29,7 @@ pub struct PostgresStore {
     clock: AtomicU64,
     /// Where the next sweep begins.
     pub(super) position: Position,
+    places: Places,
 }
 
 impl PostgresStore {
@@ -50,6 +52,7 @@ impl PostgresStore {
             connections: options.connections.max(1),
             clock: AtomicU64::new(0),
             position: Position::default(),
+            places: Places::default(),
         };
         store.prepare(options).await?;
         Ok(store)
@@ -196,7 +199,9 @@ impl PostgresStore {
                 )
                 .await?;
             if let [row] = &rows[..] {
-                return Ok(vec![(place, self.won(row.get(0))?)]);
+                let answer = (place, self.won(row.get(0))?);
+                self.note(batch, [(&answer, row.get(1))].into_iter());
+                return Ok(vec![answer]);
             }
             // Something is there, or a free place: the statement for many knows what to do about either.
         }
@@ -209,6 +214,8 @@ impl PostgresStore {
             )
             .await?;
         if let Some(answers) = self.all_alike(of, &rows)? {
+            let places: Vec<Place> = rows[0].get("places");
+            self.note(batch, answers.iter().zip(places));
             return Ok(answers);
         }
         // The winners come in the order of the batch, so one walk finds them all.
@@ -223,7 +230,9 @@ impl PostgresStore {
             let won: (&str, &str, &str) = (row.get(1), row.get(2), row.get(3));
             let place = places.find(|place| columns(&batch[**place].id) == won);
             let place = place.ok_or_else(|| row::damaged("an answer is about no swap of the batch"))?;
-            answers.push((*place, self.won(row.get(4))?));
+            let answer = (*place, self.won(row.get(4))?);
+            self.note(batch, [&answer].into_iter().zip(row.get::<_, Vec<Place>>("places")));
+            answers.push(answer);
         }
         // A record that was there when the statement began may have gone before the claim came: it won.
         lost.extend(answers);
@@ -234,38 +243,44 @@ impl PostgresStore {
         if of.is_empty() {
             return Ok(Vec::new());
         }
+        let places = self.places.take(batch, of);
         if let [place] = *of {
             let (scope, operation, key) = columns(&batch[place].id);
             let (new, seen) = (record(&batch[place]), seen_by(&batch[place]));
             let (state, due, bytes) = (new.state.name(), due_us(new), &new.bytes[..]);
-            let rows = self
-                .call(
-                    Call::Writes,
-                    statements::REPLACE_ONE,
-                    &[&scope, &operation, &key, &state, &due, &bytes, &seen],
-                )
-                .await?;
+            let mut parameters: Vec<&(dyn ToSql + Sync)> =
+                vec![&scope, &operation, &key, &state, &due, &bytes, &seen];
+            let statement = match &places {
+                None => statements::REPLACE_ONE,
+                Some(places) => {
+                    parameters.push(&places[0]);
+                    statements::REPLACE_ONE_AT
+                }
+            };
+            let rows = self.call(Call::Writes, statement, &parameters).await?;
             return rows.iter().map(|row| Ok((place, self.won(row.get(0))?))).collect();
         }
         let (ids, new) = (Ids::new(batch, of), New::of(batch, of));
         let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
         let clock = micros_of(self.clock());
-        let rows = self
-            .call(
-                Call::Writes,
-                statements::REPLACE,
-                &[
-                    &ids.scopes,
-                    &ids.operations,
-                    &ids.keys,
-                    &new.states,
-                    &new.dues,
-                    &new.receipts,
-                    &clock,
-                    &seen,
-                ],
-            )
-            .await?;
+        let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
+            &ids.scopes,
+            &ids.operations,
+            &ids.keys,
+            &new.states,
+            &new.dues,
+            &new.receipts,
+            &clock,
+            &seen,
+        ];
+        let statement = match &places {
+            None => statements::REPLACE,
+            Some(places) => {
+                parameters.push(places);
+                statements::REPLACE_AT
+            }
+        };
+        let rows = self.call(Call::Writes, statement, &parameters).await?;
         self.numbered(of, &rows)
     }
 
@@ -273,6 +288,7 @@ impl PostgresStore {
         if of.is_empty() {
             return Ok(Vec::new());
         }
+        self.places.take(batch, of);
         let ids = Ids::new(batch, of);
         let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
         let (clock, grace) = (micros_of(self.clock()), micros(FREE_GRACE));
@@ -321,6 +337,14 @@ impl PostgresStore {
         }
         let won = self.won(row.get(4))?;
         Ok(Some(of.iter().map(|place| (*place, won.clone())).collect()))
+    }
+
+    /// Remembers where the rows of claims are that have won.
+    fn note<'a>(&self, batch: &[Swap], claims: impl Iterator<Item = (&'a (usize, Swapped), Place)>) {
+        self.places.note(claims.filter_map(|((at, swapped), place)| match swapped {
+            Swapped::Won(version) => Some((&batch[*at].id, *version, place)),
+            Swapped::Lost(_) => None,
+        }));
     }
 
     fn won(&self, version: i64) -> Result<Swapped> {

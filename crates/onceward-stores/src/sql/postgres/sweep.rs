@@ -38,7 +38,7 @@ struct State {
     /// The server's clock at the last look; times are in microseconds since 1970.
     clock_us: i64,
     start: Start,
-    /// The free rows before this are gone.
+    /// Where to look for free rows; those before this are gone.
     free_from_us: i64,
     /// What the sweep under way has found so far.
     pass: Pass,
@@ -58,6 +58,15 @@ pub(super) enum Behind<'a> {
     Beginning(i64),
     /// The last record of the page before.
     Cursor(&'a Bytes),
+}
+
+/// How far free rows were removed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purged {
+    /// All that were due.
+    All,
+    /// Those that were due up to this time; behind it there may be more.
+    UpTo(i64),
 }
 
 /// A sweep, page by page.
@@ -99,13 +108,16 @@ impl Position {
     }
 
     /// The free rows up to some time were removed, and this is what the server's clock says.
-    pub(super) fn purged(&self, clock_us: i64, removed_to_us: Option<i64>) {
+    pub(super) fn purged(&self, clock_us: i64, purged: Purged) {
         let mut state = self.state();
         if clock_us < state.clock_us {
             // Its clock was set back, or another server has taken over: what falls due now may lie before.
             (state.start, state.free_from_us) = (BEGINNING, i64::MIN);
-        } else if let Some(removed_to_us) = removed_to_us {
-            state.free_from_us = removed_to_us.saturating_sub(micros(FREE_GRACE));
+        } else {
+            state.free_from_us = match purged {
+                Purged::All => clock_us.saturating_sub(micros(FREE_GRACE)),
+                Purged::UpTo(due_us) => due_us,
+            };
         }
         state.clock_us = clock_us;
         state.pass = Pass { began_us: clock_us, found: Vec::new(), beyond_us: None, next: Next::Beginning };

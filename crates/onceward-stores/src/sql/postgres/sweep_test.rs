@@ -35,7 +35,7 @@ impl World {
     /// One sweep that removes all but what `stays`. What it found, and how many dead rows it walked over.
     fn sweep(&mut self, limit: usize, pages_max: usize, stays: impl Fn(&Id) -> bool) -> (Vec<Id>, usize) {
         self.position.begin();
-        self.position.purged(self.clock_us, None);
+        self.position.purged(self.clock_us, Purged::All);
         let (mut all, mut walked, mut last): (Vec<Id>, usize, Option<(i64, Id)>) = (Vec::new(), 0, None);
         for _ in 0..pages_max {
             let start = self.position.start();
@@ -148,10 +148,28 @@ fn a_clock_that_is_set_back_starts_anew() {
 fn pages_of_other_scans_are_not_taken_for_ours() {
     let position = Position::default();
     position.begin();
-    position.purged(10 * MINUTE_US, None);
+    position.purged(10 * MINUTE_US, Purged::All);
     position.page(Behind::Cursor(&cursor(1, &id(1))), vec![(5, id(5))], None);
     position.page(Behind::Beginning(9 * MINUTE_US), vec![(5, id(5))], None);
     assert_eq!(position.start(), BEGINNING);
     position.page(Behind::Beginning(10 * MINUTE_US), vec![(5, id(5))], None);
     assert_eq!(position.start(), Start { from_us: 8 * MINUTE_US, kept: vec![id(5)] });
+}
+
+#[test]
+fn free_rows_are_looked_for_where_the_last_look_ended() {
+    let position = Position::default();
+    assert_eq!(position.begin(), i64::MIN);
+    position.purged(10 * MINUTE_US, Purged::UpTo(5 * MINUTE_US));
+    assert_eq!(position.begin(), 5 * MINUTE_US, "there were more");
+    position.purged(11 * MINUTE_US, Purged::All);
+    assert_eq!(position.begin(), 11 * MINUTE_US - GRACE_US, "none that was written late is left out");
+    position.purged(3 * MINUTE_US, Purged::All);
+    assert_eq!(position.begin(), i64::MIN, "the clock was set back");
+    for _ in 4..FULL_SWEEP_EVERY {
+        position.purged(20 * MINUTE_US, Purged::All);
+        assert_eq!(position.begin(), 20 * MINUTE_US - GRACE_US);
+    }
+    position.purged(20 * MINUTE_US, Purged::All);
+    assert_eq!(position.begin(), i64::MIN, "now and then from the very beginning");
 }

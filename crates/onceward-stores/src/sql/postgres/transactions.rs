@@ -12,9 +12,10 @@ use tokio_postgres::types::ToSql;
 
 use super::connect::{CONNECT_MAX, DURABLE, parse, pool};
 use super::fault::{Call, failed, timed_out, unconnected};
-use super::join::{NO_CLOCK, Parameter, cells, swap_in};
+use super::join::{NO_CLOCK, Parameter, swap_in};
+use super::places::Place;
 use super::statements;
-use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
+use crate::sql::join::{Cell, Dialect, SqlTransaction, Value};
 use crate::sql::kinds::{columns, record, seen_by};
 use crate::sql::row::{self, due_us};
 use crate::sql::{CALL_MAX, Options};
@@ -79,17 +80,21 @@ pub struct PostgresTx(Arc<Line>);
 
 /// A connection that goes back to its pool only if the end of the transaction is known and nobody can use
 /// it any more.
-struct Line(Option<Object>);
+struct Line {
+    connection: Option<Object>,
+    /// Where the row of the claim is, if the transaction began with one that won.
+    place: Option<Place>,
+}
 
 impl PostgresTx {
     fn connection(&self) -> &Object {
-        self.0.0.as_ref().expect("it is taken only at the end")
+        self.0.connection.as_ref().expect("it is taken only at the end")
     }
 
     /// Its end is known: the connection may serve others.
     fn end(self) {
         if let Ok(mut line) = Arc::try_unwrap(self.0) {
-            drop(line.0.take());
+            drop(line.connection.take());
         }
     }
 }
@@ -104,7 +109,7 @@ impl Deref for PostgresTx {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        if let Some(connection) = self.0.take() {
+        if let Some(connection) = self.connection.take() {
             drop(Object::take(connection));
         }
     }
@@ -149,7 +154,7 @@ impl onceward::Transactions for PostgresTransactions {
         patience: Duration,
     ) -> Result<(PostgresTx, Swapped), Fault> {
         let connection = self.pool.get().await.map_err(|error| Fault::Failed(unconnected(error)))?;
-        let mut tx = PostgresTx(Arc::new(Line(Some(connection))));
+        let mut tx = PostgresTx(Arc::new(Line { connection: Some(connection), place: None }));
         let isolation = match self.isolation {
             Isolation::AsConfigured => "",
             Isolation::Serializable => " ISOLATION LEVEL SERIALIZABLE",
@@ -182,8 +187,8 @@ impl onceward::Transactions for PostgresTransactions {
         let won = answer.await.unwrap_or(Err(Fault::Busy))?;
         let swapped = match won {
             Some(row) => {
-                let version = Cells(cells(&row)).int(0).unwrap_or_default();
-                Swapped::Won(row::version(version).map_err(Fault::Failed)?)
+                Arc::get_mut(&mut tx.0).expect("it is not given out yet").place = Some(row.get(1));
+                Swapped::Won(row::version(row.get(0)).map_err(Fault::Failed)?)
             }
             None => match tokio::time::timeout(limit, swap_in(&mut tx, claim)).await {
                 Ok(swapped) => swapped.map_err(|error| of(self.is_worth_repeating(&error), error))?,
@@ -197,7 +202,10 @@ impl onceward::Transactions for PostgresTransactions {
     /// and then its `COMMIT` is a rollback.
     async fn commit<'a>(&'a self, tx: PostgresTx, completion: &'a Swap) -> Result<(), Fault> {
         let committed = tokio::time::timeout(CALL_MAX, async {
-            let prepared = tx.connection().prepare_cached(statements::COMPLETE_ONE).await.map_err(fault)?;
+            let place = &tx.0.place;
+            let statement =
+                if place.is_some() { statements::COMPLETE_ONE_AT } else { statements::COMPLETE_ONE };
+            let prepared = tx.connection().prepare_cached(statement).await.map_err(fault)?;
             let (scope, operation, key) = columns(&completion.id);
             let new = record(completion);
             let values = [
@@ -210,7 +218,8 @@ impl onceward::Transactions for PostgresTransactions {
                 Value::Int(Some(seen_by(completion))),
             ]
             .map(Parameter);
-            let parameters = parameters(&values);
+            let mut parameters = parameters(&values);
+            parameters.extend(place.iter().map(|place| place as &(dyn ToSql + Sync)));
             let (completed, ended) = tokio::join!(
                 tx.connection().query_one(&prepared, &parameters),
                 tx.connection().batch_execute("COMMIT")

@@ -1,0 +1,83 @@
+//! Where the rows of claims lie, so that a completion need not look for its row in an index.
+//!
+//! Only a hint: rows move when somebody rewrites the table, and another row may come to lie in a place. So
+//! a statement that is given a place still asks for the id and the version, and who finds nothing there
+//! looks again by the id.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::{BufMut, BytesMut};
+use onceward::{Id, Seen, Swap, Version};
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+
+/// Places that are remembered. Most claims are completed within moments; those that never are must not
+/// pile up.
+const PLACES_MAX: usize = 1 << 16;
+
+type Fault = Box<dyn std::error::Error + Sync + Send>;
+
+/// A place in a table: a page, and a number in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    page: u32,
+    number: u16,
+}
+
+impl<'a> FromSql<'a> for Place {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Fault> {
+        let (page, number) = raw.split_at_checked(4).ok_or("a place has six bytes")?;
+        Ok(Self {
+            page: u32::from_be_bytes(page.try_into()?),
+            number: u16::from_be_bytes(number.try_into()?),
+        })
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::TID
+    }
+}
+
+impl ToSql for Place {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Fault> {
+        out.put_u32(self.page);
+        out.put_u16(self.number);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::TID
+    }
+
+    to_sql_checked!();
+}
+
+/// The places of what this process has claimed and not yet completed.
+#[derive(Debug, Default)]
+pub(super) struct Places(Mutex<HashMap<Id, (Version, Place)>>);
+
+impl Places {
+    pub(super) fn note<'a>(&self, claims: impl Iterator<Item = (&'a Id, Version, Place)>) {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (id, version, place) in claims {
+            if places.len() >= PLACES_MAX {
+                places.clear();
+            }
+            places.insert(id.clone(), (version, place));
+        }
+    }
+
+    /// The places of what these swaps have seen, if all are known. They are given out once: whoever finds
+    /// nothing there must not look there again.
+    pub(super) fn take(&self, batch: &[Swap], of: &[usize]) -> Option<Vec<Place>> {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known: Vec<Option<Place>> = of
+            .iter()
+            .map(|at| {
+                let (version, place) = places.remove(&batch[*at].id)?;
+                (batch[*at].seen == Seen::Version(version)).then_some(place)
+            })
+            .collect();
+        known.into_iter().collect()
+    }
+}
