@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::GetAll;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 use http_body::Body;
 use onceward::Onceward;
 use tower_layer::Layer;
@@ -21,6 +21,9 @@ use crate::headers::IDEMPOTENCY_KEY;
 use crate::meters::Meters;
 use crate::reading::Reading;
 use crate::route::{KeyRule, Route};
+
+/// Not made anew for each request.
+static KEY: HeaderName = IDEMPOTENCY_KEY;
 
 /// Makes the service behind it safe to retry. See [`Route`] for what can be set.
 ///
@@ -94,17 +97,17 @@ impl Shared {
             meters.unguarded_methods.one();
             return None;
         }
-        let lines = match route.key {
-            KeyRule::Required => Some(request.headers().get_all(IDEMPOTENCY_KEY)),
-            KeyRule::Optional => {
-                Some(request.headers().get_all(IDEMPOTENCY_KEY)).filter(|lines| lines.iter().next().is_some())
-            }
-            KeyRule::Ignored => None,
+        let guarded = match route.key {
+            KeyRule::Required => true,
+            // A request has few fields: to compare their names costs less than to hash this one.
+            KeyRule::Optional => request.headers().keys().any(|name| *name == KEY),
+            KeyRule::Ignored => false,
         };
-        if lines.is_none() {
+        if !guarded {
             meters.keyless.one();
+            return None;
         }
-        lines
+        Some(request.headers().get_all(&KEY))
     }
 }
 
