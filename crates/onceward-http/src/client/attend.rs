@@ -26,8 +26,8 @@ use crate::snapshot;
 pub(crate) enum From {
     /// From a caller.
     Caller(Box<Putting>),
-    /// From the journal, where it looked like this.
-    Journal(Box<Open>),
+    /// From the journal, where it looked like this; `attempt` is for whoever sends it now.
+    Journal { seen: Box<Open>, attempt: Attempt },
 }
 
 /// Tells a caller the end of its call, once.
@@ -123,8 +123,8 @@ impl Client {
                 After::Ran(ran) => break ran,
             }
         };
-        if sent.as_ref().is_some_and(|sent| sent.expired)
-            && let Err(error) = journal.doubt(&id, fingerprint).await
+        if let Some(Sent { open: Some(open), expired: true, .. }) = &sent
+            && let Err(error) = journal.doubt(&id, open).await
         {
             // The next one to look finds it just as expired.
             tracing::warn!(?id, %error, "an unknown outcome could not be written down");
@@ -158,14 +158,7 @@ impl Client {
         sent: &mut Option<Sent>,
     ) -> Result<Outcome, Stopped> {
         let shared = &self.inner.shared;
-        let found = match from {
-            From::Caller(putting) => journal.put(putting).await.map_err(Error::journal),
-            From::Journal(seen) => match journal.request(id).await {
-                Ok(Some(open)) if open.fingerprint() == seen.fingerprint() => Ok(Put::Found(open)),
-                Ok(_) => Err(Error::new(ErrorKind::InProgress, "somebody else has finished it meanwhile")),
-                Err(error) => Err(Error::journal(error)),
-            },
-        };
+        let found = journal.take_up(id, from).await;
         let now = shared.now();
         let terms = Terms { call_at_most, ..shared.terms };
         let (open, course) = match found {
@@ -179,14 +172,18 @@ impl Client {
                 let Some(left) = journal.honoured_for(&open) else {
                     shared.counters.unknown.one();
                     let end = Err(Error::stopped(Why::Expired, Effect::Maybe, None));
-                    *sent = Some(Sent { end: Some(end), open: None, expired: true });
+                    *sent = Some(Sent { end: Some(end), open: Some(open), expired: true });
                     return Err(Stopped::unknown("the server may have forgotten the key"));
                 };
                 let course = Course::new(terms, open.stored.request.guard(), now).resumed(now, left);
                 (open, course)
             }
             Ok(Put::Other) => return Err(stop(sent, refused(id, &Refusal::KeyReused))),
-            Err(error) => return Err(stop(sent, error)),
+            Ok(Put::Gone) => {
+                let detail = "somebody else has finished it meanwhile";
+                return Err(stop(sent, Error::new(ErrorKind::InProgress, detail)));
+            }
+            Err(error) => return Err(stop(sent, Error::journal(error))),
         };
         self.exchange(journal, open, course, telling, sent).await
     }

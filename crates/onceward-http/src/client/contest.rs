@@ -20,6 +20,7 @@ use onceward::{Applied, Ask, Fingerprint, Id, Refusal, Result, Stopped, Swapped,
 use super::attend::From;
 use super::journal::Journal;
 use super::open::{Open, Putting};
+use super::take_up::Withdrawn;
 
 /// What follows from an answer that came without any work of our own.
 pub(crate) enum After {
@@ -65,7 +66,7 @@ impl Journal {
         };
         let (place, contesting) = match from {
             From::Caller(putting) => (self.lies(putting).await, Contesting::Waits),
-            From::Journal(open) => (Ok(Some((open.id.clone(), open.version))), Contesting::Passes),
+            From::Journal { seen, .. } => (Ok(Some((seen.id.clone(), seen.version))), Contesting::Passes),
         };
         match place {
             Ok(Some(place)) if reused => match self.contest(id, fingerprint, place, contesting).await {
@@ -90,13 +91,14 @@ impl Journal {
     /// Where a request has come to lie that rode with a claim; nothing if it did not.
     async fn lies(&self, putting: &mut Putting) -> Result<Option<(Id, Version)>> {
         let id = &putting.swap.id;
-        match putting.seat.arrived() {
+        match putting.seat.arrived().map(|arrived| arrived.swapped) {
             Some(Ok(Swapped::Won(version))) => putting.lies = Some((id.clone(), version)),
             Some(Err(error)) if error.applied() == Applied::Maybe => {
                 let found = self.load(id).await?;
                 let open = found.map(|found| Open::decode(id.clone(), &found)).transpose()?;
-                let own = open.filter(|open| open.claim.attempt == putting.claim.attempt);
-                putting.lies = own.map(|own| (own.id, own.version));
+                // Also where somebody has taken it up meanwhile.
+                let same = open.filter(|open| open.fingerprint() == putting.claim.fingerprint);
+                putting.lies = same.map(|same| (same.id, same.version));
             }
             _ => {}
         }
@@ -108,7 +110,7 @@ impl Journal {
         &self,
         id: &Id,
         fingerprint: Fingerprint,
-        place: (Id, Version),
+        (lies_at, mut version): (Id, Version),
         contesting: Contesting,
     ) -> Result<Contested> {
         loop {
@@ -127,16 +129,17 @@ impl Journal {
                 }
                 // Past its retention it binds nobody.
                 Status::Done(_) if receipt.due.is_over() => return Ok(Contested::Won),
-                _ => {
-                    self.withdraw(place).await?;
-                    return Ok(Contested::Lost);
-                }
+                _ => match self.withdraw((lies_at.clone(), version), fingerprint).await? {
+                    Withdrawn::Gone => return Ok(Contested::Lost),
+                    Withdrawn::Lies(now) => version = now,
+                },
             }
         }
     }
 
     /// Waits until nobody is busy with the request of this fingerprint any more. What its owner left when
-    /// it died is let go for it: its request never came to lie in the journal, so it was never sent.
+    /// it died is let go for it: another request lies where it would have had to write its own first
+    /// (`take_up.rs`), so it was never sent.
     async fn let_go(&self, id: &Id, other: Fingerprint) -> Result<Contested> {
         let ask = Ask::new(id.clone(), other, self.sending.clone());
         let nothing = async |_| Err(Stopped::before_effect("another request lies in the journal"));

@@ -49,7 +49,7 @@ use tokio::sync::watch;
 use super::client::Opening;
 use super::open::{self, Open, Put, Putting};
 use super::prepared::Prepared;
-use super::riding::{Name, Riding};
+use super::riding::{Arrived, Name, Riding, Rode};
 use super::stored::Stored;
 use crate::snapshot::{self, Omitted};
 
@@ -153,9 +153,9 @@ impl Journal {
     /// Puts a request down, unless it is there already.
     pub(crate) async fn put(&self, putting: &mut Putting) -> Result<Put> {
         let swapped = match putting.seat.arrived() {
-            Some(Ok(swapped)) => Ok(swapped),
-            // Whatever became of it: if it is there, its own attempt is found.
-            Some(Err(_)) | None => self.swap(putting.swap.clone()).await,
+            Some(Arrived { swapped: Ok(swapped), claim: Rode::Won }) => Ok(swapped),
+            // Whatever became of it: if it is there, it is found.
+            _ => self.swap(putting.swap.clone()).await,
         };
         match swapped {
             Ok(swapped) => putting.swapped(swapped),
@@ -165,12 +165,6 @@ impl Journal {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Takes away a request that lies here and is never to be sent, and says if that cannot be done.
-    pub(crate) async fn withdraw(&self, (id, version): (Id, Version)) -> Result<()> {
-        // Where something else is by now, this one is gone.
-        self.swap(Swap { id, seen: Seen::Version(version), new: None }).await.map(drop)
     }
 
     /// The request of an intent as it lies in the journal.
@@ -275,10 +269,17 @@ impl Journal {
         }
     }
 
-    /// Writes down that nobody can tell what became of an intent, so that nobody sends it again.
-    pub(crate) async fn doubt(&self, id: &Id, fingerprint: Fingerprint) -> Result<()> {
-        let ask = Ask::new(id.clone(), fingerprint, self.doubting.clone());
-        let unknown = async |_| Err(Stopped::unknown("the server may have forgotten the key"));
+    /// Writes down that nobody can tell what became of this request, so that nobody sends it again. Where
+    /// another life of the intent has begun meanwhile, there is no doubt about that one.
+    pub(crate) async fn doubt(&self, id: &Id, open: &Open) -> Result<()> {
+        let ask = Ask::new(id.clone(), open.fingerprint(), self.doubting.clone());
+        let unknown = async |_| match self.request(id).await {
+            Ok(Some(now)) if now.request().key == open.request().key => {
+                Err(Stopped::unknown("the server may have forgotten the key"))
+            }
+            Ok(_) => Err(Stopped::before_effect("the request is not there any more")),
+            Err(error) => Err(Stopped::before_effect(error.to_string())),
+        };
         match self.onceward.run(ask, unknown).await {
             Err(error) if error.kind() != onceward::ErrorKind::Stopped => Err(error),
             Ok(onceward::Answer::Refused(Refusal::InProgress { .. })) => {
@@ -293,7 +294,7 @@ impl Journal {
         self.clock.now_us()
     }
 
-    async fn swap(&self, swap: Swap) -> Result<Swapped> {
+    pub(crate) async fn swap(&self, swap: Swap) -> Result<Swapped> {
         let swapped = self.store.swap(std::slice::from_ref(&swap)).await?.pop();
         swapped.ok_or_else(|| onceward::Error::new(onceward::ErrorKind::Damaged, "the store gave no answer"))
     }

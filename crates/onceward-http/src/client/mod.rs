@@ -14,6 +14,7 @@
 //! | `layer.rs`, `answer_body.rs` | the same for any tower service |
 //! | `journal.rs`, `open.rs`, `stored.rs` | two receipts per intent, and the bytes of a request |
 //! | `riding.rs` | the request in the same batch as the claim |
+//! | `take_up.rs` | a request that was found: who sends it, who takes it away |
 //! | `contest.rs` | two different requests under one name |
 //! | `attend.rs`, `resume.rs` | one intent of the journal, and all that are open |
 //! | `settle.rs` | the end of a doubt |
@@ -50,6 +51,7 @@ mod retry_after;
 mod riding;
 mod settle;
 mod stored;
+mod take_up;
 mod terms;
 mod urls;
 

@@ -37,10 +37,13 @@ pub(crate) struct Putting {
 pub(crate) enum Put {
     /// It is there now, for the first time.
     New(Open),
-    /// One was there: a call that gave up or died had left it. That one is sent.
+    /// One was there: a call that gave up or died had left it. That one is sent, once it is
+    /// [taken up](super::journal::Journal::take_up).
     Found(Open),
     /// Another request was there.
     Other,
+    /// None is there, and there is none to put: somebody else has finished it.
+    Gone,
 }
 
 impl Open {
@@ -85,11 +88,8 @@ impl Putting {
             return Err(onceward::Error::new(onceward::ErrorKind::Conflict, detail));
         };
         let open = Open::decode(self.swap.id.clone(), found)?;
-        Ok(match open.claim {
-            own if own.attempt == self.claim.attempt => Put::New(open),
-            other if other.fingerprint == self.claim.fingerprint => Put::Found(open),
-            _ => Put::Other,
-        })
+        let same = open.fingerprint() == self.claim.fingerprint;
+        Ok(if same { Put::Found(open) } else { Put::Other })
     }
 }
 

@@ -1,6 +1,6 @@
 //! After a restart: what earlier processes left open is finished.
 
-use onceward::{Page, Scan, ScanOf, State};
+use onceward::{Attempt, Page, Scan, ScanOf, State, World};
 use tokio::task::JoinSet;
 
 use super::answer::Answer;
@@ -91,11 +91,11 @@ impl Client {
         let journal = self.journal().await?;
         let id = journal.id(intent).map_err(Error::journal)?;
         let ask = journal.ask_to_resume(&id, open.fingerprint());
+        let attempt = Attempt(self.inner.shared.world.random());
+        let from = From::Journal { seen: Box::new(open.clone()), attempt };
         let (telling, told) = Telling::new();
         let call_at_most = self.terms().call_at_most;
-        self.clone()
-            .attend(journal.clone(), id, ask, From::Journal(Box::new(open.clone())), call_at_most, telling)
-            .await;
+        self.clone().attend(journal.clone(), id, ask, from, call_at_most, telling).await;
         let result = told.await.expect("a call is told its end before it is over");
         // Recorded before the crash, and only not taken away.
         let recorded = match &result {

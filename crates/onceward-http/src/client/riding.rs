@@ -58,7 +58,23 @@ struct Rider {
 enum Way {
     Waits,
     Left,
-    Arrived(Result<Swapped>),
+    Arrived(Arrived),
+}
+
+/// What became of a request that rode.
+pub(crate) struct Arrived {
+    pub(crate) swapped: Result<Swapped>,
+    /// What became of the claim that it rode with.
+    pub(crate) claim: Rode,
+}
+
+/// Whether a request arrived under the claim that it was put down for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rode {
+    /// It did: nobody else can have had a word about it since.
+    Won,
+    /// The claim was lost, or nobody knows: the one that was won later found this request in place.
+    Apart,
 }
 
 /// The place of one request; given up when it is dropped.
@@ -120,24 +136,26 @@ impl Riding {
         );
         let swapped = self.store.swap(&whole).await;
         let mut riders = self.riders();
-        let mut arrive = |boarded: Boarded, result| {
+        let mut arrive = |boarded: Boarded, swapped, claim| {
             if let Some(rider) = riders.get_mut(&boarded.id)
                 && rider.attempt == boarded.attempt
             {
-                rider.way = Way::Arrived(result);
+                rider.way = Way::Arrived(Arrived { swapped, claim });
             }
         };
         match swapped {
             Ok(mut swapped) => {
                 let of_riders = swapped.split_off(batch.len().min(swapped.len()));
-                for (boarded, swapped) in boarded.into_iter().zip(of_riders) {
-                    arrive(boarded, Ok(swapped));
+                for (boarded, of_rider) in boarded.into_iter().zip(of_riders) {
+                    let claim = batch.binary_search_by(|claim| claim.id.cmp(&boarded.id)).ok();
+                    let won = claim.is_some_and(|at| matches!(swapped.get(at), Some(Swapped::Won(_))));
+                    arrive(boarded, Ok(of_rider), if won { Rode::Won } else { Rode::Apart });
                 }
                 Ok(swapped)
             }
             Err(error) => {
                 for boarded in boarded {
-                    arrive(boarded, Err(error.clone()));
+                    arrive(boarded, Err(error.clone()), Rode::Apart);
                 }
                 Err(error)
             }
@@ -179,9 +197,9 @@ struct Boarded {
 
 impl Seat {
     /// What became of the request, told once; nothing if it did not ride.
-    pub(crate) fn arrived(&mut self) -> Option<Result<Swapped>> {
+    pub(crate) fn arrived(&mut self) -> Option<Arrived> {
         match self.give_up()? {
-            Way::Arrived(result) => Some(result),
+            Way::Arrived(arrived) => Some(arrived),
             Way::Waits | Way::Left => None,
         }
     }

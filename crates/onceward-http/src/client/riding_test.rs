@@ -46,7 +46,8 @@ async fn a_request_travels_with_its_claim_and_the_claims_get_their_own_answers()
     assert_eq!(swapped.len(), 3);
     assert!(swapped.iter().all(|swapped| matches!(swapped, Swapped::Won(_))));
     for seat in [&mut a, &mut c] {
-        assert!(matches!(seat.arrived(), Some(Ok(Swapped::Won(_)))));
+        let arrived = seat.arrived().unwrap();
+        assert!(matches!((arrived.swapped, arrived.claim), (Ok(Swapped::Won(_)), Rode::Won)));
         assert!(seat.arrived().is_none(), "told once");
     }
     assert!(is_there(&riding, "a").await && is_there(&riding, "c").await);

@@ -8,8 +8,10 @@ mod power;
 mod schedules;
 mod server;
 mod settle;
+mod staged;
 mod storm;
 mod stranded;
+mod withdrawn;
 
 /// A client to be. In a workspace whose binary speaks TLS, reqwest wants to know how before it is built.
 fn builder() -> onceward_http::client::Builder {

@@ -22,6 +22,8 @@ pub enum Fault {
     Delay(Duration),
     /// The first one is still running.
     InProgress,
+    /// The key is not honoured any more, and there is no effect.
+    KeyExpired,
     /// This status, and no effect.
     Status(u16),
     /// This status, and the effect all the same.
@@ -147,6 +149,7 @@ async fn serve(mut socket: TcpStream, world: Arc<Mutex<World>>, script: Script) 
                 run()
             }
             Fault::InProgress => problem("409 Conflict", "in-progress", true),
+            Fault::KeyExpired => problem("410 Gone", "key-expired", false),
             Fault::Status(status) => plain(status, "", "no"),
             Fault::StatusAfterEffect(status) => {
                 run();

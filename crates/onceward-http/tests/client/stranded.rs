@@ -3,86 +3,19 @@
 //! nothing was sent is told the truth, also when the process dies.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Caps, Error, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped};
+use onceward::{Id, Result, Store};
 use onceward_http::client::{Answer, Client, ErrorKind, Source};
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::journal::body;
 use crate::schedules::patient;
 use crate::server::{Fault, Server};
+use crate::staged::{REQUESTS, Staged};
 
-/// A client's sight of a store that others use too, staged.
-struct Staged {
-    /// Taken away when the client dies.
-    store: Mutex<Option<Arc<dyn Store>>>,
-    /// Finds nothing at its first look, as if what is there had been written a moment later.
-    early: AtomicBool,
-    /// Lets requests be put down, each by itself behind its claim, once it has permits.
-    gate: Option<Semaphore>,
-}
-
-impl Staged {
-    fn early(store: &Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self { store: Mutex::new(Some(store.clone())), early: true.into(), gate: None })
-    }
-
-    fn gated(store: &Arc<dyn Store>) -> Arc<Self> {
-        let gate = Some(Semaphore::new(0));
-        Arc::new(Self { store: Mutex::new(Some(store.clone())), early: false.into(), gate })
-    }
-
-    fn open_gate(&self) {
-        self.gate.as_ref().unwrap().add_permits(1);
-    }
-
-    /// Nothing that its client still does reaches the store.
-    fn die(&self) {
-        self.store.lock().unwrap().take();
-    }
-
-    fn store(&self) -> Result<Arc<dyn Store>> {
-        let dead = || Error::new(onceward::ErrorKind::Unavailable, "the process is dead");
-        self.store.lock().unwrap().clone().ok_or_else(dead)
-    }
-}
-
-impl Store for Staged {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
-        Box::pin(async move {
-            let puts = batch.iter().any(|swap| swap.id.operation() == REQUESTS && swap.new.is_some());
-            if let Some(gate) = self.gate.as_ref().filter(|_| puts) {
-                let _passed = gate.acquire().await.unwrap();
-            }
-            self.store()?.swap(batch).await
-        })
-    }
-
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
-        if self.early.swap(false, Ordering::SeqCst) {
-            return Box::pin(async { Ok(vec![None; ids.len()]) });
-        }
-        Box::pin(async { self.store()?.load(ids).await })
-    }
-
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
-        Box::pin(async { self.store()?.scan(query).await })
-    }
-
-    fn caps(&self) -> Caps {
-        // A request that may not ride is put down behind its claim.
-        let caps = self.store().unwrap().caps();
-        Caps { shared: self.gate.is_some(), ..caps }
-    }
-}
-
-const REQUESTS: &str = "send#request";
-
-async fn open(folder: &Path) -> Arc<dyn Store> {
+pub async fn open(folder: &Path) -> Arc<dyn Store> {
     onceward_stores::open(&format!("embedded:{}", folder.display())).await.unwrap()
 }
 
@@ -99,7 +32,7 @@ async fn beside_an_answer_it_is_taken_away_and_the_answer_is_given() {
     first.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
     first.recorded().await;
 
-    let second = client(Staged::early(&store));
+    let second = client(Staged::over(&store).early().ready());
     let again = second.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
     assert_eq!(again.report().source, Source::Journal);
     second.recorded().await;
@@ -116,7 +49,7 @@ async fn beside_another_request_it_is_refused_and_never_sent() {
     first.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
     first.recorded().await;
 
-    let second = client(Staged::early(&store));
+    let second = client(Staged::over(&store).early().ready());
     let other = second.put(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::IntentReused, "{other}");
     assert!(first.resume().await.unwrap().is_empty(), "no request is left by the time it is refused");
@@ -152,7 +85,7 @@ async fn whose_request_lies_in_the_journal_is_sent_and_the_other_one_is_refused(
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| Fault::None).await;
     let store = open(folder.path()).await;
-    let (first, second) = (Staged::gated(&store), Staged::early(&store));
+    let (first, second) = (Staged::over(&store).holding_puts().ready(), Staged::over(&store).early().ready());
     let (post, put) = race(&server, &first, &second, &store).await;
     first.open_gate();
     let refused = post.await.unwrap().unwrap_err();
@@ -170,7 +103,7 @@ async fn who_dies_with_a_claim_and_no_request_is_in_nobodys_way() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| Fault::None).await;
     let store = open(folder.path()).await;
-    let (first, second) = (Staged::gated(&store), Staged::early(&store));
+    let (first, second) = (Staged::over(&store).holding_puts().ready(), Staged::over(&store).early().ready());
     let (post, put) = race(&server, &first, &second, &store).await;
     first.die();
     second.die();
