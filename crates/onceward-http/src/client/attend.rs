@@ -61,7 +61,7 @@ impl Client {
     /// as soon as it is there; what remains to be written is written by a task of its own.
     pub(crate) async fn send_journaled(
         &self,
-        prepared: Prepared,
+        prepared: Box<Prepared>,
         intent: Option<String>,
         name: Name,
         call_at_most: Duration,
@@ -97,7 +97,11 @@ impl Client {
     }
 
     /// Gets an intent to its answer: sends it, waits for whoever does, or reads what is recorded.
-    pub(crate) async fn attend(
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn keeps its arguments twice, and every call carries them along"
+    )]
+    pub(crate) fn attend(
         self,
         journal: Arc<Journal>,
         id: Id,
@@ -105,45 +109,47 @@ impl Client {
         mut from: From,
         call_at_most: Duration,
         mut telling: Telling,
-    ) {
-        let fingerprint = *ask.fingerprint();
-        let mut sent: Option<Sent> = None;
-        let ran = loop {
-            let ran = journal.onceward.run(ask.clone(), |_lease| {
-                let (client, journal, id) = (&self, &journal, &id);
-                let (from, telling, sent) = (&mut from, &mut telling, &mut sent);
-                async move { client.work(journal, id, from, call_at_most, telling, sent).await }
-            });
-            let ran = ran.await;
-            if sent.is_some() {
-                break ran;
-            }
-            match journal.after(&id, fingerprint, ran, &mut from).await {
-                After::Again => {}
-                After::Ran(ran) => break ran,
-            }
-        };
-        if let Some(Sent { open: Some(open), expired: true, .. }) = &sent
-            && let Err(error) = journal.doubt(&id, open).await
-        {
-            // The next one to look finds it just as expired.
-            tracing::warn!(?id, %error, "an unknown outcome could not be written down");
-        }
-        let end = match (ran, sent) {
-            (Ok(onceward::Answer::Ran(Ran { replayed: false, recorded, .. })), Some(sent)) => {
-                if let (Recorded::Yes, Some(open)) = (recorded, sent.open) {
-                    journal.finished(open).await;
+    ) -> impl Future<Output = ()> + Send {
+        async move {
+            let fingerprint = *ask.fingerprint();
+            let mut sent: Option<Sent> = None;
+            let ran = loop {
+                let ran = journal.onceward.run(ask.clone(), |_lease| {
+                    let (client, journal, id) = (&self, &journal, &id);
+                    let (from, telling, sent) = (&mut from, &mut telling, &mut sent);
+                    async move { client.work(journal, id, from, call_at_most, telling, sent).await }
+                });
+                let ran = ran.await;
+                if sent.is_some() {
+                    break ran;
                 }
-                sent.end
+                match journal.after(&id, fingerprint, ran, &mut from).await {
+                    After::Again => {}
+                    After::Ran(ran) => break ran,
+                }
+            };
+            if let Some(Sent { open: Some(open), expired: true, .. }) = &sent
+                && let Err(error) = journal.doubt(&id, open).await
+            {
+                // The next one to look finds it just as expired.
+                tracing::warn!(?id, %error, "an unknown outcome could not be written down");
             }
-            (_, Some(Sent { end: None, .. })) => None,
-            (Ok(onceward::Answer::Ran(ran)), _) => Some(self.recorded_answer(&ran.outcome)),
-            (Ok(onceward::Answer::Refused(refusal)), _) => Some(Err(refused(&id, &refusal))),
-            (Err(error), Some(sent)) if error.kind() == onceward::ErrorKind::Stopped => sent.end,
-            (Err(error), _) => Some(Err(Error::journal(error))),
-        };
-        if let Some(end) = end {
-            telling.tell(end);
+            let end = match (ran, sent) {
+                (Ok(onceward::Answer::Ran(Ran { replayed: false, recorded, .. })), Some(sent)) => {
+                    if let (Recorded::Yes, Some(open)) = (recorded, sent.open) {
+                        journal.finished(open).await;
+                    }
+                    sent.end
+                }
+                (_, Some(Sent { end: None, .. })) => None,
+                (Ok(onceward::Answer::Ran(ran)), _) => Some(self.recorded_answer(&ran.outcome)),
+                (Ok(onceward::Answer::Refused(refusal)), _) => Some(Err(refused(&id, &refusal))),
+                (Err(error), Some(sent)) if error.kind() == onceward::ErrorKind::Stopped => sent.end,
+                (Err(error), _) => Some(Err(Error::journal(error))),
+            };
+            if let Some(end) = end {
+                telling.tell(end);
+            }
         }
     }
 
@@ -188,56 +194,59 @@ impl Client {
         self.exchange(journal, open, course, telling, sent).await
     }
 
-    async fn exchange(
+    fn exchange(
         &self,
         journal: &Journal,
         open: Open,
         course: Course,
         telling: &mut Telling,
         sent: &mut Option<Sent>,
-    ) -> Result<Outcome, Stopped> {
+    ) -> impl Future<Output = Result<Outcome, Stopped>> + Send {
         let (shared, exchange) = (&self.inner.shared, &self.inner.exchange);
         let request = open.request();
         let host = shared.hosts.host(request.authority());
-        let (request, open) = (&*request, Mutex::new(open));
-        let trying = |number, at_most| {
-            let open = &open;
-            async move {
-                let made = exchange.try_once(request, number, at_most).await;
-                // The head of an answer came through and its end did not: what the head said about the
-                // key must outlive this process.
-                if let (Some(left), Err(_)) = (made.honoured_for, &made.value)
-                    && let Err(error) = journal.honoured(&mut *open.lock().await, left).await
-                {
-                    tracing::warn!(%error, "how long the server honours a key could not be written down");
+        let open = Mutex::new(open);
+        async move {
+            let request = &*request;
+            let trying = |number, at_most| {
+                let open = &open;
+                async move {
+                    let made = exchange.try_once(request, number, at_most).await;
+                    // The head of an answer came through and its end did not: what the head said about the
+                    // key must outlive this process.
+                    if let (Some(left), Err(_)) = (made.honoured_for, &made.value)
+                        && let Err(error) = journal.honoured(&mut *open.lock().await, left).await
+                    {
+                        tracing::warn!(%error, "how long the server honours a key could not be written down");
+                    }
+                    made
                 }
-                made
-            }
-        };
-        let driven = drive(shared, &host, course, trying).await;
-        let open = Some(open.into_inner());
-        match conclude(shared, driven) {
-            Ok(answer) => {
-                let outcome = journal.outcome(answer.as_response());
-                let stays_open = stays_open(answer.status());
-                let end = if journal.records_beside() && !stays_open {
-                    telling.tell(Ok(answer));
-                    None
-                } else {
-                    Some(Ok(answer))
-                };
-                *sent = Some(Sent { end, open, expired: false });
-                if stays_open {
-                    return Err(Stopped::unknown("the credentials were not accepted"));
+            };
+            let driven = drive(shared, &host, course, trying).await;
+            let open = Some(open.into_inner());
+            match conclude(shared, driven) {
+                Ok(answer) => {
+                    let outcome = journal.outcome(answer.as_response());
+                    let stays_open = stays_open(answer.status());
+                    let end = if journal.records_beside() && !stays_open {
+                        telling.tell(Ok(answer));
+                        None
+                    } else {
+                        Some(Ok(answer))
+                    };
+                    *sent = Some(Sent { end, open, expired: false });
+                    if stays_open {
+                        return Err(Stopped::unknown("the credentials were not accepted"));
+                    }
+                    Ok(outcome)
                 }
-                Ok(outcome)
-            }
-            Err(no_end) => {
-                let expired = no_end.why == Some(Why::Expired);
-                *sent = Some(Sent { end: Some(Err(no_end.error)), open, expired });
-                match no_end.too_large {
-                    Some(status) => Ok(Outcome::omitted(Verdict::Succeeded, status.as_str().to_owned())),
-                    None => Err(Stopped::unknown("the call was stopped before its end")),
+                Err(no_end) => {
+                    let expired = no_end.why == Some(Why::Expired);
+                    *sent = Some(Sent { end: Some(Err(no_end.error)), open, expired });
+                    match no_end.too_large {
+                        Some(status) => Ok(Outcome::omitted(Verdict::Succeeded, status.as_str().to_owned())),
+                        None => Err(Stopped::unknown("the call was stopped before its end")),
+                    }
                 }
             }
         }

@@ -150,12 +150,11 @@ impl Client {
     }
 
     /// Sends without a journal.
-    pub(crate) async fn send_plain(&self, prepared: Prepared, call_at_most: Duration) -> Result<Answer> {
+    pub(crate) async fn send_plain(&self, prepared: &Prepared, call_at_most: Duration) -> Result<Answer> {
         let Inner { shared, exchange, .. } = &*self.inner;
         let host = shared.hosts.host(prepared.authority());
         let terms = Terms { call_at_most, ..shared.terms };
         let course = Course::new(terms, prepared.guard(), shared.now());
-        let prepared = &prepared;
         let trying = |number, at_most| exchange.try_once(prepared, number, at_most);
         conclude(shared, drive(shared, &host, course, trying).await).map_err(|ended| ended.error)
     }

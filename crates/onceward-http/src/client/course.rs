@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::backoff::Backoff;
 use super::chance::Chance;
 use super::judge::{Departed, Guard, Judged, Tried, judge};
 use super::terms::Terms;
@@ -48,7 +49,7 @@ pub enum Why {
 /// One call on its way. `now` is any clock that does not go back.
 #[derive(Clone, Debug)]
 pub struct Course {
-    terms: Terms,
+    pace: Pace,
     guard: Guard,
     ends: Duration,
     honoured_until: Duration,
@@ -60,11 +61,21 @@ pub struct Course {
     departed: Departed,
 }
 
+/// The terms that hold from try to try. Every call carries them along, so no more than these.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    tries_max: u32,
+    try_at_most: Duration,
+    backoff: Backoff,
+    retry_after_max: Duration,
+}
+
 impl Course {
     /// A call that begins now. The server honours its key for `terms.honoured_for` from now on.
     pub fn new(terms: Terms, guard: Guard, now: Duration) -> Self {
+        let Terms { tries_max, try_at_most, backoff, retry_after_max, .. } = terms;
         Self {
-            terms,
+            pace: Pace { tries_max, try_at_most, backoff, retry_after_max },
             guard,
             ends: now.saturating_add(terms.call_at_most),
             honoured_until: now.saturating_add(terms.honoured_for),
@@ -92,7 +103,7 @@ impl Course {
     pub fn begin(&mut self, now: Duration) -> (u32, Duration) {
         self.tries += 1;
         let ends = if self.guard == Guard::Keyed { self.ends.min(self.honoured_until) } else { self.ends };
-        (self.tries, self.terms.try_at_most.min(ends.saturating_sub(now)))
+        (self.tries, self.pace.try_at_most.min(ends.saturating_sub(now)))
     }
 
     /// How many tries were begun.
@@ -119,15 +130,15 @@ impl Course {
         };
         self.pauses += 1;
         self.failures += u32::from(!waits);
-        if self.failures >= self.terms.tries_max {
+        if self.failures >= self.pace.tries_max {
             return Next::Stop(Why::Tries);
         }
         let pause = match tried {
             Tried::Answered { retry_after: Some(hint), .. } => {
-                let hint = (*hint).min(self.terms.retry_after_max);
-                self.terms.backoff.pause_after(self.pauses, hint, chance())
+                let hint = (*hint).min(self.pace.retry_after_max);
+                self.pace.backoff.pause_after(self.pauses, hint, chance())
             }
-            _ => self.terms.backoff.pause(self.pauses, chance()),
+            _ => self.pace.backoff.pause(self.pauses, chance()),
         };
         self.again(now, pause, waits)
     }
@@ -135,7 +146,7 @@ impl Course {
     /// What to do where a patient call has no budget: wait as if it had failed once more.
     pub fn linger(&mut self, now: Duration, chance: impl FnOnce() -> Chance) -> Next {
         self.pauses += 1;
-        let ceiling = self.terms.backoff.ceiling(self.pauses);
+        let ceiling = self.pace.backoff.ceiling(self.pauses);
         let pause = ceiling / 2 + chance().part_of(ceiling / 2);
         self.again(now, pause, true)
     }

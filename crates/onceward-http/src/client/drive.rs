@@ -79,81 +79,103 @@ pub(crate) enum Ended<T> {
 
 /// Drives a call to its end. `trying` makes one try: given its number and how long it may take.
 /// Dropping this stops the call where it is: what was sent stays sent.
-pub(crate) async fn drive<T, F, M>(
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an async fn keeps its arguments twice, and every call carries them along"
+)]
+pub(crate) fn drive<T, F, M>(
     shared: &Shared,
     host: &Host,
     mut course: Course,
     mut trying: F,
-) -> Driven<T>
+) -> impl Future<Output = Driven<T>>
 where
     F: FnMut(u32, Duration) -> M,
     M: Future<Output = Try<T>>,
 {
-    let began = shared.now();
-    let mut now = began;
-    let mut report = Report::default();
-    let mut last = None;
-    shared.counters.calls.one();
-    let ended = loop {
-        let passage = host.ask(now, course.tries() + 1);
-        if let Passage::Shut { retry_in } = passage {
-            break Ended::Stopped(Why::Shut { retry_in }, last);
-        }
-        let (number, at_most) = course.begin(now);
-        shared.counters.tries.one();
-        if number > 1 {
-            shared.counters.retries.one();
-        }
-        let made = trying(number, at_most).await;
-        now = shared.now();
-        host.tell(now, passage, made.tried.went_well());
-        if let Some(left) = made.honoured_for {
-            course.honoured(now, left);
-        }
-        let mut next = course.next(now, &made.tried, Chance::draw);
-        if let Next::Give = next {
-            break Ended::Given(made.value);
-        }
-        let what = note(shared, number, made.tried, made.no_answer);
-        last = Some(made.value);
-        let mut paused = Duration::ZERO;
-        let stopped = loop {
-            match next {
-                Next::Give => unreachable!("only the judgement of a try gives"),
-                Next::Stop(why) => break Some(why),
-                Next::Again { pause, patient } => {
-                    tokio::time::sleep(pause).await;
-                    paused += pause;
-                    now = shared.now();
-                    // A machine that slept through the pause may wake up too late.
-                    if let Err(why) = course.room(now) {
-                        break Some(why);
-                    }
-                    if host.retry(now) {
-                        break None;
-                    }
-                    if !patient {
-                        break Some(Why::Budget);
-                    }
-                    next = course.linger(now, Chance::draw);
-                }
+    async move {
+        let began = shared.now();
+        let mut now = began;
+        let mut report = Report::default();
+        let mut last: Option<Box<T>> = None;
+        shared.counters.calls.one();
+        let ended = loop {
+            let passage = host.ask(now, course.tries() + 1);
+            if let Passage::Shut { retry_in } = passage {
+                break Ended::Stopped(Why::Shut { retry_in }, last.map(|last| *last));
+            }
+            let (number, at_most) = course.begin(now);
+            shared.counters.tries.one();
+            if number > 1 {
+                shared.counters.retries.one();
+            }
+            let Try { tried, no_answer, honoured_for, value } = trying(number, at_most).await;
+            now = shared.now();
+            host.tell(now, passage, tried.went_well());
+            if let Some(left) = honoured_for {
+                course.honoured(now, left);
+            }
+            let next = course.next(now, &tried, Chance::draw);
+            if let Next::Give = next {
+                break Ended::Given(value);
+            }
+            let what = note(shared, number, tried, no_answer);
+            // Boxed, like what is kept of a try: most calls never come here, and all carry it along.
+            last = Some(Box::new(value));
+            let paused = Box::pin(pause(shared, host, &mut course, next));
+            let Paused { paused, stopped } = paused.await;
+            now = shared.now();
+            report.paused += paused;
+            if report.failures.len() < FAILURES_MAX {
+                report.failures.push(Failure { what, paused });
+            }
+            if let Some(why) = stopped {
+                break Ended::Stopped(why, last.map(|last| *last));
             }
         };
-        report.paused += paused;
-        if report.failures.len() < FAILURES_MAX {
-            report.failures.push(Failure { what, paused });
+        report.tries = course.tries();
+        report.took = now.saturating_sub(began);
+        if let Ended::Stopped(why, _) = &ended {
+            count(&shared.counters, *why);
+            tracing::debug!(?why, %report, "a call was stopped");
         }
-        if let Some(why) = stopped {
-            break Ended::Stopped(why, last);
+        Driven { ended, report, departed: course.departed() }
+    }
+}
+
+/// How a call has waited for its next try.
+struct Paused {
+    paused: Duration,
+    /// Why there is none.
+    stopped: Option<Why>,
+}
+
+/// Waits until the next try may begin, or may not any more.
+async fn pause(shared: &Shared, host: &Host, course: &mut Course, mut next: Next) -> Paused {
+    let mut paused = Duration::ZERO;
+    let stopped = loop {
+        match next {
+            Next::Give => unreachable!("only the judgement of a try gives"),
+            Next::Stop(why) => break Some(why),
+            Next::Again { pause, patient } => {
+                tokio::time::sleep(pause).await;
+                paused += pause;
+                let now = shared.now();
+                // A machine that slept through the pause may wake up too late.
+                if let Err(why) = course.room(now) {
+                    break Some(why);
+                }
+                if host.retry(now) {
+                    break None;
+                }
+                if !patient {
+                    break Some(Why::Budget);
+                }
+                next = course.linger(now, Chance::draw);
+            }
         }
     };
-    report.tries = course.tries();
-    report.took = now.saturating_sub(began);
-    if let Ended::Stopped(why, _) = &ended {
-        count(&shared.counters, *why);
-        tracing::debug!(?why, %report, "a call was stopped");
-    }
-    Driven { ended, report, departed: course.departed() }
+    Paused { paused, stopped }
 }
 
 fn note(shared: &Shared, number: u32, tried: Tried, no_answer: Option<String>) -> What {

@@ -37,34 +37,46 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// Makes try number `number`, which may take `at_most`.
-    pub(crate) async fn try_once(
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn keeps its arguments twice, and every call carries them along"
+    )]
+    pub(crate) fn try_once(
         &self,
         prepared: &Prepared,
         number: u32,
         at_most: Duration,
-    ) -> Try<Exchanged> {
-        let mut honoured_for = None;
-        let made = tokio::time::timeout(at_most, self.exchange(prepared, number, &mut honoured_for)).await;
-        let lost = match made {
-            Ok(Ok(response)) => {
-                let tried = tried(&response);
-                return Try { tried, no_answer: None, honoured_for, value: Ok(response) };
+    ) -> impl Future<Output = Try<Exchanged>> {
+        async move {
+            let mut honoured_for = None;
+            let made =
+                tokio::time::timeout(at_most, self.exchange(prepared, number, &mut honoured_for)).await;
+            let lost = match made {
+                Ok(Ok(response)) => {
+                    let tried = tried(&response);
+                    return Try { tried, no_answer: None, honoured_for, value: Ok(response) };
+                }
+                Ok(Err(Failed::TooLarge(status))) => {
+                    let tried = Tried::Answered { status, retry_after: None, said: Said::Nothing };
+                    return Try {
+                        tried,
+                        no_answer: None,
+                        honoured_for,
+                        value: Err(NoAnswer::TooLarge(status)),
+                    };
+                }
+                Ok(Err(Failed::Lost(error))) => Lost {
+                    departed: if error.is_connect() { Departed::No } else { Departed::Maybe },
+                    why: innermost(&error),
+                },
+                Err(_) => Lost { departed: Departed::Maybe, why: format!("none within {at_most:?}") },
+            };
+            Try {
+                tried: Tried::Failed(lost.departed),
+                no_answer: Some(lost.why.clone()),
+                honoured_for,
+                value: Err(NoAnswer::Lost(lost.why)),
             }
-            Ok(Err(Failed::TooLarge(status))) => {
-                let tried = Tried::Answered { status, retry_after: None, said: Said::Nothing };
-                return Try { tried, no_answer: None, honoured_for, value: Err(NoAnswer::TooLarge(status)) };
-            }
-            Ok(Err(Failed::Lost(error))) => Lost {
-                departed: if error.is_connect() { Departed::No } else { Departed::Maybe },
-                why: innermost(&error),
-            },
-            Err(_) => Lost { departed: Departed::Maybe, why: format!("none within {at_most:?}") },
-        };
-        Try {
-            tried: Tried::Failed(lost.departed),
-            no_answer: Some(lost.why.clone()),
-            honoured_for,
-            value: Err(NoAnswer::Lost(lost.why)),
         }
     }
 

@@ -136,14 +136,14 @@ impl Journal {
         &self,
         id: &Id,
         claim: Claim,
-        request: Prepared,
+        request: Box<Prepared>,
         name: Name,
         honoured_for: Duration,
     ) -> Result<Putting, super::Error> {
         let put_us = self.now_us();
         let honoured_for_us = u64::try_from(honoured_for.as_micros()).unwrap_or(u64::MAX);
         let honoured_until_us = put_us.saturating_add(honoured_for_us);
-        let stored = Stored { put_us, honoured_until_us, request: Arc::new(request) };
+        let stored = Stored { put_us, honoured_until_us, request: request.into() };
         let request_id = self.request_id(id).map_err(super::Error::journal)?;
         let swap = open::swap(request_id, claim, stored.encode()?);
         let seat = self.riding.seat(id, swap.clone(), &claim, name);

@@ -7,7 +7,6 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use reqwest::Url;
 
 use super::answer::Answer;
 use super::client::Client;
@@ -28,10 +27,8 @@ pub struct Request {
 
 #[derive(Debug)]
 struct Parts {
-    method: Method,
-    url: Url,
-    headers: HeaderMap,
-    body: Bytes,
+    /// Without its key. In a place of its own, because whatever waits for the answer carries the rest along.
+    prepared: Box<Prepared>,
     keyed: Keyed,
     intent: Option<String>,
     call_at_most: Duration,
@@ -54,14 +51,9 @@ const SECRETS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];
 impl Request {
     pub(crate) fn new(client: Client, method: Method, url: &str) -> Self {
         let call_at_most = client.terms().call_at_most;
-        let parts = client.inner.urls.read(url).map(|url| Parts {
-            method,
-            url,
-            headers: HeaderMap::new(),
-            body: Bytes::new(),
-            keyed: Keyed::ByClient,
-            intent: None,
-            call_at_most,
+        let parts = client.inner.urls.read(url).map(|url| {
+            let prepared = Prepared { method, url, headers: HeaderMap::new(), body: Bytes::new(), key: None };
+            Parts { prepared: Box::new(prepared), keyed: Keyed::ByClient, intent: None, call_at_most }
         });
         Self { client, parts }
     }
@@ -80,7 +72,7 @@ impl Request {
             if OURS.contains(&name) {
                 return Err(Error::invalid(format!("{name} is written by the client; see Request::key")));
             }
-            parts.headers.append(name, value);
+            parts.prepared.headers.append(name, value);
             Ok(())
         })
     }
@@ -88,7 +80,7 @@ impl Request {
     /// Sets the body.
     pub fn body(self, body: impl Into<Bytes>) -> Self {
         self.change(|parts| {
-            parts.body = body.into();
+            parts.prepared.body = body.into();
             Ok(())
         })
     }
@@ -98,8 +90,9 @@ impl Request {
         self.change(|parts| {
             let json = serde_json::to_vec(value)
                 .map_err(|error| Error::invalid("the body cannot be written as JSON").caused_by(error))?;
-            parts.body = json.into();
-            parts.headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
+            parts.prepared.body = json.into();
+            let headers = &mut parts.prepared.headers;
+            headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
             Ok(())
         })
     }
@@ -114,7 +107,7 @@ impl Request {
         let max = self.client.request_bytes_max();
         let read = Limited::new(body, max).collect().await.map(http_body_util::Collected::to_bytes);
         self.change(|parts| {
-            parts.body = read.map_err(|error| match error.downcast::<LengthLimitError>() {
+            parts.prepared.body = read.map_err(|error| match error.downcast::<LengthLimitError>() {
                 Ok(_) => over(max),
                 Err(error) => Error::invalid("the body cannot be read").caused_by(error),
             })?;
@@ -165,23 +158,21 @@ impl Request {
     /// call with the same intent.
     pub async fn send(self) -> Result<Answer> {
         let Self { client, parts } = self;
-        let parts = parts?;
+        let Parts { mut prepared, keyed, intent, call_at_most } = parts?;
         let max = client.request_bytes_max();
-        if parts.body.len() > max {
+        if prepared.body.len() > max {
             return Err(over(max));
         }
-        let key = match &parts.keyed {
+        prepared.key = match &keyed {
             Keyed::ByCaller(key) => Some(Key::parse(key)?),
             Keyed::NotAtAll => None,
-            Keyed::ByClient if parts.method.is_safe() && parts.intent.is_none() => None,
+            Keyed::ByClient if prepared.method.is_safe() && intent.is_none() => None,
             Keyed::ByClient => Some(client.inner.shared.new_key()),
         };
-        let name = match (&parts.intent, &parts.keyed) {
+        let name = match (&intent, keyed) {
             (None, Keyed::ByClient) => Name::Random,
             _ => Name::Given,
         };
-        let Parts { method, url, headers, body, intent, call_at_most, .. } = parts;
-        let prepared = Prepared { method, url, headers, body, key };
         if !client.has_journal() && intent.is_some() {
             return Err(Error::invalid(
                 "an intent is remembered in a journal, and this client has none; build it with one, or name the key",
@@ -193,7 +184,7 @@ impl Request {
                 client.send_journaled(prepared, intent, name, call_at_most).await
             }
             (_, Some(_)) => Err(Error::invalid("an intent needs a key; without one it cannot be sent twice")),
-            (_, None) => client.send_plain(prepared, call_at_most).await,
+            (_, None) => client.send_plain(&prepared, call_at_most).await,
         }
     }
 
@@ -225,3 +216,7 @@ fn over(max: usize) -> Error {
         "the body is over {max} bytes, more than is kept for another try; nothing was sent"
     ))
 }
+
+#[cfg(test)]
+#[path = "request_test.rs"]
+mod tests;
