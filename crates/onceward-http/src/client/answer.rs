@@ -9,12 +9,13 @@ use super::report::Report;
 /// A whole answer, final for its intent. A 404 is an answer too.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    response: Response<Bytes>,
+    /// In a place of its own: on its way to the caller it is handed on many times.
+    response: Box<Response<Bytes>>,
     report: Report,
 }
 
 impl Answer {
-    pub(crate) fn new(response: Response<Bytes>, report: Report) -> Self {
+    pub(crate) fn new(response: Box<Response<Bytes>>, report: Report) -> Self {
         Self { response, report }
     }
 
@@ -58,6 +59,6 @@ impl Answer {
 
     /// The answer as a plain response.
     pub fn into_response(self) -> Response<Bytes> {
-        self.response
+        *self.response
     }
 }

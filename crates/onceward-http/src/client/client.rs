@@ -217,7 +217,7 @@ fn describe(last: &Exchanged) -> String {
 
 /// From our own journal.
 pub(crate) fn from_journal(response: http::Response<bytes::Bytes>) -> Answer {
-    Answer::new(response, Report { source: Source::Journal, ..Report::default() })
+    Answer::new(Box::new(response), Report { source: Source::Journal, ..Report::default() })
 }
 
 /// Builds a [`Client`].

@@ -97,12 +97,12 @@ where
         let began = shared.now();
         let mut now = began;
         let mut report = Report::default();
-        let mut last: Option<Box<T>> = None;
+        let mut last = None;
         shared.counters.calls.one();
         let ended = loop {
             let passage = host.ask(now, course.tries() + 1);
             if let Passage::Shut { retry_in } = passage {
-                break Ended::Stopped(Why::Shut { retry_in }, last.map(|last| *last));
+                break Ended::Stopped(Why::Shut { retry_in }, last);
             }
             let (number, at_most) = course.begin(now);
             shared.counters.tries.one();
@@ -120,8 +120,8 @@ where
                 break Ended::Given(value);
             }
             let what = note(shared, number, tried, no_answer);
-            // Boxed, like what is kept of a try: most calls never come here, and all carry it along.
-            last = Some(Box::new(value));
+            last = Some(value);
+            // Boxed: most calls never wait here, and all carry it along.
             let paused = Box::pin(pause(shared, host, &mut course, next));
             let Paused { paused, stopped } = paused.await;
             now = shared.now();
@@ -130,7 +130,7 @@ where
                 report.failures.push(Failure { what, paused });
             }
             if let Some(why) = stopped {
-                break Ended::Stopped(why, last.map(|last| *last));
+                break Ended::Stopped(why, last);
             }
         };
         report.tries = course.tries();

@@ -1,5 +1,6 @@
 //! One try: a request out, a whole answer back.
 
+use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
@@ -16,7 +17,7 @@ use crate::headers::IDEMPOTENCY_KEY;
 const FIELDS_MORE: usize = 5;
 
 /// What a try gives if it is the last.
-pub(crate) type Exchanged = Result<Response<Bytes>, NoAnswer>;
+pub(crate) type Exchanged = Result<Box<Response<Bytes>>, NoAnswer>;
 
 /// A try without an answer to hand out.
 pub(crate) enum NoAnswer {
@@ -49,8 +50,10 @@ impl Exchange {
     ) -> impl Future<Output = Try<Exchanged>> {
         async move {
             let mut honoured_for = None;
-            let made =
-                tokio::time::timeout(at_most, self.exchange(prepared, number, &mut honoured_for)).await;
+            let made = {
+                let exchanged = pin!(self.exchange(prepared, number, &mut honoured_for));
+                tokio::time::timeout(at_most, exchanged).await
+            };
             let lost = match made {
                 Ok(Ok(response)) => {
                     let tried = tried(&response);
@@ -85,12 +88,12 @@ impl Exchange {
         prepared: &Prepared,
         number: u32,
         honoured_for: &mut Option<Duration>,
-    ) -> Result<Response<Bytes>, Failed> {
+    ) -> Result<Box<Response<Bytes>>, Failed> {
         let mut response = self.http.execute(self.request(prepared, number)).await?;
         // Known from here on, whatever becomes of the body: by now there is a receipt.
         *honoured_for = expires_in(response.headers(), SystemTime::now());
         let body = self.read(&mut response).await?;
-        let mut whole = Response::new(body);
+        let mut whole = Box::new(Response::new(body));
         *whole.status_mut() = response.status();
         *whole.headers_mut() = std::mem::take(response.headers_mut());
         Ok(whole)
