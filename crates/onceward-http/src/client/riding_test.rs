@@ -100,3 +100,15 @@ async fn nothing_rides_with_a_claim_for_another_request() {
     assert!(matches!(riding.swap(&[claim("a", Seen::Absent)]).await.unwrap()[0], Swapped::Won(_)));
     assert!(other.arrived().is_none() && !is_there(&riding, "a").await);
 }
+
+/// Nobody looks for a receipt under a random name, so this is what a claim that came too late looks like.
+#[tokio::test]
+async fn a_request_whose_claim_was_lost_is_not_taken_for_one_under_a_claim() {
+    let riding = riding();
+    riding.swap(&[claim("a", Seen::Absent)]).await.unwrap();
+    let mut late = riding.seat(&id("a"), request("a", 10), &of(b"", 1), Name::Random);
+    assert!(matches!(riding.swap(&[claim("a", Seen::Absent)]).await.unwrap()[0], Swapped::Lost(Some(_))));
+    let arrived = late.arrived().unwrap();
+    assert!(matches!((arrived.swapped, arrived.claim), (Ok(Swapped::Won(_)), Rode::Apart)));
+    assert!(is_there(&riding, "a").await);
+}
