@@ -5,6 +5,7 @@ mod crash;
 mod journal;
 mod plot;
 mod power;
+mod races;
 mod schedules;
 mod server;
 mod settle;
