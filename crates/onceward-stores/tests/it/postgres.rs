@@ -138,6 +138,22 @@ async fn older_tables_are_brought_up_to_date_in_place() {
     assert!(matches!(swapped[0], Swapped::Won(_)), "{swapped:?}");
 }
 
+/// Whoever renames a table that is in the way, as they were told to, leaves the names of its indexes taken.
+#[tokio::test]
+async fn a_foreign_table_that_was_renamed_is_no_obstacle() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database("renamed");
+    server.sql("renamed", "CREATE TABLE onceward_receipts (id int PRIMARY KEY)");
+    refused(open(&url).await, ErrorKind::Foreign, "rename it");
+    server.sql("renamed", "ALTER TABLE onceward_receipts RENAME TO ours");
+    let store = open(&url).await.unwrap();
+    let swapped = store.swap(&[put(id(1), Seen::Absent, State::Held, None)]).await.unwrap();
+    assert!(matches!(swapped[0], Swapped::Won(_)), "{swapped:?}");
+    let keys = "SELECT string_agg(pg_get_constraintdef(oid), '; ' ORDER BY conrelid::regclass::text)
+        FROM pg_constraint WHERE contype = 'p' AND conrelid IN ('onceward_receipts'::regclass, 'ours'::regclass)";
+    assert_eq!(server.sql("renamed", keys), "PRIMARY KEY (scope, key, operation); PRIMARY KEY (id)");
+}
+
 #[tokio::test]
 async fn connections_that_run_out_are_an_error_and_come_back() {
     let Some(server) = Postgres::start() else { return };
