@@ -34,8 +34,8 @@ pub trait Transactions: Send + Sync {
     ) -> impl Future<Output = Result<(Self::Tx, Swapped), Fault>> + Send + 'a;
 
     /// Writes the completion and commits, in one round trip where the driver can. If the completion does
-    /// not win, nothing is committed. Where the claim falls due at most a minute later than the completion,
-    /// its due time may be kept.
+    /// not win, nothing is committed. Where the claim falls due later than the completion, by a 64th of
+    /// what that asks for and a minute at most, its due time may be kept.
     fn commit<'a>(
         &'a self,
         tx: Self::Tx,

@@ -86,7 +86,7 @@ where
 pub(crate) async fn claim_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask: &Ask) -> Result<Claimed> {
     check_store(inner)?;
     let attempt = ask.attempt.unwrap_or_else(|| Attempt(inner.world.random()));
-    let lease = Some(ask.policy.lease_duration());
+    let lease = ask.policy.lease_duration();
     let mut swapped = tx.swap(&claim(ask, attempt, Seen::Absent, lease)).await?;
     for _ in 0..ROUNDS_MAX {
         let found = match swapped {
@@ -148,17 +148,23 @@ fn check_store(inner: &Inner) -> Result<()> {
     Err(Error::new(ErrorKind::Unfit, detail))
 }
 
-fn claim(ask: &Ask, attempt: Attempt, seen: Seen, due_in: Option<Duration>) -> Swap {
+fn claim(ask: &Ask, attempt: Attempt, seen: Seen, due_in: Duration) -> Swap {
     let claim = Claim { fingerprint: ask.fingerprint, attempt, fence: FENCE_IS_VERSION };
     let held = Held { claim, on_unknown: ask.policy.unknown_rule() };
-    change(&ask.id, seen, Some((Status::Held(held), due_in)))
+    change(&ask.id, seen, Some((Status::Held(held), Some(due_in))))
 }
 
 /// When a claim falls due that nobody sees before its outcome has taken its place: a little later than the
 /// outcome will, which may then keep it. A database saves the move to another due time.
-fn due_with_outcome(ask: &Ask) -> Option<Duration> {
-    let retention = ask.policy.retention(Verdict::Succeeded).duration()?;
-    Some(retention.saturating_add((retention / 64).min(KEPT_LONGER_MAX)))
+///
+/// Work that commits by itself, against all advice, lets the claim be seen. So it lasts for a lease at least, and
+/// never for ever: nobody could settle it.
+fn due_with_outcome(ask: &Ask) -> Duration {
+    let lease = ask.policy.lease_duration();
+    ask.policy
+        .retention(Verdict::Succeeded)
+        .duration()
+        .map_or(lease, |retention| retention.saturating_add((retention / 64).min(KEPT_LONGER_MAX)).max(lease))
 }
 
 fn completion(inner: &Inner, ask: &Ask, claim: Claim, version: Version, outcome: &Outcome) -> Swap {

@@ -389,8 +389,8 @@ macro_rules! complete_one {
                     "CASE WHEN r.due BETWEEN ",
                     due_in!("$5::bigint"),
                     " AND ",
-                    due_in!("$5::bigint"),
-                    " + interval '1 minute' THEN r.due ELSE ",
+                    due_in!("($5::bigint + least($5::bigint / 64, 60000000))"),
+                    " THEN r.due ELSE ",
                     due_in!("$5::bigint"),
                     " END"
                 ),
@@ -404,8 +404,8 @@ macro_rules! complete_one {
 /// The same as the last deed before a commit that is already on its way: if it loses, it fails, and the
 /// commit with it.
 ///
-/// The due time of the claim stays if it is late enough, and not by much: a row whose due time stays needs no
-/// new entry in any index.
+/// The due time of the claim stays if it is late enough, and by a 64th or a minute at most: a row whose due time
+/// stays needs no new entry in any index.
 pub(super) const COMPLETE_ONE: &str = complete_one!("");
 pub(super) const COMPLETE_ONE_AT: &str = complete_one!(" AND r.ctid = $8");
 

@@ -38,8 +38,8 @@ pub(crate) trait Bank: Send + Sync + Sized + 'static {
     /// Writes a row of the business, as a user of the driver would.
     fn charge(tx: &Tx<Self>, key: &str) -> impl Future<Output = Result<(), Stopped>> + Send;
 
-    /// `ROLLBACK`, as work that misbehaves would say it.
-    fn undo(tx: &Tx<Self>) -> impl Future<Output = ()> + Send;
+    /// `COMMIT` or `ROLLBACK`, as work that misbehaves would say it.
+    fn say(tx: &Tx<Self>, word: &'static str) -> impl Future<Output = ()> + Send;
 
     /// Begins a transaction without us, does the round in it, and ends it as the round says.
     fn in_a_transaction_of_the_callers_own(

@@ -40,8 +40,8 @@ impl Bank for MySqlBank {
         Ok(())
     }
 
-    async fn undo(tx: &MySqlTx) {
-        tx.lock().await.query_drop("ROLLBACK").await.unwrap();
+    async fn say(tx: &MySqlTx, word: &'static str) {
+        tx.lock().await.query_drop(word).await.unwrap();
     }
 
     async fn in_a_transaction_of_the_callers_own(&self, process: &Process<Self>, round: Round) {

@@ -39,8 +39,8 @@ impl Bank for PostgresBank {
         Ok(())
     }
 
-    async fn undo(tx: &PostgresTx) {
-        tx.batch_execute("ROLLBACK").await.unwrap();
+    async fn say(tx: &PostgresTx, word: &'static str) {
+        tx.batch_execute(word).await.unwrap();
     }
 
     async fn in_a_transaction_of_the_callers_own(&self, process: &Process<Self>, round: Round) {

@@ -46,8 +46,8 @@ impl Bank for SqliteBank {
         Ok(())
     }
 
-    async fn undo(tx: &SqliteTx) {
-        tx.lock().execute_batch("ROLLBACK").unwrap();
+    async fn say(tx: &SqliteTx, word: &'static str) {
+        tx.lock().execute_batch(word).unwrap();
     }
 
     async fn in_a_transaction_of_the_callers_own(&self, process: &Process<Self>, round: Round) {

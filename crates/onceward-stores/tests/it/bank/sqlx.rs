@@ -39,8 +39,8 @@ macro_rules! bank {
                 Ok(())
             }
 
-            async fn undo(tx: &SqlxTx<$database>) {
-                sqlx::raw_sql("ROLLBACK").execute(&mut *tx.lock().await).await.unwrap();
+            async fn say(tx: &SqlxTx<$database>, word: &'static str) {
+                sqlx::raw_sql(word).execute(&mut *tx.lock().await).await.unwrap();
             }
 
             async fn in_a_transaction_of_the_callers_own(&self, process: &Process<Self>, round: Round) {

@@ -4,13 +4,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::{
-    Answer, Applied, Ask, Changed, ErrorKind, Fingerprint, Lease, OnUnknown, Outcome, Policy, Refusal,
+    Answer, Applied, Ask, Changed, Due, ErrorKind, Fingerprint, Lease, OnDuplicate, OnUnknown, Outcome,
+    Policy, Refusal, Retention, Stopped, Verdict,
 };
 
-use crate::bank::{Bank, Process, Then, Tx, ask, ask_under, claimed, first_of, replay_of, said};
+use crate::bank::{Bank, Process, Then, Tx, ask, ask_under, claimed, first_of, ran, replay_of, said};
 
 pub(super) async fn every<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     ended_by_its_own_work(bank, one, two).await;
+    committed_by_its_own_work(bank, one, two).await;
+    kept_for_less_than_a_lease(one).await;
     one_rollback_after_the_other(bank, one, two).await;
     something_else_under_the_same_key(bank, one, two).await;
     a_slow_owner_and_its_successor(bank, one, two).await;
@@ -22,7 +25,7 @@ async fn ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Proces
     let second = Mutex::new(None);
     let work = async |_: Lease, tx: Tx<B>| {
         B::charge(&tx, "ended").await?;
-        B::undo(&tx).await;
+        B::say(&tx, "ROLLBACK").await;
         let answer = two.charge(ask("ended")).await;
         second.lock().unwrap().replace(answer);
         Ok(Outcome::succeeded("one"))
@@ -37,7 +40,7 @@ async fn ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Proces
     // And where nobody else came, nothing is left behind.
     let work = async |_: Lease, tx: Tx<B>| {
         B::charge(&tx, "ended alone").await?;
-        B::undo(&tx).await;
+        B::say(&tx, "ROLLBACK").await;
         Ok(Outcome::succeeded("one"))
     };
     let error = one.onceward.transact(&one.transactions, ask("ended alone"), work).await.unwrap_err();
@@ -45,6 +48,40 @@ async fn ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Proces
     assert_eq!(bank.count("ended alone"), 0);
     assert_eq!(said(two.charge(ask("ended alone")).await), first_of("two", "ended alone"));
     assert_eq!(bank.count("ended alone"), 1);
+}
+
+/// The work has committed its own transaction, its claim with it, and goes on or dies. The claim guards the key for a
+/// lease: no shorter where its outcome would be kept for a moment only, and not for ever where it would be.
+async fn committed_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
+    let keep = Duration::from_millis(1);
+    for policy in [Policy::queue().keep(Retention::For(keep)).unwrap(), Policy::ledger()] {
+        let key = format!("committed under {:?}", policy.retention(Verdict::Succeeded));
+        let conflict = policy.clone().on_duplicate(OnDuplicate::Conflict).unwrap();
+        let work = async |_: Lease, tx: Tx<B>| {
+            B::charge(&tx, &key).await?;
+            B::say(&tx, "COMMIT").await;
+            tokio::time::sleep(keep * 20).await;
+            let second = two.charge(ask_under(&key, conflict.clone())).await.unwrap();
+            assert!(matches!(second, Answer::Refused(Refusal::InProgress { .. })), "{second:?}");
+            Err(Stopped::unknown("told to stop"))
+        };
+        let asked = ask_under(&key, policy.clone());
+        let error = one.onceward.transact(&one.transactions, asked, work).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Stopped, "{error}");
+        assert_eq!(bank.count(&key), 1);
+        let held = two.onceward.show(ask(&key).id()).await.unwrap().expect("it is held");
+        let lease = policy.lease_duration();
+        assert!(matches!(held.due, Due::In(left) if left <= lease), "{held:?} is held for longer");
+    }
+}
+
+/// A claim that lasts longer than its outcome is to be kept does not make that last longer.
+async fn kept_for_less_than_a_lease<B: Bank>(one: &Process<B>) {
+    let (lease, keep) = (Duration::from_mins(60), Duration::from_mins(59));
+    let policy = Policy::http().lease(lease).unwrap().keep(Retention::For(keep)).unwrap();
+    ran(one.charge(ask_under("kept for less", policy)).await);
+    let done = one.onceward.show(ask("kept for less").id()).await.unwrap().expect("it is kept");
+    assert!(matches!(done.due, Due::In(left) if left <= keep + keep / 64), "{done:?} is kept for longer");
 }
 
 async fn one_rollback_after_the_other<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {

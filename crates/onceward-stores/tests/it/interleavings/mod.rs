@@ -9,6 +9,7 @@
 //! | is told nothing, and its commit comes later | waits; neither runs again |
 //! | is told nothing, and is undone later | waits; one of them runs |
 //! | has ended its own transaction, and then completes | ran meanwhile; the completion loses |
+//! | has committed its own transaction, and goes on or dies | is told to wait, for a lease |
 //! | is rolled back, and so is the duplicate | a third one runs |
 //! | works | asks for something else: refused, or free to run after a rollback |
 //! | is a slow owner whose lease is over | has taken over in a transaction; one of them has the word |
