@@ -325,6 +325,7 @@ impl Builder {
             cache: cache::Cache::new(self.limits.cache_bytes_max),
             keeper: keeper::Keeper::new(),
             poller: poller::Poller::new(),
+            sweep_from: sync::Mutex::new(None),
             store: self.store,
             world,
             rules: self.rules,

@@ -10,13 +10,14 @@ use super::group::{Group, Swapping, Urgency};
 use super::keeper::Keeper;
 use super::limits::Limits;
 use super::poller::Poller;
+use super::sync::Mutex;
 use crate::ask::Ask;
 use crate::codec;
 use crate::decide::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Id;
 use crate::receipt::{Receipt, Status};
-use crate::store::{Found, Record, Seen, Store, Swap};
+use crate::store::{Cursor, Found, Record, Seen, Store, Swap};
 use crate::world::World;
 
 /// The shape of [`decide`](crate::decide). The engine takes it as a value so that the judge can show
@@ -34,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) cache: Cache,
     pub(crate) keeper: Keeper,
     pub(crate) poller: Poller,
+    /// Where the next sweep goes on, if the last one did not come to the end.
+    pub(crate) sweep_from: Mutex<Option<Cursor>>,
 }
 
 impl Inner {

@@ -42,7 +42,7 @@ pub struct Swept {
     pub unknown: usize,
     /// Receipts that could not be read; they stay where they are.
     pub unreadable: usize,
-    /// Whether everything that was due has been looked at.
+    /// Whether it came to the end of what is due. If not, the next sweep goes on from there.
     pub finished: bool,
 }
 
@@ -55,7 +55,8 @@ enum Fate {
 
 pub(crate) async fn sweep(inner: &Inner, sweep: &Sweep) -> Result<Swept> {
     let mut swept = Swept::default();
-    let mut after: Option<Cursor> = None;
+    // Not from the beginning: what stays in place there may be more than one sweep can look at.
+    let mut after: Option<Cursor> = inner.sweep_from.lock().take();
     for _ in 0..sweep.slices_max {
         let scan = Scan { of: ScanOf::Due, after: after.take(), limit: sweep.slice_records.max(1) };
         let page = inner.store.scan(&scan).await.inspect_err(|_| inner.counters.store_errors.one())?;
@@ -98,6 +99,7 @@ pub(crate) async fn sweep(inner: &Inner, sweep: &Sweep) -> Result<Swept> {
             break;
         }
     }
+    *inner.sweep_from.lock() = after;
     Ok(swept)
 }
 

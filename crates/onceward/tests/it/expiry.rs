@@ -119,6 +119,31 @@ async fn a_sweep_takes_only_what_is_due_in_bounded_slices() {
     assert_eq!(states(&stage).await.len(), 100);
 }
 
+/// Claims that nobody came back for stay in place, and are more than one sweep may look at.
+#[tokio::test(start_paused = true)]
+async fn what_stays_in_place_does_not_hide_what_is_due_behind_it() {
+    let stage = Stage::new();
+    let (doomed, kill) = stage.mortal_process();
+    let abandoned = keep(60).lease(secs(10)).unwrap().on_unknown(OnUnknown::Retry);
+    for at in 0..50 {
+        let (doomed, ask) = (doomed.clone(), ask(&format!("abandoned{at}"), &abandoned));
+        tokio::spawn(async move { doomed.run(ask, async |_| std::future::pending().await).await });
+    }
+    settle_down().await;
+    kill.now();
+    let onceward = stage.process();
+    onceward.run(ask("done", &keep(20)), paid).await.unwrap();
+    tokio::time::sleep(secs(21)).await;
+    let slice = Sweep { slice_records: 8, slices_max: 2, ..Sweep::default() };
+    let (mut seen, mut removed) = (0, 0);
+    for _ in 0..4 {
+        let swept = onceward.sweep(&slice).await.unwrap();
+        (seen, removed) = (seen + swept.seen, removed + swept.removed);
+    }
+    assert_eq!((seen, removed), (51, 1));
+    assert_eq!(onceward.sweep(&slice).await.unwrap().seen, 16, "the next one begins at the beginning");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_sweep_leaves_living_leases_alone_and_writes_down_dead_ones() {
     let stage = Stage::new();
