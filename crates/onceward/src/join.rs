@@ -27,15 +27,18 @@ pub trait Transactions: Send + Sync {
 
     /// Begins a transaction whose first deed is a claim, in one round trip where the driver can. Waits at
     /// most `patience` for other transactions on the same id.
+    ///
+    /// `kept_for` is how long the outcome will most likely be kept. Nobody sees the claim before its outcome has
+    /// taken its place, so one who gains by it may let the claim fall due with the outcome.
     fn begin<'a>(
         &'a self,
         claim: &'a Swap,
+        kept_for: Option<Duration>,
         patience: Duration,
     ) -> impl Future<Output = Result<(Self::Tx, Swapped), Fault>> + Send + 'a;
 
     /// Writes the completion and commits, in one round trip where the driver can. If the completion does
-    /// not win, nothing is committed. Where the claim falls due later than the completion, by a 64th of
-    /// what that asks for and a minute at most, its due time may be kept.
+    /// not win, nothing is committed. It may fall due later than it asks for, by a 64th and a minute at most.
     fn commit<'a>(
         &'a self,
         tx: Self::Tx,

@@ -11,7 +11,12 @@ const DUE_MAX: Duration = Duration::from_hours(24 * 365 * 200);
 
 /// Microseconds until a record falls due, as a database counts them.
 pub(super) fn due_us(record: &Record) -> Option<i64> {
-    record.due_in.map(|due_in| micros(due_in.min(DUE_MAX)))
+    due_in_us(record.due_in)
+}
+
+/// The same of a due time by itself.
+pub(super) fn due_in_us(due_in: Option<Duration>) -> Option<i64> {
+    due_in.map(|due_in| micros(due_in.min(DUE_MAX)))
 }
 
 /// Microseconds of a duration that is far below what a database can count.

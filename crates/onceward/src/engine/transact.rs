@@ -40,8 +40,6 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The work is done anew so often because the database undid it.
 const UNDONE_MAX: usize = 20;
-/// The most that an outcome may be kept longer than asked for.
-const KEPT_LONGER_MAX: Duration = Duration::from_mins(1);
 /// How long the fate of a commit is asked for.
 const RESOLVE_MAX: Duration = Duration::from_secs(30);
 
@@ -86,8 +84,7 @@ where
 pub(crate) async fn claim_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask: &Ask) -> Result<Claimed> {
     check_store(inner)?;
     let attempt = ask.attempt.unwrap_or_else(|| Attempt(inner.world.random()));
-    let lease = ask.policy.lease_duration();
-    let mut swapped = tx.swap(&claim(ask, attempt, Seen::Absent, lease)).await?;
+    let mut swapped = tx.swap(&claim(ask, attempt, Seen::Absent)).await?;
     for _ in 0..ROUNDS_MAX {
         let found = match swapped {
             Swapped::Won(version) => {
@@ -109,7 +106,7 @@ pub(crate) async fn claim_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask: &
                 return Ok(Claimed::No(answer.expect("replays and refusals are answers")));
             }
         };
-        swapped = tx.swap(&claim(ask, attempt, seen, lease)).await?;
+        swapped = tx.swap(&claim(ask, attempt, seen)).await?;
     }
     Err(contended())
 }
@@ -148,23 +145,10 @@ fn check_store(inner: &Inner) -> Result<()> {
     Err(Error::new(ErrorKind::Unfit, detail))
 }
 
-fn claim(ask: &Ask, attempt: Attempt, seen: Seen, due_in: Duration) -> Swap {
+fn claim(ask: &Ask, attempt: Attempt, seen: Seen) -> Swap {
     let claim = Claim { fingerprint: ask.fingerprint, attempt, fence: FENCE_IS_VERSION };
     let held = Held { claim, on_unknown: ask.policy.unknown_rule() };
-    change(&ask.id, seen, Some((Status::Held(held), Some(due_in))))
-}
-
-/// When a claim falls due that nobody sees before its outcome has taken its place: a little later than the
-/// outcome will, which may then keep it. A database saves the move to another due time.
-///
-/// Work that commits by itself, against all advice, lets the claim be seen. So it lasts for a lease at least, and
-/// never for ever: nobody could settle it.
-fn due_with_outcome(ask: &Ask) -> Duration {
-    let lease = ask.policy.lease_duration();
-    ask.policy
-        .retention(Verdict::Succeeded)
-        .duration()
-        .map_or(lease, |retention| retention.saturating_add((retention / 64).min(KEPT_LONGER_MAX)).max(lease))
+    change(&ask.id, seen, Some((Status::Held(held), Some(ask.policy.lease_duration()))))
 }
 
 fn completion(inner: &Inner, ask: &Ask, claim: Claim, version: Version, outcome: &Outcome) -> Swap {
@@ -272,10 +256,11 @@ impl Leader {
             OnDuplicate::Wait(at_most) => patience.remaining(inner.now(), at_most).unwrap_or_default(),
             OnDuplicate::Conflict => PATIENCE_MIN,
         };
-        let due_in = due_with_outcome(ask);
-        let first = claim(ask, self.attempt, Seen::Absent, due_in);
+        let first = claim(ask, self.attempt, Seen::Absent);
+        let kept_for = ask.policy.retention(Verdict::Succeeded).duration();
         let asked_at = inner.now();
-        let (mut tx, mut swapped) = match transactions.begin(&first, wait.max(PATIENCE_MIN)).await {
+        let begun = transactions.begin(&first, kept_for, wait.max(PATIENCE_MIN)).await;
+        let (mut tx, mut swapped) = match begun {
             Ok(begun) => begun,
             Err(Fault::Busy) => {
                 return Tried::Answer(refuse(inner, Refusal::in_progress(Due::Never)), None);
@@ -289,7 +274,7 @@ impl Leader {
                 Swapped::Lost(found) => found,
             };
             match self.lost_to(ask, found.as_ref(), asked_at, in_doubt) {
-                Ok(LostTo::Takeover(seen)) => match tx.swap(&claim(ask, self.attempt, seen, due_in)).await {
+                Ok(LostTo::Takeover(seen)) => match tx.swap(&claim(ask, self.attempt, seen)).await {
                     Ok(next) => swapped = next,
                     Err(error) => {
                         transactions.rollback(tx).await;

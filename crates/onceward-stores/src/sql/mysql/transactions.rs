@@ -71,7 +71,12 @@ impl Join for MySqlTx {
 impl onceward::Transactions for MySqlTransactions {
     type Tx = MySqlTx;
 
-    async fn begin<'a>(&'a self, claim: &'a Swap, patience: Duration) -> Result<(MySqlTx, Swapped), Fault> {
+    async fn begin<'a>(
+        &'a self,
+        claim: &'a Swap,
+        _: Option<Duration>,
+        patience: Duration,
+    ) -> Result<(MySqlTx, Swapped), Fault> {
         let limit = patience + CALL_MAX;
         let begun = tokio::time::timeout(limit, async {
             let refused = |error| Fault::Failed(failed(Call::Reads, error));

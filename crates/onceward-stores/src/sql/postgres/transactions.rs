@@ -20,6 +20,9 @@ use crate::sql::kinds::{columns, record, seen_by};
 use crate::sql::row::{self, due_us};
 use crate::sql::{CALL_MAX, Options};
 
+/// The most that an outcome may be kept longer than asked for; `COMPLETE_ONE` says the same.
+const KEPT_LONGER_MAX: Duration = Duration::from_mins(1);
+
 /// How strictly transactions are kept apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
@@ -147,10 +150,15 @@ impl Join for PostgresTx {
 impl onceward::Transactions for PostgresTransactions {
     type Tx = PostgresTx;
 
-    /// `BEGIN` and the claim travel together.
+    /// `BEGIN` and the claim travel together. The claim falls due a little later than its outcome will, which then
+    /// keeps that due time: the row needs no new entry in any index.
+    ///
+    /// Work that commits by itself, against all advice, lets the claim be seen. So it lasts for a lease at least, and
+    /// never for ever: nobody could settle it.
     async fn begin<'a>(
         &'a self,
         claim: &'a Swap,
+        kept_for: Option<Duration>,
         patience: Duration,
     ) -> Result<(PostgresTx, Swapped), Fault> {
         let connection = self.pool.get().await.map_err(|error| Fault::Failed(unconnected(error)))?;
@@ -166,12 +174,15 @@ impl onceward::Transactions for PostgresTransactions {
             let prepared = tx.connection().prepare_cached(statements::CREATE_ONE).await.map_err(fault)?;
             let (scope, operation, key) = columns(&claim.id);
             let new = record(claim);
+            let with_outcome =
+                kept_for.map(|kept_for| kept_for.saturating_add((kept_for / 64).min(KEPT_LONGER_MAX)));
+            let due_in = new.due_in.max(with_outcome.filter(|_| new.due_in.is_some()));
             let values = [
                 Value::Text(scope),
                 Value::Text(operation),
                 Value::Text(key),
                 Value::Text(new.state.name()),
-                Value::Int(due_us(new)),
+                Value::Int(row::due_in_us(due_in)),
                 Value::Bytes(&new.bytes),
                 NO_CLOCK,
             ]

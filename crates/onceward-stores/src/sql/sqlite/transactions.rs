@@ -170,7 +170,12 @@ impl SqlTransaction for SqliteTx {
 impl onceward::Transactions for SqliteTransactions {
     type Tx = SqliteTx;
 
-    async fn begin<'a>(&'a self, claim: &'a Swap, patience: Duration) -> Result<(SqliteTx, Swapped), Fault> {
+    async fn begin<'a>(
+        &'a self,
+        claim: &'a Swap,
+        _: Option<Duration>,
+        patience: Duration,
+    ) -> Result<(SqliteTx, Swapped), Fault> {
         let writer = Arc::clone(&self.shared.writer).acquire_owned();
         let writer = match tokio::time::timeout(patience, writer).await {
             Ok(writer) => writer.expect("it is never closed"),

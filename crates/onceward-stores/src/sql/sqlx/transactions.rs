@@ -160,6 +160,7 @@ impl<DB: Driver> onceward::Transactions for SqlxTransactions<DB> {
     async fn begin<'a>(
         &'a self,
         claim: &'a Swap,
+        _: Option<Duration>,
         patience: Duration,
     ) -> Result<(SqlxTx<DB>, Swapped), Fault> {
         let deadline = Instant::now() + patience;

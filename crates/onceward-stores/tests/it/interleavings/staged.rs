@@ -48,11 +48,16 @@ impl<T> Staged<T> {
 impl<T: Transactions<Tx: Send + Sync> + Clone + 'static> Transactions for Staged<T> {
     type Tx = T::Tx;
 
-    async fn begin<'a>(&'a self, claim: &'a Swap, patience: Duration) -> Result<(T::Tx, Swapped), Fault> {
+    async fn begin<'a>(
+        &'a self,
+        claim: &'a Swap,
+        kept_for: Option<Duration>,
+        patience: Duration,
+    ) -> Result<(T::Tx, Swapped), Fault> {
         if self.begun.fetch_add(1, Ordering::SeqCst) == 1 {
             self.begun_again.notify_one();
         }
-        let begun = self.inner.begin(claim, patience).await?;
+        let begun = self.inner.begin(claim, kept_for, patience).await?;
         if self.loss == Loss::Claim {
             self.inner.rollback(begun.0).await;
             return Err(Fault::Failed(Error::new(ErrorKind::Unavailable, "the wire broke")));
