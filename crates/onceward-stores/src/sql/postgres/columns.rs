@@ -2,28 +2,44 @@
 
 use onceward::{Id, Swap};
 
+use super::digest::{Digest, of_scope};
 use crate::sql::kinds::record;
 use crate::sql::row::due_us;
 
-/// Ids as columns.
+/// Ids as columns: their numbers, and their texts.
 pub(super) struct Ids<'a> {
+    pub(super) highs: Vec<i64>,
+    pub(super) lows: Vec<i64>,
     pub(super) scopes: Vec<&'a str>,
     pub(super) operations: Vec<&'a str>,
     pub(super) keys: Vec<&'a str>,
 }
 
 impl<'a> Ids<'a> {
-    pub(super) fn new(batch: &'a [Swap], of: &[usize]) -> Self {
-        Self::of(&of.iter().map(|place| &batch[*place].id).collect::<Vec<_>>())
-    }
-
     pub(super) fn of(ids: &[&'a Id]) -> Self {
+        let (highs, lows) = numbers(ids);
         Self {
+            highs,
+            lows,
             scopes: ids.iter().map(|id| id.scope()).collect(),
             operations: ids.iter().map(|id| id.operation()).collect(),
             keys: ids.iter().map(|id| id.key()).collect(),
         }
     }
+}
+
+/// The numbers of ids as columns.
+pub(super) fn numbers(ids: &[&Id]) -> (Vec<i64>, Vec<i64>) {
+    let mut last = ("", 0);
+    let digests = ids.iter().map(|id| {
+        // Ids come sorted, so those of a scope come together.
+        if last.0 != id.scope() {
+            last = (id.scope(), of_scope(id.scope()));
+        }
+        let Digest { high, low } = Digest::within(last.1, id);
+        (high, low)
+    });
+    digests.unzip()
 }
 
 /// New records as columns.

@@ -1,8 +1,9 @@
 //! One swap inside a transaction: of a pool of ours, or of the caller's own.
 
-use onceward::{Error, ErrorKind, Result, Seen, Swap, Swapped};
+use onceward::{Error, ErrorKind, Id, Result, Seen, Swap, Swapped};
 use tokio_postgres::types::{ToSql, Type};
 
+use super::digest::Digest;
 use super::fault::{Call, failed};
 use super::statements;
 use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
@@ -15,24 +16,25 @@ pub(super) const NO_CLOCK: Value<'static> = Value::Int(Some(0));
 
 /// Swaps one record inside a transaction.
 pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Result<Swapped> {
-    let (scope, operation, key) = columns(&swap.id);
-    let id = [Value::Text(scope), Value::Text(operation), Value::Text(key)];
+    let id = id_values(&swap.id);
     for _ in 0..TRIES_MAX {
         let won = match (swap.seen, &swap.new) {
             (Seen::Absent, None) => None,
             (Seen::Absent, Some(_)) => {
-                let mut values = written(&id, swap);
+                let mut values = id.to_vec();
+                values.extend(written(swap));
                 values.push(NO_CLOCK);
                 tx.fetch(statements::CREATE_ONE_ANYWHERE, &values).await?
             }
             (Seen::Version(_), Some(_)) => {
-                let mut values = written(&id, swap);
+                let mut values = id[..NUMBERS].to_vec();
+                values.extend(written(swap));
                 values.push(Value::Int(Some(seen_by(swap))));
                 tx.fetch(statements::REPLACE_ONE, &values).await?
             }
             (Seen::Version(_), None) => {
                 let (seen, grace) = (Value::Int(Some(seen_by(swap))), Value::Int(Some(micros(FREE_GRACE))));
-                tx.fetch(statements::FREE_ONE, &[id[0], id[1], id[2], seen, grace]).await?
+                tx.fetch(statements::FREE_ONE, &[id[0], id[1], seen, grace]).await?
             }
         };
         if let Some(row) = won {
@@ -52,11 +54,25 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
     ))
 }
 
-/// What a statement that writes is given.
-fn written<'a>(id: &[Value<'a>; 3], swap: &'a Swap) -> Vec<Value<'a>> {
+/// How many of an id's values are its numbers.
+pub(super) const NUMBERS: usize = 2;
+
+/// An id as statements are given it: its numbers, and its texts.
+pub(super) fn id_values(id: &Id) -> [Value<'_>; 5] {
+    let (Digest { high, low }, (scope, operation, key)) = (Digest::of(id), columns(id));
+    [
+        Value::Int(Some(high)),
+        Value::Int(Some(low)),
+        Value::Text(scope),
+        Value::Text(operation),
+        Value::Text(key),
+    ]
+}
+
+/// What a statement that writes is given of the record.
+fn written(swap: &Swap) -> [Value<'_>; 3] {
     let new = record(swap);
-    let state = Value::Text(new.state.name());
-    vec![id[0], id[1], id[2], state, Value::Int(due_us(new)), Value::Bytes(&new.bytes)]
+    [Value::Text(new.state.name()), Value::Int(due_us(new)), Value::Bytes(&new.bytes)]
 }
 
 impl SqlTransaction for tokio_postgres::Transaction<'_> {

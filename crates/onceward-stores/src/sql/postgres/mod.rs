@@ -11,6 +11,7 @@
 
 mod columns;
 mod connect;
+mod digest;
 pub(super) mod fault;
 mod join;
 mod places;

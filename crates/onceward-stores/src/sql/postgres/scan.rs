@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::columns::Ids;
+use super::digest::{Digest, range_of_scope};
 use super::fault::Call;
 use super::statements;
 use super::store::PostgresStore;
@@ -19,9 +20,9 @@ use crate::sql::row;
 
 /// Rows that are looked at to find those that are free and over.
 const PURGE_LOOK_MAX: i64 = 10_000;
-/// What a cursor of a list begins with. Lists were once in another order, and their cursors the bytes of an id,
-/// which never begin like this: taken for one of ours, such a cursor would leave receipts out.
-const BY_KEY: u8 = 0;
+/// What a cursor of a list begins with. Lists were once in other orders, and their cursors the bytes of an id, or
+/// those after a zero. No id begins with one; taken for one of ours, such a cursor would leave receipts out.
+const BY_DIGEST: [u8; 2] = [0, 0];
 
 pub(super) async fn scan(store: &PostgresStore, query: &Scan) -> Result<Page> {
     let limit = query.limit.clamp(1, SCAN_RECORDS_MAX);
@@ -64,7 +65,7 @@ async fn due(store: &PostgresStore, after: Option<&Cursor>, limit: usize) -> Res
     let rows_max = i64::try_from(limit).unwrap_or(i64::MAX);
     let (from_due, cursor_at) = (time(from.0), time(cursor.0));
     let ((scope, operation, key), (last_scope, last_operation, last_key)) = (from.1, cursor.1);
-    let parameters: [&(dyn ToSql + Sync); 13] = [
+    let parameters: [&(dyn ToSql + Sync); 15] = [
         &rows_max,
         &PAGE_BYTES_MAX,
         &from_due,
@@ -75,6 +76,8 @@ async fn due(store: &PostgresStore, after: Option<&Cursor>, limit: usize) -> Res
         &last_scope,
         &last_operation,
         &last_key,
+        &kept.highs,
+        &kept.lows,
         &kept.scopes,
         &kept.operations,
         &kept.keys,
@@ -95,23 +98,23 @@ async fn matching(
     after: Option<&Id>,
     limit: usize,
 ) -> Result<Page> {
-    let statement = if scope.is_some() { statements::SCAN_SCOPE } else { statements::SCAN_ALL };
-    // No part of an id is empty, so this is before the first.
-    let after = after.map_or(("", "", ""), |id| (id.scope(), id.key(), id.operation()));
+    let range = scope.map_or(i64::MIN..=i64::MAX, range_of_scope);
+    // Only an id with the lowest number of all is not behind this; nobody has ever made one.
+    let after = after.map_or(Digest { high: *range.start(), low: i64::MIN }, Digest::of);
     let rows_max = i64::try_from(limit).unwrap_or(i64::MAX);
     let state = state.map(State::name);
-    let rows = store
-        .call(
-            Call::Reads,
-            statement,
-            &[&rows_max, &PAGE_BYTES_MAX, &scope, &operation, &state, &after.0, &after.1, &after.2],
-        )
-        .await?;
-    page(&rows, limit, |_, id| [&[BY_KEY], id.as_bytes()].concat().into())
+    let parameters: [&(dyn ToSql + Sync); 8] =
+        [&rows_max, &PAGE_BYTES_MAX, &scope, &operation, &state, &after.high, &after.low, range.end()];
+    let (statement, parameters) = match scope {
+        Some(_) => (statements::SCAN_SCOPE, &parameters[..]),
+        None => (statements::SCAN_ALL, &parameters[..7]),
+    };
+    let rows = store.call(Call::Reads, statement, parameters).await?;
+    page(&rows, limit, |_, id| [&BY_DIGEST, id.as_bytes()].concat().into())
 }
 
 fn id_behind(cursor: &Cursor) -> Result<Id> {
-    let id = cursor.0.strip_prefix(&[BY_KEY]).ok_or_else(not_ours)?;
+    let id = cursor.0.strip_prefix(&BY_DIGEST).ok_or_else(not_ours)?;
     Id::from_bytes(id).map_err(|_| not_ours())
 }
 

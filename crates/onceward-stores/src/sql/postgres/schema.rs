@@ -7,7 +7,8 @@ use super::fault::{Call, failed};
 use crate::sql::schema::{Migrated, Migrations, Present, applied, foreign, missing};
 
 /// Every migration there ever was, in order. None of them is ever edited.
-const MIGRATIONS: &[&str] = &[include_str!("0001.sql"), include_str!("0002.sql"), include_str!("0003.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("0001.sql"), include_str!("0002.sql"), include_str!("0003.sql"), include_str!("0004.sql")];
 /// Serializes migrations of several processes; any number that nobody else uses.
 const LOCK: i64 = 0x6f6e_6365_7761_7264;
 /// `ON CONFLICT` and arrays came earlier; this is the oldest that is still seen in the field.
@@ -90,7 +91,8 @@ async fn apply(client: &mut Client, known: u32) -> Result<()> {
 
 /// A table that merely has our name is better found now than by the first claim.
 async fn check_columns(client: &Client) -> Result<()> {
-    let columns = "SELECT scope, operation, key, state, version, due, created, updated, receipt
+    let columns =
+        "SELECT id_high, id_low, scope, operation, key, state, version, due, created, updated, receipt
         FROM onceward_receipts LIMIT 0";
     client.batch_execute(columns).await.map_err(|error| failed(Call::Reads, error))
 }

@@ -5,6 +5,9 @@
 //! for each winner (`won` is its new version) and one for each loser that was there when the statement
 //! began. Who is neither has to look again: the record came, went or moved while the statement ran.
 //!
+//! A record is found by the two numbers of its id (`digest.rs`). Who has not seen it yet asks for the texts as well; a
+//! version that was seen is that of the right one.
+//!
 //! **Price.** Executing a prepared statement begins with setting it up, and for one row that is most of
 //! it: each expression, constraint and condition of an index is paid for every time. So single rows have
 //! statements of their own, with as little in them as will do.
@@ -26,7 +29,7 @@ macro_rules! due_in {
 /// Where everybody has won, nobody needs to be looked for.
 macro_rules! somebody_lost {
     () => {
-        "(SELECT winners < cardinality($1::text[]) FROM tally)"
+        "(SELECT winners < cardinality($1::bigint[]) FROM tally)"
     };
 }
 
@@ -35,7 +38,7 @@ macro_rules! tally {
     () => {
         ", tally AS (
     SELECT count(*) AS winners, max(version) AS version,
-        count(*) = cardinality($1::text[]) AND min(version) = max(version) AS alike
+        count(*) = cardinality($1::bigint[]) AND min(version) = max(version) AS alike
     FROM won
 )"
     };
@@ -55,9 +58,10 @@ macro_rules! nothing_found {
     };
 }
 
+/// By its numbers.
 macro_rules! same_id {
     () => {
-        "r.scope = a.scope AND r.operation = a.operation AND r.key = a.key"
+        "r.id_high = a.id_high AND r.id_low = a.id_low"
     };
 }
 
@@ -75,15 +79,24 @@ macro_rules! not_free {
     };
 }
 
+/// The same, and by its texts.
+macro_rules! same_texts {
+    ($of:literal) => {
+        concat!("r.scope = ", $of, ".scope AND r.operation = ", $of, ".operation AND r.key = ", $of, ".key")
+    };
+}
+
 /// Each id looked up by itself, whatever else is asked of the record.
 macro_rules! each_by_id {
     ($ids:literal) => {
         concat!(
             "unnest(",
             $ids,
-            ") WITH ORDINALITY AS a (scope, operation, key, n)
+            ") WITH ORDINALITY AS a (id_high, id_low, scope, operation, key, n)
     CROSS JOIN LATERAL (SELECT * FROM onceward_receipts r WHERE ",
             same_id!(),
+            " AND ",
+            same_texts!("a"),
             " OFFSET 0) r"
         )
     };
@@ -93,7 +106,7 @@ macro_rules! each_by_id {
 macro_rules! all_alike {
     ($besides:literal) => {
         concat!(
-            " SELECT NULL::bigint AS n, NULL::text AS scope, NULL::text AS operation, NULL::text AS key, version AS won, ",
+            " SELECT NULL::bigint AS n, NULL::bigint AS id_high, NULL::bigint AS id_low, version AS won, ",
             nothing_found!(),
             $besides,
             " FROM tally WHERE alike
@@ -103,35 +116,45 @@ UNION ALL
     };
 }
 
-/// Creations. The winners are known by their columns, in the order of the batch. The last column says where
+/// What a creation does that finds the free place of its own id.
+macro_rules! take_free_place {
+    () => {
+        concat!(
+            "UPDATE SET state = excluded.state, version = greatest(r.version + 1, excluded.version),
+        due = excluded.due, created = excluded.created, updated = excluded.updated, receipt = excluded.receipt
+    WHERE r.state = 'free' AND ",
+            same_texts!("excluded")
+        )
+    };
+}
+
+/// Creations. The winners are known by their numbers, in the order of the batch. The last column says where
 /// their rows are.
 pub(super) const CREATE: &str = concat!(
     "WITH won AS (
     INSERT INTO onceward_receipts AS r
-        (scope, operation, key, state, version, due, created, updated, receipt)
-    SELECT scope, operation, key, state, (SELECT greatest(",
+        (id_high, id_low, scope, operation, key, state, version, due, created, updated, receipt)
+    SELECT id_high, id_low, scope, operation, key, state, (SELECT greatest(",
     now_us!(),
-    ", $7::bigint + 1)), ",
+    ", $9::bigint + 1)), ",
     due_in!("due_us"),
     ", statement_timestamp(), statement_timestamp(), receipt
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[])
-        AS a (scope, operation, key, state, due_us, receipt)
-    ON CONFLICT (scope, operation, key) DO UPDATE SET state = excluded.state,
-        version = greatest(r.version + 1, excluded.version), due = excluded.due, created = excluded.created,
-        updated = excluded.updated, receipt = excluded.receipt
-    WHERE r.state = 'free'
-    RETURNING r.scope, r.operation, r.key, r.version, r.ctid AS place
+    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[],
+        $8::bytea[]) AS a (id_high, id_low, scope, operation, key, state, due_us, receipt)
+    ON CONFLICT (id_high, id_low) DO ",
+    take_free_place!(),
+    " RETURNING r.id_high, r.id_low, r.version, r.ctid AS place
 )",
     tally!(),
     all_alike!(", (SELECT array_agg(place) FROM won) AS places"),
-    "SELECT NULL, scope, operation, key, version, ",
+    "SELECT NULL, id_high, id_low, version, ",
     nothing_found!(),
     ", ARRAY[place] FROM won WHERE NOT (SELECT alike FROM tally)
 UNION ALL
-SELECT a.n, NULL, NULL, NULL, NULL, ",
+SELECT a.n, NULL, NULL, NULL, ",
     found!(),
     ", NULL FROM ",
-    each_by_id!("$1::text[], $2::text[], $3::text[]"),
+    each_by_id!("$1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[]"),
     " WHERE r.state <> 'free' AND ",
     somebody_lost!()
 );
@@ -140,10 +163,9 @@ SELECT a.n, NULL, NULL, NULL, NULL, ",
 macro_rules! seen {
     ($seen:literal) => {
         concat!(
-            "unnest($1::text[], $2::text[], $3::text[], ",
+            "unnest($1::bigint[], $2::bigint[], ",
             $seen,
-            "::bigint[])
-        WITH ORDINALITY AS a (scope, operation, key, seen, n)"
+            "::bigint[]) WITH ORDINALITY AS a (id_high, id_low, seen, n)"
         )
     };
 }
@@ -154,11 +176,11 @@ macro_rules! numbered {
         concat!(
             tally!(),
             all_alike!(""),
-            "SELECT n, NULL, NULL, NULL, version, ",
+            "SELECT n, NULL, NULL, version, ",
             nothing_found!(),
             " FROM won WHERE NOT (SELECT alike FROM tally)
 UNION ALL
-SELECT a.n, NULL, NULL, NULL, NULL, ",
+SELECT a.n, NULL, NULL, NULL, ",
             found!(),
             " FROM ",
             seen!($seen),
@@ -187,13 +209,13 @@ macro_rules! replace {
             "WITH won AS (
     UPDATE onceward_receipts r SET state = a.state, version = greatest(r.version + 1, (SELECT greatest(",
             now_us!(),
-            ", $7::bigint + 1))), due = ",
+            ", $6::bigint + 1))), due = ",
             due_in!("a.due_us"),
             ", updated = statement_timestamp(), receipt = a.receipt
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[], $8::bigint[]",
+    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bytea[], $7::bigint[]",
             $arrays,
             ")
-        WITH ORDINALITY AS a (scope, operation, key, state, due_us, receipt, seen, ",
+        WITH ORDINALITY AS a (id_high, id_low, state, due_us, receipt, seen, ",
             $columns,
             "n)
     WHERE ",
@@ -201,7 +223,7 @@ macro_rules! replace {
             as_seen!(),
             " RETURNING a.n, r.version
 )",
-            numbered!("$8")
+            numbered!("$7")
         )
     };
 }
@@ -209,46 +231,46 @@ macro_rules! replace {
 /// Replacements.
 pub(super) const REPLACE: &str = replace!("", "", "");
 
-/// Replacements of rows whose places ($9) are known, so that no index is asked for them.
-pub(super) const REPLACE_AT: &str = replace!(", $9::tid[]", "place, ", "r.ctid = a.place AND ");
+/// Replacements of rows whose places ($8) are known, so that no index is asked for them.
+pub(super) const REPLACE_AT: &str = replace!(", $8::tid[]", "place, ", "r.ctid = a.place AND ");
 
-/// Removals that leave the version behind for a while ($6, in microseconds).
+/// Removals that leave the version behind for a while ($5, in microseconds).
 pub(super) const FREE: &str = concat!(
     "WITH won AS (
     UPDATE onceward_receipts r SET state = 'free', version = greatest(r.version + 1, ",
     now_us!(),
-    ", $5::bigint + 1), due = ",
-    due_in!("$6::bigint"),
+    ", $4::bigint + 1), due = ",
+    due_in!("$5::bigint"),
     ", updated = statement_timestamp(), receipt = ''
     FROM ",
-    seen!("$4"),
+    seen!("$3"),
     " WHERE ",
     as_seen!(),
     " RETURNING a.n, r.version
 )",
-    numbered!("$4")
+    numbered!("$3")
 );
 
 /// Removals of records so old that nothing has to be left behind.
 pub(super) const DELETE: &str = concat!(
     "WITH won AS (
     DELETE FROM onceward_receipts r USING ",
-    seen!("$4"),
+    seen!("$3"),
     " WHERE ",
     as_seen!(),
     " RETURNING a.n, greatest(r.version + 1, ",
     now_us!(),
     ") AS version
 )",
-    numbered!("$4")
+    numbered!("$3")
 );
 
 /// Records by their ids; those that are absent give no row.
 pub(super) const LOAD: &str = concat!(
-    "SELECT a.n, NULL::text, NULL::text, NULL::text, NULL::bigint AS won, ",
+    "SELECT a.n, NULL::bigint, NULL::bigint, NULL::bigint AS won, ",
     found!(),
     " FROM ",
-    each_by_id!("$1::text[], $2::text[], $3::text[]"),
+    each_by_id!("$1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[]"),
     " WHERE r.state <> 'free'"
 );
 
@@ -277,7 +299,7 @@ WHERE bytes_before < $2 ORDER BY ",
     };
 }
 
-/// What is due behind a place ($3 to $6), and of some ids ($11 to $13) those that are due before it and
+/// What is due behind a place ($3 to $6), and of some ids ($11 to $15) those that are due before it and
 /// behind another ($7 to $10). The time is the statement's: the clock itself is no bound for an index, and
 /// everything that is kept would be looked at.
 pub(super) const SCAN_DUE: &str = page!(
@@ -289,7 +311,7 @@ pub(super) const SCAN_DUE: &str = page!(
         ORDER BY due, scope, operation, key LIMIT $1)
     UNION ALL
     (SELECT r.* FROM ",
-        each_by_id!("$11::text[], $12::text[], $13::text[]"),
+        each_by_id!("$11::bigint[], $12::bigint[], $13::text[], $14::text[], $15::text[]"),
         " WHERE r.due <= statement_timestamp() AND r.state <> 'free'
             AND (r.due, r.scope, r.operation, r.key) > ($7, $8, $9, $10)
             AND (r.due, r.scope, r.operation, r.key) <= ($3, $4, $5, $6))) due_now"
@@ -297,18 +319,19 @@ pub(super) const SCAN_DUE: &str = page!(
     "due, scope, operation, key"
 );
 
-/// Everything that matches scope $3, operation $4 and state $5, behind the row ($6, $7, $8), in the order of the
-/// primary key.
+/// Everything that matches scope $3, operation $4 and state $5, behind the row ($6, $7), in the order of the primary
+/// key.
 pub(super) const SCAN_ALL: &str = page!(
     "state <> 'free' AND ($3::text IS NULL OR scope = $3) AND ($4::text IS NULL OR operation = $4)
         AND ($5::text IS NULL OR state = $5)",
-    "onceward_receipts WHERE (scope, key, operation) > ($6, $7, $8)",
-    "scope, key, operation"
+    "onceward_receipts WHERE (id_high, id_low) > ($6, $7)",
+    "id_high, id_low"
 );
+/// The same of one scope, whose ids have their `id_high` up to $8.
 pub(super) const SCAN_SCOPE: &str = page!(
-    "state <> 'free' AND ($4::text IS NULL OR operation = $4) AND ($5::text IS NULL OR state = $5)",
-    "onceward_receipts WHERE scope = $3 AND (scope, key, operation) > ($6, $7, $8)",
-    "scope, key, operation"
+    "state <> 'free' AND scope = $3 AND ($4::text IS NULL OR operation = $4) AND ($5::text IS NULL OR state = $5)",
+    "onceward_receipts WHERE (id_high, id_low) > ($6, $7) AND id_high <= $8",
+    "id_high, id_low"
 );
 
 /// Looks at what is due ($1 rows at most, from $2 on), and removes the free rows among it, but none that somebody
@@ -333,13 +356,14 @@ SELECT ",
 macro_rules! create_one {
     () => {
         concat!(
-            "INSERT INTO onceward_receipts AS r (scope, operation, key, state, version, due, created, updated, receipt)
-VALUES ($1, $2, $3, $4, greatest(",
+            "INSERT INTO onceward_receipts AS r
+    (id_high, id_low, scope, operation, key, state, version, due, created, updated, receipt)
+VALUES ($1, $2, $3, $4, $5, $6, greatest(",
             now_us!(),
-            ", $7::bigint + 1), ",
-            due_in!("$5::bigint"),
-            ", statement_timestamp(), statement_timestamp(), $6)
-ON CONFLICT (scope, operation, key) DO "
+            ", $9::bigint + 1), ",
+            due_in!("$7::bigint"),
+            ", statement_timestamp(), statement_timestamp(), $8)
+ON CONFLICT (id_high, id_low) DO "
         )
     };
 }
@@ -349,24 +373,18 @@ ON CONFLICT (scope, operation, key) DO "
 pub(super) const CREATE_ONE: &str = concat!(create_one!(), "NOTHING RETURNING r.version, r.ctid");
 
 /// The same, and in a free place too; no row if it lost.
-pub(super) const CREATE_ONE_ANYWHERE: &str = concat!(
-    create_one!(),
-    "UPDATE SET state = excluded.state,
-    version = greatest(r.version + 1, excluded.version), due = excluded.due, created = excluded.created,
-    updated = excluded.updated, receipt = excluded.receipt
-WHERE r.state = 'free'
-RETURNING r.version"
-);
+pub(super) const CREATE_ONE_ANYWHERE: &str =
+    concat!(create_one!(), take_free_place!(), " RETURNING r.version");
 
 macro_rules! replace_one {
     ($due:expr, $rest:literal) => {
         concat!(
-            "UPDATE onceward_receipts r SET state = $4, version = greatest(r.version + 1, ",
+            "UPDATE onceward_receipts r SET state = $3, version = greatest(r.version + 1, ",
             now_us!(),
             "), due = ",
             $due,
-            ", updated = statement_timestamp(), receipt = $6
-WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND r.version = $7 AND ",
+            ", updated = statement_timestamp(), receipt = $5
+WHERE r.id_high = $1 AND r.id_low = $2 AND r.version = $6 AND ",
             not_free!(),
             $rest
         )
@@ -374,11 +392,11 @@ WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND r.version = $7 AND ",
 }
 
 /// A replacement, by itself or inside a transaction; no row if it lost.
-pub(super) const REPLACE_ONE: &str = replace_one!(due_in!("$5::bigint"), " RETURNING r.version");
+pub(super) const REPLACE_ONE: &str = replace_one!(due_in!("$4::bigint"), " RETURNING r.version");
 
-/// The same of a row whose place ($8) is known, so that no index is asked for it.
+/// The same of a row whose place ($7) is known, so that no index is asked for it.
 pub(super) const REPLACE_ONE_AT: &str =
-    replace_one!(due_in!("$5::bigint"), " AND r.ctid = $8 RETURNING r.version");
+    replace_one!(due_in!("$4::bigint"), " AND r.ctid = $7 RETURNING r.version");
 
 macro_rules! complete_one {
     ($condition:literal) => {
@@ -387,11 +405,11 @@ macro_rules! complete_one {
             replace_one!(
                 concat!(
                     "CASE WHEN r.due BETWEEN ",
-                    due_in!("$5::bigint"),
+                    due_in!("$4::bigint"),
                     " AND ",
-                    due_in!("($5::bigint + least($5::bigint / 64, 60000000))"),
+                    due_in!("($4::bigint + least($4::bigint / 64, 60000000))"),
                     " THEN r.due ELSE ",
-                    due_in!("$5::bigint"),
+                    due_in!("$4::bigint"),
                     " END"
                 ),
                 $condition
@@ -407,16 +425,16 @@ macro_rules! complete_one {
 /// The due time of the claim stays if it is late enough, and by a 64th or a minute at most: a row whose due time
 /// stays needs no new entry in any index.
 pub(super) const COMPLETE_ONE: &str = complete_one!("");
-pub(super) const COMPLETE_ONE_AT: &str = complete_one!(" AND r.ctid = $8");
+pub(super) const COMPLETE_ONE_AT: &str = complete_one!(" AND r.ctid = $7");
 
 /// A removal inside a transaction; no row if it lost.
 pub(super) const FREE_ONE: &str = concat!(
     "UPDATE onceward_receipts r SET state = 'free', version = greatest(r.version + 1, ",
     now_us!(),
     "), due = ",
-    due_in!("$5::bigint"),
+    due_in!("$4::bigint"),
     ", updated = statement_timestamp(), receipt = ''
-WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND r.version = $4 AND ",
+WHERE r.id_high = $1 AND r.id_low = $2 AND r.version = $3 AND ",
     not_free!(),
     " RETURNING r.version"
 );
@@ -424,6 +442,7 @@ WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND r.version = $4 AND ",
 pub(super) const LOAD_ONE: &str = concat!(
     "SELECT ",
     found!(),
-    " FROM onceward_receipts r WHERE r.scope = $1 AND r.operation = $2 AND r.key = $3 AND ",
+    " FROM onceward_receipts r
+WHERE r.id_high = $1 AND r.id_low = $2 AND r.scope = $3 AND r.operation = $4 AND r.key = $5 AND ",
     not_free!()
 );

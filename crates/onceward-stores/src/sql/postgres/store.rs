@@ -8,8 +8,9 @@ use onceward::{Caps, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row, Socket};
 
-use super::columns::{Ids, New};
+use super::columns::{Ids, New, numbers};
 use super::connect::{parse, pool, set_up};
+use super::digest::Digest;
 use super::fault::{Call, OfBatch, failed, is_worth_repeating, timed_out, unconnected};
 use super::places::{Place, Places};
 use super::sweep::Position;
@@ -171,8 +172,8 @@ impl PostgresStore {
         if open.is_empty() {
             return Ok(());
         }
-        let ids: Vec<&Id> = open.iter().map(|place| &batch[*place].id).collect();
-        for (place, found) in open.into_iter().zip(self.load_all(&ids).await?) {
+        let found = self.load_all(&ids(batch, &open)).await?;
+        for (place, found) in open.into_iter().zip(found) {
             answers[place] = match (batch[place].seen, found) {
                 (onceward::Seen::Absent, None) => None,
                 (onceward::Seen::Version(seen), Some(found)) if found.version == seen => None,
@@ -188,14 +189,15 @@ impl PostgresStore {
         }
         let clock = micros_of(self.clock());
         if let [place] = *of {
-            let (scope, operation, key) = columns(&batch[place].id);
-            let new = record(&batch[place]);
+            let (id, new) = (&batch[place].id, record(&batch[place]));
+            let Digest { high, low } = Digest::of(id);
+            let (scope, operation, key) = columns(id);
             let (state, due, bytes) = (new.state.name(), due_us(new), &new.bytes[..]);
             let rows = self
                 .call(
                     Call::Writes,
                     statements::CREATE_ONE,
-                    &[&scope, &operation, &key, &state, &due, &bytes, &clock],
+                    &[&high, &low, &scope, &operation, &key, &state, &due, &bytes, &clock],
                 )
                 .await?;
             if let [row] = &rows[..] {
@@ -205,12 +207,22 @@ impl PostgresStore {
             }
             // Something is there, or a free place: the statement for many knows what to do about either.
         }
-        let (ids, new) = (Ids::new(batch, of), New::of(batch, of));
+        let (ids, new) = (Ids::of(&ids(batch, of)), New::of(batch, of));
         let rows = self
             .call(
                 Call::Writes,
                 statements::CREATE,
-                &[&ids.scopes, &ids.operations, &ids.keys, &new.states, &new.dues, &new.receipts, &clock],
+                &[
+                    &ids.highs,
+                    &ids.lows,
+                    &ids.scopes,
+                    &ids.operations,
+                    &ids.keys,
+                    &new.states,
+                    &new.dues,
+                    &new.receipts,
+                    &clock,
+                ],
             )
             .await?;
         if let Some(answers) = self.all_alike(of, &rows)? {
@@ -219,7 +231,7 @@ impl PostgresStore {
             return Ok(answers);
         }
         // The winners come in the order of the batch, so one walk finds them all.
-        let mut places = of.iter();
+        let mut places = of.iter().zip(ids.highs.iter().zip(&ids.lows));
         let mut answers = Vec::with_capacity(of.len());
         let mut lost = Vec::new();
         for row in rows {
@@ -227,10 +239,10 @@ impl PostgresStore {
                 lost.push((place(of, number)?, Swapped::Lost(Some(found(&row)?))));
                 continue;
             }
-            let won: (&str, &str, &str) = (row.get(1), row.get(2), row.get(3));
-            let place = places.find(|place| columns(&batch[**place].id) == won);
-            let place = place.ok_or_else(|| row::damaged("an answer is about no swap of the batch"))?;
-            let answer = (*place, self.won(row.get(4))?);
+            let won: (i64, i64) = (row.get(1), row.get(2));
+            let place = places.find(|(_, (high, low))| (**high, **low) == won);
+            let (place, _) = place.ok_or_else(|| row::damaged("an answer is about no swap of the batch"))?;
+            let answer = (*place, self.won(row.get(3))?);
             self.note(batch, [&answer].into_iter().zip(row.get::<_, Vec<Place>>("places")));
             answers.push(answer);
         }
@@ -245,11 +257,10 @@ impl PostgresStore {
         }
         let places = self.places.take(batch, of);
         if let [place] = *of {
-            let (scope, operation, key) = columns(&batch[place].id);
+            let Digest { high, low } = Digest::of(&batch[place].id);
             let (new, seen) = (record(&batch[place]), seen_by(&batch[place]));
             let (state, due, bytes) = (new.state.name(), due_us(new), &new.bytes[..]);
-            let mut parameters: Vec<&(dyn ToSql + Sync)> =
-                vec![&scope, &operation, &key, &state, &due, &bytes, &seen];
+            let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&high, &low, &state, &due, &bytes, &seen];
             let statement = match &places {
                 None => statements::REPLACE_ONE,
                 Some(places) => {
@@ -260,19 +271,11 @@ impl PostgresStore {
             let rows = self.call(Call::Writes, statement, &parameters).await?;
             return rows.iter().map(|row| Ok((place, self.won(row.get(0))?))).collect();
         }
-        let (ids, new) = (Ids::new(batch, of), New::of(batch, of));
+        let ((highs, lows), new) = (numbers(&ids(batch, of)), New::of(batch, of));
         let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
         let clock = micros_of(self.clock());
-        let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
-            &ids.scopes,
-            &ids.operations,
-            &ids.keys,
-            &new.states,
-            &new.dues,
-            &new.receipts,
-            &clock,
-            &seen,
-        ];
+        let mut parameters: Vec<&(dyn ToSql + Sync)> =
+            vec![&highs, &lows, &new.states, &new.dues, &new.receipts, &clock, &seen];
         let statement = match &places {
             None => statements::REPLACE,
             Some(places) => {
@@ -289,22 +292,20 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         self.places.take(batch, of);
-        let ids = Ids::new(batch, of);
+        let (highs, lows) = numbers(&ids(batch, of));
         let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
         let (clock, grace) = (micros_of(self.clock()), micros(FREE_GRACE));
-        let parameters: [&(dyn ToSql + Sync); 6] =
-            [&ids.scopes, &ids.operations, &ids.keys, &seen, &clock, &grace];
+        let parameters: [&(dyn ToSql + Sync); 5] = [&highs, &lows, &seen, &clock, &grace];
         let rows = match leave {
             Leave::Version => self.call(Call::Writes, statements::FREE, &parameters).await?,
-            Leave::Nothing => self.call(Call::Writes, statements::DELETE, &parameters[..4]).await?,
+            Leave::Nothing => self.call(Call::Writes, statements::DELETE, &parameters[..3]).await?,
         };
         self.numbered(of, &rows)
     }
 
     /// Swaps of nothing for nothing.
     async fn check(&self, batch: &[Swap], of: &[usize]) -> Result<Vec<(usize, Swapped)>> {
-        let ids: Vec<&Id> = of.iter().map(|place| &batch[*place].id).collect();
-        let found = self.load_all(&ids).await?;
+        let found = self.load_all(&ids(batch, of)).await?;
         let answers = of.iter().zip(found).map(|(place, found)| match found {
             None => (*place, Swapped::Won(Version(self.clock().0.max(1)))),
             found => (*place, Swapped::Lost(found)),
@@ -319,7 +320,7 @@ impl PostgresStore {
         }
         rows.iter()
             .map(|row| {
-                let swapped = match row.get::<_, Option<i64>>(4) {
+                let swapped = match row.get::<_, Option<i64>>(3) {
                     Some(version) => self.won(version)?,
                     None => Swapped::Lost(Some(found(row)?)),
                 };
@@ -331,11 +332,11 @@ impl PostgresStore {
     /// The answers where one row says that all have won.
     fn all_alike(&self, of: &[usize], rows: &[Row]) -> Result<Option<Vec<(usize, Swapped)>>> {
         let [row] = rows else { return Ok(None) };
-        let (number, scope): (Option<i64>, Option<&str>) = (row.get(0), row.get(1));
-        if number.is_some() || scope.is_some() {
+        let (number, high): (Option<i64>, Option<i64>) = (row.get(0), row.get(1));
+        if number.is_some() || high.is_some() {
             return Ok(None);
         }
-        let won = self.won(row.get(4))?;
+        let won = self.won(row.get(3))?;
         Ok(Some(of.iter().map(|place| (*place, won.clone())).collect()))
     }
 
@@ -358,8 +359,9 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         let ids = Ids::of(ids);
-        let rows =
-            self.call(Call::Reads, statements::LOAD, &[&ids.scopes, &ids.operations, &ids.keys]).await?;
+        let parameters: [&(dyn ToSql + Sync); 5] =
+            [&ids.highs, &ids.lows, &ids.scopes, &ids.operations, &ids.keys];
+        let rows = self.call(Call::Reads, statements::LOAD, &parameters).await?;
         let mut all: Vec<Option<Found>> = ids.keys.iter().map(|_| None).collect();
         let places: Vec<usize> = (0..all.len()).collect();
         for row in &rows {
@@ -411,6 +413,10 @@ enum Leave {
     Nothing,
 }
 
+fn ids<'a>(batch: &'a [Swap], of: &[usize]) -> Vec<&'a Id> {
+    of.iter().map(|place| &batch[*place].id).collect()
+}
+
 /// The place in the batch of the swap with this number in the statement.
 fn place(of: &[usize], number: i64) -> Result<usize> {
     let place = usize::try_from(number - 1).ok().and_then(|at| of.get(at).copied());
@@ -418,7 +424,7 @@ fn place(of: &[usize], number: i64) -> Result<usize> {
 }
 
 fn found(row: &Row) -> Result<Found> {
-    row::found(row.get(5), row.get(6), row.get(7), row.get(8))
+    row::found(row.get(4), row.get(5), row.get(6), row.get(7))
 }
 
 fn micros_of(version: Version) -> i64 {

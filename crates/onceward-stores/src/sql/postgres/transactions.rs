@@ -11,12 +11,13 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::connect::{CONNECT_MAX, DURABLE, parse, pool};
+use super::digest::Digest;
 use super::fault::{Call, failed, timed_out, unconnected};
-use super::join::{NO_CLOCK, Parameter, swap_in};
+use super::join::{NO_CLOCK, Parameter, id_values, swap_in};
 use super::places::Place;
 use super::statements;
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value};
-use crate::sql::kinds::{columns, record, seen_by};
+use crate::sql::kinds::{record, seen_by};
 use crate::sql::row::{self, due_us};
 use crate::sql::{CALL_MAX, Options};
 
@@ -172,15 +173,17 @@ impl onceward::Transactions for PostgresTransactions {
         let limit = patience + CONNECT_MAX;
         let answer = tokio::time::timeout(patience, async {
             let prepared = tx.connection().prepare_cached(statements::CREATE_ONE).await.map_err(fault)?;
-            let (scope, operation, key) = columns(&claim.id);
+            let [high, low, scope, operation, key] = id_values(&claim.id);
             let new = record(claim);
             let with_outcome =
                 kept_for.map(|kept_for| kept_for.saturating_add((kept_for / 64).min(KEPT_LONGER_MAX)));
             let due_in = new.due_in.max(with_outcome.filter(|_| new.due_in.is_some()));
             let values = [
-                Value::Text(scope),
-                Value::Text(operation),
-                Value::Text(key),
+                high,
+                low,
+                scope,
+                operation,
+                key,
                 Value::Text(new.state.name()),
                 Value::Int(row::due_in_us(due_in)),
                 Value::Bytes(&new.bytes),
@@ -217,12 +220,11 @@ impl onceward::Transactions for PostgresTransactions {
             let statement =
                 if place.is_some() { statements::COMPLETE_ONE_AT } else { statements::COMPLETE_ONE };
             let prepared = tx.connection().prepare_cached(statement).await.map_err(fault)?;
-            let (scope, operation, key) = columns(&completion.id);
+            let Digest { high, low } = Digest::of(&completion.id);
             let new = record(completion);
             let values = [
-                Value::Text(scope),
-                Value::Text(operation),
-                Value::Text(key),
+                Value::Int(Some(high)),
+                Value::Int(Some(low)),
                 Value::Text(new.state.name()),
                 Value::Int(due_us(new)),
                 Value::Bytes(&new.bytes),
