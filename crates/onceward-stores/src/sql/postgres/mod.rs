@@ -14,6 +14,7 @@ mod connect;
 mod digest;
 pub(super) mod fault;
 mod join;
+mod one;
 mod places;
 mod scan;
 mod schema;

@@ -5,7 +5,7 @@
 //! looks again by the id.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::{BufMut, BytesMut};
 use onceward::{Id, Seen, Swap, Version};
@@ -54,11 +54,13 @@ impl ToSql for Place {
 
 /// The places of what this process has claimed and not yet completed.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<HashMap<Id, (Version, Place)>>);
+pub(super) struct Places(Mutex<Known>);
+
+type Known = HashMap<Id, (Version, Place)>;
 
 impl Places {
     pub(super) fn note<'a>(&self, claims: impl Iterator<Item = (&'a Id, Version, Place)>) {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.lock();
         for (id, version, place) in claims {
             if places.len() >= PLACES_MAX {
                 places.clear();
@@ -70,14 +72,22 @@ impl Places {
     /// The places of what these swaps have seen, if all are known. They are given out once: whoever finds
     /// nothing there must not look there again.
     pub(super) fn take(&self, batch: &[Swap], of: &[usize]) -> Option<Vec<Place>> {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known: Vec<Option<Place>> = of
-            .iter()
-            .map(|at| {
-                let (version, place) = places.remove(&batch[*at].id)?;
-                (batch[*at].seen == Seen::Version(version)).then_some(place)
-            })
-            .collect();
+        let mut places = self.lock();
+        let known: Vec<Option<Place>> = of.iter().map(|at| take(&mut places, &batch[*at])).collect();
         known.into_iter().collect()
     }
+
+    /// The same of a single swap.
+    pub(super) fn take_one(&self, swap: &Swap) -> Option<Place> {
+        take(&mut self.lock(), swap)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn take(places: &mut Known, swap: &Swap) -> Option<Place> {
+    let (version, place) = places.remove(&swap.id)?;
+    (swap.seen == Seen::Version(version)).then_some(place)
 }

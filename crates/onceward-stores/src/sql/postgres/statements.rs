@@ -379,9 +379,7 @@ pub(super) const CREATE_ONE_ANYWHERE: &str =
 macro_rules! replace_one {
     ($due:expr, $rest:literal) => {
         concat!(
-            "UPDATE onceward_receipts r SET state = $3, version = greatest(r.version + 1, ",
-            now_us!(),
-            "), due = ",
+            "UPDATE onceward_receipts r SET state = $3, version = r.version + 1, due = ",
             $due,
             ", updated = statement_timestamp(), receipt = $5
 WHERE r.id_high = $1 AND r.id_low = $2 AND r.version = $6 AND ",
@@ -399,21 +397,10 @@ pub(super) const REPLACE_ONE_AT: &str =
     replace_one!(due_in!("$4::bigint"), " AND r.ctid = $7 RETURNING r.version");
 
 macro_rules! complete_one {
-    ($condition:literal) => {
+    ($due:expr, $condition:literal) => {
         concat!(
             "WITH won AS (",
-            replace_one!(
-                concat!(
-                    "CASE WHEN r.due BETWEEN ",
-                    due_in!("$4::bigint"),
-                    " AND ",
-                    due_in!("($4::bigint + least($4::bigint / 64, 60000000))"),
-                    " THEN r.due ELSE ",
-                    due_in!("$4::bigint"),
-                    " END"
-                ),
-                $condition
-            ),
+            replace_one!($due, $condition),
             " RETURNING 1) SELECT 1 / EXISTS (SELECT FROM won)::int"
         )
     };
@@ -421,11 +408,12 @@ macro_rules! complete_one {
 
 /// The same as the last deed before a commit that is already on its way: if it loses, it fails, and the
 /// commit with it.
-///
-/// The due time of the claim stays if it is late enough, and by a 64th or a minute at most: a row whose due time
+pub(super) const COMPLETE_ONE: &str = complete_one!(due_in!("$4::bigint"), "");
+
+/// The same of a row whose place ($7) is known, and whose due time stays if it is late enough: a row whose due time
 /// stays needs no new entry in any index.
-pub(super) const COMPLETE_ONE: &str = complete_one!("");
-pub(super) const COMPLETE_ONE_AT: &str = complete_one!(" AND r.ctid = $7");
+pub(super) const COMPLETE_ONE_KEEPING: &str =
+    complete_one!(concat!("greatest(r.due, ", due_in!("$4::bigint"), ")"), " AND r.ctid = $7");
 
 /// A removal inside a transaction; no row if it lost.
 pub(super) const FREE_ONE: &str = concat!(

@@ -10,13 +10,12 @@ use tokio_postgres::{Config, NoTls, Row, Socket};
 
 use super::columns::{Ids, New, numbers};
 use super::connect::{parse, pool, set_up};
-use super::digest::Digest;
 use super::fault::{Call, OfBatch, failed, is_worth_repeating, timed_out, unconnected};
 use super::places::{Place, Places};
 use super::sweep::Position;
 use super::{scan, schema, statements};
-use crate::sql::kinds::{Kinds, columns, record, seen_by};
-use crate::sql::row::{self, due_us, micros};
+use crate::sql::kinds::{Kinds, seen_by};
+use crate::sql::row::{self, micros};
 use crate::sql::schema::Migrated;
 use crate::sql::{FREE_GRACE, Options, TRIES_MAX};
 
@@ -30,7 +29,7 @@ pub struct PostgresStore {
     clock: AtomicU64,
     /// Where the next sweep begins.
     pub(super) position: Position,
-    places: Places,
+    pub(super) places: Places,
 }
 
 impl PostgresStore {
@@ -116,7 +115,16 @@ impl PostgresStore {
         Version(self.clock.load(Ordering::Relaxed))
     }
 
+    pub(super) fn clock_us(&self) -> i64 {
+        i64::try_from(self.clock().0).unwrap_or(0)
+    }
+
     async fn swap_all(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {
+        if let [swap] = batch
+            && let Some(won) = self.swap_one(swap).await?
+        {
+            return Ok(vec![won]);
+        }
         let mut answers: Vec<Option<Swapped>> = batch.iter().map(|_| None).collect();
         for _ in 0..TRIES_MAX {
             let open = (0..batch.len()).filter(|place| answers[*place].is_none());
@@ -187,26 +195,7 @@ impl PostgresStore {
         if of.is_empty() {
             return Ok(Vec::new());
         }
-        let clock = micros_of(self.clock());
-        if let [place] = *of {
-            let (id, new) = (&batch[place].id, record(&batch[place]));
-            let Digest { high, low } = Digest::of(id);
-            let (scope, operation, key) = columns(id);
-            let (state, due, bytes) = (new.state.name(), due_us(new), &new.bytes[..]);
-            let rows = self
-                .call(
-                    Call::Writes,
-                    statements::CREATE_ONE,
-                    &[&high, &low, &scope, &operation, &key, &state, &due, &bytes, &clock],
-                )
-                .await?;
-            if let [row] = &rows[..] {
-                let answer = (place, self.won(row.get(0))?);
-                self.note(batch, [(&answer, row.get(1))].into_iter());
-                return Ok(vec![answer]);
-            }
-            // Something is there, or a free place: the statement for many knows what to do about either.
-        }
+        let clock = self.clock_us();
         let (ids, new) = (Ids::of(&ids(batch, of)), New::of(batch, of));
         let rows = self
             .call(
@@ -227,7 +216,8 @@ impl PostgresStore {
             .await?;
         if let Some(answers) = self.all_alike(of, &rows)? {
             let places: Vec<Place> = rows[0].get("places");
-            self.note(batch, answers.iter().zip(places));
+            let won = answers.iter().zip(places);
+            self.note(won.map(|((at, won), place)| (&batch[*at].id, won, place)));
             return Ok(answers);
         }
         // The winners come in the order of the batch, so one walk finds them all.
@@ -242,9 +232,10 @@ impl PostgresStore {
             let won: (i64, i64) = (row.get(1), row.get(2));
             let place = places.find(|(_, (high, low))| (**high, **low) == won);
             let (place, _) = place.ok_or_else(|| row::damaged("an answer is about no swap of the batch"))?;
-            let answer = (*place, self.won(row.get(3))?);
-            self.note(batch, [&answer].into_iter().zip(row.get::<_, Vec<Place>>("places")));
-            answers.push(answer);
+            let won = self.won(row.get(3))?;
+            let places = row.get::<_, Vec<Place>>("places").into_iter();
+            self.note(places.map(|at| (&batch[*place].id, &won, at)));
+            answers.push((*place, won));
         }
         // A record that was there when the statement began may have gone before the claim came: it won.
         lost.extend(answers);
@@ -256,24 +247,9 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         let places = self.places.take(batch, of);
-        if let [place] = *of {
-            let Digest { high, low } = Digest::of(&batch[place].id);
-            let (new, seen) = (record(&batch[place]), seen_by(&batch[place]));
-            let (state, due, bytes) = (new.state.name(), due_us(new), &new.bytes[..]);
-            let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&high, &low, &state, &due, &bytes, &seen];
-            let statement = match &places {
-                None => statements::REPLACE_ONE,
-                Some(places) => {
-                    parameters.push(&places[0]);
-                    statements::REPLACE_ONE_AT
-                }
-            };
-            let rows = self.call(Call::Writes, statement, &parameters).await?;
-            return rows.iter().map(|row| Ok((place, self.won(row.get(0))?))).collect();
-        }
         let ((highs, lows), new) = (numbers(&ids(batch, of)), New::of(batch, of));
         let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
-        let clock = micros_of(self.clock());
+        let clock = self.clock_us();
         let mut parameters: Vec<&(dyn ToSql + Sync)> =
             vec![&highs, &lows, &new.states, &new.dues, &new.receipts, &clock, &seen];
         let statement = match &places {
@@ -294,7 +270,7 @@ impl PostgresStore {
         self.places.take(batch, of);
         let (highs, lows) = numbers(&ids(batch, of));
         let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
-        let (clock, grace) = (micros_of(self.clock()), micros(FREE_GRACE));
+        let (clock, grace) = (self.clock_us(), micros(FREE_GRACE));
         let parameters: [&(dyn ToSql + Sync); 5] = [&highs, &lows, &seen, &clock, &grace];
         let rows = match leave {
             Leave::Version => self.call(Call::Writes, statements::FREE, &parameters).await?,
@@ -341,14 +317,14 @@ impl PostgresStore {
     }
 
     /// Remembers where the rows of claims are that have won.
-    fn note<'a>(&self, batch: &[Swap], claims: impl Iterator<Item = (&'a (usize, Swapped), Place)>) {
-        self.places.note(claims.filter_map(|((at, swapped), place)| match swapped {
-            Swapped::Won(version) => Some((&batch[*at].id, *version, place)),
+    pub(super) fn note<'a>(&self, claims: impl Iterator<Item = (&'a Id, &'a Swapped, Place)>) {
+        self.places.note(claims.filter_map(|(id, swapped, place)| match swapped {
+            Swapped::Won(version) => Some((id, *version, place)),
             Swapped::Lost(_) => None,
         }));
     }
 
-    fn won(&self, version: i64) -> Result<Swapped> {
+    pub(super) fn won(&self, version: i64) -> Result<Swapped> {
         let version = row::version(version)?;
         self.clock.fetch_max(version.0, Ordering::Relaxed);
         Ok(Swapped::Won(version))
@@ -425,8 +401,4 @@ fn place(of: &[usize], number: i64) -> Result<usize> {
 
 fn found(row: &Row) -> Result<Found> {
     row::found(row.get(4), row.get(5), row.get(6), row.get(7))
-}
-
-fn micros_of(version: Version) -> i64 {
-    i64::try_from(version.0).unwrap_or(0)
 }

@@ -21,7 +21,7 @@ use crate::sql::kinds::{record, seen_by};
 use crate::sql::row::{self, due_us};
 use crate::sql::{CALL_MAX, Options};
 
-/// The most that an outcome may be kept longer than asked for; `COMPLETE_ONE` says the same.
+/// The most that an outcome may be kept longer than asked for; and not by more than a 64th.
 const KEPT_LONGER_MAX: Duration = Duration::from_mins(1);
 
 /// How strictly transactions are kept apart.
@@ -86,8 +86,8 @@ pub struct PostgresTx(Arc<Line>);
 /// it any more.
 struct Line {
     connection: Option<Object>,
-    /// Where the row of the claim is, if the transaction began with one that won.
-    place: Option<Place>,
+    /// Where the row of the claim is, if the transaction began with one that won, and in how long it falls due.
+    claimed: Option<(Place, Option<Duration>)>,
 }
 
 impl PostgresTx {
@@ -163,7 +163,7 @@ impl onceward::Transactions for PostgresTransactions {
         patience: Duration,
     ) -> Result<(PostgresTx, Swapped), Fault> {
         let connection = self.pool.get().await.map_err(|error| Fault::Failed(unconnected(error)))?;
-        let mut tx = PostgresTx(Arc::new(Line { connection: Some(connection), place: None }));
+        let mut tx = PostgresTx(Arc::new(Line { connection: Some(connection), claimed: None }));
         let isolation = match self.isolation {
             Isolation::AsConfigured => "",
             Isolation::Serializable => " ISOLATION LEVEL SERIALIZABLE",
@@ -171,13 +171,11 @@ impl onceward::Transactions for PostgresTransactions {
         let opening = format!("BEGIN{isolation}");
         // Who does not come in time is given up with its connection: the server undoes it.
         let limit = patience + CONNECT_MAX;
+        let new = record(claim);
+        let due_in = new.due_in.max(kept_for.map(at_the_longest).filter(|_| new.due_in.is_some()));
         let answer = tokio::time::timeout(patience, async {
             let prepared = tx.connection().prepare_cached(statements::CREATE_ONE).await.map_err(fault)?;
             let [high, low, scope, operation, key] = id_values(&claim.id);
-            let new = record(claim);
-            let with_outcome =
-                kept_for.map(|kept_for| kept_for.saturating_add((kept_for / 64).min(KEPT_LONGER_MAX)));
-            let due_in = new.due_in.max(with_outcome.filter(|_| new.due_in.is_some()));
             let values = [
                 high,
                 low,
@@ -201,7 +199,8 @@ impl onceward::Transactions for PostgresTransactions {
         let won = answer.await.unwrap_or(Err(Fault::Busy))?;
         let swapped = match won {
             Some(row) => {
-                Arc::get_mut(&mut tx.0).expect("it is not given out yet").place = Some(row.get(1));
+                let line = Arc::get_mut(&mut tx.0).expect("it is not given out yet");
+                line.claimed = Some((row.get(1), due_in));
                 Swapped::Won(row::version(row.get(0)).map_err(Fault::Failed)?)
             }
             None => match tokio::time::timeout(limit, swap_in(&mut tx, claim)).await {
@@ -216,12 +215,14 @@ impl onceward::Transactions for PostgresTransactions {
     /// and then its `COMMIT` is a rollback.
     async fn commit<'a>(&'a self, tx: PostgresTx, completion: &'a Swap) -> Result<(), Fault> {
         let committed = tokio::time::timeout(CALL_MAX, async {
-            let place = &tx.0.place;
-            let statement =
-                if place.is_some() { statements::COMPLETE_ONE_AT } else { statements::COMPLETE_ONE };
+            let new = record(completion);
+            let keeping = tx.0.claimed.as_ref().filter(|(_, due_in)| may_stay(*due_in, new.due_in));
+            let statement = match keeping {
+                Some(_) => statements::COMPLETE_ONE_KEEPING,
+                None => statements::COMPLETE_ONE,
+            };
             let prepared = tx.connection().prepare_cached(statement).await.map_err(fault)?;
             let Digest { high, low } = Digest::of(&completion.id);
-            let new = record(completion);
             let values = [
                 Value::Int(Some(high)),
                 Value::Int(Some(low)),
@@ -232,7 +233,7 @@ impl onceward::Transactions for PostgresTransactions {
             ]
             .map(Parameter);
             let mut parameters = parameters(&values);
-            parameters.extend(place.iter().map(|place| place as &(dyn ToSql + Sync)));
+            parameters.extend(keeping.map(|(place, _)| place as &(dyn ToSql + Sync)));
             let (completed, ended) = tokio::join!(
                 tx.connection().query_one(&prepared, &parameters),
                 tx.connection().batch_execute("COMMIT")
@@ -240,7 +241,7 @@ impl onceward::Transactions for PostgresTransactions {
             match (completed, ended) {
                 (Ok(_), Ok(())) => Ok(()),
                 (Ok(_), Err(error)) => Err(commit_fault(error)),
-                // What `COMPLETE_ONE` fails with where it loses.
+                // What such a completion fails with where it loses.
                 (Err(error), _) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => {
                     Err(Fault::Failed(gone().caused_by(error)))
                 }
@@ -276,6 +277,17 @@ impl onceward::Transactions for PostgresTransactions {
         }
         false
     }
+}
+
+/// How long an outcome may be kept at the longest.
+fn at_the_longest(kept_for: Duration) -> Duration {
+    kept_for.saturating_add((kept_for / 64).min(KEPT_LONGER_MAX))
+}
+
+/// Whether an outcome that is to be kept for so long may have the due time of its claim.
+fn may_stay(claim_due_in: Option<Duration>, kept_for: Option<Duration>) -> bool {
+    let both = claim_due_in.zip(kept_for);
+    both.is_some_and(|(due_in, kept_for)| kept_for <= due_in && due_in <= at_the_longest(kept_for))
 }
 
 fn gone() -> Error {

@@ -1,0 +1,53 @@
+//! One swap by itself, which is what a caller without company sends. Most of what it costs is set-up, on both sides;
+//! so it has statements of its own, and only the winner's way is here.
+
+use onceward::{Result, Seen, Swap, Swapped};
+use tokio_postgres::types::ToSql;
+
+use super::digest::Digest;
+use super::fault::Call;
+use super::statements;
+use super::store::PostgresStore;
+use crate::sql::kinds::{columns, record, seen_by};
+use crate::sql::row::due_us;
+
+impl PostgresStore {
+    /// Nothing if it has not won, or is a removal: the way of a batch knows what to do about either.
+    pub(super) async fn swap_one(&self, swap: &Swap) -> Result<Option<Swapped>> {
+        match (swap.seen, &swap.new) {
+            (Seen::Absent, Some(_)) => self.create_one(swap).await,
+            (Seen::Version(_), Some(_)) => self.replace_one(swap).await,
+            (_, None) => Ok(None),
+        }
+    }
+
+    async fn create_one(&self, swap: &Swap) -> Result<Option<Swapped>> {
+        let Digest { high, low } = Digest::of(&swap.id);
+        let ((scope, operation, key), new) = (columns(&swap.id), record(swap));
+        let (state, due, bytes, clock) = (new.state.name(), due_us(new), &new.bytes[..], self.clock_us());
+        let parameters: [&(dyn ToSql + Sync); 9] =
+            [&high, &low, &scope, &operation, &key, &state, &due, &bytes, &clock];
+        let rows = self.call(Call::Writes, statements::CREATE_ONE, &parameters).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let won = self.won(row.get(0))?;
+        self.note([(&swap.id, &won, row.get(1))].into_iter());
+        Ok(Some(won))
+    }
+
+    async fn replace_one(&self, swap: &Swap) -> Result<Option<Swapped>> {
+        let Digest { high, low } = Digest::of(&swap.id);
+        let (new, seen) = (record(swap), seen_by(swap));
+        let (state, due, bytes) = (new.state.name(), due_us(new), &new.bytes[..]);
+        let rows = match self.places.take_one(swap) {
+            None => {
+                let parameters: [&(dyn ToSql + Sync); 6] = [&high, &low, &state, &due, &bytes, &seen];
+                self.call(Call::Writes, statements::REPLACE_ONE, &parameters).await?
+            }
+            Some(place) => {
+                let parameters: [&(dyn ToSql + Sync); 7] = [&high, &low, &state, &due, &bytes, &seen, &place];
+                self.call(Call::Writes, statements::REPLACE_ONE_AT, &parameters).await?
+            }
+        };
+        rows.first().map(|row| self.won(row.get(0))).transpose()
+    }
+}
