@@ -14,6 +14,16 @@ pub fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
+/// More memory than the receipts of a comparison in memory take.
+const TOUCHED_BYTES: usize = 512 << 20;
+
+/// Touches memory and gives it back. A virtual machine is given a page by its host when it is first touched, which
+/// takes longer than everything else about a receipt in memory; that it has memory is taken for granted here. What
+/// its own kernel does for a page stays part of the measurement.
+pub fn touch_memory() {
+    drop(std::hint::black_box(vec![1_u8; TOUCHED_BYTES]));
+}
+
 /// Calls per second of so many callers, for as long as `length` takes. Each has its number, makes at
 /// least one call, and waits for its last one.
 pub async fn callers<W>(

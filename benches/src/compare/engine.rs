@@ -7,7 +7,7 @@ use std::time::Instant;
 use onceward::{Ask, Fingerprint, Id, Lease, Onceward, Outcome, Policy, Stopped};
 use onceward_stores::MemoryStore;
 
-use crate::load::runtime;
+use crate::load::{runtime, touch_memory};
 use crate::process::Missing;
 use crate::report::{Findings, Goal, Row, Unit};
 use crate::scale::Scale;
@@ -27,6 +27,7 @@ pub async fn under_lease(_: Lease) -> Result<Outcome, Stopped> {
 /// Measures nanoseconds of a first run and of a replay.
 pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     let (runtime, calls) = (runtime(), scale.calls);
+    touch_memory();
     // One engine for all rounds, and one round ahead: what is measured is the steady state, not the
     // growth of tables.
     let onceward = runtime.block_on(async { engine() });

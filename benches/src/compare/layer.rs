@@ -13,7 +13,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::engine::engine;
-use crate::load::runtime;
+use crate::load::{runtime, touch_memory};
 use crate::process::Missing;
 use crate::report::{Findings, Goal, Row, Unit};
 use crate::scale::Scale;
@@ -77,6 +77,7 @@ async fn read<B: http_body::Body, E>(answer: impl Future<Output = Result<Respons
 
 /// Measures nanoseconds of a first run, a replay and a request without a key.
 pub fn run(scale: &Scale) -> Result<Findings, Missing> {
+    touch_memory();
     let (runtime, calls) = (runtime(), scale.calls);
     let service = runtime.block_on(async { guarded() });
     let through_layer = |key: Key, round| on_worker(&runtime, nanos(service.clone(), calls, key, round));
