@@ -64,7 +64,7 @@ fn fill(server: &Postgres, database: &str, from: u64, to: u64) {
         "INSERT INTO onceward_receipts
          SELECT scope, operation, 'old-' || md5(n::text), state, version, due, created, updated, receipt,
              id_high >> 32 << 32 | ('x' || left(md5(n::text), 8))::bit(32)::bigint,
-             ('x' || right(md5(n::text), 16))::bit(64)::bigint
+             ('x' || right(md5(n::text), 16))::bit(64)::bigint, n
          FROM sample, generate_series({}, {to}) n ORDER BY 10",
         from + 1
     );

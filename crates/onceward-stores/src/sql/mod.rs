@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! onceward_receipts   scope, operation, key: the id, and the primary key
-//!                     id_high, id_low   PostgreSQL: the id as two numbers, which are the primary key there
+//!                     id_high, id_middle, id_low   PostgreSQL: the id as numbers, the primary key there
 //!                     state     held, done, unknown, gone; free is a place that was given up a moment ago
 //!                     version   grows with every write to the id
 //!                     due       when the lease, the retention or the tombstone ends; by the database's clock
@@ -12,11 +12,11 @@
 //! ```
 //!
 //! **Versions.** A version is the database's clock in microseconds, or one more than the version before,
-//! whichever is higher. (What replaces a single record in PostgreSQL only counts on: the clock is past that.) What a
-//! record leaves behind when it is removed must not fit below the next one: a statement reads the clock a moment
-//! before it writes. So a record that is young when it is removed leaves a `free` row for [`FREE_GRACE`], longer than
-//! any statement of ours may run, and whoever claims the place meanwhile counts on from there. Scans and loads do not
-//! see free rows.
+//! whichever is higher. The clock alone keeps two claims apart of which the first was rolled back. What a record
+//! leaves behind when it is removed must not fit below the next one: a statement reads the clock a moment before it
+//! writes. So a record that is young when it is removed leaves a `free` row for [`FREE_GRACE`], longer than any
+//! statement of ours may run, and whoever claims the place meanwhile counts on from there. Scans and loads do not see
+//! free rows.
 //!
 //! **Order.** Every statement takes its rows in the order of their ids, and each kind of swap is a
 //! transaction of its own; so no two batches can wait for each other in a circle.

@@ -184,7 +184,7 @@ async fn a_foreign_table_that_was_renamed_is_no_obstacle() {
     assert!(matches!(swapped[0], Swapped::Won(_)), "{swapped:?}");
     let keys = "SELECT string_agg(pg_get_constraintdef(oid), '; ' ORDER BY conrelid::regclass::text)
         FROM pg_constraint WHERE contype = 'p' AND conrelid IN ('onceward_receipts'::regclass, 'ours'::regclass)";
-    assert_eq!(server.sql("renamed", keys), "PRIMARY KEY (id_high, id_low); PRIMARY KEY (id)");
+    assert_eq!(server.sql("renamed", keys), "PRIMARY KEY (id_high, id_middle, id_low); PRIMARY KEY (id)");
 }
 
 /// The numbers of an id, as a list for SQL.
@@ -196,7 +196,8 @@ fn numbers(scope: &str, operation: &str, key: &str) -> String {
     );
     let number = |bytes: &str| format!("('x' || encode({bytes}, 'hex'))::bit(64)::bigint");
     let high = number(&format!("substr(sha256('{scope}'), 1, 4) || substr(sha256({id}), 1, 4)"));
-    format!("{high}, {}", number(&format!("substr(sha256({id}), 5, 8)")))
+    let [middle, low] = [5, 13].map(|from| number(&format!("substr(sha256({id}), {from}, 8)")));
+    format!("{high}, {middle}, {low}")
 }
 
 /// A list that was begun before the upgrade was in another order. To go on with it in this one would leave receipts

@@ -1,6 +1,6 @@
 -- Comparing texts is most of what a look-up and a new entry of the primary key cost, and holding them most of its
--- size. Two numbers made of the id do the same work; `digest.rs` makes the same ones.
-ALTER TABLE onceward_receipts ADD COLUMN id_high bigint, ADD COLUMN id_low bigint;
+-- size. Numbers made of the id do the same work; `digest.rs` makes the same ones.
+ALTER TABLE onceward_receipts ADD COLUMN id_high bigint, ADD COLUMN id_middle bigint, ADD COLUMN id_low bigint;
 
 -- One walk over the table writes the numbers and builds the index.
 -- (The old key may have another name than usual: that of a table which was renamed stays with that table.)
@@ -16,11 +16,13 @@ BEGIN
         $change$ALTER TABLE onceward_receipts
             ALTER COLUMN id_high TYPE bigint USING ('x' || encode(
                 substr(sha256(convert_to(scope, 'UTF8')), 1, 4) || substr(sha256(%2$s), 1, 4), 'hex'))::bit(64)::bigint,
-            ALTER COLUMN id_low TYPE bigint USING ('x' || encode(substr(sha256(%2$s), 5, 8), 'hex'))::bit(64)::bigint,
+            ALTER COLUMN id_middle TYPE bigint USING ('x' || encode(substr(sha256(%2$s), 5, 8), 'hex'))::bit(64)::bigint,
+            ALTER COLUMN id_low TYPE bigint USING ('x' || encode(substr(sha256(%2$s), 13, 8), 'hex'))::bit(64)::bigint,
             ALTER COLUMN id_high SET NOT NULL,
+            ALTER COLUMN id_middle SET NOT NULL,
             ALTER COLUMN id_low SET NOT NULL,
             DROP CONSTRAINT %1$I,
-            ADD PRIMARY KEY (id_high, id_low)$change$,
+            ADD PRIMARY KEY (id_high, id_middle, id_low)$change$,
         old, id);
 END
 $$;

@@ -8,8 +8,7 @@ use crate::sql::row::due_us;
 
 /// Ids as columns: their numbers, and their texts.
 pub(super) struct Ids<'a> {
-    pub(super) highs: Vec<i64>,
-    pub(super) lows: Vec<i64>,
+    pub(super) numbers: Numbers,
     pub(super) scopes: Vec<&'a str>,
     pub(super) operations: Vec<&'a str>,
     pub(super) keys: Vec<&'a str>,
@@ -17,10 +16,8 @@ pub(super) struct Ids<'a> {
 
 impl<'a> Ids<'a> {
     pub(super) fn of(ids: &[&'a Id]) -> Self {
-        let (highs, lows) = numbers(ids);
         Self {
-            highs,
-            lows,
+            numbers: Numbers::of(ids),
             scopes: ids.iter().map(|id| id.scope()).collect(),
             operations: ids.iter().map(|id| id.operation()).collect(),
             keys: ids.iter().map(|id| id.key()).collect(),
@@ -29,17 +26,33 @@ impl<'a> Ids<'a> {
 }
 
 /// The numbers of ids as columns.
-pub(super) fn numbers(ids: &[&Id]) -> (Vec<i64>, Vec<i64>) {
-    let mut last = ("", 0);
-    let digests = ids.iter().map(|id| {
-        // Ids come sorted, so those of a scope come together.
-        if last.0 != id.scope() {
-            last = (id.scope(), of_scope(id.scope()));
+#[derive(Default)]
+pub(super) struct Numbers {
+    pub(super) highs: Vec<i64>,
+    pub(super) middles: Vec<i64>,
+    pub(super) lows: Vec<i64>,
+}
+
+impl Numbers {
+    pub(super) fn of(ids: &[&Id]) -> Self {
+        let mut numbers = Self::default();
+        let mut last = ("", 0);
+        for id in ids {
+            // Where they come sorted, those of a scope come together.
+            if last.0 != id.scope() {
+                last = (id.scope(), of_scope(id.scope()));
+            }
+            let Digest { high, middle, low } = Digest::within(last.1, id);
+            numbers.highs.push(high);
+            numbers.middles.push(middle);
+            numbers.lows.push(low);
         }
-        let Digest { high, low } = Digest::within(last.1, id);
-        (high, low)
-    });
-    digests.unzip()
+        numbers
+    }
+
+    pub(super) fn at(&self, place: usize) -> (i64, i64, i64) {
+        (self.highs[place], self.middles[place], self.lows[place])
+    }
 }
 
 /// New records as columns.

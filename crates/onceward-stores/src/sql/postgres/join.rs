@@ -34,7 +34,7 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
             }
             (Seen::Version(_), None) => {
                 let (seen, grace) = (Value::Int(Some(seen_by(swap))), Value::Int(Some(micros(FREE_GRACE))));
-                tx.fetch(statements::FREE_ONE, &[id[0], id[1], seen, grace]).await?
+                tx.fetch(statements::FREE_ONE, &[id[0], id[1], id[2], seen, grace]).await?
             }
         };
         if let Some(row) = won {
@@ -55,18 +55,19 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
 }
 
 /// How many of an id's values are its numbers.
-pub(super) const NUMBERS: usize = 2;
+const NUMBERS: usize = 3;
 
 /// An id as statements are given it: its numbers, and its texts.
-pub(super) fn id_values(id: &Id) -> [Value<'_>; 5] {
-    let (Digest { high, low }, (scope, operation, key)) = (Digest::of(id), columns(id));
-    [
-        Value::Int(Some(high)),
-        Value::Int(Some(low)),
-        Value::Text(scope),
-        Value::Text(operation),
-        Value::Text(key),
-    ]
+pub(super) fn id_values(id: &Id) -> [Value<'_>; 6] {
+    let (scope, operation, key) = columns(id);
+    let [high, middle, low] = number_values(id);
+    [high, middle, low, Value::Text(scope), Value::Text(operation), Value::Text(key)]
+}
+
+/// Its numbers alone.
+pub(super) fn number_values(id: &Id) -> [Value<'static>; NUMBERS] {
+    let Digest { high, middle, low } = Digest::of(id);
+    [high, middle, low].map(|number| Value::Int(Some(number)))
 }
 
 /// What a statement that writes is given of the record.

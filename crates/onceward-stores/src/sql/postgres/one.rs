@@ -22,11 +22,11 @@ impl PostgresStore {
     }
 
     async fn create_one(&self, swap: &Swap) -> Result<Option<Swapped>> {
-        let Digest { high, low } = Digest::of(&swap.id);
+        let Digest { high, middle, low } = Digest::of(&swap.id);
         let ((scope, operation, key), new) = (columns(&swap.id), record(swap));
         let (state, due, bytes, clock) = (new.state.name(), due_us(new), &new.bytes[..], self.clock_us());
-        let parameters: [&(dyn ToSql + Sync); 9] =
-            [&high, &low, &scope, &operation, &key, &state, &due, &bytes, &clock];
+        let parameters: [&(dyn ToSql + Sync); 10] =
+            [&high, &middle, &low, &scope, &operation, &key, &state, &due, &bytes, &clock];
         let rows = self.call(Call::Writes, statements::CREATE_ONE, &parameters).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let won = self.won(row.get(0))?;
@@ -35,16 +35,18 @@ impl PostgresStore {
     }
 
     async fn replace_one(&self, swap: &Swap) -> Result<Option<Swapped>> {
-        let Digest { high, low } = Digest::of(&swap.id);
+        let Digest { high, middle, low } = Digest::of(&swap.id);
         let (new, seen) = (record(swap), seen_by(swap));
         let (state, due, bytes) = (new.state.name(), due_us(new), &new.bytes[..]);
         let rows = match self.places.take_one(swap) {
             None => {
-                let parameters: [&(dyn ToSql + Sync); 6] = [&high, &low, &state, &due, &bytes, &seen];
+                let parameters: [&(dyn ToSql + Sync); 7] =
+                    [&high, &middle, &low, &state, &due, &bytes, &seen];
                 self.call(Call::Writes, statements::REPLACE_ONE, &parameters).await?
             }
             Some(place) => {
-                let parameters: [&(dyn ToSql + Sync); 7] = [&high, &low, &state, &due, &bytes, &seen, &place];
+                let parameters: [&(dyn ToSql + Sync); 8] =
+                    [&high, &middle, &low, &state, &due, &bytes, &seen, &place];
                 self.call(Call::Writes, statements::REPLACE_ONE_AT, &parameters).await?
             }
         };

@@ -65,7 +65,7 @@ async fn due(store: &PostgresStore, after: Option<&Cursor>, limit: usize) -> Res
     let rows_max = i64::try_from(limit).unwrap_or(i64::MAX);
     let (from_due, cursor_at) = (time(from.0), time(cursor.0));
     let ((scope, operation, key), (last_scope, last_operation, last_key)) = (from.1, cursor.1);
-    let parameters: [&(dyn ToSql + Sync); 15] = [
+    let parameters: [&(dyn ToSql + Sync); 16] = [
         &rows_max,
         &PAGE_BYTES_MAX,
         &from_due,
@@ -76,8 +76,9 @@ async fn due(store: &PostgresStore, after: Option<&Cursor>, limit: usize) -> Res
         &last_scope,
         &last_operation,
         &last_key,
-        &kept.highs,
-        &kept.lows,
+        &kept.numbers.highs,
+        &kept.numbers.middles,
+        &kept.numbers.lows,
         &kept.scopes,
         &kept.operations,
         &kept.keys,
@@ -100,14 +101,15 @@ async fn matching(
 ) -> Result<Page> {
     let range = scope.map_or(i64::MIN..=i64::MAX, range_of_scope);
     // Only an id with the lowest number of all is not behind this; nobody has ever made one.
-    let after = after.map_or(Digest { high: *range.start(), low: i64::MIN }, Digest::of);
+    let after = after.map_or(Digest { high: *range.start(), middle: i64::MIN, low: i64::MIN }, Digest::of);
     let rows_max = i64::try_from(limit).unwrap_or(i64::MAX);
     let state = state.map(State::name);
-    let parameters: [&(dyn ToSql + Sync); 8] =
-        [&rows_max, &PAGE_BYTES_MAX, &scope, &operation, &state, &after.high, &after.low, range.end()];
+    let Digest { high, middle, low } = &after;
+    let parameters: [&(dyn ToSql + Sync); 9] =
+        [&rows_max, &PAGE_BYTES_MAX, &scope, &operation, &state, high, middle, low, range.end()];
     let (statement, parameters) = match scope {
         Some(_) => (statements::SCAN_SCOPE, &parameters[..]),
-        None => (statements::SCAN_ALL, &parameters[..7]),
+        None => (statements::SCAN_ALL, &parameters[..8]),
     };
     let rows = store.call(Call::Reads, statement, parameters).await?;
     page(&rows, limit, |_, id| [&BY_DIGEST, id.as_bytes()].concat().into())

@@ -92,7 +92,7 @@ async fn apply(client: &mut Client, known: u32) -> Result<()> {
 /// A table that merely has our name is better found now than by the first claim.
 async fn check_columns(client: &Client) -> Result<()> {
     let columns =
-        "SELECT id_high, id_low, scope, operation, key, state, version, due, created, updated, receipt
+        "SELECT id_high, id_middle, id_low, scope, operation, key, state, version, due, created, updated, receipt
         FROM onceward_receipts LIMIT 0";
     client.batch_execute(columns).await.map_err(|error| failed(Call::Reads, error))
 }

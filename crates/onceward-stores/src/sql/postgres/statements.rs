@@ -5,7 +5,7 @@
 //! for each winner (`won` is its new version) and one for each loser that was there when the statement
 //! began. Who is neither has to look again: the record came, went or moved while the statement ran.
 //!
-//! A record is found by the two numbers of its id (`digest.rs`). Who has not seen it yet asks for the texts as well; a
+//! A record is found by the numbers of its id (`digest.rs`). Who has not seen it yet asks for the texts as well; a
 //! version that was seen is that of the right one.
 //!
 //! **Price.** Executing a prepared statement begins with setting it up, and for one row that is most of
@@ -61,7 +61,7 @@ macro_rules! nothing_found {
 /// By its numbers.
 macro_rules! same_id {
     () => {
-        "r.id_high = a.id_high AND r.id_low = a.id_low"
+        "r.id_high = a.id_high AND r.id_middle = a.id_middle AND r.id_low = a.id_low"
     };
 }
 
@@ -79,7 +79,7 @@ macro_rules! not_free {
     };
 }
 
-/// The same, and by its texts.
+/// By its texts, compared with those of another.
 macro_rules! same_texts {
     ($of:literal) => {
         concat!("r.scope = ", $of, ".scope AND r.operation = ", $of, ".operation AND r.key = ", $of, ".key")
@@ -92,7 +92,7 @@ macro_rules! each_by_id {
         concat!(
             "unnest(",
             $ids,
-            ") WITH ORDINALITY AS a (id_high, id_low, scope, operation, key, n)
+            ") WITH ORDINALITY AS a (id_high, id_middle, id_low, scope, operation, key, n)
     CROSS JOIN LATERAL (SELECT * FROM onceward_receipts r WHERE ",
             same_id!(),
             " AND ",
@@ -106,7 +106,8 @@ macro_rules! each_by_id {
 macro_rules! all_alike {
     ($besides:literal) => {
         concat!(
-            " SELECT NULL::bigint AS n, NULL::bigint AS id_high, NULL::bigint AS id_low, version AS won, ",
+            " SELECT NULL::bigint AS n, NULL::bigint AS id_high, NULL::bigint AS id_middle, NULL::bigint AS id_low,
+    version AS won, ",
             nothing_found!(),
             $besides,
             " FROM tally WHERE alike
@@ -133,28 +134,28 @@ macro_rules! take_free_place {
 pub(super) const CREATE: &str = concat!(
     "WITH won AS (
     INSERT INTO onceward_receipts AS r
-        (id_high, id_low, scope, operation, key, state, version, due, created, updated, receipt)
-    SELECT id_high, id_low, scope, operation, key, state, (SELECT greatest(",
+        (id_high, id_middle, id_low, scope, operation, key, state, version, due, created, updated, receipt)
+    SELECT id_high, id_middle, id_low, scope, operation, key, state, (SELECT greatest(",
     now_us!(),
-    ", $9::bigint + 1)), ",
+    ", $10::bigint + 1)), ",
     due_in!("due_us"),
     ", statement_timestamp(), statement_timestamp(), receipt
-    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[],
-        $8::bytea[]) AS a (id_high, id_low, scope, operation, key, state, due_us, receipt)
-    ON CONFLICT (id_high, id_low) DO ",
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[],
+        $9::bytea[]) AS a (id_high, id_middle, id_low, scope, operation, key, state, due_us, receipt)
+    ON CONFLICT (id_high, id_middle, id_low) DO ",
     take_free_place!(),
-    " RETURNING r.id_high, r.id_low, r.version, r.ctid AS place
+    " RETURNING r.id_high, r.id_middle, r.id_low, r.version, r.ctid AS place
 )",
     tally!(),
     all_alike!(", (SELECT array_agg(place) FROM won) AS places"),
-    "SELECT NULL, id_high, id_low, version, ",
+    "SELECT NULL, id_high, id_middle, id_low, version, ",
     nothing_found!(),
     ", ARRAY[place] FROM won WHERE NOT (SELECT alike FROM tally)
 UNION ALL
-SELECT a.n, NULL, NULL, NULL, ",
+SELECT a.n, NULL, NULL, NULL, NULL, ",
     found!(),
     ", NULL FROM ",
-    each_by_id!("$1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[]"),
+    each_by_id!("$1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[]"),
     " WHERE r.state <> 'free' AND ",
     somebody_lost!()
 );
@@ -163,9 +164,10 @@ SELECT a.n, NULL, NULL, NULL, ",
 macro_rules! seen {
     ($seen:literal) => {
         concat!(
-            "unnest($1::bigint[], $2::bigint[], ",
+            "unnest($1::bigint[], $2::bigint[], $3::bigint[], ",
             $seen,
-            "::bigint[]) WITH ORDINALITY AS a (id_high, id_low, seen, n)"
+            "::bigint[])
+        WITH ORDINALITY AS a (id_high, id_middle, id_low, seen, n)"
         )
     };
 }
@@ -176,11 +178,11 @@ macro_rules! numbered {
         concat!(
             tally!(),
             all_alike!(""),
-            "SELECT n, NULL, NULL, version, ",
+            "SELECT n, NULL, NULL, NULL, version, ",
             nothing_found!(),
             " FROM won WHERE NOT (SELECT alike FROM tally)
 UNION ALL
-SELECT a.n, NULL, NULL, NULL, ",
+SELECT a.n, NULL, NULL, NULL, NULL, ",
             found!(),
             " FROM ",
             seen!($seen),
@@ -209,13 +211,13 @@ macro_rules! replace {
             "WITH won AS (
     UPDATE onceward_receipts r SET state = a.state, version = greatest(r.version + 1, (SELECT greatest(",
             now_us!(),
-            ", $6::bigint + 1))), due = ",
+            ", $7::bigint + 1))), due = ",
             due_in!("a.due_us"),
             ", updated = statement_timestamp(), receipt = a.receipt
-    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bytea[], $7::bigint[]",
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bytea[], $8::bigint[]",
             $arrays,
             ")
-        WITH ORDINALITY AS a (id_high, id_low, state, due_us, receipt, seen, ",
+        WITH ORDINALITY AS a (id_high, id_middle, id_low, state, due_us, receipt, seen, ",
             $columns,
             "n)
     WHERE ",
@@ -223,7 +225,7 @@ macro_rules! replace {
             as_seen!(),
             " RETURNING a.n, r.version
 )",
-            numbered!("$7")
+            numbered!("$8")
         )
     };
 }
@@ -231,46 +233,46 @@ macro_rules! replace {
 /// Replacements.
 pub(super) const REPLACE: &str = replace!("", "", "");
 
-/// Replacements of rows whose places ($8) are known, so that no index is asked for them.
-pub(super) const REPLACE_AT: &str = replace!(", $8::tid[]", "place, ", "r.ctid = a.place AND ");
+/// Replacements of rows whose places ($9) are known, so that no index is asked for them.
+pub(super) const REPLACE_AT: &str = replace!(", $9::tid[]", "place, ", "r.ctid = a.place AND ");
 
-/// Removals that leave the version behind for a while ($5, in microseconds).
+/// Removals that leave the version behind for a while ($6, in microseconds).
 pub(super) const FREE: &str = concat!(
     "WITH won AS (
     UPDATE onceward_receipts r SET state = 'free', version = greatest(r.version + 1, ",
     now_us!(),
-    ", $4::bigint + 1), due = ",
-    due_in!("$5::bigint"),
+    ", $5::bigint + 1), due = ",
+    due_in!("$6::bigint"),
     ", updated = statement_timestamp(), receipt = ''
     FROM ",
-    seen!("$3"),
+    seen!("$4"),
     " WHERE ",
     as_seen!(),
     " RETURNING a.n, r.version
 )",
-    numbered!("$3")
+    numbered!("$4")
 );
 
 /// Removals of records so old that nothing has to be left behind.
 pub(super) const DELETE: &str = concat!(
     "WITH won AS (
     DELETE FROM onceward_receipts r USING ",
-    seen!("$3"),
+    seen!("$4"),
     " WHERE ",
     as_seen!(),
     " RETURNING a.n, greatest(r.version + 1, ",
     now_us!(),
     ") AS version
 )",
-    numbered!("$3")
+    numbered!("$4")
 );
 
 /// Records by their ids; those that are absent give no row.
 pub(super) const LOAD: &str = concat!(
-    "SELECT a.n, NULL::bigint, NULL::bigint, NULL::bigint AS won, ",
+    "SELECT a.n, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint AS won, ",
     found!(),
     " FROM ",
-    each_by_id!("$1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[]"),
+    each_by_id!("$1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[]"),
     " WHERE r.state <> 'free'"
 );
 
@@ -299,7 +301,7 @@ WHERE bytes_before < $2 ORDER BY ",
     };
 }
 
-/// What is due behind a place ($3 to $6), and of some ids ($11 to $15) those that are due before it and
+/// What is due behind a place ($3 to $6), and of some ids ($11 to $16) those that are due before it and
 /// behind another ($7 to $10). The time is the statement's: the clock itself is no bound for an index, and
 /// everything that is kept would be looked at.
 pub(super) const SCAN_DUE: &str = page!(
@@ -311,7 +313,7 @@ pub(super) const SCAN_DUE: &str = page!(
         ORDER BY due, scope, operation, key LIMIT $1)
     UNION ALL
     (SELECT r.* FROM ",
-        each_by_id!("$11::bigint[], $12::bigint[], $13::text[], $14::text[], $15::text[]"),
+        each_by_id!("$11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::text[], $16::text[]"),
         " WHERE r.due <= statement_timestamp() AND r.state <> 'free'
             AND (r.due, r.scope, r.operation, r.key) > ($7, $8, $9, $10)
             AND (r.due, r.scope, r.operation, r.key) <= ($3, $4, $5, $6))) due_now"
@@ -319,19 +321,19 @@ pub(super) const SCAN_DUE: &str = page!(
     "due, scope, operation, key"
 );
 
-/// Everything that matches scope $3, operation $4 and state $5, behind the row ($6, $7), in the order of the primary
-/// key.
+/// Everything that matches scope $3, operation $4 and state $5, behind the row ($6, $7, $8), in the order of the
+/// primary key.
 pub(super) const SCAN_ALL: &str = page!(
     "state <> 'free' AND ($3::text IS NULL OR scope = $3) AND ($4::text IS NULL OR operation = $4)
         AND ($5::text IS NULL OR state = $5)",
-    "onceward_receipts WHERE (id_high, id_low) > ($6, $7)",
-    "id_high, id_low"
+    "onceward_receipts WHERE (id_high, id_middle, id_low) > ($6, $7, $8)",
+    "id_high, id_middle, id_low"
 );
-/// The same of one scope, whose ids have their `id_high` up to $8.
+/// The same of one scope, whose ids have their `id_high` up to $9.
 pub(super) const SCAN_SCOPE: &str = page!(
     "state <> 'free' AND scope = $3 AND ($4::text IS NULL OR operation = $4) AND ($5::text IS NULL OR state = $5)",
-    "onceward_receipts WHERE (id_high, id_low) > ($6, $7) AND id_high <= $8",
-    "id_high, id_low"
+    "onceward_receipts WHERE (id_high, id_middle, id_low) > ($6, $7, $8) AND id_high <= $9",
+    "id_high, id_middle, id_low"
 );
 
 /// Looks at what is due ($1 rows at most, from $2 on), and removes the free rows among it, but none that somebody
@@ -357,13 +359,13 @@ macro_rules! create_one {
     () => {
         concat!(
             "INSERT INTO onceward_receipts AS r
-    (id_high, id_low, scope, operation, key, state, version, due, created, updated, receipt)
-VALUES ($1, $2, $3, $4, $5, $6, greatest(",
+    (id_high, id_middle, id_low, scope, operation, key, state, version, due, created, updated, receipt)
+VALUES ($1, $2, $3, $4, $5, $6, $7, greatest(",
             now_us!(),
-            ", $9::bigint + 1), ",
-            due_in!("$7::bigint"),
-            ", statement_timestamp(), statement_timestamp(), $8)
-ON CONFLICT (id_high, id_low) DO "
+            ", $10::bigint + 1), ",
+            due_in!("$8::bigint"),
+            ", statement_timestamp(), statement_timestamp(), $9)
+ON CONFLICT (id_high, id_middle, id_low) DO "
         )
     };
 }
@@ -379,10 +381,12 @@ pub(super) const CREATE_ONE_ANYWHERE: &str =
 macro_rules! replace_one {
     ($due:expr, $rest:literal) => {
         concat!(
-            "UPDATE onceward_receipts r SET state = $3, version = r.version + 1, due = ",
+            "UPDATE onceward_receipts r SET state = $4, version = greatest(r.version + 1, ",
+            now_us!(),
+            "), due = ",
             $due,
-            ", updated = statement_timestamp(), receipt = $5
-WHERE r.id_high = $1 AND r.id_low = $2 AND r.version = $6 AND ",
+            ", updated = statement_timestamp(), receipt = $6
+WHERE r.id_high = $1 AND r.id_middle = $2 AND r.id_low = $3 AND r.version = $7 AND ",
             not_free!(),
             $rest
         )
@@ -390,11 +394,11 @@ WHERE r.id_high = $1 AND r.id_low = $2 AND r.version = $6 AND ",
 }
 
 /// A replacement, by itself or inside a transaction; no row if it lost.
-pub(super) const REPLACE_ONE: &str = replace_one!(due_in!("$4::bigint"), " RETURNING r.version");
+pub(super) const REPLACE_ONE: &str = replace_one!(due_in!("$5::bigint"), " RETURNING r.version");
 
-/// The same of a row whose place ($7) is known, so that no index is asked for it.
+/// The same of a row whose place ($8) is known, so that no index is asked for it.
 pub(super) const REPLACE_ONE_AT: &str =
-    replace_one!(due_in!("$4::bigint"), " AND r.ctid = $7 RETURNING r.version");
+    replace_one!(due_in!("$5::bigint"), " AND r.ctid = $8 RETURNING r.version");
 
 macro_rules! complete_one {
     ($due:expr, $condition:literal) => {
@@ -408,21 +412,21 @@ macro_rules! complete_one {
 
 /// The same as the last deed before a commit that is already on its way: if it loses, it fails, and the
 /// commit with it.
-pub(super) const COMPLETE_ONE: &str = complete_one!(due_in!("$4::bigint"), "");
+pub(super) const COMPLETE_ONE: &str = complete_one!(due_in!("$5::bigint"), "");
 
-/// The same of a row whose place ($7) is known, and whose due time stays if it is late enough: a row whose due time
+/// The same of a row whose place ($8) is known, and whose due time stays if it is late enough: a row whose due time
 /// stays needs no new entry in any index.
 pub(super) const COMPLETE_ONE_KEEPING: &str =
-    complete_one!(concat!("greatest(r.due, ", due_in!("$4::bigint"), ")"), " AND r.ctid = $7");
+    complete_one!(concat!("greatest(r.due, ", due_in!("$5::bigint"), ")"), " AND r.ctid = $8");
 
 /// A removal inside a transaction; no row if it lost.
 pub(super) const FREE_ONE: &str = concat!(
     "UPDATE onceward_receipts r SET state = 'free', version = greatest(r.version + 1, ",
     now_us!(),
     "), due = ",
-    due_in!("$4::bigint"),
+    due_in!("$5::bigint"),
     ", updated = statement_timestamp(), receipt = ''
-WHERE r.id_high = $1 AND r.id_low = $2 AND r.version = $3 AND ",
+WHERE r.id_high = $1 AND r.id_middle = $2 AND r.id_low = $3 AND r.version = $4 AND ",
     not_free!(),
     " RETURNING r.version"
 );
@@ -431,6 +435,6 @@ pub(super) const LOAD_ONE: &str = concat!(
     "SELECT ",
     found!(),
     " FROM onceward_receipts r
-WHERE r.id_high = $1 AND r.id_low = $2 AND r.scope = $3 AND r.operation = $4 AND r.key = $5 AND ",
+WHERE r.id_high = $1 AND r.id_middle = $2 AND r.id_low = $3 AND r.scope = $4 AND r.operation = $5 AND r.key = $6 AND ",
     not_free!()
 );

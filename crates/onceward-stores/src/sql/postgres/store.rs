@@ -8,7 +8,7 @@ use onceward::{Caps, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row, Socket};
 
-use super::columns::{Ids, New, numbers};
+use super::columns::{Ids, New, Numbers};
 use super::connect::{parse, pool, set_up};
 use super::fault::{Call, OfBatch, failed, is_worth_repeating, timed_out, unconnected};
 use super::places::{Place, Places};
@@ -202,8 +202,9 @@ impl PostgresStore {
                 Call::Writes,
                 statements::CREATE,
                 &[
-                    &ids.highs,
-                    &ids.lows,
+                    &ids.numbers.highs,
+                    &ids.numbers.middles,
+                    &ids.numbers.lows,
                     &ids.scopes,
                     &ids.operations,
                     &ids.keys,
@@ -221,7 +222,7 @@ impl PostgresStore {
             return Ok(answers);
         }
         // The winners come in the order of the batch, so one walk finds them all.
-        let mut places = of.iter().zip(ids.highs.iter().zip(&ids.lows));
+        let mut places = of.iter().enumerate();
         let mut answers = Vec::with_capacity(of.len());
         let mut lost = Vec::new();
         for row in rows {
@@ -229,10 +230,10 @@ impl PostgresStore {
                 lost.push((place(of, number)?, Swapped::Lost(Some(found(&row)?))));
                 continue;
             }
-            let won: (i64, i64) = (row.get(1), row.get(2));
-            let place = places.find(|(_, (high, low))| (**high, **low) == won);
-            let (place, _) = place.ok_or_else(|| row::damaged("an answer is about no swap of the batch"))?;
-            let won = self.won(row.get(3))?;
+            let won: (i64, i64, i64) = (row.get(1), row.get(2), row.get(3));
+            let place = places.find(|(at, _)| ids.numbers.at(*at) == won);
+            let (_, place) = place.ok_or_else(|| row::damaged("an answer is about no swap of the batch"))?;
+            let won = self.won(row.get(4))?;
             let places = row.get::<_, Vec<Place>>("places").into_iter();
             self.note(places.map(|at| (&batch[*place].id, &won, at)));
             answers.push((*place, won));
@@ -247,11 +248,11 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         let places = self.places.take(batch, of);
-        let ((highs, lows), new) = (numbers(&ids(batch, of)), New::of(batch, of));
+        let (Numbers { highs, middles, lows }, new) = (Numbers::of(&ids(batch, of)), New::of(batch, of));
         let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
         let clock = self.clock_us();
         let mut parameters: Vec<&(dyn ToSql + Sync)> =
-            vec![&highs, &lows, &new.states, &new.dues, &new.receipts, &clock, &seen];
+            vec![&highs, &middles, &lows, &new.states, &new.dues, &new.receipts, &clock, &seen];
         let statement = match &places {
             None => statements::REPLACE,
             Some(places) => {
@@ -268,13 +269,13 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         self.places.take(batch, of);
-        let (highs, lows) = numbers(&ids(batch, of));
+        let Numbers { highs, middles, lows } = Numbers::of(&ids(batch, of));
         let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
         let (clock, grace) = (self.clock_us(), micros(FREE_GRACE));
-        let parameters: [&(dyn ToSql + Sync); 5] = [&highs, &lows, &seen, &clock, &grace];
+        let parameters: [&(dyn ToSql + Sync); 6] = [&highs, &middles, &lows, &seen, &clock, &grace];
         let rows = match leave {
             Leave::Version => self.call(Call::Writes, statements::FREE, &parameters).await?,
-            Leave::Nothing => self.call(Call::Writes, statements::DELETE, &parameters[..3]).await?,
+            Leave::Nothing => self.call(Call::Writes, statements::DELETE, &parameters[..4]).await?,
         };
         self.numbered(of, &rows)
     }
@@ -296,7 +297,7 @@ impl PostgresStore {
         }
         rows.iter()
             .map(|row| {
-                let swapped = match row.get::<_, Option<i64>>(3) {
+                let swapped = match row.get::<_, Option<i64>>(4) {
                     Some(version) => self.won(version)?,
                     None => Swapped::Lost(Some(found(row)?)),
                 };
@@ -312,7 +313,7 @@ impl PostgresStore {
         if number.is_some() || high.is_some() {
             return Ok(None);
         }
-        let won = self.won(row.get(3))?;
+        let won = self.won(row.get(4))?;
         Ok(Some(of.iter().map(|place| (*place, won.clone())).collect()))
     }
 
@@ -335,8 +336,9 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         let ids = Ids::of(ids);
-        let parameters: [&(dyn ToSql + Sync); 5] =
-            [&ids.highs, &ids.lows, &ids.scopes, &ids.operations, &ids.keys];
+        let Numbers { highs, middles, lows } = &ids.numbers;
+        let parameters: [&(dyn ToSql + Sync); 6] =
+            [highs, middles, lows, &ids.scopes, &ids.operations, &ids.keys];
         let rows = self.call(Call::Reads, statements::LOAD, &parameters).await?;
         let mut all: Vec<Option<Found>> = ids.keys.iter().map(|_| None).collect();
         let places: Vec<usize> = (0..all.len()).collect();
@@ -400,5 +402,5 @@ fn place(of: &[usize], number: i64) -> Result<usize> {
 }
 
 fn found(row: &Row) -> Result<Found> {
-    row::found(row.get(4), row.get(5), row.get(6), row.get(7))
+    row::found(row.get(5), row.get(6), row.get(7), row.get(8))
 }

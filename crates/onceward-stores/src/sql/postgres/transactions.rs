@@ -11,9 +11,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::connect::{CONNECT_MAX, DURABLE, parse, pool};
-use super::digest::Digest;
 use super::fault::{Call, failed, timed_out, unconnected};
-use super::join::{NO_CLOCK, Parameter, id_values, swap_in};
+use super::join::{NO_CLOCK, Parameter, id_values, number_values, swap_in};
 use super::places::Place;
 use super::statements;
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value};
@@ -175,9 +174,10 @@ impl onceward::Transactions for PostgresTransactions {
         let due_in = new.due_in.max(kept_for.map(at_the_longest).filter(|_| new.due_in.is_some()));
         let answer = tokio::time::timeout(patience, async {
             let prepared = tx.connection().prepare_cached(statements::CREATE_ONE).await.map_err(fault)?;
-            let [high, low, scope, operation, key] = id_values(&claim.id);
+            let [high, middle, low, scope, operation, key] = id_values(&claim.id);
             let values = [
                 high,
+                middle,
                 low,
                 scope,
                 operation,
@@ -222,10 +222,11 @@ impl onceward::Transactions for PostgresTransactions {
                 None => statements::COMPLETE_ONE,
             };
             let prepared = tx.connection().prepare_cached(statement).await.map_err(fault)?;
-            let Digest { high, low } = Digest::of(&completion.id);
+            let [high, middle, low] = number_values(&completion.id);
             let values = [
-                Value::Int(Some(high)),
-                Value::Int(Some(low)),
+                high,
+                middle,
+                low,
                 Value::Text(new.state.name()),
                 Value::Int(due_us(new)),
                 Value::Bytes(&new.bytes),

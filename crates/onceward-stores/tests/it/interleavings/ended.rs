@@ -12,6 +12,7 @@ use crate::bank::{Bank, Process, Then, Tx, ask, ask_under, claimed, first_of, ra
 
 pub(super) async fn every<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     ended_by_its_own_work(bank, one, two).await;
+    taken_over_and_ended_by_its_own_work(bank, one, two).await;
     committed_by_its_own_work(bank, one, two).await;
     kept_for_less_than_a_lease(one).await;
     one_rollback_after_the_other(bank, one, two).await;
@@ -48,6 +49,31 @@ async fn ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Proces
     assert_eq!(bank.count("ended alone"), 0);
     assert_eq!(said(two.charge(ask("ended alone")).await), first_of("two", "ended alone"));
     assert_eq!(bank.count("ended alone"), 1);
+}
+
+/// The same where the claim took over from somebody else: it was rolled back to what it had taken over, and the next
+/// one takes over the very same. Their fences still differ, and the second one's is the higher.
+async fn taken_over_and_ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
+    let key = "taken over and ended";
+    let policy = Policy::http().on_unknown(OnUnknown::Retry).lease(Duration::from_millis(100)).unwrap();
+    let dead = Process::new(bank, "dead").await;
+    claimed(dead.onceward.claim(ask_under(key, policy.clone())).await);
+    let seen = Mutex::new(None);
+    let work = async |lease: Lease, tx: Tx<B>| {
+        B::charge(&tx, key).await?;
+        B::say(&tx, "ROLLBACK").await;
+        let answer = two.charge(ask_under(key, policy.clone())).await;
+        seen.lock().unwrap().replace((lease.fence(), answer));
+        Ok(Outcome::succeeded("one"))
+    };
+    let asked = ask_under(key, policy.clone());
+    let error = one.onceward.transact(&one.transactions, asked, work).await.unwrap_err();
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Conflict, Applied::No), "{error}");
+    let (fence, second) = seen.lock().unwrap().take().expect("it was asked");
+    let second = ran(second);
+    assert!(second.fence > fence, "{:?} after {fence:?}", second.fence);
+    assert_eq!(said(one.charge(ask(key)).await), replay_of("two", key));
+    assert_eq!(bank.count(key), 1);
 }
 
 /// The work has committed its own transaction, its claim with it, and goes on or dies. The claim guards the key for a

@@ -9,6 +9,7 @@
 //! | is told nothing, and its commit comes later | waits; neither runs again |
 //! | is told nothing, and is undone later | waits; one of them runs |
 //! | has ended its own transaction, and then completes | ran meanwhile; the completion loses |
+//! | has taken over, and ended its own transaction | takes over as well, with a higher fence; the completion loses |
 //! | has committed its own transaction, and goes on or dies | is told to wait, for a lease |
 //! | is rolled back, and so is the duplicate | a third one runs |
 //! | works | asks for something else: refused, or free to run after a rollback |
