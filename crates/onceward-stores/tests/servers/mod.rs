@@ -135,6 +135,11 @@ impl Daemon {
 /// SIGKILL to all of it at once, as when a machine goes down.
 impl Drop for Daemon {
     fn drop(&mut self) {
+        // It is stopped first, so that it starts no process that nobody has counted.
+        signal("-STOP", &[self.pid]);
+        while state(self.pid).is_some_and(|state| state != 'T') {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let pids = self.pids();
         signal("-KILL", &pids);
         // The shell is the server's parent: it is told of the end at once, where the system's first process may
@@ -153,10 +158,15 @@ fn signal(signal: &str, pids: &[u32]) {
     let _ = Command::new("kill").arg(signal).args(pids).stderr(Stdio::null()).status();
 }
 
-/// Whether a process has anything open: one that is over and only waits to be asked about has not.
+/// Whether a process has anything open.
 fn runs(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+    state(pid).is_some()
+}
+
+/// What a process does; nothing if it is over, also if it only waits to be asked about.
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next().filter(|state| !matches!(state, 'Z' | 'X'))
 }
 
 /// A name that no other database of this process has.
