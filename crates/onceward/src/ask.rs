@@ -1,6 +1,9 @@
 //! One caller's request to have an intent carried out.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
 
 use crate::fingerprint::Fingerprint;
 use crate::id::Id;
@@ -15,13 +18,26 @@ pub struct Ask {
     pub(crate) also: Vec<Fingerprint>,
     pub(crate) policy: Arc<Policy>,
     pub(crate) attempt: Option<Attempt>,
+    /// Whether the attempt was named by the caller, who may use it again.
+    pub(crate) named: bool,
+    pub(crate) input: Option<Bytes>,
+    pub(crate) delay: Duration,
 }
 
 impl Ask {
     /// Asks for `id`, as described by `fingerprint`, under `policy`. Keep the policy in one `Arc` per
     /// kind of operation.
     pub fn new(id: Id, fingerprint: Fingerprint, policy: Arc<Policy>) -> Self {
-        Self { id, fingerprint, also: Vec::new(), policy, attempt: None }
+        Self {
+            id,
+            fingerprint,
+            also: Vec::new(),
+            policy,
+            attempt: None,
+            named: false,
+            input: None,
+            delay: Duration::ZERO,
+        }
     }
 
     /// Adds the same request's fingerprints under older rules or secrets. A receipt written under
@@ -36,6 +52,23 @@ impl Ask {
     /// not given back when the asking is dropped; its lease ends by itself.
     pub fn attempt(mut self, attempt: Attempt) -> Self {
         self.attempt = Some(attempt);
+        self.named = true;
+        self
+    }
+
+    /// Brings along what is asked, to be kept in the receipt: whoever goes on with the intent finds it there
+    /// ([`Lease::input`](crate::Lease::input)). What is kept already is not replaced.
+    ///
+    /// An intent with an input is never forgotten before it is done: where another would be free again, it
+    /// waits for its next try.
+    pub fn input(mut self, input: impl Into<Bytes>) -> Self {
+        self.input = Some(input.into());
+        self
+    }
+
+    /// Has a worker begin no earlier than this long after it was enqueued. Who runs it asks at once.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
         self
     }
 

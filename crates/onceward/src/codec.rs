@@ -1,22 +1,34 @@
 //! The stored bytes of a receipt; all of them are described here and nowhere else.
 //!
 //! ```text
-//! byte 0      format, 1
-//! byte 1      state: 1 held, 2 done, 3 unknown, 4 gone
+//! byte 0      format, 2
+//! byte 1      state: 1 held, 2 done, 3 unknown, 4 gone, 5 waiting, 6 dead
+//! byte 2      flags of the state, below; all others are 0
 //! …           what belongs to the state, integers little endian
 //! last 4      CRC-32 of everything before
 //!
-//! claim       fingerprint version 1 · digest 32 · attempt 16 · fence 8 (0: the record's own version)
-//! held        claim · on_unknown 1 (0 hold, 1 retry)
-//! done        claim · verdict 1 (0 succeeded, 1 failed) · tombstone µs 8 (0 none, max for ever)
-//!             · snapshot 1 (0 kept, 1 omitted) · length 4 · body or note
-//! unknown     claim · doubt 1 (0 lease ended, 1 reported, 2 panicked, 3 dropped)
+//! waiting     claim · job                  flags: prior, job
+//! held        claim · late · job           flags: retry, ticket, prior, late, job
+//!             (prior: settled, or in doubt, or neither)
+//! done        claim · tombstone · end · job
+//!                                          flags: failed, omitted, closed, tombstone, job
+//! unknown     claim · doubt 1 · late · job flags: prior, late, job
+//!             (doubt: 0 lease ended, 1 reported, 2 panicked, 3 dropped)
+//! dead        claim · job                  flags: prior, job
 //! gone        fence 8
+//!
+//! claim       fingerprint version 1 · digest 32 · attempt 16 · fence 8 (0: the record's own version)
+//! late        milliseconds 4, only with its flag
+//! tombstone   µs 8 (max: forever), only with its flag
+//! end         length 4 · body or note; if closed: length 4 · 1 (0 cancelled, 1 discarded, 2 undone)
+//! job         started 2 · finished 2 · note length 2 · note · input length 4 · input, only with its flag
 //! ```
 //!
 //! A claim cannot know its own fence, because that is the version the store gives to this very write;
-//! hence the 0. Every later version of this crate must read these bytes: the golden tests say so.
+//! hence the 0. Every later version of this crate must read these bytes: the golden tests say so. Format 1
+//! was never released.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
@@ -25,30 +37,84 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
 use crate::outcome::{Outcome, Snapshot, Verdict};
 use crate::policy::{OnUnknown, Retention};
-use crate::receipt::{Attempt, Claim, Done, Doubt, Fence, Gone, Held, Receipt, Status, Unknown};
+use crate::receipt::{
+    Attempt, Claim, Closed, Dead, Done, Doubt, End, Fence, Gone, Held, Job, Owner, Prior, Receipt, Status,
+    Unknown, Waiting,
+};
 use crate::store::{Found, Version};
 
-const FORMAT: u8 = 1;
-const HEAD_BYTES: usize = 2;
+const FORMAT: u8 = 2;
+const HEAD_BYTES: usize = 3;
 const CLAIM_BYTES: usize = 1 + Fingerprint::DIGEST_BYTES + 16 + 8;
-const DONE_BYTES: usize = CLAIM_BYTES + 1 + 8 + 1 + 4;
+const LATE_BYTES: usize = 4;
+const TOMBSTONE_BYTES: usize = 8;
+const LENGTH_BYTES: usize = 4;
+const JOB_BYTES: usize = 2 + 2 + 2 + LENGTH_BYTES;
 const CHECKSUM_BYTES: usize = 4;
 
 /// The fence of a claim that is being written: the record's own version.
 pub(crate) const FENCE_IS_VERSION: Fence = Fence(0);
 
+mod flag {
+    pub(super) const RETRY: u8 = 1;
+    pub(super) const FAILED: u8 = 1;
+    pub(super) const TICKET: u8 = 1 << 1;
+    pub(super) const OMITTED: u8 = 1 << 1;
+    pub(super) const IN_DOUBT: u8 = 1 << 2;
+    pub(super) const CLOSED: u8 = 1 << 2;
+    pub(super) const LATE: u8 = 1 << 3;
+    pub(super) const TOMBSTONE: u8 = 1 << 3;
+    pub(super) const JOB: u8 = 1 << 4;
+    pub(super) const SETTLED: u8 = 1 << 5;
+}
+
 /// Encodes a status for the store.
 pub fn encode(status: &Status) -> Bytes {
-    let body_len = match status {
-        Status::Held(_) | Status::Unknown(_) => CLAIM_BYTES + 1,
-        Status::Done(done) => DONE_BYTES + snapshot_bytes(&done.outcome).len(),
-        Status::Gone(_) => 8,
-    };
+    encode_parts(&match status {
+        Status::Waiting(waiting) => Parts::Waiting(waiting),
+        Status::Held(held) => Parts::Held(held),
+        Status::Done(done) => Parts::Done(done),
+        Status::Unknown(unknown) => Parts::Unknown(unknown),
+        Status::Dead(dead) => Parts::Dead(dead),
+        Status::Gone(gone) => Parts::Gone(gone),
+    })
+}
+
+/// The same of a claim that nobody has made a status of: most records that are written are claims.
+pub(crate) fn encode_held(held: &Held) -> Bytes {
+    encode_parts(&Parts::Held(held))
+}
+
+/// A status, wherever what belongs to it is kept.
+enum Parts<'a> {
+    Waiting(&'a Waiting),
+    Held(&'a Held),
+    Done(&'a Done),
+    Unknown(&'a Unknown),
+    Dead(&'a Dead),
+    Gone(&'a Gone),
+}
+
+impl Parts<'_> {
+    fn job(&self) -> Option<&Job> {
+        match self {
+            Self::Waiting(Waiting { job, .. })
+            | Self::Held(Held { job, .. })
+            | Self::Done(Done { job, .. })
+            | Self::Unknown(Unknown { job, .. }) => job.as_deref(),
+            Self::Dead(dead) => Some(&dead.job),
+            Self::Gone(_) => None,
+        }
+    }
+}
+
+fn encode_parts(status: &Parts<'_>) -> Bytes {
+    let len = HEAD_BYTES + content_bytes(status) + CHECKSUM_BYTES;
     // Small records, which is most of them, live inside their one allocation: a store that keeps a
     // reference to the bytes then costs no second one. The sizes are those that fill an allocator's size
     // classes once three words of bookkeeping are added: a store in memory keeps millions of them.
-    match HEAD_BYTES + body_len + CHECKSUM_BYTES {
-        len if len <= 64 => Inline::<64>::write(status, len),
+    match len {
+        len if len <= 72 => Inline::<72>::write(status, len),
         len if len <= 104 => Inline::<104>::write(status, len),
         len if len <= 136 => Inline::<136>::write(status, len),
         len if len <= 168 => Inline::<168>::write(status, len),
@@ -63,13 +129,28 @@ pub fn encode(status: &Status) -> Bytes {
     }
 }
 
+fn content_bytes(status: &Parts<'_>) -> usize {
+    let late = |late: Duration| if late.is_zero() { 0 } else { LATE_BYTES };
+    let job = status.job().map_or(0, |job| JOB_BYTES + job.note.len() + job.input.len());
+    match status {
+        Parts::Waiting(_) | Parts::Dead(_) => CLAIM_BYTES + job,
+        Parts::Held(held) => CLAIM_BYTES + late(held.late_effect_max) + job,
+        Parts::Done(done) => {
+            let tombstone = if done.tombstone.is_some() { TOMBSTONE_BYTES } else { 0 };
+            CLAIM_BYTES + tombstone + LENGTH_BYTES + end_bytes(&done.end).len() + job
+        }
+        Parts::Unknown(unknown) => CLAIM_BYTES + 1 + late(unknown.late_effect_max) + job,
+        Parts::Gone(_) => 8,
+    }
+}
+
 struct Inline<const N: usize> {
     bytes: [u8; N],
     len: usize,
 }
 
 impl<const N: usize> Inline<N> {
-    fn write(status: &Status, len: usize) -> Bytes {
+    fn write(status: &Parts<'_>, len: usize) -> Bytes {
         let mut inline = Self { bytes: [0; N], len };
         write(status, &mut inline.bytes[..len]);
         Bytes::from_owner(inline)
@@ -83,43 +164,60 @@ impl<const N: usize> AsRef<[u8]> for Inline<N> {
 }
 
 /// Fills `out`, which is exactly as long as the encoded status.
-fn write(status: &Status, out: &mut [u8]) {
+fn write(status: &Parts<'_>, out: &mut [u8]) {
     let (content, checksum) = out.split_at_mut(out.len() - CHECKSUM_BYTES);
     let mut out = &mut *content;
+    let set = |flag: u8, is_set: bool| if is_set { flag } else { 0 };
+    let job = set(flag::JOB, status.job().is_some());
+    let prior_flag = |prior: Prior| match prior {
+        Prior::Nothing => 0,
+        Prior::Settled => flag::SETTLED,
+        Prior::InDoubt => flag::IN_DOUBT,
+    };
     out.put_u8(FORMAT);
     match status {
-        Status::Held(held) => {
-            out.put_u8(1);
+        Parts::Waiting(waiting) => {
+            out.put_slice(&[5, prior_flag(waiting.prior) | job]);
+            put_claim(&mut out, &waiting.claim);
+        }
+        Parts::Held(held) => {
+            let flags = set(flag::RETRY, held.on_unknown == OnUnknown::Retry)
+                | set(flag::TICKET, held.owner == Owner::Ticket)
+                | prior_flag(held.prior)
+                | set(flag::LATE, !held.late_effect_max.is_zero())
+                | job;
+            out.put_slice(&[1, flags]);
             put_claim(&mut out, &held.claim);
-            out.put_u8(match held.on_unknown {
-                OnUnknown::Hold => 0,
-                OnUnknown::Retry => 1,
-            });
+            put_late(&mut out, held.late_effect_max);
         }
-        Status::Done(done) => {
-            out.put_u8(2);
+        Parts::Done(done) => {
+            let outcome = match &done.end {
+                End::Outcome(outcome) => Some(outcome),
+                End::Closed(_) => None,
+            };
+            let flags =
+                set(flag::FAILED, outcome.is_some_and(|outcome| outcome.verdict() == Verdict::Failed))
+                    | set(
+                        flag::OMITTED,
+                        outcome.is_some_and(|outcome| matches!(outcome.snapshot(), Snapshot::Omitted(_))),
+                    )
+                    | set(flag::CLOSED, outcome.is_none())
+                    | set(flag::TOMBSTONE, done.tombstone.is_some())
+                    | job;
+            out.put_slice(&[2, flags]);
             put_claim(&mut out, &done.claim);
-            out.put_u8(match done.outcome.verdict() {
-                Verdict::Succeeded => 0,
-                Verdict::Failed => 1,
-            });
-            out.put_u64_le(match done.tombstone {
-                None => 0,
-                Some(Retention::Forever) => u64::MAX,
+            match done.tombstone {
+                None => {}
+                Some(Retention::Forever) => out.put_u64_le(u64::MAX),
                 Some(Retention::For(duration)) => {
-                    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).max(1)
+                    out.put_u64_le(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
                 }
-            });
-            out.put_u8(match done.outcome.snapshot() {
-                Snapshot::Kept(_) => 0,
-                Snapshot::Omitted(_) => 1,
-            });
-            let body = snapshot_bytes(&done.outcome);
-            out.put_u32_le(u32::try_from(body.len()).expect("bodies are bounded far below 4 GiB"));
-            out.put_slice(body);
+            }
+            put_bytes(&mut out, end_bytes(&done.end));
         }
-        Status::Unknown(unknown) => {
-            out.put_u8(3);
+        Parts::Unknown(unknown) => {
+            let late = set(flag::LATE, !unknown.late_effect_max.is_zero());
+            out.put_slice(&[3, prior_flag(unknown.prior) | late | job]);
             put_claim(&mut out, &unknown.claim);
             out.put_u8(match unknown.doubt {
                 Doubt::LeaseEnded => 0,
@@ -127,14 +225,56 @@ fn write(status: &Status, out: &mut [u8]) {
                 Doubt::Panicked => 2,
                 Doubt::Dropped => 3,
             });
+            put_late(&mut out, unknown.late_effect_max);
         }
-        Status::Gone(gone) => {
-            out.put_u8(4);
+        Parts::Dead(dead) => {
+            out.put_slice(&[6, prior_flag(dead.prior) | job]);
+            put_claim(&mut out, &dead.claim);
+        }
+        Parts::Gone(gone) => {
+            out.put_slice(&[4, 0]);
             out.put_u64_le(gone.fence.0);
         }
     }
+    if let Some(job) = status.job() {
+        out.put_u16_le(job.started);
+        out.put_u16_le(job.finished);
+        out.put_u16_le(u16::try_from(job.note.len()).expect("notes are bounded far below 64 KiB"));
+        out.put_slice(job.note.as_bytes());
+        put_bytes(&mut out, &job.input);
+    }
     debug_assert!(out.is_empty(), "the length was computed for something else");
     checksum.copy_from_slice(&crc32fast::hash(content).to_le_bytes());
+}
+
+fn put_claim(out: &mut impl BufMut, claim: &Claim) {
+    out.put_u8(claim.fingerprint.version());
+    out.put_slice(claim.fingerprint.digest());
+    out.put_u128_le(claim.attempt.0);
+    out.put_u64_le(claim.fence.0);
+}
+
+/// Rounded up, so that what was allowed for is never less than was asked for.
+fn put_late(out: &mut impl BufMut, late: Duration) {
+    if !late.is_zero() {
+        out.put_u32_le(u32::try_from(late.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX));
+    }
+}
+
+fn put_bytes(out: &mut impl BufMut, bytes: &[u8]) {
+    out.put_u32_le(u32::try_from(bytes.len()).expect("bodies and inputs are bounded far below 4 GiB"));
+    out.put_slice(bytes);
+}
+
+fn end_bytes(end: &End) -> &[u8] {
+    match end {
+        End::Outcome(outcome) => match outcome.snapshot() {
+            Snapshot::Kept(bytes) | Snapshot::Omitted(bytes) => bytes,
+        },
+        End::Closed(Closed::Cancelled) => &[0],
+        End::Closed(Closed::Discarded) => &[1],
+        End::Closed(Closed::Undone) => &[2],
+    }
 }
 
 /// Decodes what a store found. Whatever the bytes are, the result is a receipt or a clear error.
@@ -147,7 +287,7 @@ pub fn decode(found: &Found) -> Result<Receipt> {
             status.state().name()
         )));
     }
-    Ok(Receipt { version: found.version, due: found.due, status })
+    Ok(Receipt { version: found.version, due: found.due, age: found.age, status })
 }
 
 fn decode_status(bytes: &Bytes, version: Version) -> Result<Status> {
@@ -166,49 +306,33 @@ fn decode_status(bytes: &Bytes, version: Version) -> Result<Status> {
         return Err(damaged("its checksum does not match"));
     }
     if format != FORMAT {
-        return Err(damaged(format!("it has format {format}, which never existed")));
+        return Err(damaged(format!("it has format {format}, which was never released")));
     }
-    let mut input = Input { bytes, at: HEAD_BYTES, end: checked_len };
+    let mut input = Input { bytes, at: HEAD_BYTES, end: checked_len, flags: bytes[2] };
     let status = match bytes[1] {
-        1 => Status::Held(Held {
-            claim: input.claim(version)?,
-            on_unknown: match input.u8()? {
-                0 => OnUnknown::Hold,
-                1 => OnUnknown::Retry,
-                other => return Err(damaged(format!("unknown rule {other}"))),
-            },
-        }),
+        1 => Status::Held(input.held(version)?),
         2 => Status::Done(input.done(version)?),
-        3 => Status::Unknown(Unknown {
-            claim: input.claim(version)?,
-            doubt: match input.u8()? {
-                0 => Doubt::LeaseEnded,
-                1 => Doubt::Reported,
-                2 => Doubt::Panicked,
-                3 => Doubt::Dropped,
-                other => return Err(damaged(format!("unknown doubt {other}"))),
-            },
-        }),
+        3 => Status::Unknown(input.unknown(version)?),
         4 => Status::Gone(Gone { fence: Fence(input.u64()?) }),
+        5 => Status::Waiting(Waiting {
+            claim: input.claim(version)?,
+            prior: input.prior()?,
+            job: input.job()?,
+        }),
+        6 => Status::Dead(Dead {
+            claim: input.claim(version)?,
+            prior: input.prior()?,
+            job: input.job()?.ok_or_else(|| damaged("it is dead, and what was to be done is missing"))?,
+        }),
         other => return Err(damaged(format!("unknown state {other}"))),
     };
+    if input.flags != 0 {
+        return Err(damaged(format!("unknown flags {:#04x}", input.flags)));
+    }
     if input.at != input.end {
         return Err(damaged(format!("{} bytes too many", input.end - input.at)));
     }
     Ok(status)
-}
-
-fn put_claim(out: &mut impl BufMut, claim: &Claim) {
-    out.put_u8(claim.fingerprint.version());
-    out.put_slice(claim.fingerprint.digest());
-    out.put_u128_le(claim.attempt.0);
-    out.put_u64_le(claim.fence.0);
-}
-
-fn snapshot_bytes(outcome: &Outcome) -> &Bytes {
-    match outcome.snapshot() {
-        Snapshot::Kept(bytes) | Snapshot::Omitted(bytes) => bytes,
-    }
 }
 
 fn damaged(why: impl std::fmt::Display) -> Error {
@@ -220,6 +344,8 @@ struct Input<'a> {
     bytes: &'a Bytes,
     at: usize,
     end: usize,
+    /// Those that were not asked for yet: at the end there must be none.
+    flags: u8,
 }
 
 impl Input<'_> {
@@ -240,8 +366,24 @@ impl Input<'_> {
         Ok(self.array::<1>()?[0])
     }
 
+    fn u16(&mut self) -> Result<u16> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
     fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    fn bytes(&mut self) -> Result<Bytes> {
+        let len = u32::from_le_bytes(self.array()?);
+        let range = self.take(usize::try_from(len).map_err(|_| damaged("it is cut off"))?)?;
+        Ok(self.bytes.slice(range))
+    }
+
+    fn flag(&mut self, flag: u8) -> bool {
+        let is_set = self.flags & flag != 0;
+        self.flags &= !flag;
+        is_set
     }
 
     fn claim(&mut self, version: Version) -> Result<Claim> {
@@ -254,29 +396,85 @@ impl Input<'_> {
         Ok(Claim { fingerprint, attempt, fence })
     }
 
+    fn prior(&mut self) -> Result<Prior> {
+        match (self.flag(flag::SETTLED), self.flag(flag::IN_DOUBT)) {
+            (false, false) => Ok(Prior::Nothing),
+            (true, false) => Ok(Prior::Settled),
+            (false, true) => Ok(Prior::InDoubt),
+            (true, true) => Err(damaged("what is known of earlier runs contradicts itself")),
+        }
+    }
+
+    fn late(&mut self) -> Result<Duration> {
+        if !self.flag(flag::LATE) {
+            return Ok(Duration::ZERO);
+        }
+        Ok(Duration::from_millis(u32::from_le_bytes(self.array()?).into()))
+    }
+
+    fn job(&mut self) -> Result<Option<Arc<Job>>> {
+        if !self.flag(flag::JOB) {
+            return Ok(None);
+        }
+        let (started, finished, note_bytes) = (self.u16()?, self.u16()?, self.u16()?);
+        let note = self.take(note_bytes.into())?;
+        let note = std::str::from_utf8(&self.bytes[note]).map_err(|_| damaged("its note is not text"))?;
+        let job = Job { started, finished, note: note.to_owned(), input: self.bytes()? };
+        Ok(Some(Arc::new(job)))
+    }
+
+    fn held(&mut self, version: Version) -> Result<Held> {
+        Ok(Held {
+            claim: self.claim(version)?,
+            on_unknown: if self.flag(flag::RETRY) { OnUnknown::Retry } else { OnUnknown::Hold },
+            owner: if self.flag(flag::TICKET) { Owner::Ticket } else { Owner::Run },
+            prior: self.prior()?,
+            late_effect_max: self.late()?,
+            job: self.job()?,
+        })
+    }
+
+    fn unknown(&mut self, version: Version) -> Result<Unknown> {
+        Ok(Unknown {
+            claim: self.claim(version)?,
+            doubt: match self.u8()? {
+                0 => Doubt::LeaseEnded,
+                1 => Doubt::Reported,
+                2 => Doubt::Panicked,
+                3 => Doubt::Dropped,
+                other => return Err(damaged(format!("unknown doubt {other}"))),
+            },
+            prior: self.prior()?,
+            late_effect_max: self.late()?,
+            job: self.job()?,
+        })
+    }
+
     fn done(&mut self, version: Version) -> Result<Done> {
         let claim = self.claim(version)?;
-        let verdict = match self.u8()? {
-            0 => Verdict::Succeeded,
-            1 => Verdict::Failed,
-            other => return Err(damaged(format!("unknown verdict {other}"))),
+        let tombstone = if self.flag(flag::TOMBSTONE) {
+            Some(match self.u64()? {
+                u64::MAX => Retention::Forever,
+                micros => Retention::For(Duration::from_micros(micros)),
+            })
+        } else {
+            None
         };
-        let tombstone = match self.u64()? {
-            0 => None,
-            u64::MAX => Some(Retention::Forever),
-            micros => Some(Retention::For(Duration::from_micros(micros))),
+        let body = self.bytes()?;
+        let verdict = if self.flag(flag::FAILED) { Verdict::Failed } else { Verdict::Succeeded };
+        let end = match (self.flag(flag::CLOSED), self.flag(flag::OMITTED), verdict) {
+            (false, false, Verdict::Succeeded) => End::Outcome(Outcome::succeeded(body)),
+            (false, false, Verdict::Failed) => End::Outcome(Outcome::failed(body)),
+            (false, true, verdict) => End::Outcome(Outcome::omitted(verdict, body)),
+            (true, false, Verdict::Succeeded) => End::Closed(match *body {
+                [0] => Closed::Cancelled,
+                [1] => Closed::Discarded,
+                [2] => Closed::Undone,
+                _ => return Err(damaged("why it was closed is unknown")),
+            }),
+            (true, ..) => return Err(damaged("it is closed and has an outcome")),
         };
-        let kind = self.u8()?;
-        let len = u32::from_le_bytes(self.array()?);
-        let range = self.take(usize::try_from(len).map_err(|_| damaged("it is cut off"))?)?;
-        let body = self.bytes.slice(range);
-        let outcome = match (kind, verdict) {
-            (0, Verdict::Succeeded) => Outcome::succeeded(body),
-            (0, Verdict::Failed) => Outcome::failed(body),
-            (1, verdict) => Outcome::omitted(verdict, body),
-            (other, _) => return Err(damaged(format!("unknown snapshot {other}"))),
-        };
-        Ok(Done { claim, outcome, tombstone })
+        Ok(Done { claim, end, tombstone, job: self.job()? })
     }
 }
 

@@ -6,22 +6,37 @@ use std::fmt::Write;
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::{Due, State};
+use crate::store::{Age, Due, State};
 
-/// Written by format 1. These lines may grow in number; none may ever change.
+/// Written by format 2. From the first release on, these lines may grow in number; none may ever change.
 #[rustfmt::skip]
 const GOLDEN: &[(&str, &str)] = &[
-    ("held, just claimed", "010103abababababababababababababababababababababababababababababababab44332211000000000000000000000000000000000000000000150bbc2d"),
-    ("held, renewed", "010103abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201010ad81125"),
-    ("done, succeeded", "010203abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020100000000000000000000040000007061696415df4e56"),
-    ("done, failed", "010203abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201010060d71d1400000000080000006465636c696e6564b7fbd1ed"),
-    ("done, omitted", "010203abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020100ffffffffffffffff010300000032303120191cd9"),
-    ("done, empty", "010203abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010000000000000000000000000000a2a3f41d"),
-    ("unknown, lease ended", "010303abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201007ee38e80"),
-    ("unknown, reported", "010303abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020101e8d389f7"),
-    ("unknown, panicked", "010303abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201025282806e"),
-    ("unknown, dropped", "010303abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020103c4b28719"),
-    ("gone", "01044d0000000000000078853ce3"),
+    ("held, just claimed", "02010003abababababababababababababababababababababababababababababababab443322110000000000000000000000000000000000000000bd184877"),
+    ("held, renewed", "02010103abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201622561fd"),
+    ("held, by a ticket", "02010203abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201d7352822"),
+    ("held, after a settlement", "02012003abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302019df30b59"),
+    ("held, after a doubt", "02010503abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302016f1d0c0d"),
+    ("held, late effect", "02010803abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020160ea00009ae2c7a8"),
+    ("held, with input", "02011d03abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020107000000030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327da05a1961"),
+    ("done, succeeded", "02020003abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010400000070616964efdbbf44"),
+    ("done, failed", "02020903abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010060d71d14000000080000006465636c696e6564c72574e2"),
+    ("done, omitted", "02020a03abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201ffffffffffffffff030000003230312b9c02bb"),
+    ("done, omitted failure", "02020303abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020103000000343032bee2fe03"),
+    ("done, empty", "02020003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020100000000ccefc976"),
+    ("done, input kept", "02021003abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010400000070616964030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327d4da61fc6"),
+    ("done, cancelled", "02020403abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010100000000782c7ae4"),
+    ("done, discarded", "02020403abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010100000001ee1c7d93"),
+    ("done, undone", "02020403abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010100000002544d740a"),
+    ("unknown, lease ended", "02030003abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201007290d956"),
+    ("unknown, reported", "02030003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020101e4a0de21"),
+    ("unknown, panicked", "02030803abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010260ea00005a2808c2"),
+    ("unknown, dropped", "02031003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020103030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327d4946f9ac"),
+    ("gone", "0204004d000000000000006b7f9888"),
+    ("waiting, never begun", "02051003abababababababababababababababababababababababababababababababab00000000000000000000000000000000000000000000000000000000000005000000696e70757444752f45"),
+    ("waiting, for another try", "02051403abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327d5f4f0cb5"),
+    ("waiting, settled", "02052003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020118e24a27"),
+    ("dead", "02061003abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327de69b2ae1"),
+    ("dead, after a doubt", "02061403abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327d6ca0d22b"),
 ];
 
 #[test]
@@ -38,9 +53,17 @@ fn golden_bytes_are_written_and_read() {
 
 #[test]
 fn a_newer_format_says_so() {
-    let error = decode(&found(State::Held, vec![2, 0, 0])).unwrap_err();
+    let error = decode(&found(State::Held, vec![3, 0, 0])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
-    assert!(error.to_string().contains("format 2") && error.to_string().contains("upgrade"), "{error}");
+    assert!(error.to_string().contains("format 3") && error.to_string().contains("upgrade"), "{error}");
+}
+
+#[test]
+fn the_unreleased_format_says_so() {
+    let mut bytes = vec![1, 4, 0, 0, 0, 0, 0, 0, 0, 0];
+    bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+    let error = decode(&found(State::Gone, bytes)).unwrap_err();
+    assert!(error.to_string().contains("format 1, which was never released"), "{error}");
 }
 
 #[test]
@@ -78,7 +101,8 @@ proptest! {
     #[test]
     fn what_is_written_is_read(status in any_status(), version in 1..u64::MAX) {
         let found = Found {
-            version: Version(version), state: status.state(), due: Due::Never, bytes: encode(&status),
+            version: Version(version), state: status.state(), due: Due::Never, age: Age::default(),
+            bytes: encode(&status),
         };
         let read = decode(&found).unwrap();
         let mut expected = status;
@@ -87,16 +111,16 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), state in 0..4usize) {
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), state in 0..6usize) {
         let _ = decode(&found(State::ALL[state], bytes));
     }
 
     /// Past the checksum too: the fields behind it are checked on their own.
     #[test]
     fn arbitrary_fields_under_a_valid_checksum_never_panic(
-        mut bytes in prop::collection::vec(any::<u8>(), 0..200), state in 0..4usize, tag in 0..6u8,
+        mut bytes in prop::collection::vec(any::<u8>(), 0..200), state in 0..6usize, tag in 0..8u8, flags in any::<u8>(),
     ) {
-        let mut whole = vec![1, tag];
+        let mut whole = vec![FORMAT, tag, flags];
         whole.append(&mut bytes);
         let checksum = crc32fast::hash(&whole);
         whole.extend(checksum.to_le_bytes());
@@ -109,22 +133,69 @@ proptest! {
 fn samples() -> Vec<(&'static str, Status)> {
     let fresh = claim(FENCE_IS_VERSION);
     let fenced = claim(Fence(0x0102_0304_0506_0708));
+    let nobody = Claim { attempt: Attempt::NOBODY, ..fresh };
     let day = Some(Retention::For(Duration::from_hours(24)));
-    let done = |outcome, tombstone| Status::Done(Done { claim: fenced, outcome, tombstone });
-    let unknown = |doubt| Status::Unknown(Unknown { claim: fenced, doubt });
+    let done = |end, tombstone, job| Status::Done(Done { claim: fenced, end, tombstone, job });
+    let outcome = |outcome, tombstone| done(End::Outcome(outcome), tombstone, None);
+    let closed = |closed| done(End::Closed(closed), None, None);
+    let unknown = |doubt, late_ms, job| {
+        let late_effect_max = Duration::from_millis(late_ms);
+        Status::Unknown(Unknown { claim: fenced, doubt, prior: Prior::Nothing, late_effect_max, job })
+    };
+    let held = |claim, on_unknown, owner, prior, late_ms, job| {
+        let late_effect_max = Duration::from_millis(late_ms);
+        Status::Held(Held { claim, on_unknown, owner, prior, late_effect_max, job })
+    };
+    let (hold, retry) = (OnUnknown::Hold, OnUnknown::Retry);
     vec![
-        ("held, just claimed", Status::Held(Held { claim: fresh, on_unknown: OnUnknown::Hold })),
-        ("held, renewed", Status::Held(Held { claim: fenced, on_unknown: OnUnknown::Retry })),
-        ("done, succeeded", done(Outcome::succeeded("paid"), None)),
-        ("done, failed", done(Outcome::failed("declined"), day)),
-        ("done, omitted", done(Outcome::omitted(Verdict::Succeeded, "201"), Some(Retention::Forever))),
-        ("done, empty", done(Outcome::succeeded(""), None)),
-        ("unknown, lease ended", unknown(Doubt::LeaseEnded)),
-        ("unknown, reported", unknown(Doubt::Reported)),
-        ("unknown, panicked", unknown(Doubt::Panicked)),
-        ("unknown, dropped", unknown(Doubt::Dropped)),
+        ("held, just claimed", held(fresh, hold, Owner::Run, Prior::Nothing, 0, None)),
+        ("held, renewed", held(fenced, retry, Owner::Run, Prior::Nothing, 0, None)),
+        ("held, by a ticket", held(fenced, hold, Owner::Ticket, Prior::Nothing, 0, None)),
+        ("held, after a settlement", held(fenced, hold, Owner::Run, Prior::Settled, 0, None)),
+        ("held, after a doubt", held(fenced, retry, Owner::Run, Prior::InDoubt, 0, None)),
+        ("held, late effect", held(fenced, hold, Owner::Run, Prior::Nothing, 60_000, None)),
+        ("held, with input", held(fenced, retry, Owner::Run, Prior::InDoubt, 7, job())),
+        ("done, succeeded", outcome(Outcome::succeeded("paid"), None)),
+        ("done, failed", outcome(Outcome::failed("declined"), day)),
+        ("done, omitted", outcome(Outcome::omitted(Verdict::Succeeded, "201"), Some(Retention::Forever))),
+        ("done, omitted failure", outcome(Outcome::omitted(Verdict::Failed, "402"), None)),
+        ("done, empty", outcome(Outcome::succeeded(""), None)),
+        ("done, input kept", done(End::Outcome(Outcome::succeeded("paid")), None, job())),
+        ("done, cancelled", closed(Closed::Cancelled)),
+        ("done, discarded", closed(Closed::Discarded)),
+        ("done, undone", closed(Closed::Undone)),
+        ("unknown, lease ended", unknown(Doubt::LeaseEnded, 0, None)),
+        ("unknown, reported", unknown(Doubt::Reported, 0, None)),
+        ("unknown, panicked", unknown(Doubt::Panicked, 60_000, None)),
+        ("unknown, dropped", unknown(Doubt::Dropped, 0, job())),
         ("gone", Status::Gone(Gone { fence: Fence(77) })),
+        (
+            "waiting, never begun",
+            Status::Waiting(Waiting {
+                claim: nobody,
+                prior: Prior::Nothing,
+                job: Some(Arc::new(Job::new(Bytes::from_static(b"input")))),
+            }),
+        ),
+        (
+            "waiting, for another try",
+            Status::Waiting(Waiting { claim: fenced, prior: Prior::InDoubt, job: job() }),
+        ),
+        ("waiting, settled", Status::Waiting(Waiting { claim: fenced, prior: Prior::Settled, job: None })),
+        (
+            "dead",
+            Status::Dead(Dead { claim: fenced, prior: Prior::Nothing, job: job().expect("there is one") }),
+        ),
+        (
+            "dead, after a doubt",
+            Status::Dead(Dead { claim: fenced, prior: Prior::InDoubt, job: job().expect("there is one") }),
+        ),
     ]
+}
+
+fn job() -> Option<Arc<Job>> {
+    let input = Bytes::from_static(b"{\"amount\":12}");
+    Some(Arc::new(Job { input, started: 3, finished: 2, note: "503 – später".into() }))
 }
 
 const OWN_VERSION: u64 = 42;
@@ -134,7 +205,7 @@ fn claim(fence: Fence) -> Claim {
 }
 
 fn found(state: State, bytes: Vec<u8>) -> Found {
-    Found { version: Version(OWN_VERSION), state, due: Due::Never, bytes: bytes.into() }
+    Found { version: Version(OWN_VERSION), state, due: Due::Never, age: Age::default(), bytes: bytes.into() }
 }
 
 fn with_own_fence(mut status: Status) -> Status {
@@ -147,6 +218,8 @@ fn fix_fence(status: &mut Status, version: u64) {
         Status::Held(held) => &mut held.claim,
         Status::Done(done) => &mut done.claim,
         Status::Unknown(unknown) => &mut unknown.claim,
+        Status::Waiting(waiting) => &mut waiting.claim,
+        Status::Dead(dead) => &mut dead.claim,
         Status::Gone(_) => return,
     };
     if claim.fence == FENCE_IS_VERSION {
@@ -168,25 +241,44 @@ fn any_status() -> impl Strategy<Value = Status> {
         Just(Some(Retention::Forever)),
         (1..u64::MAX).prop_map(|micros| Some(Retention::For(Duration::from_micros(micros)))),
     ];
-    (claims, 0..11u8, body, tombstones).prop_map(|(claim, kind, body, tombstone)| {
-        let done = |outcome| Status::Done(Done { claim, outcome, tombstone });
+    let jobs = (any::<u16>(), any::<u16>(), "\\PC{0,40}", prop::collection::vec(any::<u8>(), 0..300));
+    let jobs = jobs.prop_map(|(started, finished, note, input)| {
+        Arc::new(Job { started, finished, note, input: input.into() })
+    });
+    let priors = prop_oneof![Just(Prior::Nothing), Just(Prior::Settled), Just(Prior::InDoubt)];
+    let (owners, rules) = (
+        prop_oneof![Just(Owner::Run), Just(Owner::Ticket)],
+        prop_oneof![Just(OnUnknown::Hold), Just(OnUnknown::Retry)],
+    );
+    let late = prop_oneof![Just(0), 1..=u32::MAX].prop_map(|ms| Duration::from_millis(ms.into()));
+    let doubts = prop_oneof![
+        Just(Doubt::LeaseEnded),
+        Just(Doubt::Reported),
+        Just(Doubt::Panicked),
+        Just(Doubt::Dropped)
+    ];
+    let closed = prop_oneof![Just(Closed::Cancelled), Just(Closed::Discarded), Just(Closed::Undone)];
+    let parts = (claims, 0..9u8, body, tombstones, jobs, any::<bool>());
+    let more = (priors, owners, rules, late, doubts, closed);
+    (parts, more).prop_map(|((claim, kind, body, tombstone, job, with_job), more)| {
+        let (prior, owner, on_unknown, late_effect_max, doubt, closed) = more;
+        let maybe_job = with_job.then(|| job.clone());
+        let done = |end| Status::Done(Done { claim, end, tombstone, job: maybe_job.clone() });
         match kind {
-            0 => Status::Held(Held { claim, on_unknown: OnUnknown::Hold }),
-            1 => Status::Held(Held { claim, on_unknown: OnUnknown::Retry }),
-            2 => done(Outcome::succeeded(body)),
-            3 => done(Outcome::failed(body)),
-            4 => done(Outcome::omitted(Verdict::Succeeded, body)),
-            5 => done(Outcome::omitted(Verdict::Failed, body)),
-            6 => Status::Unknown(Unknown { claim, doubt: Doubt::LeaseEnded }),
-            7 => Status::Unknown(Unknown { claim, doubt: Doubt::Reported }),
-            8 => Status::Unknown(Unknown { claim, doubt: Doubt::Panicked }),
-            9 => Status::Unknown(Unknown { claim, doubt: Doubt::Dropped }),
+            0 => Status::Held(Held { claim, on_unknown, owner, prior, late_effect_max, job: maybe_job }),
+            1 => done(End::Outcome(Outcome::succeeded(body))),
+            2 => done(End::Outcome(Outcome::failed(body))),
+            3 => done(End::Outcome(Outcome::omitted(Verdict::Succeeded, body))),
+            4 => done(End::Closed(closed)),
+            5 => Status::Unknown(Unknown { claim, doubt, prior, late_effect_max, job: maybe_job }),
+            6 => Status::Waiting(Waiting { claim, prior, job: maybe_job }),
+            7 => Status::Dead(Dead { claim, prior, job }),
             _ => Status::Gone(Gone { fence: claim.fence }),
         }
     })
 }
 
-/// What a new golden line would look like, for whoever adds a state.
+/// What a new golden line would look like, for a state that is added.
 fn golden_lines(samples: &[(&str, Status)]) -> String {
     samples.iter().fold(String::new(), |mut lines, (name, status)| {
         writeln!(lines, "    (\"{name}\", \"{}\"),", hex(&encode(status))).unwrap();

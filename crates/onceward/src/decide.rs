@@ -1,5 +1,6 @@
-//! All meaning of the protocol, in one pure function. Whoever asks, wherever the receipt was found
-//! (store, cache, a run in this process), the answer comes from here.
+//! The reading half of the protocol, in one pure function: given an ask and what was found, run, wait,
+//! replay or refuse. Wherever the receipt was found (store, cache, a run in this process), the answer comes
+//! from here. What is then written comes from `transition.rs`.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,8 +9,8 @@ use bytes::Bytes;
 
 use crate::ask::Ask;
 use crate::outcome::{Snapshot, Verdict};
-use crate::policy::{OnDuplicate, OnExpired, OnFailure, OnUnknown};
-use crate::receipt::{Receipt, Status};
+use crate::policy::{OnDuplicate, OnExpired, OnUnknown};
+use crate::receipt::{Closed, Done, End, Job, Receipt, Status};
 use crate::store::Due;
 
 /// What to do about an ask, given what was found.
@@ -35,10 +36,12 @@ pub enum Takeover {
     Absent,
     /// Our own: this very attempt has claimed it already, only the answer was lost.
     Own,
+    /// Nobody's any more: it waits for somebody to begin.
+    Waiting,
+    /// A claim of this process whose work never began, and which is being given back.
+    Owed,
     /// A former owner whose lease ended.
     Lapsed,
-    /// A failure that may be tried again.
-    Failed,
     /// A receipt past its retention.
     Expired,
 }
@@ -56,6 +59,13 @@ pub enum Refusal {
     },
     /// The effect may or may not have happened; somebody has to settle it.
     OutcomeUnknown,
+    /// It was tried as often as its policy allows; somebody has to look at it.
+    Dead {
+        /// Why the last try did not work.
+        note: String,
+    },
+    /// It was closed, and will not be run.
+    Closed(Closed),
     /// It is done, but its answer was not kept.
     ResponseNotStored {
         /// Whether it succeeded.
@@ -73,19 +83,26 @@ pub fn decide(ask: &Ask, found: Option<&Receipt>) -> Decision {
     let over = receipt.due.is_over();
     let policy = &ask.policy;
 
-    // A receipt past its retention binds nobody any more, so its fingerprint does not either.
+    // A receipt past its retention binds nobody any more, so its fingerprint does not either. A step that is
+    // there counts, whatever its due time says: it is kept for as long as its parent.
     match (&receipt.status, policy.expired_rule()) {
         (Status::Gone(_), _) if over => return Decision::Run(Takeover::Expired),
         (Status::Gone(_), OnExpired::Run) => return Decision::Run(Takeover::Expired),
         (Status::Gone(_), OnExpired::Refuse(_)) => return Decision::Refuse(Refusal::KeyExpired),
+        (Status::Done(_), _) if over && ask.id.is_step() => {}
         (Status::Done(_), OnExpired::Run) if over => return Decision::Run(Takeover::Expired),
         (Status::Done(_), OnExpired::Refuse(_)) if over => return Decision::Refuse(Refusal::KeyExpired),
         _ => {}
+    }
+    // Whatever is asked under a closed key, it is not run.
+    if let Status::Done(Done { end: End::Closed(closed), .. }) = &receipt.status {
+        return Decision::Refuse(Refusal::Closed(*closed));
     }
     if receipt.status.claim().is_some_and(|claim| !ask.is_described_by(&claim.fingerprint)) {
         return Decision::Refuse(Refusal::KeyReused);
     }
     match &receipt.status {
+        Status::Waiting(_) => Decision::Run(Takeover::Waiting),
         Status::Held(held) if !over && ask.attempt == Some(held.claim.attempt) => {
             Decision::Run(Takeover::Own)
         }
@@ -94,21 +111,24 @@ pub fn decide(ask: &Ask, found: Option<&Receipt>) -> Decision {
             OnDuplicate::Conflict => Decision::Refuse(Refusal::in_progress(receipt.due)),
         },
         // Both the owner and the asker must have agreed to a second run.
-        Status::Held(held) => match (held.on_unknown, policy.unknown_rule()) {
-            (OnUnknown::Retry, OnUnknown::Retry) => Decision::Run(Takeover::Lapsed),
+        Status::Held(held) => match (held.on_unknown, policy.unknown_rule(), &held.job) {
+            (OnUnknown::Retry, OnUnknown::Retry, Some(job)) if job.started >= policy.tries() => {
+                Decision::Refuse(Refusal::dead(job))
+            }
+            (OnUnknown::Retry, OnUnknown::Retry, _) => Decision::Run(Takeover::Lapsed),
             _ => Decision::Refuse(Refusal::OutcomeUnknown),
         },
-        Status::Done(done) => {
-            match (done.outcome.verdict(), policy.failure_rule(), done.outcome.snapshot()) {
-                (Verdict::Failed, OnFailure::Retry, _) => Decision::Run(Takeover::Failed),
-                (verdict, _, Snapshot::Omitted(note)) => {
-                    Decision::Refuse(Refusal::ResponseNotStored { verdict, note: note.clone() })
-                }
-                (_, _, Snapshot::Kept(_)) => Decision::Replay,
-            }
-        }
+        // A failure that was recorded is final, whatever the asker's policy says of failures now.
+        Status::Done(Done { end: End::Outcome(outcome), .. }) => match outcome.snapshot() {
+            Snapshot::Omitted(note) => Decision::Refuse(Refusal::ResponseNotStored {
+                verdict: outcome.verdict(),
+                note: note.clone(),
+            }),
+            Snapshot::Kept(_) => Decision::Replay,
+        },
         Status::Unknown(_) => Decision::Refuse(Refusal::OutcomeUnknown),
-        Status::Gone(_) => unreachable!("every tombstone was decided above"),
+        Status::Dead(dead) => Decision::Refuse(Refusal::dead(&dead.job)),
+        Status::Done(_) | Status::Gone(_) => unreachable!("closed and gone receipts were decided above"),
     }
 }
 
@@ -120,6 +140,10 @@ impl Refusal {
             Due::Over(_) | Due::Never => Duration::ZERO,
         };
         Self::InProgress { retry_after }
+    }
+
+    fn dead(job: &Job) -> Self {
+        Self::Dead { note: job.note.clone() }
     }
 }
 
@@ -135,6 +159,20 @@ impl fmt::Display for Refusal {
             Self::OutcomeUnknown => f.write_str(
                 "whether the first request with this key took effect is unknown; it is held until settled",
             ),
+            Self::Dead { note } if note.is_empty() => {
+                f.write_str("this was tried as often as allowed and is given up until somebody looks at it")
+            }
+            Self::Dead { note } => write!(
+                f,
+                "this was tried as often as allowed and is given up until somebody looks at it; the last try: {note}"
+            ),
+            Self::Closed(Closed::Cancelled) => f.write_str("this was cancelled and will not be run"),
+            Self::Closed(Closed::Discarded) => {
+                f.write_str("this was given up and discarded; it will not be run")
+            }
+            Self::Closed(Closed::Undone) => {
+                f.write_str("this was undone before it began; it will not be run")
+            }
             Self::ResponseNotStored { .. } => {
                 f.write_str("the request with this key is done, but its answer was not kept")
             }

@@ -9,12 +9,12 @@ use super::*;
 use crate::fingerprint::Fingerprint;
 use crate::id::Id;
 use crate::outcome::Outcome;
-use crate::policy::{Policy, Retention};
-use crate::receipt::{Attempt, Claim, Done, Doubt, Fence, Gone, Held, Unknown};
-use crate::store::Version;
+use crate::policy::{OnFailure, Policy, Retention};
+use crate::receipt::{Attempt, Claim, Dead, Doubt, Fence, Gone, Held, Owner, Prior, Unknown, Waiting};
+use crate::store::{Age, Version};
 
 /// `found` and `asker` are patterns: each word must hold. The asker's words are `wait|conflict`,
-/// `hold|retry`, `burn|again` (failures), `forget|refuse` (expired keys).
+/// `hold|retry`, `burn|again` (failures), `forget|refuse` (expired keys), `intent|step`.
 const TABLE: &[(&str, &str, &str)] = &[
     // found                        asker      decision
     ("absent", "", "run absent"),
@@ -25,24 +25,37 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("held alive other foreign", "", "refuse key-reused"),
     ("held over other own", "", "refuse key-reused"),
     ("held over other foreign", "", "refuse key-reused"),
-    ("held over same own claimed-retry", "retry", "run lapsed"),
-    ("held over same foreign claimed-retry", "retry", "run lapsed"),
+    ("held over same claimed-retry tries-left", "retry", "run lapsed"),
+    ("held over same claimed-retry no-job", "retry", "run lapsed"),
+    ("held over same claimed-retry tries-used-up", "retry", "refuse dead"),
     ("held over same own claimed-retry", "hold", "refuse unknown"),
     ("held over same foreign claimed-retry", "hold", "refuse unknown"),
     ("held over same own claimed-hold", "", "refuse unknown"),
     ("held over same foreign claimed-hold", "", "refuse unknown"),
     ("done kept succeeded same", "", "replay"),
     ("done kept succeeded other", "", "refuse key-reused"),
-    ("done kept failed same", "burn", "replay"),
-    ("done kept failed same", "again", "run failed"),
+    ("done kept failed same", "", "replay"),
     ("done kept failed other", "", "refuse key-reused"),
     ("done kept omitted-succeeded same", "", "refuse not-stored succeeded"),
     ("done kept omitted-succeeded other", "", "refuse key-reused"),
-    ("done kept omitted-failed same", "burn", "refuse not-stored failed"),
-    ("done kept omitted-failed same", "again", "run failed"),
+    ("done kept omitted-failed same", "", "refuse not-stored failed"),
     ("done kept omitted-failed other", "", "refuse key-reused"),
-    ("done expired", "forget", "run expired"),
-    ("done expired", "refuse", "refuse key-expired"),
+    ("done kept closed", "", "refuse closed cancelled"),
+    ("done expired", "intent forget", "run expired"),
+    ("done expired", "intent refuse", "refuse key-expired"),
+    ("done expired succeeded same", "step", "replay"),
+    ("done expired failed same", "step", "replay"),
+    ("done expired omitted-succeeded same", "step", "refuse not-stored succeeded"),
+    ("done expired omitted-failed same", "step", "refuse not-stored failed"),
+    ("done expired succeeded other", "step", "refuse key-reused"),
+    ("done expired failed other", "step", "refuse key-reused"),
+    ("done expired omitted-succeeded other", "step", "refuse key-reused"),
+    ("done expired omitted-failed other", "step", "refuse key-reused"),
+    ("done expired closed", "step", "refuse closed cancelled"),
+    ("dead same", "", "refuse dead"),
+    ("dead other", "", "refuse key-reused"),
+    ("waiting same", "", "run waiting"),
+    ("waiting other", "", "refuse key-reused"),
     ("unknown same", "", "refuse unknown"),
     ("unknown other", "", "refuse key-reused"),
     ("gone standing", "forget", "run expired"),
@@ -68,14 +81,13 @@ fn every_cell_has_one_row_and_decides_by_it() {
         }
     }
     assert_eq!(used.len(), TABLE.len(), "some rows are never reached");
-    assert!(cells > 400, "only {cells} cells were walked");
+    assert!(cells > 3_000, "only {cells} cells were walked");
 }
 
 #[test]
 fn a_fingerprint_of_an_older_version_is_recognised() {
     let older = Fingerprint::new(0, [7; 32]);
-    let receipt =
-        receipt_of(Status::Unknown(Unknown { claim: claim(older, FOREIGN), doubt: Doubt::Reported }));
+    let receipt = receipt_of(Status::Unknown(unknown(claim(older, FOREIGN), Doubt::Reported)));
     let ask = Ask::new(id(), Fingerprint::new(1, [8; 32]), Arc::new(Policy::http()));
     assert_eq!(decide(&ask, Some(&receipt)), Decision::Refuse(Refusal::KeyReused));
     let ask = ask.also([older]);
@@ -88,7 +100,7 @@ const FOREIGN: Attempt = Attempt(2);
 fn every_found() -> Vec<(String, Option<Receipt>)> {
     let mut all = vec![("absent".to_owned(), None)];
     let mut add = |words: String, due: Due, status: Status| {
-        all.push((words, Some(Receipt { version: Version(9), due, status })));
+        all.push((words, Some(Receipt { version: Version(9), due, age: Age::default(), status })));
     };
     let alive = Due::In(Duration::from_secs(5));
     let over = Due::Over(Duration::from_secs(5));
@@ -98,23 +110,47 @@ fn every_found() -> Vec<(String, Option<Receipt>)> {
                 [("claimed-hold", OnUnknown::Hold), ("claimed-retry", OnUnknown::Retry)]
             {
                 for (due_word, due) in [("alive", alive), ("over", over)] {
-                    let held = Held { claim: claim(print, attempt), on_unknown };
+                    for (job_word, job) in
+                        [("no-job", None), ("tries-left", Some(job(4))), ("tries-used-up", Some(job(5)))]
+                    {
+                        let held = Held {
+                            claim: claim(print, attempt),
+                            on_unknown,
+                            owner: Owner::Run,
+                            prior: Prior::Nothing,
+                            late_effect_max: Duration::ZERO,
+                            job,
+                        };
+                        add(
+                            format!("held {due_word} {print_word} {own_word} {rule_word} {job_word}"),
+                            due,
+                            Status::Held(held),
+                        );
+                    }
+                }
+            }
+            for (due_word, due) in [("early", alive), ("ready", over), ("unhurried", Due::Never)] {
+                for (prior_word, prior) in [("", Prior::Nothing), ("settled", Prior::Settled)] {
+                    let waiting = Waiting { claim: claim(print, attempt), prior, job: Some(job(1)) };
                     add(
-                        format!("held {due_word} {print_word} {own_word} {rule_word}"),
+                        format!("waiting {due_word} {print_word} {own_word} {prior_word}"),
                         due,
-                        Status::Held(held),
+                        Status::Waiting(waiting),
                     );
                 }
             }
-            for (outcome_word, outcome) in [
-                ("succeeded", Outcome::succeeded("x")),
-                ("failed", Outcome::failed("x")),
-                ("omitted-succeeded", Outcome::omitted(Verdict::Succeeded, "x")),
-                ("omitted-failed", Outcome::omitted(Verdict::Failed, "x")),
+            let dead = Dead { claim: claim(print, attempt), prior: Prior::Nothing, job: job(5) };
+            add(format!("dead {print_word} {own_word}"), Due::Never, Status::Dead(dead));
+            for (outcome_word, end) in [
+                ("succeeded", End::Outcome(Outcome::succeeded("x"))),
+                ("failed", End::Outcome(Outcome::failed("x"))),
+                ("omitted-succeeded", End::Outcome(Outcome::omitted(Verdict::Succeeded, "x"))),
+                ("omitted-failed", End::Outcome(Outcome::omitted(Verdict::Failed, "x"))),
+                ("closed", End::Closed(Closed::Cancelled)),
             ] {
-                for (due_word, due) in [("kept", alive), ("kept for-ever", Due::Never), ("expired", over)] {
-                    let done =
-                        Done { claim: claim(print, attempt), outcome: outcome.clone(), tombstone: None };
+                for (due_word, due) in [("kept", alive), ("kept forever", Due::Never), ("expired", over)] {
+                    let claim = claim(print, attempt);
+                    let done = Done { claim, end: end.clone(), tombstone: None, job: None };
                     add(
                         format!("done {due_word} {print_word} {own_word} {outcome_word}"),
                         due,
@@ -122,11 +158,11 @@ fn every_found() -> Vec<(String, Option<Receipt>)> {
                     );
                 }
             }
-            let unknown = Unknown { claim: claim(print, attempt), doubt: Doubt::LeaseEnded };
+            let unknown = unknown(claim(print, attempt), Doubt::LeaseEnded);
             add(format!("unknown {print_word} {own_word}"), Due::Never, Status::Unknown(unknown));
         }
     }
-    for (due_word, due) in [("standing", alive), ("standing for-ever", Due::Never), ("crumbled", over)] {
+    for (due_word, due) in [("standing", alive), ("standing forever", Due::Never), ("crumbled", over)] {
         add(format!("gone {due_word}"), due, Status::Gone(Gone { fence: Fence(3) }));
     }
     all
@@ -144,8 +180,11 @@ fn every_asker() -> Vec<(String, Ask)> {
                 {
                     let policy = Policy::http().on_unknown(on_unknown).on_failure(on_failure);
                     let policy = policy.on_duplicate(on_duplicate).unwrap().on_expired(on_expired).unwrap();
-                    let ask = Ask::new(id(), same(), Arc::new(policy)).attempt(OWN);
-                    all.push((format!("{wait_word} {hold_word} {burn_word} {late_word}"), ask));
+                    let policy = Arc::new(policy);
+                    for (id_word, id) in [("intent", id()), ("step", id().step("email").unwrap())] {
+                        let ask = Ask::new(id, same(), policy.clone()).attempt(OWN);
+                        all.push((format!("{wait_word} {hold_word} {burn_word} {late_word} {id_word}"), ask));
+                    }
                 }
             }
         }
@@ -171,6 +210,8 @@ fn show(decision: &Decision) -> String {
             format!("refuse not-stored {verdict:?}").to_lowercase()
         }
         Decision::Refuse(Refusal::KeyExpired) => "refuse key-expired".into(),
+        Decision::Refuse(Refusal::Dead { .. }) => "refuse dead".into(),
+        Decision::Refuse(Refusal::Closed(closed)) => format!("refuse closed {closed:?}").to_lowercase(),
     }
 }
 
@@ -186,6 +227,14 @@ fn claim(fingerprint: Fingerprint, attempt: Attempt) -> Claim {
     Claim { fingerprint, attempt, fence: Fence(3) }
 }
 
+fn job(started: u16) -> Arc<Job> {
+    Arc::new(Job { started, ..Job::new(Bytes::from_static(b"input")) })
+}
+
+fn unknown(claim: Claim, doubt: Doubt) -> Unknown {
+    Unknown { claim, doubt, prior: Prior::Nothing, late_effect_max: Duration::ZERO, job: None }
+}
+
 fn receipt_of(status: Status) -> Receipt {
-    Receipt { version: Version(9), due: Due::Never, status }
+    Receipt { version: Version(9), due: Due::Never, age: Age::default(), status }
 }

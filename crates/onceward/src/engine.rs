@@ -1,45 +1,50 @@
 //! The engine: everything between an ask and its answer. [`Onceward`] is what everyone uses.
 
-mod abandoned;
+mod acquire;
 mod answer;
 mod cache;
-mod completer;
-mod conclude;
+mod claim_guard;
 mod counts;
 mod crowd;
+mod enqueue;
+mod finish;
 mod flight;
 mod group;
 mod inner;
 mod keeper;
-mod lead;
 mod lease;
+mod lease_transact;
 mod limits;
-mod owner;
+mod owed;
+mod pattern;
 mod poller;
 mod race;
 mod reply;
 mod resume;
 mod run;
+mod sealed;
 mod settle;
+mod signal;
 mod sweep;
 mod sync;
 mod ticket;
 mod transact;
 mod wakers;
+mod worker;
 
 use std::future::Future;
 use std::sync::Arc;
 
-pub use abandoned::{Abandoned, AbandonedPage};
 pub use answer::{Answer, Ran, Recorded};
-pub use completer::{Completed, Completer, Completion, Pace};
+pub use cache::CACHE_AGE_MAX;
 pub use counts::Counts;
+pub use enqueue::Enqueued;
 pub use inner::Rules;
 pub use lease::Lease;
 pub use limits::Limits;
-pub use settle::Settlement;
 pub use sweep::{Sweep, Swept};
 pub use ticket::{Changed, Claimed, Ticket};
+pub use worker::{Completion, Pace, WorkCounts, Worker};
 
 use crate::ask::Ask;
 use crate::decide::decide;
@@ -48,8 +53,9 @@ use crate::id::Id;
 use crate::join::{Join, Transactions};
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
-use crate::receipt::{Fence, Receipt};
-use crate::store::{Caps, Cursor, Page, Scan, Store};
+use crate::receipt::{Closed, Fence, Receipt};
+use crate::store::{Caps, Page, Scan, ScanOf, Store};
+use crate::transition::Settlement;
 use crate::world::{Task, TokioWorld, World};
 use inner::Inner;
 
@@ -104,14 +110,14 @@ impl Onceward {
     /// The answer to an ask, if it is at hand in this process: what [`run`](Self::run) would replay at once.
     /// For callers who spare themselves the preparations of a run.
     pub fn recall(&self, ask: &Ask) -> Option<Answer> {
-        lead::recall(&self.inner, ask)
+        acquire::cached_answer(&self.inner, ask)
     }
 
     /// The answer to an ask that needs no run of its own: a recorded one, or that of whoever runs it now,
     /// waited for as policy says. `None` if a run would have to begin. For callers that have no room for
     /// another run; nothing is claimed, so a run that begins meanwhile is nobody's fault.
     pub async fn attend(&self, ask: &Ask) -> Result<Option<Answer>> {
-        lead::attend(&self.inner, ask).await
+        acquire::answer_without_running(&self.inner, ask).await
     }
 
     /// Runs a task beside everything else, where the engine runs its own: for callers that go away and
@@ -126,12 +132,13 @@ impl Onceward {
     /// * The unique index decides. A duplicate elsewhere waits on it, at most as long as its policy says,
     ///   and is then answered with the winner's outcome.
     /// * What the work writes through `tx` is undone with everything else if it ends without an outcome,
-    ///   and the key is free again. What it does elsewhere is not: that belongs into a
+    ///   and the key is free again. What it does elsewhere is not: that belongs in a
     ///   [step](Lease::step).
     /// * If the database undoes the transaction in favour of another (a deadlock, a serialization
-    ///   failure), the work is done anew under the same attempt.
-    /// * A commit whose answer was lost is looked up. The work is never done anew unless it is certain
+    ///   failure), the work is done again under the same attempt.
+    /// * A commit whose answer was lost is looked up. The work is never done again unless it is certain
     ///   that it did not happen.
+    /// * Inside the work of another transaction of this engine it is refused: it could wait for that one forever.
     /// * **Dropping** the returned future rolls back; dropped during the commit itself, the receipt tells.
     pub async fn transact<T, F, W>(&self, transactions: &T, ask: Ask, work: F) -> Result<Answer>
     where
@@ -140,6 +147,76 @@ impl Onceward {
         W: Future<Output = Result<Outcome, Stopped>>,
     {
         transact::transact(&self.inner, transactions, ask, work).await
+    }
+
+    /// Leaves an intent to a [`Worker`]: it waits with its [input](Ask::input) until one begins. Whoever asks for it
+    /// meanwhile runs it at once. Dropping the future may leave it enqueued.
+    pub async fn enqueue(&self, ask: Ask) -> Result<Enqueued> {
+        enqueue::enqueue(&self.inner, &ask).await
+    }
+
+    /// The same inside a transaction that the caller holds: it counts when that transaction commits. Call
+    /// [`wake_workers`](Self::wake_workers) after the commit, or leave it to the workers' next look. After an error,
+    /// roll back.
+    pub async fn enqueue_in<J: Join + ?Sized>(&self, tx: &mut J, ask: &Ask) -> Result<Enqueued> {
+        enqueue::enqueue_in(&self.inner, tx, ask).await
+    }
+
+    /// Goes on with an intent exactly as it was [found](Self::show): it waits, or its owner fell silent, and the
+    /// rules let it be run again. If its receipt has changed meanwhile, nothing is begun. For callers that choose
+    /// by themselves what a [`Worker`] would look for. Dropping the future is as for [`run`](Self::run).
+    pub async fn resume<F, W>(
+        &self,
+        id: &Id,
+        found: &Receipt,
+        policy: Arc<Policy>,
+        work: F,
+    ) -> Result<Completion>
+    where
+        F: FnOnce(Lease) -> W,
+        W: Future<Output = Result<Outcome, Stopped>>,
+    {
+        resume::resume(self.inner.clone(), id, found, policy, work).await
+    }
+
+    /// Has the workers of this process look at once.
+    pub fn wake_workers(&self) {
+        self.inner.enqueued.wake();
+    }
+
+    /// Cancels an intent that waits for a worker: nobody will run it, and whoever asks is refused until its
+    /// retention ends. Nothing is changed if it does not wait.
+    pub async fn cancel(&self, id: &Id, policy: &Policy) -> Result<Changed> {
+        settle::close(&self.inner, id, settle::Closable::Waiting, Closed::Cancelled, policy).await
+    }
+
+    /// Has an intent whose tries were used up tried again, from the first try on. Nothing is changed if it is not
+    /// dead. Fails if one of its tries is in doubt: [settle](Self::settle) it first.
+    pub async fn retry_dead(&self, id: &Id) -> Result<Changed> {
+        settle::retry(&self.inner, id).await
+    }
+
+    /// Gives up an intent whose tries were used up: nobody will run it until its retention ends.
+    pub async fn discard_dead(&self, id: &Id, policy: &Policy) -> Result<Changed> {
+        settle::close(&self.inner, id, settle::Closable::Dead, Closed::Discarded, policy).await
+    }
+
+    /// Closes an intent that has not begun, also one that nobody has asked for yet: a copy that comes late is
+    /// refused. For undoing what never happened. Fails while it runs or its outcome is unknown; changes nothing if
+    /// it is done.
+    pub async fn close(&self, id: &Id, policy: &Policy) -> Result<Changed> {
+        settle::close(&self.inner, id, settle::Closable::NotBegun, Closed::Undone, policy).await
+    }
+
+    /// Removes what a done receipt says, and keeps that it is done: a retry is told that the answer was not stored.
+    /// Other processes may give it for [`CACHE_AGE_MAX`] more.
+    pub async fn erase(&self, id: &Id) -> Result<Changed> {
+        settle::erase(&self.inner, id).await
+    }
+
+    /// One page of the steps of an intent.
+    pub async fn steps(&self, id: &Id, after: Option<crate::Cursor>, limit: usize) -> Result<Page> {
+        self.inner.scan(&Scan { of: ScanOf::StepsOf(id.clone()), after, limit }).await
     }
 
     /// Claims inside a transaction that the caller holds. The claim counts when that transaction commits:
@@ -173,17 +250,18 @@ impl Onceward {
 
     /// Records the outcome of a claim. Calling it again with the same outcome changes nothing.
     pub async fn complete(&self, ticket: &Ticket, policy: &Policy, outcome: Outcome) -> Result<Changed> {
-        ticket::change(&self.inner, ticket, policy, ticket::Change::Complete(outcome)).await
+        ticket::change(&self.inner, ticket, policy, ticket::Change::complete(&self.inner, &outcome, policy))
+            .await
     }
 
     /// Gives a claim back: nothing happened, the next ask runs.
     pub async fn release(&self, ticket: &Ticket, policy: &Policy) -> Result<Changed> {
-        ticket::change(&self.inner, ticket, policy, ticket::Change::Release).await
+        ticket::change(&self.inner, ticket, policy, ticket::Change::release()).await
     }
 
     /// Reports that the effect of a claim may or may not have happened.
     pub async fn doubt(&self, ticket: &Ticket, policy: &Policy) -> Result<Changed> {
-        ticket::change(&self.inner, ticket, policy, ticket::Change::Doubt).await
+        ticket::change(&self.inner, ticket, policy, ticket::Change::doubt()).await
     }
 
     /// Says what became of an effect in doubt. `fence` names the run that was looked into, as
@@ -206,12 +284,6 @@ impl Onceward {
     /// One page of receipts, undecoded: a damaged one must not hide the others.
     pub async fn list(&self, scan: &Scan) -> Result<Page> {
         self.inner.store.scan(scan).await
-    }
-
-    /// One page of what was begun and left, looking at no more than `limit` records that are due. For a
-    /// person, or for whoever has the code of such an operation; see [`Completer`].
-    pub async fn abandoned(&self, after: Option<Cursor>, limit: usize) -> Result<AbandonedPage> {
-        abandoned::abandoned(&self.inner, after, limit).await
     }
 
     /// Removes what is past its retention and writes down what became unknown. Safe at any time and
@@ -297,14 +369,14 @@ impl Builder {
     /// Builds it. Fails if the store is not fit to be the record of truth.
     pub fn build(self) -> Result<Onceward> {
         let caps = self.store.caps();
-        if !caps.atomic {
+        if !caps.promises.atomic {
             let detail = format!(
                 "the {} store does not decide races atomically, so two copies could both run; use another store",
                 caps.name
             );
             return Err(Error::new(ErrorKind::Unfit, detail));
         }
-        if !caps.durable && self.volatile == Volatile::Refused {
+        if !caps.promises.durable && self.volatile == Volatile::Refused {
             let detail = format!(
                 "the {} store forgets its receipts with the process; use a durable store, or call accept_volatile() if that is meant",
                 caps.name
@@ -312,24 +384,23 @@ impl Builder {
             return Err(Error::new(ErrorKind::Unfit, detail));
         }
         self.limits.check()?;
+        let limits = self.limits.clamped(caps.promises.record_bytes_max);
         let world = self.world.unwrap_or_else(|| Arc::new(TokioWorld::new()));
         let counters = Arc::new(counts::Counters::default());
         let inner = Inner {
-            group: group::Group::new(
-                self.store.clone(),
-                world.clone(),
-                counters.clone(),
-                self.limits.clone(),
-            ),
-            flights: flight::Flights::new(self.limits.waiters_max),
-            cache: cache::Cache::new(self.limits.cache_bytes_max),
+            group: group::Group::new(self.store.clone(), world.clone(), counters.clone(), limits.clone()),
+            flights: flight::Flights::new(limits.waiters_max),
+            cache: cache::Cache::new(limits.cache_bytes_max),
+            owed: owed::Owed::new(limits.owed_releases_max),
+            enqueued: Arc::default(),
+            unrecorded_bytes: std::sync::atomic::AtomicUsize::new(0),
             keeper: keeper::Keeper::new(),
             poller: poller::Poller::new(),
             sweep_from: sync::Mutex::new(None),
             store: self.store,
             world,
             rules: self.rules,
-            limits: self.limits,
+            limits,
             counters,
         };
         Ok(Onceward { inner: Arc::new(inner) })

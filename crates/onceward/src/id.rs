@@ -69,7 +69,22 @@ impl Id {
 
     /// Whether it is a step inside another intent.
     pub fn is_step(&self) -> bool {
-        self.operation().as_bytes().contains(&STEP_MARK)
+        // By the bytes: every completion asks this, and reading them as text would cost more than the rest of it.
+        let scope_bytes = usize::from(self.bytes[0]);
+        let operation_bytes = usize::from(u16::from_be_bytes([self.bytes[1], self.bytes[2]]));
+        let from = HEAD_BYTES + scope_bytes;
+        self.bytes[from..from + operation_bytes].contains(&STEP_MARK)
+    }
+
+    /// The intent that this is a step of, if it is one.
+    pub fn parent(&self) -> Option<Self> {
+        if !self.is_step() {
+            return None;
+        }
+        let (scope, operation, key) = self.parts();
+        let (parent, _) = operation.rsplit_once(char::from(STEP_MARK))?;
+        // A part of a checked operation is checked, unless it is empty, which `Id::step` never makes.
+        Self::join(scope, parent, key).ok()
     }
 
     /// Reads the form that [`Id::as_bytes`] gives. Used by stores whose own key is that form.

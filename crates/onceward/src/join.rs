@@ -11,12 +11,12 @@ use crate::store::{Fut, Swap, Swapped};
 
 /// A transaction under way, in the database that the engine's store is in.
 pub trait Join: Send {
-    /// As [`Store::swap`](crate::Store::swap) with this one swap, but inside the transaction: others see
-    /// it when the transaction commits, and never if it does not. While another transaction has written
-    /// the same id, this waits for its end; of two that saw the same thing, one wins.
+    /// As [`Store::swap`](crate::Store::swap), but inside the transaction: others see what was written
+    /// when the transaction commits, and never if it does not. While another transaction has written
+    /// one of the ids, this waits for its end; of two that saw the same thing, one wins.
     ///
     /// After an error the transaction must be rolled back.
-    fn swap<'a>(&'a mut self, swap: &'a Swap) -> Fut<'a, Swapped>;
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>>;
 }
 
 /// Where transactions come from.
@@ -25,20 +25,28 @@ pub trait Transactions: Send + Sync {
     /// dropped before the commit, the transaction is undone. One that outlives the commit is of no use.
     type Tx: Join + Clone + 'static;
 
-    /// Begins a transaction whose first deed is a claim, in one round trip where the driver can. Waits at
+    /// Begins a transaction whose first write is a claim, in one round trip where the driver can. Waits at
     /// most `patience` for other transactions on the same id.
     ///
-    /// `kept_for` is how long the outcome will most likely be kept. Nobody sees the claim before its outcome has
-    /// taken its place, so one who gains by it may let the claim fall due with the outcome.
+    /// `retention` is how long the outcome will most likely be kept. Nobody sees the claim before its outcome
+    /// has taken its place, so an implementation that gains by it may let the claim fall due with the outcome.
+    ///
+    /// The wait for a connection counts as part of `patience`.
     fn begin<'a>(
         &'a self,
         claim: &'a Swap,
-        kept_for: Option<Duration>,
+        retention: Option<Duration>,
         patience: Duration,
     ) -> impl Future<Output = Result<(Self::Tx, Swapped), Fault>> + Send + 'a;
 
+    /// Begins a transaction that writes nothing yet. Waits at most `patience` for a connection, and for other
+    /// transactions where the database has only one at a time.
+    fn begin_bare(&self, patience: Duration) -> impl Future<Output = Result<Self::Tx, Fault>> + Send + '_;
+
     /// Writes the completion and commits, in one round trip where the driver can. If the completion does
-    /// not win, nothing is committed. It may fall due later than it asks for, by a 64th and a minute at most.
+    /// not win, nothing is committed, and the fault is [`Fault::Failed`] with
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict). It may fall due later than it asks for, by a 64th and a
+    /// minute at most.
     fn commit<'a>(
         &'a self,
         tx: Self::Tx,

@@ -19,6 +19,7 @@ mod outcome;
 mod policy;
 pub mod receipt;
 mod store;
+pub mod transition;
 mod world;
 
 pub use ask::Ask;
@@ -28,8 +29,8 @@ pub use clock::{Clock, SystemClock};
 pub use counters::Counter;
 pub use decide::{Decision, Refusal, Takeover, decide};
 pub use engine::{
-    Abandoned, AbandonedPage, Answer, Builder, Changed, Claimed, Completed, Completer, Completion, Counts,
-    Lease, Limits, Onceward, Pace, Ran, Recorded, Rules, Settlement, Sweep, Swept, Ticket,
+    Answer, Builder, CACHE_AGE_MAX, Changed, Claimed, Completion, Counts, Enqueued, Lease, Limits, Onceward,
+    Pace, Ran, Recorded, Rules, Sweep, Swept, Ticket, WorkCounts, Worker,
 };
 pub use error::{Applied, Error, ErrorKind, Result, Sight};
 pub use fingerprint::Fingerprint;
@@ -37,12 +38,13 @@ pub use id::{Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, SCOPE_BYTES_MAX};
 pub use join::{Fault, Join, Transactions};
 pub use outcome::{Effect, NOTE_BYTES_MAX, Outcome, Snapshot, Stopped, Verdict};
 pub use policy::{
-    LEASE_MAX, LEASE_MIN, OnDuplicate, OnExpired, OnFailure, OnUnknown, Policy, RETENTION_MAX, Retention,
-    WAIT_MAX,
+    BACKOFF_MAX, Backoff, KeepInput, LEASE_MAX, LEASE_MIN, OnDuplicate, OnExpired, OnFailure, OnUnknown,
+    Policy, RETENTION_MAX, Retention, TRIES_MAX, WAIT_MAX,
 };
-pub use receipt::{Attempt, Fence, Receipt};
+pub use receipt::{Attempt, Closed, Fence, Prior, Receipt};
 pub use store::{
-    Caps, Cursor, Due, Found, Fut, Groups, Page, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped,
-    Version,
+    Age, Caps, ClockOf, Cursor, Due, DueBy, Filter, Found, Fut, Hints, Loaded, Page, Promises, Record, Scan,
+    ScanOf, Seen, Signals, State, Store, Swap, Swapped, Text, Version, Watch,
 };
+pub use transition::Settlement;
 pub use world::{Task, TokioWorld, World};

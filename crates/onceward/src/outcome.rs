@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::error::Result;
 use crate::policy::{Retention, check_retention};
 
-/// Longest note beside a snapshot that was not stored: a status code and a word, not a body.
+/// Longest note, in bytes: beside a snapshot that was not stored, or about why a try did not work.
 pub const NOTE_BYTES_MAX: usize = 256;
 
 /// What the work produced: the verdict, and the snapshot that every retry is answered with.
@@ -137,6 +138,8 @@ pub struct Stopped {
 
 #[derive(Clone)]
 enum Why {
+    /// It goes on after this long.
+    Suspended(Duration),
     Text(Cow<'static, str>),
     Error(Arc<dyn std::error::Error + Send + Sync>),
 }
@@ -161,6 +164,20 @@ impl Stopped {
         Self { effect: Effect::Maybe, why: Why::Text(why.into()) }
     }
 
+    /// Not now: the work is to go on after `pause`, from its recorded [steps](crate::Lease::step). For an
+    /// intent that carries its input; the try does not count. Any other intent is free to be asked for again.
+    pub fn suspend(pause: Duration) -> Self {
+        Self { effect: Effect::None, why: Why::Suspended(pause) }
+    }
+
+    /// After how long the work is to go on, if it was suspended.
+    pub fn suspended(&self) -> Option<Duration> {
+        match self.why {
+            Why::Suspended(pause) => Some(pause),
+            _ => None,
+        }
+    }
+
     /// Whether the effect may have happened.
     pub fn effect(&self) -> Effect {
         self.effect
@@ -169,7 +186,7 @@ impl Stopped {
     /// The error that stopped the work, if it was one.
     pub fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.why {
-            Why::Text(_) => None,
+            Why::Text(_) | Why::Suspended(_) => None,
             Why::Error(error) => Some(&**error),
         }
     }
@@ -185,6 +202,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Stopped {
 impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.why {
+            Why::Suspended(pause) => write!(f, "suspended for {pause:?}"),
             Why::Text(text) => f.write_str(text),
             Why::Error(error) => write!(f, "{error}"),
         }

@@ -15,6 +15,11 @@ pub const WAIT_MAX: Duration = Duration::from_hours(1);
 /// Longest bounded retention; whoever means longer means [`Retention::Forever`].
 pub const RETENTION_MAX: Duration = Duration::from_hours(24 * 366 * 100);
 
+/// Most tries that a policy may allow.
+pub const TRIES_MAX: u16 = 10_000;
+/// Longest pause between two tries, and longest time that an effect can be late.
+pub const BACKOFF_MAX: Duration = Duration::from_hours(24 * 7);
+
 /// What is promised for one kind of operation. Start from a preset and change what differs.
 ///
 /// ```
@@ -33,6 +38,37 @@ pub struct Policy {
     on_expired: OnExpired,
     keep_succeeded: Retention,
     keep_failed: Retention,
+    tries_max: u16,
+    backoff: Backoff,
+    keep_input: KeepInput,
+    late_effect_max: Duration,
+}
+
+/// How long an intent that carries its input waits between two tries: the first pause, doubled with every
+/// further one, up to the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// After the first try.
+    pub min: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+impl Backoff {
+    /// The pause after so many tries.
+    pub(crate) fn after(self, tries: u16) -> Duration {
+        let doublings = u32::from(tries.saturating_sub(1)).min(30);
+        self.min.saturating_mul(1 << doublings).min(self.max)
+    }
+}
+
+/// What becomes of the input when an intent is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepInput {
+    /// It is dropped: whoever asks again brings it along.
+    UntilDone,
+    /// It is kept for as long as the receipt.
+    WithReceipt,
 }
 
 /// What a duplicate gets while the first one is still running.
@@ -105,6 +141,10 @@ impl Policy {
             on_expired: OnExpired::Run,
             keep_succeeded: DAY,
             keep_failed: DAY,
+            tries_max: 5,
+            backoff: Backoff { min: Duration::from_secs(1), max: Duration::from_secs(300) },
+            keep_input: KeepInput::UntilDone,
+            late_effect_max: Duration::ZERO,
         }
     }
 
@@ -120,6 +160,7 @@ impl Policy {
             on_expired: OnExpired::Run,
             keep_succeeded: WEEK,
             keep_failed: WEEK,
+            ..Self::http()
         }
     }
 
@@ -190,6 +231,65 @@ impl Policy {
         check_retention("a failure", retention)?;
         self.keep_failed = retention;
         Ok(self)
+    }
+
+    /// Sets how often an intent that carries its input is tried before it is dead: at least once.
+    pub fn tries_max(mut self, tries: u16) -> Result<Self> {
+        if !(1..=TRIES_MAX).contains(&tries) {
+            return Err(Error::invalid(format!("{tries} tries are not between 1 and {TRIES_MAX}")));
+        }
+        self.tries_max = tries;
+        Ok(self)
+    }
+
+    /// Sets how long an intent that carries its input waits between two tries.
+    pub fn backoff(mut self, backoff: Backoff) -> Result<Self> {
+        if backoff.min > backoff.max || backoff.max > BACKOFF_MAX {
+            return Err(Error::invalid(format!(
+                "a pause of {:?} to {:?} between tries does not grow up to at most {BACKOFF_MAX:?}",
+                backoff.min, backoff.max
+            )));
+        }
+        self.backoff = backoff;
+        Ok(self)
+    }
+
+    /// Sets what becomes of the input when the intent is done.
+    pub fn keep_input(mut self, rule: KeepInput) -> Self {
+        self.keep_input = rule;
+        self
+    }
+
+    /// Sets how long after its owner has last had the lease an effect can still happen: what was sent before
+    /// may be on its way. Nobody is believed before then that it did not happen.
+    pub fn late_effect_max(mut self, late: Duration) -> Result<Self> {
+        if late > BACKOFF_MAX {
+            return Err(Error::invalid(format!(
+                "an effect cannot be {late:?} late; at most {BACKOFF_MAX:?} is allowed for"
+            )));
+        }
+        self.late_effect_max = late;
+        Ok(self)
+    }
+
+    /// How often an intent that carries its input is tried.
+    pub fn tries(&self) -> u16 {
+        self.tries_max
+    }
+
+    /// How long it waits between two tries.
+    pub fn backoff_rule(&self) -> Backoff {
+        self.backoff
+    }
+
+    /// What becomes of the input when the intent is done.
+    pub fn input_rule(&self) -> KeepInput {
+        self.keep_input
+    }
+
+    /// How long an effect can happen after its owner has last had the lease.
+    pub fn late_effect(&self) -> Duration {
+        self.late_effect_max
     }
 
     /// How long a claim lasts between renewals.

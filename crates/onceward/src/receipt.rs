@@ -1,20 +1,27 @@
 //! A receipt: what became of one intent. The stored record, decoded.
 
 use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
+use crate::error::{Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::outcome::Outcome;
 use crate::policy::{OnUnknown, Retention};
-use crate::store::{Due, State, Version};
+use crate::store::{Age, Due, State, Version};
 
 /// What became of one intent, as the store had it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// The version of the record; every change must name it.
     pub version: Version,
-    /// What remains of the lease, the retention or the tombstone.
+    /// What remains of the lease, the retention, the tombstone or the pause before the next try.
     pub due: Due,
+    /// How long ago it was written.
+    pub age: Age,
     /// The state and what belongs to it.
     pub status: Status,
 }
@@ -34,12 +41,16 @@ impl Receipt {
 /// The state of a receipt and what belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
+    /// Nobody has begun, or everyone who has begun has ended without an outcome.
+    Waiting(Waiting),
     /// Somebody has the lease.
     Held(Held),
-    /// The outcome is known.
+    /// The outcome is known, or the intent was closed.
     Done(Done),
     /// The effect may or may not have happened.
     Unknown(Unknown),
+    /// It was tried as often as its policy allows.
+    Dead(Dead),
     /// The outcome was forgotten at the end of its retention.
     Gone(Gone),
 }
@@ -49,20 +60,86 @@ pub enum Status {
 pub struct Claim {
     /// What was asked.
     pub fingerprint: Fingerprint,
-    /// Which try has it.
+    /// Which try has it; [`Attempt::NOBODY`] if nobody has claimed it yet.
     pub attempt: Attempt,
     /// The version of the record when it was claimed.
     pub fence: Fence,
 }
 
-/// A receipt in state held.
+impl Claim {
+    /// Whether both speak of the same run.
+    pub fn is_same_run(&self, other: &Self) -> bool {
+        self.attempt == other.attempt && self.fence == other.fence
+    }
+}
+
+/// What is kept of an intent so that somebody else can do it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// What was asked.
+    pub input: Bytes,
+    /// How often it was claimed. Tries that were suspended do not count.
+    pub started: u16,
+    /// How many of those came to an end. The others took their process with them, or lost touch.
+    pub finished: u16,
+    /// Why the last try did not come to an outcome: one line of text, without control characters.
+    pub note: String,
+}
+
+impl Job {
+    /// A job that nobody has begun.
+    pub fn new(input: Bytes) -> Self {
+        Self { input, started: 0, finished: 0, note: String::new() }
+    }
+}
+
+/// A receipt in state waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// What was asked, and whose run was the last.
+    pub claim: Claim,
+    /// What is known of earlier runs.
+    pub prior: Prior,
+    /// What is to be done; `None` if only those who ask can tell.
+    pub job: Option<Arc<Job>>,
+}
+
+/// What is known of the runs before a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prior {
+    /// None of them can have had the effect.
+    Nothing,
+    /// One was in doubt, and somebody said that its effect did not happen.
+    Settled,
+    /// One may have had its effect. A run in its place never frees the key by itself.
+    InDoubt,
+}
+
+/// A receipt in state held.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Who holds it.
     pub claim: Claim,
     /// The rule it was claimed under: work begun under `Hold` is never repeated because somebody
     /// later asks under `Retry`.
     pub on_unknown: OnUnknown,
+    /// What kind of owner holds it.
+    pub owner: Owner,
+    /// What is known of the runs before it.
+    pub prior: Prior,
+    /// How long after the end of the lease the effect can still happen.
+    pub late_effect_max: Duration,
+    /// What is to be done, if that is kept.
+    pub job: Option<Arc<Job>>,
+}
+
+/// What kind of owner holds a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A run of the process that wrote the claim: it dies with that process.
+    Run,
+    /// Somebody for whom the claim was made, and who may outlive that process.
+    Ticket,
 }
 
 /// A receipt in state done.
@@ -71,18 +148,58 @@ pub struct Done {
     /// Who did it.
     pub claim: Claim,
     /// What came out.
-    pub outcome: Outcome,
+    pub end: End,
     /// How long a tombstone stands once the retention is over.
     pub tombstone: Option<Retention>,
+    /// What was asked, if the policy keeps it.
+    pub job: Option<Arc<Job>>,
+}
+
+/// What a done intent ended with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The work produced this.
+    Outcome(Outcome),
+    /// It was closed without an outcome: no policy of anybody who asks runs it until its retention ends.
+    Closed(Closed),
+}
+
+/// Why an intent was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Closed {
+    /// It was cancelled before anybody had begun.
+    Cancelled,
+    /// It was dead, and somebody decided that it is not to be tried any more.
+    Discarded,
+    /// It was undone before it began: a late copy of it must not run.
+    Undone,
 }
 
 /// A receipt in state unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     /// Whose effect is in doubt.
     pub claim: Claim,
     /// How it came about.
     pub doubt: Doubt,
+    /// What is known of the runs before it.
+    pub prior: Prior,
+    /// How long after the end of the lease the effect can still happen.
+    pub late_effect_max: Duration,
+    /// What is to be done, if that is kept.
+    pub job: Option<Arc<Job>>,
+}
+
+/// A receipt in state dead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dead {
+    /// What was asked, and whose run was the last.
+    pub claim: Claim,
+    /// What is known of its runs. If one is in doubt, it is tried again only when somebody has said that its
+    /// effect did not happen.
+    pub prior: Prior,
+    /// What was to be done, and why it did not work.
+    pub job: Arc<Job>,
 }
 
 /// A receipt in state gone.
@@ -109,9 +226,11 @@ impl Status {
     /// The state alone.
     pub fn state(&self) -> State {
         match self {
+            Self::Waiting(_) => State::Waiting,
             Self::Held(_) => State::Held,
             Self::Done(_) => State::Done,
             Self::Unknown(_) => State::Unknown,
+            Self::Dead(_) => State::Dead,
             Self::Gone(_) => State::Gone,
         }
     }
@@ -119,9 +238,11 @@ impl Status {
     /// The claim it stems from; a tombstone has forgotten it.
     pub fn claim(&self) -> Option<&Claim> {
         match self {
-            Self::Held(held) => Some(&held.claim),
-            Self::Done(done) => Some(&done.claim),
-            Self::Unknown(unknown) => Some(&unknown.claim),
+            Self::Waiting(Waiting { claim, .. })
+            | Self::Held(Held { claim, .. })
+            | Self::Done(Done { claim, .. })
+            | Self::Unknown(Unknown { claim, .. })
+            | Self::Dead(Dead { claim, .. }) => Some(claim),
             Self::Gone(_) => None,
         }
     }
@@ -130,20 +251,65 @@ impl Status {
     pub fn fence(&self) -> Fence {
         match self {
             Self::Gone(gone) => gone.fence,
-            Self::Held(Held { claim, .. })
-            | Self::Done(Done { claim, .. })
-            | Self::Unknown(Unknown { claim, .. }) => claim.fence,
+            other => other.claim().expect("all but a tombstone have one").fence,
         }
+    }
+
+    /// What is kept of the intent so that somebody else can do it.
+    pub fn job(&self) -> Option<&Arc<Job>> {
+        match self {
+            Self::Waiting(Waiting { job, .. })
+            | Self::Held(Held { job, .. })
+            | Self::Done(Done { job, .. })
+            | Self::Unknown(Unknown { job, .. }) => job.as_ref(),
+            Self::Dead(dead) => Some(&dead.job),
+            Self::Gone(_) => None,
+        }
+    }
+
+    /// The outcome, if it is done and was not closed.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match self {
+            Self::Done(Done { end: End::Outcome(outcome), .. }) => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// Whether it speaks of this very run.
+    pub fn is_of(&self, run: &Claim) -> bool {
+        self.claim().is_some_and(|claim| claim.is_same_run(run))
     }
 }
 
-/// The random id of one try. It lets a claim whose answer was lost recognise itself.
+/// The random id of one try. It lets a claim whose answer was lost recognise itself. Printed and read as 32
+/// hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Attempt(pub u128);
+
+impl Attempt {
+    /// Of an intent that nobody has claimed yet.
+    pub const NOBODY: Self = Self(0);
+}
 
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "attempt {:08x}…", self.0 >> 96)
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl FromStr for Attempt {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let attempt = digits.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        attempt.map(Self).ok_or_else(|| Error::new(ErrorKind::Invalid, "an attempt is 32 hexadecimal digits"))
     }
 }
 

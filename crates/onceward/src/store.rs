@@ -3,13 +3,15 @@
 //! Only durations cross this line, never timestamps: the store stamps due times with its own clock
 //! and hands back what remains of them, so leases survive clock skew between callers.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::Id;
 
 /// What a store's methods return. Boxed: a store is always behind `dyn`, and one allocation per
@@ -24,28 +26,41 @@ pub trait Store: Send + Sync + 'static {
     /// Puts each record whose place still looks as `seen` says. A loser learns what is there now.
     /// The answers are in the order of the batch.
     ///
-    /// * Each swap is atomic; the batch as a whole need not be.
+    /// * Each swap is atomic and has its own answer; the batch as a whole need not be atomic.
     /// * The batch is sorted by id and names no id twice.
-    /// * `Won` means durable, if [`Caps::durable`] says so.
+    /// * [`Swapped::Won`] means durable, if [`Promises::durable`] says so.
+    /// * [`Swapped::Failed`] is about that id alone: its record cannot be read, or its part of a cluster
+    ///   cannot be reached. Its neighbours have answers of their own.
     /// * An error is about the whole batch: [`Applied::No`](crate::Applied::No) promises that none of
     ///   it happened.
     /// * The new version is above every version this id ever had, also after its record was removed.
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>>;
 
-    /// Reads records as they are now, in the order asked for. What it returns is never older than
-    /// the last finished `swap`.
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>>;
+    /// Reads records as they are now, in the order asked for, each with its own result. What it returns is
+    /// never older than the last finished `swap`.
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>>;
 
-    /// Reads one page of records: those that are due, or those that match. See [`Scan`].
+    /// Reads one page of records. See [`ScanOf`].
     fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page>;
+
+    /// A signal of the store's own that records have changed, where it has one.
+    fn watch(&self) -> Option<Watch>;
 
     /// What this store can and cannot promise.
     fn caps(&self) -> Caps;
+}
 
-    /// The groups that it has made so far, if it [gathers](Caps::gathers).
-    fn groups(&self) -> Groups {
-        Groups::default()
-    }
+/// What a load found for one id: nothing, a record, or why that one record cannot be read.
+pub type Loaded = Result<Option<Found>>;
+
+/// A store's own signal that records have changed. It is a hint: signals may be lost, late, doubled or
+/// false, and nothing but speed may depend on them.
+pub type Watch = Box<dyn Signals>;
+
+/// Where the signals of a [`Watch`] come from.
+pub trait Signals: Send {
+    /// Ready when a record may have changed since the last call: this one, or any if `None`.
+    fn changed(&mut self) -> Pin<Box<dyn Future<Output = Option<Id>> + Send + '_>>;
 }
 
 /// One conditional write.
@@ -75,6 +90,9 @@ pub struct Record {
     pub state: State,
     /// When it falls due, counted from the moment of the write; `None` for never.
     pub due_in: Option<Duration>,
+    /// Whether it falls due at once when the process that wrote it has ended, if the store can be certain
+    /// of that (see [`Promises::shared`]). Other stores keep to `due_in`.
+    pub ends_with_writer: bool,
     /// The encoded receipt, see `codec.rs`.
     pub bytes: Bytes,
 }
@@ -86,6 +104,8 @@ pub enum Swapped {
     Won(Version),
     /// Not written; this is what is there instead.
     Lost(Option<Found>),
+    /// Failed for this id alone; the error says whether the write may have happened.
+    Failed(Error),
 }
 
 /// A record as the store has it.
@@ -97,8 +117,27 @@ pub struct Found {
     pub state: State,
     /// What remains until it falls due, by the store's clock at the moment of the answer.
     pub due: Due,
+    /// How long ago it was written, by the store's clock.
+    pub age: Age,
     /// The encoded receipt.
     pub bytes: Bytes,
+}
+
+/// How long ago a record was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Age {
+    /// Since the first write to its id after it was last absent.
+    pub created: Duration,
+    /// Since the last write.
+    pub updated: Duration,
+}
+
+impl Age {
+    /// From three readings of one clock in microseconds.
+    pub fn between(now_us: u64, created_us: u64, updated_us: u64) -> Self {
+        let since = |us| Duration::from_micros(now_us.saturating_sub(us));
+        Self { created: since(created_us), updated: since(updated_us) }
+    }
 }
 
 /// The number of a record's last write. It comes from the store's clock in microseconds and never
@@ -106,15 +145,19 @@ pub struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
-/// The four states of a receipt that exists.
+/// The states of a receipt that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
+    /// Nobody has begun; due when a worker may begin.
+    Waiting,
     /// Somebody has the lease; due when the lease ends.
     Held,
-    /// The outcome is known; due when its retention ends.
+    /// The outcome is known, or the intent was closed; due when its retention ends.
     Done,
     /// The effect may or may not have happened; never due.
     Unknown,
+    /// It was tried as often as its policy allows; never due.
+    Dead,
     /// The outcome was forgotten at the end of its retention, the key is still refused; due when the
     /// tombstone may go.
     Gone,
@@ -122,16 +165,35 @@ pub enum State {
 
 impl State {
     /// All of them, in the order of a receipt's life.
-    pub const ALL: [Self; 4] = [Self::Held, Self::Done, Self::Unknown, Self::Gone];
+    pub const ALL: [Self; 6] = [Self::Waiting, Self::Held, Self::Done, Self::Unknown, Self::Dead, Self::Gone];
 
     /// The word for it, as it stands in tables and answers.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Waiting => "waiting",
             Self::Held => "held",
             Self::Done => "done",
             Self::Unknown => "unknown",
+            Self::Dead => "dead",
             Self::Gone => "gone",
         }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for State {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name).ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            Error::new(ErrorKind::Invalid, format!("`{name}` is not a state; there are {known}"))
+        })
     }
 }
 
@@ -177,17 +239,55 @@ pub struct Scan {
 /// Which records a scan is about.
 #[derive(Clone, Debug)]
 pub enum ScanOf {
-    /// Those whose due time has come, earliest first. Reads only what is due.
-    Due,
-    /// Those that match all that is given, in an order of the store's own.
-    Matching {
-        /// Only this scope.
-        scope: Option<String>,
-        /// Only this operation.
-        operation: Option<String>,
-        /// Only this state.
-        state: Option<State>,
-    },
+    /// Those whose due time has come, earliest first; only of this state, if one is given. Reads only what
+    /// is due.
+    Due(Option<State>),
+    /// Those that match, in an order of the store's own.
+    Matching(Filter),
+    /// The [steps](crate::Id::step) of this intent, directly below it.
+    StepsOf(Id),
+}
+
+/// Which records match: those that fit all that is given.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only this scope.
+    pub scope: Option<String>,
+    /// Only such operations.
+    pub operation: Option<Text>,
+    /// Only this key.
+    pub key: Option<String>,
+    /// Only this state. Waiting, held, unknown and dead records are found without reading done ones.
+    pub state: Option<State>,
+}
+
+/// Which text matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// This one.
+    Is(String),
+    /// Any that begins like this.
+    StartsWith(String),
+}
+
+impl Text {
+    /// Whether this text matches.
+    pub fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::Is(wanted) => text == wanted,
+            Self::StartsWith(prefix) => text.starts_with(prefix),
+        }
+    }
+}
+
+impl Filter {
+    /// Whether a record with this id and state matches.
+    pub fn matches(&self, id: &Id, state: State) -> bool {
+        self.state.is_none_or(|wanted| wanted == state)
+            && self.scope.as_ref().is_none_or(|scope| id.scope() == scope)
+            && self.operation.as_ref().is_none_or(|operation| operation.matches(id.operation()))
+            && self.key.as_ref().is_none_or(|key| id.key() == key)
+    }
 }
 
 /// One page of a scan.
@@ -195,6 +295,8 @@ pub enum ScanOf {
 pub struct Page {
     /// The records, each with its id.
     pub found: Vec<(Id, Found)>,
+    /// Records that belong here and cannot be read, and why.
+    pub unreadable: Vec<(Id, Error)>,
     /// Where to go on; `None` at the end.
     pub next: Option<Cursor>,
 }
@@ -203,33 +305,99 @@ pub struct Page {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor(pub Bytes);
 
-/// What a store can and cannot promise. The engine adapts to it, and refuses to be built on a store
-/// that is not fit to be the record of truth unless that is said out loud.
-#[expect(clippy::struct_excessive_bools, reason = "each is a promise of its own, not a mode")]
+/// What a store can and cannot promise, and what the engine gains by knowing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Caps {
     /// A short name for messages: `embedded`, `memory`, `postgres`, …
     pub name: &'static str,
+    /// What it promises. The engine refuses to be built on a store whose promises do not make it fit to be
+    /// the record of truth, unless that is said out loud.
+    pub promises: Promises,
+    /// What makes it faster. Wrong hints change speed and nothing else.
+    pub hints: Hints,
+}
+
+impl Caps {
+    /// A store of this name that promises `promises`, with the default hints.
+    pub fn new(name: &'static str, promises: Promises) -> Self {
+        Self { name, promises, hints: Hints::default() }
+    }
+
+    /// The same store with other hints.
+    pub fn with_hints(mut self, hints: Hints) -> Self {
+        self.hints = hints;
+        self
+    }
+}
+
+/// What a store promises. Begin from [`Promises::default`], which promises nothing.
+#[expect(clippy::struct_excessive_bools, reason = "each is a promise of its own, not a mode")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promises {
     /// What was answered survives a crash of the process and of the machine.
     pub durable: bool,
     /// Of two swaps that saw the same thing, exactly one wins; always, also across a failover.
     pub atomic: bool,
-    /// Several processes may use it at the same time.
+    /// Several processes may use it at the same time. One that is not shared knows when it is opened that
+    /// every process before has ended, and [`Record::ends_with_writer`] counts.
     pub shared: bool,
     /// It can join the caller's own transaction.
     pub transactions: bool,
+    /// Whose clock due times go by.
+    pub clock: ClockOf,
+    /// The largest encoded receipt that it takes, in bytes.
+    pub record_bytes_max: usize,
+}
+
+impl Default for Promises {
+    fn default() -> Self {
+        Self {
+            durable: false,
+            atomic: false,
+            shared: false,
+            transactions: false,
+            clock: ClockOf::Store,
+            record_bytes_max: 1 << 30,
+        }
+    }
+}
+
+/// Whose clock a store's due times go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockOf {
+    /// Its own: one clock for all its users.
+    Store,
+    /// That of each process that uses it. They may differ by this much, which leases must allow for.
+    Process {
+        /// The difference that is allowed for.
+        margin: Duration,
+    },
+}
+
+/// What the engine gains by knowing of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hints {
     /// How many batches are worth having under way at once.
     pub batches_in_flight: usize,
     /// It makes groups of the batches that wait, in a thread or task of its own, and a swap whose future
-    /// was polled once goes on when that is dropped. The engine then gathers nothing and hands each swap over.
-    pub gathers: bool,
+    /// was polled once goes on when that is dropped. The engine then makes no batches and hands each swap over.
+    pub batches_internally: bool,
+    /// How it finds what is due.
+    pub due: DueBy,
 }
 
-/// How large the groups were that a store has made of the swaps that waited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Groups {
-    /// How many there were of one swap, of up to 2, up to 4 and so on up to 1024, and how many were larger.
-    pub by_size: [u64; 12],
-    /// Swaps in all of them.
-    pub swaps: u64,
+impl Default for Hints {
+    fn default() -> Self {
+        Self { batches_in_flight: 1, batches_internally: false, due: DueBy::Index }
+    }
+}
+
+/// How a store finds what is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DueBy {
+    /// By an index: a scan costs what is due.
+    Index,
+    /// By walking over everything: a scan costs what is kept, so it is made rarely.
+    Walk,
 }

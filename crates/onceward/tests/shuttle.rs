@@ -11,8 +11,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use onceward::{
-    Answer, Ask, Caps, Error, ErrorKind, Fingerprint, Found, Fut, Id, Limits, OnUnknown, Onceward, Outcome,
-    Page, Policy, Refusal, Scan, Store, Swap, Swapped, Task, World,
+    Answer, Ask, Caps, Error, ErrorKind, Fingerprint, Fut, Hints, Id, Limits, Loaded, OnUnknown, Onceward,
+    Outcome, Page, Policy, Refusal, Scan, Store, Swap, Swapped, Task, Watch, World,
 };
 use onceward_stores::MemoryStore;
 use shuttle::future::{block_on, spawn, yield_now};
@@ -86,7 +86,7 @@ impl Store for TurnStore {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         Box::pin(async move {
             yield_now().await;
             self.inner.load(ids).await
@@ -97,8 +97,13 @@ impl Store for TurnStore {
         self.inner.scan(query)
     }
 
+    fn watch(&self) -> Option<Watch> {
+        None
+    }
+
     fn caps(&self) -> Caps {
-        Caps { batches_in_flight: self.batches_in_flight, ..self.inner.caps() }
+        let caps = self.inner.caps();
+        caps.with_hints(Hints { batches_in_flight: self.batches_in_flight, ..caps.hints })
     }
 }
 

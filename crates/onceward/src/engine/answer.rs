@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::decide::Refusal;
 use crate::outcome::Outcome;
-use crate::receipt::{Fence, Receipt, Status};
+use crate::receipt::{Done, End, Fence, Receipt, Status};
 use crate::store::Due;
 
 /// The answer to an ask. A refusal is an answer too; [`Answer::ran`] makes it an error for callers
@@ -26,8 +26,8 @@ pub struct Ran {
     pub replayed: bool,
     /// The fence of the run that produced it.
     pub fence: Fence,
-    /// Whether the receipt is in the store. `No` means: the effect happened, the store could not be
-    /// reached, and the receipt is still being written in the background.
+    /// Whether the receipt is in the store. [`Recorded::NotYet`] means: the effect happened, the store could not
+    /// be reached, and the receipt is still being written in the background.
     pub recorded: Recorded,
     /// How long a retry will still get this outcome; `None` for ever, or not at all (see `recorded`
     /// and [`OnFailure::Retry`](crate::OnFailure)).
@@ -56,12 +56,13 @@ impl Answer {
 
     /// The replay of a done receipt.
     pub(crate) fn replay(receipt: Receipt) -> Self {
-        let Status::Done(done) = receipt.status else { unreachable!("only done receipts are replayed") };
+        let Status::Done(Done { claim, end: End::Outcome(outcome), .. }) = receipt.status else {
+            unreachable!("only recorded outcomes are replayed")
+        };
         let expires_in = match receipt.due {
             Due::In(remaining) => Some(remaining),
             Due::Never | Due::Over(_) => None,
         };
-        let fence = done.claim.fence;
-        Self::Ran(Ran { outcome: done.outcome, replayed: true, fence, recorded: Recorded::Yes, expires_in })
+        Self::Ran(Ran { outcome, replayed: true, fence: claim.fence, recorded: Recorded::Yes, expires_in })
     }
 }

@@ -1,5 +1,5 @@
-//! Done receipts kept at hand, bounded by bytes. Safe because a success never changes while it is
-//! kept; failures stay out, since another policy may have one of them tried again.
+//! Done receipts kept at hand, bounded by bytes and by age. Safe because an outcome never changes while it is
+//! kept: it can only be erased, and the bound on the age says how long an erased one may still be given.
 //!
 //! A receipt enters when it is first *replayed*, not when it is made: most intents are never retried,
 //! and keeping each of them would cost every first run and push out the few that are.
@@ -11,9 +11,12 @@ use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::id::Id;
 use crate::outcome::{Snapshot, Verdict};
-use crate::receipt::{Done, Receipt, Status};
-use crate::store::{Due, Version};
+use crate::receipt::{Done, End, Receipt, Status};
+use crate::store::{Age, Due, Version};
 use crate::world::World;
+
+/// How long a receipt is kept at hand before the store is asked again: an erasure is over everywhere after that.
+pub const CACHE_AGE_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) struct Cache {
     kept: QuickCache<Id, Kept, ByBytes, hashbrown::DefaultHashBuilder>,
@@ -24,6 +27,8 @@ struct Kept {
     done: Done,
     version: Version,
     expires_at: Option<Duration>,
+    /// The store is asked again from then on.
+    fresh_until: Duration,
 }
 
 impl Cache {
@@ -49,6 +54,10 @@ impl Cache {
     /// The receipt of a success, with what remains of its retention. `None` once that is over.
     pub(crate) fn load(&self, id: &Id, world: &dyn World) -> Option<Receipt> {
         let kept = self.kept.get(id)?;
+        if world.now() >= kept.fresh_until {
+            self.kept.remove(id);
+            return None;
+        }
         let due = match kept.expires_at.map(|at| at.saturating_sub(world.now())) {
             None => Due::Never,
             Some(Duration::ZERO) => {
@@ -57,16 +66,20 @@ impl Cache {
             }
             Some(remaining) => Due::In(remaining),
         };
-        Some(Receipt { version: kept.version, due, status: Status::Done(kept.done) })
+        Some(Receipt { version: kept.version, due, age: Age::default(), status: Status::Done(kept.done) })
+    }
+
+    /// Lets go of a receipt.
+    pub(crate) fn forget(&self, id: &Id) {
+        self.kept.remove(id);
     }
 
     /// Keeps a receipt if it is one that cannot change. `asked_at` is when the store was asked: the
     /// remaining time is counted from there, so it ends here no later than in the store.
     pub(crate) fn keep(&self, id: &Id, receipt: &Receipt, asked_at: Duration) {
         let Status::Done(done) = &receipt.status else { return };
-        if done.outcome.verdict() != Verdict::Succeeded
-            || !matches!(done.outcome.snapshot(), Snapshot::Kept(_))
-        {
+        let End::Outcome(outcome) = &done.end else { return };
+        if outcome.verdict() != Verdict::Succeeded || !matches!(outcome.snapshot(), Snapshot::Kept(_)) {
             return;
         }
         let expires_at = match receipt.due {
@@ -74,7 +87,15 @@ impl Cache {
             Due::In(remaining) => Some(asked_at + remaining),
             Due::Over(_) => return,
         };
-        self.kept.insert(id.clone(), Kept { done: done.clone(), version: receipt.version, expires_at });
+        self.kept.insert(
+            id.clone(),
+            Kept {
+                done: Done { job: None, ..done.clone() },
+                version: receipt.version,
+                expires_at,
+                fresh_until: asked_at + CACHE_AGE_MAX,
+            },
+        );
     }
 }
 
@@ -83,6 +104,10 @@ struct ByBytes;
 
 impl Weighter<Id, Kept> for ByBytes {
     fn weight(&self, id: &Id, kept: &Kept) -> u64 {
-        (id.as_bytes().len() + kept.done.outcome.body().len() + size_of::<Kept>() + size_of::<Id>()) as u64
+        let body = match &kept.done.end {
+            End::Outcome(outcome) => outcome.body().len(),
+            End::Closed(_) => 0,
+        };
+        (id.as_bytes().len() + body + size_of::<Kept>() + size_of::<Id>()) as u64
     }
 }

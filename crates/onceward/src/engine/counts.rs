@@ -11,13 +11,13 @@ crate::counters! {
     store_errors,
     /// Claims won.
     claims,
-    /// Claims won in the place of a former owner, a failure or an expired receipt.
+    /// Claims won in the place of a former owner, of what waited, or of an expired receipt.
     takeovers,
     /// Outcomes recorded.
     completions,
     /// Outcomes that could not be recorded at the first try; their callers were answered all the same.
     completions_delayed,
-    /// Outcomes that were never recorded: the lease ended before the store came back.
+    /// Outcomes that were never recorded: under `Retry`, the lease ended before the store came back.
     completions_given_up,
     /// Answers given from a recorded outcome.
     replays,
@@ -37,6 +37,12 @@ crate::counters! {
     fenced_off,
     /// Receipts that became unknown.
     unknowns,
+    /// Intents enqueued for workers.
+    enqueued,
+    /// Receipts that became dead: their tries were used up.
+    buried,
+    /// Receipts closed: cancelled, discarded or undone.
+    closed,
     /// Receipts given up so that the next ask runs.
     releases,
     /// Bodies over the bound, not stored.

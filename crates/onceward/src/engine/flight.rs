@@ -15,13 +15,14 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use super::answer::Ran;
 use super::sync::Mutex;
 use super::wakers::Wakers;
 use crate::error::Error;
 use crate::id::Id;
 use crate::policy::Policy;
-use crate::receipt::{Attempt, Claim, Held, Receipt, Status};
-use crate::store::{Due, Version};
+use crate::receipt::{Attempt, Fence, Held, Receipt, Status};
+use crate::store::{Age, Due, Version};
 
 /// Enough that callers on a few dozen cores rarely meet on one lock.
 const SHARDS: usize = 16;
@@ -74,13 +75,16 @@ enum Phase {
         receipt: Option<Box<Receipt>>,
         lost: Option<Box<Running>>,
     },
+    /// With an outcome that was committed in a transaction of the work's own.
+    Committed(Box<Ran>),
     Failed(Error),
 }
 
 /// A lease held by this process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Running {
-    pub(crate) claim: Claim,
+    /// What was claimed.
+    pub(crate) held: Held,
     /// The version of the record now; renewals move it on.
     pub(crate) version: Version,
     /// When the lease ends at the earliest, by this process's clock: counted from when the store was
@@ -105,9 +109,9 @@ pub(crate) enum Renewal {
 
 impl Running {
     /// A lease that the store gave when asked at `sent_at`.
-    pub(crate) fn new(claim: Claim, version: Version, sent_at: Duration, lease: Duration) -> Self {
+    pub(crate) fn new(held: Held, version: Version, sent_at: Duration, lease: Duration) -> Self {
         Self {
-            claim,
+            held,
             version,
             lease_ends: sent_at + lease,
             renew_at: sent_at + lease / 3,
@@ -196,12 +200,17 @@ impl Flights {
     /// Ends a flight whose lease was lost, and tells its owner.
     pub(crate) fn lose(&self, flight: &Arc<Flight>, receipt: Option<Receipt>) {
         self.end_with(flight, |state| {
-            let lost = match state.phase {
-                Phase::Running(running) => Some(Box::new(running)),
+            let lost = match &state.phase {
+                Phase::Running(running) => Some(Box::new(running.clone())),
                 _ => None,
             };
             Phase::Ended { receipt: receipt.map(Box::new), lost }
         });
+    }
+
+    /// Ends a flight whose work has committed its outcome in a transaction of its own.
+    pub(crate) fn commit(&self, flight: &Arc<Flight>, ran: Ran) {
+        self.end_with(flight, |_| Phase::Committed(Box::new(ran)));
     }
 
     /// Ends a flight whose leader could not get an answer from the store.
@@ -224,7 +233,7 @@ impl Flights {
     pub(crate) fn running(&self) -> Vec<Arc<Flight>> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            all.extend(shard.lock().iter().filter(|flight| flight.running().is_some()).cloned());
+            all.extend(shard.lock().iter().filter(|flight| flight.is_running()).cloned());
         }
         // In a fixed order: stores like it, and one seed then gives one history.
         all.sort_by(|a, b| a.id.cmp(&b.id));
@@ -265,22 +274,48 @@ impl Flight {
         self.change(|_| Phase::Following { receipt: Box::new(receipt), seen_at });
     }
 
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Running(_))
+    }
+
     pub(crate) fn running(&self) -> Option<Running> {
-        match self.state.lock().phase {
-            Phase::Running(running) => Some(running),
+        match &self.state.lock().phase {
+            Phase::Running(running) => Some(running.clone()),
             _ => None,
         }
     }
 
     /// The lease under which an ending is to be written; it is not renewed any more. Also one that was
     /// lost a moment ago: if nobody has taken it over, the receipt is still its owner's to write.
-    pub(crate) fn conclude(&self) -> Option<Running> {
+    pub(crate) fn finish(&self) -> Option<Running> {
         match &mut self.state.lock().phase {
             Phase::Running(running) => {
                 running.renewal = Renewal::Ended;
-                Some(*running)
+                Some(running.clone())
             }
-            Phase::Ended { lost, .. } => lost.as_deref().copied(),
+            Phase::Ended { lost, .. } => lost.as_deref().cloned(),
+            _ => None,
+        }
+    }
+
+    /// What the work has committed in a transaction of its own.
+    pub(crate) fn committed(&self) -> Option<Ran> {
+        match &self.state.lock().phase {
+            Phase::Committed(ran) => Some(Ran::clone(ran)),
+            _ => None,
+        }
+    }
+
+    /// Whether the lease was lost to somebody who was seen to have the receipt.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Ended { receipt: Some(_), lost: Some(_) })
+    }
+
+    /// The fence of the lease that is held here, or was lost a moment ago.
+    pub(crate) fn fence(&self) -> Option<Fence> {
+        match &self.state.lock().phase {
+            Phase::Running(running) => Some(running.held.claim.fence),
+            Phase::Ended { lost, .. } => lost.as_ref().map(|lost| lost.held.claim.fence),
             _ => None,
         }
     }
@@ -320,9 +355,11 @@ impl Flight {
             Phase::Running(running) => View::Held(Receipt {
                 version: running.version,
                 due: Due::In(running.lease_ends.saturating_sub(now).max(MOMENT)),
-                status: Status::Held(Held { claim: running.claim, on_unknown: self.policy.unknown_rule() }),
+                age: Age::default(),
+                status: Status::Held(running.held.clone()),
             }),
             Phase::Ended { receipt, .. } => View::Ended(receipt.as_deref().cloned()),
+            Phase::Committed(_) => View::Ended(None),
             Phase::Failed(error) => View::Failed(error.clone()),
         };
         (view, state.epoch)

@@ -13,7 +13,7 @@
 //! polled once and then forgotten holds nobody up.
 //!
 //! A task of its own costs a wake-up more, and two kinds of swap do without: those to a store that
-//! [gathers](crate::Caps::gathers) by itself, and one at a time that has the store to itself. Their
+//! [makes batches](crate::Hints::batches_internally) itself, and one at a time that has the store to itself. Their
 //! callers wait for the store directly.
 
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ pub(crate) struct Group {
     counters: Arc<Counters>,
     limits: Limits,
     batches_max: usize,
-    gathers: bool,
+    batches_internally: bool,
     state: Mutex<State>,
 }
 
@@ -47,17 +47,17 @@ struct State {
     under_way: usize,
     /// Whether some caller drives its own swap. It is not under way: nobody waits for it to end.
     alone: bool,
-    /// Swaps handed to a store that gathers.
+    /// Swaps handed to a store that makes batches itself.
     handed: usize,
 }
 
 struct Queued {
     swap: Swap,
-    answer: Sender<Trip>,
+    answer: Sender<SwapReply>,
 }
 
 /// One swap's way to the store and back.
-pub(crate) struct Trip {
+pub(crate) struct SwapReply {
     /// When the batch left, after any time in the queue: the store cannot have looked earlier.
     pub(crate) sent_at: Duration,
     pub(crate) result: Result<Swapped>,
@@ -74,8 +74,8 @@ pub(crate) enum Urgency {
 
 /// The answer to a swap, when it comes. Dropping it does not undo the swap.
 pub(crate) enum Swapping {
-    Ready(Option<Trip>),
-    Waiting(Receiver<Trip>),
+    Ready(Option<SwapReply>),
+    Waiting(Receiver<SwapReply>),
     Driving(Driving),
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Driving {
     solo: Option<std::sync::Mutex<Solo>>,
 }
 
-type Solo = Pin<Box<dyn Future<Output = Trip> + Send>>;
+type Solo = Pin<Box<dyn Future<Output = SwapReply> + Send>>;
 
 impl Group {
     pub(crate) fn new(
@@ -96,29 +96,38 @@ impl Group {
         limits: Limits,
     ) -> Arc<Self> {
         let caps = store.caps();
-        let (batches_max, gathers) = (caps.batches_in_flight.max(1), caps.gathers);
+        let (batches_max, batches_internally) =
+            (caps.hints.batches_in_flight.max(1), caps.hints.batches_internally);
         let state = State { queue: VecDeque::new(), under_way: 0, alone: false, handed: 0 };
-        Arc::new(Self { store, world, counters, limits, batches_max, gathers, state: Mutex::new(state) })
+        Arc::new(Self {
+            store,
+            world,
+            counters,
+            limits,
+            batches_max,
+            batches_internally,
+            state: Mutex::new(state),
+        })
     }
 
     /// Submits a swap.
     pub(crate) fn swap(self: &Arc<Self>, swap: Swap, urgency: Urgency) -> Swapping {
-        let turn = {
+        let permit = {
             let mut state = self.state.lock();
-            let waiting = if self.gathers { state.handed } else { state.queue.len() };
+            let waiting = if self.batches_internally { state.handed } else { state.queue.len() };
             if urgency == Urgency::CanWait && waiting >= self.limits.queue_claims_max {
                 let result = Err(self.overloaded());
-                return Swapping::Ready(Some(Trip { sent_at: self.world.now(), result }));
+                return Swapping::Ready(Some(SwapReply { sent_at: self.world.now(), result }));
             }
-            let Some(kind) = state.begin(self.gathers, self.batches_max) else {
+            let Some(kind) = state.begin(self.batches_internally, self.batches_max) else {
                 let (answer, receiver) = reply();
                 state.queue.push_back(Queued { swap, answer });
                 return Swapping::Waiting(receiver);
             };
-            Turn { group: self.clone(), kind }
+            BatchPermit { group: self.clone(), kind }
         };
-        let kind = turn.kind;
-        let mut solo: Solo = Box::pin(turn.swap_alone(swap));
+        let kind = permit.kind;
+        let mut solo: Solo = Box::pin(permit.swap_alone(swap));
         // A store that has its answer at hand (memory) is done here. Any other has begun by now, and gets
         // a waker that lasts: its caller's, or that of a task of its own.
         match solo.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -152,8 +161,8 @@ impl Group {
             batches
         };
         for batch in batches {
-            let turn = Turn { group: self.clone(), kind: Kind::UnderWay };
-            self.world.spawn(Box::pin(turn.swap_batch(batch)));
+            let permit = BatchPermit { group: self.clone(), kind: Kind::UnderWay };
+            self.world.spawn(Box::pin(permit.swap_batch(batch)));
         }
         answers
     }
@@ -212,8 +221,8 @@ impl Group {
 
 impl State {
     /// How one more swap may leave at once; `None` if it has to queue.
-    fn begin(&mut self, gathers: bool, batches_max: usize) -> Option<Kind> {
-        if gathers {
+    fn begin(&mut self, batches_internally: bool, batches_max: usize) -> Option<Kind> {
+        if batches_internally {
             self.handed += 1;
             return Some(Kind::Handed);
         }
@@ -235,24 +244,24 @@ enum Kind {
     UnderWay,
     /// A swap that found nobody else here, and that its caller drives.
     Alone,
-    /// A swap that the store gathers with others by itself.
+    /// A swap that the store puts into a batch itself.
     Handed,
 }
 
 /// The right to ask the store. Giving it back starts the next batch, also after a panic in the store
 /// or when its task is dropped, so that one broken call does not wedge all that follow.
-struct Turn {
+struct BatchPermit {
     group: Arc<Group>,
     kind: Kind,
 }
 
-impl Turn {
-    async fn swap_alone(self, swap: Swap) -> Trip {
+impl BatchPermit {
+    async fn swap_alone(self, swap: Swap) -> SwapReply {
         let batch = [swap];
         let sent_at = self.group.world.now();
         let answers = self.group.ask_store(&batch).await;
         let result = answers.map(|mut answers| answers.pop().expect("as many answers as swaps, checked"));
-        Trip { sent_at, result }
+        SwapReply { sent_at, result }
     }
 
     async fn swap_batch(self, batch: Vec<Queued>) {
@@ -262,19 +271,19 @@ impl Turn {
         match self.group.ask_store(&swaps).await {
             Ok(answers) => {
                 for (sender, answer) in senders.into_iter().zip(answers) {
-                    sender.send(Trip { sent_at, result: Ok(answer) });
+                    sender.send(SwapReply { sent_at, result: Ok(answer) });
                 }
             }
             Err(error) => {
                 for sender in senders {
-                    sender.send(Trip { sent_at, result: Err(error.clone()) });
+                    sender.send(SwapReply { sent_at, result: Err(error.clone()) });
                 }
             }
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for BatchPermit {
     fn drop(&mut self) {
         let batch = {
             let mut state = self.group.state.lock();
@@ -304,8 +313,8 @@ impl Drop for Turn {
 impl Drop for Driving {
     fn drop(&mut self) {
         let Some(solo) = self.solo.take() else { return };
-        // A store that gathers goes on by itself; any other wants to be driven to its end.
-        if !self.group.gathers
+        // A store that makes batches itself goes on; any other wants to be driven to its end.
+        if !self.group.batches_internally
             && let Ok(solo) = solo.into_inner()
         {
             self.group.world.spawn(Box::pin(async move { drop(solo.await) }));
@@ -314,7 +323,7 @@ impl Drop for Driving {
 }
 
 impl Future for Swapping {
-    type Output = Trip;
+    type Output = SwapReply;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
@@ -323,7 +332,7 @@ impl Future for Swapping {
                 arrived.unwrap_or_else(|| {
                     let detail = "the task that wrote to the store ended without an answer";
                     let error = Error::new(ErrorKind::Unavailable, detail).maybe_applied();
-                    Trip { sent_at: Duration::ZERO, result: Err(error) }
+                    SwapReply { sent_at: Duration::ZERO, result: Err(error) }
                 })
             }),
             Self::Driving(driving) => {

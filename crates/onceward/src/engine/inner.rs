@@ -1,6 +1,7 @@
 //! What all parts of one engine share, and the few things all of them do to the store.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use super::cache::Cache;
@@ -9,15 +10,18 @@ use super::flight::Flights;
 use super::group::{Group, Swapping, Urgency};
 use super::keeper::Keeper;
 use super::limits::Limits;
+use super::owed::Owed;
 use super::poller::Poller;
+use super::sealed::{open_any, seal};
+use super::signal::Signal;
 use super::sync::Mutex;
 use crate::ask::Ask;
-use crate::codec;
 use crate::decide::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Id;
-use crate::receipt::{Receipt, Status};
-use crate::store::{Cursor, Found, Record, Seen, Store, Swap};
+use crate::receipt::Receipt;
+use crate::store::{Cursor, Loaded, Page, Scan, Seen, Store};
+use crate::transition::Write;
 use crate::world::World;
 
 /// The shape of [`decide`](crate::decide). The engine takes it as a value so that the judge can show
@@ -35,6 +39,11 @@ pub(crate) struct Inner {
     pub(crate) cache: Cache,
     pub(crate) keeper: Keeper,
     pub(crate) poller: Poller,
+    pub(crate) owed: Owed,
+    /// Something may have come for the workers of this process.
+    pub(crate) enqueued: Arc<Signal>,
+    /// Bytes of outcomes that were reached and could not be written yet.
+    pub(crate) unrecorded_bytes: AtomicUsize,
     /// Where the next sweep goes on, if the last one did not come to the end.
     pub(crate) sweep_from: Mutex<Option<Cursor>>,
 }
@@ -48,25 +57,19 @@ impl Inner {
         (self.rules)(ask, receipt)
     }
 
-    /// Submits the change from what was seen to `status`, due after `due_in`; `None` removes.
-    pub(crate) fn swap(
-        &self,
-        id: &Id,
-        seen: Seen,
-        new: Option<(Status, Option<Duration>)>,
-        urgency: Urgency,
-    ) -> Swapping {
-        self.group.swap(change(id, seen, new), urgency)
+    /// Submits the change from what was seen; `None` removes.
+    pub(crate) fn swap(&self, id: &Id, seen: Seen, write: Option<&Write>, urgency: Urgency) -> Swapping {
+        self.group.swap(seal(id, seen, write), urgency)
     }
 
     /// Reads one receipt as it is now.
     pub(crate) async fn load(&self, id: &Id) -> Result<Option<Receipt>> {
         let mut found = self.load_all(std::slice::from_ref(id)).await?;
-        found.pop().flatten().as_ref().map(codec::decode).transpose()
+        open_any(found.pop().expect("as many answers as ids, checked")?.as_ref())
     }
 
     /// Reads records as they are now.
-    pub(crate) async fn load_all(&self, ids: &[Id]) -> Result<Vec<Option<Found>>> {
+    pub(crate) async fn load_all(&self, ids: &[Id]) -> Result<Vec<Loaded>> {
         self.counters.store_loads.one();
         let found = self.store.load(ids).await.inspect_err(|_| self.counters.store_errors.one())?;
         if found.len() != ids.len() {
@@ -75,11 +78,9 @@ impl Inner {
         }
         Ok(found)
     }
-}
 
-/// The change from what was seen to a status, due after a while; `None` removes.
-pub(crate) fn change(id: &Id, seen: Seen, new: Option<(Status, Option<Duration>)>) -> Swap {
-    let new =
-        new.map(|(status, due_in)| Record { state: status.state(), due_in, bytes: codec::encode(&status) });
-    Swap { id: id.clone(), seen, new }
+    /// Reads one page.
+    pub(crate) async fn scan(&self, scan: &Scan) -> Result<Page> {
+        self.store.scan(scan).await.inspect_err(|_| self.counters.store_errors.one())
+    }
 }

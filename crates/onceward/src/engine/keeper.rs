@@ -4,16 +4,21 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
+
+use super::acquire::check_input_bytes;
 use super::flight::{Flight, Renewal, Running};
-use super::group::Trip;
-use super::inner::{Inner, change};
+use super::group::{SwapReply, Urgency};
+use super::inner::Inner;
 use super::race::within;
 use super::reply::{Receiver, Sender, reply};
+use super::sealed::{open_any, seal};
 use super::sync::Mutex;
-use crate::codec;
+use crate::error::{Error, ErrorKind, Result};
 use crate::policy::{LEASE_MIN, OnUnknown};
-use crate::receipt::{Held, Receipt, Status};
+use crate::receipt::{Job, Receipt, Status};
 use crate::store::{Seen, Swap, Swapped};
+use crate::transition;
 use crate::world::World;
 
 pub(crate) struct Keeper {
@@ -103,14 +108,13 @@ async fn keep(inner: Weak<Inner>, world: Arc<dyn World>) {
 
 /// What it takes to renew a lease, if it is time.
 fn renewal(inner: &Inner, flight: Arc<Flight>, now: Duration) -> Option<(Arc<Flight>, Swap)> {
-    let lease = flight.policy.lease_duration();
     let (running, due, over) = flight.with_running(|running| {
         let over = now >= running.lease_ends;
         let due = running.renewal == Renewal::Due && now >= running.renew_at;
         if due {
             running.renewal = Renewal::UnderWay;
         }
-        (*running, due, over)
+        (running.clone(), due, over)
     })?;
     if over && flight.policy.unknown_rule() == OnUnknown::Retry {
         // Somebody else may be running it by now. Work under `Hold` goes on instead: nobody else
@@ -119,9 +123,8 @@ fn renewal(inner: &Inner, flight: Arc<Flight>, now: Duration) -> Option<(Arc<Fli
         return None;
     }
     due.then(|| {
-        let held = Held { claim: running.claim, on_unknown: flight.policy.unknown_rule() };
-        let new = Some((Status::Held(held), Some(lease)));
-        let swap = change(&flight.id, Seen::Version(running.version), new);
+        let renewed = transition::hold(running.held, &flight.policy);
+        let swap = seal(&flight.id, Seen::Version(running.version), Some(&renewed));
         (flight, swap)
     })
 }
@@ -130,20 +133,20 @@ async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>) {
     let (flights, swaps): (Vec<_>, Vec<_>) = round.into_iter().unzip();
     let answers = inner.group.swap_all(swaps);
     for (flight, answer) in flights.into_iter().zip(answers) {
-        let Trip { sent_at, result } = answer.await;
+        let SwapReply { sent_at, result } = answer.await;
         let Some(running) = flight.running() else { continue };
         match result {
             Ok(Swapped::Won(version)) => {
                 inner.counters.renewals.one();
                 flight.with_running(|running| {
-                    let renewed =
-                        Running::new(running.claim, version, sent_at, flight.policy.lease_duration());
-                    *running = Running { renewal: running.renewal, ..renewed };
+                    let lease = flight.policy.lease_duration();
+                    running.version = version;
+                    (running.lease_ends, running.renew_at) = (sent_at + lease, sent_at + lease / 3);
                     running.renewed();
                 });
             }
-            Ok(Swapped::Lost(found)) => match found.as_ref().map(codec::decode).transpose() {
-                Ok(Some(receipt)) if is_ours(&receipt.status, &running) => {
+            Ok(Swapped::Lost(found)) => match open_any(found.as_ref()) {
+                Ok(Some(receipt)) if receipt.status.is_of(&running.held.claim) => {
                     still_ours(&flight, &receipt, sent_at);
                 }
                 found => {
@@ -151,7 +154,7 @@ async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>) {
                     lose(&inner, &flight, found.and_then(|receipt| receipt.aged(sent_at, inner.now())));
                 }
             },
-            Err(error) => {
+            Ok(Swapped::Failed(error)) | Err(error) => {
                 tracing::warn!(id = ?flight.id, %error, "a lease could not be renewed, trying on");
                 flight.with_running(Running::renewed);
             }
@@ -159,9 +162,52 @@ async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>) {
     }
 }
 
-fn is_ours(status: &Status, running: &Running) -> bool {
-    let claim = status.claim();
-    claim.is_some_and(|claim| claim.attempt == running.claim.attempt && claim.fence == running.claim.fence)
+/// Rounds of one replacement against renewals of the same lease.
+const REPLACE_ROUNDS_MAX: usize = 8;
+
+/// Replaces the input of a lease that is held here, by a renewal that carries the new one. Later renewals and the
+/// ending carry it too.
+pub(crate) async fn replace_input(inner: &Inner, flight: &Flight, input: &Bytes) -> Result<()> {
+    check_input_bytes(inner, input.len())?;
+    let lost = || Error::new(ErrorKind::LeaseLost, "the lease was lost, its input is not replaced");
+    let replaced = flight.with_running(|running| {
+        let job = running.held.job.as_deref()?;
+        running.held.job = Some(Arc::new(Job { input: input.clone(), ..job.clone() }));
+        Some(())
+    });
+    if replaced.ok_or_else(lost)?.is_none() {
+        return Err(Error::invalid("this receipt carries no input that could be replaced"));
+    }
+    for _ in 0..REPLACE_ROUNDS_MAX {
+        let running = flight.running().ok_or_else(lost)?;
+        let write = transition::hold(running.held.clone(), &flight.policy);
+        let seen = Seen::Version(running.version);
+        let SwapReply { sent_at, result } = inner.swap(&flight.id, seen, Some(&write), Urgency::Must).await;
+        match result {
+            Ok(Swapped::Won(version)) => {
+                inner.counters.renewals.one();
+                flight.with_running(|running| {
+                    let lease = flight.policy.lease_duration();
+                    running.version = running.version.max(version);
+                    running.lease_ends = running.lease_ends.max(sent_at + lease);
+                    running.renew_at = running.renew_at.max(sent_at + lease / 3);
+                });
+                return Ok(());
+            }
+            Ok(Swapped::Lost(found)) => match open_any(found.as_ref())? {
+                // A renewal came first.
+                Some(receipt)
+                    if receipt.status.is_of(&running.held.claim)
+                        && matches!(receipt.status, Status::Held(_)) =>
+                {
+                    flight.with_running(|running| running.version = running.version.max(receipt.version));
+                }
+                _ => return Err(lost()),
+            },
+            Ok(Swapped::Failed(error)) | Err(error) => return Err(error),
+        }
+    }
+    Err(Error::new(ErrorKind::Conflict, "the receipt changes all the time, its input is not replaced"))
 }
 
 /// A renewal found its own run under another version.
@@ -179,7 +225,7 @@ fn still_ours(flight: &Flight, receipt: &Receipt, sent_at: Duration) {
             running.renewed();
         }
         // Our own ending, which is about to be reported.
-        Status::Done(_) | Status::Gone(_) => {}
+        Status::Done(_) | Status::Gone(_) | Status::Waiting(_) | Status::Dead(_) => {}
     });
 }
 

@@ -3,9 +3,14 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::answer::Answer;
+use bytes::Bytes;
+
+use super::answer::{Answer, Ran};
+use super::claim_guard::ClaimGuard;
 use super::flight::Flight;
 use super::inner::Inner;
+use super::keeper::replace_input;
+use super::lease_transact;
 use super::run::run;
 use super::transact::transact;
 use crate::ask::Ask;
@@ -16,7 +21,7 @@ use crate::id::Id;
 use crate::join::Transactions;
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::{OnDuplicate, Policy, WAIT_MAX};
-use crate::receipt::{Attempt, Fence};
+use crate::receipt::{Attempt, Fence, Held, Job, Prior};
 
 /// The right to run one intent, renewed by itself for as long as the work lives. Cheap to clone.
 #[derive(Clone)]
@@ -25,16 +30,58 @@ pub struct Lease {
     flight: Arc<Flight>,
     fence: Fence,
     fingerprint: Fingerprint,
+    prior: Prior,
+    job: Option<Arc<Job>>,
+    /// Other runs that end with this one, see [`Lease::beside`].
+    others: Option<Arc<[Arc<Flight>]>>,
 }
 
 impl Lease {
-    pub(crate) fn new(
-        inner: Arc<Inner>,
-        flight: Arc<Flight>,
-        fence: Fence,
-        fingerprint: Fingerprint,
-    ) -> Self {
-        Self { inner, flight, fence, fingerprint }
+    /// Of a claim that was won.
+    pub(crate) fn of(guard: &ClaimGuard, fingerprint: Fingerprint) -> Self {
+        let claimed = guard.flight.with_running(|running| {
+            let Held { claim, prior, job, .. } = &running.held;
+            (claim.fence, *prior, job.clone())
+        });
+        let (fence, prior, job) = claimed.unwrap_or((Fence(0), Prior::Nothing, None));
+        let (inner, flight) = (guard.inner.clone(), guard.flight.clone());
+        Self { inner, flight, fence, fingerprint, prior, job, others: None }
+    }
+
+    /// Of a claim in a transaction.
+    pub(crate) fn in_transaction(inner: Arc<Inner>, flight: Arc<Flight>, held: &Held) -> Self {
+        let Held { claim, prior, job, .. } = held;
+        Self {
+            inner,
+            flight,
+            fence: claim.fence,
+            fingerprint: claim.fingerprint,
+            prior: *prior,
+            job: job.clone(),
+            others: None,
+        }
+    }
+
+    /// What was asked, if the receipt carries it ([`Ask::input`]).
+    pub fn input(&self) -> Option<&Bytes> {
+        self.job.as_ref().map(|job| &job.input)
+    }
+
+    /// Replaces what the receipt carries as its [input](Self::input), for those who go on with the intent after this
+    /// run; this lease keeps the input that it began with. Durable when it returns. After an error it may have
+    /// happened, and the end of the run writes it in any case. Fails if the receipt carries no input.
+    pub async fn replace_input(&self, input: impl Into<Bytes>) -> Result<()> {
+        replace_input(&self.inner, &self.flight, &input.into()).await
+    }
+
+    /// Which try this is, from 1 on. Only intents that carry their input are counted; others are always at 1.
+    pub fn tries(&self) -> u16 {
+        self.job.as_ref().map_or(1, |job| job.started)
+    }
+
+    /// What is known of the runs before this one.
+    pub fn prior(&self) -> Prior {
+        self.prior
     }
 
     /// Which intent.
@@ -85,6 +132,12 @@ impl Lease {
         run(self.inner.clone(), ask, work).await
     }
 
+    /// What a step of this intent has recorded, without running it; `None` if it has not succeeded or failed yet.
+    pub async fn recorded(&self, name: &str) -> Result<Option<Outcome>> {
+        let receipt = self.inner.load(&self.id().step(name)?).await?;
+        Ok(receipt.and_then(|receipt| receipt.status.outcome().cloned()))
+    }
+
     /// A recovery point in a transaction: what `work` writes through `tx` and the step's receipt commit
     /// together, so a crash leaves both or neither. See [`Onceward::transact`](crate::Onceward::transact).
     pub async fn step_in<T, F, W>(&self, transactions: &T, name: &str, work: F) -> Result<Answer>
@@ -95,6 +148,41 @@ impl Lease {
     {
         let ask = Ask::new(self.id().step(name)?, self.fingerprint, self.flight.policy.clone());
         Box::pin(transact(&self.inner, transactions, ask, work)).await
+    }
+
+    /// Does the rest of the work in one transaction of the database that the store is in, and commits the outcome
+    /// of *this* run with it: what `work` writes through `tx` and the receipt commit together or not at all. The
+    /// outcome is then the answer to everyone who asks, whatever the run itself returns afterwards.
+    ///
+    /// * The receipt is the last thing that is written, against the version of the claim. If somebody has taken the
+    ///   claim over, nothing is committed, and this fails with [`LeaseLost`](crate::ErrorKind::LeaseLost). So a run
+    ///   whose effects are all in `work` is safe to repeat: give it a policy with
+    ///   [`OnUnknown::Retry`](crate::OnUnknown::Retry).
+    /// * If `work` ends without an outcome, or with a failure that may be tried again, everything is rolled back, and
+    ///   the run goes on as if this had not been called.
+    /// * If the database undoes the transaction in favour of another, the work is done again.
+    /// * A commit whose answer was lost is looked up: the work is done again only if it did not happen.
+    /// * **Dropping** the returned future rolls back; dropped during the commit itself, the receipt tells.
+    pub async fn transact<T, F, W>(&self, transactions: &T, work: F) -> Result<Ran>
+    where
+        T: Transactions,
+        F: FnMut(T::Tx) -> W,
+        W: Future<Output = Result<Outcome, Stopped>>,
+    {
+        lease_transact::transact(&self.inner, &self.flight, self.others.as_deref(), transactions, work).await
+    }
+
+    /// What was committed by [`Lease::transact`], if it was.
+    pub fn committed(&self) -> Option<Ran> {
+        self.flight.committed()
+    }
+
+    /// The same lease, whose [`transact`](Lease::transact) also ends these runs: for an intent that has several
+    /// receipts, each claimed by a run of its own.
+    #[doc(hidden)]
+    pub fn beside(mut self, others: &[Self]) -> Self {
+        self.others = Some(others.iter().map(|other| other.flight.clone()).collect());
+        self
     }
 }
 

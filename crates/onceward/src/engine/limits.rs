@@ -24,24 +24,45 @@ pub struct Limits {
     /// Bytes of one outcome's body. A larger one is not stored: its first caller gets it, a retry
     /// gets `ResponseNotStored`.
     pub body_bytes_max: usize,
+    /// Bytes of one input that is kept in a receipt. A larger one is an error before anything happens.
+    pub input_bytes_max: usize,
+    /// Bytes of outcomes that were reached while the store was away, over all ids. Beyond that their bodies are
+    /// not stored; the outcomes are.
+    pub unrecorded_bytes_max: usize,
+    /// Ids whose claims are owed back to the store, because their work never began. Beyond that their leases end
+    /// by themselves.
+    pub owed_releases_max: usize,
 }
 
 /// Largest bound for a body that makes sense: receipts are for answers, not for files, and a receipt
 /// passes through memory whole.
 const BODY_BYTES_MAX: usize = 1 << 30;
 
+/// What a receipt has besides a body or an input, with room to spare.
+const RECORD_OVERHEAD_BYTES: usize = 1_024;
+
 impl Limits {
+    /// Bounds that the store's own bound on a record leaves room for.
+    pub(crate) fn clamped(mut self, record_bytes_max: usize) -> Self {
+        // Claim, note and lengths around them.
+        let room = record_bytes_max.saturating_sub(RECORD_OVERHEAD_BYTES);
+        self.body_bytes_max = self.body_bytes_max.min(room);
+        self.input_bytes_max = self.input_bytes_max.min(room);
+        self
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         if self.batch_swaps_max == 0 || self.queue_claims_max == 0 {
             return Err(Error::invalid(
                 "a queue or batch of at most 0 would let nothing through; at least 1 is needed",
             ));
         }
-        if self.body_bytes_max > BODY_BYTES_MAX {
-            return Err(Error::invalid(format!(
-                "bodies of up to {} bytes cannot be kept; at most {BODY_BYTES_MAX} fit",
-                self.body_bytes_max
-            )));
+        for (what, bytes) in [("bodies", self.body_bytes_max), ("inputs", self.input_bytes_max)] {
+            if bytes > BODY_BYTES_MAX {
+                return Err(Error::invalid(format!(
+                    "{what} of up to {bytes} bytes cannot be kept; at most {BODY_BYTES_MAX} fit"
+                )));
+            }
         }
         Ok(())
     }
@@ -56,6 +77,9 @@ impl Default for Limits {
             waiters_max: 65_536,
             cache_bytes_max: 64 << 20,
             body_bytes_max: 1 << 20,
+            input_bytes_max: 1 << 20,
+            unrecorded_bytes_max: 64 << 20,
+            owed_releases_max: 65_536,
         }
     }
 }

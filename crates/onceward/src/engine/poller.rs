@@ -1,6 +1,6 @@
 //! Waiting for runs of other processes: one batched load per tick for all ids that are waited for
 //! together. The tick adapts: short after every change and for every new waiter, longer while
-//! nothing happens, and never past the end of a lease that is waited for.
+//! nothing happens, and never past the end of a lease that is waited for. A signal of the store's own cuts it short.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,14 +11,14 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::inner::Inner;
-use super::race::within;
+use super::race::{either, signalled, within};
 use super::reply::{Receiver, Sender, reply};
+use super::sealed::open_any;
 use super::sync::Mutex;
-use crate::codec;
 use crate::error::Result;
 use crate::id::Id;
 use crate::receipt::{Receipt, Status};
-use crate::store::{Due, Found};
+use crate::store::{Due, Loaded};
 use crate::world::World;
 
 /// Shortest tick: a few round trips to a store nearby.
@@ -120,11 +120,15 @@ impl Poller {
 
 /// Like the keeper, it does not keep the engine alive between ticks.
 async fn poll(inner: Weak<Inner>, world: Arc<dyn World>) {
+    let mut watch = inner.upgrade().and_then(|inner| inner.store.watch());
     loop {
         let Some(Some((pause, nudged))) = inner.upgrade().map(|inner| inner.poller.pause(world.now())) else {
             return;
         };
-        within(&*world, pause, nudged).await;
+        let nudged = async {
+            nudged.await;
+        };
+        within(&*world, pause, either(nudged, signalled(&*world, &mut watch))).await;
         let Some(inner) = inner.upgrade() else { return };
         let (ids, numbers) = inner.poller.watched();
         let mut changed = false;
@@ -142,7 +146,7 @@ async fn poll(inner: Weak<Inner>, world: Arc<dyn World>) {
 }
 
 /// Hands out what is no longer held; says whether there was any.
-fn deliver(inner: &Inner, ids: &[Id], numbers: &[u64], found: Vec<Option<Found>>) -> bool {
+fn deliver(inner: &Inner, ids: &[Id], numbers: &[u64], found: Vec<Loaded>) -> bool {
     let now = inner.now();
     let mut ready = Vec::new();
     let mut state = inner.poller.state.lock();
@@ -150,7 +154,7 @@ fn deliver(inner: &Inner, ids: &[Id], numbers: &[u64], found: Vec<Option<Found>>
         let Some(watched) = state.watched.get_mut(id).filter(|watched| watched.number == *number) else {
             continue;
         };
-        let receipt = found.as_ref().map(codec::decode).transpose();
+        let receipt = found.and_then(|found| open_any(found.as_ref()));
         if let Ok(Some(Receipt { status: Status::Held(_), due, .. })) = &receipt
             && !due.is_over()
         {

@@ -1,11 +1,36 @@
-//! Waiting for one thing, but not for ever.
+//! Waiting for one thing or another, but not forever.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::store::Watch;
 use crate::world::World;
+
+/// Ready when the first of the two is.
+pub(crate) async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| {
+        let ready = one.as_mut().poll(cx).is_ready() || other.as_mut().poll(cx).is_ready();
+        if ready { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// Looks that signals of a store bring about come no closer than this, however busy it is.
+const SIGNALS_APART: Duration = Duration::from_millis(2);
+
+/// Ready at the next signal of the store; never, if it has none.
+pub(crate) async fn signalled(world: &dyn World, watch: &mut Option<Watch>) {
+    match watch {
+        Some(watch) => {
+            world.sleep(SIGNALS_APART).await;
+            drop(watch.changed().await);
+        }
+        None => std::future::pending().await,
+    }
+}
 
 /// Waits for `future` at most `at_most`; `None` if the time ran out. The future is always asked
 /// first, so an answer that is there wins over a deadline that has passed.

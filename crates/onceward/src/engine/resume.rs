@@ -1,112 +1,123 @@
-//! Going on with a run whose owner fell silent, on behalf of nobody who asks.
-//!
-//! The takeover is a swap on the very receipt that was found, so nothing is ever begun that is not there
-//! any more. And where no outcome is reached (an error, a panic, being dropped), the receipt stays as it
-//! is and its lease ends by itself, exactly as after a crash: given back, it would be forgotten half done.
+//! Going on with an intent that nobody is busy with, on behalf of nobody who asks: one that waits, or whose owner
+//! fell silent. The claim is a swap on the very receipt that was found, so nothing is begun that is not there any
+//! more.
 
 use std::future::Future;
 use std::sync::Arc;
 
-use super::abandoned::Abandoned;
+use super::acquire::count_lapse;
 use super::answer::Answer;
+use super::claim_guard::ClaimGuard;
 use super::flight::{Joined, Named, Running};
-use super::group::{Trip, Urgency};
+use super::group::{SwapReply, Urgency};
 use super::inner::Inner;
 use super::lease::Lease;
-use super::owner::{Owner, Unfinished};
 use super::run::{Worked, finish, work_under};
+use super::worker::Completion;
 use crate::ask::Ask;
-use crate::codec::FENCE_IS_VERSION;
-use crate::decide::{Decision, Takeover};
+use crate::decide::{Decision, Refusal, Takeover};
 use crate::error::Result;
-use crate::outcome::{Outcome, Stopped, Verdict};
-use crate::policy::{OnFailure, Policy};
-use crate::receipt::{Attempt, Claim, Fence, Held, Status};
+use crate::id::Id;
+use crate::outcome::{Outcome, Stopped};
+use crate::policy::Policy;
+use crate::receipt::{Attempt, Doubt, Fence, Owner, Receipt};
 use crate::store::{Seen, Swapped};
+use crate::transition::{self, Ending};
 
-/// What became of an abandoned run.
-#[derive(Debug)]
-pub(crate) enum Resumed {
-    /// It has an outcome, for everyone who asks.
-    Finished,
-    /// The code did not get to an outcome that is kept. Its words.
-    Failed(String),
-    /// Somebody else has it, or had it meanwhile.
-    Elsewhere,
-}
-
-/// Goes on with it, if it is still as it was found and the rules let it be run again.
+/// Goes on with it, if it is still as it was found and the rules let it be run.
 pub(crate) async fn resume<F, W>(
     inner: Arc<Inner>,
-    left: &Abandoned,
+    id: &Id,
+    found: &Receipt,
     policy: Arc<Policy>,
     work: F,
-) -> Result<Resumed>
+) -> Result<Completion>
 where
     F: FnOnce(Lease) -> W,
     W: Future<Output = Result<Outcome, Stopped>>,
 {
+    let Some(claim) = found.status.claim() else { return Ok(Completion::Elsewhere) };
     let attempt = Attempt(inner.world.random());
-    let ask = Ask::new(left.id.clone(), left.fingerprint, policy).attempt(attempt);
-    if inner.decide(&ask, Some(&left.receipt)) != Decision::Run(Takeover::Lapsed) {
-        return Ok(Resumed::Elsewhere);
-    }
-    // Named by its caller, so that no claim is given back if this is dropped while it asks.
-    let flight = match inner.flights.join(&ask.id, &ask.policy, attempt, Named::ByCaller) {
-        Joined::Leader(flight) => flight,
-        Joined::Waiter(_) => return Ok(Resumed::Elsewhere),
+    // A run that nobody has kept an input for becomes one that is tried again until it is done or dead.
+    let mut ask = Ask::new(id.clone(), claim.fingerprint, policy).input(Vec::new());
+    ask.attempt = Some(attempt);
+    let takeover = match inner.decide(&ask, Some(found)) {
+        Decision::Run(takeover @ (Takeover::Waiting | Takeover::Lapsed)) => takeover,
+        Decision::Refuse(Refusal::Dead { .. }) => return bury(&inner, id, found).await,
+        _ => return Ok(Completion::Elsewhere),
     };
-    let mut owner = Owner::new(inner.clone(), flight);
-    owner.unfinished = Unfinished::Lapses;
-    let lease = ask.policy.lease_duration();
-    let claim = Claim { fingerprint: ask.fingerprint, attempt, fence: FENCE_IS_VERSION };
-    let held = Status::Held(Held { claim, on_unknown: ask.policy.unknown_rule() });
-    let seen = Seen::Version(left.receipt.version);
-    let swapping = inner.swap(&ask.id, seen, Some((held, Some(lease))), Urgency::CanWait);
-    let Trip { sent_at, result } = owner.claim(swapping).await;
+    let flight = match inner.flights.join(&ask.id, &ask.policy, attempt, Named::ByEngine) {
+        Joined::Leader(flight) => flight,
+        Joined::Waiter(_) => return Ok(Completion::Elsewhere),
+    };
+    let mut guard = ClaimGuard::new(inner.clone(), flight, Owner::Run);
+    let mut held = transition::claim(&ask, attempt, Owner::Run, takeover, Some(found));
+    let write = transition::hold(held.clone(), &ask.policy);
+    let swapping = inner.swap(&ask.id, Seen::Version(found.version), Some(&write), Urgency::CanWait);
+    let SwapReply { sent_at, result } = guard.claim(swapping).await;
     let version = match result {
         Ok(Swapped::Won(version)) => version,
         Ok(Swapped::Lost(_)) => {
-            owner.end(None);
-            return Ok(Resumed::Elsewhere);
+            guard.end(None);
+            return Ok(Completion::Elsewhere);
         }
-        Err(error) => return Err(owner.fail(error)),
+        Ok(Swapped::Failed(error)) | Err(error) => return Err(guard.fail(error)),
     };
-    let fence = Fence(version.0);
-    let running = Running::new(Claim { fence, ..claim }, version, sent_at, lease);
+    held.claim.fence = Fence(version.0);
+    let running = Running::new(held, version, sent_at, ask.policy.lease_duration());
     if inner.now() >= running.lease_ends {
         // The answer took so long that the lease may be over: no work begins under such a one.
-        owner.end(None);
-        return Ok(Resumed::Elsewhere);
+        drop(guard);
+        return Ok(Completion::Elsewhere);
     }
     inner.counters.takeovers.one();
-    owner.claimed(running);
-    owner.begin_work();
-    let lease = Lease::new(inner.clone(), owner.flight.clone(), fence, ask.fingerprint);
-    match work_under(&owner, lease, work).await {
-        Worked::Finished(Ok(outcome)) if is_kept(&outcome, &ask.policy) => {
-            let answer = finish(&inner, &ask, &mut owner, fence, Worked::Finished(Ok(outcome))).await?;
-            Ok(if matches!(answer, Answer::Ran(_)) { Resumed::Finished } else { Resumed::Elsewhere })
-        }
-        Worked::Finished(Ok(_)) => {
-            owner.hand_over();
-            Ok(Resumed::Failed("it failed, and its policy says that a failure may be tried again".into()))
+    let last = running.held.job.as_ref().is_some_and(|job| job.started >= ask.policy.tries());
+    guard.claimed(running);
+    guard.begin_work();
+    let lease = Lease::of(&guard, ask.fingerprint);
+    let failed = |why: String| if last { Completion::Dead } else { Completion::Failed(why) };
+    let worked = work_under(&guard, lease, work).await;
+    if guard.flight.committed().is_some() {
+        return Ok(Completion::Finished);
+    }
+    match worked {
+        Worked::Finished(Ok(outcome)) => {
+            let kept = !Ending::of(outcome.clone(), &ask.policy).is_release();
+            let answer = finish(&inner, &ask, &mut guard, Worked::Finished(Ok(outcome))).await?;
+            Ok(match answer {
+                Answer::Ran(_) if kept => Completion::Finished,
+                Answer::Ran(_) => failed("it failed, and its policy has failures tried again".into()),
+                Answer::Refused(_) => Completion::Elsewhere,
+            })
         }
         Worked::Finished(Err(stopped)) => {
-            owner.hand_over();
-            Ok(Resumed::Failed(stopped.to_string()))
+            guard.finish(Ending::of_stopped(&stopped)).await;
+            Ok(match stopped.suspended() {
+                Some(_) => Completion::Suspended,
+                None => failed(stopped.to_string()),
+            })
         }
         Worked::Panicked(_) => {
-            owner.hand_over();
-            Ok(Resumed::Failed("it panicked".into()))
+            guard.finish(Ending::Doubt(Doubt::Panicked, "it panicked".into())).await;
+            Ok(failed("it panicked".into()))
         }
         Worked::LeaseLost => {
-            owner.hand_over();
-            Ok(Resumed::Elsewhere)
+            guard.detach();
+            Ok(Completion::Elsewhere)
         }
     }
 }
 
-fn is_kept(outcome: &Outcome, policy: &Policy) -> bool {
-    outcome.verdict() == Verdict::Succeeded || policy.failure_rule() == OnFailure::Replay
+/// Writes down that the tries of a lapsed run are used up.
+async fn bury(inner: &Inner, id: &Id, found: &Receipt) -> Result<Completion> {
+    let Some(write) = transition::exhaust(found) else { return Ok(Completion::Dead) };
+    let seen = Seen::Version(found.version);
+    match inner.swap(id, seen, Some(&write), Urgency::Must).await.result? {
+        Swapped::Won(_) => {
+            count_lapse(inner, &write.status);
+            Ok(Completion::Dead)
+        }
+        Swapped::Lost(_) => Ok(Completion::Elsewhere),
+        Swapped::Failed(error) => Err(error),
+    }
 }

@@ -6,17 +6,17 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use super::acquire::{Acquired, acquire, answer_of_others};
 use super::answer::{Answer, Ran, Recorded};
-use super::conclude::{Concluded, Ending, bounded};
+use super::claim_guard::ClaimGuard;
+use super::finish::{Finished, bounded};
 use super::inner::Inner;
-use super::lead::{Led, lead, look};
 use super::lease::Lease;
-use super::owner::Owner;
 use crate::ask::Ask;
 use crate::error::{Error, ErrorKind, Result};
-use crate::outcome::{Effect, Outcome, Stopped, Verdict};
-use crate::policy::OnFailure;
-use crate::receipt::{Doubt, Fence};
+use crate::outcome::{Effect, Outcome, Stopped};
+use crate::receipt::{Doubt, Owner};
+use crate::transition::Ending;
 
 type Panic = Box<dyn std::any::Any + Send>;
 
@@ -39,20 +39,20 @@ where
     W: Future<Output = Result<Outcome, Stopped>>,
 {
     async move {
-        let (mut owner, fence) = match lead(&inner, &mut ask).await? {
-            Led::Run(owner, claim) => (owner, claim.fence),
-            Led::Answer(answer) => return Ok(answer),
+        let mut guard = match acquire(&inner, &mut ask, Owner::Run).await? {
+            Acquired::Run(guard) => guard,
+            Acquired::Answer(answer) => return Ok(answer),
         };
-        let lease = Lease::new(inner.clone(), owner.flight.clone(), fence, ask.fingerprint);
-        owner.begin_work();
-        let worked = work_under(&owner, lease, work).await;
-        finish(&inner, &ask, &mut owner, fence, worked).await
+        let lease = Lease::of(&guard, ask.fingerprint);
+        guard.begin_work();
+        let worked = work_under(&guard, lease, work).await;
+        finish(&inner, &ask, &mut guard, worked).await
     }
 }
 
 /// Does the work, unless the lease is lost meanwhile.
 #[expect(clippy::manual_async_fn, reason = "as above")]
-pub(crate) fn work_under<F, W>(owner: &Owner, lease: Lease, work: F) -> impl Future<Output = Worked>
+pub(crate) fn work_under<F, W>(guard: &ClaimGuard, lease: Lease, work: F) -> impl Future<Output = Worked>
 where
     F: FnOnce(Lease) -> W,
     W: Future<Output = Result<Outcome, Stopped>>,
@@ -69,48 +69,56 @@ where
                 Ok(Poll::Pending) => {}
                 Err(panic) => return Poll::Ready(Worked::Panicked(panic)),
             }
-            owner.flight.poll_lost(cx).map(|()| Worked::LeaseLost)
+            guard.flight.poll_lost(cx).map(|()| Worked::LeaseLost)
         })
         .await
     }
 }
 
+/// Writes the end of the work, and makes the answer of it.
 pub(crate) async fn finish(
     inner: &Arc<Inner>,
     ask: &Ask,
-    owner: &mut Owner,
-    fence: Fence,
+    guard: &mut ClaimGuard,
     worked: Worked,
 ) -> Result<Answer> {
+    if let Some(ran) = guard.flight.committed() {
+        // Whatever the work said after that: what was committed is the answer.
+        if let Worked::Panicked(panic) = worked {
+            resume_unwind(panic)
+        }
+        return Ok(Answer::Ran(ran));
+    }
     match worked {
+        Worked::Finished(Err(_)) if guard.flight.is_taken() => {
+            guard.detach();
+            Box::pin(answer_of_others(inner, ask)).await
+        }
         Worked::LeaseLost => {
-            owner.hand_over();
-            Box::pin(look(inner, ask)).await
+            guard.detach();
+            Box::pin(answer_of_others(inner, ask)).await
         }
         Worked::Panicked(panic) => {
-            owner.conclude(Ending::in_doubt(&ask.policy, Doubt::Panicked)).await;
+            guard.finish(Ending::Doubt(Doubt::Panicked, "it panicked".into())).await;
             resume_unwind(panic)
         }
         Worked::Finished(Err(stopped)) => {
-            let (ending, applied) = match stopped.effect() {
-                Effect::None => (Ending::Release(Effect::None), false),
-                Effect::Maybe => (Ending::in_doubt(&ask.policy, Doubt::Reported), true),
-            };
-            owner.conclude(ending).await;
+            guard.finish(Ending::of_stopped(&stopped)).await;
             let error =
                 Error::new(ErrorKind::Stopped, format!("the work ended without an outcome: {stopped}"));
-            Err(if applied { error.maybe_applied() } else { error })
+            Err(if stopped.effect() == Effect::Maybe { error.maybe_applied() } else { error })
         }
         Worked::Finished(Ok(outcome)) => {
-            let retry = outcome.verdict() == Verdict::Failed && ask.policy.failure_rule() == OnFailure::Retry;
-            let ending =
-                if retry { Ending::Release(Effect::None) } else { Ending::Done(bounded(inner, &outcome)) };
-            let recorded = match owner.conclude(ending).await {
-                // Everyone gets the same answer: the one that is on record.
-                Concluded::FencedOff if !retry => return Box::pin(look(inner, ask)).await,
-                Concluded::Delayed => Recorded::NotYet,
+            let fence = guard.fence();
+            let ending = Ending::of(bounded(inner, &outcome), &ask.policy);
+            let retry = ending.is_release();
+            let recorded = match guard.finish(ending).await {
+                // It is not meant to be recorded, however late that comes to the store.
                 _ if retry => Recorded::Released,
-                _ => Recorded::Yes,
+                // Everyone gets the same answer: the one that is on record.
+                Finished::FencedOff => return Box::pin(answer_of_others(inner, ask)).await,
+                Finished::Delayed => Recorded::NotYet,
+                Finished::Recorded => Recorded::Yes,
             };
             let expires_in = match recorded {
                 Recorded::Released => None,

@@ -1,25 +1,17 @@
-//! Ending a doubt: an operator or a reconcile hook says what became of an effect.
+//! What a person or a hook decides about a receipt: the end of a doubt, another try for what is dead, the end of
+//! what is not to be done, the erasure of what a receipt says.
 
-use super::conclude::{bounded, done};
+use super::finish::bounded;
 use super::group::Urgency;
 use super::inner::Inner;
+use super::sealed::open_any;
 use super::ticket::Changed;
-use crate::codec;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::id::Id;
-use crate::outcome::Outcome;
 use crate::policy::Policy;
-use crate::receipt::{Fence, Status};
+use crate::receipt::{Closed, Fence, Receipt, Status};
 use crate::store::{Seen, Swapped};
-
-/// What somebody found out about an effect in doubt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Settlement {
-    /// It happened, and this was its outcome.
-    Done(Outcome),
-    /// It did not happen; the next ask runs.
-    NotDone,
-}
+use crate::transition::{self, Settlement, Write};
 
 /// Settles a receipt in doubt. `fence` names the run that was looked into: if another run has taken
 /// its place meanwhile, nothing is changed.
@@ -30,26 +22,86 @@ pub(crate) async fn settle(
     settlement: &Settlement,
     policy: &Policy,
 ) -> Result<Changed> {
+    let settlement = match settlement {
+        Settlement::Done(outcome) => &Settlement::Done(bounded(inner, outcome)),
+        other => other,
+    };
+    let found = inner.load(id).await?;
+    match found.filter(|found| found.status.fence() == fence) {
+        Some(found) => match transition::settle(id, &found, settlement, policy)? {
+            Some(write) => replace(inner, id, Some(&found), write).await,
+            None => Ok(Changed::No(Some(found))),
+        },
+        None => Ok(Changed::No(inner.load(id).await?)),
+    }
+}
+
+/// Has a dead intent tried again.
+pub(crate) async fn retry(inner: &Inner, id: &Id) -> Result<Changed> {
     let Some(found) = inner.load(id).await? else { return Ok(Changed::No(None)) };
-    let claim = match &found.status {
-        Status::Unknown(unknown) if unknown.claim.fence == fence => unknown.claim,
-        // Nobody has asked since the lease ended, so nobody has written the doubt down yet.
-        Status::Held(held) if held.claim.fence == fence && found.due.is_over() => held.claim,
-        Status::Held(held) if held.claim.fence == fence => {
-            let detail = "this run still has its lease; only an outcome in doubt can be settled";
-            return Err(Error::new(ErrorKind::Conflict, detail));
+    match transition::retry(&found)? {
+        Some(write) => replace(inner, id, Some(&found), write).await,
+        None => Ok(Changed::No(Some(found))),
+    }
+}
+
+/// Which receipts may be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closable {
+    Waiting,
+    Dead,
+    /// Whatever has not begun, also what was never asked for.
+    NotBegun,
+}
+
+/// Closes an intent: nobody will run it.
+pub(crate) async fn close(
+    inner: &Inner,
+    id: &Id,
+    of: Closable,
+    why: Closed,
+    policy: &Policy,
+) -> Result<Changed> {
+    let found = inner.load(id).await?;
+    let fits = matches!(
+        (of, found.as_ref().map(|found| &found.status)),
+        (Closable::NotBegun, _)
+            | (Closable::Waiting, Some(Status::Waiting(_)))
+            | (Closable::Dead, Some(Status::Dead(_)))
+    );
+    if !fits {
+        return Ok(Changed::No(found));
+    }
+    match transition::close(id, found.as_ref(), why, policy)? {
+        Some(write) => {
+            let changed = replace(inner, id, found.as_ref(), write).await?;
+            if changed == Changed::Yes {
+                inner.counters.closed.one();
+            }
+            Ok(changed)
         }
-        _ => return Ok(Changed::No(Some(found))),
-    };
-    let new = match settlement {
-        Settlement::Done(outcome) => Some(done(claim, bounded(inner, outcome), policy)),
-        Settlement::NotDone => None,
-    };
-    match inner.swap(id, Seen::Version(found.version), new, Urgency::Must).await.result? {
+        None => Ok(Changed::No(found)),
+    }
+}
+
+/// Removes what a done receipt says.
+pub(crate) async fn erase(inner: &Inner, id: &Id) -> Result<Changed> {
+    let Some(found) = inner.load(id).await? else { return Ok(Changed::No(None)) };
+    let Some(write) = transition::erase(&found) else { return Ok(Changed::No(Some(found))) };
+    let changed = replace(inner, id, Some(&found), write).await?;
+    inner.cache.forget(id);
+    Ok(changed)
+}
+
+async fn replace(inner: &Inner, id: &Id, found: Option<&Receipt>, write: Write) -> Result<Changed> {
+    let seen = found.map_or(Seen::Absent, |found| Seen::Version(found.version));
+    match inner.swap(id, seen, Some(&write), Urgency::Must).await.result? {
         Swapped::Won(_) => {
             inner.poller.look_now();
+            inner.enqueued.wake();
             Ok(Changed::Yes)
         }
-        Swapped::Lost(now) => Ok(Changed::No(now.as_ref().map(codec::decode).transpose()?)),
+        Swapped::Lost(now) => Ok(Changed::No(open_any(now.as_ref())?)),
+        Swapped::Failed(error) => Err(error),
     }
 }

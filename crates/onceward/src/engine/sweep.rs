@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use super::inner::{Inner, change};
-use super::lead::doubted;
-use crate::codec;
+use super::inner::Inner;
+use super::sealed::{open, seal};
 use crate::error::Result;
-use crate::policy::OnUnknown;
-use crate::receipt::{Done, Gone, Held, Receipt, Status};
-use crate::store::{Cursor, Due, Scan, ScanOf, Seen, Swapped};
+use crate::id::Id;
+use crate::store::{Cursor, Found, Page, Scan, ScanOf, Seen, State, Swapped, Version};
+use crate::transition::{self, Expiry};
 
 /// How much one sweep may do.
 #[derive(Clone, Debug)]
@@ -46,54 +45,15 @@ pub struct Swept {
     pub finished: bool,
 }
 
-/// What is to become of a record that is due.
-enum Fate {
-    Remove,
-    Become(Status, Option<Duration>),
-    Stay,
-}
-
 pub(crate) async fn sweep(inner: &Inner, sweep: &Sweep) -> Result<Swept> {
     let mut swept = Swept::default();
     // Not from the beginning: what stays in place there may be more than one sweep can look at.
     let mut after: Option<Cursor> = inner.sweep_from.lock().take();
     for _ in 0..sweep.slices_max {
-        let scan = Scan { of: ScanOf::Due, after: after.take(), limit: sweep.slice_records.max(1) };
-        let page = inner.store.scan(&scan).await.inspect_err(|_| inner.counters.store_errors.one())?;
-        swept.seen += page.found.len();
-        let (mut becoming, mut swaps) = (Vec::new(), Vec::new());
-        for (id, found) in page.found {
-            let receipt = match codec::decode(&found) {
-                Ok(receipt) => receipt,
-                Err(error) => {
-                    swept.unreadable += 1;
-                    tracing::error!(?id, %error, "a receipt that is due cannot be read, it stays");
-                    continue;
-                }
-            };
-            let new = match fate(&receipt, sweep) {
-                Fate::Stay => continue,
-                Fate::Remove => None,
-                Fate::Become(status, due_in) => Some((status, due_in)),
-            };
-            becoming.push(new.as_ref().map(|(status, _)| status.state()));
-            swaps.push(change(&id, Seen::Version(receipt.version), new));
-        }
-        for (becomes, swapping) in becoming.into_iter().zip(inner.group.swap_all(swaps)) {
-            // One that changed meanwhile is no longer due.
-            if let Swapped::Won(_) = swapping.await.result? {
-                inner.counters.swept.one();
-                match becomes {
-                    None => swept.removed += 1,
-                    Some(crate::State::Unknown) => {
-                        inner.counters.unknowns.one();
-                        swept.unknown += 1;
-                    }
-                    Some(_) => swept.gone += 1,
-                }
-            }
-        }
-        after = page.next;
+        let scan = Scan { of: ScanOf::Due(None), after: after.take(), limit: sweep.slice_records.max(1) };
+        let page = inner.scan(&scan).await?;
+        after = page.next.clone();
+        sweep_page(inner, sweep, page, &mut swept).await?;
         if after.is_none() {
             swept.finished = true;
             break;
@@ -103,20 +63,83 @@ pub(crate) async fn sweep(inner: &Inner, sweep: &Sweep) -> Result<Swept> {
     Ok(swept)
 }
 
-fn fate(receipt: &Receipt, sweep: &Sweep) -> Fate {
-    let Due::Over(ago) = receipt.due else { return Fate::Stay };
-    match &receipt.status {
-        Status::Done(Done { tombstone: Some(keep), claim, .. }) => {
-            Fate::Become(Status::Gone(Gone { fence: claim.fence }), keep.duration())
-        }
-        Status::Done(_) | Status::Gone(_) => Fate::Remove,
-        Status::Held(Held { on_unknown: OnUnknown::Hold, .. }) => {
-            let unknown = doubted(receipt).expect("it is held");
-            Fate::Become(unknown.status, None)
-        }
-        // The next ask takes it over, and meanwhile its fingerprint still guards the key.
-        Status::Held(_) if ago < sweep.abandoned_after => Fate::Stay,
-        Status::Held(_) => Fate::Remove,
-        Status::Unknown(_) => Fate::Stay,
+async fn sweep_page(inner: &Inner, sweep: &Sweep, page: Page, swept: &mut Swept) -> Result<()> {
+    swept.seen += page.found.len() + page.unreadable.len();
+    for (id, error) in &page.unreadable {
+        swept.unreadable += 1;
+        tracing::error!(?id, %error, "a receipt that is due cannot be read, it stays");
     }
+    let mut due = Vec::new();
+    for (id, found) in page.found {
+        match open(&found) {
+            Ok(receipt) => match transition::expire(&id, &receipt, sweep.abandoned_after) {
+                Expiry::Keep => {}
+                expiry => due.push((id, receipt.version, expiry)),
+            },
+            Err(error) => {
+                swept.unreadable += 1;
+                tracing::error!(?id, %error, "a receipt that is due cannot be read, it stays");
+            }
+        }
+    }
+    let due = without_living_parents(inner, due).await?;
+    let (mut becoming, mut swaps) = (Vec::new(), Vec::new());
+    for (id, version, expiry) in &due {
+        let write = match expiry {
+            Expiry::Become(write) => Some(write),
+            _ => None,
+        };
+        becoming.push(write.map(|write| write.status.state()));
+        swaps.push(seal(id, Seen::Version(*version), write));
+    }
+    for (becomes, swapping) in becoming.into_iter().zip(inner.group.swap_all(swaps)) {
+        match swapping.await.result? {
+            Swapped::Won(_) => {
+                inner.counters.swept.one();
+                match becomes {
+                    None => swept.removed += 1,
+                    Some(State::Unknown) => {
+                        inner.counters.unknowns.one();
+                        swept.unknown += 1;
+                    }
+                    Some(_) => swept.gone += 1,
+                }
+            }
+            // One that changed meanwhile is no longer due.
+            Swapped::Lost(_) => {}
+            Swapped::Failed(error) => {
+                swept.unreadable += 1;
+                tracing::error!(%error, "a receipt that is due cannot be changed, it stays");
+            }
+        }
+    }
+    Ok(())
+}
+
+type DueOnes = Vec<(Id, Version, Expiry)>;
+
+/// Leaves out the steps whose parents are still there: they are kept at least as long.
+async fn without_living_parents(inner: &Inner, mut due: DueOnes) -> Result<DueOnes> {
+    let mut parents: Vec<Id> = due
+        .iter()
+        .filter(|(_, _, expiry)| *expiry == Expiry::RemoveWithParent)
+        .filter_map(|(id, _, _)| id.parent())
+        .collect();
+    parents.sort();
+    parents.dedup();
+    if parents.is_empty() {
+        return Ok(due);
+    }
+    let loaded = inner.load_all(&parents).await?;
+    let alive: Vec<Id> = parents
+        .into_iter()
+        .zip(loaded)
+        // One that cannot be read is there.
+        .filter(|(_, found)| !matches!(found, Ok(None | Some(Found { state: State::Gone, .. }))))
+        .map(|(id, _)| id)
+        .collect();
+    due.retain(|(id, _, expiry)| {
+        *expiry != Expiry::RemoveWithParent || id.parent().is_none_or(|parent| !alive.contains(&parent))
+    });
+    Ok(due)
 }

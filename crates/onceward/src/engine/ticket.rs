@@ -2,21 +2,21 @@
 //! that splits one operation over several calls. Nothing is renewed by itself here.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::acquire::{Acquired, acquire};
 use super::answer::Answer;
-use super::conclude::{bounded, done};
+use super::finish::bounded;
 use super::group::Urgency;
 use super::inner::Inner;
-use super::lead::{Led, lead};
+use super::sealed::open_any;
 use crate::ask::Ask;
-use crate::codec;
 use crate::error::{Applied, Result};
 use crate::id::Id;
-use crate::outcome::{Outcome, Verdict};
-use crate::policy::{OnFailure, OnUnknown, Policy};
-use crate::receipt::{Attempt, Doubt, Fence, Receipt, Status, Unknown};
+use crate::outcome::Outcome;
+use crate::policy::Policy;
+use crate::receipt::{Attempt, Doubt, Fence, Owner, Receipt, Status};
 use crate::store::{Seen, Swapped};
+use crate::transition::{self, AfterLoss, Ending, Write};
 
 /// Proof of a claim. Its parts can be sent anywhere; whoever shows them is the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,10 @@ pub enum Claimed {
 }
 
 /// What became of a change made with a ticket.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one of it at a time, and its caller looks at it at once"
+)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// Done as asked.
@@ -50,18 +54,31 @@ pub enum Changed {
 /// What a ticket's holder wants to change.
 pub(crate) enum Change {
     Renew,
-    Complete(Outcome),
-    Doubt,
-    Release,
+    End(Ending),
+}
+
+impl Change {
+    pub(crate) fn complete(inner: &Inner, outcome: &Outcome, policy: &Policy) -> Self {
+        Self::End(Ending::of(bounded(inner, outcome), policy))
+    }
+
+    pub(crate) fn release() -> Self {
+        Self::End(Ending::Release("it was released".into()))
+    }
+
+    pub(crate) fn doubt() -> Self {
+        Self::End(Ending::Doubt(Doubt::Reported, "its owner cannot tell".into()))
+    }
 }
 
 pub(crate) async fn claim(inner: &Arc<Inner>, mut ask: Ask) -> Result<Claimed> {
-    match lead(inner, &mut ask).await? {
-        Led::Run(mut owner, claim) => {
-            owner.hand_over();
-            Ok(Claimed::Yes(Ticket { id: ask.id, attempt: claim.attempt, fence: claim.fence }))
+    match acquire(inner, &mut ask, Owner::Ticket).await? {
+        Acquired::Run(mut guard) => {
+            let (attempt, fence) = (guard.flight.attempt, guard.fence());
+            guard.detach();
+            Ok(Claimed::Yes(Ticket { id: ask.id, attempt, fence }))
         }
-        Led::Answer(answer) => Ok(Claimed::No(answer)),
+        Acquired::Answer(answer) => Ok(Claimed::No(answer)),
     }
 }
 
@@ -80,27 +97,32 @@ pub(crate) async fn change(
         let Some(found) = receipt.filter(|found| is_of(found, ticket)) else {
             break;
         };
-        let Step::Write(new) = step(inner, &found, policy, &change) else {
+        let write = match step(&found, policy, &change, ticket) {
+            Step::Write(write) => write,
             // A repeated call whose first answer was lost: what it wants is already so.
-            return Ok(settled_as_asked(&found, &change));
+            Step::AlreadySo => return Ok(Changed::Yes),
+            Step::Refuse => {
+                inner.counters.fenced_off.one();
+                return Ok(Changed::No(Some(found)));
+            }
         };
-        let removes = new.is_none();
-        let trip = inner.swap(&ticket.id, Seen::Version(found.version), new, Urgency::Must).await;
+        let seen = Seen::Version(found.version);
+        let trip = inner.swap(&ticket.id, seen, write.as_ref(), Urgency::Must).await;
         match trip.result {
             Ok(Swapped::Won(_)) => {
                 count(inner, &change);
                 inner.poller.look_now();
                 return Ok(Changed::Yes);
             }
-            Ok(Swapped::Lost(found)) => receipt = found.as_ref().map(codec::decode).transpose()?,
-            Err(error) if error.applied() == Applied::Maybe => {
+            Ok(Swapped::Lost(found)) => receipt = open_any(found.as_ref())?,
+            Ok(Swapped::Failed(error)) | Err(error) if error.applied() == Applied::Maybe => {
                 receipt = inner.load(&ticket.id).await.map_err(|_| error.clone())?;
-                if receipt.is_none() && removes {
+                if receipt.is_none() && write.is_none() {
                     return Ok(Changed::Yes);
                 }
                 last = Some(error);
             }
-            Err(error) => return Err(error),
+            Ok(Swapped::Failed(error)) | Err(error) => return Err(error),
         }
         if let Some(receipt) = &receipt {
             inner.cache.keep(&ticket.id, receipt, trip.sent_at);
@@ -115,40 +137,30 @@ pub(crate) async fn change(
 
 /// What a ticket's change means for the receipt that is there.
 enum Step {
-    Write(Option<(Status, Option<Duration>)>),
-    /// There is nothing to do any more.
-    Rest,
+    /// `None` removes it.
+    Write(Option<Write>),
+    AlreadySo,
+    Refuse,
 }
 
-fn step(inner: &Inner, found: &Receipt, policy: &Policy, change: &Change) -> Step {
-    let Some(claim) = found.status.claim().copied() else { return Step::Rest };
-    match (&found.status, change) {
-        (Status::Held(held), Change::Renew) => {
-            Step::Write(Some((Status::Held(*held), Some(policy.lease_duration()))))
-        }
-        // Whoever did the work can end a doubt that others had.
-        (Status::Held(_) | Status::Unknown(_), Change::Complete(outcome)) => {
-            match (outcome.verdict(), policy.failure_rule()) {
-                (Verdict::Failed, OnFailure::Retry) => Step::Write(None),
-                _ => Step::Write(Some(done(claim, bounded(inner, outcome), policy))),
-            }
-        }
-        (Status::Held(_), Change::Doubt) => match policy.unknown_rule() {
-            OnUnknown::Hold => {
-                Step::Write(Some((Status::Unknown(Unknown { claim, doubt: Doubt::Reported }), None)))
-            }
-            OnUnknown::Retry => Step::Write(None),
-        },
-        (Status::Held(_) | Status::Unknown(_), Change::Release) => Step::Write(None),
-        _ => Step::Rest,
-    }
-}
-
-fn settled_as_asked(found: &Receipt, change: &Change) -> Changed {
-    match (&found.status, change) {
-        (Status::Done(done), Change::Complete(outcome)) if done.outcome == *outcome => Changed::Yes,
-        (Status::Unknown(_), Change::Doubt) => Changed::Yes,
-        _ => Changed::No(Some(found.clone())),
+fn step(found: &Receipt, policy: &Policy, change: &Change, ticket: &Ticket) -> Step {
+    let Change::End(ending) = change else {
+        return match &found.status {
+            Status::Held(held) => Step::Write(Some(transition::hold(held.clone(), policy))),
+            _ => Step::Refuse,
+        };
+    };
+    let Some(run) = transition::run_of(&found.status) else {
+        return match (found.status.outcome(), ending) {
+            (Some(there), Ending::Done(outcome)) if there == outcome => Step::AlreadySo,
+            _ => Step::Refuse,
+        };
+    };
+    // From the owner's side it is as after a write that lost: what is there is its own, or it is not.
+    match transition::after_loss(&ticket.id, &run, ending, policy, Some(found)) {
+        AfterLoss::WriteAgain(_) => Step::Write(transition::end(&ticket.id, &run, ending, policy)),
+        AfterLoss::Recorded => Step::AlreadySo,
+        AfterLoss::FencedOff => Step::Refuse,
     }
 }
 
@@ -160,8 +172,8 @@ fn is_of(receipt: &Receipt, ticket: &Ticket) -> bool {
 fn count(inner: &Inner, change: &Change) {
     match change {
         Change::Renew => inner.counters.renewals.one(),
-        Change::Complete(_) => inner.counters.completions.one(),
-        Change::Doubt => inner.counters.unknowns.one(),
-        Change::Release => inner.counters.releases.one(),
+        Change::End(Ending::Done(_)) => inner.counters.completions.one(),
+        Change::End(Ending::Doubt(..)) => inner.counters.unknowns.one(),
+        Change::End(Ending::Release(_) | Ending::Suspend(_)) => inner.counters.releases.one(),
     }
 }

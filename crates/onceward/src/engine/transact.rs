@@ -1,4 +1,4 @@
-//! One ask whose receipt rides in a transaction of the caller's own.
+//! One ask whose receipt is written in a transaction of the caller's own.
 //!
 //! ```text
 //! begin + claim ── Won ──▶ work ──▶ completion + commit ──▶ answer
@@ -15,33 +15,40 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::acquire::{
+    ClaimReply, Claimant, Granted, ROUNDS_MAX, Turn, WaitDeadline, answer, ask_store, check_input, contended,
+    join, refuse,
+};
 use super::answer::{Answer, Ran, Recorded};
-use super::conclude::{bounded, done};
-use super::flight::{Flight, Joined, Named};
-use super::inner::{Inner, change};
-use super::lead::{Patience, ROUNDS_MAX, answer, answer_from, contended, put_in_doubt, refuse, wait_here};
+use super::finish::bounded;
+use super::flight::{Flight, Running};
+use super::inner::Inner;
 use super::lease::Lease;
+use super::sealed::{open_any, seal};
 use super::ticket::{Claimed, Ticket};
 use crate::ask::Ask;
-use crate::codec::{self, FENCE_IS_VERSION};
 use crate::decide::{Decision, Refusal, Takeover};
 use crate::error::{Applied, Error, ErrorKind, Result};
 use crate::join::{Fault, Join, Transactions};
 use crate::outcome::{Outcome, Stopped, Verdict};
-use crate::policy::{OnDuplicate, OnFailure};
-use crate::receipt::{Attempt, Claim, Fence, Held, Receipt, Status};
-use crate::store::{Due, Found, Seen, Swap, Swapped, Version};
+use crate::policy::{KeepInput, OnDuplicate};
+use crate::receipt::{Attempt, Fence, Held, Owner, Receipt, Status};
+use crate::store::{Age, Due, Seen, Swap, Swapped, Version};
+use crate::transition::{self, Ending};
 
 /// Who does not wait for duplicates still waits this long for a transaction that is about to end.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
-/// Between two looks at a run that holds its lease outside of any transaction.
-const LOOK_PAUSE: Duration = Duration::from_millis(20);
 /// After a transaction that was undone or lost, for the others to get ahead.
-const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// The work is done anew so often because the database undid it.
-const UNDONE_MAX: usize = 20;
+pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// How often the work is done again because the database undid it.
+pub(super) const UNDONE_MAX: usize = 20;
 /// How long the fate of a commit is asked for.
-const RESOLVE_MAX: Duration = Duration::from_secs(30);
+pub(super) const RESOLVE_MAX: Duration = Duration::from_secs(30);
+
+tokio::task_local! {
+    /// The engine whose transaction the current task is in, by its address.
+    pub(super) static IN_TRANSACTION_OF: usize;
+}
 
 pub(crate) async fn transact<T, F, W>(
     inner: &Arc<Inner>,
@@ -55,25 +62,16 @@ where
     W: Future<Output = Result<Outcome, Stopped>>,
 {
     check_store(inner)?;
-    let named = if ask.attempt.is_some() { Named::ByCaller } else { Named::ByEngine };
-    let attempt = *ask.attempt.get_or_insert_with(|| Attempt(inner.world.random()));
-    let mut patience = Patience::default();
+    check_nesting(inner)?;
+    check_input(inner, &ask)?;
+    let mut deadline = WaitDeadline::default();
     for _ in 0..ROUNDS_MAX {
-        if let Some(receipt) = inner.cache.load(&ask.id, &*inner.world)
-            && let Some(answer) = answer_from(inner, &ask, Some(&receipt))
-        {
-            inner.counters.replays_cached.one();
-            return Ok(answer);
-        }
-        match inner.flights.join(&ask.id, &ask.policy, attempt, named) {
-            Joined::Leader(flight) => {
-                let leader = Leader { inner: inner.clone(), flight, attempt };
-                return leader.lead(transactions, &ask, &mut work, &mut patience).await;
-            }
-            Joined::Waiter(flight) => {
-                if let Some(answer) = wait_here(inner, &ask, &flight, &mut patience).await? {
-                    return Ok(answer);
-                }
+        match join(inner, &mut ask, &mut deadline).await? {
+            Turn::Answer(answer) => return Ok(answer),
+            Turn::Again => {}
+            Turn::Lead(flight) => {
+                let leader = Leader { inner: inner.clone(), flight };
+                return leader.lead(transactions, &ask, &mut work, &mut deadline).await;
             }
         }
     }
@@ -83,19 +81,27 @@ where
 /// Claims inside a transaction that the caller holds.
 pub(crate) async fn claim_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask: &Ask) -> Result<Claimed> {
     check_store(inner)?;
+    check_input(inner, ask)?;
     let attempt = ask.attempt.unwrap_or_else(|| Attempt(inner.world.random()));
-    let mut swapped = tx.swap(&claim(ask, attempt, Seen::Absent)).await?;
+    let (mut takeover, mut found) = (Takeover::Absent, None);
     for _ in 0..ROUNDS_MAX {
-        let found = match swapped {
+        let held = transition::claim(ask, attempt, Owner::Run, takeover, found.as_ref());
+        let seen = found.as_ref().map_or(Seen::Absent, |found: &Receipt| Seen::Version(found.version));
+        let claim = seal(&ask.id, seen, Some(&transition::hold(held, &ask.policy)));
+        found = match swap_one(tx, &claim).await? {
             Swapped::Won(version) => {
                 inner.counters.claims.one();
+                if takeover != Takeover::Absent {
+                    inner.counters.takeovers.one();
+                }
                 let fence = Fence(version.0);
                 return Ok(Claimed::Yes(Ticket { id: ask.id.clone(), attempt, fence }));
             }
-            Swapped::Lost(found) => found.as_ref().map(codec::decode).transpose()?,
+            Swapped::Lost(found) => open_any(found.as_ref())?,
+            Swapped::Failed(error) => return Err(error),
         };
-        let seen = match inner.decide(ask, found.as_ref()) {
-            Decision::Run(_) => found.map_or(Seen::Absent, |found| Seen::Version(found.version)),
+        takeover = match inner.decide(ask, found.as_ref()) {
+            Decision::Run(takeover) => takeover,
             // The run that has it holds no lock of this database's, so there is nothing to wait on here.
             Decision::Wait { .. } => {
                 let due = found.map_or(Due::Never, |found| found.due);
@@ -106,7 +112,6 @@ pub(crate) async fn claim_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask: &
                 return Ok(Claimed::No(answer.expect("replays and refusals are answers")));
             }
         };
-        swapped = tx.swap(&claim(ask, attempt, seen)).await?;
     }
     Err(contended())
 }
@@ -119,23 +124,58 @@ pub(crate) async fn complete_in<J: Join + ?Sized>(
     ticket: &Ticket,
     outcome: &Outcome,
 ) -> Result<()> {
-    let claim = Claim { fingerprint: ask.fingerprint, attempt: ticket.attempt, fence: ticket.fence };
-    let completion = completion(inner, ask, claim, Version(ticket.fence.0), outcome);
-    match tx.swap(&completion).await? {
+    let ending = Ending::of(bounded(inner, outcome), &ask.policy);
+    let mut held = transition::claim(ask, ticket.attempt, Owner::Run, Takeover::Absent, None);
+    held.claim.fence = ticket.fence;
+    // Only where the job has to be kept does it matter which one it was.
+    if ending.is_release() || ask.policy.input_rule() == KeepInput::WithReceipt {
+        held = held_in(tx, ticket).await?.ok_or_else(not_held)?;
+    }
+    let write = transition::end(&ask.id, &held, &ending, &ask.policy);
+    let swap = seal(&ask.id, Seen::Version(Version(ticket.fence.0)), write.as_ref());
+    match swap_one(tx, &swap).await? {
         Swapped::Won(_) => {
             inner.counters.completions.one();
             Ok(())
         }
-        Swapped::Lost(_) => Err(Error::new(
-            ErrorKind::Conflict,
-            "this transaction does not hold the claim that it wants to complete; roll it back",
-        )),
+        Swapped::Lost(_) => Err(not_held()),
+        Swapped::Failed(error) => Err(error),
     }
 }
 
-fn check_store(inner: &Inner) -> Result<()> {
+fn not_held() -> Error {
+    Error::new(
+        ErrorKind::Conflict,
+        "this transaction does not hold the claim that it wants to complete; roll it back",
+    )
+}
+
+/// What the transaction itself holds. (A swap of nothing for nothing is a look.)
+async fn held_in<J: Join + ?Sized>(tx: &mut J, ticket: &Ticket) -> Result<Option<Held>> {
+    let look = Swap { id: ticket.id.clone(), seen: Seen::Absent, new: None };
+    let found = match swap_one(tx, &look).await? {
+        Swapped::Won(_) => None,
+        Swapped::Lost(found) => open_any(found.as_ref())?,
+        Swapped::Failed(error) => return Err(error),
+    };
+    Ok(match found.map(|found| found.status) {
+        Some(Status::Held(held)) if held.claim.attempt == ticket.attempt => Some(held),
+        _ => None,
+    })
+}
+
+/// One swap inside a transaction.
+pub(crate) async fn swap_one<J: Join + ?Sized>(tx: &mut J, swap: &Swap) -> Result<Swapped> {
+    let mut swapped = tx.swap(std::slice::from_ref(swap)).await?;
+    match (swapped.pop(), swapped.pop()) {
+        (Some(swapped), None) => Ok(swapped),
+        _ => Err(Error::new(ErrorKind::Damaged, "the transaction gave another number of answers than swaps")),
+    }
+}
+
+pub(super) fn check_store(inner: &Inner) -> Result<()> {
     let caps = inner.store.caps();
-    if caps.transactions {
+    if caps.promises.transactions {
         return Ok(());
     }
     let detail = format!(
@@ -145,29 +185,30 @@ fn check_store(inner: &Inner) -> Result<()> {
     Err(Error::new(ErrorKind::Unfit, detail))
 }
 
-fn claim(ask: &Ask, attempt: Attempt, seen: Seen) -> Swap {
-    let claim = Claim { fingerprint: ask.fingerprint, attempt, fence: FENCE_IS_VERSION };
-    let held = Held { claim, on_unknown: ask.policy.unknown_rule() };
-    change(&ask.id, seen, Some((Status::Held(held), Some(ask.policy.lease_duration()))))
-}
-
-fn completion(inner: &Inner, ask: &Ask, claim: Claim, version: Version, outcome: &Outcome) -> Swap {
-    change(&ask.id, Seen::Version(version), Some(done(claim, bounded(inner, outcome), &ask.policy)))
+/// A transaction inside another one of the same engine waits for a connection that the outer one may be
+/// holding, and for a row that it may have locked.
+pub(super) fn check_nesting(inner: &Arc<Inner>) -> Result<()> {
+    let nested = IN_TRANSACTION_OF.try_with(|of| *of == Arc::as_ptr(inner).addr()).unwrap_or(false);
+    if !nested {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "a transaction inside the work of another one can wait for it forever; write through the transaction that \
+         the work was given (claim_in), or begin the second one after the first",
+    ))
 }
 
 /// The one in this process who asks for all. However it ends, the others are told.
 struct Leader {
     inner: Arc<Inner>,
     flight: Arc<Flight>,
-    attempt: Attempt,
 }
 
 /// What became of one transaction.
+#[expect(clippy::large_enum_variant, reason = "there is one of it at a time, and it is taken apart at once")]
 enum Tried {
     /// An answer, and the receipt behind it for all who wait.
     Answer(Answer, Option<Receipt>),
-    /// Somebody holds a lease outside of any transaction.
-    Wait(Receipt, Duration),
     Undone(Error),
     /// The commit may have happened.
     Lost(Error),
@@ -180,7 +221,7 @@ impl Leader {
         transactions: &T,
         ask: &Ask,
         work: &mut F,
-        patience: &mut Patience,
+        deadline: &mut WaitDeadline,
     ) -> Result<Answer>
     where
         T: Transactions,
@@ -191,21 +232,14 @@ impl Leader {
         let (mut undone, mut pause) = (0, Duration::from_millis(1));
         let mut lost: Option<(Error, Duration)> = None;
         loop {
-            let tried = self.try_once(transactions, ask, work, patience, lost.is_some()).await;
-            match tried {
+            match self.try_once(transactions, ask, work, deadline).await {
                 Tried::Answer(answer, receipt) => {
+                    let answer = match &lost {
+                        Some(_) => self.of_own_commit(answer, receipt.as_ref()),
+                        None => answer,
+                    };
                     inner.flights.end(&self.flight, receipt);
                     return Ok(answer);
-                }
-                Tried::Wait(receipt, at_most) => {
-                    let now = inner.now();
-                    let due = receipt.due;
-                    self.flight.follow(receipt, now);
-                    let Some(remaining) = patience.remaining(now, at_most) else {
-                        return Ok(refuse(inner, Refusal::in_progress(due)));
-                    };
-                    inner.world.sleep(remaining.min(LOOK_PAUSE)).await;
-                    continue;
                 }
                 Tried::Undone(error) => {
                     undone += 1;
@@ -234,8 +268,24 @@ impl Leader {
             Some((lost, _)) => lost.maybe_applied(),
             None => error,
         };
-        self.inner.flights.fail(&self.flight, error.clone());
+        if error.kind() == ErrorKind::Stopped {
+            // How the work of this caller ended is no answer for the others: each of them asks for itself.
+            self.inner.flights.end(&self.flight, None);
+        } else {
+            self.inner.flights.fail(&self.flight, error.clone());
+        }
         error
+    }
+
+    /// The receipt of our own commit, whose answer was lost, is no replay.
+    fn of_own_commit(&self, answer: Answer, receipt: Option<&Receipt>) -> Answer {
+        let ours = receipt
+            .and_then(|receipt| receipt.status.claim())
+            .is_some_and(|claim| claim.attempt == self.flight.attempt);
+        match answer {
+            Answer::Ran(ran) if ours => Answer::Ran(Ran { replayed: false, ..ran }),
+            answer => answer,
+        }
     }
 
     async fn try_once<T, F, W>(
@@ -243,8 +293,7 @@ impl Leader {
         transactions: &T,
         ask: &Ask,
         work: &mut F,
-        patience: &mut Patience,
-        in_doubt: bool,
+        deadline: &mut WaitDeadline,
     ) -> Tried
     where
         T: Transactions,
@@ -252,97 +301,30 @@ impl Leader {
         W: Future<Output = Result<Outcome, Stopped>>,
     {
         let inner = &self.inner;
-        let wait = match ask.policy.duplicate_rule() {
-            OnDuplicate::Wait(at_most) => patience.remaining(inner.now(), at_most).unwrap_or_default(),
+        let patience = match ask.policy.duplicate_rule() {
+            OnDuplicate::Wait(at_most) => deadline.remaining(inner.now(), at_most).unwrap_or_default(),
             OnDuplicate::Conflict => PATIENCE_MIN,
         };
-        let first = claim(ask, self.attempt, Seen::Absent);
-        let kept_for = ask.policy.retention(Verdict::Succeeded).duration();
-        let asked_at = inner.now();
-        let begun = transactions.begin(&first, kept_for, wait.max(PATIENCE_MIN)).await;
-        let (mut tx, mut swapped) = match begun {
-            Ok(begun) => begun,
-            Err(Fault::Busy) => {
-                return Tried::Answer(refuse(inner, Refusal::in_progress(Due::Never)), None);
-            }
-            Err(Fault::Undone(error)) => return Tried::Undone(error),
-            Err(Fault::Failed(error)) => return Tried::Failed(error),
+        let mut claimant = InTransaction {
+            inner,
+            transactions,
+            flight: &self.flight,
+            patience: patience.max(PATIENCE_MIN),
+            retention: ask.policy.retention(Verdict::Succeeded).duration(),
+            tx: None,
         };
-        for _ in 0..ROUNDS_MAX {
-            let found = match swapped {
-                Swapped::Won(version) => return self.work(transactions, ask, work, tx, version).await,
-                Swapped::Lost(found) => found,
-            };
-            match self.lost_to(ask, found.as_ref(), asked_at, in_doubt) {
-                Ok(LostTo::Takeover(seen)) => match tx.swap(&claim(ask, self.attempt, seen)).await {
-                    Ok(next) => swapped = next,
-                    Err(error) => {
-                        transactions.rollback(tx).await;
-                        return if transactions.is_worth_repeating(&error) {
-                            Tried::Undone(error)
-                        } else {
-                            Tried::Failed(error)
-                        };
-                    }
-                },
-                Ok(LostTo::Ended(tried)) => {
-                    transactions.rollback(tx).await;
-                    return tried;
-                }
-                Ok(LostTo::Doubtful(found)) => {
-                    transactions.rollback(tx).await;
-                    // The refusal stands without it; the next one who asks will write it down.
-                    let now = put_in_doubt(inner, ask, found).await.ok().flatten();
-                    return Tried::Answer(refuse(inner, Refusal::OutcomeUnknown), now);
-                }
-                Err(error) => {
-                    transactions.rollback(tx).await;
-                    return Tried::Failed(error);
-                }
-            }
+        let granted = ask_store(inner, ask, &mut claimant, deadline).await;
+        if let Ok(Granted::Run(running)) = granted {
+            let tx = claimant.tx.take().expect("a claim was won in it");
+            return self.work(transactions, ask, work, tx, running).await;
         }
-        transactions.rollback(tx).await;
-        Tried::Failed(contended())
-    }
-
-    /// What to do about a receipt that is there.
-    fn lost_to(
-        &self,
-        ask: &Ask,
-        found: Option<&Found>,
-        asked_at: Duration,
-        in_doubt: bool,
-    ) -> Result<LostTo> {
-        let inner = &self.inner;
-        let receipt = found.map(codec::decode).transpose()?;
-        if let Some(receipt) = &receipt {
-            inner.cache.keep(&ask.id, receipt, asked_at);
+        claimant.let_go().await;
+        match granted {
+            Ok(Granted::Answer(answer, receipt)) => Tried::Answer(answer, receipt.map(|receipt| *receipt)),
+            Ok(Granted::Undone(error)) => Tried::Undone(error),
+            Ok(Granted::Run(_)) => unreachable!("taken above"),
+            Err(error) => Tried::Failed(error),
         }
-        Ok(match (inner.decide(ask, receipt.as_ref()), receipt) {
-            (Decision::Run(takeover), found) => {
-                if !matches!(takeover, Takeover::Absent | Takeover::Own) {
-                    inner.counters.takeovers.one();
-                }
-                LostTo::Takeover(found.map_or(Seen::Absent, |found| Seen::Version(found.version)))
-            }
-            (Decision::Wait { at_most }, Some(found)) => LostTo::Ended(Tried::Wait(found, at_most)),
-            (Decision::Refuse(Refusal::OutcomeUnknown), Some(found))
-                if matches!(found.status, Status::Held(_)) =>
-            {
-                LostTo::Doubtful(found)
-            }
-            // The receipt of our own commit, whose answer was lost.
-            (Decision::Replay, Some(receipt))
-                if in_doubt && receipt.status.claim().is_some_and(|claim| claim.attempt == self.attempt) =>
-            {
-                let ran = Answer::replay(receipt.clone()).ran().map(|ran| Ran { replayed: false, ..ran });
-                LostTo::Ended(Tried::Answer(ran.map_or_else(Answer::Refused, Answer::Ran), Some(receipt)))
-            }
-            (decision, receipt) => {
-                let answer = answer(inner, receipt.clone(), decision);
-                LostTo::Ended(Tried::Answer(answer.expect("replays and refusals are answers"), receipt))
-            }
-        })
     }
 
     /// The claim is ours: does the work, and commits both together.
@@ -352,7 +334,7 @@ impl Leader {
         ask: &Ask,
         work: &mut F,
         tx: T::Tx,
-        version: Version,
+        running: Running,
     ) -> Tried
     where
         T: Transactions,
@@ -360,17 +342,17 @@ impl Leader {
         W: Future<Output = Result<Outcome, Stopped>>,
     {
         let inner = &self.inner;
-        let began = inner.now();
-        let fence = Fence(version.0);
-        let claim = Claim { fingerprint: ask.fingerprint, attempt: self.attempt, fence };
+        let Running { held, version, .. } = running;
+        let fence = held.claim.fence;
         inner.counters.claims.one();
         // Duplicates here wait for us and not on the database.
-        let held = Status::Held(Held { claim, on_unknown: ask.policy.unknown_rule() });
-        let due = Due::In(ask.policy.lease_duration());
-        self.flight.follow(Receipt { version, due, status: held }, began);
+        let (due, age) = (Due::In(ask.policy.lease_duration()), Age::default());
+        let receipt = Receipt { version, due, age, status: Status::Held(held.clone()) };
+        self.flight.follow(receipt, inner.now());
 
-        let lease = Lease::new(inner.clone(), self.flight.clone(), fence, ask.fingerprint);
-        let outcome = match work(lease, tx.clone()).await {
+        let lease = Lease::in_transaction(inner.clone(), self.flight.clone(), &held);
+        let working = IN_TRANSACTION_OF.scope(Arc::as_ptr(inner).addr(), work(lease, tx.clone()));
+        let outcome = match working.await {
             Ok(outcome) => outcome,
             Err(stopped) => {
                 transactions.rollback(tx).await;
@@ -381,17 +363,19 @@ impl Leader {
                 return if repeat { Tried::Undone(error) } else { Tried::Failed(error) };
             }
         };
-        if outcome.verdict() == Verdict::Failed && ask.policy.failure_rule() == OnFailure::Retry {
+        let ending = Ending::of(bounded(inner, &outcome), &ask.policy);
+        if ending.is_release() {
             transactions.rollback(tx).await;
             inner.counters.releases.one();
             let ran = Ran { outcome, replayed: false, fence, recorded: Recorded::Released, expires_in: None };
             return Tried::Answer(Answer::Ran(ran), None);
         }
-        let completion = completion(inner, ask, claim, version, &outcome);
+        let write = transition::end(&ask.id, &held, &ending, &ask.policy);
+        let completion = seal(&ask.id, Seen::Version(version), write.as_ref());
         match transactions.commit(tx, &completion).await {
             Ok(()) => {
                 inner.counters.completions.one();
-                let expires_in = ask.policy.retention(outcome.verdict()).duration();
+                let expires_in = ask.policy.retention_of(&outcome).duration();
                 let ran = Ran { outcome, replayed: false, fence, recorded: Recorded::Yes, expires_in };
                 Tried::Answer(Answer::Ran(ran), None)
             }
@@ -403,18 +387,64 @@ impl Leader {
     }
 }
 
-/// What a claim that lost has come upon.
-enum LostTo {
-    /// Something in whose place we may run.
-    Takeover(Seen),
-    Ended(Tried),
-    /// A lease that ended without a word, under `Hold`.
-    Doubtful(Receipt),
-}
-
 impl Drop for Leader {
     fn drop(&mut self) {
         // Dropped midway, or over: whoever waits looks for itself.
         self.inner.flights.end(&self.flight, None);
+    }
+}
+
+/// Claims in a transaction, which begins with the first of them. Dropped, it is undone.
+struct InTransaction<'a, T: Transactions> {
+    inner: &'a Arc<Inner>,
+    transactions: &'a T,
+    flight: &'a Arc<Flight>,
+    patience: Duration,
+    retention: Option<Duration>,
+    tx: Option<T::Tx>,
+}
+
+impl<T: Transactions> Claimant for InTransaction<'_, T> {
+    const IS_LEASE: bool = false;
+
+    async fn write(&mut self, claim: Swap) -> (Duration, ClaimReply) {
+        let sent_at = self.inner.now();
+        let reply = match &mut self.tx {
+            None => match self.transactions.begin(&claim, self.retention, self.patience).await {
+                Ok((tx, swapped)) => {
+                    self.tx = Some(tx);
+                    ClaimReply::Swapped(swapped)
+                }
+                Err(Fault::Busy) => ClaimReply::Busy,
+                Err(Fault::Undone(error)) => ClaimReply::Undone(error),
+                Err(Fault::Failed(error)) => ClaimReply::Failed(error),
+            },
+            Some(tx) => match swap_one(tx, &claim).await {
+                Ok(swapped) => ClaimReply::Swapped(swapped),
+                Err(error) if self.transactions.is_worth_repeating(&error) => ClaimReply::Undone(error),
+                Err(error) => ClaimReply::Failed(error),
+            },
+        };
+        (sent_at, reply)
+    }
+
+    async fn let_go(&mut self) {
+        if let Some(tx) = self.tx.take() {
+            self.transactions.rollback(tx).await;
+        }
+    }
+
+    fn flight(&self) -> &Arc<Flight> {
+        self.flight
+    }
+
+    fn claim_may_exist(&self) -> bool {
+        false
+    }
+
+    fn found_own(&mut self) {}
+
+    fn owner(&self) -> Owner {
+        Owner::Run
     }
 }

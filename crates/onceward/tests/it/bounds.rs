@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use onceward::{
-    Answer, Caps, ErrorKind, Found, Fut, Id, Limits, Onceward, Outcome, Page, Policy, Refusal, Scan, Store,
+    Answer, Caps, ErrorKind, Fut, Id, Limits, Loaded, Onceward, Outcome, Page, Policy, Refusal, Scan, Store,
     Swap, Swapped, Verdict,
 };
 use onceward_stores::MemoryStore;
@@ -158,14 +158,18 @@ fn a_store_that_does_not_decide_races_is_never_accepted() {
         fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
             self.0.swap(batch)
         }
-        fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+        fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
             self.0.load(ids)
         }
         fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
             self.0.scan(query)
         }
+        fn watch(&self) -> Option<onceward::Watch> {
+            self.0.watch()
+        }
         fn caps(&self) -> Caps {
-            Caps { name: "racy", atomic: false, durable: true, ..self.0.caps() }
+            let promises = onceward::Promises { atomic: false, durable: true, ..self.0.caps().promises };
+            Caps::new("racy", promises)
         }
     }
     let error = Onceward::builder(Arc::new(Racy(MemoryStore::new()))).accept_volatile().build().unwrap_err();

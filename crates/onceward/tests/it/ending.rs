@@ -2,7 +2,8 @@
 
 use onceward::receipt::{Doubt, Status};
 use onceward::{
-    Answer, Changed, ErrorKind, OnFailure, OnUnknown, Outcome, Policy, Recorded, Refusal, Settlement, Stopped,
+    Answer, Changed, ErrorKind, OnFailure, OnUnknown, Outcome, Policy, Prior, Recorded, Refusal, Settlement,
+    Stopped,
 };
 
 use crate::stage::{Stage, ask, id, never, paid, secs, settle_down};
@@ -82,7 +83,14 @@ async fn a_panic_reaches_the_caller_and_leaves_the_effect_in_doubt() {
         if held {
             assert_eq!(doubt(&onceward, key).await, Doubt::Panicked);
         } else {
-            assert_eq!(status(&onceward, key).await, None);
+            // Free to run again, and the next run is told that this one may have had its effect.
+            let Some(Status::Waiting(waiting)) = status(&onceward, key).await else { panic!("not waiting") };
+            assert_eq!(waiting.prior, Prior::InDoubt);
+            let seen = async |lease: onceward::Lease| {
+                assert_eq!(lease.prior(), Prior::InDoubt);
+                Ok(Outcome::succeeded("again"))
+            };
+            assert!(!onceward.run(ask(key, &policy), seen).await.unwrap().ran().unwrap().replayed);
         }
     }
 }
@@ -112,7 +120,14 @@ async fn dropped_while_working_the_effect_is_in_doubt() {
         if held {
             assert_eq!(doubt(&onceward, key).await, Doubt::Dropped);
         } else {
-            assert_eq!(status(&onceward, key).await, None);
+            // Free to run again, and the next run is told that this one may have had its effect.
+            let Some(Status::Waiting(waiting)) = status(&onceward, key).await else { panic!("not waiting") };
+            assert_eq!(waiting.prior, Prior::InDoubt);
+            let seen = async |lease: onceward::Lease| {
+                assert_eq!(lease.prior(), Prior::InDoubt);
+                Ok(Outcome::succeeded("again"))
+            };
+            assert!(!onceward.run(ask(key, &policy), seen).await.unwrap().ran().unwrap().replayed);
         }
     }
 }

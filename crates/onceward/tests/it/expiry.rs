@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use onceward::{
-    Answer, Cursor, OnExpired, OnUnknown, Outcome, Policy, Refusal, Retention, Scan, ScanOf, State, Store,
-    Sweep, Swept,
+    Answer, Cursor, Filter, OnExpired, OnUnknown, Outcome, Policy, Refusal, Retention, Scan, ScanOf, State,
+    Store, Sweep, Swept,
 };
 
 use crate::stage::{Fault, Stage, ask, ask_for, id, never, paid, secs, settle_down};
@@ -18,7 +18,7 @@ fn refuse_late(secs: u64, tombstone: u64) -> Policy {
 }
 
 async fn states(stage: &Stage) -> Vec<State> {
-    let of = ScanOf::Matching { scope: None, operation: None, state: None };
+    let of = ScanOf::Matching(Filter::default());
     let page = stage.store.scan(&Scan { of, after: None::<Cursor>, limit: 1_000 }).await.unwrap();
     let mut states: Vec<_> = page.found.into_iter().map(|(_, found)| found.state).collect();
     states.sort();

@@ -109,18 +109,114 @@ async fn an_outcome_is_insisted_on_while_the_lease_lasts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outcome_that_cannot_be_recorded_before_the_lease_ends_is_given_up() {
+async fn under_retry_an_outcome_is_given_up_when_the_lease_ends() {
     let stage = Stage::new();
     let onceward = stage.process();
-    let policy = Policy::http().lease(secs(5)).unwrap();
+    let policy = Policy::http().lease(secs(5)).unwrap().on_unknown(OnUnknown::Retry);
     stage.store.script([Fault::Pass].into_iter().chain([Fault::Refuse; 1_000]));
     let ran = onceward.run(ask("k", &policy), paid).await.unwrap().ran().unwrap();
     assert_eq!(ran.recorded, Recorded::NotYet);
     tokio::time::sleep(secs(8)).await;
     assert_eq!(onceward.counts().completions_given_up, 1);
     stage.store.heal();
-    let refused = onceward.run(ask("k", &policy), never).await.unwrap();
+    let again = onceward.run(ask("k", &policy), paid).await.unwrap().ran().unwrap();
+    assert!(!again.replayed && again.fence > ran.fence);
+}
+
+/// Nobody else may run it, so what was answered is on record in the end, however long the store is away.
+#[tokio::test(start_paused = true)]
+async fn under_hold_an_outcome_is_written_for_as_long_as_the_process_lives() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    let policy = Policy::http().lease(secs(5)).unwrap();
+    stage.store.script([Fault::Pass].into_iter().chain([Fault::Refuse; 100_000]));
+    stage.store.fail_loads(100_000);
+    let ran = onceward.run(ask("k", &policy), paid).await.unwrap().ran().unwrap();
+    assert_eq!(ran.recorded, Recorded::NotYet);
+    tokio::time::sleep(secs(3_600)).await;
+    stage.store.heal();
+    // Another process meets the lease that ended first, and puts it in doubt.
+    let refused = stage.process().run(ask("k", &policy), never).await.unwrap();
     assert_eq!(refused, onceward::Answer::Refused(onceward::Refusal::OutcomeUnknown));
+    tokio::time::sleep(secs(5)).await;
+    let replayed = stage.process().run(ask("k", &policy), never).await.unwrap().ran().unwrap();
+    assert_eq!((replayed.outcome, replayed.replayed), (ran.outcome, true));
+    assert_eq!(onceward.counts().completions_given_up, 0);
+}
+
+/// What waits for the store is bounded in bytes: beyond that bodies are left out, never outcomes.
+#[tokio::test(start_paused = true)]
+async fn outcomes_that_wait_for_the_store_are_bounded_in_bytes() {
+    let stage = Stage::new();
+    let limits = onceward::Limits { unrecorded_bytes_max: 1_000, ..onceward::Limits::default() };
+    let store = stage.store.clone();
+    let onceward = onceward::Onceward::builder(store).limits(limits).accept_volatile().build().unwrap();
+    for key in ["fits", "does-not"] {
+        // No time passes between the two, so the claim is the one that gets through.
+        stage.store.heal();
+        stage.store.script([Fault::Pass].into_iter().chain([Fault::Refuse; 1_000]));
+        stage.store.fail_loads(1_000);
+        let large = async |_| Ok(Outcome::succeeded(vec![b'x'; 600]));
+        let ran = onceward.run(ask(key, &Policy::http()), large).await.unwrap().ran().unwrap();
+        assert_eq!(ran.recorded, Recorded::NotYet);
+        assert_eq!(ran.outcome.body().len(), 600, "its own caller gets it");
+    }
+    stage.store.heal();
+    tokio::time::sleep(secs(60)).await;
+    let other = stage.process();
+    assert!(other.run(ask("fits", &Policy::http()), never).await.unwrap().ran().is_ok());
+    let refused = other.run(ask("does-not", &Policy::http()), never).await.unwrap().ran().unwrap_err();
+    assert!(matches!(refused, onceward::Refusal::ResponseNotStored { .. }), "{refused:?}");
+}
+
+/// A claim whose answer was lost, by an asker who was told so: its work never began, so it is never in doubt while
+/// the process lives. Whatever the store does meanwhile, the claim is given back, and who asks here finds it free.
+#[tokio::test(start_paused = true)]
+async fn work_that_never_began_is_not_in_doubt() {
+    for outage in [secs(1), secs(60), secs(3_600)] {
+        for found_by_another in [false, true] {
+            let stage = Stage::new();
+            let onceward = stage.process();
+            let policy = Policy::http().lease(secs(5)).unwrap();
+            stage.store.script([Fault::LoseReply].into_iter().chain([Fault::Refuse; 10_000]));
+            stage.store.fail_loads(10_000);
+            let error = onceward.run(ask("k", &policy), never).await.unwrap_err();
+            assert_eq!(error.applied(), onceward::Applied::Maybe);
+            tokio::time::sleep(outage).await;
+            stage.store.heal();
+            if found_by_another && outage > secs(5) {
+                let refused = stage.process().run(ask("k", &policy), never).await.unwrap();
+                assert_eq!(refused, onceward::Answer::Refused(onceward::Refusal::OutcomeUnknown));
+            }
+            let ran = onceward.run(ask("k", &policy), paid).await.unwrap().ran().unwrap();
+            assert!(!ran.replayed, "{outage:?}: free for those who ask here");
+
+            // And for everybody else a moment later, also if nobody asks here.
+            stage.store.script([Fault::LoseReply].into_iter().chain([Fault::Refuse; 10_000]));
+            stage.store.fail_loads(10_000);
+            onceward.run(ask("other", &policy), never).await.unwrap_err();
+            tokio::time::sleep(outage).await;
+            stage.store.heal();
+            tokio::time::sleep(secs(5)).await;
+            assert_eq!(onceward.show(&id("other")).await.unwrap(), None, "{outage:?}");
+        }
+    }
+}
+
+/// A lost claim that arrives late is looked for, and given back when it has come.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_arrives_late_is_given_back() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    let policy = Policy::http().lease(secs(5)).unwrap();
+    stage.store.close_gate();
+    let mut run = Box::pin(onceward.run(ask("k", &policy), never));
+    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(run.as_mut().poll(cx).is_pending())).await);
+    drop(run);
+    tokio::time::sleep(secs(60)).await;
+    stage.store.open_gate();
+    tokio::time::sleep(secs(2)).await;
+    assert_eq!(onceward.show(&id("k")).await.unwrap(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +277,8 @@ async fn no_mix_of_faults_runs_anything_twice_under_hold() {
 async fn a_damaged_receipt_is_an_error_that_names_it_and_runs_nothing() {
     use onceward::{Record, Seen, State, Store, Swap};
     let stage = Stage::new();
-    let record = Record { state: State::Done, due_in: None, bytes: "not a receipt".into() };
+    let record =
+        Record { state: State::Done, due_in: None, ends_with_writer: false, bytes: "not a receipt".into() };
     stage.store.swap(&[Swap { id: id("k"), seen: Seen::Absent, new: Some(record) }]).await.unwrap();
     let onceward = stage.process();
     let policy = Policy::http().on_unknown(OnUnknown::Retry);

@@ -2,13 +2,16 @@
 //! that only the test moves.
 
 mod bounds;
-mod completer;
 mod crash;
 mod duplicates;
 mod ending;
 mod expiry;
 mod faults;
+mod input;
 mod lease;
+mod lease_transact;
+mod simulated;
 mod stage;
 mod steps;
 mod tickets;
+mod worker;

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::{
-    Ask, Caps, Clock, Error, ErrorKind, Fingerprint, Found, Fut, Id, Onceward, Outcome, Page, Policy, Scan,
-    Seen, Store, Swap, Swapped,
+    Ask, Caps, Clock, Error, ErrorKind, Fingerprint, Fut, Id, Loaded, Onceward, Outcome, Page, Policy, Scan,
+    Seen, Store, Swap, Swapped, Watch,
 };
 use onceward_stores::MemoryStore;
+use onceward_stores::memory::MemoryTransactions;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -116,6 +117,11 @@ impl Faulty {
         self.inner.clone()
     }
 
+    /// Transactions over the same records, which neither the gate nor the faults are in.
+    pub fn transactions(&self) -> MemoryTransactions {
+        MemoryTransactions::new(&self.inner)
+    }
+
     /// Sizes of the batches so far.
     pub fn batches(&self) -> Vec<usize> {
         self.batches.lock().unwrap().clone()
@@ -144,7 +150,7 @@ impl Store for Faulty {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         let mut faults = self.load_faults.lock().unwrap();
         if *faults > 0 {
             *faults -= 1;
@@ -155,6 +161,10 @@ impl Store for Faulty {
 
     fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
         self.inner.scan(query)
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        None
     }
 
     fn caps(&self) -> Caps {
@@ -179,12 +189,16 @@ impl Store for Mortal {
         self.guard(|| self.inner.swap(batch))
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         self.guard(|| self.inner.load(ids))
     }
 
     fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
         self.guard(|| self.inner.scan(query))
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        None
     }
 
     fn caps(&self) -> Caps {

@@ -1,0 +1,511 @@
+//! From an ask to the right to run, or to an answer: through the cache, the flights of this process, and the
+//! store. The same way for runs and transactions; how a claim is written is the [`Claimant`]'s business.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::Answer;
+use super::claim_guard::ClaimGuard;
+use super::flight::{Flight, Joined, Named, Renewal, Running, View};
+use super::group::Urgency;
+use super::inner::Inner;
+use super::race::within;
+use super::sealed::{open, open_any, seal_claim};
+use crate::ask::Ask;
+use crate::codec::FENCE_IS_VERSION;
+use crate::decide::{Decision, Refusal, Takeover};
+use crate::error::{Applied, Error, ErrorKind, Result, Sight};
+use crate::receipt::{Attempt, Fence, Held, Owner, Prior, Receipt, Status};
+use crate::store::{Due, Seen, Swap, Swapped, Version};
+use crate::transition::{self, Write};
+
+/// What an ask comes to.
+pub(crate) enum Acquired {
+    /// The lease is ours; the work may begin.
+    Run(ClaimGuard),
+    /// There is an answer already.
+    Answer(Answer),
+}
+
+/// Each round that does not settle an ask means that somebody else made progress on the same id in
+/// between. This many in a row mean that something is broken.
+pub(crate) const ROUNDS_MAX: usize = 1_000;
+
+/// Who asks the store for all in this process who want the same, and how its claims are written.
+pub(crate) trait Claimant {
+    /// Writes a claim, and says when the store was asked.
+    fn write(&mut self, claim: Swap) -> impl Future<Output = (Duration, ClaimReply)>;
+
+    /// Lets go of what writing has begun, before a wait or an answer.
+    fn let_go(&mut self) -> impl Future<Output = ()>;
+
+    /// What all who wait here wait for.
+    fn flight(&self) -> &Arc<Flight>;
+
+    /// Whether a claim of ours may stand in the store although we have no lease to show for it.
+    fn claim_may_exist(&self) -> bool;
+
+    /// A receipt was found that is ours.
+    fn found_own(&mut self);
+
+    /// What kind of owner the claim is for.
+    fn owner(&self) -> Owner;
+
+    /// Whether the claim is a lease by itself, which ends; and may be found again after its answer was lost.
+    /// In a transaction it is not: it stands or falls with it.
+    const IS_LEASE: bool;
+}
+
+/// What became of a claim.
+pub(crate) enum ClaimReply {
+    Swapped(Swapped),
+    /// Another transaction has the id, and did not end in time.
+    Busy,
+    /// The database undid the transaction in favour of another: certainly nothing happened.
+    Undone(Error),
+    Failed(Error),
+}
+
+/// What the store says to whoever asks it.
+pub(crate) enum Granted {
+    Run(Running),
+    /// The answer, and the receipt behind it for all who wait. Boxed, so that whoever runs does not carry it along.
+    Answer(Answer, Option<Box<Receipt>>),
+    /// The database undid the claim: the same again makes sense.
+    Undone(Error),
+}
+
+/// Gets an ask to the point where its work may begin, or to its answer. Dropping this gives back
+/// whatever it had claimed.
+///
+/// Here and below, what is rarely waited for is boxed: every run carries the largest of its waits along.
+pub(crate) async fn acquire(inner: &Arc<Inner>, ask: &mut Ask, owner: Owner) -> Result<Acquired> {
+    check_input(inner, ask)?;
+    let mut deadline = WaitDeadline::default();
+    for _ in 0..ROUNDS_MAX {
+        match join(inner, ask, &mut deadline).await? {
+            Turn::Answer(answer) => return Ok(Acquired::Answer(answer)),
+            Turn::Again => {}
+            Turn::Lead(flight) => {
+                let mut guard = ClaimGuard::new(inner.clone(), flight, owner);
+                return match ask_store(inner, ask, &mut guard, &mut deadline).await {
+                    Ok(Granted::Run(running)) => {
+                        guard.claimed(running);
+                        Ok(Acquired::Run(guard))
+                    }
+                    Ok(Granted::Answer(answer, receipt)) => {
+                        guard.end(receipt.map(|receipt| *receipt));
+                        Ok(Acquired::Answer(answer))
+                    }
+                    Ok(Granted::Undone(error)) | Err(error) => Err(guard.fail(error)),
+                };
+            }
+        }
+    }
+    Err(contended())
+}
+
+/// What an ask finds in this process.
+pub(crate) enum Turn {
+    Answer(Answer),
+    /// Nobody here asks the store about it: we do, for all.
+    Lead(Arc<Flight>),
+    /// Somebody did, and there is no answer for us: look again.
+    Again,
+}
+
+/// Answers from this process if it can, and otherwise says who asks the store.
+pub(crate) async fn join(inner: &Inner, ask: &mut Ask, deadline: &mut WaitDeadline) -> Result<Turn> {
+    if let Some(answer) = cached_answer(inner, ask) {
+        return Ok(Turn::Answer(answer));
+    }
+    let named = if ask.named { Named::ByCaller } else { Named::ByEngine };
+    let attempt = *ask.attempt.get_or_insert_with(|| Attempt(inner.world.random()));
+    match inner.flights.join(&ask.id, &ask.policy, attempt, named) {
+        Joined::Leader(flight) => Ok(Turn::Lead(flight)),
+        Joined::Waiter(flight) => {
+            let waited = Box::pin(wait_here(inner, ask, &flight, deadline)).await?;
+            Ok(waited.map_or(Turn::Again, Turn::Answer))
+        }
+    }
+}
+
+pub(crate) fn check_input(inner: &Inner, ask: &Ask) -> Result<()> {
+    ask.input.as_ref().map_or(Ok(()), |input| check_input_bytes(inner, input.len()))
+}
+
+pub(crate) fn check_input_bytes(inner: &Inner, bytes: usize) -> Result<()> {
+    let bytes_max = inner.limits.input_bytes_max;
+    if bytes > bytes_max {
+        return Err(Error::invalid(format!(
+            "an input of {bytes} bytes is too large; at most {bytes_max} are kept (Limits::input_bytes_max)"
+        )));
+    }
+    Ok(())
+}
+
+/// The answer that is at hand in this process, if there is one.
+pub(crate) fn cached_answer(inner: &Inner, ask: &Ask) -> Option<Answer> {
+    let receipt = inner.cache.load(&ask.id, &*inner.world)?;
+    let answer = answer_from(inner, ask, Some(&receipt))?;
+    inner.counters.replays_cached.one();
+    Some(answer)
+}
+
+/// Finds an answer without ever running: for work that has been used up by a run that lost its lease.
+pub(crate) async fn answer_of_others(inner: &Arc<Inner>, ask: &Ask) -> Result<Answer> {
+    let mut deadline = WaitDeadline::default();
+    for _ in 0..ROUNDS_MAX {
+        match look_once(inner, ask, &mut deadline).await? {
+            Looked::Answer(answer) => return Ok(answer),
+            Looked::Waited => {}
+            Looked::Free => {
+                let detail =
+                    "the lease was lost while the work ran, and no other run has finished; ask again";
+                return Err(Error::new(ErrorKind::LeaseLost, detail).maybe_applied());
+            }
+        }
+    }
+    Err(contended())
+}
+
+/// Finds an answer that does not need a run of our own: recorded, or awaited from whoever runs it now.
+/// `None` if nobody does.
+pub(crate) async fn answer_without_running(inner: &Arc<Inner>, ask: &Ask) -> Result<Option<Answer>> {
+    let mut deadline = WaitDeadline::default();
+    for _ in 0..ROUNDS_MAX {
+        if let Some(answer) = cached_answer(inner, ask) {
+            return Ok(Some(answer));
+        }
+        if let Some(flight) = inner.flights.find(&ask.id) {
+            if let Some(answer) = wait_here(inner, ask, &flight, &mut deadline).await? {
+                return Ok(Some(answer));
+            }
+            continue;
+        }
+        match look_once(inner, ask, &mut deadline).await? {
+            Looked::Answer(answer) => return Ok(Some(answer)),
+            Looked::Waited => {}
+            Looked::Free => return Ok(None),
+        }
+    }
+    Err(contended())
+}
+
+enum Looked {
+    Answer(Answer),
+    /// Somebody is running it; a pause has passed.
+    Waited,
+    /// A run would begin.
+    Free,
+}
+
+async fn look_once(inner: &Arc<Inner>, ask: &Ask, deadline: &mut WaitDeadline) -> Result<Looked> {
+    let asked_at = inner.now();
+    let receipt = inner.load(&ask.id).await?;
+    if let Some(receipt) = &receipt {
+        inner.cache.keep(&ask.id, receipt, asked_at);
+    }
+    Ok(match inner.decide(ask, receipt.as_ref()) {
+        Decision::Wait { at_most } => {
+            let receipt = receipt.as_ref().expect("only a receipt can be waited for");
+            match deadline.remaining(inner.now(), at_most) {
+                None => Looked::Answer(refuse(inner, Refusal::in_progress(receipt.due))),
+                Some(remaining) => {
+                    // Nobody here leads this id on our behalf, so the wait is a plain pause.
+                    inner.world.sleep(remaining.min(LOOK_PAUSE)).await;
+                    Looked::Waited
+                }
+            }
+        }
+        Decision::Run(_) => Looked::Free,
+        decision => {
+            Looked::Answer(answer(inner, receipt, decision).expect("replays and refusals are answers"))
+        }
+    })
+}
+
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Waits for the flight of another ask in this process. `None` means: look again.
+pub(crate) async fn wait_here(
+    inner: &Inner,
+    ask: &Ask,
+    flight: &Arc<Flight>,
+    deadline: &mut WaitDeadline,
+) -> Result<Option<Answer>> {
+    let place = inner.flights.place();
+    let mut counted = false;
+    loop {
+        let now = inner.now();
+        let (view, epoch) = flight.view(now);
+        let receipt = match view {
+            // As long as this takes, the store trip of our own would have taken.
+            View::Unsettled if place.is_some() => {
+                flight.changed_since(epoch).await;
+                continue;
+            }
+            View::Unsettled => return Ok(Some(refuse(inner, Refusal::in_progress(Due::Never)))),
+            View::Ended(receipt) => {
+                return Ok(receipt.and_then(|receipt| answer_from(inner, ask, Some(&receipt))));
+            }
+            View::Failed(error) => return Err(error),
+            View::Held(receipt) => receipt,
+        };
+        let at_most = match inner.decide(ask, Some(&receipt)) {
+            Decision::Wait { at_most } if place.is_some() => at_most,
+            Decision::Refuse(refusal) => return Ok(Some(refuse(inner, refusal))),
+            _ => return Ok(Some(refuse(inner, Refusal::in_progress(receipt.due)))),
+        };
+        if !std::mem::replace(&mut counted, true) {
+            inner.counters.waits_local.one();
+        }
+        let changed = match deadline.remaining(now, at_most) {
+            Some(remaining) => within(&*inner.world, remaining, flight.changed_since(epoch)).await,
+            None => None,
+        };
+        if changed.is_none() {
+            return Ok(Some(refuse(inner, Refusal::in_progress(receipt.due))));
+        }
+    }
+}
+
+/// Asks the store for all in this process who want the same.
+pub(crate) async fn ask_store<C: Claimant>(
+    inner: &Arc<Inner>,
+    ask: &Ask,
+    claimant: &mut C,
+    deadline: &mut WaitDeadline,
+) -> Result<Granted> {
+    let attempt = claimant.flight().attempt;
+    let mut takeover = Takeover::Absent;
+    let mut seen = Seen::Absent;
+    let mut held = transition::claim(ask, attempt, claimant.owner(), takeover, None);
+    let mut sight = Sight::Nothing;
+    for _ in 0..ROUNDS_MAX {
+        let claim = seal_claim(&ask.id, seen, &held, ask.policy.lease_duration());
+        let (sent_at, reply) = claimant.write(claim).await;
+        let mut receipt = match reply {
+            ClaimReply::Swapped(Swapped::Won(version)) => {
+                if !matches!(takeover, Takeover::Absent | Takeover::Own) {
+                    inner.counters.takeovers.one();
+                }
+                let running = won(held, version, sent_at, &ask.policy);
+                if !C::IS_LEASE || inner.now() < running.lease_ends {
+                    return Ok(Granted::Run(running));
+                }
+                // The answer took so long that the lease may be over: no work begins under such a one.
+                (takeover, seen, held) = (Takeover::Own, Seen::Version(version), running.held);
+                continue;
+            }
+            ClaimReply::Swapped(Swapped::Lost(found)) => open_any(found.as_ref())?,
+            ClaimReply::Busy => {
+                let refusal = Refusal::in_progress(Due::Never);
+                return Ok(Granted::Answer(refuse(inner, refusal), None));
+            }
+            ClaimReply::Undone(error) => return Ok(Granted::Undone(error)),
+            // Never blindly again: what is there now tells whether it was us.
+            ClaimReply::Swapped(Swapped::Failed(error)) | ClaimReply::Failed(error)
+                if C::IS_LEASE && error.applied() == Applied::Maybe =>
+            {
+                Box::pin(inner.load(&ask.id)).await.map_err(|_| error)?
+            }
+            // A claim of ours that was to be renewed, or whose answer was lost before, may stand.
+            ClaimReply::Swapped(Swapped::Failed(error)) | ClaimReply::Failed(error) => {
+                let error = if claimant.claim_may_exist() { error.maybe_applied() } else { error };
+                return Err(if sight == Sight::Receipt { error.after_sight() } else { error });
+            }
+        };
+        // Until it is worth claiming again.
+        (takeover, seen, held) = loop {
+            if let Some(receipt) = &receipt {
+                sight = Sight::Receipt;
+                inner.cache.keep(&ask.id, receipt, sent_at);
+            }
+            match (decide(inner, ask, receipt.as_ref()), receipt) {
+                (Decision::Run(Takeover::Own), Some(found))
+                    if C::IS_LEASE
+                        && let Some(running) = own(&found, sent_at, inner.now()) =>
+                {
+                    return Ok(Granted::Run(running));
+                }
+                (Decision::Run(takeover), found) => {
+                    if takeover == Takeover::Own {
+                        claimant.found_own();
+                    }
+                    let held = transition::claim(ask, attempt, claimant.owner(), takeover, found.as_ref());
+                    break (takeover, found.map_or(Seen::Absent, |found| Seen::Version(found.version)), held);
+                }
+                (Decision::Wait { at_most }, Some(found)) => {
+                    claimant.let_go().await;
+                    match Box::pin(watch_remote(inner, ask, claimant, found, deadline, at_most)).await? {
+                        Watched::Now(now) => receipt = now,
+                        Watched::TimeOut(refusal) => {
+                            return Ok(Granted::Answer(refuse(inner, refusal), None));
+                        }
+                    }
+                }
+                (Decision::Refuse(refusal), Some(found)) if let Some(write) = lapsed(&refusal, &found) => {
+                    claimant.let_go().await;
+                    match Box::pin(write_lapse(inner, ask, &found, write)).await {
+                        Ok(now) => receipt = now,
+                        // The refusal stands without it, for this asker: the next one will write it down.
+                        Err(_) => return Ok(Granted::Answer(refuse(inner, refusal), None)),
+                    }
+                }
+                (decision, found) => {
+                    claimant.let_go().await;
+                    let answer =
+                        answer(inner, found.clone(), decision).expect("replays and refusals are answers");
+                    let found = found.and_then(|found| found.aged(sent_at, inner.now()));
+                    return Ok(Granted::Answer(answer, found.map(Box::new)));
+                }
+            }
+        };
+    }
+    Err(contended())
+}
+
+/// As the rules say, but a claim that this process owes back is free. For something else it is so only if nothing
+/// was asked before it that has to be remembered.
+pub(crate) fn decide(inner: &Inner, ask: &Ask, found: Option<&Receipt>) -> Decision {
+    match inner.decide(ask, found) {
+        Decision::Refuse(Refusal::KeyReused) if found.is_some_and(|found| is_remembered(&found.status)) => {
+            Decision::Refuse(Refusal::KeyReused)
+        }
+        Decision::Wait { .. }
+        | Decision::Refuse(Refusal::InProgress { .. } | Refusal::OutcomeUnknown | Refusal::KeyReused)
+            if found.is_some_and(|found| inner.owed.has(&ask.id, found)) =>
+        {
+            Decision::Run(Takeover::Owed)
+        }
+        decision => decision,
+    }
+}
+
+/// Whether the fingerprint of a claim guards its key although its own work never began: it carries an input, or
+/// what is known of earlier runs.
+fn is_remembered(status: &Status) -> bool {
+    status.job().is_some() || transition::run_of(status).is_some_and(|run| run.prior != Prior::Nothing)
+}
+
+/// The lease that a claim has won.
+fn won(mut held: Held, version: Version, sent_at: Duration, policy: &crate::Policy) -> Running {
+    if held.claim.fence == FENCE_IS_VERSION {
+        held.claim.fence = Fence(version.0);
+    }
+    Running::new(held, version, sent_at, policy.lease_duration())
+}
+
+/// Our own claim, if its lease is sure to be alive; otherwise it is renewed first.
+fn own(found: &Receipt, asked_at: Duration, now: Duration) -> Option<Running> {
+    let (Due::In(remaining), Status::Held(held)) = (found.due, &found.status) else { return None };
+    let lease_ends = asked_at + remaining;
+    let running = Running {
+        held: held.clone(),
+        version: found.version,
+        lease_ends,
+        renew_at: asked_at,
+        renewal: Renewal::Due,
+    };
+    (now < lease_ends).then_some(running)
+}
+
+enum Watched {
+    Now(Option<Receipt>),
+    TimeOut(Refusal),
+}
+
+/// Waits for a run in another process, on behalf of all who wait here.
+async fn watch_remote<C: Claimant>(
+    inner: &Arc<Inner>,
+    ask: &Ask,
+    claimant: &C,
+    found: Receipt,
+    deadline: &mut WaitDeadline,
+    at_most: Duration,
+) -> Result<Watched> {
+    let now = inner.now();
+    inner.counters.waits_remote.one();
+    let due = found.due;
+    let watching = inner.poller.watch(inner, &ask.id, &found);
+    claimant.flight().follow(found, now);
+    let Some(remaining) = deadline.remaining(now, at_most) else {
+        return Ok(Watched::TimeOut(Refusal::in_progress(due)));
+    };
+    match within(&*inner.world, remaining, watching).await {
+        Some(receipt) => Ok(Watched::Now(receipt?)),
+        None => Ok(Watched::TimeOut(Refusal::in_progress(due))),
+    }
+}
+
+/// What a lease that ended becomes before an ask is refused because of it.
+fn lapsed(refusal: &Refusal, found: &Receipt) -> Option<Write> {
+    match refusal {
+        Refusal::OutcomeUnknown => transition::lapse(found),
+        Refusal::Dead { .. } => transition::exhaust(found),
+        _ => None,
+    }
+}
+
+/// Writes down what a lease that ended has become. Gives what is there afterwards.
+async fn write_lapse(inner: &Inner, ask: &Ask, found: &Receipt, write: Write) -> Result<Option<Receipt>> {
+    let seen = Seen::Version(found.version);
+    match inner.swap(&ask.id, seen, Some(&write), Urgency::Must).await.result? {
+        Swapped::Won(version) => {
+            count_lapse(inner, &write.status);
+            let age = crate::Age { updated: Duration::ZERO, ..found.age };
+            Ok(Some(Receipt { version, due: Due::Never, age, status: write.status }))
+        }
+        Swapped::Lost(now) => now.as_ref().map(open).transpose(),
+        Swapped::Failed(error) => Err(error),
+    }
+}
+
+pub(crate) fn count_lapse(inner: &Inner, status: &Status) {
+    match status {
+        Status::Dead(_) => inner.counters.buried.one(),
+        _ => inner.counters.unknowns.one(),
+    }
+}
+
+/// The answer that a receipt gives to an ask, if it gives one.
+pub(crate) fn answer_from(inner: &Inner, ask: &Ask, receipt: Option<&Receipt>) -> Option<Answer> {
+    let decision = inner.decide(ask, receipt);
+    answer(inner, receipt.cloned(), decision)
+}
+
+pub(crate) fn answer(inner: &Inner, receipt: Option<Receipt>, decision: Decision) -> Option<Answer> {
+    match decision {
+        Decision::Replay => {
+            inner.counters.replays.one();
+            Some(Answer::replay(receipt.expect("only a receipt can be replayed")))
+        }
+        Decision::Refuse(refusal) => Some(refuse(inner, refusal)),
+        Decision::Run(_) | Decision::Wait { .. } => None,
+    }
+}
+
+pub(crate) fn refuse(inner: &Inner, refusal: Refusal) -> Answer {
+    inner.counters.refusals.one();
+    Answer::Refused(refusal)
+}
+
+pub(crate) fn contended() -> Error {
+    let detail = format!("the receipt changed under {ROUNDS_MAX} tries in a row; is something rewriting it?");
+    Error::new(ErrorKind::Conflict, detail)
+}
+
+/// How long one ask goes on waiting, over all its waits together.
+#[derive(Default)]
+pub(crate) struct WaitDeadline {
+    ends_at: Option<Duration>,
+}
+
+impl WaitDeadline {
+    pub(crate) fn remaining(&mut self, now: Duration, at_most: Duration) -> Option<Duration> {
+        let ends_at = *self.ends_at.get_or_insert(now + at_most);
+        Some(ends_at.saturating_sub(now)).filter(|remaining| !remaining.is_zero())
+    }
+}

@@ -1,0 +1,223 @@
+//! The one in this process who asks for an intent, and what is owed to the store at each stage. Whatever way it
+//! ends (returns, is dropped, panics), the debt of its stage is paid:
+//!
+//! ```text
+//! stage        if it ends here
+//! Asking       a claim under way, or one that may stand, is given back; that is insisted on (`owed.rs`)
+//! Claimed      released: the work has not begun
+//! Working      in doubt: by policy held for settlement, or to be run again
+//! Finishing    the ending is written by a task of its own (`finish.rs`)
+//! Over         nothing
+//! ```
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::acquire::{ClaimReply, Claimant};
+use super::finish::{self, Finished};
+use super::flight::{Flight, Named, Running};
+use super::group::{SwapReply, Swapping, Urgency};
+use super::inner::Inner;
+use super::owed::{Debt, OwedClaim, give_back};
+use super::reply::reply;
+use crate::error::{Applied, Error};
+use crate::receipt::{Doubt, Fence, Owner, Receipt};
+use crate::store::{Swap, Swapped};
+use crate::transition::Ending;
+
+pub(crate) struct ClaimGuard {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) flight: Arc<Flight>,
+    stage: Stage,
+    /// Whether a claim of ours may stand in the store although we have no lease to show for it: its
+    /// answer was lost, or came too late. A write whose answer was lost can still arrive after we have
+    /// looked and found nothing, so this never becomes untrue again.
+    claim_may_exist: bool,
+    /// Whether the answer to a claim was lost.
+    answer_lost: bool,
+    owner: Owner,
+}
+
+enum Stage {
+    Asking(Option<Swapping>),
+    Claimed,
+    Working,
+    Finishing(Ending, Swapping),
+    Over,
+}
+
+// What is awaited holds a reference to the guard and nothing twice: whoever runs an intent carries it along,
+// and an async fn would keep its arguments in two places.
+impl ClaimGuard {
+    pub(crate) fn new(inner: Arc<Inner>, flight: Arc<Flight>, owner: Owner) -> Self {
+        Self { inner, flight, stage: Stage::Asking(None), claim_may_exist: false, answer_lost: false, owner }
+    }
+
+    /// Waits for the answer to a claim, in a way that survives being dropped.
+    pub(crate) fn claim(&mut self, swapping: Swapping) -> impl Future<Output = SwapReply> {
+        self.stage = Stage::Asking(Some(swapping));
+        async move {
+            let reply = poll_fn(|cx| match &mut self.stage {
+                Stage::Asking(Some(swapping)) => Pin::new(swapping).poll(cx),
+                _ => unreachable!("set above"),
+            })
+            .await;
+            self.stage = Stage::Asking(None);
+            match &reply.result {
+                Ok(Swapped::Won(_)) => self.claim_may_exist = true,
+                Ok(Swapped::Lost(_)) => {}
+                Ok(Swapped::Failed(error)) | Err(error) => {
+                    self.answer_lost |= error.applied() == Applied::Maybe;
+                    self.claim_may_exist |= self.answer_lost;
+                }
+            }
+            reply
+        }
+    }
+
+    /// The claim was won.
+    pub(crate) fn claimed(&mut self, running: Running) {
+        self.stage = Stage::Claimed;
+        // A claim whose answer was lost may still arrive: when this run has ended and the key is free again.
+        if self.answer_lost && self.flight.named == Named::ByEngine {
+            let began = Some(running.held.claim.fence);
+            give_back(&self.inner, self.debt(began), None, true);
+        }
+        self.flight.run(running);
+        self.inner.counters.claims.one();
+        self.inner.keeper.watch(&self.inner, self.flight.policy.lease_duration());
+    }
+
+    /// The fence of the claim.
+    pub(crate) fn fence(&self) -> Fence {
+        self.flight.fence().unwrap_or(Fence(0))
+    }
+
+    /// From here on the effect may happen.
+    pub(crate) fn begin_work(&mut self) {
+        self.stage = Stage::Working;
+    }
+
+    /// The lease is somebody else's business now: of a ticket, or of whoever took it.
+    pub(crate) fn detach(&mut self) {
+        self.stage = Stage::Over;
+        self.inner.flights.end(&self.flight, None);
+    }
+
+    /// Ends the flight with what the store holds; nothing is owed.
+    pub(crate) fn end(mut self, receipt: Option<Receipt>) {
+        self.stage = Stage::Over;
+        self.inner.flights.end(&self.flight, receipt);
+        // A claim whose answer was lost may still arrive.
+        if self.claim_may_exist && self.flight.named == Named::ByEngine {
+            give_back(&self.inner, self.debt(None), None, true);
+        }
+    }
+
+    /// Ends the flight with a failure of the store. What is owed is paid as for any other end.
+    pub(crate) fn fail(self, error: Error) -> Error {
+        self.inner.flights.fail(&self.flight, error.clone());
+        error
+    }
+
+    /// Writes the ending. Dropping this does not stop the writing.
+    pub(crate) fn finish(&mut self, ending: Ending) -> impl Future<Output = Finished> {
+        let running = self.flight.finish();
+        self.stage = match &running {
+            None => Stage::Over,
+            Some(running) => {
+                let swapping = finish::submit(&self.inner, &self.flight, running, &ending, running.version);
+                Stage::Finishing(ending, swapping)
+            }
+        };
+        async move {
+            let Some(running) = running else { return Finished::FencedOff };
+            let answer = poll_fn(|cx| match &mut self.stage {
+                Stage::Finishing(_, swapping) => Pin::new(swapping).poll(cx),
+                _ => unreachable!("set above"),
+            })
+            .await;
+            let Stage::Finishing(ending, _) = std::mem::replace(&mut self.stage, Stage::Over) else {
+                unreachable!("set above")
+            };
+            if let Ok(Swapped::Won(version)) = answer.result {
+                finish::written(&self.inner, &self.flight, &running.held, &ending, version, answer.sent_at);
+                return Finished::Recorded;
+            }
+            let (tell, told) = reply();
+            finish::write_until_settled(&self.inner, self.flight.clone(), ending, answer, Some(tell));
+            told.await.unwrap_or(Finished::Delayed)
+        }
+    }
+
+    /// The claims of this attempt, except the one under which work began.
+    fn debt(&self, began: Option<Fence>) -> Debt {
+        let Flight { id, attempt, policy, .. } = &*self.flight;
+        Debt { id: id.clone(), owed: OwedClaim { attempt: *attempt, began }, policy: policy.clone() }
+    }
+}
+
+impl Claimant for ClaimGuard {
+    const IS_LEASE: bool = true;
+
+    // No `async fn`: see above.
+    fn write(&mut self, claim: Swap) -> impl Future<Output = (Duration, ClaimReply)> {
+        let swapping = self.inner.group.swap(claim, Urgency::CanWait);
+        let claiming = self.claim(swapping);
+        async move {
+            let SwapReply { sent_at, result } = claiming.await;
+            (sent_at, result.map_or_else(ClaimReply::Failed, ClaimReply::Swapped))
+        }
+    }
+
+    async fn let_go(&mut self) {}
+
+    fn flight(&self) -> &Arc<Flight> {
+        &self.flight
+    }
+
+    fn claim_may_exist(&self) -> bool {
+        self.claim_may_exist
+    }
+
+    fn found_own(&mut self) {
+        self.claim_may_exist = true;
+    }
+
+    fn owner(&self) -> Owner {
+        self.owner
+    }
+}
+
+impl Drop for ClaimGuard {
+    fn drop(&mut self) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        match stage {
+            Stage::Over => {}
+            Stage::Asking(claim) => {
+                // Whoever named the attempt may be asking again with it at this moment, and find this
+                // claim to be its own. It is not taken from under its feet.
+                if self.flight.named == Named::ByEngine && (claim.is_some() || self.claim_may_exist) {
+                    give_back(&self.inner, self.debt(None), claim, self.claim_may_exist);
+                }
+                self.inner.flights.end(&self.flight, None);
+            }
+            Stage::Claimed => self.finish_alone(Ending::Suspend(Duration::ZERO)),
+            Stage::Working => self.finish_alone(Ending::Doubt(Doubt::Dropped, "it was dropped".into())),
+            Stage::Finishing(ending, swapping) => {
+                finish::write_left_behind(&self.inner, self.flight.clone(), ending, swapping);
+            }
+        }
+    }
+}
+
+impl ClaimGuard {
+    /// Writes an ending without anybody who waits for it.
+    fn finish_alone(&self, ending: Ending) {
+        let Some(running) = self.flight.finish() else { return };
+        let swapping = finish::submit(&self.inner, &self.flight, &running, &ending, running.version);
+        finish::write_left_behind(&self.inner, self.flight.clone(), ending, swapping);
+    }
+}

@@ -1,0 +1,278 @@
+//! The end of a run: outcome, release or doubt, written against the version of the lease, and insisted on until
+//! it is written or overtaken. Under `Hold` nobody else may run the intent, so its outcome is written for as
+//! long as the process lives; under `Retry` until the lease has ended.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::flight::{Flight, Running};
+use super::group::{SwapReply, Swapping, Urgency};
+use super::inner::Inner;
+use super::reply::Sender;
+use super::sealed::open_any;
+use crate::error::Error;
+use crate::outcome::{Outcome, Snapshot};
+use crate::policy::OnUnknown;
+use crate::receipt::{Done, End, Held, Receipt, Status};
+use crate::store::{Age, Due, Found, Seen, Swapped, Version};
+use crate::transition::{self, AfterLoss, Ending};
+use crate::world::World;
+
+/// What became of an ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finished {
+    /// It is in the store.
+    Recorded,
+    /// The store failed; it is being insisted on in the background.
+    Delayed,
+    /// Somebody else has the receipt now; nothing was changed.
+    FencedOff,
+}
+
+/// The outcome as it may be stored: a body over the bound is left out, and said to be.
+pub(crate) fn bounded(inner: &Inner, outcome: &Outcome) -> Outcome {
+    let bytes_max = inner.limits.body_bytes_max;
+    match outcome.snapshot() {
+        Snapshot::Kept(body) if body.len() > bytes_max => {
+            inner.counters.bodies_omitted.one();
+            outcome.without_body(format!("{} bytes, {bytes_max} are the most that is stored", body.len()))
+        }
+        _ => outcome.clone(),
+    }
+}
+
+pub(crate) fn submit(
+    inner: &Inner,
+    flight: &Flight,
+    running: &Running,
+    ending: &Ending,
+    version: Version,
+) -> Swapping {
+    let write = transition::end(&flight.id, &running.held, ending, &flight.policy);
+    inner.swap(&flight.id, Seen::Version(version), write.as_ref(), Urgency::Must)
+}
+
+/// The ending was just written, as `version`: tell everyone who waits here.
+pub(crate) fn written(
+    inner: &Inner,
+    flight: &Arc<Flight>,
+    held: &Held,
+    ending: &Ending,
+    version: Version,
+    sent_at: Duration,
+) {
+    count(inner, ending);
+    inner.flights.end_awaited(flight, || {
+        let write = transition::end(&flight.id, held, ending, &flight.policy)?;
+        let due = write.due_in.map_or(Due::Never, Due::In);
+        let receipt = Receipt { version, due, age: Age::default(), status: write.status };
+        receipt.aged(sent_at, inner.now())
+    });
+}
+
+fn count(inner: &Inner, ending: &Ending) {
+    match ending {
+        Ending::Done(_) => inner.counters.completions.one(),
+        Ending::Release(_) | Ending::Suspend(_) => inner.counters.releases.one(),
+        Ending::Doubt(..) => inner.counters.unknowns.one(),
+    }
+}
+
+/// Shortest and longest pause between two tries to reach a store that fails.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Goes on from a first answer in a task of its own. `tell` learns the first thing that is certain.
+pub(crate) fn write_until_settled(
+    inner: &Arc<Inner>,
+    flight: Arc<Flight>,
+    ending: Ending,
+    first: SwapReply,
+    tell: Option<Sender<Finished>>,
+) {
+    let unsettled = Unsettled::new(inner, flight, ending, tell);
+    inner.world.spawn(Box::pin(async move { unsettled.write(first).await }));
+}
+
+/// The same for an ending whose owner has gone, before its first answer.
+pub(crate) fn write_left_behind(inner: &Arc<Inner>, flight: Arc<Flight>, ending: Ending, swapping: Swapping) {
+    let unsettled = Unsettled::new(inner, flight, ending, None);
+    inner.world.spawn(Box::pin(async move { unsettled.write(swapping.await).await }));
+}
+
+/// An ending that is not in the store yet.
+struct Unsettled {
+    /// Between tries the engine is not kept alive: who drops the last handle of an engine wants its store.
+    inner: Weak<Inner>,
+    world: Arc<dyn World>,
+    flight: Arc<Flight>,
+    ending: Ending,
+    tell: Option<Sender<Finished>>,
+    /// Bytes of the outcome that count against the bound on what could not be written yet.
+    counted_bytes: usize,
+}
+
+/// What is to be done next about an ending.
+enum Next {
+    Over(Finished),
+    Swap(Version),
+    /// The store failed.
+    Pause(Error),
+}
+
+impl Unsettled {
+    fn new(inner: &Arc<Inner>, flight: Arc<Flight>, ending: Ending, tell: Option<Sender<Finished>>) -> Self {
+        let (weak, world) = (Arc::downgrade(inner), inner.world.clone());
+        Self { inner: weak, world, flight, ending, tell, counted_bytes: 0 }
+    }
+
+    async fn write(mut self, first: SwapReply) {
+        let mut reply = first;
+        let mut pause = PAUSE_MIN;
+        loop {
+            let (Some(inner), Some(running)) = (self.inner.upgrade(), self.flight.finish()) else {
+                return self.say(Finished::FencedOff);
+            };
+            let sent_at = reply.sent_at;
+            reply = match self.after(&inner, &running, reply) {
+                Next::Over(finished) => return self.say(finished),
+                Next::Swap(version) => submit(&inner, &self.flight, &running, &self.ending, version).await,
+                Next::Pause(error) => {
+                    if pause == PAUSE_MIN {
+                        inner.counters.completions_delayed.one();
+                        tracing::warn!(id = ?self.flight.id, %error, "the end of a run could not be recorded, trying on");
+                        self.bound_bytes(&inner);
+                    }
+                    self.say(Finished::Delayed);
+                    if self.is_too_late(&inner, &running) {
+                        return;
+                    }
+                    drop(inner);
+                    self.world.sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                    self.look(sent_at).await
+                }
+            };
+        }
+    }
+
+    /// What an answer of the store means.
+    fn after(&self, inner: &Inner, running: &Running, reply: SwapReply) -> Next {
+        let flight = &self.flight;
+        let found = match reply.result {
+            Ok(Swapped::Won(version)) => {
+                written(inner, flight, &running.held, &self.ending, version, reply.sent_at);
+                return Next::Over(Finished::Recorded);
+            }
+            // The keeper found the lease lost meanwhile, and counted it: one try is all it gets.
+            _ if !flight.is_running() => {
+                if matches!(self.ending, Ending::Done(_)) {
+                    inner.counters.completions_given_up.one();
+                }
+                return Next::Over(Finished::FencedOff);
+            }
+            Ok(Swapped::Lost(found)) => found,
+            Ok(Swapped::Failed(error)) | Err(error) => return Next::Pause(error),
+        };
+        match open_any(found.as_ref()) {
+            Ok(receipt) => self.after_loss(inner, running, receipt, reply.sent_at),
+            Err(error) => {
+                tracing::error!(id = ?flight.id, %error, "a receipt cannot be read, its ending is not written");
+                inner.flights.end(flight, None);
+                Next::Over(Finished::FencedOff)
+            }
+        }
+    }
+
+    fn after_loss(
+        &self,
+        inner: &Inner,
+        running: &Running,
+        found: Option<Receipt>,
+        sent_at: Duration,
+    ) -> Next {
+        let flight = &self.flight;
+        let after =
+            transition::after_loss(&flight.id, &running.held, &self.ending, &flight.policy, found.as_ref());
+        match after {
+            AfterLoss::WriteAgain(version) => return Next::Swap(version),
+            AfterLoss::Recorded => count(inner, &self.ending),
+            AfterLoss::FencedOff => {
+                inner.counters.fenced_off.one();
+                self.warn_of_contradiction(running, found.as_ref());
+            }
+        }
+        inner.flights.end(flight, found.and_then(|receipt| receipt.aged(sent_at, inner.now())));
+        Next::Over(match after {
+            AfterLoss::Recorded => Finished::Recorded,
+            _ => Finished::FencedOff,
+        })
+    }
+
+    fn warn_of_contradiction(&self, running: &Running, found: Option<&Receipt>) {
+        let (id, fence) = (&self.flight.id, running.held.claim.fence.0);
+        match (&self.ending, found.map(|found| &found.status)) {
+            (Ending::Done(_), Some(Status::Done(Done { claim, end: End::Outcome(_), .. })))
+                if claim.is_same_run(&running.held.claim) =>
+            {
+                tracing::warn!(
+                    ?id,
+                    fence,
+                    "somebody settled this run with another outcome than it had; that one stands"
+                );
+            }
+            _ => tracing::warn!(?id, fence, "a former owner came too late"),
+        }
+    }
+
+    /// What is there now, as the answer to a write that was not made.
+    async fn look(&self, before: Duration) -> SwapReply {
+        let Some(inner) = self.inner.upgrade() else {
+            return SwapReply { sent_at: before, result: Ok(Swapped::Lost(None)) };
+        };
+        let sent_at = inner.now();
+        let found = inner.load_all(std::slice::from_ref(&self.flight.id)).await;
+        let found = found.and_then(|mut found| found.pop().expect("one answer to one id, checked"));
+        SwapReply { sent_at, result: found.map(|found: Option<Found>| Swapped::Lost(found)) }
+    }
+
+    /// Under `Retry` somebody else may be running it once the lease has ended.
+    fn is_too_late(&self, inner: &Inner, running: &Running) -> bool {
+        if running.held.on_unknown == OnUnknown::Hold || inner.now() < running.lease_ends {
+            return false;
+        }
+        inner.counters.completions_given_up.one();
+        tracing::error!(id = ?self.flight.id, "the lease ended before the end of a run could be recorded");
+        inner.flights.end(&self.flight, None);
+        true
+    }
+
+    /// Outcomes that wait for the store are bounded in bytes. Beyond that bodies are left out, never outcomes.
+    fn bound_bytes(&mut self, inner: &Inner) {
+        let Ending::Done(outcome) = &mut self.ending else { return };
+        let bytes = outcome.body().len();
+        let before = inner.unrecorded_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes > inner.limits.unrecorded_bytes_max {
+            inner.unrecorded_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            inner.counters.bodies_omitted.one();
+            *outcome = outcome.without_body("not stored: too much waited for the store at that time");
+        } else {
+            self.counted_bytes = bytes;
+        }
+    }
+
+    fn say(&mut self, finished: Finished) {
+        if let Some(tell) = self.tell.take() {
+            tell.send(finished);
+        }
+    }
+}
+
+impl Drop for Unsettled {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.upgrade() {
+            inner.unrecorded_bytes.fetch_sub(self.counted_bytes, Ordering::Relaxed);
+        }
+    }
+}

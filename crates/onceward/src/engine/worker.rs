@@ -1,0 +1,392 @@
+//! Workers: they do what was enqueued, and finish what was begun and left, with code that was registered for it.
+//!
+//! ```text
+//! a look at what is due: waiting, or held by somebody who fell silent
+//!     no code for it here, or held when in doubt     counted, never touched
+//!     left a moment ago                              its caller's own retry comes first
+//!     else claim it and run its code                 finished │ failed: waits for its next try, or is dead
+//! ```
+//!
+//! Tries, pauses and the last error are in the receipt, so any number of workers in any number of processes share
+//! one view of them. Of all who want the same intent, one gets it.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use super::Onceward;
+use super::crowd::Crowd;
+use super::lease::Lease;
+use super::pattern::Pattern;
+use super::race::{either, signalled, within};
+use super::resume::resume;
+use super::sealed::open;
+use crate::error::Result;
+use crate::id::Id;
+use crate::outcome::{Outcome, Stopped};
+use crate::policy::{OnUnknown, Policy};
+use crate::receipt::{Receipt, Status};
+use crate::store::{Cursor, Due, Scan, ScanOf, State};
+
+/// Records looked at in one slice.
+const SLICE_RECORDS: usize = 256;
+/// Slices in one look. What lies behind is looked at by the next one.
+const SLICES_MAX: usize = 64;
+/// Shortest pause between two looks at a store that signals nothing.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+
+/// Does what was [enqueued](Onceward::enqueue), and finishes what was begun and left: intents whose owner died or
+/// lost touch, under a policy that lets them be run again, and that nobody has asked for since.
+///
+/// The code is given a [`Lease`]: its [input](Lease::input) is what was asked, its [id](Lease::id) says which intent
+/// it is. [Steps](Lease::step) that are done are skipped, as in any other run.
+///
+/// * An error, or a failure that may be tried again, puts the intent back to waiting, with a pause that grows; after
+///   [`Policy::tries_max`] tries it is dead.
+/// * Code that takes its process with it counts as a try as well.
+/// * [`Stopped::suspend`] puts it back without counting.
+///
+/// ```
+/// # use onceward::*; use std::sync::Arc;
+/// # async fn example(onceward: Onceward, stop: impl Future<Output = ()>) -> Result<()> {
+/// let policy = Arc::new(Policy::queue());
+/// let ask = Ask::new(Id::new("tenant-7", "payout", "81")?, Fingerprint::of(b"12"), policy.clone()).input("12");
+/// onceward.enqueue(ask).await?;
+///
+/// let worker = Worker::new(onceward).operation("payout", policy, async |lease: Lease| {
+///     let amount = lease.input().cloned().unwrap_or_default();
+///     let transfer = lease.step("transfer", async |_| Ok(Outcome::succeeded(amount))).await?;
+///     Ok(transfer.ran()?.outcome)
+/// })?;
+/// worker.run_until(stop).await;
+/// # Ok(()) }
+/// ```
+pub struct Worker {
+    onceward: Onceward,
+    operations: Vec<(Pattern, Operation)>,
+    pace: Pace,
+    state: Mutex<WorkerState>,
+}
+
+struct Operation {
+    policy: Arc<Policy>,
+    work: Box<dyn Fn(Lease) -> Working + Send + Sync>,
+}
+
+type Working = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>>;
+
+#[derive(Default)]
+struct WorkerState {
+    counts: WorkCounts,
+    /// Where the next look goes on, if the last one did not come to the end.
+    look_from: [Option<Cursor>; 2],
+}
+
+/// How fast a worker goes about it.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    /// Intents worked on at the same time.
+    pub concurrency: usize,
+    /// Longest time between two looks. What this process enqueues is begun at once; for the rest, a worker that
+    /// finds nothing looks ever more rarely, up to this.
+    pub pause: Duration,
+    /// An intent whose owner fell silent is left alone for so long after its lease ended, for its caller's own retry.
+    pub grace: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { concurrency: 8, pause: Duration::from_secs(1), grace: Duration::from_secs(10) }
+    }
+}
+
+/// What became of one intent that was to be worked on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// It has an outcome now.
+    Finished,
+    /// Its code did not get to one, for this reason. It waits for its next try.
+    Failed(String),
+    /// Its code will go on with it later.
+    Suspended,
+    /// Its tries are used up.
+    Dead,
+    /// Somebody else went on with it.
+    Elsewhere,
+    /// It must not be run again by itself; somebody has to settle it.
+    Held,
+    /// There is nothing to do: it is done, it is running, or there is no receipt of it.
+    NotLeft,
+    /// There is no code for it here.
+    Unregistered,
+}
+
+/// What a worker has done, and what its last look found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkCounts {
+    /// Intents that got an outcome.
+    pub finished: u64,
+    /// Times that the code did not get to one; it is tried again later.
+    pub failed: u64,
+    /// Times that the code was suspended.
+    pub suspended: u64,
+    /// Intents whose tries were used up.
+    pub dead: u64,
+    /// Intents that somebody else went on with.
+    pub elsewhere: u64,
+    /// At the last look: intents that were left a moment ago.
+    pub left_lately: u64,
+    /// At the last look: intents that must not be run again by themselves; somebody has to settle them.
+    pub held: u64,
+    /// At the last look: intents that are due, of operations without code here. Steps are not counted: they go on
+    /// with their intents.
+    pub unregistered: u64,
+    /// At the last look: receipts that could not be read.
+    pub unreadable: u64,
+}
+
+type Ready = (Id, Result<Completion>);
+
+impl Worker {
+    /// A worker without any code yet.
+    pub fn new(onceward: Onceward) -> Self {
+        Self { onceward, operations: Vec::new(), pace: Pace::default(), state: Mutex::default() }
+    }
+
+    /// Registers the code of an operation, and the policy it runs under. A pattern is a name (`payout`), a prefix
+    /// (`payout*`) or a route (`POST /orders/{id}/pay`); the first that fits counts.
+    ///
+    /// Under [`OnUnknown::Hold`] only what waits is begun: what was left in the middle is for somebody to settle.
+    pub fn operation<F, W>(mut self, pattern: &str, policy: Arc<Policy>, work: F) -> Result<Self>
+    where
+        F: Fn(Lease) -> W + Send + Sync + 'static,
+        W: Future<Output = Result<Outcome, Stopped>> + Send + 'static,
+    {
+        let work = Box::new(move |lease| Box::pin(work(lease)) as Working);
+        self.operations.push((Pattern::parse(pattern)?, Operation { policy, work }));
+        Ok(self)
+    }
+
+    /// Sets how fast it goes about it.
+    pub fn pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// Works on one intent now, whether it is due or not: for a service that is told about it. Dropping it is as
+    /// with [`round`](Self::round).
+    pub async fn complete(&self, id: &Id) -> Result<Completion> {
+        let inner = &self.onceward.inner;
+        let Some(receipt) = inner.load(id).await? else { return Ok(Completion::NotLeft) };
+        match (&receipt.status, receipt.due) {
+            (Status::Waiting(_), _) | (Status::Held(_), Due::Over(_)) => {}
+            _ => return Ok(Completion::NotLeft),
+        }
+        let Some(Operation { policy, work }) = self.code(id) else { return Ok(Completion::Unregistered) };
+        if is_held_when_in_doubt(&receipt, policy) {
+            return Ok(Completion::Held);
+        }
+        let completion = resume(inner.clone(), id, &receipt, policy.clone(), work).await?;
+        self.count(vec![(id.clone(), Ok(completion.clone()))]);
+        Ok(completion)
+    }
+
+    /// Looks once at everything that is due, works on what it may, and says what it has done so far.
+    ///
+    /// **Dropping** the returned future leaves what is under way in doubt: by policy it is tried again, or held.
+    pub async fn round(&self) -> Result<WorkCounts> {
+        let mut crowd = Crowd::new();
+        let looked = self.look(&mut crowd, &mut Stop::new(pin!(std::future::pending()))).await;
+        crowd.until_below(1).await;
+        self.count(crowd.ready());
+        looked.map(|_| self.counts())
+    }
+
+    /// Looks again and again, until `stop` is ready; then nothing more is begun, and what is under way is
+    /// finished. A look that fails is logged and tried again. Dropping it is as with [`round`](Self::round).
+    pub async fn run_until(&self, stop: impl Future<Output = ()>) {
+        let inner = &self.onceward.inner;
+        let stop = pin!(stop);
+        let (mut stop, mut crowd) = (Stop::new(stop), Crowd::new());
+        let mut watch = inner.store.watch();
+        let pause_min = PAUSE_MIN.min(self.pace.pause);
+        let mut pause = pause_min;
+        while !stop.is_set().await {
+            let signals = inner.enqueued.count();
+            match self.look(&mut crowd, &mut stop).await {
+                Ok(begun) if begun > 0 => pause = pause_min,
+                Ok(_) => pause = (pause * 2).min(self.pace.pause),
+                Err(error) => {
+                    pause = self.pace.pause;
+                    tracing::warn!(%error, "a look at what is to be done failed, trying again later");
+                }
+            }
+            let woken = inner.enqueued.past(signals);
+            let something = either(either(woken, signalled(&*inner.world, &mut watch)), stop.set());
+            crowd.beside(within(&*inner.world, pause, something)).await;
+            self.count(crowd.ready());
+        }
+        crowd.until_below(1).await;
+        self.count(crowd.ready());
+    }
+
+    /// What it has done so far.
+    pub fn counts(&self) -> WorkCounts {
+        self.state().counts
+    }
+
+    /// Puts to work what is due and has code here; says how much was begun.
+    async fn look<'a, S: Future<Output = ()>>(
+        &'a self,
+        crowd: &mut Crowd<'a, Ready>,
+        stop: &mut Stop<'_, S>,
+    ) -> Result<usize> {
+        let (mut seen, mut begun) = (WorkCounts::default(), 0);
+        for (at, state) in [State::Waiting, State::Held].into_iter().enumerate() {
+            let mut after = self.state().look_from[at].take();
+            for _ in 0..SLICES_MAX {
+                let of = ScanOf::Due(Some(state));
+                let scan = Scan { of, after: after.take(), limit: SLICE_RECORDS };
+                let page = crowd.beside(self.onceward.inner.scan(&scan)).await?;
+                seen.unreadable += page.unreadable.len() as u64;
+                let found = page.found.into_iter().filter_map(|(id, found)| match open(&found) {
+                    Ok(receipt) => Some((id, receipt)),
+                    Err(error) => {
+                        seen.unreadable += 1;
+                        tracing::error!(?id, %error, "a receipt that is due cannot be read");
+                        None
+                    }
+                });
+                // In an order of its own, so that many workers do not all want the first one.
+                for (id, receipt) in self.shuffled(found.collect()) {
+                    let Some(operation) = self.chosen(&id, &receipt, &mut seen) else { continue };
+                    crowd.until_below(self.pace.concurrency.max(1)).await;
+                    self.count(crowd.ready());
+                    if stop.is_set().await {
+                        return Ok(begun);
+                    }
+                    begun += 1;
+                    crowd.add(self.work_on(id, receipt, operation));
+                }
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            self.state().look_from[at] = after;
+        }
+        let mut state = self.state();
+        let WorkCounts { finished, failed, suspended, dead, elsewhere, .. } = state.counts;
+        state.counts = WorkCounts { finished, failed, suspended, dead, elsewhere, ..seen };
+        Ok(begun)
+    }
+
+    async fn work_on(&self, id: Id, receipt: Receipt, operation: &Operation) -> Ready {
+        let inner = self.onceward.inner.clone();
+        let completion = resume(inner, &id, &receipt, operation.policy.clone(), &operation.work).await;
+        (id, completion)
+    }
+
+    fn shuffled(&self, mut found: Vec<(Id, Receipt)>) -> Vec<(Id, Receipt)> {
+        let mut random = self.onceward.inner.world.random();
+        for at in (1..found.len()).rev() {
+            let other = usize::try_from(random % (at as u128 + 1)).unwrap_or_default();
+            random = random.rotate_right(7) ^ (at as u128);
+            found.swap(at, other);
+        }
+        found
+    }
+
+    fn code(&self, id: &Id) -> Option<&Operation> {
+        let fitting = self.operations.iter().find(|(pattern, _)| pattern.matches(id.operation()));
+        fitting.map(|(_, operation)| operation)
+    }
+
+    /// The code of an intent that may be worked on now; for the others, the reason is counted.
+    fn chosen(&self, id: &Id, receipt: &Receipt, seen: &mut WorkCounts) -> Option<&Operation> {
+        let Some(operation) = self.code(id) else {
+            seen.unregistered += u64::from(!id.is_step());
+            return None;
+        };
+        if is_held_when_in_doubt(receipt, &operation.policy) {
+            seen.held += 1;
+            return None;
+        }
+        match (&receipt.status, receipt.due) {
+            (Status::Waiting(waiting), _) => waiting.job.is_some().then_some(operation),
+            (Status::Held(_), Due::Over(ago)) if ago >= self.pace.grace => Some(operation),
+            _ => {
+                seen.left_lately += 1;
+                None
+            }
+        }
+    }
+
+    fn count(&self, ready: Vec<Ready>) {
+        for (id, completion) in ready {
+            let counts = &mut self.state().counts;
+            match completion {
+                Ok(Completion::Finished) => counts.finished += 1,
+                Ok(Completion::Elsewhere) => counts.elsewhere += 1,
+                Ok(Completion::Suspended) => counts.suspended += 1,
+                Ok(Completion::Dead) => {
+                    counts.dead += 1;
+                    tracing::error!(?id, "the tries of an intent are used up, it is dead");
+                }
+                Ok(Completion::Failed(why)) => {
+                    counts.failed += 1;
+                    tracing::warn!(?id, %why, "an intent could not be finished, it is tried again later");
+                }
+                Ok(Completion::Held | Completion::NotLeft | Completion::Unregistered) => {}
+                // Whatever became of it, the next look tells.
+                Err(error) => tracing::warn!(?id, %error, "the store failed under an intent"),
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, WorkerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A lease that ended without a word is run again only if both its owner and this worker agree.
+fn is_held_when_in_doubt(receipt: &Receipt, policy: &Policy) -> bool {
+    match &receipt.status {
+        Status::Held(held) => held.on_unknown == OnUnknown::Hold || policy.unknown_rule() == OnUnknown::Hold,
+        _ => false,
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let patterns: Vec<_> = self.operations.iter().map(|(pattern, _)| pattern).collect();
+        f.debug_struct("Worker").field("operations", &patterns).finish_non_exhaustive()
+    }
+}
+
+/// A signal that is looked at now and then, and never again once it was there.
+struct Stop<'a, S> {
+    signal: Pin<&'a mut S>,
+    set: bool,
+}
+
+impl<'a, S: Future<Output = ()>> Stop<'a, S> {
+    fn new(signal: Pin<&'a mut S>) -> Self {
+        Self { signal, set: false }
+    }
+
+    async fn set(&mut self) {
+        if !self.set {
+            self.signal.as_mut().await;
+            self.set = true;
+        }
+    }
+
+    async fn is_set(&mut self) -> bool {
+        let mut set = pin!(self.set());
+        poll_fn(|cx| Poll::Ready(set.as_mut().poll(cx).is_ready())).await
+    }
+}

@@ -1,0 +1,487 @@
+//! The writing half of the protocol: what each event makes of a receipt, as pure functions. Everything that
+//! changes a receipt (runs, transactions, tickets, workers, settlements, sweeps) takes its next status from
+//! here, and only decides how it is written.
+//!
+//! ```text
+//!   enqueue             claim                      end: done
+//! absent ──▶ WAITING ──────────▶ HELD ──────────────────────────▶ DONE ── expire ─▶ GONE ── expire ─▶ absent
+//!    │          ▲                 │ ▲ renew                         ▲
+//!    └─ claim ──┼────────────────▶│ └─ claim (takeover)             │ settle done, cancel, discard, close
+//!               │ end: release,   │                                 │
+//!               │ with a job or   ├─ end: doubt, expire ──▶ UNKNOWN ┴─ settle not done ─▶ WAITING
+//!               │ after a doubt   │
+//!               └─────────────────┼─ end, tries used up ──▶ DEAD ── retry ─▶ WAITING
+//!                                 └─ end: release, nothing to keep ──▶ absent
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ask::Ask;
+use crate::codec::FENCE_IS_VERSION;
+use crate::decide::{Decision, Refusal, Takeover};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fingerprint::Fingerprint;
+use crate::id::Id;
+use crate::outcome::{Effect, NOTE_BYTES_MAX, Outcome, Stopped, Verdict};
+use crate::policy::{KeepInput, OnExpired, OnFailure, OnUnknown, Policy, Retention};
+use crate::receipt::{
+    Attempt, Claim, Closed, Dead, Done, Doubt, End, Gone, Held, Job, Owner, Prior, Receipt, Status, Unknown,
+    Waiting,
+};
+use crate::store::{Due, State, Version};
+
+/// What a transition puts in the place of what was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The new status.
+    pub status: Status,
+    /// When it falls due; `None` for never.
+    pub due_in: Option<Duration>,
+}
+
+impl Write {
+    fn new(status: Status, due_in: Option<Duration>) -> Self {
+        Self { status, due_in }
+    }
+}
+
+/// How a run ends.
+#[derive(Clone, Debug)]
+pub enum Ending {
+    /// With an outcome to keep.
+    Done(Outcome),
+    /// Without one, and certainly without effect. Why.
+    Release(String),
+    /// Nobody can tell whether it had its effect. Why.
+    Doubt(Doubt, String),
+    /// It goes on later, after this long: the try does not count.
+    Suspend(Duration),
+}
+
+impl Ending {
+    /// Of work that came to an outcome: kept, unless it is a failure that may be tried again.
+    pub fn of(outcome: Outcome, policy: &Policy) -> Self {
+        match (outcome.verdict(), policy.failure_rule()) {
+            (Verdict::Failed, OnFailure::Retry) => {
+                Self::Release("it failed, and its policy has failures tried again".into())
+            }
+            _ => Self::Done(outcome),
+        }
+    }
+
+    /// Of work that stopped without an outcome.
+    pub fn of_stopped(stopped: &Stopped) -> Self {
+        if let Some(pause) = stopped.suspended() {
+            return Self::Suspend(pause);
+        }
+        match stopped.effect() {
+            Effect::None => Self::Release(stopped.to_string()),
+            Effect::Maybe => Self::Doubt(Doubt::Reported, stopped.to_string()),
+        }
+    }
+
+    /// Whether the key is free to run again by the end of it, as far as its owner can tell.
+    pub fn is_release(&self) -> bool {
+        matches!(self, Self::Release(_))
+    }
+}
+
+/// The claim of an ask on what was found, as `decide` has allowed it.
+pub fn claim(ask: &Ask, attempt: Attempt, owner: Owner, takeover: Takeover, found: Option<&Receipt>) -> Held {
+    let found = found.map(|receipt| &receipt.status);
+    let policy = &ask.policy;
+    let (fence, prior, job) = match (takeover, found) {
+        // It was counted when it was claimed.
+        (Takeover::Own, Some(Status::Held(held))) => (held.claim.fence, held.prior, held.job.clone()),
+        (Takeover::Waiting, Some(Status::Waiting(waiting))) => {
+            (FENCE_IS_VERSION, waiting.prior, begun(waiting.job.as_ref(), ask))
+        }
+        // It was counted, and never began.
+        (Takeover::Owed, Some(status)) => {
+            let prior = run_of(status).map_or(Prior::Nothing, |run| run.prior);
+            (FENCE_IS_VERSION, prior, status.job().cloned().or_else(|| begun(None, ask)))
+        }
+        (Takeover::Lapsed, Some(Status::Held(held))) => {
+            (FENCE_IS_VERSION, Prior::InDoubt, begun(held.job.as_ref(), ask))
+        }
+        _ => (FENCE_IS_VERSION, Prior::Nothing, begun(None, ask)),
+    };
+    Held {
+        claim: Claim { fingerprint: ask.fingerprint, attempt, fence },
+        on_unknown: policy.unknown_rule(),
+        owner,
+        prior,
+        late_effect_max: policy.late_effect(),
+        job,
+    }
+}
+
+/// The job of a try that begins: the one that is kept, or else what the asker brings along.
+fn begun(kept: Option<&Arc<Job>>, ask: &Ask) -> Option<Arc<Job>> {
+    let job = match kept {
+        Some(job) => Job::clone(job),
+        None => Job::new(ask.input.clone()?),
+    };
+    Some(Arc::new(Job { started: job.started.saturating_add(1), ..job }))
+}
+
+/// A claim, for as long as a lease.
+pub fn hold(held: Held, policy: &Policy) -> Write {
+    Write::new(Status::Held(held), Some(policy.lease_duration()))
+}
+
+/// A done status under a policy, and when its retention ends.
+fn done(id: &Id, held: &Held, outcome: Outcome, policy: &Policy) -> Write {
+    let due_in = policy.retention_of(&outcome).duration();
+    let job = held.job.as_ref().filter(|_| policy.input_rule() == KeepInput::WithReceipt);
+    let job = job.map(|job| ended(job, ""));
+    let done = Done { claim: held.claim, end: End::Outcome(outcome), tombstone: tombstone(id, policy), job };
+    Write::new(Status::Done(done), due_in)
+}
+
+/// A step has none: it goes with its parent.
+fn tombstone(id: &Id, policy: &Policy) -> Option<Retention> {
+    match policy.expired_rule() {
+        OnExpired::Refuse(keep) if !id.is_step() => Some(keep),
+        _ => None,
+    }
+}
+
+fn ended(job: &Job, note: &str) -> Arc<Job> {
+    let finished = job.finished.saturating_add(1).min(job.started);
+    let note = if note.is_empty() { job.note.clone() } else { clean_note(note) };
+    Arc::new(Job { finished, note, ..job.clone() })
+}
+
+/// What the end of a run makes of its receipt; `None` removes it.
+pub fn end(id: &Id, held: &Held, ending: &Ending, policy: &Policy) -> Option<Write> {
+    let rule = match (held.on_unknown, policy.unknown_rule()) {
+        (OnUnknown::Retry, OnUnknown::Retry) => OnUnknown::Retry,
+        _ => OnUnknown::Hold,
+    };
+    let unknown = |doubt: Doubt, note: &str| {
+        let job = held.job.as_ref().map(|job| ended(job, note));
+        let (claim, prior, late_effect_max) = (held.claim, held.prior, held.late_effect_max);
+        let unknown = Unknown { claim, doubt, prior, late_effect_max, job };
+        Some(Write::new(Status::Unknown(unknown), None))
+    };
+    match (ending, rule) {
+        (Ending::Done(outcome), _) => Some(done(id, held, outcome.clone(), policy)),
+        (Ending::Doubt(doubt, note), OnUnknown::Hold) => unknown(*doubt, note),
+        (Ending::Doubt(_, note), OnUnknown::Retry) => again(held, Prior::InDoubt, note, policy),
+        // Where a first run would release, one that took over from a doubt goes back to it.
+        (Ending::Release(note), OnUnknown::Hold) if held.prior == Prior::InDoubt => {
+            unknown(Doubt::Reported, note)
+        }
+        (Ending::Release(note), _) => again(held, held.prior, note, policy),
+        (Ending::Suspend(pause), _) => match &held.job {
+            Some(job) => {
+                let job = Job { started: job.started.saturating_sub(1), ..Job::clone(job) };
+                let status = waiting(held.claim, held.prior, Some(Arc::new(job)));
+                Some(Write::new(status, Some(*pause)))
+            }
+            None => again(held, held.prior, "", policy),
+        },
+    }
+}
+
+/// What is to be tried again: later, if it carries its input; by whoever asks next, if it does not.
+fn again(held: &Held, prior: Prior, note: &str, policy: &Policy) -> Option<Write> {
+    match (&held.job, prior) {
+        (Some(job), _) if job.started >= policy.tries() => {
+            Some(bury(held.claim, prior, held.on_unknown, &ended(job, note)))
+        }
+        (Some(job), _) => {
+            let pause = policy.backoff_rule().after(job.started);
+            Some(Write::new(waiting(held.claim, prior, Some(ended(job, note))), Some(pause)))
+        }
+        (None, Prior::Nothing) => None,
+        // What is known of earlier runs is kept for the next one, and goes like a failure.
+        (None, _) => {
+            let due_in = policy.retention(Verdict::Failed).duration();
+            Some(Write::new(waiting(held.claim, prior, None), due_in))
+        }
+    }
+}
+
+fn waiting(claim: Claim, prior: Prior, job: Option<Arc<Job>>) -> Status {
+    Status::Waiting(Waiting { claim, prior, job })
+}
+
+/// Under `Retry` every run is safe to repeat, so none of them is a doubt that stands in the way.
+fn bury(claim: Claim, prior: Prior, on_unknown: OnUnknown, job: &Arc<Job>) -> Write {
+    let prior = if on_unknown == OnUnknown::Retry { Prior::Nothing } else { prior };
+    Write::new(Status::Dead(Dead { claim, prior, job: job.clone() }), None)
+}
+
+/// What a lease that ended without a word becomes if nobody may take it over. `None` if it is not held.
+pub fn lapse(found: &Receipt) -> Option<Write> {
+    let Status::Held(held) = &found.status else { return None };
+    let unknown = Unknown {
+        claim: held.claim,
+        doubt: Doubt::LeaseEnded,
+        prior: held.prior,
+        late_effect_max: held.late_effect_max,
+        job: held.job.clone(),
+    };
+    Some(Write::new(Status::Unknown(unknown), None))
+}
+
+/// What a lease that ended without a word becomes if it was the last try. `None` if it is not held, or carries
+/// no input.
+pub fn exhaust(found: &Receipt) -> Option<Write> {
+    let Status::Held(held) = &found.status else { return None };
+    let job = held.job.as_ref()?;
+    let job = Arc::new(Job { note: lapsed_note(job), ..Job::clone(job) });
+    Some(bury(held.claim, Prior::InDoubt, held.on_unknown, &job))
+}
+
+fn lapsed_note(job: &Job) -> String {
+    let died = job.started - job.finished.min(job.started);
+    let note =
+        format!("{died} of {} tries ended without a word: the process died or lost touch", job.started);
+    if job.note.is_empty() { note } else { clean_note(&format!("{note}; before that: {}", job.note)) }
+}
+
+/// What a write of the owner's that lost means for what it wanted to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AfterLoss {
+    /// Still the owner's, under this version: write again.
+    WriteAgain(Version),
+    /// An earlier write of the owner's did happen.
+    Recorded,
+    /// Somebody else has the receipt, or has decided otherwise.
+    FencedOff,
+}
+
+/// The last owner's word is accepted for as long as nobody has claimed since, or settled it.
+pub fn after_loss(
+    id: &Id,
+    run: &Held,
+    ending: &Ending,
+    policy: &Policy,
+    found: Option<&Receipt>,
+) -> AfterLoss {
+    let Some(receipt) = found else {
+        // Gone, by an earlier try of ours or without us: all that a removal wants.
+        let removes = end(id, run, ending, policy).is_none();
+        return if removes { AfterLoss::Recorded } else { AfterLoss::FencedOff };
+    };
+    if !receipt.status.is_of(&run.claim) {
+        return AfterLoss::FencedOff;
+    }
+    match (&receipt.status, ending) {
+        // A renewal of ours moved the version on.
+        (Status::Held(_), _) => AfterLoss::WriteAgain(receipt.version),
+        // (Another outcome would be somebody's settlement: that one stands, and everyone gets it.)
+        (Status::Done(Done { end: End::Outcome(there), .. }), Ending::Done(outcome)) if there == outcome => {
+            AfterLoss::Recorded
+        }
+        (Status::Done(_) | Status::Gone(_), _) => AfterLoss::FencedOff,
+        // Somebody put our run in doubt while we were silent, or a write of ours did that. Whoever did the
+        // work can end the doubt, but not with another one.
+        (Status::Unknown(_), Ending::Doubt(..)) => AfterLoss::Recorded,
+        (Status::Unknown(_), _) => AfterLoss::WriteAgain(receipt.version),
+        // An outcome counts for more than a try that was to be made; all else is there already.
+        (Status::Waiting(_) | Status::Dead(_), Ending::Done(_)) => AfterLoss::WriteAgain(receipt.version),
+        (Status::Waiting(_) | Status::Dead(_), _) => AfterLoss::Recorded,
+    }
+}
+
+/// The run that a receipt speaks of, as far as its owner's late word needs it. `None` if it is over.
+pub fn run_of(status: &Status) -> Option<Held> {
+    let (claim, on_unknown, prior, late_effect_max) = match status {
+        Status::Held(held) => return Some(held.clone()),
+        Status::Unknown(unknown) => (unknown.claim, OnUnknown::Hold, unknown.prior, unknown.late_effect_max),
+        Status::Waiting(waiting) => (waiting.claim, OnUnknown::Retry, waiting.prior, Duration::ZERO),
+        Status::Dead(dead) => (dead.claim, OnUnknown::Retry, dead.prior, Duration::ZERO),
+        Status::Done(_) | Status::Gone(_) => return None,
+    };
+    let job = status.job().cloned();
+    Some(Held { claim, on_unknown, owner: Owner::Run, prior, late_effect_max, job })
+}
+
+/// What somebody found out about an effect in doubt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// It happened, and this was its outcome.
+    Done(Outcome),
+    /// It did not happen; it may run again. Refused while what was sent can still take effect
+    /// ([`Policy::late_effect_max`]).
+    NotDone,
+    /// It did not happen and will not, also where what was sent could still take effect.
+    NotDoneNow,
+}
+
+/// What a settlement makes of a receipt that is in doubt or dead. `Ok(None)` if it is neither.
+pub fn settle(id: &Id, found: &Receipt, settlement: &Settlement, policy: &Policy) -> Result<Option<Write>> {
+    let in_doubt_for = match (&found.status, found.due) {
+        (Status::Unknown(_), _) => found.age.updated,
+        (Status::Dead(_), _) => Duration::MAX,
+        // Nobody has asked since the lease ended, so nobody has written the doubt down yet.
+        (Status::Held(_), Due::Over(ago)) => ago,
+        (Status::Held(_), _) => {
+            let detail = "this run still has its lease; only an outcome in doubt can be settled";
+            return Err(Error::new(ErrorKind::Conflict, detail));
+        }
+        _ => return Ok(None),
+    };
+    let run = run_of(&found.status).expect("held, unknown and dead receipts have a run");
+    match settlement {
+        Settlement::Done(outcome) => Ok(Some(done(id, &run, outcome.clone(), policy))),
+        Settlement::NotDone if in_doubt_for < run.late_effect_max => {
+            let left = run.late_effect_max.saturating_sub(in_doubt_for);
+            let detail = format!(
+                "what was sent may still take effect for {left:?}; settle it after that, or force it if it is certain"
+            );
+            Err(Error::new(ErrorKind::Conflict, detail))
+        }
+        Settlement::NotDone | Settlement::NotDoneNow => Ok(Some(match &run.job {
+            Some(job) => {
+                let job = Job { started: 0, finished: 0, ..Job::clone(job) };
+                Write::new(waiting(run.claim, Prior::Settled, Some(Arc::new(job))), Some(Duration::ZERO))
+            }
+            None => {
+                let due_in = policy.retention(Verdict::Failed).duration();
+                Write::new(waiting(run.claim, Prior::Settled, None), due_in)
+            }
+        })),
+    }
+}
+
+/// What is to become of a record that is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// It stays.
+    Keep,
+    /// It goes.
+    Remove,
+    /// It goes if its parent has gone: a step is kept at least as long as the intent it belongs to.
+    RemoveWithParent,
+    /// It becomes this.
+    Become(Write),
+}
+
+/// What becomes of a receipt whose due time has come. Nothing that carries an input is removed before it is
+/// done, and doubts and dead letters never end by themselves. `abandoned_after` is how long a lapsed claim that
+/// nobody asked for again is remembered.
+pub fn expire(id: &Id, found: &Receipt, abandoned_after: Duration) -> Expiry {
+    let Due::Over(ago) = found.due else { return Expiry::Keep };
+    let remove = if id.is_step() { Expiry::RemoveWithParent } else { Expiry::Remove };
+    match &found.status {
+        Status::Done(Done { tombstone: Some(keep), claim, .. }) => {
+            Expiry::Become(Write::new(Status::Gone(Gone { fence: claim.fence }), keep.duration()))
+        }
+        Status::Done(_) | Status::Gone(_) => remove,
+        Status::Held(Held { on_unknown: OnUnknown::Hold, .. }) => {
+            Expiry::Become(lapse(found).expect("it is held"))
+        }
+        // The next ask takes it over, and meanwhile its fingerprint still guards the key.
+        Status::Held(held) if held.job.is_some() || ago < abandoned_after => Expiry::Keep,
+        Status::Held(_) => remove,
+        Status::Waiting(waiting) if waiting.job.is_some() => Expiry::Keep,
+        Status::Waiting(_) => remove,
+        Status::Unknown(_) | Status::Dead(_) => Expiry::Keep,
+    }
+}
+
+/// What an ask that is to be done by a worker comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Enqueue {
+    /// It is to be written.
+    Write(Write),
+    /// It is there already.
+    AlreadyThere(State),
+    /// The key is taken or past its retention.
+    Refused(Refusal),
+}
+
+/// What enqueueing an ask writes; `decision` is what `decide` says about it and what was found.
+pub fn enqueue(ask: &Ask, decision: &Decision, found: Option<&Receipt>) -> Enqueue {
+    let there = found.map(|found| &found.status);
+    let (claim, prior) = match (decision, there) {
+        (Decision::Refuse(refusal @ (Refusal::KeyReused | Refusal::KeyExpired)), _) => {
+            return Enqueue::Refused(refusal.clone());
+        }
+        (Decision::Run(Takeover::Absent | Takeover::Expired), _) | (_, None) => {
+            (unclaimed(ask.fingerprint), Prior::Nothing)
+        }
+        // Nobody had left anything to do: now there is.
+        (_, Some(Status::Waiting(Waiting { claim, prior, job: None }))) => (*claim, *prior),
+        (_, Some(there)) => return Enqueue::AlreadyThere(there.state()),
+    };
+    let job = Job::new(ask.input.clone().unwrap_or_default());
+    Enqueue::Write(Write::new(waiting(claim, prior, Some(Arc::new(job))), Some(ask.delay)))
+}
+
+fn unclaimed(fingerprint: Fingerprint) -> Claim {
+    Claim { fingerprint, attempt: Attempt::NOBODY, fence: FENCE_IS_VERSION }
+}
+
+/// Closes an intent that is waiting or dead. `Ok(None)` if there is nothing left to close: it is done.
+pub fn close(id: &Id, found: Option<&Receipt>, why: Closed, policy: &Policy) -> Result<Option<Write>> {
+    let claim = match found.map(|found| &found.status) {
+        // Nothing was asked yet; whatever comes late is refused, so no fingerprint is needed.
+        None | Some(Status::Gone(_)) => unclaimed(Fingerprint::new(0, [0; Fingerprint::DIGEST_BYTES])),
+        Some(Status::Waiting(Waiting { claim, .. }) | Status::Dead(Dead { claim, .. })) => *claim,
+        Some(Status::Done(_)) => return Ok(None),
+        Some(Status::Held(_)) => {
+            let detail = "it is running; only what is waiting or dead can be closed";
+            return Err(Error::new(ErrorKind::Conflict, detail));
+        }
+        Some(Status::Unknown(_)) => {
+            let detail = "whether it took effect is unknown; settle it first";
+            return Err(Error::new(ErrorKind::Conflict, detail));
+        }
+    };
+    let keep = |verdict| policy.retention(verdict).duration();
+    // As long as either kind of outcome would have been honoured.
+    let due_in = match (keep(Verdict::Succeeded), keep(Verdict::Failed)) {
+        (Some(succeeded), Some(failed)) => Some(succeeded.max(failed)),
+        _ => None,
+    };
+    let done = Done { claim, end: End::Closed(why), tombstone: tombstone(id, policy), job: None };
+    Ok(Some(Write::new(Status::Done(done), due_in)))
+}
+
+/// Has a dead intent tried again, from the first try on. `Ok(None)` if it is not dead.
+pub fn retry(found: &Receipt) -> Result<Option<Write>> {
+    let Status::Dead(Dead { claim, prior, job }) = &found.status else { return Ok(None) };
+    if *prior == Prior::InDoubt {
+        let detail = "one of its tries may have taken effect; settle it as not done before it is tried again";
+        return Err(Error::new(ErrorKind::Conflict, detail));
+    }
+    let job = Job { started: 0, finished: 0, ..Job::clone(job) };
+    Ok(Some(Write::new(waiting(*claim, *prior, Some(Arc::new(job))), Some(Duration::ZERO))))
+}
+
+/// Removes what a done receipt says, and keeps that it is done. `None` if it is not done with an outcome.
+pub fn erase(found: &Receipt) -> Option<Write> {
+    let Status::Done(Done { claim, end: End::Outcome(outcome), tombstone, .. }) = &found.status else {
+        return None;
+    };
+    let end = End::Outcome(outcome.without_body("erased"));
+    let due_in = match found.due {
+        Due::Never => None,
+        Due::In(remaining) => Some(remaining),
+        Due::Over(_) => Some(Duration::ZERO),
+    };
+    Some(Write::new(Status::Done(Done { claim: *claim, end, tombstone: *tombstone, job: None }), due_in))
+}
+
+/// A note as it may be stored: one line, without control characters, cut at [`NOTE_BYTES_MAX`].
+pub(crate) fn clean_note(note: &str) -> String {
+    let mut clean: String =
+        note.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let mut end = NOTE_BYTES_MAX.min(clean.len());
+    while !clean.is_char_boundary(end) {
+        end -= 1;
+    }
+    clean.truncate(end);
+    clean
+}
+
+#[cfg(test)]
+#[path = "transition_test.rs"]
+mod tests;

@@ -1,0 +1,142 @@
+//! Inputs that their owner replaces, and intents that are resumed exactly as they were found.
+
+use std::sync::Arc;
+
+use onceward::{
+    Applied, Completion, ErrorKind, Limits, OnDuplicate, OnUnknown, Onceward, Outcome, Policy, Refusal,
+    State, Stopped,
+};
+
+use crate::stage::{Fault, Stage, ask, ask_for, id, never, paid, secs, settle_down};
+
+fn retry() -> Policy {
+    Policy::http().on_unknown(OnUnknown::Retry).lease(secs(10)).unwrap()
+}
+
+async fn input_of(onceward: &Onceward, key: &str) -> String {
+    let receipt = onceward.show(&id(key)).await.unwrap().unwrap();
+    String::from_utf8(receipt.status.job().unwrap().input.to_vec()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replaced_input_is_durable_at_once_and_survives_renewals_and_the_end_of_the_run() {
+    let stage = Stage::new();
+    let (here, elsewhere) = (stage.process(), stage.process());
+    let stopped = here.run(ask("k", &retry()).input("one"), async |lease| {
+        lease.replace_input("two").await?;
+        assert_eq!(input_of(&elsewhere, "k").await, "two");
+        assert_eq!(lease.input().unwrap(), "one", "this run goes on with what it began with");
+        tokio::time::sleep(secs(35)).await;
+        assert_eq!(input_of(&elsewhere, "k").await, "two", "renewals carry it along");
+        Err(Stopped::suspend(secs(0)))
+    });
+    assert_eq!(stopped.await.unwrap_err().kind(), ErrorKind::Stopped);
+    assert!(here.counts().renewals > 3, "{:?}", here.counts());
+    let ran = elsewhere.run(ask("k", &retry()).input("three"), async |lease| {
+        assert_eq!((lease.input().unwrap(), lease.tries()), (&"two".into(), 1));
+        Ok(Outcome::succeeded("paid"))
+    });
+    assert!(!ran.await.unwrap().ran().unwrap().replayed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replaced_input_is_there_after_a_crash() {
+    let stage = Stage::new();
+    let ((dying, kill), later) = (stage.mortal_process(), stage.process());
+    let run = tokio::spawn(async move {
+        let work = async |lease: onceward::Lease| {
+            lease.replace_input("two").await?;
+            kill.now();
+            std::future::pending().await
+        };
+        dying.run(ask("k", &retry()).input("one"), work).await
+    });
+    tokio::time::sleep(secs(11)).await;
+    run.abort();
+    let found = later.show(&id("k")).await.unwrap().unwrap();
+    let work = async |lease: onceward::Lease| {
+        assert_eq!(lease.input().unwrap(), "two");
+        Ok(Outcome::succeeded("paid"))
+    };
+    let resumed = later.resume(&id("k"), &found, Arc::new(retry()), work).await.unwrap();
+    assert_eq!(resumed, Completion::Finished);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_is_not_replaced_where_there_is_none_or_it_is_too_large() {
+    let stage = Stage::new();
+    let limits = Limits { input_bytes_max: 8, ..Limits::default() };
+    let onceward =
+        Onceward::builder(stage.store.behind_the_gate()).accept_volatile().limits(limits).build().unwrap();
+    let replace = async |lease: onceward::Lease, input: &'static str| {
+        let error = lease.replace_input(input).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        Ok(Outcome::succeeded("paid"))
+    };
+    onceward.run(ask("none", &retry()), |lease| replace(lease, "two")).await.unwrap();
+    onceward.run(ask("large", &retry()).input("one"), |lease| replace(lease, "123456789")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_changed_since_it_was_found_is_not_resumed() {
+    let stage = Stage::new();
+    let (here, elsewhere) = (stage.process(), stage.process());
+    here.enqueue(ask("k", &retry()).input("one")).await.unwrap();
+    let found = here.show(&id("k")).await.unwrap().unwrap();
+    let suspend = async |_| Err(Stopped::suspend(secs(0)));
+    let resumed = elsewhere.resume(&id("k"), &found, Arc::new(retry()), suspend).await.unwrap();
+    assert_eq!(resumed, Completion::Suspended);
+    let resumed = here.resume(&id("k"), &found, Arc::new(retry()), never).await.unwrap();
+    assert_eq!(resumed, Completion::Elsewhere, "it waits again, but it is not the receipt that was found");
+    let found = here.show(&id("k")).await.unwrap().unwrap();
+    let resumed = here.resume(&id("k"), &found, Arc::new(retry()), paid).await.unwrap();
+    assert_eq!(resumed, Completion::Finished);
+}
+
+/// The claim of a caller that went away is free for others, but not for another request where it carries what
+/// somebody asked.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_owed_back_is_free_for_another_request_only_if_it_carries_nothing() {
+    for carries in [true, false] {
+        let stage = Stage::new();
+        let onceward = stage.process();
+        let first = if carries { ask("k", &retry()).input("one") } else { ask("k", &retry()) };
+        // It is in the store, its owner does not know, and cannot find out for a while.
+        stage.store.script([Fault::LoseReply]);
+        stage.store.fail_loads(4);
+        assert_eq!(onceward.run(first, never).await.unwrap_err().applied(), Applied::Maybe);
+        let held = stage.store.behind_the_gate().load(&[id("k")]).await.unwrap().remove(0).unwrap();
+        assert_eq!(held.unwrap().state, State::Held);
+        let answer = onceward.run(ask_for("k", "something else", &retry()).input("two"), paid).await.unwrap();
+        if carries {
+            assert_eq!(answer.ran().unwrap_err(), Refusal::KeyReused);
+            // Given back, it waits for those who asked for the same.
+            tokio::time::sleep(secs(1)).await;
+            assert_eq!(onceward.show(&id("k")).await.unwrap().unwrap().status.state(), State::Waiting);
+        } else {
+            assert!(!answer.ran().unwrap().replayed);
+        }
+    }
+}
+
+/// A caller that goes away with the last handle of its engine leaves no claim behind that others wait for.
+#[tokio::test(start_paused = true)]
+async fn a_claim_under_way_is_given_back_when_the_engine_goes_away_with_its_caller() {
+    for carries in [true, false] {
+        let stage = Stage::new();
+        let policy = retry().on_duplicate(OnDuplicate::Conflict).unwrap();
+        let first = if carries { ask("k", &policy).input("one") } else { ask("k", &policy) };
+        let here = stage.process();
+        stage.store.close_gate();
+        let run = tokio::spawn(async move { here.run(first, never).await });
+        settle_down().await;
+        assert_eq!(stage.store.batches(), [1], "the claim is on its way");
+        run.abort();
+        settle_down().await;
+        stage.store.open_gate();
+        settle_down().await;
+        assert!(stage.store.batches().len() > 1, "it arrived, and was given back");
+        let ran = stage.process().run(ask("k", &policy).input("one"), paid).await.unwrap().ran().unwrap();
+        assert!(!ran.replayed);
+    }
+}

@@ -1,0 +1,159 @@
+//! What the simulator found first, each in a test of its own.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use onceward::receipt::{Held, Owner, Status, Waiting};
+use onceward::transition::{self, Ending};
+use onceward::{
+    Age, Answer, Applied, Attempt, Caps, Due, Error, ErrorKind, Fut, Id, Lease, Loaded, OnFailure, OnUnknown,
+    Onceward, Outcome, Page, Policy, Prior, Receipt, Recorded, Result, Scan, Stopped, Store, Swap, Swapped,
+    Takeover, Version, Watch,
+};
+
+use crate::stage::{Fault, Stage, ask, id, never, paid, secs, settle_down};
+
+/// How the work of one caller stopped is no answer to another one.
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_stops_leaves_its_waiters_to_ask_for_themselves() {
+    let stage = Stage::new();
+    let (onceward, transactions) = (stage.process(), stage.store.transactions());
+    let stops = onceward.transact(&transactions, ask("k", &Policy::http()), async |_, _| {
+        tokio::time::sleep(secs(1)).await;
+        Err(Stopped::before_effect("no"))
+    });
+    let waits = async {
+        settle_down().await;
+        onceward.run(ask("k", &Policy::http()), paid).await
+    };
+    let (stopped, waited) = tokio::join!(stops, waits);
+    assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Stopped);
+    assert!(matches!(waited.unwrap(), Answer::Ran(ran) if !ran.replayed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_to_be_retried_is_released_also_where_that_is_delayed() {
+    let stage = Stage::new();
+    let policy = Policy::http().on_failure(OnFailure::Retry);
+    stage.store.script([Fault::Pass, Fault::Refuse]);
+    let failed = async |_: Lease| Ok(Outcome::failed("declined"));
+    let ran = stage.process().run(ask("k", &policy), failed).await.unwrap().ran().unwrap();
+    assert_eq!((ran.recorded, ran.expires_in), (Recorded::Released, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_enqueue_that_fails_after_a_lost_answer_may_have_happened() {
+    let stage = Stage::new();
+    stage.store.script([Fault::LoseWrite, Fault::Refuse]);
+    let error = stage.process().enqueue(ask("k", &Policy::queue()).input("12")).await.unwrap_err();
+    assert_eq!(error.applied(), Applied::Maybe);
+}
+
+/// The answer to the first claim is lost, the second one wins, runs and gives the key back; then the first one
+/// arrives. Nobody works under it, and its process lives.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_arrives_after_its_run_is_given_back() {
+    let stage = Stage::new();
+    let store =
+        Arc::new(LateStore { inner: stage.store.clone(), late: Mutex::default(), lost: AtomicUsize::new(1) });
+    let onceward = Onceward::builder(store.clone()).accept_volatile().build().unwrap();
+    let stops = async |_: Lease| Err(Stopped::before_effect("no"));
+    assert!(onceward.run(ask("k", &Policy::http()), stops).await.is_err());
+    assert!(onceward.show(&id("k")).await.unwrap().is_none());
+
+    store.arrive().await;
+    assert!(onceward.show(&id("k")).await.unwrap().is_some());
+    tokio::time::sleep(secs(60)).await;
+    assert!(onceward.show(&id("k")).await.unwrap().is_none(), "nobody gave it back");
+    assert!(!stage.process().run(ask("k", &Policy::http()), paid).await.unwrap().ran().unwrap().replayed);
+}
+
+/// The answers to both claims of one ask are lost; both arrive, one after the other was given back.
+#[tokio::test(start_paused = true)]
+async fn both_claims_of_an_ask_are_given_back() {
+    let stage = Stage::new();
+    let store =
+        Arc::new(LateStore { inner: stage.store.clone(), late: Mutex::default(), lost: AtomicUsize::new(2) });
+    let onceward = Onceward::builder(store.clone()).accept_volatile().build().unwrap();
+    let asking = onceward.run(ask("k", &Policy::http()), never);
+    // The second one is on its way for as long as the ask is: it is dropped with its answer outstanding.
+    assert!(tokio::time::timeout(Duration::from_millis(1), asking).await.is_err());
+    for _ in 0..2 {
+        store.arrive().await;
+        tokio::time::sleep(secs(20)).await;
+        assert!(onceward.show(&id("k")).await.unwrap().is_none(), "nobody gave it back");
+    }
+}
+
+/// A doubt under which an earlier one lies does not hide it.
+#[test]
+fn a_doubt_remembers_the_one_before_it() {
+    let policy = Policy::http().on_unknown(OnUnknown::Hold);
+    let held = transition::claim(&ask("k", &policy), Attempt(7), Owner::Run, Takeover::Absent, None);
+    let held = Held { prior: Prior::InDoubt, ..held };
+    let receipt = |status, due| Receipt { version: Version(9), due, age: Age::default(), status };
+    let lapsed = receipt(Status::Held(held), Due::Over(secs(1)));
+    let unknown = receipt(transition::lapse(&lapsed).unwrap().status, Due::Never);
+    let run = transition::run_of(&unknown.status).unwrap();
+    // Its own work never began, so it is given back; the earlier one is in doubt as before.
+    let write = transition::end(&id("k"), &run, &Ending::Suspend(Duration::ZERO), &policy).unwrap();
+    assert!(matches!(write.status, Status::Waiting(Waiting { prior: Prior::InDoubt, .. })));
+}
+
+/// The first writes through it are lost on their way, and arrive when the test says so. That the second one was
+/// lost is known only after a while.
+struct LateStore {
+    inner: Arc<dyn Store>,
+    late: Mutex<Vec<Vec<Swap>>>,
+    lost: AtomicUsize,
+}
+
+impl LateStore {
+    async fn arrive(&self) {
+        let batch = self.late.lock().unwrap().remove(0);
+        self.inner.swap(&batch).await.unwrap();
+    }
+
+    fn loses_one(&self) -> Option<usize> {
+        let less = |left: usize| left.checked_sub(1);
+        self.lost.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).ok()
+    }
+}
+
+impl Store for LateStore {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        let Some(left) = self.loses_one() else { return self.inner.swap(batch) };
+        let first = {
+            let mut late = self.late.lock().unwrap();
+            late.push(batch.to_vec());
+            late.len() == 1
+        };
+        Box::pin(async move {
+            if left == 1 && !first {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            lost()
+        })
+    }
+
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+        self.inner.load(ids)
+    }
+
+    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+        self.inner.scan(query)
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        None
+    }
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+}
+
+fn lost<T>() -> Result<T> {
+    Err(Error::new(ErrorKind::Unavailable, "the wire broke").maybe_applied())
+}
