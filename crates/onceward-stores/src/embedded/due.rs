@@ -1,27 +1,36 @@
 //! The scan over what is due: leases from memory, everything else from the due index, earliest first.
 //!
-//! The due index lists the rows of one group that fall due at the same moment in one block, under
-//! that moment and the group's sequence. Entries are not taken out when their row changes; the scan
-//! passes over stale ones, and [`Floor`] remembers how far everything is stale, so that neither they
-//! nor the tombstones of removed blocks are walked over again and again.
+//! The due index has two lists: waiting rows, which workers look for again and again, and the rest. It lists
+//! the rows of one group that fall due at the same moment in one block, under that moment and the group's
+//! sequence. Entries are not taken out when their row changes; the scan passes over stale ones, and [`Floor`]
+//! remembers how far everything is stale, so that neither they nor the tombstones of removed blocks are
+//! walked over again and again.
 //!
 //! ```text
-//!   due index   ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒░█████████████████
+//!   one list    ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒░█████████████████
 //!               stale, removed  ↑ floor           ↑ now
 //! ```
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fjall::{Readable, Snapshot};
-use onceward::{Cursor, Error, ErrorKind, Id, Page, Result};
+use onceward::{Cursor, Error, ErrorKind, Filter, Id, Page, Result, State};
 
-use super::reader::PAGE_BYTES_MAX;
-use super::row::Row;
+use super::reader::PageBuilder;
+use super::row::{LISTS, List, Row};
 use super::tables::cannot_read;
 use super::{Shared, block};
+use crate::kit::cursor;
 
-/// Everything of the due index before this place is stale.
+/// How many slices of nothing but stale entries are passed over in one scan.
+const STALE_SLICES_MAX: usize = 8;
+
+/// A block's key: list, due time, sequence.
+type BlockKey = [u8; 17];
+
+/// Everything of a list before this place is stale.
 pub(crate) struct Floor(Mutex<Bounds>);
 
 struct Bounds {
@@ -30,25 +39,26 @@ struct Bounds {
     /// must not lift the floor above it.
     put_since_us: u64,
     /// Blocks below the floor that the writer has not removed yet.
-    dead: Vec<[u8; 16]>,
+    dead: Vec<BlockKey>,
+}
+
+/// Where a row was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Leases,
+    Index(List),
 }
 
 /// A place in the order of the scan; at the same moment leases come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     due_us: u64,
-    source: u8,
+    source: Source,
     /// A lease's version, or the sequence of a block.
     number: u64,
     /// Which entry of the block.
     entry: u64,
 }
-
-/// So many slices of nothing but stale entries are passed over in one scan.
-const STALE_SLICES_MAX: usize = 8;
-
-const LEASE: u8 = 0;
-const INDEX: u8 = 1;
 
 /// A row that may be due.
 struct Candidate {
@@ -57,9 +67,41 @@ struct Candidate {
     id: Id,
 }
 
+/// What a scan is about.
+pub(crate) struct Query<'a> {
+    leases: bool,
+    lists: &'a [List],
+    /// Only what has fallen due by now.
+    only_over: bool,
+    filter: &'a Filter,
+}
+
+impl<'a> Query<'a> {
+    /// What is due, of the state that the filter names.
+    pub(crate) fn due(filter: &'a Filter) -> Self {
+        let (leases, lists): (bool, &[List]) = match filter.state {
+            None => (true, &LISTS),
+            Some(State::Held) => (true, &[]),
+            Some(State::Waiting) => (false, &[List::Waiting]),
+            Some(State::Done | State::Unknown | State::Dead | State::Gone) => (false, &[List::Rest]),
+        };
+        Self { leases, lists, only_over: true, filter }
+    }
+
+    /// Everything that is held.
+    pub(crate) fn held(filter: &'a Filter) -> Self {
+        Self { leases: true, lists: &[], only_over: false, filter }
+    }
+
+    /// Everything that waits for a time.
+    pub(crate) fn waiting(filter: &'a Filter) -> Self {
+        Self { leases: false, lists: &[List::Waiting], only_over: false, filter }
+    }
+}
+
 impl Floor {
-    pub(crate) fn new(floor_us: u64) -> Self {
-        let floor = Place::first_indexed(floor_us);
+    pub(crate) fn new(list: List, floor_us: u64) -> Self {
+        let floor = Place::first_of(list, floor_us);
         Self(Mutex::new(Bounds { floor, put_since_us: u64::MAX, dead: Vec::new() }))
     }
 
@@ -71,12 +113,12 @@ impl Floor {
     /// A group that put in `earliest_us` has become visible.
     pub(crate) fn lower(&self, earliest_us: u64) {
         let mut bounds = self.lock();
-        bounds.floor = bounds.floor.min(Place::first_indexed(earliest_us));
+        bounds.floor = bounds.floor.min(Place::first_at(bounds.floor.source, earliest_us));
         bounds.put_since_us = bounds.put_since_us.min(earliest_us);
     }
 
     /// Blocks that the group under way may remove; none twice.
-    pub(crate) fn take_dead(&self) -> Vec<[u8; 16]> {
+    pub(crate) fn take_dead(&self) -> Vec<BlockKey> {
         let mut dead = std::mem::take(&mut self.lock().dead);
         dead.sort_unstable();
         dead.dedup();
@@ -91,9 +133,9 @@ impl Floor {
     }
 
     /// The scan has seen that everything before `floor` is stale, `blocks` among it.
-    fn lift(&self, floor: Place, blocks: impl Iterator<Item = [u8; 16]>) {
+    fn lift(&self, floor: Place, blocks: impl Iterator<Item = BlockKey>) {
         let mut bounds = self.lock();
-        let floor = floor.min(Place::first_indexed(bounds.put_since_us));
+        let floor = floor.min(Place::first_at(floor.source, bounds.put_since_us));
         bounds.floor = bounds.floor.max(floor);
         // An entry never comes alive again, so these are dead wherever the floor is.
         bounds.dead.extend(blocks);
@@ -105,107 +147,152 @@ impl Floor {
 }
 
 /// The key of a block of the due index.
-pub(crate) fn block_key(due_us: u64, sequence: u64) -> [u8; 16] {
-    let mut key = [0; 16];
-    key[..8].copy_from_slice(&due_us.to_be_bytes());
-    key[8..].copy_from_slice(&sequence.to_be_bytes());
+pub(crate) fn block_key(list: List, due_us: u64, sequence: u64) -> BlockKey {
+    let mut key = [0; 17];
+    key[0] = list as u8;
+    key[1..9].copy_from_slice(&due_us.to_be_bytes());
+    key[9..].copy_from_slice(&sequence.to_be_bytes());
     key
 }
 
-/// One page of what is due. Passes over stale entries, but not without end.
-pub(crate) fn scan(shared: &Shared, after: Option<&Cursor>, limit: usize) -> Result<Page> {
-    let mut page = slice(shared, after, limit)?;
+/// One page. Passes over stale entries, but not without end.
+pub(crate) fn scan(shared: &Shared, query: &Query<'_>, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+    let mut page = slice(shared, query, after, limit)?;
     for _ in 0..STALE_SLICES_MAX {
-        if !page.found.is_empty() || page.next.is_none() {
+        if !page.found.is_empty() || !page.unreadable.is_empty() || page.next.is_none() {
             break;
         }
-        page = slice(shared, page.next.as_ref(), limit)?;
+        page = slice(shared, query, page.next.as_ref(), limit)?;
     }
     Ok(page)
 }
 
 /// Looks at no more than `limit` entries.
-fn slice(shared: &Shared, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+fn slice(shared: &Shared, query: &Query<'_>, after: Option<&Cursor>, limit: usize) -> Result<Page> {
     let now_us = shared.now_us();
     let after = after.map(Place::from_cursor).transpose()?;
-    let leases = due_leases(shared, after, now_us, limit);
-    let floor = shared.floor.begin();
+    let mut candidates = Vec::new();
+    if query.leases {
+        // Leases that lost their owner count from the opening, even if the clock was set back since.
+        let until_us = if query.only_over { now_us.max(shared.opened.at_us) } else { u64::MAX };
+        candidates.extend(leases(shared, after, until_us, limit));
+    }
+    let mut walks: Vec<Walk> = query.lists.iter().map(|&list| Walk::begin(shared, list, after)).collect();
     // Taken after the leases were read, so that none of them can be younger than the rows.
     let snapshot = shared.tables.database.snapshot();
-    let start = after.map_or(floor, |after| after.next_indexed().max(floor));
-    let indexed = first_indexed(shared, &snapshot, start, now_us, limit)?;
+    for walk in &walks {
+        let until_us = if query.only_over { now_us } else { u64::MAX };
+        candidates.extend(listed(shared, &snapshot, walk, until_us, limit)?);
+    }
+    candidates.sort_unstable_by_key(|candidate| candidate.at);
 
-    let mut page = Page::default();
-    let (mut looked_at, mut bytes) = (0, 0);
+    let mut page = PageBuilder::new(shared, limit);
     let mut last = None;
-    let mut first_live = None;
-    let mut blocks = Vec::new();
-    for candidate in merge(leases, indexed).take(limit) {
-        let at = candidate.at;
-        let row = row(shared, &snapshot, &candidate.id)?;
-        bytes += row.as_ref().map_or(0, |row| row.bytes.len());
-        let row = row.filter(|row| row.version == candidate.version);
-        if at.source == INDEX && first_live.is_none() {
-            first_live = row.is_some().then_some(at);
-            blocks.push(block_key(at.due_us, at.number));
+    for Candidate { at, version, id } in candidates {
+        let row = row(shared, &snapshot, &id);
+        let is_live = match &row {
+            Ok(row) => row.as_ref().is_some_and(|row| row.version == version),
+            // It may well be.
+            Err(_) => true,
+        };
+        if let Some(walk) = walks.iter_mut().find(|walk| Source::Index(walk.list) == at.source) {
+            walk.pass(at, is_live);
         }
-        if let Some(row) = row {
-            let found = row.found(now_us, shared.opened);
-            if found.due.is_over() {
-                page.found.push((candidate.id, found));
-            }
+        if is_live {
+            page.take(id, row, query.filter, query.only_over);
+        } else {
+            page.pass_stale(row.ok().flatten().as_ref());
         }
-        looked_at += 1;
         last = Some(at);
-        if bytes >= PAGE_BYTES_MAX {
+        if page.is_full() {
+            page.end_at(at.to_cursor());
             break;
         }
     }
-    if looked_at == limit || bytes >= PAGE_BYTES_MAX {
-        page.next = last.map(Place::to_cursor);
-    }
-    // Only a scan that began at the floor can tell that nothing lives between it and this place.
-    if start <= floor {
-        let end = Place::first_indexed(now_us.saturating_add(1));
-        let reached = match (first_live, &page.next) {
-            (Some(live), _) => live,
-            (None, None) => end,
-            // A lease that lost its owner may stand behind what the index was read up to.
-            (None, Some(_)) => last.map_or(floor, Place::next_indexed).min(end),
-        };
-        let reached = reached.max(floor);
-        blocks.dedup();
-        let reached_block = block_key(reached.due_us, reached.number);
-        shared.floor.lift(reached, blocks.into_iter().filter(|&block| block < reached_block));
+    let page = page.build();
+    if query.only_over {
+        for walk in walks {
+            walk.lift_floor(shared, last.filter(|_| page.next.is_some()), now_us);
+        }
     }
     Ok(page)
 }
 
-fn due_leases(shared: &Shared, after: Option<Place>, now_us: u64, limit: usize) -> Vec<Candidate> {
-    let after = match after {
-        None => Bound::Unbounded,
-        Some(Place { due_us, source: LEASE, number, .. }) => Bound::Excluded((due_us, number)),
-        Some(Place { due_us, .. }) => Bound::Excluded((due_us, u64::MAX)),
-    };
-    // Leases that lost their owner count from the opening, even if the clock was set back since.
-    let leases = shared.lease_ends.first(after, now_us.max(shared.opened.at_us), limit);
-    let candidate = |((due_us, version), id)| Candidate {
-        at: Place { due_us, source: LEASE, number: version, entry: 0 },
-        version,
-        id,
-    };
-    leases.into_iter().map(candidate).collect()
+/// A scan on its way through one list.
+struct Walk {
+    list: List,
+    floor: Place,
+    start: Place,
+    first_live: Option<Place>,
+    /// Up to the first live entry.
+    blocks: Vec<BlockKey>,
 }
 
-fn first_indexed(
+impl Walk {
+    fn begin(shared: &Shared, list: List, after: Option<Place>) -> Self {
+        let floor = shared.floors[list as usize].begin();
+        let start = after.map_or(floor, |after| after.next_in(list).max(floor));
+        Self { list, floor, start, first_live: None, blocks: Vec::new() }
+    }
+
+    fn pass(&mut self, at: Place, is_live: bool) {
+        if self.first_live.is_none() {
+            self.first_live = is_live.then_some(at);
+            self.blocks.push(block_key(self.list, at.due_us, at.number));
+        }
+    }
+
+    /// `last` is where the scan stopped before it came to the end of all lists.
+    fn lift_floor(mut self, shared: &Shared, last: Option<Place>, now_us: u64) {
+        // Only a scan that began at the floor can tell that nothing lives between it and this place.
+        if self.start > self.floor {
+            return;
+        }
+        let end = Place::first_of(self.list, now_us.saturating_add(1));
+        let reached = match (self.first_live, last) {
+            (Some(live), _) => live,
+            (None, None) => end,
+            // A lease that lost its owner may stand behind what the index was read up to.
+            (None, Some(last)) => last.next_in(self.list).min(end),
+        };
+        let reached = reached.max(self.floor);
+        self.blocks.dedup();
+        let reached_block = block_key(self.list, reached.due_us, reached.number);
+        let dead = self.blocks.into_iter().filter(|&block| block < reached_block);
+        shared.floors[self.list as usize].lift(reached, dead);
+    }
+}
+
+fn leases(
+    shared: &Shared,
+    after: Option<Place>,
+    until_us: u64,
+    limit: usize,
+) -> impl Iterator<Item = Candidate> {
+    let after = match after {
+        None => Bound::Unbounded,
+        Some(Place { due_us, source: Source::Leases, number, .. }) => Bound::Excluded((due_us, number)),
+        Some(Place { due_us, .. }) => Bound::Excluded((due_us, u64::MAX)),
+    };
+    let leases = shared.lease_ends.first(after, until_us, limit);
+    leases.into_iter().map(|((due_us, version), id)| Candidate {
+        at: Place { due_us, source: Source::Leases, number: version, entry: 0 },
+        version,
+        id,
+    })
+}
+
+fn listed(
     shared: &Shared,
     snapshot: &Snapshot,
-    start: Place,
-    now_us: u64,
+    walk: &Walk,
+    until_us: u64,
     limit: usize,
 ) -> Result<Vec<Candidate>> {
-    let first = block_key(start.due_us, start.number);
-    let end = block_key(now_us.saturating_add(1), 0);
+    let Walk { list, start, .. } = *walk;
+    let first = block_key(list, start.due_us, start.number);
+    // What is never due is in no list, so nothing stands at the last of all times.
+    let end = block_key(list, until_us.saturating_add(1), 0);
     let mut candidates = Vec::new();
     if first >= end {
         return Ok(candidates);
@@ -215,7 +302,7 @@ fn first_indexed(
         let (due_us, sequence) = split_block_key(&key)?;
         for (entry, listed) in (0..).zip(block::entries(&value)) {
             let (version, id) = listed?;
-            let at = Place { due_us, source: INDEX, number: sequence, entry };
+            let at = Place { due_us, source: Source::Index(list), number: sequence, entry };
             if at >= start {
                 candidates.push(Candidate { at, version, id });
             }
@@ -234,62 +321,59 @@ fn row(shared: &Shared, snapshot: &Snapshot, id: &Id) -> Result<Option<Row>> {
     }
 }
 
-fn merge(leases: Vec<Candidate>, indexed: Vec<Candidate>) -> impl Iterator<Item = Candidate> {
-    let (mut leases, mut indexed) = (leases.into_iter().peekable(), indexed.into_iter().peekable());
-    std::iter::from_fn(move || match (leases.peek(), indexed.peek()) {
-        (Some(lease), Some(other)) if lease.at < other.at => leases.next(),
-        (Some(_), None) => leases.next(),
-        _ => indexed.next(),
-    })
-}
-
 fn split_block_key(key: &[u8]) -> Result<(u64, u64)> {
-    let numbers = |key: &[u8; 16]| {
+    let numbers = |key: &BlockKey| {
         let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| key[at + i]));
-        (number(0), number(8))
+        (number(1), number(9))
     };
     key.try_into().map(numbers).map_err(|_| {
         Error::new(ErrorKind::Damaged, "a key of the due index is damaged; restore the folder from a copy")
     })
 }
 
+impl Source {
+    /// As it stands in a cursor; apart from the bytes that the cursors of `index.rs` begin with.
+    fn byte(self) -> u8 {
+        match self {
+            Self::Leases => 0x10,
+            Self::Index(List::Waiting) => 0x11,
+            Self::Index(List::Rest) => 0x12,
+        }
+    }
+}
+
 impl Place {
-    fn first_indexed(due_us: u64) -> Self {
-        Self { due_us, source: INDEX, number: 0, entry: 0 }
+    fn first_of(list: List, due_us: u64) -> Self {
+        Self::first_at(Source::Index(list), due_us)
     }
 
-    /// The first place of the due index behind this one.
-    fn next_indexed(self) -> Self {
-        if self.source == LEASE {
-            Self::first_indexed(self.due_us)
-        } else {
-            Self { entry: self.entry + 1, ..self }
+    fn first_at(source: Source, due_us: u64) -> Self {
+        Self { due_us, source, number: 0, entry: 0 }
+    }
+
+    /// The first place of a list behind this one.
+    fn next_in(self, list: List) -> Self {
+        let source = Source::Index(list);
+        match self.source.cmp(&source) {
+            Ordering::Equal => Self { entry: self.entry + 1, ..self },
+            Ordering::Less => Self::first_at(source, self.due_us),
+            Ordering::Greater => Self::first_at(source, self.due_us.saturating_add(1)),
         }
     }
 
     fn to_cursor(self) -> Cursor {
-        let mut bytes = vec![self.source];
+        let mut bytes = vec![self.source.byte()];
         bytes.extend([self.due_us, self.number, self.entry].into_iter().flat_map(u64::to_be_bytes));
         Cursor(bytes.into())
     }
 
     fn from_cursor(cursor: &Cursor) -> Result<Self> {
-        let [source @ (LEASE | INDEX), numbers @ ..] = &cursor.0[..] else {
-            return Err(strange_cursor());
-        };
-        let numbers: &[u8; 24] = numbers.try_into().map_err(|_| strange_cursor())?;
-        let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| numbers[at + i]));
-        Ok(Self {
-            due_us: number(0),
-            source: *source,
-            number: number(8),
-            entry: number(16).min(u64::MAX - 1),
-        })
+        let sources = [Source::Leases].into_iter().chain(LISTS.map(Source::Index));
+        let (source, numbers) = cursor.0.split_first().ok_or_else(cursor::foreign)?;
+        let source = sources.into_iter().find(|known| known.byte() == *source).ok_or_else(cursor::foreign)?;
+        let [due_us, number, entry] = cursor::unpack(&Cursor(bytes::Bytes::copy_from_slice(numbers)))?;
+        Ok(Self { due_us, source, number, entry: entry.min(u64::MAX - 1) })
     }
-}
-
-fn strange_cursor() -> Error {
-    Error::new(ErrorKind::Invalid, "the cursor is not one of this store's")
 }
 
 #[cfg(test)]

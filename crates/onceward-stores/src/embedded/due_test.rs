@@ -3,12 +3,16 @@
 use super::*;
 
 fn at(due_us: u64) -> Place {
-    Place::first_indexed(due_us)
+    Place::first_of(List::Rest, due_us)
+}
+
+fn floor(floor_us: u64) -> Floor {
+    Floor::new(List::Rest, floor_us)
 }
 
 #[test]
 fn a_scan_lifts_the_floor_and_a_group_lowers_it() {
-    let floor = Floor::new(3);
+    let floor = floor(3);
     assert_eq!(floor.begin(), at(3));
     floor.lift(at(10), std::iter::empty());
     assert_eq!(floor.with(u64::MAX), 10);
@@ -20,7 +24,7 @@ fn a_scan_lifts_the_floor_and_a_group_lowers_it() {
 
 #[test]
 fn a_scan_does_not_lift_the_floor_above_a_row_it_could_not_see() {
-    let floor = Floor::new(0);
+    let floor = floor(0);
     floor.begin();
     floor.lower(5);
     floor.lower(50);
@@ -34,19 +38,33 @@ fn a_scan_does_not_lift_the_floor_above_a_row_it_could_not_see() {
 
 #[test]
 fn dead_blocks_are_handed_out_once() {
-    let floor = Floor::new(0);
-    let dead = [block_key(1, 1), block_key(1, 2), block_key(1, 1)];
-    floor.lift(at(2), dead.into_iter());
-    assert_eq!(floor.take_dead(), [block_key(1, 1), block_key(1, 2)]);
+    let floor = floor(0);
+    let block = |sequence| block_key(List::Rest, 1, sequence);
+    floor.lift(at(2), [block(1), block(2), block(1)].into_iter());
+    assert_eq!(floor.take_dead(), [block(1), block(2)]);
     assert!(floor.take_dead().is_empty());
 }
 
 #[test]
+fn at_one_moment_leases_come_before_what_waits_and_that_before_the_rest() {
+    let lease = Place { number: 9, ..Place::first_at(Source::Leases, 5) };
+    assert_eq!(lease.next_in(List::Waiting), Place::first_of(List::Waiting, 5));
+    assert_eq!(lease.next_in(List::Rest), at(5));
+    let waiting = Place { number: 3, ..Place::first_of(List::Waiting, 5) };
+    assert_eq!(waiting.next_in(List::Waiting), Place { entry: 1, ..waiting });
+    assert_eq!(waiting.next_in(List::Rest), at(5));
+    let rest = Place { number: 3, ..at(5) };
+    assert_eq!(rest.next_in(List::Waiting), Place::first_of(List::Waiting, 6), "that moment is over there");
+    assert!(lease < waiting && waiting < rest && rest < Place::first_at(Source::Leases, 6));
+}
+
+#[test]
 fn a_cursor_comes_back_as_it_was() {
-    for place in [at(7), Place { due_us: 1, source: LEASE, number: 2, entry: 0 }, Place { entry: 9, ..at(3) }]
-    {
+    let lease = Place { number: 2, ..Place::first_at(Source::Leases, 1) };
+    for place in [at(7), lease, Place::first_of(List::Waiting, 2), Place { entry: 9, ..at(3) }] {
         assert_eq!(Place::from_cursor(&place.to_cursor()).unwrap(), place);
     }
-    assert!(Place::from_cursor(&Cursor(vec![2; 25].into())).is_err());
-    assert!(Place::from_cursor(&Cursor(vec![1; 24].into())).is_err());
+    for strange in [vec![], vec![0x12], vec![0x13; 25], vec![0x12; 24], vec![0x12; 26], vec![1, 0]] {
+        assert!(Place::from_cursor(&Cursor(strange.into())).is_err());
+    }
 }

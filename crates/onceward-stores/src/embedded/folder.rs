@@ -26,12 +26,12 @@ const CREATING: &str = "CREATING";
 const TRIAL: &str = "TRIAL";
 const TRIAL_BYTES: usize = 256 * 1024;
 
-/// The format this build reads and writes.
-const FORMAT: u32 = 1;
+/// The format this build reads and writes. Format 1 was never released.
+const FORMAT: u32 = 2;
 const MARKER_NAME: &str = "onceward-embedded";
 
 /// Drawn when the folder is made. Every group carries it, so that bytes of another folder's journal,
-/// which may well lie inside a stored body, are never taken for a group of this one.
+/// which may well be inside a stored body, are never taken for a group of this one.
 pub(crate) type Nonce = [u8; NONCE_BYTES];
 pub(crate) const NONCE_BYTES: usize = 16;
 
@@ -197,7 +197,7 @@ fn new_nonce() -> Result<Nonce> {
     Ok(nonce)
 }
 
-/// The marker is one line: `onceward-embedded 1 nonce crc32`, both in hexadecimal.
+/// The marker is one line: `onceward-embedded 2 nonce crc32`, both in hexadecimal.
 fn marker_line(nonce: Nonce) -> String {
     let text = format!("{MARKER_NAME} {FORMAT} {:032x}", u128::from_be_bytes(nonce));
     let checksum = crc32fast::hash(text.as_bytes());
@@ -228,6 +228,14 @@ fn read_marker(path: &Path) -> Result<Nonce> {
         None | Some((FORMAT, None)) => Err(Error::new(
             ErrorKind::Damaged,
             format!("{} is damaged; restore the folder from a copy, or name another folder", path.display()),
+        )),
+        Some((older, _)) if older < FORMAT => Err(Error::new(
+            ErrorKind::Foreign,
+            format!(
+                "{} says format {older}, which was never released and cannot be read; this version reads format \
+                 {FORMAT}. Nothing was changed; name another folder, or move this one away",
+                path.display()
+            ),
         )),
         Some((other, _)) => Err(Error::new(
             ErrorKind::Foreign,

@@ -4,18 +4,19 @@
 //! disk and taken out again. This process keeps them in memory. For the next process, every group lists
 //! the rows that it left held in one block of the table `held`; the block goes when none of them is
 //! held under that version any more. Renewals move a lease to a younger block, so blocks do not outlive
-//! a lease. Whoever opens the folder reads the few blocks there are and knows every row that may have
-//! lost its owner.
+//! a lease. The process that opens the folder reads the few blocks there are and knows every row that may
+//! have lost its owner.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use hashbrown::HashMap;
 use onceward::{Error, ErrorKind, Id, Result, State};
 
 use super::block;
-use super::row::{NEVER_US, Opened, Row};
+use super::row::{Opened, Row};
 use super::tables::{Tables, cannot_read};
 
 /// All held rows, by id. Belongs to the writer.
@@ -34,6 +35,21 @@ pub(crate) struct Lease {
     pub(crate) version: u64,
     /// When it ends; for one that lost its owner, at the latest when the folder was opened.
     due_us: u64,
+    pub(crate) created: u64,
+}
+
+impl Lease {
+    /// Its row without the receipt: good only for being replaced.
+    pub(crate) fn row(&self) -> Row {
+        Row {
+            version: self.version,
+            state: State::Held,
+            due_us: self.due_us,
+            created: self.created,
+            ends_with_writer: false,
+            bytes: Bytes::new(),
+        }
+    }
 }
 
 /// What one group does to the held rows: collected before its sync, in force after it.
@@ -66,14 +82,20 @@ impl Held {
             let mut rows = 0;
             for listed in block::entries(&value) {
                 let (version, id) = listed?;
-                if let Some(row) = tables.row(&id)?
-                    && row.state == State::Held
-                    && row.version == version
-                {
-                    let due_us = row.effective_due_us(opened);
-                    ends.insert((due_us, version), id.clone());
-                    held.by_id.insert(id, Lease { block, version, due_us });
-                    rows += 1;
+                match tables.row(&id) {
+                    Ok(Some(row)) if row.state == State::Held && row.version == version => {
+                        let due_us = row.effective_due_us(opened);
+                        ends.insert((due_us, version), id.clone());
+                        held.by_id.insert(id, Lease { block, version, due_us, created: row.created });
+                        rows += 1;
+                    }
+                    Ok(_) => {}
+                    // That id's trouble and nobody else's: listed, so that scans come upon it and say so.
+                    Err(error) => {
+                        tracing::error!(?id, %error, "a receipt that was held cannot be read");
+                        ends.insert((opened.at_us, version), id);
+                        rows += 1;
+                    }
                 }
             }
             if rows > 0 {
@@ -95,11 +117,10 @@ impl Held {
             None => self.by_id.remove(id),
             Some(row) => {
                 block::push(&mut change.block, row.version, id);
-                if row.due_us != NEVER_US {
-                    change.come.push(((row.due_us, row.version), id.clone()));
-                }
+                change.come.push(((row.due_us, row.version), id.clone()));
                 *self.blocks.entry(sequence).or_default() += 1;
-                let lease = Lease { block: sequence, version: row.version, due_us: row.due_us };
+                let Row { version, due_us, created, .. } = *row;
+                let lease = Lease { block: sequence, version, due_us, created };
                 self.by_id.insert(id.clone(), lease)
             }
         };
@@ -135,7 +156,8 @@ impl LeaseEnds {
         ends.extend(change.come);
     }
 
-    /// The first leases behind `after` that end no later than `until_us`.
+    /// The first leases behind `after` that end no later than `until_us`; those that never end stand at the
+    /// end of time.
     pub(crate) fn first(
         &self,
         after: Bound<(u64, u64)>,

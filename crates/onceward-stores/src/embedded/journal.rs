@@ -1,6 +1,6 @@
 //! Reads fjall's journal files before fjall does, and changes nothing.
 //!
-//! fjall takes damage in the middle of a journal for a torn tail: it cuts the file there and goes on
+//! fjall takes damage inside a journal for a torn tail: it cuts the file there and goes on
 //! without the groups behind it. Every group of ours carries a [`GroupRecord`] with a sequence without
 //! gaps and the nonce of the folder, so this walk can tell the two apart. It knows the layout of fjall
 //! 3.1.13, to which we are pinned, and nothing of what the rows mean.
@@ -42,7 +42,7 @@ pub(crate) struct Walked {
 }
 
 /// Walks all journals in the folder of the database. Refuses if a group up to `acknowledged` cannot
-/// be read, or if one that can be read lies behind one that cannot.
+/// be read, or if one that can be read comes behind one that cannot.
 pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Walked> {
     let journals = journals(folder).map_err(|error| unreadable(folder, error))?;
     let Some(&(oldest, _)) = journals.first() else {
@@ -95,7 +95,7 @@ pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Wal
             // is durable: the record of a later one proves that this is no torn tail.
             let torn = walked.last.map_or(behind.lowest, |last| last.sequence + 1);
             if behind.highest > torn {
-                let what = format!("{what}, and group {} lies behind it", behind.highest);
+                let what = format!("{what}, and group {} comes behind it", behind.highest);
                 return Err(damaged(&path, at, &what));
             }
             if behind.highest <= acknowledged {
@@ -130,7 +130,7 @@ fn journals(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(journals)
 }
 
-/// What lies at a place where a group may begin.
+/// What is at a place where a group may begin.
 enum Step {
     Group {
         record: GroupRecord,

@@ -1,7 +1,7 @@
 //! The embedded store: receipts in a folder of this machine, for one process at a time, durable before
 //! any answer. fjall keeps the rows; everything that makes it a record of truth is here.
 //!
-//! What lies in the folder, what each error means and what to do about it stands on the
+//! What is in the folder, what each error means and what to do about it is said on the
 //! [front page of this crate](crate). In short: a folder that is refused was not changed; after a crash or
 //! a full disk it is enough to start again; damage calls for a copy of the whole folder, and such a copy
 //! may only be made while the folder is closed ([`EmbeddedStore::close`]).
@@ -9,8 +9,8 @@
 //! | [`ErrorKind`] | on opening | later |
 //! |---|---|---|
 //! | `InUse` | another process has the folder open | |
-//! | `Foreign` | somebody else's folder, or a newer format | |
-//! | `Damaged` | acknowledged receipts cannot be read back; restore | the same, met while reading |
+//! | `Foreign` | somebody else's folder, or another format | |
+//! | `Damaged` | acknowledged receipts cannot be read back; restore | one receipt cannot be read: that id's failure |
 //! | `Full` | no room to begin with | no room: no further writes until a restart, reads go on |
 //! | `Unavailable` | the system said no | a write failed: no further writes until a restart, reads go on |
 //! | `Overloaded` | | a queue is full; nothing was written, come back later |
@@ -19,9 +19,10 @@
 //! |---|---|
 //! | `folder.rs` | whose folder it is, and that nobody else has it |
 //! | `journal.rs`, `acked.rs`, `record.rs` | nothing acknowledged may be lost unnoticed |
-//! | `tables.rs`, `row.rs` | what lies in fjall |
-//! | `queue.rs`, `group.rs`, `writer.rs`, `sizes.rs` | many batches, one sync |
+//! | `tables.rs`, `row.rs` | what is stored in fjall |
+//! | `queue.rs`, `group.rs`, `writer.rs` | many batches, one sync |
 //! | `held.rs`, `due.rs`, `block.rs` | what falls due when |
+//! | `index.rs` | unknown and dead receipts, and steps |
 //! | `reader.rs` | loads and scans |
 
 mod acked;
@@ -31,13 +32,13 @@ mod failure;
 mod folder;
 mod group;
 mod held;
+mod index;
 mod journal;
 mod open;
 mod queue;
 mod reader;
 mod record;
 mod row;
-mod sizes;
 mod tables;
 mod writer;
 
@@ -46,8 +47,8 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 use onceward::{
-    Caps, Clock, Error, ErrorKind, Found, Fut, Groups, Id, Page, Result, Scan, Store, Swap, Swapped,
-    SystemClock,
+    Caps, Clock, Error, ErrorKind, Fut, Hints, Id, Loaded, Page, Promises, Result, Scan, Store, Swap,
+    Swapped, SystemClock, Watch,
 };
 use tokio::sync::oneshot;
 
@@ -56,10 +57,13 @@ use self::folder::Folder;
 use self::held::LeaseEnds;
 use self::queue::{Putter, Refused};
 use self::row::Opened;
-use self::sizes::Sizes;
 use self::tables::Tables;
 use self::writer::Stopped;
-use crate::now_us;
+use crate::kit::groups::Sizes;
+use crate::kit::now_us;
+use crate::kit::signals::Broadcaster;
+
+pub use crate::kit::groups::Groups;
 
 /// Longest encoded receipt, in bytes. fjall ends the process's writer over a value of 4 GiB.
 const RECEIPT_BYTES_MAX: usize = 2 << 30;
@@ -75,31 +79,13 @@ pub struct Options {
     /// Memory for rows not yet written to tables; a few times this is in use under load. Fixed when the
     /// folder is created.
     pub write_buffer_bytes: u64,
-    /// Whether claims from before the folder was opened may still have a living owner.
-    pub owners: Owners,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
 }
 
-/// Who runs what is claimed here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Owners {
-    /// Only the process that has the folder open. Whoever opens it next knows that all earlier owners are dead,
-    /// and their leases are over at once.
-    #[default]
-    DieWithTheProcess,
-    /// Others, to whom it hands claims: they may go on while it restarts, so a lease lasts as long as it said.
-    Outlive,
-}
-
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            cache_bytes: 128 << 20,
-            write_buffer_bytes: 64 << 20,
-            owners: Owners::default(),
-            clock: Arc::new(SystemClock),
-        }
+        Self { cache_bytes: 128 << 20, write_buffer_bytes: 64 << 20, clock: Arc::new(SystemClock) }
     }
 }
 
@@ -107,7 +93,7 @@ impl Default for Options {
 ///
 /// Dropping it ends its threads and closes the folder before the drop returns, which under load takes a
 /// second or two; where a thread must not wait, use [`EmbeddedStore::close`]. Dropping a future of its
-/// methods does not take back the question: a swap still happens, but for what lies behind the first
+/// methods does not take back the question: a swap still happens, except for what comes behind the first
 /// 8 MiB or 4096 swaps of its batch.
 pub struct EmbeddedStore {
     swaps: Option<Putter>,
@@ -123,9 +109,11 @@ struct Shared {
     clock: Arc<dyn Clock>,
     opened: Opened,
     lease_ends: LeaseEnds,
-    floor: Floor,
+    /// By list of the due index.
+    floors: [Floor; 2],
+    signals: Broadcaster,
     stopped: OnceLock<Stopped>,
-    sizes: Sizes,
+    sizes: Arc<Sizes>,
     tables: Tables,
     /// Dropped behind the tables: unlocked only when they are closed.
     folder: Folder,
@@ -143,7 +131,11 @@ impl Shared {
 
 impl EmbeddedStore {
     /// Opens the folder, or creates it if it is missing or empty. A folder that is somebody else's, in
-    /// use, of a newer format or damaged is refused and left as it was.
+    /// use, of another format or damaged is refused and left as it was.
+    ///
+    /// The process that had it open before has ended, and so have its runs: what was held with
+    /// [`ends_with_writer`](onceward::Record::ends_with_writer) is due at once. Everything else keeps its
+    /// lease.
     pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         let path = path.as_ref().to_path_buf();
         let (reply, opened) = oneshot::channel();
@@ -173,6 +165,16 @@ impl EmbeddedStore {
         closed.await.map_err(|_| ended())
     }
 
+    /// How large the groups were that it has made so far.
+    pub fn groups(&self) -> Groups {
+        self.shared.sizes.read()
+    }
+
+    /// What [`groups`](Self::groups) reads; it does not keep the folder open.
+    pub(crate) fn sizes(&self) -> Arc<Sizes> {
+        Arc::clone(&self.shared.sizes)
+    }
+
     async fn swap_part(&self, part: &[Swap]) -> Result<Vec<Swapped>> {
         let (reply, answer) = oneshot::channel();
         let put = self.swaps.as_ref().ok_or_else(ended)?.put(writer::Ask { batch: part.to_vec(), reply });
@@ -193,12 +195,6 @@ impl Store for EmbeddedStore {
                     "a batch must be sorted by id and name no id twice",
                 ));
             }
-            if batch.iter().any(|swap| receipt_bytes(swap) > RECEIPT_BYTES_MAX) {
-                return Err(Error::new(
-                    ErrorKind::Invalid,
-                    format!("a receipt of more than {RECEIPT_BYTES_MAX} bytes cannot be kept"),
-                ));
-            }
             let (part, mut rest) = writer::split_group(batch);
             let mut swapped = self.swap_part(part).await?;
             while !rest.is_empty() {
@@ -211,7 +207,7 @@ impl Store for EmbeddedStore {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
             send(self.loads.as_ref(), reader::Ask { question: ids.to_vec(), reply })?;
@@ -227,20 +223,20 @@ impl Store for EmbeddedStore {
         })
     }
 
-    fn caps(&self) -> Caps {
-        Caps {
-            name: "embedded",
-            durable: true,
-            atomic: true,
-            shared: false,
-            transactions: false,
-            batches_in_flight: 2,
-            gathers: true,
-        }
+    /// Of the writes of this process, which are all there are.
+    fn watch(&self) -> Option<Watch> {
+        Some(self.shared.signals.watch())
     }
 
-    fn groups(&self) -> Groups {
-        self.shared.sizes.read()
+    fn caps(&self) -> Caps {
+        let promises = Promises {
+            durable: true,
+            atomic: true,
+            record_bytes_max: RECEIPT_BYTES_MAX,
+            ..Promises::default()
+        };
+        let hints = Hints { batches_in_flight: 2, batches_internally: true, ..Hints::default() };
+        Caps::new("embedded", promises).with_hints(hints)
     }
 }
 
@@ -286,3 +282,6 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
         .spawn(work)
         .map_err(|error| Error::new(ErrorKind::Unavailable, "cannot start a thread").caused_by(error))
 }
+
+#[cfg(test)]
+mod unreadable_test;

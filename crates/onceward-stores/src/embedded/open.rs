@@ -14,12 +14,12 @@ use super::held::Held;
 use super::journal::{self, Walked};
 use super::queue::queue;
 use super::record::{GroupRecord, RECORD_KEY};
-use super::row::Opened;
-use super::sizes::Sizes;
+use super::row::{LISTS, Opened};
 use super::tables::{self, Memory, Tables, cannot_read};
 use super::writer::Writer;
-use super::{EmbeddedStore, Options, Owners, QUESTIONS_MAX, Shared, failure, reader, spawn};
-use crate::now_us;
+use super::{EmbeddedStore, Options, QUESTIONS_MAX, Shared, failure, reader, spawn};
+use crate::kit::now_us;
+use crate::kit::signals::Broadcaster;
 
 pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
     let memory = Memory { cache_bytes: options.cache_bytes, write_buffer_bytes: options.write_buffer_bytes };
@@ -37,20 +37,16 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
     let acked = Acked::open(&folder.acked(), record.sequence)
         .map_err(|error| failure::io(format!("cannot write {}", folder.acked().display()), error))?;
 
-    let lost_owners_up_to = match options.owners {
-        Owners::DieWithTheProcess => record.version_max,
-        // No version is that low.
-        Owners::Outlive => 0,
-    };
-    let opened = Opened { at_us: now_us(&*options.clock), version_max: lost_owners_up_to };
+    let opened = Opened { at_us: now_us(&*options.clock), version_max: record.version_max };
     let (held, lease_ends) = Held::read(&tables, record.held_from, opened)?;
     let shared = Arc::new(Shared {
         clock: options.clock,
         opened,
         lease_ends,
-        floor: Floor::new(record.floor_us),
+        floors: LISTS.map(|list| Floor::new(list, record.floors_us[list as usize])),
+        signals: Broadcaster::default(),
         stopped: OnceLock::new(),
-        sizes: Sizes::default(),
+        sizes: Arc::default(),
         tables,
         folder,
     });
@@ -67,7 +63,7 @@ fn start(writer: Writer, shared: Arc<Shared>) -> Result<EmbeddedStore> {
     let (for_loads, for_scans) = (Arc::clone(&shared), Arc::clone(&shared));
     let threads = vec![
         spawn("writer", move || writer.run(&asked_swaps))?,
-        spawn("reader", move || reader::run(&asked_loads, |ids: &Vec<_>| reader::load(&for_loads, ids)))?,
+        spawn("reader", move || reader::run(&asked_loads, |ids: &Vec<_>| Ok(reader::load(&for_loads, ids))))?,
         spawn("scanner", move || reader::run(&asked_scans, |query| reader::scan(&for_scans, query)))?,
     ];
     Ok(EmbeddedStore { swaps: Some(swaps), loads: Some(loads), scans: Some(scans), threads, shared })

@@ -65,7 +65,8 @@ impl Drop for Putter {
     }
 }
 
-/// The writer's end. When it is dropped, also by a panic, whoever waits is told by the loss of its answer.
+/// The writer's end. When it is dropped, also by a panic, those who wait are told by the loss of their
+/// answers.
 pub(crate) struct Taker(Arc<Queue>);
 
 impl Taker {

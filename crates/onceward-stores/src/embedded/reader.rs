@@ -5,16 +5,16 @@
 use std::ops::Bound;
 use std::sync::mpsc;
 
-use onceward::{Cursor, Error, ErrorKind, Found, Id, Page, Result, Scan, ScanOf, State};
+use onceward::{Cursor, Error, Filter, Id, Loaded, Page, Result, Scan, ScanOf, State, Text};
 use tokio::sync::oneshot;
 
 use super::row::Row;
 use super::tables::cannot_read;
-use super::{Shared, due};
-use crate::SCAN_RECORDS_MAX;
+use super::{Shared, due, index};
+use crate::kit;
 
 /// A page ends once the receipts it looked at have this many bytes: they pass through memory.
-pub(crate) const PAGE_BYTES_MAX: usize = 8 << 20;
+const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// One question and whom to tell.
 pub(crate) struct Ask<Q, A> {
@@ -22,7 +22,7 @@ pub(crate) struct Ask<Q, A> {
     pub(crate) reply: oneshot::Sender<Result<A>>,
 }
 
-pub(crate) type AskLoad = Ask<Vec<Id>, Vec<Option<Found>>>;
+pub(crate) type AskLoad = Ask<Vec<Id>, Vec<Loaded>>;
 pub(crate) type AskScan = Ask<Scan, Page>;
 
 /// Answers until all senders are gone.
@@ -35,7 +35,7 @@ pub(crate) fn run<Q, A>(asks: &mpsc::Receiver<Ask<Q, A>>, answer: impl Fn(&Q) ->
     }
 }
 
-pub(crate) fn load(shared: &Shared, ids: &[Id]) -> Result<Vec<Option<Found>>> {
+pub(crate) fn load(shared: &Shared, ids: &[Id]) -> Vec<Loaded> {
     let load_one = |id: &Id| {
         let row = shared.tables.row(id)?;
         // Asked after the read: a group that failed meanwhile has said so by now.
@@ -46,71 +46,143 @@ pub(crate) fn load(shared: &Shared, ids: &[Id]) -> Result<Vec<Option<Found>>> {
 }
 
 pub(crate) fn scan(shared: &Shared, query: &Scan) -> Result<Page> {
-    let limit = query.limit.clamp(1, SCAN_RECORDS_MAX);
+    let (after, limit) = (query.after.as_ref(), kit::scan_limit(query));
     match &query.of {
-        ScanOf::Due => due::scan(shared, query.after.as_ref(), limit),
-        ScanOf::Matching { scope, operation, state } => {
-            let wanted = Wanted { scope: scope.as_deref(), operation: operation.as_deref(), state: *state };
-            scan_matching(shared, query.after.as_ref(), limit, &wanted)
+        ScanOf::Due(state) => {
+            let filter = Filter { state: *state, ..Filter::default() };
+            due::scan(shared, &due::Query::due(&filter), after, limit)
         }
-    }
-}
-
-struct Wanted<'a> {
-    scope: Option<&'a str>,
-    operation: Option<&'a str>,
-    state: Option<State>,
-}
-
-impl Wanted<'_> {
-    fn fits(&self, id: &Id, row: &Row) -> bool {
-        self.scope.is_none_or(|scope| id.scope() == scope)
-            && self.operation.is_none_or(|operation| id.operation() == operation)
-            && self.state.is_none_or(|state| row.state == state)
-    }
-
-    /// What all matching ids begin with; see `Id` for their bytes.
-    fn prefix(&self) -> Vec<u8> {
-        let length = |text: &str| u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes();
-        match (self.scope, self.operation) {
-            (Some(scope), Some(operation)) => {
-                [&length(scope)[1..], &length(operation), scope.as_bytes(), operation.as_bytes()].concat()
+        ScanOf::StepsOf(parent) => index::scan_steps(shared, parent, after, limit),
+        ScanOf::Matching(filter) => match (kit::only_id(filter), filter.state) {
+            (Some(id), _) => {
+                let mut page = PageBuilder::new(shared, limit);
+                // Parts that make no id match nothing.
+                if let Ok(id) = id {
+                    page.look_at(id, filter);
+                }
+                Ok(page.build())
             }
-            (Some(scope), None) => length(scope)[1..].to_vec(),
-            _ => Vec::new(),
-        }
+            (None, Some(State::Held)) => due::scan(shared, &due::Query::held(filter), after, limit),
+            (None, Some(State::Waiting)) => scan_waiting(shared, after, limit, filter),
+            (None, Some(state @ (State::Unknown | State::Dead))) => {
+                index::scan_state(shared, state, after, limit, filter)
+            }
+            (None, None | Some(State::Done | State::Gone)) => scan_rows(shared, after, limit, filter),
+        },
     }
 }
 
-/// In the order of the ids' bytes.
-fn scan_matching(shared: &Shared, after: Option<&Cursor>, limit: usize, wanted: &Wanted<'_>) -> Result<Page> {
-    let prefix = wanted.prefix();
+/// First those that wait for a time, then those that are never due.
+fn scan_waiting(shared: &Shared, after: Option<&Cursor>, limit: usize, filter: &Filter) -> Result<Page> {
+    if after.is_some_and(index::is_by_state) {
+        return index::scan_state(shared, State::Waiting, after, limit, filter);
+    }
+    let mut page = due::scan(shared, &due::Query::waiting(filter), after, limit)?;
+    page.next.get_or_insert_with(|| index::before_all_of(State::Waiting));
+    Ok(page)
+}
+
+/// All rows, in the order of the ids' bytes.
+fn scan_rows(shared: &Shared, after: Option<&Cursor>, limit: usize, filter: &Filter) -> Result<Page> {
+    let prefix = id_prefix(filter);
     let start = after.map_or(Bound::Included(&prefix[..]), |cursor| Bound::Excluded(&cursor.0[..]));
-    let now_us = shared.now_us();
-    let mut page = Page::default();
-    let mut bytes = 0;
-    let rows = shared.tables.receipts.range::<&[u8], _>((start, Bound::Unbounded));
-    for (seen, entry) in rows.enumerate() {
+    let mut page = PageBuilder::new(shared, limit);
+    for entry in shared.tables.receipts.range::<&[u8], _>((start, Bound::Unbounded)) {
         let (key, value) = entry.into_inner().map_err(cannot_read)?;
         if !key.starts_with(&prefix) {
-            return Ok(page);
+            break;
         }
-        let id = Id::from_bytes(&key).map_err(|error| {
-            Error::new(
-                ErrorKind::Damaged,
-                "the id of a stored receipt is damaged; restore the folder from a copy",
-            )
-            .caused_by(error)
-        })?;
-        let row = Row::decode(&id, &value)?;
-        bytes += row.bytes.len();
-        if wanted.fits(&id, &row) {
-            page.found.push((id, row.found(now_us, shared.opened)));
+        match Id::from_bytes(&key) {
+            Ok(id) => {
+                let row = Row::decode(&id, &value).map(Some);
+                page.take(id, row, filter, false);
+            }
+            Err(error) => cannot_read_id(&error),
         }
-        if seen + 1 == limit || bytes >= PAGE_BYTES_MAX {
-            page.next = Some(Cursor(bytes::Bytes::copy_from_slice(&key)));
-            return Ok(page);
+        if page.is_full() {
+            page.end_at(Cursor(bytes::Bytes::copy_from_slice(&key)));
+            break;
         }
     }
-    Ok(page)
+    Ok(page.build())
+}
+
+/// What the ids that match begin with; see `Id` for their bytes.
+pub(crate) fn id_prefix(filter: &Filter) -> Vec<u8> {
+    let length = |text: &str| u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes();
+    match (&filter.scope, &filter.operation) {
+        (Some(scope), Some(Text::Is(operation))) => {
+            [&length(scope)[1..], &length(operation), scope.as_bytes(), operation.as_bytes()].concat()
+        }
+        (Some(scope), _) => length(scope)[1..].to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+/// A key that is not the bytes of an id has no id to report it under.
+pub(crate) fn cannot_read_id(error: &Error) {
+    tracing::error!(%error, "the id of a stored receipt is damaged; restore the folder from a copy");
+}
+
+/// A page that is being filled, within its bounds.
+pub(crate) struct PageBuilder<'a> {
+    shared: &'a Shared,
+    now_us: u64,
+    limit: usize,
+    looked_at: usize,
+    bytes: usize,
+    page: Page,
+}
+
+impl<'a> PageBuilder<'a> {
+    pub(crate) fn new(shared: &'a Shared, limit: usize) -> Self {
+        Self { shared, now_us: shared.now_us(), limit, looked_at: 0, bytes: 0, page: Page::default() }
+    }
+
+    /// Reads the row of this id and takes it in if it matches.
+    pub(crate) fn look_at(&mut self, id: Id, filter: &Filter) {
+        let row = self.shared.tables.row(&id);
+        self.take(id, row, filter, false);
+    }
+
+    /// Takes in a row that was read, or why it could not be, if it matches.
+    pub(crate) fn take(&mut self, id: Id, row: Result<Option<Row>>, filter: &Filter, only_over: bool) {
+        self.looked_at += 1;
+        match row {
+            Ok(None) => {}
+            Ok(Some(row)) => {
+                self.bytes += row.bytes.len();
+                let found = row.found(self.now_us, self.shared.opened);
+                if filter.matches(&id, row.state) && (found.due.is_over() || !only_over) {
+                    self.page.found.push((id, found));
+                }
+            }
+            Err(error) => {
+                // In which state it is, nobody can tell.
+                let any_state = Filter { state: None, ..filter.clone() };
+                let is_new = self.page.unreadable.iter().all(|(other, _)| *other != id);
+                if is_new && any_state.matches(&id, State::Done) {
+                    self.page.unreadable.push((id, error));
+                }
+            }
+        }
+    }
+
+    /// Counts a row that was read in vain.
+    pub(crate) fn pass_stale(&mut self, row: Option<&Row>) {
+        self.looked_at += 1;
+        self.bytes += row.map_or(0, |row| row.bytes.len());
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.looked_at >= self.limit || self.bytes >= PAGE_BYTES_MAX
+    }
+
+    pub(crate) fn end_at(&mut self, next: Cursor) {
+        self.page.next = Some(next);
+    }
+
+    pub(crate) fn build(self) -> Page {
+        self.page
+    }
 }

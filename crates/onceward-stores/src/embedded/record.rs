@@ -7,18 +7,19 @@
 //! bytes 0..16   nonce of the folder: whose record it is, wherever its bytes turn up
 //! bytes 16..24  sequence of the group, from 1 without gaps
 //! bytes 24..32  the highest version given so far
-//! bytes 32..40  no row is due before this, in microseconds (see `due.rs`)
-//! bytes 40..48  no group before this one left a row held that still is (see `held.rs`)
-//! bytes 48..56  fjall's own sequence number just before the group was handed to it
-//! bytes 56..60  CRC-32 of bytes 0..56; all numbers little endian
+//! bytes 32..40  no waiting row is due before this, in microseconds (see `due.rs`)
+//! bytes 40..48  no other row is
+//! bytes 48..56  no group before this one left a row held that still is (see `held.rs`)
+//! bytes 56..64  fjall's own sequence number just before the group was handed to it
+//! bytes 64..68  CRC-32 of bytes 0..64; all numbers little endian
 //! ```
 
 use super::folder::{NONCE_BYTES, Nonce};
 
 /// The key of the one row in the table `groups`.
 pub(crate) const RECORD_KEY: &[u8] = b"group";
-pub(crate) const RECORD_BYTES: usize = 60;
-const CHECKED_BYTES: usize = 56;
+pub(crate) const RECORD_BYTES: usize = 68;
+const CHECKED_BYTES: usize = 64;
 
 /// How far fjall's number may be ahead of the one noted here: it also counts its own flushes.
 const NUMBER_AHEAD_MAX: u64 = 1 << 20;
@@ -28,7 +29,8 @@ pub(crate) struct GroupRecord {
     pub(crate) nonce: Nonce,
     pub(crate) sequence: u64,
     pub(crate) version_max: u64,
-    pub(crate) floor_us: u64,
+    /// By list of the due index.
+    pub(crate) floors_us: [u64; 2],
     pub(crate) held_from: u64,
     pub(crate) engine_number: u64,
 }
@@ -36,12 +38,14 @@ pub(crate) struct GroupRecord {
 impl GroupRecord {
     /// Of a folder without any group.
     pub(crate) fn before_the_first(nonce: Nonce) -> Self {
-        Self { nonce, sequence: 0, version_max: 0, floor_us: 0, held_from: 0, engine_number: 0 }
+        Self { nonce, sequence: 0, version_max: 0, floors_us: [0; 2], held_from: 0, engine_number: 0 }
     }
 
     pub(crate) fn encode(&self) -> [u8; RECORD_BYTES] {
         let mut bytes = [0; RECORD_BYTES];
-        let numbers = [self.sequence, self.version_max, self.floor_us, self.held_from, self.engine_number];
+        let [waiting_us, rest_us] = self.floors_us;
+        let numbers =
+            [self.sequence, self.version_max, waiting_us, rest_us, self.held_from, self.engine_number];
         bytes[..NONCE_BYTES].copy_from_slice(&self.nonce);
         for (place, number) in bytes[NONCE_BYTES..].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
@@ -62,9 +66,9 @@ impl GroupRecord {
             nonce: std::array::from_fn(|i| bytes[i]),
             sequence: number(16),
             version_max: number(24),
-            floor_us: number(32),
-            held_from: number(40),
-            engine_number: number(48),
+            floors_us: [number(32), number(40)],
+            held_from: number(48),
+            engine_number: number(56),
         })
     }
 

@@ -6,9 +6,9 @@ const EXAMPLE: GroupRecord = GroupRecord {
     nonce: [0xaa; NONCE_BYTES],
     sequence: 1,
     version_max: 0x0203,
-    floor_us: 4,
-    held_from: 5,
-    engine_number: 6,
+    floors_us: [4, 5],
+    held_from: 6,
+    engine_number: 7,
 };
 
 #[test]
@@ -16,8 +16,8 @@ fn a_record_has_these_bytes() {
     let mut golden = [0; RECORD_BYTES];
     golden[..16].fill(0xaa);
     (golden[16], golden[24], golden[25]) = (1, 3, 2);
-    (golden[32], golden[40], golden[48]) = (4, 5, 6);
-    golden[56..].copy_from_slice(&[0x7d, 0xf1, 0xe6, 0x36]);
+    (golden[32], golden[40], golden[48], golden[56]) = (4, 5, 6, 7);
+    golden[64..].copy_from_slice(&[0xe5, 0xd6, 0xc7, 0x74]);
     assert_eq!(EXAMPLE.encode(), golden);
     assert_eq!(GroupRecord::decode(&golden), Some(EXAMPLE));
 }
@@ -37,8 +37,8 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
 
 #[test]
 fn the_engines_number_must_be_near() {
-    assert!(EXAMPLE.fits_engine_number(6));
+    assert!(EXAMPLE.fits_engine_number(7));
     assert!(EXAMPLE.fits_engine_number(1000));
-    assert!(!EXAMPLE.fits_engine_number(5));
-    assert!(!EXAMPLE.fits_engine_number(6 + (1 << 21)));
+    assert!(!EXAMPLE.fits_engine_number(6));
+    assert!(!EXAMPLE.fits_engine_number(7 + (1 << 21)));
 }

@@ -1,35 +1,54 @@
 //! One stored row, byte for byte; its key is the bytes of its id.
 //!
 //! ```text
-//! byte 0        layout number of the row: 1
-//! byte 1        state: 0 held, 1 done, 2 unknown, 3 gone
+//! byte 0        layout number of the row: 2
+//! byte 1        state: 0 waiting, 1 held, 2 done, 3 unknown, 4 dead, 5 gone;
+//!               128 is added if it ends with its writer
 //! bytes 2..10   version, little endian
 //! bytes 10..18  due time in microseconds since 1970, little endian; all ones for never
-//! bytes 18..22  CRC-32 over the id, bytes 0..18 and the receipt
+//! bytes 18..26  version of the first write since the id was last absent, little endian
+//! bytes 26..30  CRC-32 over the id, bytes 0..26 and the receipt
 //! then          the encoded receipt, opaque here
 //! ```
 
 use bytes::Bytes;
-use onceward::{Due, Error, ErrorKind, Found, Id, Result, State, Version};
+use onceward::{Age, Due, Error, ErrorKind, Found, Id, Record, Result, State, Version};
+
+use crate::kit;
 
 /// The due time of a row that never falls due.
 pub(crate) const NEVER_US: u64 = u64::MAX;
 
-const LAYOUT: u8 = 1;
-const HEAD_BYTES: usize = 22;
-const CHECKED_BYTES: usize = 18;
+const LAYOUT: u8 = 2;
+const HEAD_BYTES: usize = 30;
+const CHECKED_BYTES: usize = 26;
+const ENDS_WITH_WRITER: u8 = 128;
 
-/// A record as it lies in the receipts table.
+/// A record as it is stored in the receipts table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) version: u64,
     pub(crate) state: State,
     pub(crate) due_us: u64,
+    /// Versions come from the clock, so this one says when the record was created.
+    pub(crate) created: u64,
+    /// Only a held row does: other due times are not about a process.
+    pub(crate) ends_with_writer: bool,
     pub(crate) bytes: Bytes,
 }
 
-/// What was true when this process opened the folder. Nobody else can have it open, so a lease that
-/// is not younger than this moment has lost its owner and is over, whatever its end says.
+/// Which list of the due index has a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum List {
+    Waiting,
+    Rest,
+}
+
+/// All of them, by their numbers.
+pub(crate) const LISTS: [List; 2] = [List::Waiting, List::Rest];
+
+/// What was true when this process opened the folder. Nobody else can have it open, so a row that ends with
+/// its writer and is not younger than this moment has lost its owner and is over, whatever its due time says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened {
     pub(crate) at_us: u64,
@@ -37,23 +56,37 @@ pub(crate) struct Opened {
 }
 
 impl Row {
+    /// The row of a record that is written now; `created` is that of the row it replaces.
+    pub(crate) fn new(record: &Record, version: u64, created: Option<u64>, now_us: u64) -> Self {
+        // A due time so far away that it does not fit is the last one that does.
+        let due_us = kit::due_us(now_us, record.due_in).map_or(NEVER_US, |due_us| due_us.min(NEVER_US - 1));
+        Self {
+            version,
+            state: record.state,
+            due_us,
+            created: created.unwrap_or(version),
+            ends_with_writer: record.ends_with_writer && record.state == State::Held,
+            bytes: record.bytes.clone(),
+        }
+    }
+
     /// Writes it into `row`, in place of what was there.
     pub(crate) fn encode(&self, id: &Id, row: &mut Vec<u8>) {
         row.clear();
         row.push(LAYOUT);
-        row.push(state_byte(self.state));
+        row.push(state_byte(self.state) | if self.ends_with_writer { ENDS_WITH_WRITER } else { 0 });
         row.extend(self.version.to_le_bytes());
         row.extend(self.due_us.to_le_bytes());
+        row.extend(self.created.to_le_bytes());
         row.extend(checksum(id, row, &self.bytes).to_le_bytes());
         row.extend_from_slice(&self.bytes);
     }
 
     pub(crate) fn decode(id: &Id, row: &[u8]) -> Result<Self> {
         let damaged = |what| {
-            Err(Error::new(
-                ErrorKind::Damaged,
-                format!("the stored receipt of {id:?} is damaged ({what}); restore the folder from a copy"),
-            ))
+            let detail =
+                format!("the stored receipt of {id:?} is damaged ({what}); restore the folder from a copy");
+            Err(Error::new(ErrorKind::Damaged, detail))
         };
         let Some((head, bytes)) = row.split_at_checked(HEAD_BYTES) else {
             return damaged("too short");
@@ -62,25 +95,32 @@ impl Row {
             return damaged("its checksum does not match");
         }
         if head[0] != LAYOUT {
-            return damaged("its layout is unknown");
+            let detail = format!(
+                "the stored receipt of {id:?} has layout {}, this version reads layout {LAYOUT}; use the version that \
+                 wrote it",
+                head[0]
+            );
+            return Err(Error::new(ErrorKind::Damaged, detail));
         }
-        let Some(state) = state_of(head[1]) else {
+        let Some(state) = state_of(head[1] & !ENDS_WITH_WRITER) else {
             return damaged("its state is unknown");
         };
         Ok(Self {
             version: number(&head[2..10]),
             state,
-            due_us: number(&head[10..CHECKED_BYTES]),
+            due_us: number(&head[10..18]),
+            created: number(&head[18..CHECKED_BYTES]),
+            ends_with_writer: head[1] & ENDS_WITH_WRITER != 0,
             bytes: Bytes::copy_from_slice(bytes),
         })
     }
 
-    /// Whether this is a lease from before the folder was opened.
+    /// Whether its process ended before the folder was opened.
     pub(crate) fn lost_its_owner(&self, opened: Opened) -> bool {
-        self.state == State::Held && self.version <= opened.version_max
+        self.ends_with_writer && self.version <= opened.version_max
     }
 
-    /// When it falls due, with ownerless leases due at the latest when the folder was opened.
+    /// When it falls due: without its owner, at the latest when the folder was opened.
     pub(crate) fn effective_due_us(&self, opened: Opened) -> u64 {
         if self.lost_its_owner(opened) { self.due_us.min(opened.at_us) } else { self.due_us }
     }
@@ -92,12 +132,33 @@ impl Row {
         } else {
             Due::between(now_us, (self.due_us != NEVER_US).then_some(self.due_us))
         };
-        Found { version: Version(self.version), state: self.state, due, bytes: self.bytes.clone() }
+        Found {
+            version: Version(self.version),
+            state: self.state,
+            due,
+            age: Age::between(now_us, self.created, self.version),
+            bytes: self.bytes.clone(),
+        }
     }
 
-    /// Under which due time the due index has this row; leases are not in it (see `leases.rs`).
-    pub(crate) fn indexed_due_us(&self) -> Option<u64> {
-        (self.state != State::Held && self.due_us != NEVER_US).then_some(self.due_us)
+    /// Where the due index has this row; leases are not in it (see `held.rs`).
+    pub(crate) fn listed(&self) -> Option<(List, u64)> {
+        let list = match self.state {
+            State::Held => return None,
+            State::Waiting => List::Waiting,
+            State::Done | State::Unknown | State::Dead | State::Gone => List::Rest,
+        };
+        (self.due_us != NEVER_US).then_some((list, self.due_us))
+    }
+
+    /// Whether it is in the index of states (see `index.rs`): what people look for and no other list has.
+    pub(crate) fn indexed_state(&self) -> Option<State> {
+        let is_indexed = match self.state {
+            State::Unknown | State::Dead => true,
+            State::Waiting => self.due_us == NEVER_US,
+            State::Held | State::Done | State::Gone => false,
+        };
+        is_indexed.then_some(self.state)
     }
 }
 
@@ -114,17 +175,19 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-fn state_byte(state: State) -> u8 {
+pub(crate) fn state_byte(state: State) -> u8 {
     match state {
-        State::Held => 0,
-        State::Done => 1,
-        State::Unknown => 2,
-        State::Gone => 3,
+        State::Waiting => 0,
+        State::Held => 1,
+        State::Done => 2,
+        State::Unknown => 3,
+        State::Dead => 4,
+        State::Gone => 5,
     }
 }
 
 fn state_of(byte: u8) -> Option<State> {
-    [State::Held, State::Done, State::Unknown, State::Gone].get(usize::from(byte)).copied()
+    State::ALL.into_iter().find(|state| state_byte(*state) == byte)
 }
 
 #[cfg(test)]

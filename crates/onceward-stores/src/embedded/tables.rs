@@ -1,4 +1,4 @@
-//! fjall's database: its four tables, how they are tuned, and what must be there before it may open.
+//! fjall's database: its five tables, how they are tuned, and what must be there before it may open.
 //!
 //! It knows fjall; it knows nothing of groups, leases or what a row means.
 
@@ -17,7 +17,7 @@ use super::row::Row;
 pub(crate) const GROUPS_ID: u64 = 1;
 
 /// In the order of their creation, see [`GROUPS_ID`].
-const NAMES: [&str; 4] = ["groups", "receipts", "due", "held"];
+const NAMES: [&str; 5] = ["groups", "receipts", "due", "held", "index"];
 
 const MIB: u64 = 1024 * 1024;
 /// fjall seals a journal once it is past 64 MB and lets it go when the tables hold all of it; above
@@ -41,10 +41,12 @@ pub(crate) struct Memory {
 pub(crate) struct Tables {
     /// id → row.
     pub(crate) receipts: Keyspace,
-    /// due time, group → block of rows; all that fall due, but for leases (due.rs).
+    /// list, due time, group → block of rows; all that fall due, but for leases (due.rs).
     pub(crate) due: Keyspace,
     /// group → block of rows; all that are held are in one of them (held.rs).
     pub(crate) held: Keyspace,
+    /// Rows by state and steps by parent, where no other list has them (index.rs).
+    pub(crate) index: Keyspace,
     /// One row: the record of the last group.
     pub(crate) groups: Keyspace,
     pub(crate) database: Database,
@@ -58,7 +60,8 @@ impl Tables {
             |error| failure::engine(format!("cannot create a database in {}", path.display()), error);
         let database = builder(path, memory).open().map_err(failed)?;
         let table = |name: &str| database.keyspace(name, || options(name, memory)).map_err(failed);
-        let tables = [table(NAMES[0])?, table(NAMES[1])?, table(NAMES[2])?, table(NAMES[3])?];
+        let [groups, receipts, due, held, index] = NAMES;
+        let tables = [table(groups)?, table(receipts)?, table(due)?, table(held)?, table(index)?];
         database.persist(PersistMode::SyncAll).map_err(failed)?;
         Self::new(path, database, tables)
     }
@@ -75,15 +78,17 @@ impl Tables {
             }
             database.keyspace(name, || options(name, memory)).map_err(failed)
         };
-        let tables = [table(NAMES[0])?, table(NAMES[1])?, table(NAMES[2])?, table(NAMES[3])?];
+        let [groups, receipts, due, held, index] = NAMES;
+        let tables = [table(groups)?, table(receipts)?, table(due)?, table(held)?, table(index)?];
         Self::new(path, database, tables)
     }
 
-    fn new(path: &Path, database: Database, [groups, receipts, due, held]: [Keyspace; 4]) -> Result<Self> {
+    fn new(path: &Path, database: Database, tables: [Keyspace; NAMES.len()]) -> Result<Self> {
+        let [groups, receipts, due, held, index] = tables;
         if groups.id() != GROUPS_ID {
             return Err(missing(path, NAMES[0]));
         }
-        Ok(Self { receipts, due, held, groups, database })
+        Ok(Self { receipts, due, held, index, groups, database })
     }
 
     /// The row of this id. Only what is durable: fjall makes a group visible after its sync.
@@ -97,7 +102,7 @@ impl Tables {
     /// Waits until the background work has caught up far enough for one more group. Fails if that
     /// work has failed or stands still; nothing was written then.
     pub(crate) fn wait_for_room(&self) -> Result<(), fjall::Error> {
-        let backlog = || [&self.receipts, &self.due, &self.held, &self.groups].map(Backlog::of);
+        let backlog = || [&self.receipts, &self.due, &self.held, &self.index, &self.groups].map(Backlog::of);
         // Does nothing but say whether the database still takes writes.
         let takes_writes = || self.database.persist(PersistMode::Buffer);
         wait_while_behind(backlog, takes_writes, STANDSTILL_MAX)

@@ -8,7 +8,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 fn sealed(sealed_memtables: usize) -> [Backlog; NAMES.len()] {
     let idle = Backlog { sealed_memtables: 0, level_zero_runs: 1 };
-    [idle, Backlog { sealed_memtables, ..idle }, idle, idle]
+    [idle, Backlog { sealed_memtables, ..idle }, idle, idle, idle]
 }
 
 #[test]

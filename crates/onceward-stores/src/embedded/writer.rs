@@ -16,11 +16,13 @@ use onceward::{Error, ErrorKind, Id, Result, Swap, Swapped};
 use tokio::sync::oneshot;
 
 use super::acked::Acked;
+use super::due::Floor;
 use super::group::{Decided, Group, Place};
 use super::held::{Held, HeldChange};
 use super::queue::Taker;
 use super::record::{GroupRecord, RECORD_KEY};
-use super::{Shared, block, due, failure, receipt_bytes};
+use super::row::{LISTS, List};
+use super::{Shared, block, due, failure, index, receipt_bytes};
 
 /// A group takes no further swap of a batch, and no further batch, once it has this much.
 const GROUP_SWAPS_MAX: usize = 4096;
@@ -69,7 +71,7 @@ impl Writer {
         let shared = Arc::clone(&self.shared);
         shared.sizes.add(asks.iter().map(|ask| ask.batch.len()).sum());
         let mut group = Group::new(&shared, &self.held, self.version_max, asks.len());
-        let decided: Vec<Result<Decided>> = asks.iter().map(|ask| group.decide(&ask.batch)).collect();
+        let decided: Vec<Decided> = asks.iter().map(|ask| group.decide(&ask.batch)).collect();
         let kept = if group.is_empty() {
             Ok(())
         } else {
@@ -78,10 +80,13 @@ impl Writer {
             self.keep(&places)
         };
         for (ask, decided) in asks.into_iter().zip(decided) {
-            let answer = decided.and_then(|decided| match &kept {
+            let answer = match &kept {
                 Err(error) if !decided.holds_anyway => Err(error.clone()),
-                _ => Ok(decided.swapped),
-            });
+                _ => {
+                    shared.signals.announce_won(&ask.batch, &decided.swapped);
+                    Ok(decided.swapped)
+                }
+            };
             // A caller that went away does not mind.
             let _ = ask.reply.send(answer);
         }
@@ -100,18 +105,19 @@ impl Writer {
         let mut batch = OwnedWriteBatch::with_capacity(tables.database.clone(), places.len() + 8)
             .durability(Some(PersistMode::SyncData));
         let mut held = HeldChange::default();
-        let mut due: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let mut due: BTreeMap<(List, u64), Vec<u8>> = BTreeMap::new();
         for place in places.iter().filter(|place| place.changed) {
-            let (id, row) = (&place.id, place.row());
+            let (id, row) = (&place.id, place.row.as_ref());
             self.held.set(id, row, sequence, &mut held);
+            index::write(&mut batch, &tables.index, place);
             let Some(row) = row else {
                 batch.remove(&tables.receipts, id.as_bytes());
                 continue;
             };
             row.encode(id, &mut self.scratch);
             batch.insert(&tables.receipts, id.as_bytes(), &self.scratch[..]);
-            if let Some(due_us) = row.indexed_due_us() {
-                block::push(due.entry(due_us).or_default(), row.version, id);
+            if let Some(listed) = row.listed() {
+                block::push(due.entry(listed).or_default(), row.version, id);
             }
         }
         if !held.block.is_empty() {
@@ -120,18 +126,21 @@ impl Writer {
         for block in self.held.take_dead() {
             batch.remove(&tables.held, block.to_be_bytes());
         }
-        let earliest_us = due.keys().next().copied().unwrap_or(u64::MAX);
-        for (due_us, block) in due {
-            batch.insert(&tables.due, due::block_key(due_us, sequence), &block[..]);
+        let earliest_us = LISTS.map(|list| {
+            let first = due.range((list, 0)..=(list, u64::MAX)).next();
+            first.map_or(u64::MAX, |((_, due_us), _)| *due_us)
+        });
+        for ((list, due_us), block) in due {
+            batch.insert(&tables.due, due::block_key(list, due_us, sequence), &block[..]);
         }
-        for block in shared.floor.take_dead() {
+        for block in shared.floors.iter().flat_map(Floor::take_dead) {
             batch.remove(&tables.due, block);
         }
         let record = GroupRecord {
             nonce: shared.folder.nonce(),
             sequence,
             version_max: self.version_max,
-            floor_us: shared.floor.with(earliest_us),
+            floors_us: LISTS.map(|list| shared.floors[list as usize].with(earliest_us[list as usize])),
             held_from: self.held.first_block(sequence),
             engine_number: tables.database.seqno(),
         };
@@ -141,7 +150,9 @@ impl Writer {
 
         self.record = record;
         shared.lease_ends.apply(held);
-        shared.floor.lower(earliest_us);
+        for (floor, earliest_us) in shared.floors.iter().zip(earliest_us) {
+            floor.lower(earliest_us);
+        }
         if let Err(error) = self.acked.note(record.sequence) {
             // The group itself is safe; only the alarm for later damage is less sharp.
             tracing::warn!(%error, "the side file of acknowledged groups could not be written");
@@ -155,7 +166,7 @@ impl Writer {
         // fjall says this before it writes anything.
         let untouched = matches!(error, fjall::Error::Poisoned) || places.is_empty();
         let mut error = failure::engine(
-            "the embedded store stopped after a failed write: restart after freeing space or mending the disk",
+            "the embedded store stopped after a failed write: restart after freeing space or repairing the disk",
             error,
         );
         if error.kind() != ErrorKind::Full && !self.shared.folder.has_room() {
@@ -195,8 +206,8 @@ fn gather(waiting: &mut impl Iterator<Item = Ask>) -> Vec<Ask> {
     group
 }
 
-/// Splits off what one group takes, so that a huge batch neither holds up everybody else nor has to lie
-/// in fjall's memory whole.
+/// Splits off what one group takes, so that a huge batch neither holds up everybody else nor has to be in
+/// fjall's memory as a whole.
 pub(crate) fn split_group(batch: &[Swap]) -> (&[Swap], &[Swap]) {
     let mut size = Size::default();
     let fits = batch.iter().take_while(|swap| {

@@ -66,18 +66,25 @@ pub trait SqlTransaction: Send {
 pub struct Joined<'t, T>(pub &'t mut T);
 
 impl<T: SqlTransaction> Join for Joined<'_, T> {
-    fn swap<'a>(&'a mut self, swap: &'a Swap) -> Fut<'a, Swapped> {
-        Box::pin(async move {
-            match self.0.dialect() {
-                #[cfg(feature = "postgres")]
-                Dialect::Postgres => super::postgres::swap_in(self.0, swap).await,
-                #[cfg(feature = "sqlite")]
-                Dialect::Sqlite => super::sqlite::swap_in(self.0, swap).await,
-                #[cfg(feature = "mysql")]
-                Dialect::MySql => super::mysql::swap_in(self.0, swap).await,
-            }
-        })
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        Box::pin(swap_each(self.0, batch))
     }
+}
+
+/// Swaps inside a transaction, one after the other: a batch is rarely more than a receipt or two here.
+pub(super) async fn swap_each<T: SqlTransaction>(tx: &mut T, batch: &[Swap]) -> Result<Vec<Swapped>> {
+    let mut answers = Vec::with_capacity(batch.len());
+    for swap in batch {
+        answers.push(match tx.dialect() {
+            #[cfg(feature = "postgres")]
+            Dialect::Postgres => super::postgres::swap_in(tx, swap).await?,
+            #[cfg(feature = "sqlite")]
+            Dialect::Sqlite => super::sqlite::swap_in(tx, swap).await?,
+            #[cfg(feature = "mysql")]
+            Dialect::MySql => super::mysql::swap_in(tx, swap).await?,
+        });
+    }
+    Ok(answers)
 }
 
 impl<T: std::fmt::Debug> std::fmt::Debug for Joined<'_, T> {
@@ -97,17 +104,24 @@ impl Cells {
         }
     }
 
-    /// A record from the columns version, state, remaining microseconds, receipt.
+    /// A record from the columns version, state, remaining, created, updated (microseconds), receipt.
     pub(super) fn found(&self) -> Result<onceward::Found> {
-        let text = match self.0.get(1) {
+        let state = match self.0.get(1) {
             Some(Cell::Text(text)) => text.as_str(),
-            Some(Cell::Bytes(bytes)) => std::str::from_utf8(bytes).unwrap_or_default(),
+            Some(Cell::Bytes(bytes)) => std::str::from_utf8(bytes).unwrap_or("\u{fffd}"),
             _ => "",
         };
-        let receipt = match self.0.get(3) {
+        let receipt = match self.0.get(5) {
             Some(Cell::Bytes(bytes)) => bytes.clone(),
             _ => return Err(super::row::damaged("it has no receipt")),
         };
-        super::row::found(self.int(0).unwrap_or_default(), text, self.int(2), receipt)
+        super::row::found(super::row::Columns {
+            version: self.int(0).unwrap_or_default(),
+            state,
+            remaining_us: self.int(2),
+            created_us: self.int(3).unwrap_or_default(),
+            updated_us: self.int(4).unwrap_or_default(),
+            receipt: receipt.into(),
+        })
     }
 }

@@ -27,7 +27,7 @@ impl Kinds {
         let young_us = seen(clock).saturating_sub(micros(FREE_GRACE));
         let mut kinds = Self::default();
         let mut places: Vec<usize> = of.into_iter().collect();
-        places.sort_unstable_by(|one, other| columns(&batch[*one].id).cmp(&columns(&batch[*other].id)));
+        places.sort_unstable_by(|one, other| order(&batch[*one].id).cmp(&order(&batch[*other].id)));
         for place in places {
             let kind = match (batch[place].seen, &batch[place].new) {
                 (Seen::Absent, Some(_)) => &mut kinds.create,
@@ -45,6 +45,12 @@ impl Kinds {
 /// The id as columns, which compare byte by byte.
 pub(super) fn columns(id: &Id) -> (&str, &str, &str) {
     (id.scope(), id.operation(), id.key())
+}
+
+/// The id in the order of the primary key: what one scope uses one key for comes together, and so do an
+/// intent and its steps.
+fn order(id: &Id) -> (&str, &str, &str) {
+    (id.scope(), id.key(), id.operation())
 }
 
 /// What a swap that is known to write puts there.

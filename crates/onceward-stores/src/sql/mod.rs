@@ -1,13 +1,15 @@
 //! Receipts in a table of the user's own database, next to the business tables they speak of.
 //!
 //! ```text
-//! onceward_receipts   scope, operation, key: the id, and the primary key
+//! onceward_receipts   scope, key, operation: the id, and the primary key
 //!                     id_high, id_middle, id_low   PostgreSQL: the id as numbers, the primary key there
-//!                     state     held, done, unknown, gone; free is a place that was given up a moment ago
-//!                     version   grows with every write to the id
-//!                     due       when the lease, the retention or the tombstone ends; by the database's clock
+//!                     state       waiting, held, done, unknown, dead, gone; free is a place given up a moment ago
+//!                     open_state  PostgreSQL: a number for the state, which is indexed by it
+//!                     version     grows with every write to the id
+//!                     due         when the lease, the retention, the tombstone or a pause ends; by the database's
+//!                                 clock
 //!                     created, updated
-//!                     receipt   the encoded receipt, see `codec.rs` of the engine
+//!                     receipt     the encoded receipt, see `codec.rs` of the engine
 //! onceward_schema     the migrations that were applied, one row each
 //! ```
 //!
@@ -15,19 +17,28 @@
 //! whichever is higher. The clock alone keeps two claims apart of which the first was rolled back. What a record
 //! leaves behind when it is removed must not fit below the next one: a statement reads the clock a moment before it
 //! writes. So a record that is young when it is removed leaves a `free` row for [`FREE_GRACE`], longer than any
-//! statement of ours may run, and whoever claims the place meanwhile counts on from there. Scans and loads do not see
+//! statement of ours may run, and a claim of the place meanwhile counts on from there. Scans and loads do not see
 //! free rows.
+//!
+//! **Steps.** A step has the scope and the key of its intent, and an operation that begins with its intent's. In the
+//! order of the primary key it comes right behind it, so the steps of an intent need no column and no index.
+//!
+//! **Unreadable rows.** A row that this version cannot read (a state of a later version, a version number that cannot
+//! be) is the failure of its own id. Its neighbours in a batch, a load or a page are answered as ever.
 //!
 //! **Order.** Every statement takes its rows in the order of their ids, and each kind of swap is a
 //! transaction of its own; so no two batches can wait for each other in a circle.
 //!
 //! | file | idea |
 //! |---|---|
+//! | `answers.rs` | the answers to a batch, put together from those to its statements |
+//! | `idempotent_writes.rs` | writes that need no receipt: a change of state, an insert by key |
 //! | `join.rs` | a receipt in a transaction that the caller holds, whatever its driver |
 //! | `kinds.rs` | a batch, sorted and split by what has to be done |
-//! | `natural.rs` | writes that are idempotent by themselves: a change of state, an insert by key |
 //! | `row.rs` | from a row to a record and back |
 //! | `schema.rs` | which migrations a database has had, and which it needs |
+//! | `text_cursor.rs` | where a scan in the order of texts goes on |
+//! | `transactions.rs` | transactions from a pool, for any driver that takes one statement after the other |
 //! | `postgres/`, `sqlite/`, `mysql/` | one dialect each |
 //! | `sqlx/` | transactions and pools of sqlx, in each dialect |
 
@@ -36,11 +47,12 @@
     allow(dead_code, reason = "not every dialect needs all that they share")
 )]
 
+mod answers;
+mod idempotent_writes;
 mod join;
 mod kinds;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-mod natural;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod row;
@@ -49,12 +61,15 @@ mod schema;
 pub mod sqlite;
 #[cfg(any(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
 pub mod sqlx;
+mod text_cursor;
+mod transactions;
 
 use std::time::Duration;
 
+pub use idempotent_writes::{Inserted, States, Transition, insert, transition};
 pub use join::{Cell, Dialect, Joined, SqlTransaction, Value};
-pub use natural::{Inserted, States, Transition, insert, transition};
 pub use schema::{Migrated, Migrations};
+pub use transactions::{PooledTransactions, TransactionDriver};
 
 /// How long the place of a record that was young when it was removed remembers its version. Longer than
 /// any statement may run.
@@ -65,7 +80,7 @@ const CALL_MAX: Duration = Duration::from_secs(60);
 const PAGE_BYTES_MAX: i64 = 16 << 20;
 /// Free rows removed in one go.
 const PURGE_ROWS_MAX: i64 = 1_000;
-/// A deadlock or a serialization failure is answered by trying again, so often.
+/// A deadlock or a serialization failure is answered by trying again, up to this number of times.
 const TRIES_MAX: usize = 10;
 
 /// How to use a database.

@@ -3,11 +3,27 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use onceward::{Due, Error, ErrorKind, Found, Record, Result, State, Version};
+use onceward::{Age, Due, Error, ErrorKind, Filter, Found, Id, Record, Result, State, Swapped, Version};
 
-/// Due times further away than this are stored as this. What a person means by it is "for ever", and
+/// Due times further away than this are stored as this. What a person means by it is "forever", and
 /// every database can still count in microseconds to there.
 const DUE_MAX: Duration = Duration::from_hours(24 * 365 * 200);
+
+/// The number of every state that is not listed by one of its own. The highest: most of what is written gets it, and an
+/// index takes what comes last most cheaply.
+pub(super) const NOT_OPEN: i64 = 5;
+
+/// The number by which PostgreSQL lists a state. (A column of its own, because a row can stay in its place only if no
+/// indexed column changes; and a claim that commits together with its outcome is given the outcome's.)
+pub(super) fn open_state(state: State) -> i64 {
+    match state {
+        State::Waiting => 1,
+        State::Held => 2,
+        State::Unknown => 3,
+        State::Dead => 4,
+        State::Done | State::Gone => NOT_OPEN,
+    }
+}
 
 /// Microseconds until a record falls due, as a database counts them.
 pub(super) fn due_us(record: &Record) -> Option<i64> {
@@ -35,17 +51,50 @@ pub(super) fn version(version: i64) -> Result<Version> {
     version.map(Version).ok_or_else(|| damaged("its version is not above 0"))
 }
 
-/// A record as it stands in the table. `remaining_us` is what is left until it falls due.
-pub(super) fn found(version: i64, state: &str, remaining_us: Option<i64>, bytes: Vec<u8>) -> Result<Found> {
-    let Some(state) = State::ALL.into_iter().find(|known| known.name() == state) else {
-        return Err(damaged(format!("its state is `{state}`")));
+/// The columns of a record as they are in the table, times in microseconds.
+pub(super) struct Columns<'a> {
+    pub(super) version: i64,
+    pub(super) state: &'a str,
+    /// What is left until it falls due.
+    pub(super) remaining_us: Option<i64>,
+    /// How long ago it was created.
+    pub(super) created_us: i64,
+    /// How long ago it was last written.
+    pub(super) updated_us: i64,
+    pub(super) receipt: Bytes,
+}
+
+/// The record of a row.
+pub(super) fn found(columns: Columns<'_>) -> Result<Found> {
+    let Some(state) = State::ALL.into_iter().find(|known| known.name() == columns.state) else {
+        return Err(damaged(format!(
+            "its state is `{}`, which this version does not know; upgrade onceward",
+            columns.state.escape_default()
+        )));
     };
-    let due = match remaining_us {
+    let due = match columns.remaining_us {
         None => Due::Never,
         Some(left) if left > 0 => Due::In(Duration::from_micros(left.unsigned_abs())),
         Some(over) => Due::Over(Duration::from_micros(over.unsigned_abs())),
     };
-    Ok(Found { version: self::version(version)?, state, due, bytes: Bytes::from(bytes) })
+    let ago = |us: i64| Duration::from_micros(us.max(0).unsigned_abs());
+    let age = Age { created: ago(columns.created_us), updated: ago(columns.updated_us) };
+    Ok(Found { version: version(columns.version)?, state, due, age, bytes: columns.receipt })
+}
+
+/// What a swap that has not won is told about the record that is there: one that cannot be read is that
+/// id's failure alone.
+pub(super) fn lost(found: Result<Found>) -> Swapped {
+    match found {
+        Ok(found) => Swapped::Lost(Some(found)),
+        Err(error) => Swapped::Failed(error),
+    }
+}
+
+/// Whether a row matches, by its id and by the word for its state: also one that cannot be read.
+pub(super) fn matches(filter: &Filter, id: &Id, state: &[u8]) -> bool {
+    filter.state.is_none_or(|wanted| wanted.name().as_bytes() == state)
+        && filter.matches(id, filter.state.unwrap_or(State::Done))
 }
 
 pub(super) fn damaged(why: impl std::fmt::Display) -> Error {

@@ -1,6 +1,12 @@
 //! Which migrations a database has had, and which it needs. What is in them is each dialect's own.
+//!
+//! `onceward_schema` has a row for each migration: its number, and the format of the tables (`FORMAT`). Tables that
+//! were made before the first release have no `format` there; they are refused.
 
 use onceward::{Error, ErrorKind, Result};
+
+/// The format that migrations are counted in. 1 was never released.
+pub(super) const FORMAT: i32 = 2;
 
 /// Whether opening a store brings its tables up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,23 +31,43 @@ pub struct Migrated {
 pub(super) struct Present {
     /// Whether a table called `onceward_receipts` is there.
     pub(super) receipts: bool,
-    /// Whether a table called `onceward_schema` is there, and the last migration that it names.
-    pub(super) schema: Option<u32>,
+    /// What the table `onceward_schema` says.
+    pub(super) schema: Schema,
+}
+
+/// What the table `onceward_schema` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Schema {
+    /// It is not there.
+    Absent,
+    /// It is there, and was not made by onceward.
+    Foreign,
+    /// It was made before the first release.
+    Unreleased,
+    /// The last migration that it names; 0 if there is none.
+    Applied(u32),
 }
 
 /// How many of the known migrations are there; an error if the tables are not ours to touch.
 pub(super) fn applied(present: Present, known: u32) -> Result<u32> {
     match (present.schema, present.receipts) {
-        (None | Some(0), true) => Err(foreign(
+        (Schema::Foreign, _) => Err(foreign(
+            "there is a table `onceward_schema` that was not made by onceward; rename it, or use another database or schema",
+        )),
+        (Schema::Unreleased, _) => Err(foreign(
+            "the tables were made before the first release, and this onceward cannot read them; drop `onceward_receipts` and `onceward_schema`, which forgets all receipts, or use another database",
+        )),
+        (Schema::Absent | Schema::Applied(0), true) => Err(foreign(
             "there is a table `onceward_receipts` that was not made by onceward; rename it, or use another database or schema",
         )),
-        (Some(last), false) if last > 0 => Err(foreign(
+        (Schema::Applied(last), false) if last > 0 => Err(foreign(
             "`onceward_schema` is there but `onceward_receipts` is not; restore it, or drop `onceward_schema` to start with nothing",
         )),
-        (Some(last), _) if last > known => Err(foreign(format!(
+        (Schema::Applied(last), _) if last > known => Err(foreign(format!(
             "the tables are of version {last}, this onceward knows up to {known}; use a newer one"
         ))),
-        (last, _) => Ok(last.unwrap_or(0)),
+        (Schema::Applied(last), _) => Ok(last),
+        (Schema::Absent, _) => Ok(0),
     }
 }
 
@@ -55,7 +81,7 @@ pub(super) fn missing(from: u32, known: u32) -> Error {
     )
 }
 
-pub(super) fn foreign(detail: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+fn foreign(detail: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Foreign, detail)
 }
 

@@ -8,7 +8,7 @@ use crate::support::block_on;
 fn memory_opens() {
     let store = block_on(onceward_stores::open("memory:")).unwrap();
     assert_eq!(store.caps().name, "memory");
-    assert!(!store.caps().durable);
+    assert!(!store.caps().promises.durable);
 }
 
 #[cfg(feature = "embedded")]
@@ -18,7 +18,23 @@ fn a_folder_opens() {
     let url = format!("embedded:{}", folder.path().join("new/deep").display());
     let store = block_on(onceward_stores::open(&url)).unwrap();
     assert_eq!(store.caps().name, "embedded");
-    assert!(store.caps().durable && !store.caps().shared);
+    assert!(store.caps().promises.durable && !store.caps().promises.shared);
+}
+
+#[cfg(feature = "embedded")]
+#[test]
+fn metrics_of_the_store_come_with_it_and_do_not_keep_it_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("embedded:{}", folder.path().display());
+    let opened = block_on(onceward_stores::open_with_metrics(&url)).unwrap();
+    let groups = opened.groups.unwrap();
+    assert_eq!(groups().swaps, 0);
+    crate::support::hold(&*opened.store, 1, 30);
+    assert_eq!((groups().swaps, groups().by_size[0]), (1, 1));
+    drop(opened.store);
+    let again = block_on(onceward_stores::open_with_metrics(&url)).unwrap();
+    assert!(again.groups.is_some() && groups().swaps == 1);
+    assert!(block_on(onceward_stores::open_with_metrics("memory:")).unwrap().groups.is_none());
 }
 
 #[test]

@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Clock, Due, ScanOf, Seen, State, Store, Swap, Version};
+use onceward::{
+    Age, Applied, Ask, Clock, Due, Enqueued, ErrorKind, Filter, Fingerprint, Id, Limits, Onceward, Policy,
+    Record, Scan, ScanOf, Seen, State, Store, Swap, Text, Version,
+};
 use onceward_stores::MemoryStore;
 
 use crate::support::*;
@@ -74,7 +77,8 @@ fn one_batch_mixes_winners_and_losers_in_its_own_order() {
             swapped.iter().map(|swapped| matches!(swapped, onceward::Swapped::Won(_))).collect();
         assert_eq!(won, [true, true, false, true, true]);
         let found = block_on(store.load(&[id(5), id(9), id(1)])).unwrap();
-        assert!(found[0].is_some() && found[1].is_none() && found[2].is_some());
+        let there: Vec<bool> = found.into_iter().map(|found| found.unwrap().is_some()).collect();
+        assert_eq!(there, [true, false, true]);
     });
 }
 
@@ -88,13 +92,13 @@ fn what_is_due_comes_earliest_first_and_only_when_due() {
             won(store, put(id(key), Seen::Version(held), State::Done, keep));
         }
         hold(store, "lease", 97);
-        assert_eq!(scan_keys(store, &ScanOf::Due, 2), [""; 0]);
+        assert_eq!(scan_keys(store, &DUE, 2), [""; 0]);
         clock.advance(Duration::from_secs(97));
         for limit in [1, 2, 3, 100] {
-            assert_eq!(scan_keys(store, &ScanOf::Due, limit), ["8", "7", "5", "4", "lease"], "limit {limit}");
+            assert_eq!(scan_keys(store, &DUE, limit), ["8", "7", "5", "4", "lease"], "limit {limit}");
         }
         clock.advance(Duration::from_secs(1000));
-        assert_eq!(scan_keys(store, &ScanOf::Due, 3), ["8", "7", "5", "4", "lease", "2", "1"]);
+        assert_eq!(scan_keys(store, &DUE, 3), ["8", "7", "5", "4", "lease", "2", "1"]);
     });
 }
 
@@ -105,13 +109,13 @@ fn a_renewed_lease_is_due_at_its_new_end() {
         clock.advance(Duration::from_secs(9));
         let renewed = won(store, put(id(1), Seen::Version(held), State::Held, Some(10)));
         clock.advance(Duration::from_secs(5));
-        assert_eq!(scan_keys(store, &ScanOf::Due, 10), [""; 0]);
+        assert_eq!(scan_keys(store, &DUE, 10), [""; 0]);
         assert_eq!(load(store, 1).unwrap().due, Due::In(Duration::from_secs(5)));
         clock.advance(Duration::from_secs(5));
-        assert_eq!(scan_keys(store, &ScanOf::Due, 10), ["1"]);
+        assert_eq!(scan_keys(store, &DUE, 10), ["1"]);
         assert_eq!(load(store, 1).unwrap().due, Due::Over(Duration::ZERO));
         done(store, 1, renewed, 1);
-        assert_eq!(scan_keys(store, &ScanOf::Due, 10), [""; 0]);
+        assert_eq!(scan_keys(store, &DUE, 10), [""; 0]);
     });
 }
 
@@ -126,10 +130,9 @@ fn matching_finds_each_record_once_in_bounded_pages() {
         }
         let other = onceward::Id::new("other", "POST /charges", "1").unwrap();
         won(store, put(other, Seen::Absent, State::Held, None));
-        let matching = |scope: Option<&str>, operation: Option<&str>, state| ScanOf::Matching {
-            scope: scope.map(str::to_owned),
-            operation: operation.map(str::to_owned),
-            state,
+        let matching = |scope: Option<&str>, operation: Option<&str>, state| {
+            let operation = operation.map(|operation| Text::Is(operation.to_owned()));
+            ScanOf::Matching(Filter { scope: scope.map(str::to_owned), operation, key: None, state })
         };
         let count = |of: ScanOf, limit| {
             let mut keys = scan_keys(store, &of, limit);
@@ -154,15 +157,17 @@ fn matching_finds_each_record_once_in_bounded_pages() {
 #[test]
 fn far_due_times_and_strange_cursors_do_no_harm() {
     on_each_store(|store, clock| {
-        let far =
-            onceward::Record { state: State::Done, due_in: Some(Duration::MAX), bytes: bytes::Bytes::new() };
+        let far = Record { due_in: Some(Duration::MAX), ..record(State::Done, None, "far") };
         won(store, Swap { id: id(1), seen: Seen::Absent, new: Some(far) });
         assert!(matches!(load(store, 1).unwrap().due, Due::In(_)));
         clock.set(NOON_US * 2);
-        assert_eq!(scan_keys(store, &ScanOf::Due, 1), [""; 0]);
-        let cursor = onceward::Cursor(bytes::Bytes::from_static(b"x"));
-        let scan = onceward::Scan { of: ScanOf::Due, after: Some(cursor), limit: 1 };
-        assert!(block_on(store.scan(&scan)).is_err());
+        assert_eq!(scan_keys(store, &DUE, 1), [""; 0]);
+        let states = State::ALL.map(Some);
+        for state in states.into_iter().chain([None]) {
+            let cursor = onceward::Cursor(bytes::Bytes::from_static(b"x"));
+            let scan = Scan { of: ScanOf::Due(state), after: Some(cursor), limit: 1 };
+            assert_eq!(block_on(store.scan(&scan)).unwrap_err().kind(), ErrorKind::Invalid);
+        }
     });
 }
 
@@ -180,7 +185,7 @@ fn a_clock_that_jumps_over_years_and_bounds_does_no_harm() {
             last = done(store, key, held, 60);
             assert!(last > held, "at {now_us}");
             assert!(lost(store, put(id(key), Seen::Absent, State::Held, None)).is_some());
-            scan_keys(store, &ScanOf::Due, 3);
+            scan_keys(store, &DUE, 3);
         }
         // All are still there, and each is due by the clock as it is now.
         clock.set(u64::MAX);
@@ -188,7 +193,7 @@ fn a_clock_that_jumps_over_years_and_bounds_does_no_harm() {
             assert_eq!(load(store, key).unwrap().state, State::Done);
         }
         clock.set(NOON_US + YEAR_US);
-        assert_eq!(scan_keys(store, &ScanOf::Due, 3), ["1", "4", "3", "7"]);
+        assert_eq!(scan_keys(store, &DUE, 3), ["1", "4", "3", "7"]);
     });
 }
 
@@ -203,10 +208,220 @@ fn a_page_is_bounded_whatever_it_is_asked_for() {
             block_on(store.swap(&batch)).unwrap();
         }
         clock.advance(Duration::from_secs(2));
-        for of in [ScanOf::Due, ScanOf::Matching { scope: None, operation: None, state: None }] {
+        for of in [DUE, ScanOf::Due(Some(State::Done)), everything(), in_state(State::Done)] {
             let first = page(store, of.clone(), None, usize::MAX);
             assert!(first.found.len() <= 10_000 && first.next.is_some(), "{of:?}");
             assert_eq!(scan_keys(store, &of, usize::MAX).len() as u64, ROWS, "{of:?}");
         }
+    });
+}
+
+#[test]
+fn a_record_says_how_old_it_is() {
+    on_each_store(|store, clock| {
+        let held = hold(store, 1, 30);
+        clock.advance(Duration::from_secs(3));
+        let done = done(store, 1, held, 60);
+        clock.advance(Duration::from_secs(4));
+        let age = Age { created: Duration::from_secs(7), updated: Duration::from_secs(4) };
+        assert_eq!(load(store, 1).unwrap().age, age);
+        assert_eq!(lost(store, put(id(1), Seen::Absent, State::Held, None)).unwrap().age, age);
+        assert_eq!(page(store, everything(), None, 10).found[0].1.age, age);
+        remove(store, 1, done);
+        hold(store, 1, 30);
+        assert_eq!(
+            load(store, 1).unwrap().age,
+            Age::default(),
+            "a new record, although the id is an old one"
+        );
+        clock.set(NOON_US - 1);
+        assert_eq!(load(store, 1).unwrap().age, Age::default(), "set back");
+    });
+}
+
+#[test]
+fn each_state_is_found_by_itself_also_where_it_changes() {
+    on_each_store(|store, clock| {
+        let mut last = Vec::new();
+        for (at, state) in State::ALL.into_iter().enumerate() {
+            for due_in_s in [None, Some(0), Some(1000)] {
+                let key = format!("{at}-{due_in_s:?}");
+                last.push((key.clone(), won(store, put(id(key), Seen::Absent, state, due_in_s))));
+            }
+        }
+        // Around the whole circle, so that every state follows every other.
+        for round in 0..State::ALL.len() {
+            clock.advance(Duration::from_secs(1));
+            for (number, (key, version)) in last.iter_mut().enumerate() {
+                let state = State::ALL[(number / 3 + round * (1 + number % 3)) % State::ALL.len()];
+                let due_in_s = [None, Some(0), Some(1000)][(number + round) % 3];
+                *version = won(store, put(id(&*key), Seen::Version(*version), state, due_in_s));
+            }
+            let all = page(store, everything(), None, 1000).found;
+            assert_eq!(all.len(), last.len());
+            for state in State::ALL {
+                let keys = |of: &ScanOf, limit| {
+                    let mut keys = scan_keys(store, of, limit);
+                    keys.sort();
+                    keys
+                };
+                let expected = |over: bool| {
+                    let found = all.iter().filter(|(_, found)| found.state == state);
+                    let found = found.filter(|(_, found)| !over || found.due.is_over());
+                    let mut keys: Vec<_> = found.map(|(id, _)| id.key().to_owned()).collect();
+                    keys.sort();
+                    keys
+                };
+                for limit in [1, 2, 100] {
+                    assert_eq!(keys(&in_state(state), limit), expected(false), "{state}, {limit}");
+                    assert_eq!(
+                        keys(&ScanOf::Due(Some(state)), limit),
+                        expected(true),
+                        "due, {state}, {limit}"
+                    );
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn the_open_states_are_found_without_reading_what_is_done() {
+    on_each_store(|store, _| {
+        for key in 0..300 {
+            won(store, put(id(format!("done-{key}")), Seen::Absent, State::Done, Some(1000)));
+        }
+        for state in [State::Waiting, State::Held, State::Unknown, State::Dead] {
+            for due_in_s in [None, Some(1000)] {
+                let key = format!("{state}-{due_in_s:?}");
+                won(store, put(id(key), Seen::Absent, state, due_in_s));
+            }
+            let (mut found, mut pages, mut after) = (Vec::new(), 0, None);
+            loop {
+                let page = page(store, in_state(state), after, 1);
+                found.extend(page.found);
+                pages += 1;
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(found.len(), 2, "{state}");
+            assert!(pages <= 6, "{state}: {pages} pages of one record each for two records");
+        }
+    });
+}
+
+#[test]
+fn steps_are_listed_below_their_intent_and_nowhere_else() {
+    on_each_store(|store, _| {
+        let keys = ["a", "ab", "abc"];
+        for key in keys {
+            let parent = id(key);
+            hold(store, key, 30);
+            for step in ["one", "bc", "two"] {
+                let step = parent.step(step).unwrap();
+                won(store, put(step.clone(), Seen::Absent, State::Done, Some(30)));
+                won(store, put(step.step("inner").unwrap(), Seen::Absent, State::Done, Some(30)));
+            }
+        }
+        let steps = |parent: &Id, limit| {
+            let (mut found, mut after) = (Vec::new(), None);
+            loop {
+                let page = page(store, ScanOf::StepsOf(parent.clone()), after, limit);
+                found.extend(page.found.into_iter().map(|(id, _)| id.operation().to_owned()));
+                after = page.next;
+                if after.is_none() {
+                    found.sort();
+                    return found;
+                }
+            }
+        };
+        for key in keys {
+            for limit in [1, 2, 100] {
+                let expected = ["bc", "one", "two"].map(|step| format!("POST /charges#{step}"));
+                assert_eq!(steps(&id(key), limit), expected, "{key}");
+                let inner = id(key).step("one").unwrap();
+                assert_eq!(steps(&inner, limit), ["POST /charges#one#inner"], "{key}");
+            }
+        }
+        // Removed and made again, it is there once.
+        let step = id("a").step("one").unwrap();
+        let version = page(store, ScanOf::StepsOf(id("a")), None, 10)
+            .found
+            .into_iter()
+            .find_map(|(id, found)| (id == step).then_some(found.version))
+            .unwrap();
+        won(store, Swap { id: step.clone(), seen: Seen::Version(version), new: None });
+        assert_eq!(steps(&id("a"), 10).len(), 2);
+        won(store, put(step, Seen::Absent, State::Waiting, None));
+        assert_eq!(steps(&id("a"), 10).len(), 3);
+        assert_eq!(steps(&id("nobody"), 10), [""; 0]);
+    });
+}
+
+#[test]
+fn a_filter_with_every_part_finds_its_one_record() {
+    on_each_store(|store, _| {
+        hold(store, "here", 30);
+        let filter = |key: &str, state| {
+            ScanOf::Matching(Filter {
+                scope: Some("tenant".into()),
+                operation: Some(Text::Is("POST /charges".into())),
+                key: Some(key.into()),
+                state,
+            })
+        };
+        assert_eq!(scan_keys(store, &filter("here", None), 1), ["here"]);
+        assert_eq!(scan_keys(store, &filter("here", Some(State::Held)), 1), ["here"]);
+        assert_eq!(scan_keys(store, &filter("here", Some(State::Done)), 1), [""; 0]);
+        assert_eq!(scan_keys(store, &filter("there", None), 1), [""; 0]);
+        assert_eq!(scan_keys(store, &filter("no\nkey", None), 1), [""; 0]);
+    });
+}
+
+#[test]
+fn inputs_are_kept_up_to_their_bound_and_refused_beyond_it() {
+    let bound = Limits::default().input_bytes_max;
+    let check = |store: Arc<dyn Store>| {
+        let onceward = Onceward::builder(Arc::clone(&store)).accept_volatile().build().unwrap();
+        let enqueue = |key: &str, input: Vec<u8>| {
+            let ask = Ask::new(id(key), Fingerprint::of(&input), Policy::http().into()).input(input);
+            block_on(onceward.enqueue(ask))
+        };
+        for (key, bytes) in [("none", 0), ("some", 1000), ("bound", bound)] {
+            let input: Vec<u8> = (0..bytes).map(|at| u8::try_from(at % 251).unwrap()).collect();
+            assert_eq!(enqueue(key, input.clone()).unwrap(), Enqueued::Accepted);
+            let receipt = block_on(onceward.show(&id(key))).unwrap().unwrap();
+            assert_eq!(receipt.status.state(), State::Waiting);
+            assert_eq!(&receipt.status.job().unwrap().input[..], input, "{key}");
+        }
+        let error = enqueue("beyond", vec![0; bound + 1]).unwrap_err();
+        assert_eq!((error.kind(), error.applied()), (ErrorKind::Invalid, Applied::No), "{error}");
+        assert!(error.to_string().contains("input_bytes_max"), "{error}");
+        assert!(load(&*store, "beyond").is_none());
+        let mut waiting = scan_keys(&*store, &in_state(State::Waiting), 1);
+        waiting.sort();
+        assert_eq!(waiting, ["bound", "none", "some"]);
+    };
+    check(Arc::new(MemoryStore::new()));
+    #[cfg(feature = "embedded")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        check(Arc::new(open(folder.path())));
+    }
+}
+
+#[test]
+fn every_write_is_signalled_to_who_watches() {
+    on_each_store(|store, _| {
+        let mut watch = store.watch().unwrap();
+        let held = hold(store, 1, 30);
+        assert_eq!(block_on(watch.changed()), Some(id(1)));
+        lost(store, put(id(1), Seen::Absent, State::Held, None));
+        done(store, 1, held, 30);
+        hold(store, 2, 30);
+        assert_eq!(block_on(watch.changed()), Some(id(1)));
+        assert_eq!(block_on(watch.changed()), Some(id(2)), "the lost one changed nothing");
     });
 }

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use onceward::{
-    Applied, Clock, ErrorKind, Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, Record, Result, SCOPE_BYTES_MAX,
-    ScanOf, Seen, State, Store, Swap, Swapped,
+    Applied, Clock, ErrorKind, Filter, Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, Record, Result,
+    SCOPE_BYTES_MAX, ScanOf, Seen, State, Store, Swap, Swapped, Text,
 };
 use onceward_stores::EmbeddedStore;
 use onceward_stores::embedded::Options;
@@ -142,7 +142,7 @@ fn the_last_handle_may_be_dropped_on_the_stores_own_thread() {
 }
 
 fn large(key: u64, bytes: usize) -> Swap {
-    let record = Record { state: State::Done, due_in: Some(Duration::ZERO), bytes: vec![0; bytes].into() };
+    let record = Record { bytes: vec![0; bytes].into(), ..record(State::Done, Some(0), "") };
     Swap { id: id(format!("{key:04}")), seen: Seen::Absent, new: Some(record) }
 }
 
@@ -153,14 +153,14 @@ fn a_page_of_large_receipts_is_bounded_by_bytes() {
     let store = open(folder.path());
     let batch: Vec<Swap> = (0..24).map(|key| large(key, MIB)).collect();
     block_on(store.swap(&batch)).unwrap();
-    let matching = |state| ScanOf::Matching { scope: None, operation: None, state };
-    for of in [ScanOf::Due, matching(None)] {
+    let matching = |state| ScanOf::Matching(Filter { state, ..Filter::default() });
+    for of in [DUE, matching(None)] {
         let page = page(&store, of.clone(), None, 1000);
         assert!((1..=9).contains(&page.found.len()) && page.next.is_some(), "{of:?}: {}", page.found.len());
         assert_eq!(scan_keys(&store, &of, 1000).len(), 24, "{of:?}");
     }
     // What does not match is read all the same.
-    let none = page(&store, matching(Some(State::Held)), None, 1000);
+    let none = page(&store, matching(Some(State::Gone)), None, 1000);
     assert!(none.found.is_empty() && none.next.is_some());
 }
 
@@ -211,9 +211,19 @@ fn a_receipt_beyond_all_bounds_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     // Never touched, so it costs address space only.
-    let error = one(&store, large(1, (2 << 30) + 1)).unwrap_err();
+    let huge = large(1, (2 << 30) + 1);
+    let batch = [put(id("0000"), Seen::Absent, State::Held, None), huge, large(2, 10)];
+    let answers = block_on(store.swap(&batch)).unwrap();
+    let [Swapped::Won(_), Swapped::Failed(error), Swapped::Won(_)] = &answers[..] else {
+        panic!("{answers:?}")
+    };
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Invalid, Applied::No));
-    hold(&store, 1, 30);
+    hold(&store, "0001", 30);
+    assert_eq!(store.caps().promises.record_bytes_max, 2 << 30);
+}
+
+fn matching(scope: &str, operation: Option<Text>) -> ScanOf {
+    ScanOf::Matching(Filter { scope: Some(scope.to_owned()), operation, ..Filter::default() })
 }
 
 #[test]
@@ -233,14 +243,15 @@ fn the_longest_ids_are_kept_found_and_swept() {
     drop(store);
     clock.advance(Duration::from_secs(60));
     let store = open_at(folder.path(), &clock);
-    assert!(block_on(store.load(&ids)).unwrap().iter().all(Option::is_some));
+    assert!(block_on(store.load(&ids)).unwrap().into_iter().all(|found| found.unwrap().is_some()));
     for of in [
-        ScanOf::Due,
-        ScanOf::Matching { scope: Some(scope.clone()), operation: Some(operation.clone()), state: None },
+        DUE,
+        matching(&scope, Some(Text::Is(operation.clone()))),
+        matching(&scope, Some(Text::StartsWith(operation.clone()))),
     ] {
         assert_eq!(scan_keys(&store, &of, 2).len(), ids.len(), "{of:?}");
     }
-    let beyond = ScanOf::Matching { scope: Some("s".repeat(70_000)), operation: None, state: None };
+    let beyond = matching(&"s".repeat(70_000), None);
     assert_eq!(scan_keys(&store, &beyond, 2), [""; 0]);
 }
 

@@ -1,25 +1,69 @@
 //! The whole conformance suite on every store, one call each. What a store is to promise is written here
 //! once more: a promise that changes by accident fails.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
-use onceward::{Caps, Store};
-use onceward_stores::MemoryStore;
+use onceward::{Caps, Hints, Promises, Stopped, Store};
+use onceward_stores::memory::{MemoryStore, MemoryTransactions, MemoryTx};
 use onceward_verify::conformance;
+
+fn announced(name: &'static str, promises: Promises, hints: Hints) -> Caps {
+    Caps::new(name, promises).with_hints(hints)
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory() {
     let make = async || Ok(Arc::new(MemoryStore::new()) as Arc<dyn Store>);
-    let caps = Caps {
-        name: "memory",
-        durable: false,
-        atomic: true,
-        shared: false,
-        transactions: false,
-        batches_in_flight: 1,
-        gathers: false,
-    };
+    let caps = announced(
+        "memory",
+        Promises { durable: false, atomic: true, shared: false, transactions: true, ..Promises::default() },
+        Hints { batches_in_flight: 1, batches_internally: false, ..Hints::default() },
+    );
     conformance::run(make, caps).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_transactions() {
+    conformance::transactions(async || Ok(MemoryBench::new())).await;
+}
+
+/// The counters are numbers in this process, locked by their names as a database locks rows.
+struct MemoryBench {
+    store: MemoryStore,
+    transactions: MemoryTransactions,
+    counters: Arc<Mutex<HashMap<String, u64>>>,
+}
+
+impl MemoryBench {
+    fn new() -> Self {
+        let store = MemoryStore::new();
+        let transactions = MemoryTransactions::new(&store);
+        Self { store, transactions, counters: Arc::default() }
+    }
+}
+
+impl conformance::Bench for MemoryBench {
+    type T = MemoryTransactions;
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    fn transactions(&self) -> &MemoryTransactions {
+        &self.transactions
+    }
+
+    async fn write(&self, tx: &mut MemoryTx, key: &str) -> Result<(), Stopped> {
+        tx.lock(key).await?;
+        let (counters, key) = (Arc::clone(&self.counters), key.to_owned());
+        tx.on_commit(move || *counters.lock().unwrap().entry(key).or_default() += 1)?;
+        Ok(())
+    }
+
+    async fn count(&self, key: &str) -> Result<u64, Stopped> {
+        Ok(self.counters.lock().unwrap().get(key).copied().unwrap_or_default())
+    }
 }
 
 #[cfg(feature = "embedded")]
@@ -37,16 +81,25 @@ async fn embedded() {
         let store = EmbeddedStore::open(&folder, Options::default()).await?;
         Ok(Arc::new(store) as Arc<dyn Store>)
     };
-    let caps = Caps {
-        name: "embedded",
+    let caps = announced(
+        "embedded",
+        Promises { durable: true, atomic: true, record_bytes_max: 2 << 30, ..Promises::default() },
+        Hints { batches_in_flight: 2, batches_internally: true, ..Hints::default() },
+    );
+    conformance::run(make, caps).await;
+}
+
+/// What every database promises.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+fn in_a_database(record_bytes_max: usize) -> Promises {
+    Promises {
         durable: true,
         atomic: true,
-        shared: false,
-        transactions: false,
-        batches_in_flight: 2,
-        gathers: true,
-    };
-    conformance::run(make, caps).await;
+        shared: true,
+        transactions: true,
+        record_bytes_max,
+        ..Promises::default()
+    }
 }
 
 /// A fresh schema for each check: as good as a fresh database, and much faster to make.
@@ -65,15 +118,11 @@ async fn postgres() {
         let url = format!("{}?options=-csearch_path%3D{schema}", server.url(&database));
         Ok(Arc::new(PostgresStore::open(&url, Options::default()).await?) as Arc<dyn Store>)
     };
-    let caps = Caps {
-        name: "postgres",
-        durable: true,
-        atomic: true,
-        shared: true,
-        transactions: true,
-        batches_in_flight: 2,
-        gathers: false,
-    };
+    let caps = announced(
+        "postgres",
+        in_a_database((1 << 30) - (16 << 20)),
+        Hints { batches_in_flight: 2, batches_internally: false, ..Hints::default() },
+    );
     conformance::run(make, caps).await;
 }
 
@@ -90,15 +139,11 @@ async fn sqlite() {
         let file = root.path().join(opened.fetch_add(1, Ordering::Relaxed).to_string());
         Ok(Arc::new(SqliteStore::open(file, Options::default()).await?) as Arc<dyn Store>)
     };
-    let caps = Caps {
-        name: "sqlite",
-        durable: true,
-        atomic: true,
-        shared: true,
-        transactions: true,
-        batches_in_flight: 2,
-        gathers: false,
-    };
+    let caps = announced(
+        "sqlite",
+        in_a_database(1_000_000_000 - (64 << 10)),
+        Hints { batches_in_flight: 2, batches_internally: false, ..Hints::default() },
+    );
     conformance::run(make, caps).await;
 }
 
@@ -113,14 +158,11 @@ async fn mysql() {
         let url = server.url(&server.fresh());
         Ok(Arc::new(MySqlStore::open(&url, Options::default()).await?) as Arc<dyn Store>)
     };
-    let caps = Caps {
-        name: "mysql",
-        durable: true,
-        atomic: true,
-        shared: true,
-        transactions: true,
-        batches_in_flight: 4,
-        gathers: false,
-    };
+    let caps = announced(
+        "mysql",
+        // Half of what the server takes by default, in hexadecimal.
+        in_a_database(((16 << 20) - (64 << 10)) / 2 - (2 << 10)),
+        Hints { batches_in_flight: 4, batches_internally: false, ..Hints::default() },
+    );
     conformance::run(make, caps).await;
 }

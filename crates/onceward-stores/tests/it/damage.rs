@@ -89,7 +89,7 @@ fn assert_holds(folder: &Path, groups: u64) {
 fn a_flipped_bit_anywhere_is_refused() {
     let fixture = Fixture::new();
     let mut dice = Dice::new(1);
-    // Bytes of one group in the middle and of the last one, in turn; others by chance.
+    // Bytes of one group amid the others and of the last one, in turn; others by chance.
     let group = |at: usize| (fixture.ends[at - 1]..fixture.ends[at]).step_by(usual_or_long(5, 1));
     let chosen =
         (0..usual_or_long(20, 400)).map(|_| usize::try_from(dice.below(fixture.len() as u64)).unwrap());
@@ -193,7 +193,7 @@ fn a_group_that_was_never_acknowledged_may_be_torn() {
         forget_acknowledgements(folder.path());
         assert_holds(folder.path(), GROUPS - 1);
     }
-    // A page in the middle that never reached the disk, although the end of the group did.
+    // A page inside it that never reached the disk, although the end of the group did.
     for hole in (start + 1..fixture.len() - 40).step_by(9) {
         let folder = fixture.with(|journal| journal[hole..hole + 32].fill(0));
         forget_acknowledgements(folder.path());
@@ -238,7 +238,7 @@ fn garbage_in_the_preallocated_rest_is_a_torn_tail() {
 }
 
 fn done_with(key: &str, body: Vec<u8>) -> Swap {
-    let new = Some(Record { state: State::Done, due_in: None, bytes: body.into() });
+    let new = Some(Record { bytes: body.into(), ..record(State::Done, None, "") });
     Swap { id: id(key), seen: Seen::Absent, new }
 }
 

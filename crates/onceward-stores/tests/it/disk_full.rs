@@ -54,7 +54,7 @@ fn a_full_disk_loses_nothing_and_says_so() {
         let mut kept = Vec::new();
         let claim = |key: u64| {
             let bytes = vec![u8::try_from(key % 251).unwrap(); row_bytes].into();
-            let new = Some(Record { state: State::Done, due_in: None, bytes });
+            let new = Some(Record { bytes, ..record(State::Done, None, "") });
             Swap { id: id(key), seen: Seen::Absent, new }
         };
         let error = loop {
@@ -73,7 +73,7 @@ fn a_full_disk_loses_nothing_and_says_so() {
         // Nobody can tell whether the failed one is on disk, so it is neither shown nor hidden.
         let failed = kept.len() as u64;
         if error.applied() == Applied::Maybe {
-            assert!(block_on(store.load(&[id(failed)])).is_err());
+            assert!(block_on(store.load(&[id(failed)])).unwrap()[0].is_err());
         }
         // Nothing new is acknowledged, and each refusal says why; replays go on.
         for key in failed + 1..failed + 20 {
@@ -118,7 +118,7 @@ fn a_batch_that_only_fits_in_part_says_that_it_may_have_happened() {
     let claim = |key: u64| Swap {
         id: id(format!("{key:04}")),
         seen: Seen::Absent,
-        new: Some(Record { state: State::Done, due_in: None, bytes: vec![7; 1 << 20].into() }),
+        new: Some(Record { bytes: vec![7; 1 << 20].into(), ..record(State::Done, None, "") }),
     };
     let batch: Vec<Swap> = (0..60).map(claim).collect();
     let error = block_on(store.swap(&batch)).unwrap_err();

@@ -18,14 +18,15 @@ struct Kept(Vec<Version>);
 
 fn claim(key: usize, bytes: usize) -> Swap {
     let bytes = vec![u8::try_from(key % 251).unwrap(); bytes].into();
-    Swap { id: id(key), seen: Seen::Absent, new: Some(Record { state: State::Done, due_in: None, bytes }) }
+    let new = Record { state: State::Done, due_in: None, ends_with_writer: false, bytes };
+    Swap { id: id(key), seen: Seen::Absent, new: Some(new) }
 }
 
 impl Kept {
     /// All of it is there, as it was answered.
     async fn check(&self, store: &dyn Store) {
         for (key, version) in self.0.iter().enumerate() {
-            let found = store.load(&[id(key)]).await.unwrap().remove(0);
+            let found = store.load(&[id(key)]).await.unwrap().remove(0).unwrap();
             assert_eq!(found.map(|found| found.version), Some(*version), "{key} is gone");
         }
     }
@@ -38,9 +39,9 @@ async fn fill(store: &dyn Store, row_bytes: usize) -> (Kept, Error) {
         let key = kept.0.len();
         assert!(key < 100_000, "the disk never ran full");
         match store.swap(&[claim(key, row_bytes)]).await {
-            Ok(swapped) => match swapped[0] {
-                Swapped::Won(version) => kept.0.push(version),
-                Swapped::Lost(_) => panic!("nobody else claims {key}"),
+            Ok(swapped) => match &swapped[0] {
+                Swapped::Won(version) => kept.0.push(*version),
+                other => panic!("nobody else claims {key}, and it can be read: {other:?}"),
             },
             Err(error) => {
                 assert!(!kept.0.is_empty());
@@ -68,6 +69,7 @@ async fn goes_on(store: &dyn Store, mut kept: Kept, error: &Error, row_bytes: us
             assert_eq!(error.applied(), Applied::Maybe, "{error}");
             kept.0.push(found.expect("somebody won").version);
         }
+        Swapped::Failed(error) => panic!("{error}"),
     }
     kept.check(store).await;
     kept

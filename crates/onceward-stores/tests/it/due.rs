@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use onceward::{Due, Record, ScanOf, Seen, State, Store, Swap, Swapped};
+use onceward::{Due, Record, Seen, State, Store, Swap, Swapped};
 
 use crate::support::*;
 
@@ -12,7 +12,7 @@ fn batch(keys: std::ops::Range<u64>, due_in: impl Fn(u64) -> Duration) -> Vec<Sw
     keys.map(|key| Swap {
         id: id(format!("{key:08}")),
         seen: Seen::Absent,
-        new: Some(Record { state: State::Done, due_in: Some(due_in(key)), bytes: bytes::Bytes::new() }),
+        new: Some(Record { due_in: Some(due_in(key)), ..record(State::Done, None, "") }),
     })
     .collect()
 }
@@ -43,7 +43,7 @@ fn sweeping_does_not_slow_down_over_what_it_has_removed() {
     let mut swept = 0;
     loop {
         let began = Instant::now();
-        let page = page(&store, ScanOf::Due, None, PAGE);
+        let page = page(&store, DUE, None, PAGE);
         times.push(began.elapsed());
         swept += page.found.len() as u64;
         remove_all(&store, &page.found);
@@ -63,7 +63,7 @@ fn sweeping_does_not_slow_down_over_what_it_has_removed() {
     let restarted = (0..5).map(|_| {
         let store = open_at(folder.path(), &clock);
         let began = Instant::now();
-        assert_eq!(page(&store, ScanOf::Due, None, PAGE).found.len(), 0);
+        assert_eq!(page(&store, DUE, None, PAGE).found.len(), 0);
         began.elapsed()
     });
     let restarted = restarted.min().unwrap();
@@ -78,12 +78,12 @@ fn a_row_that_falls_due_behind_the_floor_is_found() {
     for round in 0..20 {
         // The scan lifts the floor to now; then a row is put in that was due before, by a clock that
         // was set back.
-        assert_eq!(scan_keys(&store, &ScanOf::Due, 10), [""; 0]);
+        assert_eq!(scan_keys(&store, &DUE, 10), [""; 0]);
         clock.set(NOON_US - 1_000_000 * (round + 1));
         let held = hold(&store, round, 1000);
         won(&store, put(id(round), Seen::Version(held), State::Done, Some(0)));
         clock.set(NOON_US + round);
-        let found = page(&store, ScanOf::Due, None, 10).found;
+        let found = page(&store, DUE, None, 10).found;
         assert_eq!(found.len(), 1, "round {round}");
         assert!(matches!(found[0].1.due, Due::Over(_)));
         remove_all(&store, &found);
@@ -109,7 +109,7 @@ fn no_due_row_is_missed_while_others_write_and_sweep() {
     let deadline = Instant::now() + Duration::from_mins(1);
     while (swept.len() as u64) < ROWS {
         assert!(Instant::now() < deadline, "{} of {ROWS} were found", swept.len());
-        let found = page(&*store, ScanOf::Due, None, 100).found;
+        let found = page(&*store, DUE, None, 100).found;
         for (id, _) in &found {
             assert!(swept.insert(id.key().to_owned()), "{id:?} came twice");
         }

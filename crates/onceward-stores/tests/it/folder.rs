@@ -72,15 +72,24 @@ fn another_format_or_a_damaged_marker_is_refused_untouched() {
     let good = std::fs::read(&marker).unwrap();
     let line = String::from_utf8(good.clone()).unwrap();
     let (text, checksum) = line.strip_suffix('\n').unwrap().rsplit_once(' ').unwrap();
-    let nonce = text.strip_prefix("onceward-embedded 1 ").unwrap();
+    let nonce = text.strip_prefix("onceward-embedded 2 ").unwrap();
     assert!(nonce.len() == 32 && nonce.bytes().all(|digit| digit.is_ascii_hexdigit()), "{line}");
     assert_eq!(checksum, format!("{:08x}", crc32fast::hash(text.as_bytes())));
 
-    for later in ["onceward-embedded 2 6fe144b3\n", "onceward-embedded 2 and more dbc96edb\n"] {
-        write(&marker, later.as_bytes());
+    // What a later version says behind the number is its own matter.
+    for (text, parts) in [
+        ("onceward-embedded 3", ["format 3", "use the version that wrote it"]),
+        ("onceward-embedded 3 and more", ["format 3", "use the version that wrote it"]),
+        // As all folders were before the first release.
+        (
+            &format!("onceward-embedded 1 {nonce}"),
+            ["format 1, which was never released", "Nothing was changed"],
+        ),
+    ] {
+        write(&marker, format!("{text} {:08x}\n", crc32fast::hash(text.as_bytes())).as_bytes());
         let error = refused(folder.path());
         assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
-        assert!(error.to_string().contains("format 2"), "{error}");
+        assert!(parts.iter().all(|part| error.to_string().contains(part)), "{error}");
     }
 
     for at in 0..good.len() {
@@ -98,7 +107,7 @@ fn another_format_or_a_damaged_marker_is_refused_untouched() {
 }
 
 #[test]
-fn what_fjall_needs_is_not_made_anew() {
+fn what_fjall_needs_is_not_made_again() {
     let good = tempfile::tempdir().unwrap();
     {
         let store = open(good.path());
@@ -106,9 +115,15 @@ fn what_fjall_needs_is_not_made_anew() {
             hold(&store, key, 30);
         }
     }
-    for name in
-        ["db", "db/version", "db/0.jnl", "db/keyspaces/0/current", "db/keyspaces/2", "db/keyspaces/4/current"]
-    {
+    for name in [
+        "db",
+        "db/version",
+        "db/0.jnl",
+        "db/keyspaces/0/current",
+        "db/keyspaces/2",
+        "db/keyspaces/4/current",
+        "db/keyspaces/5/current",
+    ] {
         let folder = tempfile::tempdir().unwrap();
         copy_folder(good.path(), folder.path());
         let gone = folder.path().join(name);

@@ -15,8 +15,6 @@ mod bank;
 mod bloat;
 #[cfg(feature = "embedded")]
 mod bounds;
-#[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
-mod completer;
 #[cfg(feature = "embedded")]
 mod crash;
 #[cfg(feature = "embedded")]
@@ -43,6 +41,8 @@ mod readme;
 mod restart;
 #[cfg(feature = "embedded")]
 mod rotation;
+#[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
+mod sql_conformance;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
@@ -51,3 +51,5 @@ mod sqlx;
 mod transact;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod trouble;
+#[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
+mod worker;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Clock, Due, Found, Id, Record, ScanOf, Seen, State, Store, Swap, Swapped};
+use onceward::{Clock, Due, Found, Id, Record, Seen, State, Store, Swap, Swapped};
 use onceward_stores::{EmbeddedStore, MemoryStore};
 
 use crate::support::*;
@@ -59,16 +59,25 @@ fn run(seed: u64) {
         // What should be due: over by the model, or held since before the last opening.
         let mut due: Vec<String> = Vec::new();
         for (id, (expected, answer)) in ids.iter().zip(expected.into_iter().zip(answers)) {
+            let (expected, answer) = (expected.unwrap(), answer.unwrap());
             if answer.as_ref().is_some_and(|found| found.due.is_over()) {
                 due.push(id.key().to_owned());
             }
             assert_alike(expected, answer, opened_at, &context);
         }
         let limit = 1 + usize::try_from(dice.below(9)).unwrap();
-        let mut scanned = scan_keys(&store, &ScanOf::Due, limit);
+        let mut scanned = scan_keys(&store, &DUE, limit);
         scanned.sort();
         due.sort();
         assert_eq!(scanned, due, "{context}");
+        for state in State::ALL {
+            let sorted = |store: &dyn Store| {
+                let mut keys = scan_keys(store, &in_state(state), limit);
+                keys.sort();
+                keys
+            };
+            assert_eq!(sorted(&model), sorted(&store), "{state}, {context}");
+        }
     }
 }
 
@@ -81,25 +90,28 @@ fn batch(model: &MemoryStore, dice: &mut Dice) -> Vec<Swap> {
     ids.into_iter()
         .zip(found)
         .map(|(id, found)| {
-            let version = found.map(|found| found.version);
+            let version = found.unwrap().map(|found| found.version);
             let seen = match (dice.below(5), version) {
                 (0, _) | (_, None) => Seen::Absent,
                 (1, Some(version)) => Seen::Version(onceward::Version(version.0 - 1)),
                 (_, Some(version)) => Seen::Version(version),
             };
-            let state = State::ALL[usize::try_from(dice.below(4)).unwrap()];
+            let state = State::ALL[usize::try_from(dice.below(6)).unwrap()];
             let due_in = (dice.below(4) > 0).then(|| Duration::from_millis(dice.below(4000)));
-            let record =
-                Record { state, due_in, bytes: vec![7; usize::try_from(dice.below(9)).unwrap()].into() };
+            let ends_with_writer = dice.below(2) == 0;
+            // The bytes tell which kind it is.
+            let bytes = vec![u8::from(ends_with_writer); 1 + usize::try_from(dice.below(9)).unwrap()].into();
+            let record = Record { state, due_in, ends_with_writer, bytes };
             Swap { id, seen, new: (dice.below(5) > 0).then_some(record) }
         })
         .collect()
 }
 
-/// Equal, but that leases from before the last opening are over.
+/// Equal, except that runs from before the last opening are over.
 fn assert_alike(expected: Option<Found>, answer: Option<Found>, opened_at: onceward::Version, context: &str) {
-    let lost_its_owner =
-        expected.as_ref().is_some_and(|held| held.state == State::Held && held.version <= opened_at);
+    let lost_its_owner = expected
+        .as_ref()
+        .is_some_and(|held| held.state == State::Held && held.bytes[0] == 1 && held.version <= opened_at);
     if lost_its_owner {
         let (mut expected, answer) = (expected.unwrap(), answer.unwrap());
         assert!(matches!(answer.due, Due::Over(_)), "{context}: {answer:?}");

@@ -1,13 +1,10 @@
 //! What must be the same after the folder is closed and opened again, and what must not.
 
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use onceward::{Clock, Due, ErrorKind, ScanOf, Seen, State, Store, Swap, Swapped, Version};
-
-use onceward_stores::embedded::{EmbeddedStore, Options, Owners};
+use onceward::{Due, ErrorKind, ScanOf, Seen, State, Store, Swap, Swapped, Version};
 
 use crate::support::*;
 
@@ -32,26 +29,64 @@ fn everything_answered_is_there_again() {
 }
 
 #[test]
-fn where_owners_outlive_the_process_their_leases_do_too() {
+fn what_is_held_for_others_keeps_its_lease() {
     let folder = tempfile::tempdir().unwrap();
     let clock = HandClock::at(NOON_US);
-    let open = || {
-        let options = Options {
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            owners: Owners::Outlive,
-            ..Options::default()
-        };
-        block_on(EmbeddedStore::open(folder.path(), options)).unwrap()
-    };
-    let held = hold(&open(), "long", 3600);
+    let held = hold_for_others(&open_at(folder.path(), &clock), "ticket", 3600);
     clock.set(NOON_US + 3_599_000_000);
-    let store = open();
-    assert_eq!(load(&store, "long").unwrap().due, Due::In(Duration::from_secs(1)));
-    assert!(scan_keys(&store, &ScanOf::Due, 10).is_empty());
+    let store = open_at(folder.path(), &clock);
+    let run = hold(&store, "run", 3600);
+    assert_eq!(load(&store, "ticket").unwrap().due, Due::In(Duration::from_secs(1)));
+    assert!(scan_keys(&store, &DUE, 10).is_empty());
+    drop(store);
+    // The run of the process before is over with the opening, the ticket with its lease.
+    let store = open_at(folder.path(), &clock);
+    assert_eq!(scan_keys(&store, &ScanOf::Due(Some(State::Held)), 10), ["run"]);
+    let found = load(&store, "run").unwrap();
+    assert_eq!((found.version, found.due), (run, Due::Over(Duration::ZERO)));
+    assert_eq!(load(&store, "ticket").unwrap().due, Due::In(Duration::from_secs(1)));
     clock.set(NOON_US + 3_600_000_000);
-    let found = load(&store, "long").unwrap();
+    let found = load(&store, "ticket").unwrap();
     assert_eq!((found.version, found.due), (held, Due::Over(Duration::ZERO)));
-    assert_eq!(scan_keys(&store, &ScanOf::Due, 10), ["long"]);
+    // The run since the opening, the ticket since its lease ended.
+    assert_eq!(scan_keys(&store, &DUE, 10), ["run", "ticket"]);
+    assert_eq!(load(&store, "run").unwrap().due, Due::Over(Duration::from_secs(1)));
+}
+
+#[test]
+fn every_state_is_found_again_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = HandClock::at(NOON_US);
+    let parent = id("parent");
+    {
+        let store = open_at(folder.path(), &clock);
+        for state in State::ALL {
+            for (key, due_in_s) in [("never", None), ("soon", Some(10)), ("later", Some(1000))] {
+                won(&store, put(id(format!("{state}-{key}")), Seen::Absent, state, due_in_s));
+            }
+        }
+        won(&store, put(parent.step("step").unwrap(), Seen::Absent, State::Done, Some(1000)));
+        // Gone from its index before the restart.
+        let dead = won(&store, put(id("settled"), Seen::Absent, State::Dead, None));
+        done(&store, "settled", dead, 1000);
+    }
+    clock.advance(Duration::from_secs(10));
+    for _ in 0..2 {
+        let store = open_at(folder.path(), &clock);
+        for state in [State::Waiting, State::Held, State::Unknown, State::Dead] {
+            let mut keys = scan_keys(&store, &in_state(state), 2);
+            keys.sort();
+            assert_eq!(keys, ["later", "never", "soon"].map(|key| format!("{state}-{key}")));
+            if state != State::Held {
+                let due = scan_keys(&store, &ScanOf::Due(Some(state)), 2);
+                assert_eq!(due, [format!("{state}-soon")]);
+            }
+        }
+        assert_eq!(scan_keys(&store, &ScanOf::StepsOf(parent.clone()), 2), ["parent"]);
+        let age = load(&store, "waiting-soon").unwrap().age;
+        // Versions stand for times, and run ahead of a clock that stands still.
+        assert!(age.created > Duration::from_secs(9) && age.created <= Duration::from_secs(10), "{age:?}");
+    }
 }
 
 #[test]
@@ -77,7 +112,7 @@ fn leases_of_the_process_before_are_over_at_once() {
             assert!(found.due.is_over());
         }
         for limit in [1, 10] {
-            let mut keys = scan_keys(&store, &ScanOf::Due, limit);
+            let mut keys = scan_keys(&store, &DUE, limit);
             keys.sort();
             assert_eq!(keys, ["endless", "long", "short"], "set back by {set_back_s}, limit {limit}");
         }
@@ -86,11 +121,11 @@ fn leases_of_the_process_before_are_over_at_once() {
     let retaken = won(&store, put(id("long"), Seen::Version(long), State::Held, Some(20)));
     assert!(retaken > long);
     assert_eq!(load(&store, "long").unwrap().due, Due::In(Duration::from_secs(20)));
-    let mut keys = scan_keys(&store, &ScanOf::Due, 10);
+    let mut keys = scan_keys(&store, &DUE, 10);
     keys.sort();
     assert_eq!(keys, ["endless", "short"], "a lease taken by this process counts by its end");
     done(&store, "short", short, 3600);
-    assert_eq!(scan_keys(&store, &ScanOf::Due, 10), ["endless"]);
+    assert_eq!(scan_keys(&store, &DUE, 10), ["endless"]);
 }
 
 #[test]
@@ -118,7 +153,7 @@ fn places_of_held_ids_are_used_again() {
     let mut next = 0;
     for _ in 0..5 {
         let store = open_at(folder.path(), &clock);
-        let mut due = scan_keys(&store, &ScanOf::Due, 4);
+        let mut due = scan_keys(&store, &DUE, 4);
         due.sort();
         let mut expected: Vec<String> = held.iter().map(|(key, _)| key.to_string()).collect();
         expected.sort();
@@ -163,6 +198,7 @@ fn batches_that_wait_together_see_each_other() {
             match &answer[at] {
                 Swapped::Won(version) => won.push(*version),
                 Swapped::Lost(found) => seen.push(found.as_ref().unwrap().version),
+                Swapped::Failed(error) => panic!("{error}"),
             }
         }
         assert_eq!(won.len(), 1);

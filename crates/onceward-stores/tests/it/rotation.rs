@@ -73,7 +73,7 @@ fn sealed_journals_are_followed_and_checked() {
             let found = load(&store, format!("held-{key}")).unwrap();
             assert!(found.state == State::Held && found.due.is_over());
         }
-        let due = scan_keys(&store, &onceward::ScanOf::Due, 3);
+        let due = scan_keys(&store, &DUE, 3);
         assert!((0..LEFT_HELD).all(|key| due.contains(&format!("held-{key}"))), "{due:?}");
     }
 }
@@ -128,7 +128,7 @@ fn child_fills_journals_until_it_is_killed() {
         let swap = |key: &String| Swap {
             id: id(key),
             seen: Seen::Absent,
-            new: Some(Record { state: State::Done, due_in: None, bytes: vec![7; ROW_BYTES].into() }),
+            new: Some(Record { bytes: vec![7; ROW_BYTES].into(), ..record(State::Done, None, "") }),
         };
         let batch: Vec<Swap> = keys.iter().map(swap).collect();
         for (key, swapped) in keys.iter().zip(block_on(store.swap(&batch)).unwrap()) {

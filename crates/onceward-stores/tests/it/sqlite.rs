@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Applied, Error, ErrorKind, Seen, State, Store, Swapped};
+use onceward::{Applied, Error, ErrorKind, Filter, Scan, ScanOf, Seen, State, Store, Swapped, Transactions};
 use onceward_stores::SqliteStore;
+use onceward_stores::sql::sqlite::SqliteTransactions;
 use onceward_stores::sql::{Migrated, Migrations, Options};
 
 use crate::support::{id, put};
@@ -44,8 +45,31 @@ async fn what_cannot_be_opened_is_explained() {
     sql(&at("columns"), "DROP VIEW onceward_readable; ALTER TABLE onceward_receipts RENAME updated TO x");
     refused(open(&at("columns")).await, ErrorKind::Foreign, "other columns");
     open(&at("newer")).await.unwrap();
-    sql(&at("newer"), "INSERT INTO onceward_schema (version) VALUES (99)");
+    sql(&at("newer"), "INSERT INTO onceward_schema (version, format) VALUES (99, 2)");
     refused(open(&at("newer")).await, ErrorKind::Foreign, "use a newer one");
+
+    // As it was before the first release.
+    sql(
+        &at("unreleased"),
+        "CREATE TABLE onceward_schema (
+            version INTEGER PRIMARY KEY, applied TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP) STRICT;
+        INSERT INTO onceward_schema (version) VALUES (1);
+        CREATE TABLE onceward_receipts (scope TEXT NOT NULL, operation TEXT NOT NULL, key TEXT NOT NULL,
+            state TEXT NOT NULL, version INTEGER NOT NULL, due INTEGER, created INTEGER NOT NULL,
+            updated INTEGER NOT NULL, receipt BLOB NOT NULL, PRIMARY KEY (scope, operation, key)) STRICT, WITHOUT ROWID;
+        CREATE TABLE onceward_version
+            (one INTEGER PRIMARY KEY CHECK (one = 1), version_max INTEGER NOT NULL) STRICT;
+        INSERT INTO onceward_version VALUES (1, 4000000000000000);
+        CREATE VIEW onceward_readable AS SELECT scope FROM onceward_receipts",
+    );
+    let told = "drop `onceward_receipts` and `onceward_schema`";
+    refused(open(&at("unreleased")).await, ErrorKind::Foreign, told);
+    refused(SqliteStore::migrate(at("unreleased")).await, ErrorKind::Foreign, told);
+    // Dropped as told, it opens; and versions go on from where they were.
+    sql(&at("unreleased"), "DROP TABLE onceward_receipts; DROP TABLE onceward_schema");
+    let store = open(&at("unreleased")).await.unwrap();
+    let swapped = store.swap(&[put(id(1), Seen::Absent, State::Held, None)]).await.unwrap();
+    assert!(matches!(swapped[0], Swapped::Won(version) if version.0 > 4_000_000_000_000_000), "{swapped:?}");
 
     let require = Options { migrations: Migrations::Require, ..Options::default() };
     refused(SqliteStore::open(at("new"), require).await, ErrorKind::Invalid, "onceward migrate");
@@ -55,7 +79,7 @@ async fn what_cannot_be_opened_is_explained() {
 
 /// Another process that keeps the write lock: a batch is given up as a whole, and can be had again.
 #[tokio::test]
-async fn a_lock_held_by_others_is_not_waited_for_for_ever() {
+async fn a_lock_held_by_others_is_not_waited_for_forever() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("locked.db");
     let options = Options { call_timeout: Duration::from_millis(200), ..Options::default() };
@@ -67,7 +91,7 @@ async fn a_lock_held_by_others_is_not_waited_for_for_ever() {
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Unavailable, Applied::No), "{error}");
     assert!(error.to_string().contains("locked for too long"), "{error}");
     // Readers are not held up.
-    assert!(store.load(&[id(1)]).await.unwrap()[0].is_none());
+    assert!(store.load(&[id(1)]).await.unwrap().remove(0).unwrap().is_none());
     other.execute_batch("ROLLBACK").unwrap();
     let swapped = store.swap(&batch).await.unwrap();
     assert!(swapped.iter().all(|swapped| matches!(swapped, Swapped::Won(_))), "{swapped:?}");
@@ -99,7 +123,7 @@ async fn a_crowd_before_a_locked_file_is_bounded() {
             Ok(swapped) => won += usize::from(matches!(swapped[0], Swapped::Won(_))),
             Err(error) => {
                 assert_eq!((error.kind(), error.applied()), (ErrorKind::Overloaded, Applied::No), "{error}");
-                assert!(store.load(&[id(key)]).await.unwrap()[0].is_none());
+                assert!(store.load(&[id(key)]).await.unwrap().remove(0).unwrap().is_none());
                 turned_away += 1;
             }
         }
@@ -125,4 +149,49 @@ async fn damage_is_no_absence() {
         Ok(store) => store.load(&[id(1)]).await.unwrap_err(),
     };
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+}
+
+/// Whatever the error is wrapped in on its way out of the work.
+#[test]
+fn busy_is_worth_repeating_wherever_it_is_in_the_chain() {
+    let transactions = SqliteTransactions::open("unused.db");
+    let failure = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+    for (code, expected) in [(rusqlite::ffi::SQLITE_BUSY, true), (rusqlite::ffi::SQLITE_FULL, false)] {
+        let wrapped = Error::new(ErrorKind::Unavailable, "inside").caused_by(failure(code));
+        let twice = Error::new(ErrorKind::Unavailable, "outside").caused_by(wrapped.clone());
+        assert_eq!(transactions.is_worth_repeating(&failure(code)), expected, "{code}");
+        assert_eq!(transactions.is_worth_repeating(&wrapped), expected, "{code}");
+        assert_eq!(transactions.is_worth_repeating(&twice), expected, "{code}");
+    }
+    assert!(!transactions.is_worth_repeating(&std::io::Error::other("something else")));
+}
+
+/// One look is enough, however many receipts there are that are done.
+#[tokio::test]
+async fn scans_read_only_what_they_are_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plans.db");
+    let store = open(&path).await.unwrap();
+    let done: Vec<_> =
+        (0..2_000).map(|key| put(id(format!("{key:04}")), Seen::Absent, State::Done, Some(0))).collect();
+    store.swap(&done).await.unwrap();
+    for state in [State::Waiting, State::Held, State::Unknown, State::Dead] {
+        for due_in_s in [None, Some(0), Some(3_600)] {
+            let key = format!("{state}-{due_in_s:?}");
+            store.swap(&[put(id(key), Seen::Absent, state, due_in_s)]).await.unwrap();
+        }
+    }
+    let count = async |of: ScanOf| {
+        let page = store.scan(&Scan { of, after: None, limit: 10 }).await.unwrap();
+        assert!(page.next.is_none() && page.unreadable.is_empty());
+        page.found.len()
+    };
+    for state in [State::Waiting, State::Held, State::Unknown, State::Dead] {
+        assert_eq!(count(ScanOf::Due(Some(state))).await, 1, "{state}");
+        let filter = Filter { state: Some(state), ..Filter::default() };
+        assert_eq!(count(ScanOf::Matching(filter)).await, 3, "{state}");
+    }
+    let steps = ["one", "two"].map(|name| id("0007").step(name).unwrap());
+    store.swap(&steps.map(|step| put(step, Seen::Absent, State::Done, None))).await.unwrap();
+    assert_eq!(count(ScanOf::StepsOf(id("0007"))).await, 2);
 }

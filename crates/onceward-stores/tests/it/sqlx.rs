@@ -31,7 +31,7 @@ where
     natural(&ours, "order-82").await;
 }
 
-/// One process with sqlx and one without see each other's receipts, whoever comes first.
+/// One process with sqlx and one without see each other's receipts, in either order.
 async fn side_by_side<B: Bank>(bank: &Through<B>, ours: &Process<B>, theirs: &Process<Through<B>>)
 where
     Through<B>: Bank,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onceward::{
-    Clock, Error, Found, Id, Page, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Version,
+    Clock, Error, Filter, Found, Id, Page, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Version,
 };
 
 /// A clock that stands still until it is set.
@@ -44,8 +44,14 @@ pub(crate) fn id(key: impl std::fmt::Display) -> Id {
     Id::new("tenant", "POST /charges", &key.to_string()).unwrap()
 }
 
+/// What is held is held by a run of this process.
 pub(crate) fn record(state: State, due_in_s: Option<u64>, bytes: &'static str) -> Record {
-    Record { state, due_in: due_in_s.map(Duration::from_secs), bytes: Bytes::from_static(bytes.as_bytes()) }
+    Record {
+        state,
+        due_in: due_in_s.map(Duration::from_secs),
+        ends_with_writer: state == State::Held,
+        bytes: Bytes::from_static(bytes.as_bytes()),
+    }
 }
 
 pub(crate) fn put(id: Id, seen: Seen, state: State, due_in_s: Option<u64>) -> Swap {
@@ -56,15 +62,15 @@ pub(crate) fn put(id: Id, seen: Seen, state: State, due_in_s: Option<u64>) -> Sw
 pub(crate) fn won(store: &dyn Store, swap: Swap) -> Version {
     match one(store, swap).unwrap() {
         Swapped::Won(version) => version,
-        Swapped::Lost(found) => panic!("lost against {found:?}"),
+        other => panic!("did not win: {other:?}"),
     }
 }
 
 /// Swaps one record and expects to lose.
 pub(crate) fn lost(store: &dyn Store, swap: Swap) -> Option<Found> {
     match one(store, swap).unwrap() {
-        Swapped::Won(version) => panic!("won {version:?}"),
         Swapped::Lost(found) => found,
+        other => panic!("did not lose: {other:?}"),
     }
 }
 
@@ -76,6 +82,13 @@ pub(crate) fn hold(store: &dyn Store, key: impl std::fmt::Display, lease_s: u64)
     won(store, put(id(key), Seen::Absent, State::Held, Some(lease_s)))
 }
 
+/// Held on behalf of somebody who outlives this process.
+#[cfg(feature = "embedded")]
+pub(crate) fn hold_for_others(store: &dyn Store, key: impl std::fmt::Display, lease_s: u64) -> Version {
+    let record = Record { ends_with_writer: false, ..record(State::Held, Some(lease_s), "receipt") };
+    won(store, Swap { id: id(key), seen: Seen::Absent, new: Some(record) })
+}
+
 pub(crate) fn done(store: &dyn Store, key: impl std::fmt::Display, version: Version, keep_s: u64) -> Version {
     won(store, put(id(key), Seen::Version(version), State::Done, Some(keep_s)))
 }
@@ -85,7 +98,20 @@ pub(crate) fn remove(store: &dyn Store, key: impl std::fmt::Display, version: Ve
 }
 
 pub(crate) fn load(store: &dyn Store, key: impl std::fmt::Display) -> Option<Found> {
-    block_on(store.load(&[id(key)])).unwrap().remove(0)
+    block_on(store.load(&[id(key)])).unwrap().remove(0).unwrap()
+}
+
+/// What is due, in whatever state.
+pub(crate) const DUE: ScanOf = ScanOf::Due(None);
+
+/// Everything in this state.
+pub(crate) fn in_state(state: State) -> ScanOf {
+    ScanOf::Matching(Filter { state: Some(state), ..Filter::default() })
+}
+
+/// Everything.
+pub(crate) fn everything() -> ScanOf {
+    ScanOf::Matching(Filter::default())
 }
 
 pub(crate) fn page(store: &dyn Store, of: ScanOf, after: Option<onceward::Cursor>, limit: usize) -> Page {
@@ -99,6 +125,7 @@ pub(crate) fn scan_keys(store: &dyn Store, of: &ScanOf, limit: usize) -> Vec<Str
     loop {
         let page = page(store, of.clone(), after, limit);
         assert!(page.found.len() <= limit, "a page looks at no more than its limit");
+        assert!(page.unreadable.is_empty(), "{:?}", page.unreadable);
         keys.extend(page.found.iter().map(|(id, _)| id.key().to_owned()));
         match page.next {
             Some(next) => after = Some(next),
@@ -107,8 +134,8 @@ pub(crate) fn scan_keys(store: &dyn Store, of: &ScanOf, limit: usize) -> Vec<Str
     }
 }
 
-/// A folder on the disk, also where temporary ones are in memory: what is to be killed in the middle of writing
-/// and flushing needs the pace of a disk.
+/// A folder on the disk, also where temporary ones are in memory: what is to be killed while it writes
+/// and flushes needs the pace of a disk.
 #[cfg(feature = "embedded")]
 pub(crate) fn folder_on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()

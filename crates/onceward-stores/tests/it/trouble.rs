@@ -76,17 +76,18 @@ async fn hangs<S: Server>(server: &S) {
         }
     };
     // Ours or the one that was given up: one of them is there.
-    let there = store.load(&[id(1)]).await.unwrap().remove(0).expect("somebody claimed it");
+    let there = store.load(&[id(1)]).await.unwrap().remove(0).unwrap().expect("somebody claimed it");
     match &claimed[0] {
         Swapped::Won(version) => assert_eq!(there.version, *version),
         Swapped::Lost(found) => {
             assert_eq!(found.as_ref().unwrap().version, there.version);
             assert!(in_doubt, "nobody but us claims it, and we were told that we did not: {given_up}");
         }
+        Swapped::Failed(error) => panic!("{error}"),
     }
 }
 
-/// A batch that is stuck in its middle is given up as a whole: nothing of it comes later, and all of it can
+/// A batch that is stuck halfway is given up as a whole: nothing of it comes later, and all of it can
 /// be had again.
 async fn is_in_the_way<S: Server>(server: &S) {
     let options = Options { call_timeout: Duration::from_millis(800), ..Options::default() };
@@ -98,7 +99,7 @@ async fn is_in_the_way<S: Server>(server: &S) {
     assert!(matches!(store.swap(&claims(14..=14)).await.unwrap()[0], Swapped::Won(_)));
     S::leave(other).await;
     let ids: Vec<_> = (11..=13).map(id).collect();
-    assert!(store.load(&ids).await.unwrap().iter().all(Option::is_none));
+    assert!(store.load(&ids).await.unwrap().into_iter().all(|found| found.unwrap().is_none()));
     let mut in_doubt = false;
     let again = loop {
         match store.swap(&claims(11..=13)).await {
@@ -108,7 +109,7 @@ async fn is_in_the_way<S: Server>(server: &S) {
         }
     };
     assert!(in_doubt || again.iter().all(|swapped| matches!(swapped, Swapped::Won(_))), "{again:?}");
-    assert!(store.load(&ids).await.unwrap().iter().all(Option::is_some));
+    assert!(store.load(&ids).await.unwrap().into_iter().all(|found| found.unwrap().is_some()));
 }
 
 /// What was answered before the server died is there afterwards, and everything else can be had again.
@@ -123,9 +124,10 @@ async fn dies<S: Server>(server: &mut S) {
                     for number in 0..100_000_u64 {
                         let id = id(format!("{round}/{task}/{number}"));
                         match store.swap(&[put(id.clone(), Seen::Absent, State::Done, None)]).await {
-                            Ok(swapped) => match swapped[0] {
-                                Swapped::Won(version) => won.push((id, version)),
+                            Ok(swapped) => match &swapped[0] {
+                                Swapped::Won(version) => won.push((id, *version)),
                                 Swapped::Lost(_) => panic!("nobody else claims this"),
+                                Swapped::Failed(_) => break,
                             },
                             Err(_) => break,
                         }
@@ -143,7 +145,7 @@ async fn dies<S: Server>(server: &mut S) {
         server.up();
         assert!(!won.is_empty());
         for (id, version) in won {
-            let found = store.load(&[id]).await.unwrap().remove(0);
+            let found = store.load(&[id]).await.unwrap().remove(0).unwrap();
             assert_eq!(found.map(|found| found.version), Some(version));
         }
     }

@@ -10,8 +10,19 @@ use crate::sql::FREE_GRACE;
 use crate::sql::kinds::seen_by;
 use crate::sql::row::{due_us, micros};
 
-/// Bytes of receipts in one statement. In hexadecimal, this stays below the server's usual limit of 16 MB.
+/// Bytes of receipts in one statement, unless one receipt alone is larger: more in one would only take longer.
 const STATEMENT_BYTES_MAX: usize = 3 << 20;
+/// What a statement with one receipt has besides it, in bytes: ids in hexadecimal, and words.
+const REST_BYTES_MAX: usize = 64 << 10;
+
+/// What a swap has besides its receipt, counted as if it were a part of it: an id of any length, twice.
+const SWAP_BYTES: usize = 2 << 10;
+
+/// The largest receipt that fits into a statement, if this is the largest packet that the server takes.
+pub(super) fn record_bytes_max(packet_bytes_max: usize) -> usize {
+    // In hexadecimal.
+    (packet_bytes_max.saturating_sub(REST_BYTES_MAX) / 2).saturating_sub(SWAP_BYTES)
+}
 
 /// What a statement does.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,7 +33,7 @@ pub(super) enum Kind {
     Check,
 }
 
-/// Begins a transaction, writes, and looks at what is there now. It does not end the transaction: whoever
+/// Begins a transaction, writes, and looks at what is there now. It does not end the transaction: a caller that
 /// has given up waiting for the answer must not find it committed after all.
 pub(super) fn write(batch: &[Swap], of: &[usize], kind: Kind, mark: &[u8; 16]) -> String {
     let mark = {
@@ -56,13 +67,14 @@ fn fill(statement: &str, literals: &[&str]) -> String {
     filled
 }
 
-/// The places of a kind, in pieces that fit into a statement.
-pub(super) fn pieces<'a>(batch: &'a [Swap], of: &'a [usize]) -> Vec<&'a [usize]> {
+/// The places of a kind, in pieces that fit into a statement where no receipt is larger than `record_bytes_max`.
+pub(super) fn pieces<'a>(batch: &'a [Swap], of: &'a [usize], record_bytes_max: usize) -> Vec<&'a [usize]> {
+    let bytes_max = STATEMENT_BYTES_MAX.min(record_bytes_max + SWAP_BYTES);
     let mut pieces = Vec::new();
     let (mut start, mut bytes) = (0, 0);
     for (at, place) in of.iter().enumerate() {
-        let len = batch[*place].new.as_ref().map_or(0, |new| new.bytes.len());
-        if at > start && bytes + len > STATEMENT_BYTES_MAX {
+        let len = SWAP_BYTES + batch[*place].new.as_ref().map_or(0, |new| new.bytes.len());
+        if at > start && bytes + len > bytes_max {
             pieces.push(&of[start..at]);
             (start, bytes) = (at, 0);
         }

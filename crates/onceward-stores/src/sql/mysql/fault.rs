@@ -57,13 +57,13 @@ pub(in crate::sql) fn explain(code: Option<u16>) -> (ErrorKind, &'static str) {
         return (ErrorKind::Unavailable, "the connection to the MySQL server failed");
     };
     match code {
-        1049 => (ErrorKind::Invalid, "there is no such database; create it, or mend the address"),
+        1049 => (ErrorKind::Invalid, "there is no such database; create it, or correct the address"),
         1046 => (
             ErrorKind::Invalid,
             "the address names no database; it ends in one, as in mysql://user@host/database",
         ),
         1044 | 1045 | 1698 => {
-            (ErrorKind::Invalid, "the MySQL server does not let this user in; mend the address")
+            (ErrorKind::Invalid, "the MySQL server does not let this user in; correct the address")
         }
         1142 | 1143 | 1227 => (
             ErrorKind::Invalid,

@@ -1,4 +1,4 @@
-//! One swap inside a transaction that the caller holds.
+//! Swaps inside a transaction that the caller holds.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Params, Row, Transaction};
@@ -42,7 +42,7 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
             _ => Swapped::Lost(None),
         });
     };
-    if cells.int(4) == Some(1) {
+    if cells.int(6) == Some(1) {
         return Ok(Swapped::Won(row::version(cells.int(0).unwrap_or_default())?));
     }
     let free = match cells.0.get(1) {
@@ -53,7 +53,7 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
     match (free, swap.seen, &swap.new) {
         (true, Seen::Absent, None) => Ok(Swapped::Won(onceward::Version(1))),
         (true, ..) => Ok(Swapped::Lost(None)),
-        (false, ..) => Ok(Swapped::Lost(Some(cells.found()?))),
+        (false, ..) => Ok(row::lost(cells.found())),
     }
 }
 

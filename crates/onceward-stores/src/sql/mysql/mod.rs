@@ -18,4 +18,4 @@ mod transactions;
 
 pub(crate) use join::swap_in;
 pub use store::MySqlStore;
-pub use transactions::{MySqlTransactions, MySqlTx};
+pub use transactions::{MySqlGuard, MySqlTransactions, MySqlTx};

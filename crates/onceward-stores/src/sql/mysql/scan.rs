@@ -1,125 +1,171 @@
-//! Pages: what is due, and what matches.
+//! Pages: what is due, what matches, and the steps of an intent.
+//!
+//! | asked for | read by |
+//! |---|---|
+//! | due, of any state or of one | the index of states and due times |
+//! | waiting, held, unknown, dead | the same |
+//! | everything else that matches | the primary key, as far as scope and key bound it |
+//! | the steps of an intent | the primary key: they come right behind it |
 
-use bytes::{BufMut, Bytes, BytesMut};
 use mysql_async::{Params, Row, Value};
-use onceward::{Cursor, Error, ErrorKind, Found, Id, Page, Result, Scan, ScanOf, State};
+use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanOf, State};
 
 use super::statements;
-use super::store::MySqlStore;
+use super::store::{MySqlStore, found};
 use crate::sql::PURGE_ROWS_MAX;
 use crate::sql::row;
+use crate::sql::text_cursor::{Order, Place};
 
 /// Records in one page: of the largest ones there are, no more than fit into memory comfortably.
 const PAGE_RECORDS_MAX: usize = 128;
+/// Behind every operation, which is printable.
+const LAST: &[u8] = b"\x7f";
 
 pub(super) async fn scan(store: &MySqlStore, query: &Scan) -> Result<Page> {
-    let limit = query.limit.clamp(1, PAGE_RECORDS_MAX);
+    let (after, limit) = (query.after.as_ref(), query.limit.clamp(1, PAGE_RECORDS_MAX));
     match &query.of {
-        ScanOf::Due => due(store, query.after.as_ref(), limit).await,
-        ScanOf::Matching { scope, operation, state } => {
-            let wanted = |id: &Id, is: State| {
-                scope.as_deref().is_none_or(|scope| id.scope() == scope)
-                    && operation.as_deref().is_none_or(|operation| id.operation() == operation)
-                    && state.is_none_or(|state| is == state)
-            };
-            matching(store, scope.as_deref(), query.after.as_ref(), limit, wanted).await
+        ScanOf::Due(state) => due(store, *state, after, limit).await,
+        ScanOf::Matching(filter) => {
+            let is_one_key = filter.scope.is_some() && filter.key.is_some();
+            match filter.state {
+                Some(State::Waiting | State::Held | State::Unknown | State::Dead) if !is_one_key => {
+                    in_state(store, filter, after, limit).await
+                }
+                _ => by_id(store, filter, after, limit).await,
+            }
         }
+        ScanOf::StepsOf(of) => steps(store, of, after, limit).await,
     }
 }
 
-async fn due(store: &MySqlStore, after: Option<&Cursor>, limit: usize) -> Result<Page> {
-    let after = after.map(|cursor| {
-        let (due, id) = cursor.0.split_first_chunk::<8>().ok_or_else(not_ours)?;
-        Ok((i64::from_be_bytes(*due), Id::from_bytes(id).map_err(|_| not_ours())?))
-    });
-    let after = after.transpose()?;
-    if after.is_none() {
+async fn due(store: &MySqlStore, state: Option<State>, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+    let place = after.map(|cursor| Place::behind(cursor, Order::Due)).transpose()?;
+    if place.is_none() && state.is_none() {
         // The beginning of a sweep is the time to clear away what removals left behind.
         store.purge(statements::PURGE, PURGE_ROWS_MAX).await?;
     }
-    let (due, scope, operation, key) = match &after {
-        Some((due, id)) => (*due, id.scope(), id.operation(), id.key()),
-        None => (0, "", "", ""),
+    let behind = behind_due(&place.unwrap_or_default(), limit);
+    let (statement, values) = match state {
+        None => {
+            let mut values = Vec::new();
+            (0..statements::SCAN_DUE_PLACES).for_each(|_| values.extend_from_slice(&behind));
+            values.push((limit as u64).into());
+            (statements::SCAN_DUE, values)
+        }
+        Some(state) => (statements::SCAN_DUE_IN_STATE, [&[state.name().into()][..], &behind].concat()),
     };
-    let limit_rows = limit as u64;
-    let behind: [Value; 6] =
-        [due.into(), due.into(), scope.into(), operation.into(), key.into(), limit_rows.into()];
-    let each = State::ALL.iter().flat_map(|_| behind.iter().cloned());
-    let values = each.chain([limit_rows.into()]).collect();
-    let rows = store.rows(statements::SCAN_DUE, Params::Positional(values)).await?;
-    page(
-        rows,
-        limit,
-        |_, _| true,
-        |_| true,
-        |due, id| {
-            let mut bytes = BytesMut::with_capacity(8 + id.as_bytes().len());
-            bytes.put_i64(due);
-            bytes.put_slice(id.as_bytes());
-            bytes.freeze()
-        },
-    )
+    let rows = store.rows(statement, Params::Positional(values)).await?;
+    page(rows, limit, &Filter::default(), Order::Due, |_| true)
 }
 
-async fn matching(
-    store: &MySqlStore,
-    only: Option<&str>,
-    after: Option<&Cursor>,
-    limit: usize,
-    wanted: impl Fn(&Id, State) -> bool,
-) -> Result<Page> {
-    let after = after.map(|cursor| Id::from_bytes(&cursor.0).map_err(|_| not_ours())).transpose()?;
-    // No part of an id is empty, so this is before the first; of one scope, before its first.
-    let (scope, operation, key) = match (&after, only) {
-        (Some(id), _) => (id.scope(), id.operation(), id.key()),
-        (None, Some(scope)) => (scope, "", ""),
-        (None, None) => ("", "", ""),
-    };
-    let rows = store.rows(statements::SCAN, (scope, scope, operation, key, limit as u64)).await?;
-    let inside = |id: &Id| only.is_none_or(|scope| id.scope() == scope);
-    page(rows, limit, wanted, inside, |_, id| Bytes::copy_from_slice(id.as_bytes()))
-}
-
-/// The rows that are wanted; and where to go on, unless these were the last `inside` the scan.
-fn page(
-    rows: Vec<Row>,
-    limit: usize,
-    wanted: impl Fn(&Id, State) -> bool,
-    inside: impl Fn(&Id) -> bool,
-    cursor: impl Fn(i64, &Id) -> Bytes,
-) -> Result<Page> {
+/// What matches in one state: first what has a due time, then what has none.
+async fn in_state(store: &MySqlStore, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+    let state: Value = filter.state.map(State::name).into();
     let mut page = Page::default();
-    let full = rows.len() == limit;
-    let mut last = None;
-    for row in rows {
-        let (id, found, due) = record(row)?;
-        if !inside(&id) {
-            return Ok(page);
+    let mut never = Place::default();
+    let mut left = limit;
+    match after {
+        Some(cursor) if Place::is_of(cursor, Order::Never) => never = Place::behind(cursor, Order::Never)?,
+        _ => {
+            let place = after.map(|cursor| Place::behind(cursor, Order::State)).transpose()?;
+            let behind = behind_due(&place.unwrap_or_default(), limit);
+            let values = Params::Positional([&[state.clone()][..], &behind].concat());
+            let rows = store.rows(statements::SCAN_STATE, values).await?;
+            left -= rows.len().min(limit);
+            let last = fill(&mut page, rows, filter, |_| true)?;
+            if left == 0 {
+                page.next = last.map(|place| place.cursor(Order::State));
+                return Ok(page);
+            }
         }
-        if let Some(found) = found
-            && wanted(&id, found.state)
-        {
-            page.found.push((id.clone(), found));
-        }
-        last = Some((due, id));
     }
-    page.next = last.filter(|_| full).map(|(due, id)| Cursor(cursor(due, &id)));
+    let values = [&[state][..], &behind_id(&never), &[(left as u64).into()]].concat();
+    let rows = store.rows(statements::SCAN_STATE_NEVER, Params::Positional(values)).await?;
+    let is_full = rows.len() == left;
+    let last = fill(&mut page, rows, filter, |_| true)?;
+    page.next = last.filter(|_| is_full).map(|place| place.cursor(Order::Never));
     Ok(page)
 }
 
-/// A row of a scan; a free one has no record.
-fn record(row: Row) -> Result<(Id, Option<Found>, i64)> {
-    type Columns = (Vec<u8>, Vec<u8>, Vec<u8>, i64, Vec<u8>, Option<i64>, Vec<u8>, i64);
-    let columns: Columns = mysql_async::from_row_opt(row).map_err(row::damaged)?;
-    let (scope, operation, key, version, state, remaining_us, receipt, due) = columns;
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(row::damaged);
-    let id = Id::from_columns(&text(scope)?, &text(operation)?, &text(key)?).map_err(row::damaged)?;
-    let state = text(state)?;
-    let found =
-        if state == "free" { None } else { Some(row::found(version, &state, remaining_us, receipt)?) };
-    Ok((id, found, due))
+/// What matches, in the order of the primary key.
+async fn by_id(store: &MySqlStore, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+    let place = after.map(|cursor| Place::behind(cursor, Order::Id)).transpose()?.unwrap_or_default();
+    let last: Value = (limit as u64).into();
+    let (key, operation): (Value, Value) = ((&place.key[..]).into(), (&place.operation[..]).into());
+    let (statement, values) = match (&filter.scope, &filter.key) {
+        (Some(scope), Some(key)) => {
+            (statements::SCAN_KEY, vec![scope.into(), key.into(), operation, LAST.into(), last])
+        }
+        (Some(scope), None) => {
+            (statements::SCAN_SCOPE, vec![scope.into(), key.clone(), key, operation, last])
+        }
+        (None, _) => (statements::SCAN, [&behind_id(&place)[..], &[last]].concat()),
+    };
+    let rows = store.rows(statement, Params::Positional(values)).await?;
+    page(rows, limit, filter, Order::Id, |_| true)
 }
 
-fn not_ours() -> Error {
-    Error::new(ErrorKind::Invalid, "the cursor is not one of this store's")
+/// The steps directly below an intent: those below them are looked at and left out.
+async fn steps(store: &MySqlStore, of: &Id, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+    let place = after.map(|cursor| Place::behind(cursor, Order::Id)).transpose()?;
+    let first = format!("{}#", of.operation());
+    let from = place.map_or_else(|| first.clone().into_bytes(), |place| place.operation);
+    // The character behind the one that marks a step.
+    let up_to = format!("{}$", of.operation());
+    let values = vec![of.scope().into(), of.key().into(), from.into(), up_to.into(), (limit as u64).into()];
+    let rows = store.rows(statements::SCAN_KEY, Params::Positional(values)).await?;
+    page(rows, limit, &Filter::default(), Order::Id, |id| id.parent().as_ref() == Some(of))
+}
+
+/// The rows that match, of as many as were asked for if there are more.
+fn page(
+    rows: Vec<Row>,
+    limit: usize,
+    filter: &Filter,
+    order: Order,
+    matches: impl Fn(&Id) -> bool,
+) -> Result<Page> {
+    let (mut page, is_full) = (Page::default(), rows.len() == limit);
+    let last = fill(&mut page, rows, filter, matches)?;
+    page.next = last.filter(|_| is_full).map(|place| place.cursor(order));
+    Ok(page)
+}
+
+/// A place in the order of due times, and the limit, as statements are given them.
+fn behind_due(place: &Place, limit: usize) -> [Value; 6] {
+    let text = |text: &Vec<u8>| Value::Bytes(text.clone());
+    let due = Value::from(place.due_us);
+    let limit = Value::from(limit as u64);
+    [due.clone(), due, text(&place.scope), text(&place.key), text(&place.operation), limit]
+}
+
+/// A place in the order of the primary key, as statements are given it.
+fn behind_id(place: &Place) -> [Value; 4] {
+    let text = |text: &Vec<u8>| Value::Bytes(text.clone());
+    [text(&place.scope), text(&place.scope), text(&place.key), text(&place.operation)]
+}
+
+/// Adds the rows that match to a page, and gives the place of the last one.
+fn fill(
+    page: &mut Page,
+    rows: Vec<Row>,
+    filter: &Filter,
+    matches: impl Fn(&Id) -> bool,
+) -> Result<Option<Place>> {
+    let mut last = None;
+    for row in rows {
+        type Columns = (Vec<u8>, Vec<u8>, Vec<u8>, i64, Vec<u8>, Option<i64>, i64, i64, Vec<u8>, Option<i64>);
+        let columns: Columns = mysql_async::from_row_opt(row).map_err(row::damaged)?;
+        let (scope, operation, key, version, state, remaining, created, updated, receipt, due_us) = columns;
+        let place = Place { due_us: due_us.unwrap_or_default(), scope, key, operation };
+        let wanted = |id: &Id| state != b"free" && row::matches(filter, id, &state) && matches(id);
+        if let Some(id) = place.id().filter(wanted) {
+            match found(version, &state, [remaining, Some(created), Some(updated)], receipt) {
+                Ok(found) => page.found.push((id, found)),
+                Err(error) => page.unreadable.push((id, error)),
+            }
+        }
+        last = Some(place);
+    }
+    Ok(last)
 }

@@ -5,7 +5,7 @@ use mysql_async::{Conn, Error as Cause};
 use onceward::{Error, ErrorKind, Result};
 
 use super::fault::{Call, failed};
-use crate::sql::schema::{Migrated, Migrations, Present, applied, foreign, missing};
+use crate::sql::schema::{FORMAT, Migrated, Migrations, Present, Schema, applied, missing};
 
 /// Every migration there ever was, in order. None of them is ever edited.
 const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
@@ -17,8 +17,6 @@ const HAS_RECEIPTS: &str = "SELECT 1 FROM information_schema.tables
 /// `JSON_TABLE` is what both have from here on.
 const MARIADB_MIN: (u16, u16) = (10, 6);
 const MYSQL_MIN: (u16, u16) = (8, 0);
-/// The server's word for a column that is not there.
-const NO_SUCH_COLUMN: u16 = 1054;
 /// How long one migration may wait for another, in seconds.
 const LOCK_MAX_S: u32 = 30;
 
@@ -58,15 +56,20 @@ async fn present(conn: &mut Conn) -> Result<Present> {
     let tables: Vec<String> = conn.query(find).await.map_err(|error| failed(Call::Reads, error))?;
     let receipts = tables.iter().any(|table| table == "onceward_receipts");
     if !tables.iter().any(|table| table == "onceward_schema") {
-        return Ok(Present { receipts, schema: None });
+        return Ok(Present { receipts, schema: Schema::Absent });
     }
-    let last = last(conn, receipts).await.map_err(|error| match error {
-        Cause::Server(said) if said.code == NO_SUCH_COLUMN => {
-            foreign("there is a table `onceward_schema` that was not made by onceward; use another database")
+    let columns = "SELECT column_name FROM information_schema.columns
+        WHERE table_schema = DATABASE() AND table_name = 'onceward_schema'";
+    let columns: Vec<String> = conn.query(columns).await.map_err(|error| failed(Call::Reads, error))?;
+    let has = |name: &str| columns.iter().any(|column| column == name);
+    let schema = match (has("version"), has("format")) {
+        (false, _) => Schema::Foreign,
+        (true, false) => Schema::Unreleased,
+        (true, true) => {
+            Schema::Applied(last(conn, receipts).await.map_err(|error| failed(Call::Reads, error))?)
         }
-        error => failed(Call::Reads, error),
-    })?;
-    Ok(Present { receipts, schema: Some(last) })
+    };
+    Ok(Present { receipts, schema })
 }
 
 /// The last migration that was applied. These servers commit each change of a table by itself, so the first
@@ -91,7 +94,7 @@ async fn apply(conn: &mut Conn, known: u32) -> Result<()> {
     }
     let run = async |conn: &mut Conn| {
         conn.query_drop(
-            "CREATE TABLE IF NOT EXISTS onceward_schema (version INT PRIMARY KEY,
+            "CREATE TABLE IF NOT EXISTS onceward_schema (version INT PRIMARY KEY, format INT NOT NULL,
                 applied TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP) ENGINE = InnoDB",
         )
         .await?;
@@ -102,7 +105,8 @@ async fn apply(conn: &mut Conn, known: u32) -> Result<()> {
             if number > last {
                 conn.query_drop(MIGRATIONS[number as usize - 1]).await?;
             }
-            conn.exec_drop("INSERT IGNORE INTO onceward_schema (version) VALUES (?)", (number,)).await?;
+            let applied = "INSERT IGNORE INTO onceward_schema (version, format) VALUES (?, ?)";
+            conn.exec_drop(applied, (number, FORMAT)).await?;
         }
         conn.query_drop("DO RELEASE_LOCK('onceward_migrate')").await
     };

@@ -23,9 +23,11 @@ macro_rules! join {
     };
 }
 
-macro_rules! remaining_us {
+/// What a loser, a load or a scan wants to know of a record besides its receipt; times in microseconds.
+macro_rules! found {
     () => {
-        "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), r.due)"
+        "r.version, r.state, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), r.due),
+    TIMESTAMPDIFF(MICROSECOND, r.created, UTC_TIMESTAMP(6)), TIMESTAMPDIFF(MICROSECOND, r.updated, UTC_TIMESTAMP(6))"
     };
 }
 
@@ -75,8 +77,8 @@ WHERE r.version = a.seen AND r.state <> 'free'"
 
 /// What is there now: the mark three times, then the batch. Winners have won, the others get the record.
 pub(super) const LOOK: &str = concat!(
-    "SELECT a.n, r.writer = ? AS won, r.version, r.state, ",
-    remaining_us!(),
+    "SELECT a.n, r.writer = ? AS won, ",
+    found!(),
     ", IF(r.writer = ?, NULL, r.receipt) FROM ",
     asked!(),
     join!(),
@@ -84,55 +86,102 @@ pub(super) const LOOK: &str = concat!(
 );
 
 /// Records by their ids; those that are absent give no row.
-pub(super) const LOAD: &str = concat!(
-    "SELECT a.n, r.version, r.state, ",
-    remaining_us!(),
-    ", r.receipt FROM ",
-    asked!(),
-    join!(),
-    "WHERE r.state <> 'free'"
-);
+pub(super) const LOAD: &str =
+    concat!("SELECT a.n, ", found!(), ", r.receipt FROM ", asked!(), join!(), "WHERE r.state <> 'free'");
 
-/// What is due in one state behind a row, in the order of the index: due, twice, then the id and the limit.
-macro_rules! due_in {
-    ($state:literal) => {
+/// Rows behind a place in the order of the index of states: what of, then due twice, scope, key, operation, limit. Only
+/// the index is read.
+macro_rules! in_state {
+    ($of:literal) => {
         concat!(
-            "(SELECT r.due, r.scope, r.operation, r.`key`, r.version, r.state, ",
-            remaining_us!(),
-            " AS remaining_us, r.receipt
-    FROM onceward_receipts r FORCE INDEX (onceward_receipts_due)
-    WHERE r.state = '",
-            $state,
-            "' AND r.due <= UTC_TIMESTAMP(6) AND r.due >= '1970-01-01' + INTERVAL ? MICROSECOND
-        AND (r.due > '1970-01-01' + INTERVAL ? MICROSECOND OR (r.scope, r.operation, r.`key`) > (?, ?, ?))
-    ORDER BY r.due, r.scope, r.operation, r.`key` LIMIT ?)"
+            "(SELECT r.due, r.scope, r.`key`, r.operation FROM onceward_receipts r FORCE INDEX (onceward_receipts_due)
+    WHERE ",
+            $of,
+            " AND r.due >= '1970-01-01' + INTERVAL ? MICROSECOND
+        AND (r.due > '1970-01-01' + INTERVAL ? MICROSECOND OR (r.scope, r.`key`, r.operation) > (?, ?, ?))
+    ORDER BY r.due, r.scope, r.`key`, r.operation LIMIT ?)"
         )
     };
 }
 
-/// One page of what is due: what each state wants, four times, and the limit. The index is by state and due,
-/// so one look for each state reads only what is due.
-pub(super) const SCAN_DUE: &str = concat!(
-    "SELECT scope, operation, `key`, version, state, remaining_us, receipt,
-    TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due) FROM (",
-    due_in!("held"),
+/// One page of the rows that were found in the index, with their receipts.
+macro_rules! page {
+    ($rows:expr) => {
+        concat!(
+            "SELECT r.scope, r.operation, r.`key`, ",
+            found!(),
+            ", r.receipt, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', f.due) FROM (",
+            $rows,
+            ") AS f STRAIGHT_JOIN onceward_receipts r
+    ON r.scope = f.scope AND r.`key` = f.`key` AND r.operation = f.operation
+ORDER BY f.due, f.scope, f.`key`, f.operation"
+        )
+    };
+}
+
+/// How many times a place has to be given to [`SCAN_DUE`].
+pub(super) const SCAN_DUE_PLACES: usize = 7;
+
+/// What is due: a place seven times, and the limit. The index is by state and due time, so one look for each state
+/// reads only what is due; and one for the states of later versions, which nobody here can read.
+pub(super) const SCAN_DUE: &str = page!(concat!(
+    "SELECT * FROM (",
+    in_state!("r.state = 'waiting' AND r.due <= UTC_TIMESTAMP(6)"),
     " UNION ALL ",
-    due_in!("done"),
+    in_state!("r.state = 'held' AND r.due <= UTC_TIMESTAMP(6)"),
     " UNION ALL ",
-    due_in!("unknown"),
+    in_state!("r.state = 'done' AND r.due <= UTC_TIMESTAMP(6)"),
     " UNION ALL ",
-    due_in!("gone"),
-    ") AS found ORDER BY due, scope, operation, `key` LIMIT ?"
+    in_state!("r.state = 'unknown' AND r.due <= UTC_TIMESTAMP(6)"),
+    " UNION ALL ",
+    in_state!("r.state = 'dead' AND r.due <= UTC_TIMESTAMP(6)"),
+    " UNION ALL ",
+    in_state!("r.state = 'gone' AND r.due <= UTC_TIMESTAMP(6)"),
+    " UNION ALL ",
+    in_state!(
+        "r.state NOT IN ('waiting', 'held', 'done', 'unknown', 'dead', 'gone', 'free')
+        AND r.due <= UTC_TIMESTAMP(6)"
+    ),
+    ") AS due_now ORDER BY due, scope, `key`, operation LIMIT ?"
+));
+
+/// What is due in one state: the state, then a place.
+pub(super) const SCAN_DUE_IN_STATE: &str = page!(in_state!("r.state = ? AND r.due <= UTC_TIMESTAMP(6)"));
+
+/// What is in one state and falls due some day: the state, then a place.
+pub(super) const SCAN_STATE: &str = page!(in_state!("r.state = ?"));
+
+/// What is in one state and never falls due: the state, scope twice, key, operation, limit.
+pub(super) const SCAN_STATE_NEVER: &str = page!(
+    "SELECT r.due, r.scope, r.`key`, r.operation FROM onceward_receipts r FORCE INDEX (onceward_receipts_due)
+    WHERE r.state = ? AND r.due IS NULL AND r.scope >= ?
+        AND (r.scope > ? OR (r.`key`, r.operation) > (?, ?))
+    ORDER BY r.scope, r.`key`, r.operation LIMIT ?"
 );
 
-/// One page of everything behind a row.
-pub(super) const SCAN: &str = concat!(
-    "SELECT r.scope, r.operation, r.`key`, r.version, r.state, ",
-    remaining_us!(),
-    ", r.receipt, 0
-FROM onceward_receipts r WHERE r.scope >= ? AND (r.scope > ? OR (r.operation, r.`key`) > (?, ?))
-ORDER BY r.scope, r.operation, r.`key` LIMIT ?"
-);
+/// One page of rows in the order of the primary key.
+macro_rules! by_id {
+    ($where:literal) => {
+        concat!(
+            "SELECT r.scope, r.operation, r.`key`, ",
+            found!(),
+            ", r.receipt, 0 FROM onceward_receipts r WHERE ",
+            $where,
+            " ORDER BY r.scope, r.`key`, r.operation LIMIT ?"
+        )
+    };
+}
+
+/// Everything behind a row: scope twice, key, operation, limit.
+pub(super) const SCAN: &str = by_id!("r.scope >= ? AND (r.scope > ? OR (r.`key`, r.operation) > (?, ?))");
+
+/// The same of one scope: scope, key twice, operation, limit.
+pub(super) const SCAN_SCOPE: &str =
+    by_id!("r.scope = ? AND r.`key` >= ? AND (r.`key` > ? OR r.operation > ?)");
+
+/// The same of one key in a scope, with operations before another: scope, key, operation, the other, limit.
+pub(super) const SCAN_KEY: &str =
+    by_id!("r.scope = ? AND r.`key` = ? AND r.operation > ? AND r.operation < ?");
 
 /// Removes free rows whose time is over.
 pub(super) const PURGE: &str =
@@ -163,8 +212,8 @@ WHERE scope = ? AND operation = ? AND `key` = ? AND version = ? AND state <> 'fr
 
 /// A record inside a transaction, with whether this mark wrote it: mark, id.
 pub(super) const LOAD_ONE: &str = concat!(
-    "SELECT r.version, r.state, ",
-    remaining_us!(),
+    "SELECT ",
+    found!(),
     ", r.receipt, r.writer = ? FROM onceward_receipts r
 WHERE r.scope = ? AND r.operation = ? AND r.`key` = ? FOR UPDATE"
 );

@@ -5,14 +5,16 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Pool, PoolConstraints, PoolOpts, Row};
 use onceward::{
-    Applied, Caps, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped, Version,
+    Caps, ClockOf, DueBy, Error, ErrorKind, Found, Fut, Hints, Id, Loaded, Page, Promises, Result, Scan,
+    Store, Swap, Swapped, Version, Watch,
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::batch::{self, Kind, pieces};
+use super::batch::{self, Kind, pieces, record_bytes_max};
 use super::fault::{Call, failed, is_worth_repeating, timed_out, uncommitted};
 use super::join::mark;
 use super::{scan, schema, statements};
+use crate::sql::answers::Answers;
 use crate::sql::kinds::Kinds;
 use crate::sql::row;
 use crate::sql::schema::Migrated;
@@ -23,19 +25,27 @@ pub struct MySqlStore {
     pool: Pool,
     call_timeout: Duration,
     connections: usize,
+    record_bytes_max: usize,
 }
 
 impl MySqlStore {
     /// Opens the database that an address names, such as `mysql://user:password@host/database`.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
-        let store = Self {
+        let mut store = Self {
             pool: pool(url, &options)?,
             call_timeout: options.call_timeout(),
             connections: options.connections.max(1),
+            record_bytes_max: 0,
         };
         let mut conn = store.connection().await?;
-        let prepared = timeout(CALL_MAX, schema::prepare(&mut conn, options.migrations)).await;
-        prepared.unwrap_or_else(|_| Err(timed_out(Call::Writes, CALL_MAX)))?;
+        let prepared = timeout(CALL_MAX, async {
+            schema::prepare(&mut conn, options.migrations).await?;
+            let packet: mysql_async::Result<Option<usize>> =
+                conn.query_first("SELECT @@max_allowed_packet").await;
+            packet.map_err(|error| failed(Call::Reads, error))
+        });
+        let packet = prepared.await.unwrap_or_else(|_| Err(timed_out(Call::Writes, CALL_MAX)))?;
+        store.record_bytes_max = record_bytes_max(packet.unwrap_or_default());
         drop(conn);
         Ok(store)
     }
@@ -77,41 +87,45 @@ impl MySqlStore {
     }
 
     async fn swap_all(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {
-        let kinds = Kinds::new(batch, 0..batch.len(), Version(0));
-        let mut answers: Vec<Option<Swapped>> = batch.iter().map(|_| None).collect();
-        let mut wrote = false;
+        let mut answers = Answers::new(batch, self.record_bytes_max);
+        let kinds = Kinds::new(batch, answers.open(), Version(0));
+        let mut failure: Option<Error> = None;
         for (kind, of) in [
             (Kind::Create, &kinds.create),
             (Kind::Replace, &kinds.replace),
             (Kind::Free, &kinds.free),
             (Kind::Check, &kinds.check),
         ] {
-            for of in pieces(batch, of) {
-                let swapped = self.swap_kind(batch, of, kind).await;
-                let swapped = swapped.map_err(|error| {
-                    if wrote || error.applied() == Applied::Maybe { error.maybe_applied() } else { error }
-                })?;
-                wrote |= swapped.iter().any(|swapped| matches!(swapped, Swapped::Won(_)));
-                for (place, swapped) in of.iter().zip(swapped) {
-                    answers[*place] = Some(swapped);
+            for of in pieces(batch, of, self.record_bytes_max) {
+                let swapped = match &failure {
+                    None => self.swap_kind(batch, of, kind).await,
+                    // It would take as long to find that out once more.
+                    Some(error) => Err(Error::new(error.kind(), "an earlier part of the batch failed")
+                        .caused_by(error.clone())),
+                };
+                if let Err(error) = &swapped {
+                    failure.get_or_insert_with(|| error.clone());
                 }
+                answers.add(of, swapped.map(|swapped| of.iter().copied().zip(swapped).collect()));
             }
         }
-        Ok(answers.into_iter().map(|answer| answer.expect("each swap is of one kind")).collect())
+        answers.result()
     }
 
     async fn swap_kind(&self, batch: &[Swap], of: &[usize], kind: Kind) -> Result<Vec<Swapped>> {
         if kind == Kind::Check {
             let ids: Vec<&Id> = of.iter().map(|place| &batch[*place].id).collect();
             let found = self.load_all(&ids).await?;
-            return Ok(found
-                .into_iter()
-                .map(|found| found.map_or(Swapped::Won(Version(1)), |found| Swapped::Lost(Some(found))))
-                .collect());
+            let answer = |found| match found {
+                Ok(None) => Swapped::Won(Version(1)),
+                Ok(found) => Swapped::Lost(found),
+                Err(error) => Swapped::Failed(error),
+            };
+            return Ok(found.into_iter().map(answer).collect());
         }
         for _ in 0..TRIES_MAX {
             if let Some(rows) = self.swap_once(batch, of, kind).await? {
-                return answers(&rows, of.len(), kind);
+                return answers(rows, of.len(), kind);
             }
         }
         let detail =
@@ -144,22 +158,38 @@ impl MySqlStore {
         }
     }
 
-    async fn load_all(&self, ids: &[&Id]) -> Result<Vec<Option<Found>>> {
-        let mut all: Vec<Option<Found>> = ids.iter().map(|_| None).collect();
+    async fn load_all(&self, ids: &[&Id]) -> Result<Vec<Loaded>> {
+        let mut all: Vec<Loaded> = ids.iter().map(|_| Ok(None)).collect();
         if ids.is_empty() {
             return Ok(all);
         }
         for row in self.rows(statements::LOAD, (batch::ids(ids.iter().copied()),)).await? {
-            type Columns = (u64, i64, Vec<u8>, Option<i64>, Vec<u8>);
-            let (number, version, state, remaining_us, receipt): Columns =
+            type Columns = (u64, i64, Vec<u8>, Option<i64>, i64, i64, Vec<u8>);
+            let (number, version, state, remaining, created, updated, receipt): Columns =
                 mysql_async::from_row_opt(row).map_err(row::damaged)?;
-            let state = String::from_utf8(state).map_err(row::damaged)?;
             let place = usize::try_from(number - 1).ok().and_then(|at| all.get_mut(at));
             let place = place.ok_or_else(|| row::damaged("an answer is about no id that was asked for"))?;
-            *place = Some(row::found(version, &state, remaining_us, receipt)?);
+            *place = found(version, &state, [remaining, Some(created), Some(updated)], receipt).map(Some);
         }
         Ok(all)
     }
+}
+
+/// A record from its columns; the times are what remains, and since when it is there and was last written.
+pub(super) fn found(
+    version: i64,
+    state: &[u8],
+    [remaining_us, created_us, updated_us]: [Option<i64>; 3],
+    receipt: Vec<u8>,
+) -> Result<Found> {
+    row::found(row::Columns {
+        version,
+        state: std::str::from_utf8(state).unwrap_or("\u{fffd}"),
+        remaining_us,
+        created_us: created_us.unwrap_or_default(),
+        updated_us: updated_us.unwrap_or_default(),
+        receipt: receipt.into(),
+    })
 }
 
 /// The write, and a look under its locks, in a transaction that is left open.
@@ -178,26 +208,32 @@ async fn write(conn: &mut Conn, text: String) -> mysql_async::Result<Vec<Row>> {
     rows
 }
 
-fn answers(rows: &[Row], count: usize, kind: Kind) -> Result<Vec<Swapped>> {
+fn answers(rows: Vec<Row>, count: usize, kind: Kind) -> Result<Vec<Swapped>> {
     let mut answers: Vec<Swapped> = (0..count).map(|_| Swapped::Lost(None)).collect();
     for row in rows {
-        type Columns = (u64, bool, i64, Vec<u8>, Option<i64>, Option<Vec<u8>>);
-        let (number, won, version, state, remaining_us, receipt): Columns =
-            mysql_async::from_row_opt(row.clone()).map_err(row::damaged)?;
+        type Columns = (u64, bool, i64, Vec<u8>, Option<i64>, i64, i64, Option<Vec<u8>>);
+        let (number, won, version, state, remaining, created, updated, receipt): Columns =
+            mysql_async::from_row_opt(row).map_err(unclear)?;
         let place = usize::try_from(number - 1).ok().and_then(|at| answers.get_mut(at));
-        let place = place.ok_or_else(|| row::damaged("an answer is about no swap of the batch"))?;
+        let place = place.ok_or_else(|| unclear("an answer is about no swap of the batch"))?;
         *place = if won {
-            Swapped::Won(row::version(version)?)
+            Swapped::Won(row::version(version).map_err(Error::maybe_applied)?)
         } else {
-            let state = String::from_utf8(state).map_err(row::damaged)?;
-            Swapped::Lost(Some(row::found(version, &state, remaining_us, receipt.unwrap_or_default())?))
+            let times = [remaining, Some(created), Some(updated)];
+            row::lost(found(version, &state, times, receipt.unwrap_or_default()))
         };
     }
-    let lost_to_nothing = answers.iter().any(|answer| matches!(answer, Swapped::Lost(None)));
-    if kind == Kind::Create && lost_to_nothing {
-        return Err(row::damaged("a claim neither won nor lost").maybe_applied());
+    if kind == Kind::Create {
+        for answer in answers.iter_mut().filter(|answer| matches!(answer, Swapped::Lost(None))) {
+            *answer = Swapped::Failed(unclear("a claim neither won nor lost"));
+        }
     }
     Ok(answers)
+}
+
+/// An answer to a write that makes no sense.
+fn unclear(why: impl std::fmt::Display) -> Error {
+    row::damaged(why).maybe_applied()
 }
 
 impl Store for MySqlStore {
@@ -205,7 +241,7 @@ impl Store for MySqlStore {
         Box::pin(self.swap_all(batch))
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         Box::pin(async move { self.load_all(&ids.iter().collect::<Vec<_>>()).await })
     }
 
@@ -213,16 +249,24 @@ impl Store for MySqlStore {
         Box::pin(scan::scan(self, query))
     }
 
+    fn watch(&self) -> Option<Watch> {
+        None
+    }
+
     fn caps(&self) -> Caps {
-        Caps {
-            name: "mysql",
+        let promises = Promises {
             durable: true,
             atomic: true,
             shared: true,
             transactions: true,
+            clock: ClockOf::Store,
+            record_bytes_max: self.record_bytes_max,
+        };
+        Caps::new("mysql", promises).with_hints(Hints {
             batches_in_flight: (self.connections / 2).max(1),
-            gathers: false,
-        }
+            batches_internally: false,
+            due: DueBy::Index,
+        })
     }
 }
 

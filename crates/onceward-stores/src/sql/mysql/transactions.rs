@@ -1,24 +1,29 @@
-//! Transactions for [`Onceward::transact`](onceward::Onceward::transact), from a pool.
+//! Transactions for [`Onceward::transact`](onceward::Onceward::transact), from a pool of `mysql_async`.
 
+use std::error::Error as StdError;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Pool};
-use onceward::{Error, ErrorKind, Fault, Fut, Join, Result, Swap, Swapped};
+use onceward::{Fault, Fut, Join, Result, Swap, Swapped};
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::{Instant, timeout_at};
 
-use super::fault::{Call, LOCK_WAIT_TIMEOUT, failed, is_worth_repeating, timed_out, uncommitted};
-use super::join::swap_in;
+use super::fault::{Call, LOCK_WAIT_TIMEOUT, failed, is_worth_repeating, uncommitted};
 use super::store::pool;
-use crate::sql::join::{Cell, Dialect, SqlTransaction, Value};
+use crate::sql::join::{Cell, Dialect, SqlTransaction, Value, swap_each};
+use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over};
 use crate::sql::{CALL_MAX, Options};
 
 /// Begins transactions in which receipts ride along.
+pub type MySqlTransactions = PooledTransactions<MySqlDriver>;
+
+/// Transactions of `mysql_async`.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
-pub struct MySqlTransactions {
-    pool: Pool,
-}
+pub struct MySqlDriver(Pool);
 
 impl MySqlTransactions {
     /// Over connections of their own to the database that an address names.
@@ -28,23 +33,53 @@ impl MySqlTransactions {
 
     /// Over a pool that the caller has already. It must lead to the database that the engine's store is in.
     pub fn from_pool(pool: Pool) -> Self {
-        Self { pool }
+        Self(MySqlDriver(pool))
     }
 
     /// The pool, for everything else.
     pub fn pool(&self) -> &Pool {
-        &self.pool
+        &self.0.0
     }
 }
 
 /// A transaction under way. When the last handle on it is dropped before the commit, it is undone.
 #[derive(Clone, Debug)]
-pub struct MySqlTx(Arc<Mutex<Conn>>);
+pub struct MySqlTx(Arc<Mutex<Option<Conn>>>);
 
 impl MySqlTx {
     /// The connection, for one statement after the other.
-    pub async fn lock(&self) -> MutexGuard<'_, Conn> {
-        self.0.lock().await
+    ///
+    /// Panics if the transaction is over: a handle must not outlive its work.
+    pub async fn lock(&self) -> MySqlGuard<'_> {
+        self.open().await.expect("this transaction is over")
+    }
+
+    async fn open(&self) -> Result<MySqlGuard<'_>> {
+        let guard = self.0.lock().await;
+        if guard.is_some() { Ok(MySqlGuard(guard)) } else { Err(over()) }
+    }
+
+    /// The connection leaves the transaction, whatever handles there are. Should it not be clean, the pool resets it.
+    async fn end(&self) {
+        drop(self.0.lock().await.take());
+    }
+}
+
+/// A connection inside a transaction.
+#[derive(Debug)]
+pub struct MySqlGuard<'a>(MutexGuard<'a, Option<Conn>>);
+
+impl Deref for MySqlGuard<'_> {
+    type Target = Conn;
+
+    fn deref(&self) -> &Conn {
+        self.0.as_ref().expect("it was there when the guard was given")
+    }
+}
+
+impl DerefMut for MySqlGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Conn {
+        self.0.as_mut().expect("it was there when the guard was given")
     }
 }
 
@@ -58,99 +93,67 @@ impl SqlTransaction for MySqlTx {
         statement: &'a str,
         values: &'a [Value<'a>],
     ) -> Result<Option<Vec<Cell>>> {
-        self.0.lock().await.fetch(statement, values).await
+        self.open().await?.fetch(statement, values).await
     }
 }
 
 impl Join for MySqlTx {
-    fn swap<'a>(&'a mut self, swap: &'a Swap) -> Fut<'a, Swapped> {
-        Box::pin(async move { swap_in(&mut *self.0.lock().await, swap).await })
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        Box::pin(async move { swap_each(&mut *self.open().await?, batch).await })
     }
 }
 
-impl onceward::Transactions for MySqlTransactions {
+impl TransactionDriver for MySqlDriver {
     type Tx = MySqlTx;
 
-    async fn begin<'a>(
-        &'a self,
-        claim: &'a Swap,
-        _: Option<Duration>,
-        patience: Duration,
-    ) -> Result<(MySqlTx, Swapped), Fault> {
-        let limit = patience + CALL_MAX;
-        let begun = tokio::time::timeout(limit, async {
-            let refused = |error| Fault::Failed(failed(Call::Reads, error));
-            let mut conn = self.pool.get_conn().await.map_err(refused)?;
-            // The server counts whole seconds.
-            let wait =
-                format!("SET SESSION innodb_lock_wait_timeout = {}", patience.as_secs().clamp(1, 3_600));
-            conn.query_drop(wait).await.map_err(refused)?;
-            conn.query_drop("START TRANSACTION").await.map_err(refused)?;
-            match swap_in(&mut conn, claim).await {
-                Ok(swapped) => Ok((MySqlTx(Arc::new(Mutex::new(conn))), swapped)),
-                Err(error) => {
-                    // Should this fail too, the pool resets the connection, which does the same.
-                    let _ = conn.query_drop("ROLLBACK").await;
-                    Err(fault(error))
-                }
-            }
+    /// The server counts whole seconds.
+    const LATE_MAX: Duration = Duration::from_secs(2);
+
+    async fn open(&self, deadline: Instant) -> Result<MySqlTx, Fault> {
+        let refused = |error| Fault::Failed(failed(Call::Reads, error));
+        let mut conn = match timeout_at(deadline, self.0.get_conn()).await {
+            Ok(conn) => conn.map_err(refused)?,
+            Err(_) => return Err(Fault::Busy),
+        };
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let seconds = patience.as_millis().div_ceil(1_000).clamp(1, 3_600);
+        let opened = timeout_at(deadline + CALL_MAX, async {
+            conn.query_drop(format!("SET SESSION innodb_lock_wait_timeout = {seconds}")).await?;
+            conn.query_drop("START TRANSACTION").await
         });
-        begun.await.unwrap_or_else(|_| Err(Fault::Failed(timed_out(Call::Reads, limit))))
-    }
-
-    async fn commit<'a>(&'a self, tx: MySqlTx, completion: &'a Swap) -> Result<(), Fault> {
-        let committed = tokio::time::timeout(CALL_MAX, async {
-            let mut conn = tx.0.lock().await;
-            match swap_in(&mut *conn, completion).await {
-                Ok(Swapped::Won(_)) => match conn.query_drop("COMMIT").await {
-                    Ok(()) => Ok(()),
-                    Err(error) if is_worth_repeating(&error) => {
-                        Err(Fault::Undone(failed(Call::Reads, error)))
-                    }
-                    Err(error) => Err(Fault::Failed(uncommitted(error))),
-                },
-                Ok(Swapped::Lost(_)) => {
-                    let _ = conn.query_drop("ROLLBACK").await;
-                    let detail = "the work has ended the transaction that its receipt was to ride in";
-                    Err(Fault::Failed(Error::new(ErrorKind::Conflict, detail)))
-                }
-                Err(error) => {
-                    let _ = conn.query_drop("ROLLBACK").await;
-                    Err(fault(error))
-                }
-            }
-        });
-        committed.await.unwrap_or_else(|_| Err(Fault::Failed(timed_out(Call::Writes, CALL_MAX))))
-    }
-
-    async fn rollback(&self, tx: MySqlTx) {
-        let mut conn = tx.0.lock().await;
-        // Should it fail or hang, the pool resets the connection, which does the same.
-        let _ = tokio::time::timeout(CALL_MAX, conn.query_drop("ROLLBACK")).await;
-    }
-
-    fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        server_error(error).is_some_and(is_worth_repeating)
-    }
-}
-
-/// Inside a transaction nothing has happened until its commit.
-fn fault(error: Error) -> Fault {
-    match server_error(&error) {
-        Some(mysql_async::Error::Server(said)) if said.code == LOCK_WAIT_TIMEOUT => Fault::Busy,
-        Some(said) if is_worth_repeating(said) => Fault::Undone(error),
-        _ => Fault::Failed(error),
-    }
-}
-
-/// What the driver said, if it is behind this error.
-fn server_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a mysql_async::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(said) = error.downcast_ref::<mysql_async::Error>() {
-            return Some(said);
+        match opened.await {
+            Ok(opened) => opened.map_err(refused)?,
+            Err(_) => return Err(Fault::Failed(super::fault::timed_out(Call::Reads, CALL_MAX))),
         }
-        next = error.source();
+        Ok(MySqlTx(Arc::new(Mutex::new(Some(conn)))))
     }
-    None
+
+    /// A completion that finds another version than its own claim's loses: that tells.
+    async fn is_whole(&self, _: &MySqlTx) -> Result<bool> {
+        Ok(true)
+    }
+
+    async fn commit(&self, tx: &MySqlTx) -> Result<()> {
+        let committed = tx.open().await?.query_drop("COMMIT").await;
+        tx.end().await;
+        committed.map_err(|error| {
+            if is_worth_repeating(&error) { failed(Call::Reads, error) } else { uncommitted(error) }
+        })
+    }
+
+    async fn roll_back(&self, tx: &MySqlTx) {
+        if let Ok(mut conn) = tx.open().await {
+            // Should it fail, the pool resets the connection, which does the same.
+            let _ = conn.query_drop("ROLLBACK").await;
+        }
+        tx.end().await;
+    }
+
+    fn fate(&self, error: &(dyn StdError + 'static)) -> Option<Fate> {
+        Some(match error.downcast_ref::<mysql_async::Error>()? {
+            mysql_async::Error::Server(said) if said.code == LOCK_WAIT_TIMEOUT => Fate::Busy,
+            said if is_worth_repeating(said) => Fate::Undone,
+            _ => Fate::Failed,
+        })
+    }
 }

@@ -1,14 +1,24 @@
+-- What a constraint or an index costs is paid by every claim and every completion. The store itself knows what it
+-- writes, and says so when it reads what it cannot have written.
 CREATE TABLE onceward_receipts (
-    scope      text COLLATE "C" NOT NULL,
-    operation  text COLLATE "C" NOT NULL,
-    key        text COLLATE "C" NOT NULL,
-    state      text COLLATE "C" NOT NULL CHECK (state IN ('held', 'done', 'unknown', 'gone', 'free')),
-    version    bigint NOT NULL CHECK (version > 0),
+    -- The id as numbers (`digest.rs`). Comparing texts would be most of what a look-up costs, and holding them most
+    -- of the size of the index.
+    id_high    bigint NOT NULL,
+    id_middle  bigint NOT NULL,
+    id_low     bigint NOT NULL,
+    version    bigint NOT NULL,
+    -- A number for the state: 1 waiting, 2 held, 3 unknown, 4 dead, 5 all others; and 5 for a claim that commits
+    -- together with its outcome.
+    open_state bigint NOT NULL,
     due        timestamptz,
     created    timestamptz NOT NULL,
     updated    timestamptz NOT NULL,
+    scope      text COLLATE "C" NOT NULL,
+    operation  text COLLATE "C" NOT NULL,
+    key        text COLLATE "C" NOT NULL,
+    state      text COLLATE "C" NOT NULL,
     receipt    bytea NOT NULL,
-    PRIMARY KEY (scope, operation, key)
+    PRIMARY KEY (id_high, id_middle, id_low)
 ) WITH (
     -- A receipt is written twice and removed once. The dead halves are to go while they are few.
     autovacuum_vacuum_scale_factor = 0.02,
@@ -17,10 +27,13 @@ CREATE TABLE onceward_receipts (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- For the sweep, which must cost what is due and not what is kept.
-CREATE INDEX onceward_receipts_due ON onceward_receipts (due, scope, operation, key)
-    WHERE due IS NOT NULL AND state <> 'free';
+-- For sweeps and workers, which must cost what is due in a state and not what is kept. By `open_state` and not by
+-- `state`, because a row cannot stay in its place when an indexed column changes: where a claim commits together with
+-- its outcome, neither of these does.
+CREATE INDEX onceward_receipts_due ON onceward_receipts (open_state, due);
 
-CREATE INDEX onceward_receipts_free ON onceward_receipts (due) WHERE state = 'free';
+-- For lists of what is waiting, held, unknown or dead and never falls due. Claims have no entry here.
+CREATE INDEX onceward_receipts_never ON onceward_receipts (open_state, id_high, id_middle, id_low)
+    WHERE due IS NULL AND open_state < 5;
 
 COMMENT ON TABLE onceward_receipts IS 'What became of each intent; kept by onceward. Look, but do not write.';

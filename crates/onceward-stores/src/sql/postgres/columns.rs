@@ -2,9 +2,9 @@
 
 use onceward::{Id, Swap};
 
-use super::digest::{Digest, of_scope};
+use super::digest::{Digest, of_text};
 use crate::sql::kinds::record;
-use crate::sql::row::due_us;
+use crate::sql::row::{due_us, open_state};
 
 /// Ids as columns: their numbers, and their texts.
 pub(super) struct Ids<'a> {
@@ -40,7 +40,7 @@ impl Numbers {
         for id in ids {
             // Where they come sorted, those of a scope come together.
             if last.0 != id.scope() {
-                last = (id.scope(), of_scope(id.scope()));
+                last = (id.scope(), of_text(id.scope()));
             }
             let Digest { high, middle, low } = Digest::within(last.1, id);
             numbers.highs.push(high);
@@ -60,6 +60,7 @@ pub(super) struct New<'a> {
     pub(super) states: Vec<&'static str>,
     pub(super) dues: Vec<Option<i64>>,
     pub(super) receipts: Vec<&'a [u8]>,
+    pub(super) open_states: Vec<i64>,
 }
 
 impl<'a> New<'a> {
@@ -69,6 +70,7 @@ impl<'a> New<'a> {
             states: records().map(|record| record.state.name()).collect(),
             dues: records().map(due_us).collect(),
             receipts: records().map(|record| &record.bytes[..]).collect(),
+            open_states: records().map(|record| open_state(record.state)).collect(),
         }
     }
 }

@@ -1,18 +1,19 @@
 //! An id as three numbers, which are the primary key of the table.
 //!
 //! ```text
-//! id_high     32 bits of SHA-256(scope), then the first 32 bits of SHA-256(id)
-//! id_middle   the next 64 bits of SHA-256(id)
+//! id_high     32 bits of SHA-256(scope), then 32 bits of SHA-256(key)
+//! id_middle   the first 64 bits of SHA-256(id)
 //! id_low      the next 64 bits of SHA-256(id)
 //! ```
 //!
 //! The id is hashed in the form of [`Id::as_bytes`], so no two of them run into each other. The receipts of a scope
-//! lie side by side. The first number tells nearly all ids apart; the others are there so that nobody can make two ids
-//! with the same numbers. Should it happen, the second one's claims are refused: who creates or loads a record asks
-//! for the three texts as well.
+//! are side by side, and so are those of a key in it: an intent and its steps, which are found that way. The
+//! first number tells nearly all intents apart; the others are there so that nobody can make two ids with the same
+//! numbers. Should it happen, the second one's claims are refused: who creates or loads a record asks for the three
+//! texts as well.
 //!
-//! **For ever.** Two processes that make different numbers of one id would both run it. `0004.sql` makes them in SQL,
-//! a test holds one against the other, and another knows some by heart.
+//! **Forever.** Two processes that make different numbers of one id would both run it. A test computes them in SQL,
+//! and another knows some by heart.
 
 use std::ops::RangeInclusive;
 
@@ -29,29 +30,37 @@ pub(super) struct Digest {
 
 impl Digest {
     pub(super) fn of(id: &Id) -> Self {
-        Self::within(of_scope(id.scope()), id)
+        Self::within(of_text(id.scope()), id)
     }
 
     /// Of an id whose scope is hashed already.
     pub(super) fn within(scope: u32, id: &Id) -> Self {
         let hash = Sha256::digest(id.as_bytes());
-        let (high, rest) = hash.split_first_chunk::<4>().expect("a hash has 32 bytes");
-        let (middle, rest) = rest.split_first_chunk::<8>().expect("a hash has 32 bytes");
+        let (middle, rest) = hash.split_first_chunk::<8>().expect("a hash has 32 bytes");
         let (low, _) = rest.split_first_chunk::<8>().expect("a hash has 32 bytes");
-        let high = u64::from(scope) << 32 | u64::from(u32::from_be_bytes(*high));
-        Self { high: high.cast_signed(), middle: i64::from_be_bytes(*middle), low: i64::from_be_bytes(*low) }
+        let high = high(scope, of_text(id.key()));
+        Self { high, middle: i64::from_be_bytes(*middle), low: i64::from_be_bytes(*low) }
     }
 }
 
-pub(super) fn of_scope(scope: &str) -> u32 {
-    let hash = Sha256::digest(scope.as_bytes());
+/// The 32 bits of a scope or a key.
+pub(super) fn of_text(text: &str) -> u32 {
+    let hash = Sha256::digest(text.as_bytes());
     u32::from_be_bytes(*hash.first_chunk().expect("a hash has 32 bytes"))
 }
 
-/// Where `id_high` lies for the ids of a scope, and for few others.
-pub(super) fn range_of_scope(scope: &str) -> RangeInclusive<i64> {
-    let first = (u64::from(of_scope(scope)) << 32).cast_signed();
-    first..=first | i64::from(u32::MAX)
+fn high(scope: u32, key: u32) -> i64 {
+    (u64::from(scope) << 32 | u64::from(key)).cast_signed()
+}
+
+/// What `id_high` is for the ids of a scope, or of one key in it, and for few others; anything where no scope is
+/// given.
+pub(super) fn range_of(scope: Option<&str>, key: Option<&str>) -> RangeInclusive<i64> {
+    match (scope.map(of_text), key.map(of_text)) {
+        (Some(scope), Some(key)) => high(scope, key)..=high(scope, key),
+        (Some(scope), None) => high(scope, 0)..=high(scope, u32::MAX),
+        (None, _) => i64::MIN..=i64::MAX,
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! the write may have happened.
 
 use deadpool_postgres::PoolError;
-use onceward::{Applied, Error, ErrorKind, Result};
+use onceward::{Error, ErrorKind};
 use tokio_postgres::error::{Severity, SqlState};
 
 /// Whether a call could have changed anything.
@@ -10,29 +10,6 @@ use tokio_postgres::error::{Severity, SqlState};
 pub(super) enum Call {
     Reads,
     Writes,
-}
-
-/// The failures of the statements of one batch, as one.
-#[derive(Default)]
-pub(super) struct OfBatch {
-    error: Option<Error>,
-    /// Whether anything was written, or may have been.
-    pub(super) wrote: bool,
-}
-
-impl OfBatch {
-    pub(super) fn add(&mut self, error: Error) {
-        self.wrote |= error.applied() == Applied::Maybe;
-        self.error.get_or_insert(error);
-    }
-
-    pub(super) fn result(self) -> Result<()> {
-        match self.error {
-            Some(error) if self.wrote => Err(error.maybe_applied()),
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Whether the same statement may simply be tried again: the server undid it in favour of another.
@@ -84,11 +61,11 @@ pub(in crate::sql) fn explain(code: Option<&SqlState>) -> (ErrorKind, &'static s
         return (ErrorKind::Unavailable, "the connection to PostgreSQL failed");
     };
     if *code == SqlState::INVALID_CATALOG_NAME {
-        (ErrorKind::Invalid, "there is no such database; create it, or mend the address")
+        (ErrorKind::Invalid, "there is no such database; create it, or correct the address")
     } else if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
         (
             ErrorKind::Invalid,
-            "PostgreSQL does not let this user in; mend the user or the password in the address",
+            "PostgreSQL does not let this user in; correct the user or the password in the address",
         )
     } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
         (

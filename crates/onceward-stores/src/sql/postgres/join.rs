@@ -1,4 +1,4 @@
-//! One swap inside a transaction: of a pool of ours, or of the caller's own.
+//! Swaps inside a transaction: of a pool of ours, or of the caller's own.
 
 use onceward::{Error, ErrorKind, Id, Result, Seen, Swap, Swapped};
 use tokio_postgres::types::{ToSql, Type};
@@ -8,7 +8,7 @@ use super::fault::{Call, failed};
 use super::statements;
 use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
 use crate::sql::kinds::{columns, record, seen_by};
-use crate::sql::row::{self, due_us, micros};
+use crate::sql::row::{self, due_us, micros, open_state};
 use crate::sql::{FREE_GRACE, TRIES_MAX};
 
 /// A transaction of the caller's own knows of no version that the server has given out.
@@ -23,13 +23,13 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
             (Seen::Absent, Some(_)) => {
                 let mut values = id.to_vec();
                 values.extend(written(swap));
-                values.push(NO_CLOCK);
+                values.extend([NO_CLOCK, open_value(swap)]);
                 tx.fetch(statements::CREATE_ONE_ANYWHERE, &values).await?
             }
             (Seen::Version(_), Some(_)) => {
                 let mut values = id[..NUMBERS].to_vec();
                 values.extend(written(swap));
-                values.push(Value::Int(Some(seen_by(swap))));
+                values.extend([Value::Int(Some(seen_by(swap))), open_value(swap)]);
                 tx.fetch(statements::REPLACE_ONE, &values).await?
             }
             (Seen::Version(_), None) => {
@@ -45,7 +45,7 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
             (Seen::Absent, None) if swap.new.is_none() => return Ok(Swapped::Won(onceward::Version(1))),
             (Seen::Absent, None) => {}
             (_, None) => return Ok(Swapped::Lost(None)),
-            (_, Some(row)) => return Ok(Swapped::Lost(Some(Cells(row).found()?))),
+            (_, Some(row)) => return Ok(row::lost(Cells(row).found())),
         }
     }
     Err(Error::new(
@@ -68,6 +68,11 @@ pub(super) fn id_values(id: &Id) -> [Value<'_>; 6] {
 pub(super) fn number_values(id: &Id) -> [Value<'static>; NUMBERS] {
     let Digest { high, middle, low } = Digest::of(id);
     [high, middle, low].map(|number| Value::Int(Some(number)))
+}
+
+/// The number of its state.
+pub(super) fn open_value(swap: &Swap) -> Value<'static> {
+    Value::Int(Some(open_state(record(swap).state)))
 }
 
 /// What a statement that writes is given of the record.

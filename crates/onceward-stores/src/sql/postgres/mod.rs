@@ -6,23 +6,27 @@
 //!
 //! **Bloat.** A receipt's life leaves dead rows (the claim, the removal, and one for each renewal); autovacuum is
 //! set to collect them early. While somebody's long transaction keeps it from that, dead rows pile up at this
-//! rate and no faster, and a sweep does not wade through them again and again: see `sweep.rs`, and
+//! rate and no faster, and a sweep does not read them again and again: see `sweep.rs`, and
 //! `docs/stores.md` for numbers.
 
 mod columns;
 mod connect;
+mod ctid_cache;
 mod digest;
 pub(super) mod fault;
 mod join;
-mod one;
-mod places;
 mod scan;
+mod scan_statements;
 mod schema;
+mod single_row;
 mod statements;
 mod store;
+mod swap;
 mod sweep;
 mod transactions;
+mod tx;
 
 pub(crate) use join::swap_in;
 pub use store::PostgresStore;
-pub use transactions::{Isolation, PostgresTransactions, PostgresTx};
+pub use transactions::{Isolation, PostgresTransactions};
+pub use tx::PostgresTx;

@@ -1,81 +1,131 @@
-//! Pages: what is due, and what matches.
+//! Pages: what is due, what matches, and the steps of an intent.
+//!
+//! | asked for | read by |
+//! |---|---|
+//! | due, of any state | the index of states and due times, once for each number of `open_state` |
+//! | due, of one state; waiting, held, unknown, dead | the same index, once |
+//! | everything else that matches | the primary key, as far as scope and key bound it |
+//! | the steps of an intent | the primary key: they have its scope and key |
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::{BufMut, Bytes, BytesMut};
-use onceward::{Cursor, Error, ErrorKind, Id, Page, Result, Scan, ScanOf, State};
+use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanOf, State, Text};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::columns::Ids;
-use super::digest::{Digest, range_of_scope};
+use super::digest::range_of;
 use super::fault::Call;
-use super::statements;
-use super::store::PostgresStore;
-use super::sweep::{Behind, Purged};
-use crate::SCAN_RECORDS_MAX;
+use super::scan_statements as statements;
+use super::store::{PostgresStore, found};
+use super::sweep::{BEGINNING, Behind, Position, Purged};
+use crate::kit::cursor::{foreign, pack, unpack};
+use crate::kit::scan_limit;
 use crate::sql::PAGE_BYTES_MAX;
-use crate::sql::kinds::columns;
-use crate::sql::row;
+use crate::sql::row::{NOT_OPEN, open_state};
 
 /// Rows that are looked at to find those that are free and over.
 const PURGE_LOOK_MAX: i64 = 10_000;
-/// What a cursor of a list begins with. Lists were once in other orders, and their cursors the bytes of an id, or
-/// those after a zero. No id begins with one; taken for one of ours, such a cursor would leave receipts out.
-const BY_DIGEST: [u8; 2] = [0, 0];
+/// Where the columns of a record begin in a row of a page.
+const FOUND_AT: usize = 10;
+
+/// Which rows a scan reads, and in which order. A cursor is good for its own kind only.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// By due time.
+    Due = 1,
+    /// By the primary key.
+    Id = 2,
+    /// Of one state, by due time; those that are never due come later.
+    State = 3,
+    /// Of one state, those that are never due.
+    Never = 4,
+}
+
+/// A row's place in a scan.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    due_us: i64,
+    numbers: [i64; 3],
+}
+
+/// Before every row. (Only an id with the lowest numbers of all is not behind this; nobody has ever made one.)
+const FIRST: Place = Place { due_us: i64::MIN, numbers: [i64::MIN; 3] };
+
+impl Place {
+    fn of(row: &Row) -> Self {
+        let due_us = row.get::<_, Option<i64>>("due_at_us").unwrap_or(i64::MIN);
+        Self { due_us, numbers: [row.get("id_high"), row.get("id_middle"), row.get("id_low")] }
+    }
+
+    fn cursor(self, order: Order) -> Cursor {
+        let [high, middle, low] = self.numbers.map(i64::cast_unsigned);
+        pack(&[order as u64, self.due_us.cast_unsigned(), high, middle, low])
+    }
+
+    /// The order and the place that a cursor of this store was made of.
+    fn behind(cursor: &Cursor, orders: &[Order]) -> Result<(Order, Self)> {
+        let [kind, due_us, numbers @ ..] = unpack::<5>(cursor)?;
+        let order = orders.iter().find(|order| **order as u64 == kind).ok_or_else(foreign)?;
+        Ok((*order, Self { due_us: due_us.cast_signed(), numbers: numbers.map(u64::cast_signed) }))
+    }
+}
 
 pub(super) async fn scan(store: &PostgresStore, query: &Scan) -> Result<Page> {
-    let limit = query.limit.clamp(1, SCAN_RECORDS_MAX);
+    let (after, limit) = (query.after.as_ref(), scan_limit(query));
     match &query.of {
-        ScanOf::Due => due(store, query.after.as_ref(), limit).await,
-        ScanOf::Matching { scope, operation, state } => {
-            let after = match &query.after {
-                None => None,
-                Some(cursor) => Some(id_behind(cursor)?),
+        ScanOf::Due(state) => due(store, *state, after, limit).await,
+        ScanOf::Matching(filter) => {
+            let is_one_key = filter.scope.is_some() && filter.key.is_some();
+            match filter.state.filter(|_| !is_one_key) {
+                Some(state) if open_state(state) != NOT_OPEN => {
+                    in_state(store, state, filter, after, limit).await
+                }
+                _ => by_id(store, filter, after, limit, |_| true).await,
+            }
+        }
+        ScanOf::StepsOf(of) => {
+            let filter = Filter {
+                scope: Some(of.scope().to_owned()),
+                key: Some(of.key().to_owned()),
+                operation: Some(Text::StartsWith(of.operation().to_owned())),
+                state: None,
             };
-            matching(store, scope.as_deref(), operation.as_deref(), *state, after.as_ref(), limit).await
+            by_id(store, &filter, after, limit, |id| id.parent().as_ref() == Some(of)).await
         }
     }
 }
 
-async fn due(store: &PostgresStore, after: Option<&Cursor>, limit: usize) -> Result<Page> {
-    let position = &store.position;
-    let (behind, cursor) = match after {
-        None => {
-            // The beginning of a sweep is the time to clear away what removals left behind.
-            let free_from = time(position.begin());
-            let purge: [&(dyn ToSql + Sync); 2] = [&PURGE_LOOK_MAX, &free_from];
-            let purged = store.call(Call::Reads, statements::PURGE, &purge).await?;
-            let (clock_us, looked_to_us): (i64, Option<i64>) = (purged[0].get(0), purged[0].get(1));
-            let all = purged[0].get::<_, i64>(2) < PURGE_LOOK_MAX;
-            position.purged(clock_us, looked_to_us.filter(|_| !all).map_or(Purged::All, Purged::UpTo));
-            (Behind::Beginning(clock_us), (i64::MIN, None))
-        }
-        Some(cursor) => {
-            let (due_us, id) = cursor.0.split_first_chunk::<8>().ok_or_else(not_ours)?;
-            let id = Id::from_bytes(id).map_err(|_| not_ours())?;
-            (Behind::Cursor(&cursor.0), (i64::from_be_bytes(*due_us), Some(id)))
-        }
+/// What is due, of one state or of any. Sweeps and the looks of workers begin where the ones before ended.
+async fn due(
+    store: &PostgresStore,
+    state: Option<State>,
+    after: Option<&Cursor>,
+    limit: usize,
+) -> Result<Page> {
+    let position = store.positions.of(state);
+    let (behind, cursor) = match (after, position) {
+        (Some(cursor), _) => (Some(Behind::Cursor(&cursor.0)), Place::behind(cursor, &[Order::Due])?.1),
+        (None, Some(position)) => (Some(Behind::Beginning(begin(store, state, position).await?)), FIRST),
+        (None, None) => (None, FIRST),
     };
-    let start = position.start();
+    let start = position.map_or(BEGINNING, Position::start);
     let kept = Ids::of(&start.kept.iter().collect::<Vec<_>>());
-    // No part of an id is empty, so this is before the first of that time.
-    let cursor = (cursor.0, cursor.1.as_ref().map_or(("", "", ""), columns));
-    let from = cursor.max((start.from_us, ("", "", "")));
-    let rows_max = i64::try_from(limit).unwrap_or(i64::MAX);
-    let (from_due, cursor_at) = (time(from.0), time(cursor.0));
-    let ((scope, operation, key), (last_scope, last_operation, last_key)) = (from.1, cursor.1);
-    let parameters: [&(dyn ToSql + Sync); 16] = [
+    let from = cursor.max(Place { due_us: start.from_us, ..FIRST });
+    let (rows_max, from_due, cursor_due) = (rows(limit), time(from.due_us), time(cursor.due_us));
+    let ([high, middle, low], [last_high, last_middle, last_low]) = (&from.numbers, &cursor.numbers);
+    let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
+        &rows_max,
         &rows_max,
         &PAGE_BYTES_MAX,
         &from_due,
-        &scope,
-        &operation,
-        &key,
-        &cursor_at,
-        &last_scope,
-        &last_operation,
-        &last_key,
+        high,
+        middle,
+        low,
+        &cursor_due,
+        last_high,
+        last_middle,
+        last_low,
         &kept.numbers.highs,
         &kept.numbers.middles,
         &kept.numbers.lows,
@@ -83,69 +133,176 @@ async fn due(store: &PostgresStore, after: Option<&Cursor>, limit: usize) -> Res
         &kept.operations,
         &kept.keys,
     ];
-    let rows = store.call(Call::Reads, statements::SCAN_DUE, &parameters).await?;
-    let page = page(&rows, limit, cursor_due)?;
-    let dues = rows.iter().map(|row| row.get("due_at_us"));
-    let found = dues.zip(page.found.iter().map(|(id, _)| id.clone())).collect();
-    position.page(behind, found, page.next.as_ref().map(|cursor| &cursor.0));
+    let numbered = state.map(|state| (open_state(state), state.name()));
+    let statement = match &numbered {
+        None => statements::SCAN_DUE,
+        Some((number, name)) => {
+            parameters.extend([number as &(dyn ToSql + Sync), name]);
+            statements::SCAN_DUE_IN_STATE
+        }
+    };
+    let rows = store.call(Call::Reads, statement, &parameters).await?;
+    let page = page(&rows, limit, Order::Due, |_| true);
+    if let Some((position, behind)) = position.zip(behind) {
+        let found = rows.iter().filter_map(|row| Some((row.get("due_at_us"), id_of(row)?))).collect();
+        position.page(behind, found, page.next.as_ref().map(|cursor| &cursor.0));
+    }
     Ok(page)
 }
 
-async fn matching(
+/// A sweep or a look begins. Gives the server's clock.
+async fn begin(store: &PostgresStore, state: Option<State>, position: &Position) -> Result<i64> {
+    let free_from = position.begin();
+    let (clock_us, purged) = match state {
+        None => purge(store, free_from).await?,
+        Some(_) => {
+            let clock = store.call(Call::Reads, statements::CLOCK, &[]).await?;
+            (clock[0].get(0), Purged::All)
+        }
+    };
+    position.purged(clock_us, purged);
+    Ok(clock_us)
+}
+
+/// The beginning of a sweep is the time to clear away what removals left behind. Gives the server's clock, and how far
+/// it came.
+async fn purge(store: &PostgresStore, free_from_us: i64) -> Result<(i64, Purged)> {
+    let free_from = time(free_from_us);
+    let purge: [&(dyn ToSql + Sync); 2] = [&PURGE_LOOK_MAX, &free_from];
+    let purged = store.call(Call::Reads, statements::PURGE, &purge).await?;
+    let (clock_us, looked_to_us): (i64, Option<i64>) = (purged[0].get(0), purged[0].get(1));
+    let all = purged[0].get::<_, i64>(2) < PURGE_LOOK_MAX;
+    Ok((clock_us, looked_to_us.filter(|_| !all).map_or(Purged::All, Purged::UpTo)))
+}
+
+/// What matches in one state: first what has a due time, then what has none.
+async fn in_state(
     store: &PostgresStore,
-    scope: Option<&str>,
-    operation: Option<&str>,
-    state: Option<State>,
-    after: Option<&Id>,
+    state: State,
+    filter: &Filter,
+    after: Option<&Cursor>,
     limit: usize,
 ) -> Result<Page> {
-    let range = scope.map_or(i64::MIN..=i64::MAX, range_of_scope);
-    // Only an id with the lowest number of all is not behind this; nobody has ever made one.
-    let after = after.map_or(Digest { high: *range.start(), middle: i64::MIN, low: i64::MIN }, Digest::of);
-    let rows_max = i64::try_from(limit).unwrap_or(i64::MAX);
-    let state = state.map(State::name);
-    let Digest { high, middle, low } = &after;
-    let parameters: [&(dyn ToSql + Sync); 9] =
-        [&rows_max, &PAGE_BYTES_MAX, &scope, &operation, &state, high, middle, low, range.end()];
-    let (statement, parameters) = match scope {
-        Some(_) => (statements::SCAN_SCOPE, &parameters[..]),
-        None => (statements::SCAN_ALL, &parameters[..8]),
+    let (order, mut place) = match after {
+        None => (Order::State, FIRST),
+        Some(cursor) => Place::behind(cursor, &[Order::State, Order::Never])?,
     };
-    let rows = store.call(Call::Reads, statement, parameters).await?;
-    page(&rows, limit, |_, id| [&BY_DIGEST, id.as_bytes()].concat().into())
-}
-
-fn id_behind(cursor: &Cursor) -> Result<Id> {
-    let id = cursor.0.strip_prefix(&BY_DIGEST).ok_or_else(not_ours)?;
-    Id::from_bytes(id).map_err(|_| not_ours())
-}
-
-/// The rows that are wanted; and where to go on, unless these were the last.
-fn page(rows: &[Row], limit: usize, cursor: impl Fn(&Row, &Id) -> Bytes) -> Result<Page> {
-    let mut page = Page::default();
-    let mut last = None;
-    for row in rows {
-        let id =
-            Id::from_columns(row.get("scope"), row.get("operation"), row.get("key")).map_err(row::damaged)?;
-        if row.get("wanted") {
-            let receipt: Vec<u8> = row.get("receipt");
-            let found = row::found(row.get("version"), row.get("state"), row.get("remaining_us"), receipt)?;
-            page.found.push((id.clone(), found));
+    let (mut all, mut left, number) = (Page::default(), limit, open_state(state));
+    if order == Order::State {
+        let (wanted, due, [high, middle, low]) =
+            (Wanted::of(filter, limit), time(place.due_us), &place.numbers);
+        let parameters = wanted.and(&[&number, &due, high, middle, low]);
+        let rows = store.call(Call::Reads, statements::SCAN_STATE, &parameters).await?;
+        all = page(&rows, limit, Order::State, |_| true);
+        left -= looked_at(&rows).min(limit);
+        if all.next.is_some() {
+            return Ok(all);
         }
-        last = Some((row, id));
+        place = FIRST;
     }
-    if let Some((row, id)) = last {
-        let total = usize::try_from(row.get::<_, i64>("total")).unwrap_or(limit);
-        page.next = (total >= limit || rows.len() < total).then(|| Cursor(cursor(row, &id)));
-    }
-    Ok(page)
+    let (wanted, [high, middle, low]) = (Wanted::of(filter, left), &place.numbers);
+    let parameters = wanted.and(&[&number, high, middle, low]);
+    let rows = store.call(Call::Reads, statements::SCAN_STATE_NEVER, &parameters).await?;
+    let never = page(&rows, left, Order::Never, |_| true);
+    all.found.extend(never.found);
+    all.unreadable.extend(never.unreadable);
+    all.next = never.next;
+    Ok(all)
 }
 
-fn cursor_due(row: &Row, id: &Id) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(8 + id.as_bytes().len());
-    bytes.put_i64(row.get("due_at_us"));
-    bytes.put_slice(id.as_bytes());
-    bytes.freeze()
+/// What matches, in the order of the primary key.
+async fn by_id(
+    store: &PostgresStore,
+    filter: &Filter,
+    after: Option<&Cursor>,
+    limit: usize,
+    matches: impl Fn(&Id) -> bool,
+) -> Result<Page> {
+    let range = range_of(filter.scope.as_deref(), filter.key.as_deref());
+    let place = match after {
+        None => Place { numbers: [*range.start(), i64::MIN, i64::MIN], ..FIRST },
+        Some(cursor) => Place::behind(cursor, &[Order::Id])?.1,
+    };
+    let (wanted, [high, middle, low]) = (Wanted::of(filter, limit), &place.numbers);
+    let parameters = wanted.and(&[high, middle, low, range.end()]);
+    let rows = store.call(Call::Reads, statements::SCAN_IDS, &parameters).await?;
+    Ok(page(&rows, limit, Order::Id, matches))
+}
+
+/// What a page is made of, as statements are given it.
+struct Wanted<'a> {
+    rows_max: i64,
+    scope: Option<&'a str>,
+    operation: Option<&'a str>,
+    prefix: Option<&'a str>,
+    key: Option<&'a str>,
+    state: Option<&'static str>,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(filter: &'a Filter, limit: usize) -> Self {
+        let (operation, prefix) = match &filter.operation {
+            None => (None, None),
+            Some(Text::Is(operation)) => (Some(operation.as_str()), None),
+            Some(Text::StartsWith(prefix)) => (None, Some(prefix.as_str())),
+        };
+        let (scope, key) = (filter.scope.as_deref(), filter.key.as_deref());
+        let (rows_max, state) = (rows(limit), filter.state.map(State::name));
+        Self { rows_max, scope, operation, prefix, key, state }
+    }
+
+    /// With the place where a statement begins.
+    fn and<'p>(&'p self, place: &[&'p (dyn ToSql + Sync)]) -> Vec<&'p (dyn ToSql + Sync)> {
+        let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
+            &self.rows_max,
+            &self.rows_max,
+            &PAGE_BYTES_MAX,
+            &self.scope,
+            &self.operation,
+            &self.prefix,
+            &self.key,
+            &self.state,
+        ];
+        parameters.extend_from_slice(place);
+        parameters
+    }
+}
+
+fn rows(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// The rows that are wanted; and where to go on, unless these were the last. As many as `limit` were looked at, if
+/// there were as many.
+fn page(rows: &[Row], limit: usize, order: Order, matches: impl Fn(&Id) -> bool) -> Page {
+    let mut page = Page::default();
+    for row in rows.iter().filter(|row| row.get("wanted")) {
+        let Some(id) = id_of(row).filter(&matches) else { continue };
+        match found(row, FOUND_AT) {
+            Ok(found) => page.found.push((id, found)),
+            Err(error) => page.unreadable.push((id, error)),
+        }
+    }
+    let goes_on = |last: &&Row| looked_at(rows) >= limit || !last.get::<_, bool>("all_of_them");
+    page.next = rows.last().filter(goes_on).map(|last| Place::of(last).cursor(order));
+    page
+}
+
+/// How many rows were looked at, or could have been.
+fn looked_at(rows: &[Row]) -> usize {
+    let total = rows.last().map_or(0, |last| last.get::<_, i64>("total"));
+    usize::try_from(total).unwrap_or_default()
+}
+
+/// The id of a row. One that no id can have was not written by us, and nobody can ask for it.
+fn id_of(row: &Row) -> Option<Id> {
+    match Id::from_columns(row.get("scope"), row.get("operation"), row.get("key")) {
+        Ok(id) => Some(id),
+        Err(error) => {
+            tracing::error!(%error, "a row of onceward_receipts has an id that cannot be one, it is left out");
+            None
+        }
+    }
 }
 
 fn time(us: i64) -> SystemTime {
@@ -153,8 +310,4 @@ fn time(us: i64) -> SystemTime {
         Ok(us) => UNIX_EPOCH + Duration::from_micros(us),
         Err(_) => UNIX_EPOCH,
     }
-}
-
-fn not_ours() -> Error {
-    Error::new(ErrorKind::Invalid, "the cursor is not one of this store's")
 }

@@ -1,18 +1,19 @@
 //! The tables: found, checked, and brought up to date.
 
 use onceward::{Error, ErrorKind, Result};
-use tokio_postgres::{Client, error::SqlState};
+use tokio_postgres::Client;
 
 use super::fault::{Call, failed};
-use crate::sql::schema::{Migrated, Migrations, Present, applied, foreign, missing};
+use crate::sql::schema::{FORMAT, Migrated, Migrations, Present, Schema, applied, missing};
 
 /// Every migration there ever was, in order. None of them is ever edited.
-const MIGRATIONS: &[&str] =
-    &[include_str!("0001.sql"), include_str!("0002.sql"), include_str!("0003.sql"), include_str!("0004.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
 /// Serializes migrations of several processes; any number that nobody else uses.
 const LOCK: i64 = 0x6f6e_6365_7761_7264;
-/// `ON CONFLICT` and arrays came earlier; this is the oldest that is still seen in the field.
-const SERVER_VERSION_MIN: i32 = 12_00_00;
+/// The oldest that knows every setting of the table.
+const SERVER_VERSION_MIN: i32 = 13_00_00;
+/// The last migration that was applied.
+const LAST: &str = "SELECT coalesce(max(version), 0)::int FROM onceward_schema";
 
 /// Makes sure that the tables are ours and up to date.
 pub(super) async fn prepare(client: &mut Client, migrations: Migrations) -> Result<Migrated> {
@@ -49,15 +50,21 @@ async fn present(client: &Client) -> Result<Present> {
     let row = client.query_one(found, &[]).await.map_err(|error| failed(Call::Reads, error))?;
     let (receipts, schema): (bool, bool) = (row.get(0), row.get(1));
     if !schema {
-        return Ok(Present { receipts, schema: None });
+        return Ok(Present { receipts, schema: Schema::Absent });
     }
-    match client.query_one("SELECT coalesce(max(version), 0)::int FROM onceward_schema", &[]).await {
-        Ok(row) => Ok(Present { receipts, schema: Some(row.get::<_, i32>(0).unsigned_abs()) }),
-        Err(error) if error.code() == Some(&SqlState::UNDEFINED_COLUMN) => Err(foreign(
-            "there is a table `onceward_schema` that was not made by onceward; rename it, or use another database or schema",
-        )),
-        Err(error) => Err(failed(Call::Reads, error)),
-    }
+    let columns = "SELECT attname::text FROM pg_attribute
+        WHERE attrelid = to_regclass('onceward_schema') AND attnum > 0 AND NOT attisdropped";
+    let columns = client.query(columns, &[]).await.map_err(|error| failed(Call::Reads, error))?;
+    let has = |name: &str| columns.iter().any(|column| column.get::<_, &str>(0) == name);
+    let schema = match (has("version"), has("format")) {
+        (false, _) => Schema::Foreign,
+        (true, false) => Schema::Unreleased,
+        (true, true) => {
+            let row = client.query_one(LAST, &[]).await.map_err(|error| failed(Call::Reads, error))?;
+            Schema::Applied(row.get::<_, i32>(0).unsigned_abs())
+        }
+    };
+    Ok(Present { receipts, schema })
 }
 
 /// Applies what is missing, in one transaction, one process at a time.
@@ -72,17 +79,17 @@ async fn apply(client: &mut Client, known: u32) -> Result<()> {
                 // Who waits for a table makes all others wait behind it, so this is not for long.
                 "SET LOCAL lock_timeout = '10s';
                 CREATE TABLE IF NOT EXISTS onceward_schema (
-                    version int PRIMARY KEY, applied timestamptz NOT NULL DEFAULT clock_timestamp())",
+                    version int PRIMARY KEY, format int NOT NULL,
+                    applied timestamptz NOT NULL DEFAULT clock_timestamp())",
             )
             .await?;
         // Another process may have been faster while this one waited.
-        let last =
-            transaction.query_one("SELECT coalesce(max(version), 0)::int FROM onceward_schema", &[]).await?;
-        let last = last.get::<_, i32>(0).unsigned_abs();
+        let last = transaction.query_one(LAST, &[]).await?.get::<_, i32>(0).unsigned_abs();
         for number in last + 1..=known {
             transaction.batch_execute(MIGRATIONS[number as usize - 1]).await?;
             let number = i32::try_from(number).expect("there are few migrations");
-            transaction.execute("INSERT INTO onceward_schema (version) VALUES ($1)", &[&number]).await?;
+            let applied = "INSERT INTO onceward_schema (version, format) VALUES ($1, $2)";
+            transaction.execute(applied, &[&number, &FORMAT]).await?;
         }
         transaction.commit().await
     };
@@ -92,7 +99,7 @@ async fn apply(client: &mut Client, known: u32) -> Result<()> {
 /// A table that merely has our name is better found now than by the first claim.
 async fn check_columns(client: &Client) -> Result<()> {
     let columns =
-        "SELECT id_high, id_middle, id_low, scope, operation, key, state, version, due, created, updated, receipt
-        FROM onceward_receipts LIMIT 0";
+        "SELECT id_high, id_middle, id_low, scope, operation, key, state, open_state, version, due, created, updated,
+            receipt FROM onceward_receipts LIMIT 0";
     client.batch_execute(columns).await.map_err(|error| failed(Call::Reads, error))
 }

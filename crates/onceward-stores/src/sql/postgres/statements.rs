@@ -1,5 +1,5 @@
-//! Every statement of this dialect, written once: of the store, and of receipts that ride in a
-//! transaction of the caller's own.
+//! Every statement that writes or loads, written once: of the store, and of receipts that ride in a
+//! transaction of the caller's own. Scans are in `scan_statements.rs`.
 //!
 //! A swap's statement gives one row for all where all have won, with the same version. Otherwise it gives one row
 //! for each winner (`won` is its new version) and one for each loser that was there when the statement
@@ -19,7 +19,7 @@ macro_rules! now_us {
     };
 }
 
-/// So many microseconds after the statement began.
+/// This many microseconds after the statement began.
 macro_rules! due_in {
     ($us:literal) => {
         concat!("statement_timestamp() + ", $us, " * interval '1 microsecond'")
@@ -44,17 +44,19 @@ macro_rules! tally {
     };
 }
 
-/// What a loser, a load or a scan wants to know of a record.
+/// What a loser, a load or a scan wants to know of a record; times in microseconds.
 macro_rules! found {
     () => {
-        "r.version, r.state, (extract(epoch FROM r.due - clock_timestamp()) * 1000000)::bigint AS remaining_us, r.receipt"
+        "r.version, r.state, (extract(epoch FROM r.due - clock_timestamp()) * 1000000)::bigint AS remaining_us,
+    (extract(epoch FROM clock_timestamp() - r.created) * 1000000)::bigint AS created_us,
+    (extract(epoch FROM clock_timestamp() - r.updated) * 1000000)::bigint AS updated_us, r.receipt"
     };
 }
 
 /// The same columns for a winner, who knows them.
 macro_rules! nothing_found {
     () => {
-        "NULL::bigint, NULL::text, NULL::bigint, NULL::bytea"
+        "NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bytea"
     };
 }
 
@@ -121,8 +123,9 @@ UNION ALL
 macro_rules! take_free_place {
     () => {
         concat!(
-            "UPDATE SET state = excluded.state, version = greatest(r.version + 1, excluded.version),
-        due = excluded.due, created = excluded.created, updated = excluded.updated, receipt = excluded.receipt
+            "UPDATE SET state = excluded.state, open_state = excluded.open_state,
+        version = greatest(r.version + 1, excluded.version), due = excluded.due,
+        created = excluded.created, updated = excluded.updated, receipt = excluded.receipt
     WHERE r.state = 'free' AND ",
             same_texts!("excluded")
         )
@@ -134,14 +137,15 @@ macro_rules! take_free_place {
 pub(super) const CREATE: &str = concat!(
     "WITH won AS (
     INSERT INTO onceward_receipts AS r
-        (id_high, id_middle, id_low, scope, operation, key, state, version, due, created, updated, receipt)
-    SELECT id_high, id_middle, id_low, scope, operation, key, state, (SELECT greatest(",
+        (id_high, id_middle, id_low, scope, operation, key, state, open_state, version, due, created, updated, receipt)
+    SELECT id_high, id_middle, id_low, scope, operation, key, state, open_state, (SELECT greatest(",
     now_us!(),
     ", $10::bigint + 1)), ",
     due_in!("due_us"),
     ", statement_timestamp(), statement_timestamp(), receipt
     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[],
-        $9::bytea[]) AS a (id_high, id_middle, id_low, scope, operation, key, state, due_us, receipt)
+        $9::bytea[], $11::bigint[])
+        AS a (id_high, id_middle, id_low, scope, operation, key, state, due_us, receipt, open_state)
     ON CONFLICT (id_high, id_middle, id_low) DO ",
     take_free_place!(),
     " RETURNING r.id_high, r.id_middle, r.id_low, r.version, r.ctid AS place
@@ -209,15 +213,17 @@ macro_rules! replace {
     ($arrays:literal, $columns:literal, $condition:literal) => {
         concat!(
             "WITH won AS (
-    UPDATE onceward_receipts r SET state = a.state, version = greatest(r.version + 1, (SELECT greatest(",
+    UPDATE onceward_receipts r SET state = a.state, open_state = a.open_state,
+        version = greatest(r.version + 1, (SELECT greatest(",
             now_us!(),
             ", $7::bigint + 1))), due = ",
             due_in!("a.due_us"),
             ", updated = statement_timestamp(), receipt = a.receipt
-    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bytea[], $8::bigint[]",
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bytea[], $8::bigint[],
+        $9::bigint[]",
             $arrays,
             ")
-        WITH ORDINALITY AS a (id_high, id_middle, id_low, state, due_us, receipt, seen, ",
+        WITH ORDINALITY AS a (id_high, id_middle, id_low, state, due_us, receipt, seen, open_state, ",
             $columns,
             "n)
     WHERE ",
@@ -233,13 +239,13 @@ macro_rules! replace {
 /// Replacements.
 pub(super) const REPLACE: &str = replace!("", "", "");
 
-/// Replacements of rows whose places ($9) are known, so that no index is asked for them.
-pub(super) const REPLACE_AT: &str = replace!(", $9::tid[]", "place, ", "r.ctid = a.place AND ");
+/// Replacements of rows whose places ($10) are known, so that no index is asked for them.
+pub(super) const REPLACE_AT: &str = replace!(", $10::tid[]", "place, ", "r.ctid = a.place AND ");
 
 /// Removals that leave the version behind for a while ($6, in microseconds).
 pub(super) const FREE: &str = concat!(
     "WITH won AS (
-    UPDATE onceward_receipts r SET state = 'free', version = greatest(r.version + 1, ",
+    UPDATE onceward_receipts r SET state = 'free', open_state = 5, version = greatest(r.version + 1, ",
     now_us!(),
     ", $5::bigint + 1), due = ",
     due_in!("$6::bigint"),
@@ -276,91 +282,12 @@ pub(super) const LOAD: &str = concat!(
     " WHERE r.state <> 'free'"
 );
 
-/// One page of a scan: the rows that are looked at ($1 at most), each with whether it is wanted, how
-/// many bytes come before it, and how many rows there are in all.
-macro_rules! page {
-    ($wanted:literal, $rows:expr, $order:literal) => {
-        concat!(
-            "SELECT r.scope, r.operation, r.key, (extract(epoch FROM r.due) * 1000000)::bigint AS due_at_us,
-    r.wanted, r.total, ",
-            found!(),
-            " FROM (SELECT *, count(*) OVER () AS total,
-        sum(CASE WHEN wanted THEN octet_length(receipt) ELSE 0 END) OVER (ORDER BY ",
-            $order,
-            ") - CASE WHEN wanted THEN octet_length(receipt) ELSE 0 END AS bytes_before
-    FROM (SELECT *, (",
-            $wanted,
-            ") AS wanted FROM ",
-            $rows,
-            " ORDER BY ",
-            $order,
-            " LIMIT $1) looked_at) r
-WHERE bytes_before < $2 ORDER BY ",
-            $order
-        )
-    };
-}
-
-/// What is due behind a place ($3 to $6), and of some ids ($11 to $16) those that are due before it and
-/// behind another ($7 to $10). The time is the statement's: the clock itself is no bound for an index, and
-/// everything that is kept would be looked at.
-pub(super) const SCAN_DUE: &str = page!(
-    "true",
-    concat!(
-        "((SELECT * FROM onceward_receipts
-        WHERE due <= statement_timestamp() AND (due, scope, operation, key) > ($3, $4, $5, $6)
-            AND state <> 'free' AND due IS NOT NULL
-        ORDER BY due, scope, operation, key LIMIT $1)
-    UNION ALL
-    (SELECT r.* FROM ",
-        each_by_id!("$11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::text[], $16::text[]"),
-        " WHERE r.due <= statement_timestamp() AND r.state <> 'free'
-            AND (r.due, r.scope, r.operation, r.key) > ($7, $8, $9, $10)
-            AND (r.due, r.scope, r.operation, r.key) <= ($3, $4, $5, $6))) due_now"
-    ),
-    "due, scope, operation, key"
-);
-
-/// Everything that matches scope $3, operation $4 and state $5, behind the row ($6, $7, $8), in the order of the
-/// primary key.
-pub(super) const SCAN_ALL: &str = page!(
-    "state <> 'free' AND ($3::text IS NULL OR scope = $3) AND ($4::text IS NULL OR operation = $4)
-        AND ($5::text IS NULL OR state = $5)",
-    "onceward_receipts WHERE (id_high, id_middle, id_low) > ($6, $7, $8)",
-    "id_high, id_middle, id_low"
-);
-/// The same of one scope, whose ids have their `id_high` up to $9.
-pub(super) const SCAN_SCOPE: &str = page!(
-    "state <> 'free' AND scope = $3 AND ($4::text IS NULL OR operation = $4) AND ($5::text IS NULL OR state = $5)",
-    "onceward_receipts WHERE (id_high, id_middle, id_low) > ($6, $7, $8) AND id_high <= $9",
-    "id_high, id_middle, id_low"
-);
-
-/// Looks at what is due ($1 rows at most, from $2 on), and removes the free rows among it, but none that somebody
-/// is about to claim. Says what the clock says, up to where it came, and how many it has looked at. (The sum with
-/// nothing keeps the planner from looking by due time for what is known by its place.)
-pub(super) const PURGE: &str = concat!(
-    "WITH looked_at AS (
-    SELECT ctid, state, due FROM onceward_receipts WHERE due < statement_timestamp() AND due >= $2
-    ORDER BY due LIMIT $1
-), removed AS (
-    DELETE FROM onceward_receipts WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM onceward_receipts
-        WHERE ctid = ANY (ARRAY(SELECT ctid FROM looked_at WHERE state = 'free'))
-            AND state = 'free' AND due + interval '0' < statement_timestamp()
-        FOR UPDATE SKIP LOCKED))
-)
-SELECT ",
-    now_us!(),
-    ", (extract(epoch FROM max(due)) * 1000000)::bigint, count(*) FROM looked_at"
-);
-
 macro_rules! create_one {
     () => {
         concat!(
             "INSERT INTO onceward_receipts AS r
-    (id_high, id_middle, id_low, scope, operation, key, state, version, due, created, updated, receipt)
-VALUES ($1, $2, $3, $4, $5, $6, $7, greatest(",
+    (id_high, id_middle, id_low, scope, operation, key, state, open_state, version, due, created, updated, receipt)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $11, greatest(",
             now_us!(),
             ", $10::bigint + 1), ",
             due_in!("$8::bigint"),
@@ -370,7 +297,7 @@ ON CONFLICT (id_high, id_middle, id_low) DO "
     };
 }
 
-/// One creation, by itself or as the first deed of a transaction; no row if something is there, be it free.
+/// One creation, by itself or as the first write of a transaction; no row if something is there, be it free.
 /// Waits for other transactions on the same id.
 pub(super) const CREATE_ONE: &str = concat!(create_one!(), "NOTHING RETURNING r.version, r.ctid");
 
@@ -381,7 +308,7 @@ pub(super) const CREATE_ONE_ANYWHERE: &str =
 macro_rules! replace_one {
     ($due:expr, $rest:literal) => {
         concat!(
-            "UPDATE onceward_receipts r SET state = $4, version = greatest(r.version + 1, ",
+            "UPDATE onceward_receipts r SET state = $4, open_state = $8, version = greatest(r.version + 1, ",
             now_us!(),
             "), due = ",
             $due,
@@ -396,9 +323,13 @@ WHERE r.id_high = $1 AND r.id_middle = $2 AND r.id_low = $3 AND r.version = $7 A
 /// A replacement, by itself or inside a transaction; no row if it lost.
 pub(super) const REPLACE_ONE: &str = replace_one!(due_in!("$5::bigint"), " RETURNING r.version");
 
-/// The same of a row whose place ($8) is known, so that no index is asked for it.
+/// The same of a row whose place ($9) is known, so that no index is asked for it.
 pub(super) const REPLACE_ONE_AT: &str =
-    replace_one!(due_in!("$5::bigint"), " AND r.ctid = $8 RETURNING r.version");
+    replace_one!(due_in!("$5::bigint"), " AND r.ctid = $9 RETURNING r.version");
+
+/// The same as the first write of a transaction, which says where the row is now. Waits for other transactions on the
+/// same id.
+pub(super) const TAKE_OVER_ONE: &str = replace_one!(due_in!("$5::bigint"), " RETURNING r.version, r.ctid");
 
 macro_rules! complete_one {
     ($due:expr, $condition:literal) => {
@@ -410,26 +341,36 @@ macro_rules! complete_one {
     };
 }
 
-/// The same as the last deed before a commit that is already on its way: if it loses, it fails, and the
+/// A replacement as the last write before a commit that is already on its way: if it loses, it fails, and the
 /// commit with it.
 pub(super) const COMPLETE_ONE: &str = complete_one!(due_in!("$5::bigint"), "");
 
-/// The same of a row whose place ($8) is known, and whose due time stays if it is late enough: a row whose due time
+/// The same of a row whose place ($9) is known, and whose due time stays if it is late enough: a row whose due time
 /// stays needs no new entry in any index.
 pub(super) const COMPLETE_ONE_KEEPING: &str =
-    complete_one!(concat!("greatest(r.due, ", due_in!("$5::bigint"), ")"), " AND r.ctid = $8");
+    complete_one!(concat!("greatest(r.due, ", due_in!("$5::bigint"), ")"), " AND r.ctid = $9");
+
+macro_rules! free_one {
+    () => {
+        concat!(
+            "UPDATE onceward_receipts r SET state = 'free', open_state = 5, version = greatest(r.version + 1, ",
+            now_us!(),
+            "), due = ",
+            due_in!("$5::bigint"),
+            ", updated = statement_timestamp(), receipt = ''
+WHERE r.id_high = $1 AND r.id_middle = $2 AND r.id_low = $3 AND r.version = $4 AND ",
+            not_free!(),
+            " RETURNING r.version"
+        )
+    };
+}
 
 /// A removal inside a transaction; no row if it lost.
-pub(super) const FREE_ONE: &str = concat!(
-    "UPDATE onceward_receipts r SET state = 'free', version = greatest(r.version + 1, ",
-    now_us!(),
-    "), due = ",
-    due_in!("$5::bigint"),
-    ", updated = statement_timestamp(), receipt = ''
-WHERE r.id_high = $1 AND r.id_middle = $2 AND r.id_low = $3 AND r.version = $4 AND ",
-    not_free!(),
-    " RETURNING r.version"
-);
+pub(super) const FREE_ONE: &str = free_one!();
+
+/// The same as the last write before a commit that is already on its way.
+pub(super) const COMPLETE_BY_REMOVAL: &str =
+    concat!("WITH won AS (", free_one!(), ") SELECT 1 / EXISTS (SELECT FROM won)::int");
 
 pub(super) const LOAD_ONE: &str = concat!(
     "SELECT ",
@@ -438,3 +379,5 @@ pub(super) const LOAD_ONE: &str = concat!(
 WHERE r.id_high = $1 AND r.id_middle = $2 AND r.id_low = $3 AND r.scope = $4 AND r.operation = $5 AND r.key = $6 AND ",
     not_free!()
 );
+
+pub(super) use {each_by_id, found, now_us, same_id, same_texts};

@@ -1,23 +1,30 @@
-//! Swaps and loads.
+//! The store itself: connections, calls, loads. Swaps are in `swap.rs` and `single_row.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool};
-use onceward::{Caps, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped, Version};
+use onceward::{
+    Caps, ClockOf, DueBy, Error, Found, Fut, Hints, Id, Loaded, Page, Promises, Result, Scan, Store, Swap,
+    Swapped, Version, Watch,
+};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row, Socket};
 
-use super::columns::{Ids, New, Numbers};
+use super::columns::{Ids, Numbers};
 use super::connect::{parse, pool, set_up};
-use super::fault::{Call, OfBatch, failed, is_worth_repeating, timed_out, unconnected};
-use super::places::{Place, Places};
-use super::sweep::Position;
+use super::ctid_cache::{Ctid, CtidCache};
+use super::fault::{Call, failed, is_worth_repeating, timed_out, unconnected};
+use super::sweep::Positions;
 use super::{scan, schema, statements};
-use crate::sql::kinds::{Kinds, seen_by};
-use crate::sql::row::{self, micros};
+use crate::sql::row;
 use crate::sql::schema::Migrated;
-use crate::sql::{FREE_GRACE, Options, TRIES_MAX};
+use crate::sql::{Options, TRIES_MAX};
+
+/// The server takes no value of a gigabyte or more, nor a message with one in it.
+pub(super) const RECORD_BYTES_MAX: usize = (1 << 30) - (16 << 20);
+/// Where the columns of a record begin in the answer to a swap or a load.
+pub(super) const FOUND_AT: usize = 5;
 
 /// Receipts in PostgreSQL.
 pub struct PostgresStore {
@@ -27,9 +34,9 @@ pub struct PostgresStore {
     /// The highest version that this process has seen: the server's clock has been there. Versions go on
     /// from it even if another server, with a clock that is behind, takes the first one's place.
     clock: AtomicU64,
-    /// Where the next sweep begins.
-    pub(super) position: Position,
-    pub(super) places: Places,
+    /// Where the next scan of what is due begins.
+    pub(super) positions: Positions,
+    pub(super) ctids: CtidCache,
 }
 
 impl PostgresStore {
@@ -51,8 +58,8 @@ impl PostgresStore {
             call_timeout: options.call_timeout(),
             connections: options.connections.max(1),
             clock: AtomicU64::new(0),
-            position: Position::default(),
-            places: Places::default(),
+            positions: Positions::default(),
+            ctids: CtidCache::default(),
         };
         store.prepare(options).await?;
         Ok(store)
@@ -111,7 +118,7 @@ impl PostgresStore {
         }
     }
 
-    fn clock(&self) -> Version {
+    pub(super) fn clock(&self) -> Version {
         Version(self.clock.load(Ordering::Relaxed))
     }
 
@@ -119,219 +126,21 @@ impl PostgresStore {
         i64::try_from(self.clock().0).unwrap_or(0)
     }
 
-    async fn swap_all(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {
-        if let [swap] = batch
-            && let Some(won) = self.swap_one(swap).await?
-        {
-            return Ok(vec![won]);
-        }
-        let mut answers: Vec<Option<Swapped>> = batch.iter().map(|_| None).collect();
-        for _ in 0..TRIES_MAX {
-            let open = (0..batch.len()).filter(|place| answers[*place].is_none());
-            let kinds = Kinds::new(batch, open, self.clock());
-            let (created, replaced, freed, deleted, checked) = tokio::join!(
-                self.create(batch, &kinds.create),
-                self.replace(batch, &kinds.replace),
-                self.remove(batch, &kinds.free, Leave::Version),
-                self.remove(batch, &kinds.delete, Leave::Nothing),
-                self.check(batch, &kinds.check),
-            );
-            let mut fault = OfBatch::default();
-            for (of, answer) in [
-                (&kinds.create, created),
-                (&kinds.replace, replaced),
-                (&kinds.free, freed),
-                (&kinds.delete, deleted),
-                (&kinds.check, checked),
-            ] {
-                match answer {
-                    Ok(found) => found.into_iter().for_each(|(place, swapped)| {
-                        fault.wrote |= matches!(swapped, Swapped::Won(_));
-                        answers[place] = Some(swapped);
-                    }),
-                    Err(error) if !of.is_empty() => fault.add(error),
-                    Err(_) => {}
-                }
-            }
-            fault.wrote |= answers.iter().any(|answer| matches!(answer, Some(Swapped::Won(_))));
-            fault.result()?;
-            self.look_again(batch, &mut answers).await.map_err(|error| {
-                let wrote = answers.iter().any(|answer| matches!(answer, Some(Swapped::Won(_))));
-                if wrote { error.maybe_applied() } else { error }
-            })?;
-            if answers.iter().all(Option::is_some) {
-                break;
-            }
-        }
-        let answers: Option<Vec<Swapped>> = answers.into_iter().collect();
-        answers.ok_or_else(|| {
-            Error::new(
-                ErrorKind::Conflict,
-                "a record kept coming and going under a swap; is something rewriting it?",
-            )
-            .maybe_applied()
-        })
-    }
-
-    /// Tells those who neither won nor found anything what is there now. A creation that lost to a record
-    /// which is gone again stays open.
-    async fn look_again(&self, batch: &[Swap], answers: &mut [Option<Swapped>]) -> Result<()> {
-        let open: Vec<usize> = (0..batch.len()).filter(|place| answers[*place].is_none()).collect();
-        if open.is_empty() {
-            return Ok(());
-        }
-        let found = self.load_all(&ids(batch, &open)).await?;
-        for (place, found) in open.into_iter().zip(found) {
-            answers[place] = match (batch[place].seen, found) {
-                (onceward::Seen::Absent, None) => None,
-                (onceward::Seen::Version(seen), Some(found)) if found.version == seen => None,
-                (_, found) => Some(Swapped::Lost(found)),
-            };
-        }
-        Ok(())
-    }
-
-    async fn create(&self, batch: &[Swap], of: &[usize]) -> Result<Vec<(usize, Swapped)>> {
-        if of.is_empty() {
-            return Ok(Vec::new());
-        }
-        let clock = self.clock_us();
-        let (ids, new) = (Ids::of(&ids(batch, of)), New::of(batch, of));
-        let rows = self
-            .call(
-                Call::Writes,
-                statements::CREATE,
-                &[
-                    &ids.numbers.highs,
-                    &ids.numbers.middles,
-                    &ids.numbers.lows,
-                    &ids.scopes,
-                    &ids.operations,
-                    &ids.keys,
-                    &new.states,
-                    &new.dues,
-                    &new.receipts,
-                    &clock,
-                ],
-            )
-            .await?;
-        if let Some(answers) = self.all_alike(of, &rows)? {
-            let places: Vec<Place> = rows[0].get("places");
-            let won = answers.iter().zip(places);
-            self.note(won.map(|((at, won), place)| (&batch[*at].id, won, place)));
-            return Ok(answers);
-        }
-        // The winners come in the order of the batch, so one walk finds them all.
-        let mut places = of.iter().enumerate();
-        let mut answers = Vec::with_capacity(of.len());
-        let mut lost = Vec::new();
-        for row in rows {
-            if let Some(number) = row.get::<_, Option<i64>>(0) {
-                lost.push((place(of, number)?, Swapped::Lost(Some(found(&row)?))));
-                continue;
-            }
-            let won: (i64, i64, i64) = (row.get(1), row.get(2), row.get(3));
-            let place = places.find(|(at, _)| ids.numbers.at(*at) == won);
-            let (_, place) = place.ok_or_else(|| row::damaged("an answer is about no swap of the batch"))?;
-            let won = self.won(row.get(4))?;
-            let places = row.get::<_, Vec<Place>>("places").into_iter();
-            self.note(places.map(|at| (&batch[*place].id, &won, at)));
-            answers.push((*place, won));
-        }
-        // A record that was there when the statement began may have gone before the claim came: it won.
-        lost.extend(answers);
-        Ok(lost)
-    }
-
-    async fn replace(&self, batch: &[Swap], of: &[usize]) -> Result<Vec<(usize, Swapped)>> {
-        if of.is_empty() {
-            return Ok(Vec::new());
-        }
-        let places = self.places.take(batch, of);
-        let (Numbers { highs, middles, lows }, new) = (Numbers::of(&ids(batch, of)), New::of(batch, of));
-        let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
-        let clock = self.clock_us();
-        let mut parameters: Vec<&(dyn ToSql + Sync)> =
-            vec![&highs, &middles, &lows, &new.states, &new.dues, &new.receipts, &clock, &seen];
-        let statement = match &places {
-            None => statements::REPLACE,
-            Some(places) => {
-                parameters.push(places);
-                statements::REPLACE_AT
-            }
-        };
-        let rows = self.call(Call::Writes, statement, &parameters).await?;
-        self.numbered(of, &rows)
-    }
-
-    async fn remove(&self, batch: &[Swap], of: &[usize], leave: Leave) -> Result<Vec<(usize, Swapped)>> {
-        if of.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.places.take(batch, of);
-        let Numbers { highs, middles, lows } = Numbers::of(&ids(batch, of));
-        let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
-        let (clock, grace) = (self.clock_us(), micros(FREE_GRACE));
-        let parameters: [&(dyn ToSql + Sync); 6] = [&highs, &middles, &lows, &seen, &clock, &grace];
-        let rows = match leave {
-            Leave::Version => self.call(Call::Writes, statements::FREE, &parameters).await?,
-            Leave::Nothing => self.call(Call::Writes, statements::DELETE, &parameters[..4]).await?,
-        };
-        self.numbered(of, &rows)
-    }
-
-    /// Swaps of nothing for nothing.
-    async fn check(&self, batch: &[Swap], of: &[usize]) -> Result<Vec<(usize, Swapped)>> {
-        let found = self.load_all(&ids(batch, of)).await?;
-        let answers = of.iter().zip(found).map(|(place, found)| match found {
-            None => (*place, Swapped::Won(Version(self.clock().0.max(1)))),
-            found => (*place, Swapped::Lost(found)),
-        });
-        Ok(answers.collect())
-    }
-
-    /// The answers of a statement that numbers its rows.
-    fn numbered(&self, of: &[usize], rows: &[Row]) -> Result<Vec<(usize, Swapped)>> {
-        if let Some(answers) = self.all_alike(of, rows)? {
-            return Ok(answers);
-        }
-        rows.iter()
-            .map(|row| {
-                let swapped = match row.get::<_, Option<i64>>(4) {
-                    Some(version) => self.won(version)?,
-                    None => Swapped::Lost(Some(found(row)?)),
-                };
-                Ok((place(of, row.get(0))?, swapped))
-            })
-            .collect()
-    }
-
-    /// The answers where one row says that all have won.
-    fn all_alike(&self, of: &[usize], rows: &[Row]) -> Result<Option<Vec<(usize, Swapped)>>> {
-        let [row] = rows else { return Ok(None) };
-        let (number, high): (Option<i64>, Option<i64>) = (row.get(0), row.get(1));
-        if number.is_some() || high.is_some() {
-            return Ok(None);
-        }
-        let won = self.won(row.get(4))?;
-        Ok(Some(of.iter().map(|place| (*place, won.clone())).collect()))
-    }
-
     /// Remembers where the rows of claims are that have won.
-    pub(super) fn note<'a>(&self, claims: impl Iterator<Item = (&'a Id, &'a Swapped, Place)>) {
-        self.places.note(claims.filter_map(|(id, swapped, place)| match swapped {
+    pub(super) fn note<'a>(&self, claims: impl Iterator<Item = (&'a Id, &'a Swapped, Ctid)>) {
+        self.ctids.note(claims.filter_map(|(id, swapped, place)| match swapped {
             Swapped::Won(version) => Some((id, *version, place)),
-            Swapped::Lost(_) => None,
+            Swapped::Lost(_) | Swapped::Failed(_) => None,
         }));
     }
 
     pub(super) fn won(&self, version: i64) -> Result<Swapped> {
-        let version = row::version(version)?;
+        let version = row::version(version).map_err(Error::maybe_applied)?;
         self.clock.fetch_max(version.0, Ordering::Relaxed);
         Ok(Swapped::Won(version))
     }
 
-    async fn load_all(&self, ids: &[&Id]) -> Result<Vec<Option<Found>>> {
+    pub(super) async fn load_all(&self, ids: &[&Id]) -> Result<Vec<Loaded>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -340,10 +149,10 @@ impl PostgresStore {
         let parameters: [&(dyn ToSql + Sync); 6] =
             [highs, middles, lows, &ids.scopes, &ids.operations, &ids.keys];
         let rows = self.call(Call::Reads, statements::LOAD, &parameters).await?;
-        let mut all: Vec<Option<Found>> = ids.keys.iter().map(|_| None).collect();
+        let mut all: Vec<Loaded> = ids.keys.iter().map(|_| Ok(None)).collect();
         let places: Vec<usize> = (0..all.len()).collect();
         for row in &rows {
-            all[place(&places, row.get(0))?] = Some(found(row)?);
+            all[place(&places, row.get(0))?] = found(row, FOUND_AT).map(Some);
         }
         Ok(all)
     }
@@ -354,7 +163,7 @@ impl Store for PostgresStore {
         Box::pin(self.swap_all(batch))
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         Box::pin(async move { self.load_all(&ids.iter().collect::<Vec<_>>()).await })
     }
 
@@ -362,19 +171,28 @@ impl Store for PostgresStore {
         Box::pin(scan::scan(self, query))
     }
 
+    fn watch(&self) -> Option<Watch> {
+        None
+    }
+
     fn caps(&self) -> Caps {
-        Caps {
-            name: "postgres",
+        let promises = Promises {
             durable: true,
             atomic: true,
             shared: true,
             transactions: true,
-            // While one waits for the disk the other computes. With more of them each carries less, and
-            // what a statement and a commit cost by themselves is shared by fewer. A batch of claims and
-            // completions takes two connections; the rest are for looks and scans.
-            batches_in_flight: (self.connections / 2).clamp(1, 2),
-            gathers: false,
-        }
+            clock: ClockOf::Store,
+            record_bytes_max: RECORD_BYTES_MAX,
+        };
+        // While one waits for the disk the other computes. With more of them each carries less, and
+        // what a statement and a commit cost by themselves is shared by fewer. A batch of claims and
+        // completions takes two connections; the rest are for looks and scans.
+        let batches_in_flight = (self.connections / 2).clamp(1, 2);
+        Caps::new("postgres", promises).with_hints(Hints {
+            batches_in_flight,
+            batches_internally: false,
+            due: DueBy::Index,
+        })
     }
 }
 
@@ -384,23 +202,24 @@ impl std::fmt::Debug for PostgresStore {
     }
 }
 
-/// What a removal leaves in its place.
-#[derive(Clone, Copy)]
-enum Leave {
-    Version,
-    Nothing,
-}
-
-fn ids<'a>(batch: &'a [Swap], of: &[usize]) -> Vec<&'a Id> {
-    of.iter().map(|place| &batch[*place].id).collect()
-}
-
 /// The place in the batch of the swap with this number in the statement.
-fn place(of: &[usize], number: i64) -> Result<usize> {
+pub(super) fn place(of: &[usize], number: i64) -> Result<usize> {
     let place = usize::try_from(number - 1).ok().and_then(|at| of.get(at).copied());
-    place.ok_or_else(|| row::damaged("an answer is about no swap of the batch"))
+    place.ok_or_else(no_such_swap)
 }
 
-fn found(row: &Row) -> Result<Found> {
-    row::found(row.get(5), row.get(6), row.get(7), row.get(8))
+pub(super) fn no_such_swap() -> Error {
+    row::damaged("an answer is about no swap of the batch").maybe_applied()
+}
+
+/// The record in a row, whose columns begin at this one.
+pub(super) fn found(row: &Row, at: usize) -> Result<Found> {
+    row::found(row::Columns {
+        version: row.get(at),
+        state: row.get(at + 1),
+        remaining_us: row.get(at + 2),
+        created_us: row.get(at + 3),
+        updated_us: row.get(at + 4),
+        receipt: row.get::<_, Vec<u8>>(at + 5).into(),
+    })
 }

@@ -1,4 +1,4 @@
-//! Where a sweep begins.
+//! Where a sweep begins, or a look of a worker.
 //!
 //! A sweep would look at everything that earlier sweeps removed, again and again, for as long as some other
 //! transaction keeps the server from forgetting it. So each goes on where the one before ended, and asks for
@@ -23,12 +23,33 @@ use onceward::Id;
 use crate::sql::FREE_GRACE;
 use crate::sql::row::micros;
 
-/// One sweep in so many begins at the very beginning.
+/// One sweep in this many begins at the very beginning.
 const FULL_SWEEP_EVERY: u64 = 64;
 /// Records that are remembered. If a sweep finds more, the next one begins at the first that is not.
 const KEPT_MAX: usize = 1_000;
 
-/// Where this process's next sweep begins.
+/// Where the next sweep of this process begins, and the next looks of its workers at what waits and what is held: they
+/// come more often than sweeps, and would read the same dead entries.
+#[derive(Debug, Default)]
+pub(super) struct Positions {
+    sweeps: Position,
+    waiting: Position,
+    held: Position,
+}
+
+impl Positions {
+    /// Where a scan of what is due in a state begins, or in any. Others are rare, and begin at the beginning.
+    pub(super) fn of(&self, state: Option<onceward::State>) -> Option<&Position> {
+        match state {
+            None => Some(&self.sweeps),
+            Some(onceward::State::Waiting) => Some(&self.waiting),
+            Some(onceward::State::Held) => Some(&self.held),
+            Some(_) => None,
+        }
+    }
+}
+
+/// Where the next scan of what is due begins.
 #[derive(Debug, Default)]
 pub(super) struct Position(Mutex<State>);
 
@@ -87,7 +108,8 @@ enum Next {
     Nothing,
 }
 
-const BEGINNING: Start = Start { from_us: i64::MIN, kept: Vec::new() };
+/// Where the very first one begins.
+pub(super) const BEGINNING: Start = Start { from_us: i64::MIN, kept: Vec::new() };
 
 impl Default for State {
     fn default() -> Self {

@@ -134,7 +134,7 @@ fn a_sweep_that_is_never_finished_moves_on() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_starts_anew() {
+fn a_clock_that_is_set_back_starts_over() {
     let mut world = World::new();
     world.sweep(10, 10, |_| false);
     assert_eq!(world.position.start().from_us, world.clock_us - GRACE_US);

@@ -1,24 +1,24 @@
 //! Transactions for [`Onceward::transact`](onceward::Onceward::transact), from a pool.
 
-use std::ops::Deref;
-use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Client, Object, Pool};
-use onceward::{Error, ErrorKind, Fault, Fut, Join, Result, Swap, Swapped};
+use deadpool_postgres::Pool;
+use onceward::{Error, Fault, Result, Seen, Swap, Swapped};
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::NoTls;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::connect::{CONNECT_MAX, DURABLE, parse, pool};
 use super::fault::{Call, failed, timed_out, unconnected};
-use super::join::{NO_CLOCK, Parameter, id_values, number_values, swap_in};
-use super::places::Place;
+use super::join::{NO_CLOCK, Parameter, id_values, number_values, open_value, swap_in};
 use super::statements;
-use crate::sql::join::{Cell, Dialect, SqlTransaction, Value};
+use super::tx::PostgresTx;
+use crate::sql::join::Value;
 use crate::sql::kinds::{record, seen_by};
-use crate::sql::row::{self, due_us};
-use crate::sql::{CALL_MAX, Options};
+use crate::sql::row::{self, NOT_OPEN, due_us, micros};
+use crate::sql::transactions::{ended_by_its_work, find_cause};
+use crate::sql::{CALL_MAX, FREE_GRACE, Options};
 
 /// The most that an outcome may be kept longer than asked for; and not by more than a 64th.
 const KEPT_LONGER_MAX: Duration = Duration::from_mins(1);
@@ -29,7 +29,7 @@ pub enum Isolation {
     /// The database's default for this connection.
     #[default]
     AsConfigured,
-    /// As if one after the other. What the database undoes for that is done anew.
+    /// As if one after the other. What the database undoes for that is done again.
     Serializable,
 }
 
@@ -45,7 +45,7 @@ impl PostgresTransactions {
     /// longer than the store's statements, so they need more connections.
     pub fn open(url: &str, connections: usize) -> Result<Self> {
         let options = Options { connections, call_timeout: CALL_MAX, ..Options::default() };
-        // Whoever holds a row may be gone without a word: nobody idles for ever, or waits for it.
+        // The owner of a row may be gone without a word: nobody idles forever, or waits for it.
         let limit = CALL_MAX.as_millis();
         let set_up = format!(
             "SET idle_in_transaction_session_timeout = {limit}; SET lock_timeout = {limit}; {DURABLE}"
@@ -76,77 +76,6 @@ impl std::fmt::Debug for PostgresTransactions {
     }
 }
 
-/// A transaction under way; use it like the client that it is. When the last handle on it is dropped before
-/// the commit, the connection is closed, which undoes it.
-#[derive(Clone)]
-pub struct PostgresTx(Arc<Line>);
-
-/// A connection that goes back to its pool only if the end of the transaction is known and nobody can use
-/// it any more.
-struct Line {
-    connection: Option<Object>,
-    /// Where the row of the claim is, if the transaction began with one that won, and in how long it falls due.
-    claimed: Option<(Place, Option<Duration>)>,
-}
-
-impl PostgresTx {
-    fn connection(&self) -> &Object {
-        self.0.connection.as_ref().expect("it is taken only at the end")
-    }
-
-    /// Its end is known: the connection may serve others.
-    fn end(self) {
-        if let Ok(mut line) = Arc::try_unwrap(self.0) {
-            drop(line.connection.take());
-        }
-    }
-}
-
-impl Deref for PostgresTx {
-    type Target = Client;
-
-    fn deref(&self) -> &Client {
-        self.connection()
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            drop(Object::take(connection));
-        }
-    }
-}
-
-impl std::fmt::Debug for PostgresTx {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresTx").finish_non_exhaustive()
-    }
-}
-
-impl SqlTransaction for PostgresTx {
-    fn dialect(&self) -> Dialect {
-        Dialect::Postgres
-    }
-
-    async fn fetch<'a>(
-        &'a mut self,
-        statement: &'a str,
-        values: &'a [Value<'a>],
-    ) -> Result<Option<Vec<Cell>>> {
-        let connection = self.connection();
-        let prepared =
-            connection.prepare_cached(statement).await.map_err(|error| failed(Call::Reads, error))?;
-        super::join::fetch(&***connection, &prepared, values).await
-    }
-}
-
-impl Join for PostgresTx {
-    fn swap<'a>(&'a mut self, swap: &'a Swap) -> Fut<'a, Swapped> {
-        Box::pin(swap_in(self, swap))
-    }
-}
-
 impl onceward::Transactions for PostgresTransactions {
     type Tx = PostgresTx;
 
@@ -154,87 +83,67 @@ impl onceward::Transactions for PostgresTransactions {
     /// keeps that due time: the row needs no new entry in any index.
     ///
     /// Work that commits by itself, against all advice, lets the claim be seen. So it lasts for a lease at least, and
-    /// never for ever: nobody could settle it.
+    /// never forever: nobody could settle it.
     async fn begin<'a>(
         &'a self,
         claim: &'a Swap,
-        kept_for: Option<Duration>,
+        retention: Option<Duration>,
         patience: Duration,
     ) -> Result<(PostgresTx, Swapped), Fault> {
-        let connection = self.pool.get().await.map_err(|error| Fault::Failed(unconnected(error)))?;
-        let mut tx = PostgresTx(Arc::new(Line { connection: Some(connection), claimed: None }));
-        let isolation = match self.isolation {
-            Isolation::AsConfigured => "",
-            Isolation::Serializable => " ISOLATION LEVEL SERIALIZABLE",
+        let deadline = Instant::now() + patience;
+        let connection = match timeout_at(deadline, self.pool.get()).await {
+            Ok(connection) => connection.map_err(|error| Fault::Failed(unconnected(error)))?,
+            Err(_) => return Err(Fault::Busy),
         };
-        let opening = format!("BEGIN{isolation}");
-        // Who does not come in time is given up with its connection: the server undoes it.
-        let limit = patience + CONNECT_MAX;
+        let mut tx = PostgresTx::new(connection);
         let new = record(claim);
-        let due_in = new.due_in.max(kept_for.map(at_the_longest).filter(|_| new.due_in.is_some()));
-        let answer = tokio::time::timeout(patience, async {
-            let prepared = tx.connection().prepare_cached(statements::CREATE_ONE).await.map_err(fault)?;
-            let [high, middle, low, scope, operation, key] = id_values(&claim.id);
-            let values = [
-                high,
-                middle,
-                low,
-                scope,
-                operation,
-                key,
-                Value::Text(new.state.name()),
-                Value::Int(row::due_in_us(due_in)),
-                Value::Bytes(&new.bytes),
-                NO_CLOCK,
-            ]
-            .map(Parameter);
-            let parameters = parameters(&values);
-            let (opened, claimed) = tokio::join!(
-                tx.connection().batch_execute(&opening),
-                tx.connection().query_opt(&prepared, &parameters)
-            );
-            opened.map_err(fault)?;
-            claimed.map_err(fault)
-        });
-        let won = answer.await.unwrap_or(Err(Fault::Busy))?;
+        let due_in = new.due_in.max(retention.map(at_the_longest).filter(|_| new.due_in.is_some()));
+        // Who does not come in time is given up with its connection: the server undoes it.
+        let won = timeout_at(deadline, self.claim(&tx, claim, due_in)).await.unwrap_or(Err(Fault::Busy))?;
         let swapped = match won {
             Some(row) => {
-                let line = Arc::get_mut(&mut tx.0).expect("it is not given out yet");
-                line.claimed = Some((row.get(1), due_in));
+                tx.has_claimed(row.get(1), due_in);
                 Swapped::Won(row::version(row.get(0)).map_err(Fault::Failed)?)
             }
-            None => match tokio::time::timeout(limit, swap_in(&mut tx, claim)).await {
+            None => match timeout_at(deadline + CONNECT_MAX, swap_in(&mut tx, claim)).await {
                 Ok(swapped) => swapped.map_err(|error| of(self.is_worth_repeating(&error), error))?,
-                Err(_) => return Err(Fault::Failed(timed_out(Call::Reads, limit))),
+                Err(_) => return Err(Fault::Failed(timed_out(Call::Reads, patience + CONNECT_MAX))),
             },
         };
         Ok((tx, swapped))
+    }
+
+    async fn begin_bare(&self, patience: Duration) -> Result<PostgresTx, Fault> {
+        let deadline = Instant::now() + patience;
+        let connection = match timeout_at(deadline, self.pool.get()).await {
+            Ok(connection) => connection.map_err(|error| Fault::Failed(unconnected(error)))?,
+            Err(_) => return Err(Fault::Busy),
+        };
+        let tx = PostgresTx::new(connection);
+        match timeout_at(deadline, tx.connection().batch_execute(self.opening())).await {
+            Ok(Ok(())) => Ok(tx),
+            Ok(Err(error)) => Err(fault(error)),
+            Err(_) => Err(Fault::Busy),
+        }
     }
 
     /// The completion and `COMMIT` travel together; a completion that does not win fails the transaction,
     /// and then its `COMMIT` is a rollback.
     async fn commit<'a>(&'a self, tx: PostgresTx, completion: &'a Swap) -> Result<(), Fault> {
         let committed = tokio::time::timeout(CALL_MAX, async {
-            let new = record(completion);
-            let keeping = tx.0.claimed.as_ref().filter(|(_, due_in)| may_stay(*due_in, new.due_in));
-            let statement = match keeping {
-                Some(_) => statements::COMPLETE_ONE_KEEPING,
-                None => statements::COMPLETE_ONE,
+            if completion.seen == Seen::Absent {
+                return commit_in_turn(&tx, completion).await;
+            }
+            tx.close();
+            let keeping = match (tx.claimed(), &completion.new) {
+                (Some((place, due_in)), Some(new)) if may_stay(*due_in, new.due_in) => Some(place),
+                _ => None,
             };
+            let (statement, values) = completing(completion, keeping.is_some());
             let prepared = tx.connection().prepare_cached(statement).await.map_err(fault)?;
-            let [high, middle, low] = number_values(&completion.id);
-            let values = [
-                high,
-                middle,
-                low,
-                Value::Text(new.state.name()),
-                Value::Int(due_us(new)),
-                Value::Bytes(&new.bytes),
-                Value::Int(Some(seen_by(completion))),
-            ]
-            .map(Parameter);
+            let values: Vec<Parameter<'_>> = values.into_iter().map(Parameter).collect();
             let mut parameters = parameters(&values);
-            parameters.extend(keeping.map(|(place, _)| place as &(dyn ToSql + Sync)));
+            parameters.extend(keeping.map(|place| place as &(dyn ToSql + Sync)));
             let (completed, ended) = tokio::join!(
                 tx.connection().query_one(&prepared, &parameters),
                 tx.connection().batch_execute("COMMIT")
@@ -244,7 +153,7 @@ impl onceward::Transactions for PostgresTransactions {
                 (Ok(_), Err(error)) => Err(commit_fault(error)),
                 // What such a completion fails with where it loses.
                 (Err(error), _) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => {
-                    Err(Fault::Failed(gone().caused_by(error)))
+                    Err(Fault::Failed(ended_by_its_work().caused_by(error)))
                 }
                 // The server said no to the completion, so what followed was a rollback.
                 (Err(error), _) if error.as_db_error().is_some() => Err(commit_fault(error)),
@@ -262,6 +171,7 @@ impl onceward::Transactions for PostgresTransactions {
     }
 
     async fn rollback(&self, tx: PostgresTx) {
+        tx.close();
         let rolled_back = tokio::time::timeout(CALL_MAX, tx.connection().batch_execute("ROLLBACK"));
         if let Ok(Ok(())) = rolled_back.await {
             tx.end();
@@ -269,30 +179,95 @@ impl onceward::Transactions for PostgresTransactions {
     }
 
     fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        let mut next = Some(error);
-        while let Some(error) = next {
-            if let Some(error) = error.downcast_ref::<tokio_postgres::Error>() {
-                return super::fault::is_worth_repeating(error);
-            }
-            next = error.source();
+        find_cause::<tokio_postgres::Error>(error).is_some_and(super::fault::is_worth_repeating)
+    }
+}
+
+impl PostgresTransactions {
+    fn opening(&self) -> &'static str {
+        match self.isolation {
+            Isolation::AsConfigured => "BEGIN",
+            Isolation::Serializable => "BEGIN ISOLATION LEVEL SERIALIZABLE",
         }
-        false
+    }
+
+    /// Begins, and writes the claim; no row if it has not won.
+    async fn claim(
+        &self,
+        tx: &PostgresTx,
+        claim: &Swap,
+        due_in: Option<Duration>,
+    ) -> Result<Option<tokio_postgres::Row>, Fault> {
+        let opening = self.opening();
+        let new = record(claim);
+        // One that falls due with its outcome is listed as that will be, so that its row can stay in its place.
+        let open = if due_in == new.due_in { open_value(claim) } else { Value::Int(Some(NOT_OPEN)) };
+        let written =
+            [Value::Text(new.state.name()), Value::Int(row::due_in_us(due_in)), Value::Bytes(&new.bytes)];
+        let (statement, values) = match claim.seen {
+            Seen::Absent => {
+                (statements::CREATE_ONE, [&id_values(&claim.id)[..], &written, &[NO_CLOCK, open]].concat())
+            }
+            Seen::Version(_) => {
+                let seen = Value::Int(Some(seen_by(claim)));
+                let numbers = number_values(&claim.id);
+                (statements::TAKE_OVER_ONE, [&numbers[..], &written, &[seen, open]].concat())
+            }
+        };
+        let prepared = tx.connection().prepare_cached(statement).await.map_err(fault)?;
+        let values: Vec<Parameter<'_>> = values.into_iter().map(Parameter).collect();
+        let parameters = parameters(&values);
+        let (opened, claimed) = tokio::join!(
+            tx.connection().batch_execute(opening),
+            tx.connection().query_opt(&prepared, &parameters)
+        );
+        opened.map_err(fault)?;
+        claimed.map_err(fault)
+    }
+}
+
+/// The statement that completes what was seen, and what it is given.
+fn completing(completion: &Swap, keeps_its_due: bool) -> (&'static str, Vec<Value<'_>>) {
+    let seen = Value::Int(Some(seen_by(completion)));
+    let numbers = number_values(&completion.id);
+    let Some(new) = &completion.new else {
+        let grace = Value::Int(Some(micros(FREE_GRACE)));
+        return (statements::COMPLETE_BY_REMOVAL, [&numbers[..], &[seen, grace]].concat());
+    };
+    let written = [
+        Value::Text(new.state.name()),
+        Value::Int(due_us(new)),
+        Value::Bytes(&new.bytes),
+        seen,
+        open_value(completion),
+    ];
+    let statement = if keeps_its_due { statements::COMPLETE_ONE_KEEPING } else { statements::COMPLETE_ONE };
+    (statement, [&numbers[..], &written].concat())
+}
+
+/// Writes and then commits, for a completion that has seen nothing: there is no claim that it completes.
+async fn commit_in_turn(tx: &PostgresTx, completion: &Swap) -> Result<(), Fault> {
+    let swapped = swap_in(&mut tx.clone(), completion).await;
+    tx.close();
+    match swapped {
+        Ok(Swapped::Won(_)) => tx.connection().batch_execute("COMMIT").await.map_err(commit_fault),
+        Ok(Swapped::Lost(_)) => Err(Fault::Failed(ended_by_its_work())),
+        Ok(Swapped::Failed(error)) | Err(error) => {
+            let undone = find_cause(&error).is_some_and(super::fault::is_worth_repeating);
+            Err(of(undone, error))
+        }
     }
 }
 
 /// How long an outcome may be kept at the longest.
-fn at_the_longest(kept_for: Duration) -> Duration {
-    kept_for.saturating_add((kept_for / 64).min(KEPT_LONGER_MAX))
+fn at_the_longest(retention: Duration) -> Duration {
+    retention.saturating_add((retention / 64).min(KEPT_LONGER_MAX))
 }
 
-/// Whether an outcome that is to be kept for so long may have the due time of its claim.
-fn may_stay(claim_due_in: Option<Duration>, kept_for: Option<Duration>) -> bool {
-    let both = claim_due_in.zip(kept_for);
-    both.is_some_and(|(due_in, kept_for)| kept_for <= due_in && due_in <= at_the_longest(kept_for))
-}
-
-fn gone() -> Error {
-    Error::new(ErrorKind::Conflict, "the work has ended the transaction that its receipt was to ride in")
+/// Whether an outcome with this retention may have the due time of its claim.
+fn may_stay(claim_due_in: Option<Duration>, retention: Option<Duration>) -> bool {
+    let both = claim_due_in.zip(retention);
+    both.is_some_and(|(due_in, retention)| retention <= due_in && due_in <= at_the_longest(retention))
 }
 
 fn parameters<'a>(values: &'a [Parameter<'_>]) -> Vec<&'a (dyn ToSql + Sync)> {

@@ -1,8 +1,8 @@
-//! The store in SQLite, for who keeps business tables in SQLite.
+//! The store in SQLite, for services that keep their business tables in SQLite.
 //!
 //! One thread writes and one reads, each over a connection of its own, in WAL mode with a sync at every
 //! commit. A batch is one transaction. Other processes on the same machine may use the
-//! file at the same time; whoever has the write lock reads the machine's clock under it, and counts on from
+//! file at the same time; the one that has the write lock reads the machine's clock under it, and counts on from
 //! the highest version ever given (`onceward_version`), so versions never go back, whatever the clock does.
 
 pub(super) mod fault;

@@ -1,116 +1,270 @@
-//! Pages: what is due, and what matches.
+//! Pages: what is due, what matches, and the steps of an intent.
+//!
+//! | asked for | read by |
+//! |---|---|
+//! | due, of any state | the index of states and due times, once for each state, merged |
+//! | one state: due; waiting, held, unknown, dead | the same index, once |
+//! | everything else that matches | the primary key, as far as scope and key bound it |
+//! | the steps of an intent | the primary key: they come right behind it |
 
-use bytes::{BufMut, Bytes, BytesMut};
-use onceward::{Cursor, Error, ErrorKind, Id, Page, Result, Scan, ScanOf, State};
-use rusqlite::types::ToSql;
-use rusqlite::{Connection, Row, params};
+use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanOf, State};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, Row, ToSql, params};
 
 use super::fault::failed;
 use super::swap::{clock_us, found};
-use crate::SCAN_RECORDS_MAX;
+use crate::kit::scan_limit;
 use crate::sql::PAGE_BYTES_MAX;
 use crate::sql::row;
+use crate::sql::text_cursor::{Order, Place};
 
-const COLUMNS: &str = "version, state, due, receipt, scope, operation, key";
+/// The rows for which a condition holds; ?1 is the time.
+macro_rules! rows {
+    ($where:expr) => {
+        concat!(
+            "SELECT due, scope, key, operation, version, state, due - ?1, ?1 - created, ?1 - updated, receipt
+    FROM onceward_receipts WHERE ",
+            $where
+        )
+    };
+}
+
+/// Where the columns of a record begin in such a row.
+const FOUND_AT: usize = 4;
+
+/// Rows of these states that fall due up to ?2, behind a place (?3 to ?6).
+macro_rules! due_in {
+    ($states:literal) => {
+        rows!(concat!(
+            $states,
+            " AND due IS NOT NULL AND due <= ?2 AND (due, scope, key, operation) > (?3, ?4, ?5, ?6)"
+        ))
+    };
+}
+
+macro_rules! by_due {
+    () => {
+        " ORDER BY due, scope, key, operation"
+    };
+}
+
+macro_rules! by_id {
+    () => {
+        " ORDER BY scope, key, operation"
+    };
+}
+
+/// What is due, behind a place. The index is by state and due time, so one look for each state reads only what is
+/// due; those between them are for the states of later versions, which nobody here can read. They are merged row
+/// by row.
+const DUE: &str = concat!(
+    due_in!("state < 'dead'"),
+    " UNION ALL ",
+    due_in!("state = 'dead'"),
+    " UNION ALL ",
+    due_in!("state > 'dead' AND state < 'done'"),
+    " UNION ALL ",
+    due_in!("state = 'done'"),
+    " UNION ALL ",
+    due_in!("state > 'done' AND state < 'gone'"),
+    " UNION ALL ",
+    due_in!("state = 'gone'"),
+    " UNION ALL ",
+    due_in!("state > 'gone' AND state < 'held'"),
+    " UNION ALL ",
+    due_in!("state = 'held'"),
+    " UNION ALL ",
+    due_in!("state > 'held' AND state < 'unknown'"),
+    " UNION ALL ",
+    due_in!("state = 'unknown'"),
+    " UNION ALL ",
+    due_in!("state > 'unknown' AND state < 'waiting'"),
+    " UNION ALL ",
+    due_in!("state = 'waiting'"),
+    " UNION ALL ",
+    due_in!("state > 'waiting'"),
+    by_due!()
+);
+
+/// What falls due in the state ?7, behind a place.
+const IN_STATE: &str = concat!(due_in!("state = ?7"), by_due!());
+
+/// What is in the state ?2, which is not `done`, and never falls due, behind a place (?3 to ?5).
+const NEVER_DUE: &str = concat!(
+    rows!("state = ?2 AND state <> 'done' AND due IS NULL AND (scope, key, operation) > (?3, ?4, ?5)"),
+    by_id!()
+);
+
+/// Everything behind a place (?2 to ?4).
+const ALL: &str = concat!(rows!("(scope, key, operation) > (?2, ?3, ?4)"), by_id!());
+
+/// What is in the scope ?2, behind a place in it (?3 and ?4).
+const OF_SCOPE: &str = concat!(rows!("scope = ?2 AND (key, operation) > (?3, ?4)"), by_id!());
+
+/// What the scope ?2 uses the key ?3 for: operations behind ?4 and before ?5.
+const OF_KEY: &str =
+    concat!(rows!("scope = ?2 AND key = ?3 AND operation > ?4 AND operation < ?5"), by_id!());
+
+/// Behind every operation, which is printable.
+const LAST: &str = "\x7f";
 
 pub(super) fn scan(connection: &Connection, query: &Scan) -> Result<Page> {
-    let limit = query.limit.clamp(1, SCAN_RECORDS_MAX);
+    let mut page = Filling::new(connection, scan_limit(query));
+    let after = query.after.as_ref();
+    let everything = Filter::default();
     match &query.of {
-        ScanOf::Due => due(connection, query.after.as_ref(), limit),
-        ScanOf::Matching { scope, operation, state } => {
-            let after = query.after.as_ref().map(|cursor| Id::from_bytes(&cursor.0).map_err(|_| not_ours()));
-            let wanted = |id: &Id, is: State| {
-                scope.as_deref().is_none_or(|scope| id.scope() == scope)
-                    && operation.as_deref().is_none_or(|operation| id.operation() == operation)
-                    && state.is_none_or(|state| is == state)
+        ScanOf::Due(state) => {
+            let Place { due_us, scope, key, operation } = &place(after, Order::Due)?;
+            let (now, name) = (page.now, state.map(State::name));
+            let parameters = params![now, now, due_us, Raw(scope), Raw(key), Raw(operation), name];
+            let (statement, count) = if state.is_some() { (IN_STATE, 7) } else { (DUE, 6) };
+            page.add(statement, &parameters[..count], &everything, |_| true)?;
+            Ok(page.end(Order::Due))
+        }
+        ScanOf::Matching(filter) => {
+            let is_one_key = filter.scope.is_some() && filter.key.is_some();
+            match filter.state {
+                Some(State::Waiting | State::Held | State::Unknown | State::Dead) if !is_one_key => {
+                    in_state(page, filter, after)
+                }
+                _ => by_id(page, filter, after),
+            }
+        }
+        ScanOf::StepsOf(of) => {
+            let operation = match after {
+                None => format!("{}#", of.operation()).into_bytes(),
+                Some(cursor) => Place::behind(cursor, Order::Id)?.operation,
             };
-            matching(connection, scope.as_deref(), after.transpose()?.as_ref(), limit, wanted)
+            // The character behind the one that marks a step.
+            let (now, up_to) = (page.now, format!("{}$", of.operation()));
+            let parameters = params![now, of.scope(), of.key(), Raw(&operation), up_to];
+            // Those that are not directly below it are looked at and left out.
+            page.add(OF_KEY, parameters, &everything, |id| id.parent().as_ref() == Some(of))?;
+            Ok(page.end(Order::Id))
         }
     }
 }
 
-fn due(connection: &Connection, after: Option<&Cursor>, limit: usize) -> Result<Page> {
-    let now = clock_us();
-    let after = after.map(|cursor| {
-        let (due, id) = cursor.0.split_first_chunk::<8>().ok_or_else(not_ours)?;
-        Ok((i64::from_be_bytes(*due), Id::from_bytes(id).map_err(|_| not_ours())?))
-    });
-    let after = after.transpose()?;
-    let (due, scope, operation, key) = match &after {
-        Some((due, id)) => (*due, id.scope(), id.operation(), id.key()),
-        None => (i64::MIN, "", "", ""),
+/// What matches in one state: first what has a due time, then what has none.
+fn in_state(mut page: Filling<'_>, filter: &Filter, after: Option<&Cursor>) -> Result<Page> {
+    let (now, state) = (page.now, filter.state.map(State::name));
+    let never = match after {
+        Some(cursor) if Place::is_of(cursor, Order::Never) => Place::behind(cursor, Order::Never)?,
+        _ => {
+            let Place { due_us, scope, key, operation } = &place(after, Order::State)?;
+            let parameters = params![now, i64::MAX, due_us, Raw(scope), Raw(key), Raw(operation), state];
+            page.add(IN_STATE, parameters, filter, |_| true)?;
+            if page.is_full() {
+                return Ok(page.end(Order::State));
+            }
+            Place::default()
+        }
     };
-    let statement = format!(
-        "SELECT {COLUMNS} FROM onceward_receipts WHERE due IS NOT NULL AND due <= ?1
-         AND (due, scope, operation, key) > (?2, ?3, ?4, ?5) ORDER BY due, scope, operation, key LIMIT ?6"
-    );
-    let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
-    page(
-        connection,
-        &statement,
-        params![now, due, scope, operation, key, limit_rows],
-        limit,
-        |_, _| true,
-        |row, id| {
-            let mut bytes = BytesMut::with_capacity(8 + id.as_bytes().len());
-            bytes.put_i64(row.get(2).unwrap_or(i64::MIN));
-            bytes.put_slice(id.as_bytes());
-            bytes.freeze()
-        },
-    )
+    let parameters = params![now, state, Raw(&never.scope), Raw(&never.key), Raw(&never.operation)];
+    page.add(NEVER_DUE, parameters, filter, |_| true)?;
+    Ok(page.end(Order::Never))
 }
 
-fn matching(
-    connection: &Connection,
-    scope: Option<&str>,
-    after: Option<&Id>,
-    limit: usize,
-    wanted: impl Fn(&Id, State) -> bool,
-) -> Result<Page> {
-    // No part of an id is empty, so this is before the first.
-    let (after_scope, operation, key) =
-        after.map_or(("", "", ""), |id| (id.scope(), id.operation(), id.key()));
-    let only = if scope.is_some() { "scope = ?5 AND" } else { "?5 IS NULL AND" };
-    let statement = format!(
-        "SELECT {COLUMNS} FROM onceward_receipts WHERE {only} (scope, operation, key) > (?1, ?2, ?3)
-         ORDER BY scope, operation, key LIMIT ?4"
-    );
-    let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
-    let parameters = params![after_scope, operation, key, limit_rows, scope];
-    page(connection, &statement, parameters, limit, wanted, |_, id| Bytes::copy_from_slice(id.as_bytes()))
-}
-
-/// The rows that are wanted; and where to go on, unless these were the last.
-fn page(
-    connection: &Connection,
-    statement: &str,
-    parameters: &[&dyn ToSql],
-    limit: usize,
-    wanted: impl Fn(&Id, State) -> bool,
-    cursor: impl Fn(&Row<'_>, &Id) -> Bytes,
-) -> Result<Page> {
-    let now = clock_us();
-    let mut page = Page::default();
-    let (mut seen, mut bytes) = (0, 0);
-    let mut statement = connection.prepare_cached(statement).map_err(failed)?;
-    let mut rows = statement.query(parameters).map_err(failed)?;
-    while let Some(row) = rows.next().map_err(failed)? {
-        let text = |at| row.get_ref(at).and_then(|value| Ok(value.as_str()?)).map_err(row::damaged);
-        let id = Id::from_columns(text(4)?, text(5)?, text(6)?).map_err(row::damaged)?;
-        let record = found(row, now)?;
-        seen += 1;
-        if wanted(&id, record.state) {
-            bytes += record.bytes.len();
-            page.found.push((id.clone(), record));
+/// What matches, in the order of the primary key.
+fn by_id(mut page: Filling<'_>, filter: &Filter, after: Option<&Cursor>) -> Result<Page> {
+    let behind = place(after, Order::Id)?;
+    let (now, key, operation) = (page.now, Raw(&behind.key), Raw(&behind.operation));
+    match (&filter.scope, &filter.key) {
+        (Some(scope), Some(key)) => {
+            page.add(OF_KEY, params![now, scope, key, operation, LAST], filter, |_| true)?;
         }
-        if seen == limit || i64::try_from(bytes).unwrap_or(i64::MAX) >= PAGE_BYTES_MAX {
-            page.next = Some(Cursor(cursor(row, &id)));
-            break;
+        (Some(scope), None) => {
+            page.add(OF_SCOPE, params![now, scope, key, operation], filter, |_| true)?;
         }
+        (None, _) => page.add(ALL, params![now, Raw(&behind.scope), key, operation], filter, |_| true)?,
     }
-    Ok(page)
+    Ok(page.end(Order::Id))
 }
 
-fn not_ours() -> Error {
-    Error::new(ErrorKind::Invalid, "the cursor is not one of this store's")
+fn place(after: Option<&Cursor>, order: Order) -> Result<Place> {
+    after.map_or_else(|| Ok(Place { due_us: i64::MIN, ..Place::default() }), |at| Place::behind(at, order))
 }
+
+/// Text as it is in the table, whether it is text or not.
+struct Raw<'a>(&'a [u8]);
+
+impl ToSql for Raw<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(ValueRef::Text(self.0)))
+    }
+}
+
+/// A page that is being filled.
+struct Filling<'c> {
+    connection: &'c Connection,
+    now: i64,
+    /// How many more rows may be looked at.
+    left: usize,
+    bytes: usize,
+    last: Option<Place>,
+    page: Page,
+}
+
+impl<'c> Filling<'c> {
+    fn new(connection: &'c Connection, limit: usize) -> Self {
+        Self { connection, now: clock_us(), left: limit, bytes: 0, last: None, page: Page::default() }
+    }
+
+    /// Looks at the rows that a statement gives, until the page is full, and adds those that match.
+    fn add(
+        &mut self,
+        statement: &str,
+        parameters: &[&dyn ToSql],
+        filter: &Filter,
+        matches: impl Fn(&Id) -> bool,
+    ) -> Result<()> {
+        let mut statement = self.connection.prepare_cached(statement).map_err(failed)?;
+        let mut rows = statement.query(parameters).map_err(failed)?;
+        while !self.is_full()
+            && let Some(row) = rows.next().map_err(failed)?
+        {
+            let place = place_of(row)?;
+            let state =
+                row.get_ref(FOUND_AT + 1).ok().and_then(|word| word.as_bytes().ok()).unwrap_or_default();
+            let wanted = |id: &Id| row::matches(filter, id, state) && matches(id);
+            if let Some(id) = place.id().filter(wanted) {
+                match found(row, FOUND_AT) {
+                    Ok(found) => {
+                        self.bytes += found.bytes.len();
+                        self.page.found.push((id, found));
+                    }
+                    Err(error) => self.page.unreadable.push((id, error)),
+                }
+            }
+            self.left -= 1;
+            self.last = Some(place);
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.left == 0 || i64::try_from(self.bytes).unwrap_or(i64::MAX) >= PAGE_BYTES_MAX
+    }
+
+    /// The page, with where to go on if it is full.
+    fn end(mut self, order: Order) -> Page {
+        if self.is_full() {
+            self.page.next = self.last.map(|place| place.cursor(order));
+        }
+        self.page
+    }
+}
+
+/// The place of a row, from its first four columns.
+fn place_of(row: &Row<'_>) -> Result<Place> {
+    let text = |at| -> Result<Vec<u8>> {
+        let value = row.get_ref(at).map_err(row::damaged)?;
+        Ok(value.as_bytes().map_err(row::damaged)?.to_vec())
+    };
+    let due_us = row.get::<_, Option<i64>>(0).map_err(row::damaged)?.unwrap_or_default();
+    Ok(Place { due_us, scope: text(1)?, key: text(2)?, operation: text(3)? })
+}
+
+#[cfg(test)]
+#[path = "scan_test.rs"]
+mod tests;

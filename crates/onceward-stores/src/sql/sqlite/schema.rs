@@ -1,13 +1,15 @@
 //! The tables: found, checked, and brought up to date.
 
-use onceward::{Error, Result};
+use onceward::{Error, ErrorKind, Result};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 
 use super::fault::failed;
-use crate::sql::schema::{Migrated, Migrations, Present, applied, foreign, missing};
+use crate::sql::schema::{FORMAT, Migrated, Migrations, Present, Schema, applied, missing};
 
 /// Every migration there ever was, in order. None of them is ever edited.
 const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
+/// The last migration that was applied.
+const LAST: &str = "SELECT coalesce(max(version), 0) FROM onceward_schema";
 
 /// Makes sure that the tables are ours and up to date.
 pub(super) fn prepare(connection: &mut Connection, migrations: Migrations) -> Result<Migrated> {
@@ -22,9 +24,7 @@ pub(super) fn prepare(connection: &mut Connection, migrations: Migrations) -> Re
     let columns = "SELECT scope, operation, key, state, version, due, created, updated, receipt
         FROM onceward_receipts LIMIT 0";
     let looked = connection.prepare(columns).map(drop);
-    looked.map_err(|error| {
-        other(error, "the table `onceward_receipts` has other columns than onceward's; use another file")
-    })?;
+    looked.map_err(other)?;
     Ok(Migrated { from, to: known })
 }
 
@@ -35,14 +35,18 @@ fn present(connection: &Connection) -> Result<Present> {
         found.map(|found| found.is_some()).map_err(failed)
     };
     let receipts = exists("onceward_receipts")?;
-    let schema = if exists("onceward_schema")? {
-        let last = connection
-            .query_row("SELECT coalesce(max(version), 0) FROM onceward_schema", [], |row| row.get(0));
-        Some(last.map_err(|error| {
-            other(error, "there is a table `onceward_schema` that was not made by onceward; use another file")
-        })?)
-    } else {
-        None
+    if !exists("onceward_schema")? {
+        return Ok(Present { receipts, schema: Schema::Absent });
+    }
+    let has = |column: &str| {
+        let find = "SELECT 1 FROM pragma_table_info('onceward_schema') WHERE name = ?1";
+        let found = connection.query_row(find, [column], |_| Ok(())).optional();
+        found.map(|found| found.is_some()).map_err(failed)
+    };
+    let schema = match (has("version")?, has("format")?) {
+        (false, _) => Schema::Foreign,
+        (true, false) => Schema::Unreleased,
+        (true, true) => Schema::Applied(connection.query_row(LAST, [], |row| row.get(0)).map_err(failed)?),
     };
     Ok(Present { receipts, schema })
 }
@@ -52,24 +56,25 @@ fn apply(connection: &mut Connection, known: u32) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS onceward_schema (
-            version INTEGER PRIMARY KEY, applied TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP) STRICT",
+            version INTEGER PRIMARY KEY, format INTEGER NOT NULL,
+            applied TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP) STRICT",
     )?;
     // Another process may have been faster while this one waited.
-    let last: u32 =
-        transaction
-            .query_row("SELECT coalesce(max(version), 0) FROM onceward_schema", [], |row| row.get(0))?;
+    let last: u32 = transaction.query_row(LAST, [], |row| row.get(0))?;
     for number in last + 1..=known {
         transaction.execute_batch(MIGRATIONS[number as usize - 1])?;
-        transaction.execute("INSERT INTO onceward_schema (version) VALUES (?1)", [number])?;
+        let applied = "INSERT INTO onceward_schema (version, format) VALUES (?1, ?2)";
+        transaction.execute(applied, (number, FORMAT))?;
     }
     transaction.commit()
 }
 
 /// A statement that does not fit the table means that the table is not ours. Anything else is what it is: a
 /// damaged or locked file is not foreign.
-fn other(error: rusqlite::Error, detail: &'static str) -> Error {
+fn other(error: rusqlite::Error) -> Error {
+    let detail = "the table `onceward_receipts` has other columns than onceward's; use another file";
     match error.sqlite_error_code() {
-        Some(ErrorCode::Unknown) | None => foreign(detail),
+        Some(ErrorCode::Unknown) | None => Error::new(ErrorKind::Foreign, detail),
         Some(_) => failed(error),
     }
 }

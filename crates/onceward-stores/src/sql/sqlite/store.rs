@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onceward::{Caps, Error, ErrorKind, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped};
+use onceward::{
+    Caps, ClockOf, DueBy, Error, ErrorKind, Fut, Hints, Id, Loaded, Page, Promises, Result, Scan, Store,
+    Swap, Swapped, Watch,
+};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::fault::{failed, uncommitted};
@@ -11,8 +14,12 @@ use super::swap::{clock_us, load, swap_now};
 use super::thread::Thread;
 use super::{scan, schema};
 use crate::sql::Options;
+use crate::sql::answers::too_large;
 use crate::sql::kinds::columns;
 use crate::sql::schema::{Migrated, Migrations};
+
+/// SQLite takes no row of more than a thousand million bytes; this much of one is for the rest.
+const RECORD_BYTES_MAX: usize = 1_000_000_000 - (64 << 10);
 
 /// Receipts in an SQLite file.
 pub struct SqliteStore {
@@ -70,7 +77,11 @@ pub(super) fn connect(path: &Path, busy: Duration) -> Result<Connection> {
 /// One transaction for the whole batch.
 fn swap_all(connection: &mut Connection, batch: &[Swap]) -> Result<Vec<Swapped>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    let answers = batch.iter().map(|swap| swap_now(&transaction, swap)).collect::<Result<Vec<_>>>()?;
+    let swap_one = |swap| match too_large(swap, RECORD_BYTES_MAX) {
+        Some(error) => Ok(Swapped::Failed(error)),
+        None => swap_now(&transaction, swap),
+    };
+    let answers = batch.iter().map(swap_one).collect::<Result<Vec<_>>>()?;
     if answers.iter().any(|answer| matches!(answer, Swapped::Won(_))) {
         Transaction::commit(transaction).map_err(uncommitted)?;
     }
@@ -83,7 +94,7 @@ impl Store for SqliteStore {
         Box::pin(self.writer.call(move |connection| swap_all(connection, &batch)))
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         let ids = ids.to_vec();
         Box::pin(self.reader.call(move |connection| {
             let now = clock_us();
@@ -96,16 +107,24 @@ impl Store for SqliteStore {
         Box::pin(self.reader.call(move |connection| scan::scan(connection, &query)))
     }
 
+    fn watch(&self) -> Option<Watch> {
+        None
+    }
+
     fn caps(&self) -> Caps {
-        Caps {
-            name: "sqlite",
+        let promises = Promises {
             durable: true,
             atomic: true,
             shared: true,
             transactions: true,
+            clock: ClockOf::Store,
+            record_bytes_max: RECORD_BYTES_MAX,
+        };
+        Caps::new("sqlite", promises).with_hints(Hints {
             batches_in_flight: 2,
-            gathers: false,
-        }
+            batches_internally: false,
+            due: DueBy::Index,
+        })
     }
 }
 

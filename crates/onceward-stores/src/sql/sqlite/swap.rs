@@ -1,11 +1,11 @@
-//! One swap inside a transaction that has the write lock: of the store, or of the caller's own.
+//! Swaps inside a transaction that has the write lock: of the store, or of the caller's own.
 
-use onceward::{Found, Result, Seen, Swap, Swapped, SystemClock};
+use onceward::{Found, Loaded, Result, Seen, Swap, Swapped, SystemClock};
 use rusqlite::types::{Null, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::fault::failed;
-use crate::now_us;
+use crate::kit::now_us;
 use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
 use crate::sql::kinds::columns;
 use crate::sql::row::{self, due_us};
@@ -13,7 +13,10 @@ use crate::sql::row::{self, due_us};
 /// Swaps one record. The transaction must have the write lock, and must be rolled back on an error.
 pub(super) fn swap_now(connection: &Connection, swap: &Swap) -> Result<Swapped> {
     let now = clock_us();
-    let found = find(connection, swap, now)?;
+    let found = match load(connection, columns(&swap.id), now)? {
+        Ok(found) => found,
+        Err(error) => return Ok(Swapped::Failed(error)),
+    };
     if !is_as_seen(swap.seen, found.as_ref()) {
         return Ok(Swapped::Lost(found));
     }
@@ -56,12 +59,16 @@ fn statement(seen: Seen) -> &'static str {
 
 const NEXT_VERSION: &str =
     "UPDATE onceward_version SET version_max = max(version_max + 1, ?1) RETURNING version_max";
-const INSERT: &str = "INSERT INTO onceward_receipts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)";
+const INSERT: &str = "INSERT INTO onceward_receipts
+    (scope, operation, key, state, version, due, created, updated, receipt)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)";
 const UPDATE: &str =
     "UPDATE onceward_receipts SET state = ?4, version = ?5, due = ?6, updated = ?7, receipt = ?8
     WHERE scope = ?1 AND operation = ?2 AND key = ?3";
 const REMOVE: &str = "DELETE FROM onceward_receipts WHERE scope = ?1 AND operation = ?2 AND key = ?3";
-const LOAD: &str = "SELECT version, state, due, receipt FROM onceward_receipts
+/// The due time is what remains of it at ?4; the others are how long ago that was.
+const LOAD: &str =
+    "SELECT version, state, due - ?4, ?4 - created, ?4 - updated, receipt FROM onceward_receipts
     WHERE scope = ?1 AND operation = ?2 AND key = ?3";
 
 /// The same over any driver. The transaction must have the write lock (`BEGIN IMMEDIATE`).
@@ -69,13 +76,11 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
     let now = clock_us();
     let (scope, operation, key) = columns(&swap.id);
     let id = [Value::Text(scope), Value::Text(operation), Value::Text(key)];
-    let found = tx.fetch(LOAD, &id).await?.map(|mut row| {
-        if let Some(Cell::Int(due)) = row.get_mut(2) {
-            *due = due.saturating_sub(now);
-        }
-        Cells(row).found()
-    });
-    let found = found.transpose()?;
+    let loaded = tx.fetch(LOAD, &[id[0], id[1], id[2], Value::Int(Some(now))]).await?;
+    let found = match loaded.map(|row| Cells(row).found()).transpose() {
+        Ok(found) => found,
+        Err(error) => return Ok(Swapped::Failed(error)),
+    };
     if !is_as_seen(swap.seen, found.as_ref()) {
         return Ok(Swapped::Lost(found));
     }
@@ -150,30 +155,29 @@ pub(super) fn fetch(
     Ok(Some(cells))
 }
 
-fn find(connection: &Connection, swap: &Swap, now: i64) -> Result<Option<Found>> {
-    load(connection, columns(&swap.id), now)
-}
-
 /// A record by its id.
 pub(super) fn load(
     connection: &Connection,
     (scope, operation, key): (&str, &str, &str),
     now: i64,
-) -> Result<Option<Found>> {
+) -> Result<Loaded> {
     let mut statement = connection.prepare_cached(LOAD).map_err(failed)?;
-    let found = statement.query_row([scope, operation, key], |row| Ok(found(row, now)));
-    found.optional().map_err(failed)?.transpose()
+    let found = statement.query_row(params![scope, operation, key, now], |row| Ok(found(row, 0)));
+    Ok(found.optional().map_err(failed)?.transpose())
 }
 
-/// From the columns version, state, due, receipt.
-pub(super) fn found(row: &Row<'_>, now: i64) -> Result<Found> {
-    let columns = || -> rusqlite::Result<(i64, String, Option<i64>, Vec<u8>)> {
-        let receipt = match row.get_ref(3)? {
-            ValueRef::Blob(bytes) => bytes.to_vec(),
-            _ => Vec::new(),
-        };
-        Ok((row.get(0)?, row.get(1)?, row.get(2)?, receipt))
+/// From the columns version, state, remaining, created, updated, receipt, which begin at this one.
+pub(super) fn found(row: &Row<'_>, at: usize) -> Result<Found> {
+    let receipt = match row.get_ref(at + 5).map_err(row::damaged)? {
+        ValueRef::Blob(bytes) => bytes.to_vec(),
+        _ => return Err(row::damaged("it has no receipt")),
     };
-    let (version, state, due, receipt) = columns().map_err(row::damaged)?;
-    row::found(version, &state, due.map(|due| due.saturating_sub(now)), receipt)
+    row::found(row::Columns {
+        version: row.get(at).map_err(row::damaged)?,
+        state: row.get_ref(at + 1).map_err(row::damaged)?.as_str().map_err(row::damaged)?,
+        remaining_us: row.get(at + 2).map_err(row::damaged)?,
+        created_us: row.get(at + 3).map_err(row::damaged)?,
+        updated_us: row.get(at + 4).map_err(row::damaged)?,
+        receipt: receipt.into(),
+    })
 }

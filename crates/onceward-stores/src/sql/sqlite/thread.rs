@@ -37,7 +37,7 @@ impl Thread {
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _ = reply.send(work(connection));
         });
         self.0.try_send(job).map_err(|_| {

@@ -4,6 +4,7 @@
 //! Begin and commit, which may wait for the disk, run on threads made for that; what the work does in
 //! between is memory.
 
+use std::error::Error as StdError;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,18 +13,24 @@ use std::time::Duration;
 use onceward::{Error, ErrorKind, Fault, Fut, Join, Result, Swap, Swapped};
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 
 use super::fault::{failed, is_busy, uncommitted};
 use super::store::connect;
 use super::swap::{fetch, swap_now};
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value};
+use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over};
 
 /// Connections kept for the next transaction.
 const IDLE_MAX: usize = 4;
 
 /// Begins transactions in which receipts ride along.
+pub type SqliteTransactions = PooledTransactions<SqliteDriver>;
+
+/// Transactions of rusqlite.
+#[doc(hidden)]
 #[derive(Clone)]
-pub struct SqliteTransactions {
+pub struct SqliteDriver {
     shared: Arc<Shared>,
 }
 
@@ -41,7 +48,7 @@ impl SqliteTransactions {
             idle: Mutex::default(),
             writer: Arc::new(Semaphore::new(1)),
         };
-        Self { shared: Arc::new(shared) }
+        Self(SqliteDriver { shared: Arc::new(shared) })
     }
 
     /// Runs something on a connection outside of any transaction, such as a query.
@@ -49,7 +56,7 @@ impl SqliteTransactions {
         &self,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<R> + Send + 'static,
     ) -> Result<R> {
-        let shared = Arc::clone(&self.shared);
+        let shared = Arc::clone(&self.0.shared);
         blocking(move || {
             let mut connection = shared.connection()?;
             let result = work(&mut connection).map_err(failed);
@@ -74,9 +81,9 @@ impl Shared {
     }
 }
 
-impl std::fmt::Debug for SqliteTransactions {
+impl std::fmt::Debug for SqliteDriver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SqliteTransactions").field("path", &self.shared.path).finish_non_exhaustive()
+        f.debug_struct("SqliteDriver").field("path", &self.shared.path).finish_non_exhaustive()
     }
 }
 
@@ -98,9 +105,12 @@ impl SqliteTx {
     ///
     /// Panics if the transaction is over: a handle must not outlive its work.
     pub fn lock(&self) -> SqliteGuard<'_> {
+        self.open().expect("this transaction is over")
+    }
+
+    fn open(&self) -> Result<SqliteGuard<'_>> {
         let guard = self.0.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(guard.is_some(), "this transaction is over");
-        SqliteGuard(guard)
+        if guard.is_some() { Ok(SqliteGuard(guard)) } else { Err(over()) }
     }
 
     /// The connection leaves the transaction, whatever handles there are.
@@ -148,8 +158,8 @@ impl std::fmt::Debug for SqliteTx {
 }
 
 impl Join for SqliteTx {
-    fn swap<'a>(&'a mut self, swap: &'a Swap) -> Fut<'a, Swapped> {
-        Box::pin(async move { swap_now(&self.lock(), swap) })
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        Box::pin(async move { batch.iter().map(|swap| swap_now(&*self.open()?, swap)).collect() })
     }
 }
 
@@ -163,71 +173,63 @@ impl SqlTransaction for SqliteTx {
         statement: &'a str,
         values: &'a [Value<'a>],
     ) -> Result<Option<Vec<Cell>>> {
-        fetch(&self.lock(), statement, values).map_err(failed)
+        fetch(&*self.open()?, statement, values).map_err(failed)
     }
 }
 
-impl onceward::Transactions for SqliteTransactions {
+impl TransactionDriver for SqliteDriver {
     type Tx = SqliteTx;
 
-    async fn begin<'a>(
-        &'a self,
-        claim: &'a Swap,
-        _: Option<Duration>,
-        patience: Duration,
-    ) -> Result<(SqliteTx, Swapped), Fault> {
+    /// With the write lock there is nothing to wait for.
+    const LATE_MAX: Duration = Duration::ZERO;
+
+    async fn open(&self, deadline: Instant) -> Result<SqliteTx, Fault> {
         let writer = Arc::clone(&self.shared.writer).acquire_owned();
-        let writer = match tokio::time::timeout(patience, writer).await {
+        let writer = match timeout_at(deadline, writer).await {
             Ok(writer) => writer.expect("it is never closed"),
             Err(_) => return Err(Fault::Busy),
         };
-        let (shared, claim) = (Arc::clone(&self.shared), claim.clone());
-        let begun = blocking(move || {
+        let shared = Arc::clone(&self.shared);
+        let opened = blocking(move || {
             let connection = shared.connection()?;
+            let patience = deadline.saturating_duration_since(Instant::now());
             connection.busy_timeout(patience).map_err(failed)?;
             if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
                 return if is_busy(error.sqlite_error_code()) { Ok(None) } else { Err(failed(error)) };
             }
             let (connection, writer) = (Mutex::new(Some(connection)), Mutex::new(Some(writer)));
-            let tx = SqliteTx(Arc::new(Line { connection, shared, writer }));
-            let swapped = swap_now(&tx.lock(), &claim)?;
-            Ok(Some((tx, swapped)))
+            Ok(Some(SqliteTx(Arc::new(Line { connection, shared, writer }))))
         });
-        begun.await.map_err(Fault::Failed)?.ok_or(Fault::Busy)
+        opened.await.map_err(Fault::Failed)?.ok_or(Fault::Busy)
     }
 
-    async fn commit<'a>(&'a self, tx: SqliteTx, completion: &'a Swap) -> Result<(), Fault> {
-        let completion = completion.clone();
-        let committed = blocking(move || {
-            let connection = tx.lock();
-            if connection.is_autocommit() {
-                return Err(gone());
-            }
-            match swap_now(&connection, &completion)? {
-                Swapped::Won(_) => connection.execute_batch("COMMIT").map_err(uncommitted)?,
-                Swapped::Lost(_) => return Err(gone()),
-            }
-            drop(connection);
+    async fn is_whole(&self, tx: &SqliteTx) -> Result<bool> {
+        Ok(!tx.open()?.is_autocommit())
+    }
+
+    async fn commit(&self, tx: &SqliteTx) -> Result<()> {
+        let tx = tx.clone();
+        blocking(move || {
+            tx.open()?.execute_batch("COMMIT").map_err(uncommitted)?;
             tx.end();
             Ok(())
-        });
-        committed.await.map_err(Fault::Failed)
+        })
+        .await
     }
 
-    async fn rollback(&self, tx: SqliteTx) {
-        // Should it fail, the connection is not kept, and closing it does the same.
-        let _ = tx.lock().execute_batch("ROLLBACK");
+    async fn roll_back(&self, tx: &SqliteTx) {
+        if let Ok(connection) = tx.open() {
+            // Should it fail, the connection is not kept, and closing it does the same.
+            let _ = connection.execute_batch("ROLLBACK");
+        }
         tx.end();
     }
 
-    fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        let busy = |error: &rusqlite::Error| is_busy(error.sqlite_error_code());
-        error.downcast_ref::<rusqlite::Error>().is_some_and(busy)
+    /// Busy inside a transaction: others came first, and the same again makes sense.
+    fn fate(&self, error: &(dyn StdError + 'static)) -> Option<Fate> {
+        let error = error.downcast_ref::<rusqlite::Error>()?;
+        Some(if is_busy(error.sqlite_error_code()) { Fate::Undone } else { Fate::Failed })
     }
-}
-
-fn gone() -> Error {
-    Error::new(ErrorKind::Conflict, "the work has ended the transaction that its receipt was to ride in")
 }
 
 async fn blocking<R: Send + 'static>(work: impl FnOnce() -> Result<R> + Send + 'static) -> Result<R> {

@@ -7,6 +7,7 @@ use onceward::{Error, ErrorKind};
 use sqlx::SqlStr;
 
 use crate::sql::join::{Cell, Dialect, Value};
+use crate::sql::transactions::Fate;
 
 /// A database of sqlx's that receipts can be in.
 pub trait Driver: sqlx::Database {
@@ -41,18 +42,6 @@ pub struct Said {
     pub fate: Fate,
 }
 
-/// What a transaction has come to with an error.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// Somebody else has what it wants.
-    Busy,
-    /// It was undone in favour of another.
-    Undone,
-    /// Nothing that waiting or trying again would mend.
-    Failed,
-}
-
 /// Whether a call could have changed anything for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
@@ -66,18 +55,6 @@ pub(super) fn failed<DB: Driver>(call: Call, error: sqlx::Error) -> Error {
     let said = DB::said(&error);
     let fault = Error::new(said.kind, said.detail).caused_by(error);
     if call == Call::Commit && !said.refused { fault.maybe_applied() } else { fault }
-}
-
-/// What sqlx said, if it is behind this error.
-pub(super) fn cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a sqlx::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(said) = error.downcast_ref::<sqlx::Error>() {
-            return Some(said);
-        }
-        next = error.source();
-    }
-    None
 }
 
 /// Binds the values to a statement and runs it. A macro: written out as bounds it would be longer than what it does.

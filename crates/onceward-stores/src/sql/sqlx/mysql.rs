@@ -3,9 +3,10 @@
 use sqlx::mysql::MySqlDatabaseError;
 use sqlx::{MySql, MySqlConnection, SqlStr};
 
-use super::driver::{Driver, Fate, Said, cells, fetch};
+use super::driver::{Driver, Said, cells, fetch};
 use crate::sql::join::{Cell, Dialect, Value};
 use crate::sql::mysql::fault::{LOCK_WAIT_TIMEOUT, explain, is_undone};
+use crate::sql::transactions::Fate;
 
 impl Driver for MySql {
     const DIALECT: Dialect = Dialect::MySql;

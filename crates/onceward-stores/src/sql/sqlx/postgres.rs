@@ -4,9 +4,10 @@ use sqlx::postgres::{PgDatabaseError, PgSeverity};
 use sqlx::{PgConnection, Postgres, SqlStr};
 use tokio_postgres::error::SqlState;
 
-use super::driver::{Driver, Fate, Said, cells, fetch};
+use super::driver::{Driver, Said, cells, fetch};
 use crate::sql::join::{Cell, Dialect, Value};
 use crate::sql::postgres::fault::{explain, is_undone};
+use crate::sql::transactions::Fate;
 
 impl Driver for Postgres {
     const DIALECT: Dialect = Dialect::Postgres;

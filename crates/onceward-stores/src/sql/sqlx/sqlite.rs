@@ -3,9 +3,10 @@
 use rusqlite::ErrorCode;
 use sqlx::{SqlStr, Sqlite, SqliteConnection};
 
-use super::driver::{Driver, Fate, Said, cells, fetch};
+use super::driver::{Driver, Said, cells, fetch};
 use crate::sql::join::{Cell, Dialect, Value};
 use crate::sql::sqlite::fault::{explain, is_busy};
+use crate::sql::transactions::Fate;
 
 impl Driver for Sqlite {
     const DIALECT: Dialect = Dialect::Sqlite;

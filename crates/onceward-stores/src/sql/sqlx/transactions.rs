@@ -1,5 +1,6 @@
 //! Transactions for [`Onceward::transact`](onceward::Onceward::transact), from a pool of sqlx's.
 
+use std::error::Error as StdError;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +10,24 @@ use sqlx::pool::PoolConnection;
 use sqlx::{Connection, Pool, SqlSafeStr, SqlStr};
 use sqlx_core::transaction::TransactionManager;
 use tokio::sync::{Mutex, MutexGuard};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use super::driver::{Call, Driver, Fate, cause, failed};
+use super::driver::{Call, Driver, failed};
 use super::join::fetch;
-use crate::sql::CALL_MAX;
-use crate::sql::join::{Cell, Dialect, Joined, SqlTransaction, Value};
+use crate::sql::join::{Cell, Dialect, SqlTransaction, Value, swap_each};
+use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over};
 
 /// Between two tries to begin while another connection writes.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Begins transactions in which receipts ride along, on a pool that the caller has already. It must lead to
 /// the database that the engine's store is in.
+pub type SqlxTransactions<DB> = PooledTransactions<SqlxDriver<DB>>;
+
+/// Transactions of sqlx.
+#[doc(hidden)]
 #[derive(Debug)]
-pub struct SqlxTransactions<DB: Driver> {
+pub struct SqlxDriver<DB: Driver> {
     pool: Pool<DB>,
     begin: SqlStr,
 }
@@ -30,24 +35,24 @@ pub struct SqlxTransactions<DB: Driver> {
 impl<DB: Driver> SqlxTransactions<DB> {
     /// Over a pool.
     pub fn new(pool: Pool<DB>) -> Self {
-        Self { pool, begin: DB::BEGIN }
+        Self(SqlxDriver { pool, begin: DB::BEGIN })
     }
 
     /// Sets the statement that begins a transaction, such as `BEGIN ISOLATION LEVEL SERIALIZABLE`. What the
-    /// database then undoes in favour of another transaction is done anew. SQLite needs `BEGIN IMMEDIATE` or
+    /// database then undoes in favour of another transaction is done again. SQLite needs `BEGIN IMMEDIATE` or
     /// `BEGIN EXCLUSIVE`.
     pub fn begin_with(mut self, statement: impl SqlSafeStr) -> Self {
-        self.begin = statement.into_sql_str();
+        self.0.begin = statement.into_sql_str();
         self
     }
 
     /// The pool, for everything else.
     pub fn pool(&self) -> &Pool<DB> {
-        &self.pool
+        &self.0.pool
     }
 }
 
-impl<DB: Driver> Clone for SqlxTransactions<DB> {
+impl<DB: Driver> Clone for SqlxDriver<DB> {
     fn clone(&self) -> Self {
         Self { pool: self.pool.clone(), begin: self.begin.clone() }
     }
@@ -72,14 +77,20 @@ impl<DB: Driver> SqlxTx<DB> {
     ///
     /// Panics if the transaction is over: a handle must not outlive its work.
     pub async fn lock(&self) -> SqlxGuard<'_, DB> {
+        match self.open().await {
+            Ok(guard) => guard,
+            Err(over) => panic!("{over}"),
+        }
+    }
+
+    async fn open(&self) -> Result<SqlxGuard<'_, DB>> {
         let guard = self.0.0.lock().await;
-        assert!(guard.is_some(), "this transaction is over");
-        SqlxGuard(guard)
+        if guard.is_some() { Ok(SqlxGuard(guard)) } else { Err(over()) }
     }
 
     /// How deep in savepoints the connection is; 1 is in none.
     async fn depth(&self) -> Result<usize> {
-        let mut connection = self.lock().await;
+        let mut connection = self.open().await?;
         let depth = DB::TransactionManager::get_transaction_depth(&connection);
         if depth <= 1 {
             return Ok(depth);
@@ -144,29 +155,29 @@ impl<DB: Driver> SqlTransaction for SqlxTx<DB> {
         statement: &'a str,
         values: &'a [Value<'a>],
     ) -> Result<Option<Vec<Cell>>> {
-        fetch::<DB>(&mut *self.lock().await, statement, values).await
+        fetch::<DB>(&mut *self.open().await?, statement, values).await
     }
 }
 
 impl<DB: Driver> Join for SqlxTx<DB> {
-    fn swap<'a>(&'a mut self, swap: &'a Swap) -> Fut<'a, Swapped> {
-        Box::pin(async move { Joined(self).swap(swap).await })
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        Box::pin(swap_each(self, batch))
     }
 }
 
-impl<DB: Driver> onceward::Transactions for SqlxTransactions<DB> {
+impl<DB: Driver> TransactionDriver for SqlxDriver<DB> {
     type Tx = SqlxTx<DB>;
 
-    async fn begin<'a>(
-        &'a self,
-        claim: &'a Swap,
-        _: Option<Duration>,
-        patience: Duration,
-    ) -> Result<(SqlxTx<DB>, Swapped), Fault> {
-        let deadline = Instant::now() + patience;
-        let connection = self.pool.acquire().await.map_err(unconnected::<DB>)?;
-        // From here on, who does not come to an end is given up with its connection.
-        let mut tx = SqlxTx(Arc::new(Line(Mutex::new(Some(connection)))));
+    /// A pool of the caller's is not told how long to wait for a row.
+    const LATE_MAX: Duration = Duration::ZERO;
+
+    async fn open(&self, deadline: Instant) -> Result<SqlxTx<DB>, Fault> {
+        let connection = match timeout_at(deadline, self.pool.acquire()).await {
+            Ok(connection) => connection.map_err(unconnected::<DB>)?,
+            Err(_) => return Err(Fault::Busy),
+        };
+        // From here on, a transaction that does not come to an end is given up with its connection.
+        let tx = SqlxTx(Arc::new(Line(Mutex::new(Some(connection)))));
         loop {
             let begun = {
                 let mut connection = tx.lock().await;
@@ -174,73 +185,54 @@ impl<DB: Driver> onceward::Transactions for SqlxTransactions<DB> {
                     .await
             };
             match begun {
-                Ok(Ok(())) => break,
+                Ok(Ok(())) => return Ok(tx),
                 // SQLite's own patience may be shorter than ours.
-                Ok(Err(error)) if DB::said(&error).fate == Fate::Busy && Instant::now() < deadline => {
+                Ok(Err(error)) if DB::said(&error).fate == Fate::Busy => {
+                    if Instant::now() >= deadline {
+                        return Err(Fault::Busy);
+                    }
                     sleep(BUSY_PAUSE).await;
                 }
-                Ok(Err(error)) => return Err(fault::<DB>(failed::<DB>(Call::Inside, error))),
+                Ok(Err(error)) => return Err(Fault::Failed(failed::<DB>(Call::Inside, error))),
                 Err(_) => return Err(Fault::Busy),
             }
         }
-        match timeout_at(deadline, tx.swap(claim)).await {
-            Ok(Ok(swapped)) => Ok((tx, swapped)),
-            Ok(Err(error)) => {
-                self.rollback(tx).await;
-                Err(fault::<DB>(error))
-            }
-            Err(_) => Err(Fault::Busy),
-        }
     }
 
-    async fn commit<'a>(&'a self, mut tx: SqlxTx<DB>, completion: &'a Swap) -> Result<(), Fault> {
-        let completed = timeout(CALL_MAX, async {
-            if tx.depth().await? == 1 { tx.swap(completion).await } else { Ok(Swapped::Lost(None)) }
-        });
-        match completed.await {
-            Ok(Ok(Swapped::Won(_))) => {}
-            Ok(Ok(Swapped::Lost(_))) => {
-                self.rollback(tx).await;
-                return Err(Fault::Failed(gone()));
-            }
-            Ok(Err(error)) => {
-                self.rollback(tx).await;
-                return Err(fault::<DB>(error));
-            }
-            Err(_) => return Err(Fault::Failed(timed_out())),
-        }
-        let committed = {
-            let mut connection = tx.lock().await;
-            timeout(CALL_MAX, DB::TransactionManager::commit(&mut connection)).await
-        };
-        match committed {
-            Ok(Ok(())) => {
-                tx.end().await;
-                Ok(())
-            }
-            Ok(Err(error)) => Err(fault::<DB>(failed::<DB>(Call::Commit, error))),
-            Err(_) => Err(Fault::Failed(timed_out().maybe_applied())),
-        }
+    async fn is_whole(&self, tx: &SqlxTx<DB>) -> Result<bool> {
+        Ok(tx.depth().await? == 1)
     }
 
-    async fn rollback(&self, tx: SqlxTx<DB>) {
-        let rolled_back = timeout(CALL_MAX, async {
-            let mut connection = tx.lock().await;
+    async fn commit(&self, tx: &SqlxTx<DB>) -> Result<()> {
+        let committed = DB::TransactionManager::commit(&mut *tx.open().await?).await;
+        committed.map_err(|error| failed::<DB>(Call::Commit, error))?;
+        tx.end().await;
+        Ok(())
+    }
+
+    async fn roll_back(&self, tx: &SqlxTx<DB>) {
+        let rolled_back = async {
+            let Ok(mut connection) = tx.open().await else { return Ok(()) };
             // Savepoints that the work has left open come first.
             while DB::TransactionManager::get_transaction_depth(&connection) > 0 {
                 DB::TransactionManager::rollback(&mut connection).await?;
             }
             Ok::<(), sqlx::Error>(())
-        });
+        };
         // Where this fails, the connection is closed, which does the same.
-        if let Ok(Ok(())) = rolled_back.await {
+        if rolled_back.await.is_ok() {
             tx.end().await;
         }
     }
 
-    fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        // Busy in the middle of a transaction (SQLite): others came first, and the same again makes sense.
-        cause(error).is_some_and(|error| DB::said(error).fate != Fate::Failed)
+    fn fate(&self, error: &(dyn StdError + 'static)) -> Option<Fate> {
+        let fate = DB::said(error.downcast_ref()?).fate;
+        Some(match (DB::DIALECT, fate) {
+            // Busy inside a transaction: others came first, and the same again makes sense.
+            #[cfg(feature = "sqlite")]
+            (Dialect::Sqlite, Fate::Busy) => Fate::Undone,
+            (_, fate) => fate,
+        })
     }
 }
 
@@ -253,22 +245,4 @@ fn unconnected<DB: Driver>(error: sqlx::Error) -> Fault {
         }
         error => failed::<DB>(Call::Inside, error),
     })
-}
-
-fn fault<DB: Driver>(error: Error) -> Fault {
-    match cause(&error).map(|said| DB::said(said).fate) {
-        Some(Fate::Busy) => Fault::Busy,
-        Some(Fate::Undone) => Fault::Undone(error),
-        Some(Fate::Failed) | None => Fault::Failed(error),
-    }
-}
-
-fn gone() -> Error {
-    let detail =
-        "the work has ended the transaction that its receipt was to ride in, or left a part of it open";
-    Error::new(ErrorKind::Conflict, detail)
-}
-
-fn timed_out() -> Error {
-    Error::new(ErrorKind::Unavailable, format!("the database did not answer within {CALL_MAX:?}"))
 }

@@ -18,7 +18,8 @@ pub(crate) use process::{Process, Round, Then, ask, ask_under, claimed, first_of
 pub(crate) use sqlite::SqliteBank;
 pub(crate) use sqlx::Through;
 
-/// One such database. Its table `charges (name)` takes any key any number of times.
+/// One such database. Its table `charges (name)` takes any key any number of times; `counters (name, count)` has a
+/// row for each.
 pub(crate) trait Bank: Send + Sync + Sized + 'static {
     /// Transactions of one process.
     type T: Transactions<Tx: SqlTransaction + Send + Sync> + Clone + 'static;

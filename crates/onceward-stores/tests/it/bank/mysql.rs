@@ -20,6 +20,7 @@ impl Bank for MySqlBank {
         let server = MariaDb::shared()?;
         let bank = Self { server, database: server.fresh() };
         bank.sql("CREATE TABLE charges (name VARCHAR(64))");
+        bank.sql("CREATE TABLE counters (name VARCHAR(64) PRIMARY KEY, count BIGINT NOT NULL)");
         Some(bank)
     }
 

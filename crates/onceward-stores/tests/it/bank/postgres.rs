@@ -19,6 +19,7 @@ impl Bank for PostgresBank {
         let server = Postgres::shared()?;
         let bank = Self { server, database: server.fresh() };
         bank.sql("CREATE TABLE charges (name text)");
+        bank.sql("CREATE TABLE counters (name text PRIMARY KEY, count bigint NOT NULL)");
         Some(bank)
     }
 

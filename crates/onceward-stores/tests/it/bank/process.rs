@@ -1,11 +1,11 @@
-//! One process of a bank's, and whoever asks it: charges that are made at once, beside, or slowly.
+//! One process of a bank's, and those who ask it: charges that are made at once, beside, or slowly.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use onceward::{
-    Answer, Ask, Claimed, Fingerprint, Id, Lease, Onceward, Outcome, Policy, Ran, Stopped, Ticket,
-    Transactions,
+    Answer, Ask, Claimed, Enqueued, Fingerprint, Id, Lease, OnFailure, Onceward, Outcome, Policy, Ran, State,
+    Stopped, Ticket, Transactions,
 };
 use onceward_stores::sql::{Joined, SqlTransaction};
 use tokio::sync::Notify;
@@ -72,7 +72,7 @@ impl<B: Bank> Process<B> {
             let key = ask.id().key().to_owned();
             let work = async |_: Lease, tx: Tx<B>| {
                 B::charge(&tx, &key).await?;
-                // Done anew, it has been told already.
+                // Done again, it has been told already.
                 if told.lock().unwrap().is_none() {
                     reached.notify_one();
                     waits.notified().await;
@@ -114,12 +114,17 @@ impl Slow {
     }
 }
 
-/// What is done in a transaction of the caller's own, once, again and again: undone, kept, and found done.
+/// What is done in a transaction of the caller's own, one after the other: undone, kept, and found as it was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
     Undone,
     Kept,
     FoundDone,
+    EnqueuedAndUndone,
+    EnqueuedAndKept,
+    FoundWaiting,
+    /// A failure under a policy that has failures tried again.
+    FailedAndKept,
 }
 
 impl Round {
@@ -127,11 +132,33 @@ impl Round {
 
     /// Whether the caller commits.
     pub(crate) fn commits(self) -> bool {
-        self == Self::Kept
+        matches!(self, Self::Kept | Self::EnqueuedAndKept | Self::FailedAndKept)
     }
 
-    /// Claims, charges and completes in a transaction that somebody else has begun.
+    /// Does what the round says in a transaction that somebody else has begun.
     pub(crate) async fn inside<B: Bank, T: SqlTransaction>(self, process: &Process<B>, tx: &mut T) {
+        match self {
+            Self::Undone | Self::Kept | Self::FoundDone => self.claim(process, tx).await,
+            Self::FailedAndKept => {
+                let ask = ask_under("failed own", Policy::http().on_failure(OnFailure::Retry));
+                let ticket = claimed(process.onceward.claim_in(&mut Joined(tx), &ask).await);
+                let (outcome, mut joined) = (Outcome::failed("declined"), Joined(tx));
+                process.onceward.complete_in(&mut joined, &ask, &ticket, &outcome).await.unwrap();
+            }
+            Self::EnqueuedAndUndone | Self::EnqueuedAndKept | Self::FoundWaiting => {
+                let ask = ask("enqueued").input("12");
+                let enqueued = process.onceward.enqueue_in(&mut Joined(tx), &ask).await.unwrap();
+                let expected = match self {
+                    Self::FoundWaiting => Enqueued::AlreadyThere(State::Waiting),
+                    _ => Enqueued::Accepted,
+                };
+                assert_eq!(enqueued, expected, "{self:?}");
+            }
+        }
+    }
+
+    /// Claims, charges and completes.
+    async fn claim<B: Bank, T: SqlTransaction>(self, process: &Process<B>, tx: &mut T) {
         match process.onceward.claim_in(&mut Joined(tx), &ask("own")).await.unwrap() {
             Claimed::Yes(ticket) => {
                 assert_ne!(self, Self::FoundDone);

@@ -25,7 +25,9 @@ impl Bank for SqliteBank {
 
     fn open() -> Option<Self> {
         let bank = Self(tempfile::tempdir().unwrap());
-        bank.connection().execute_batch("CREATE TABLE charges (name TEXT)").unwrap();
+        let tables = "CREATE TABLE charges (name TEXT);
+            CREATE TABLE counters (name TEXT PRIMARY KEY, count INTEGER NOT NULL)";
+        bank.connection().execute_batch(tables).unwrap();
         Some(bank)
     }
 
@@ -38,7 +40,18 @@ impl Bank for SqliteBank {
     }
 
     fn sql(&self, sql: &str) -> String {
-        self.connection().query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap().to_string()
+        let connection = self.connection();
+        connection.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+        let mut statement = connection.prepare(sql).unwrap();
+        if statement.column_count() == 0 {
+            statement.execute([]).unwrap();
+            return String::new();
+        }
+        match statement.query_row([], |row| row.get(0)).unwrap() {
+            rusqlite::types::Value::Integer(number) => number.to_string(),
+            rusqlite::types::Value::Text(text) => text,
+            other => panic!("{other:?}"),
+        }
     }
 
     async fn charge(tx: &SqliteTx, key: &str) -> Result<(), Stopped> {

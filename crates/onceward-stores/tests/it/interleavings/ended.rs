@@ -77,7 +77,7 @@ async fn taken_over_and_ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B
 }
 
 /// The work has committed its own transaction, its claim with it, and goes on or dies. The claim guards the key for a
-/// lease: no shorter where its outcome would be kept for a moment only, and not for ever where it would be.
+/// lease: no shorter where its outcome would be kept for a moment only, and not forever where it would be.
 async fn committed_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     let keep = Duration::from_millis(1);
     for policy in [Policy::queue().keep(Retention::For(keep)).unwrap(), Policy::ledger()] {

@@ -51,19 +51,23 @@ impl<T: Transactions<Tx: Send + Sync> + Clone + 'static> Transactions for Staged
     async fn begin<'a>(
         &'a self,
         claim: &'a Swap,
-        kept_for: Option<Duration>,
+        retention: Option<Duration>,
         patience: Duration,
     ) -> Result<(T::Tx, Swapped), Fault> {
         if self.begun.fetch_add(1, Ordering::SeqCst) == 1 {
             self.begun_again.notify_one();
         }
-        let begun = self.inner.begin(claim, kept_for, patience).await?;
+        let begun = self.inner.begin(claim, retention, patience).await?;
         if self.loss == Loss::Claim {
             self.inner.rollback(begun.0).await;
             return Err(Fault::Failed(Error::new(ErrorKind::Unavailable, "the wire broke")));
         }
         self.claimed.notify_one();
         Ok(begun)
+    }
+
+    async fn begin_bare(&self, patience: Duration) -> Result<T::Tx, Fault> {
+        self.inner.begin_bare(patience).await
     }
 
     async fn commit<'a>(&'a self, tx: T::Tx, completion: &'a Swap) -> Result<(), Fault> {

@@ -45,7 +45,7 @@ async fn run_after_a_rollback<B: Bank>(bank: &B, one: &Process<B>, two: &Process
     assert_eq!(bank.count("rollback"), 1);
 }
 
-/// In the middle of its work.
+/// While it works.
 async fn run_after_a_drop<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     let first = one.charge_slowly(ask("drop")).await;
     let second = two.charge_beside(ask("drop"));

@@ -1,16 +1,25 @@
-//! Work that ends in failure, and receipts that were claimed outside of any transaction.
+//! Work that ends in failure or with a retention of its own, and receipts that were claimed outside of any transaction.
 
 use std::time::Duration;
 
-use onceward::{OnFailure, Outcome, Policy};
+use onceward::{
+    Answer, Changed, Due, Fence, Lease, OnFailure, Outcome, Policy, Prior, Refusal, Retention, Settlement,
+    State,
+};
 
-use crate::bank::{Bank, Process, Then, ask, ask_under, claimed, first_of, ran, replay_of, said};
+use crate::bank::{Bank, Process, Round, Then, Tx, ask, ask_under, claimed, first_of, ran, replay_of, said};
 
 pub(super) async fn every<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     a_failure_is_the_answer(bank, one, two).await;
     a_failure_is_undone_and_forgotten(bank, one, two).await;
+    a_failure_in_a_transaction_of_the_callers_own(bank, one, two).await;
+    a_recorded_failure_is_final(bank, one, two).await;
+    an_outcome_is_kept_for_as_long_as_it_says(one).await;
     a_run_outside_is_waited_for(bank, one, two).await;
     a_receipt_given_back_is_no_obstacle(bank, one, two).await;
+    what_was_settled_as_not_done_is_begun(bank, one, two).await;
+    what_waits_is_begun_with_its_input(bank, one, two).await;
+    steps_are_found_by_their_intent(bank, one).await;
 }
 
 /// With all that the work wrote.
@@ -47,4 +56,118 @@ async fn a_receipt_given_back_is_no_obstacle<B: Bank>(bank: &B, one: &Process<B>
     let next = ran(two.charge(ask("released")).await);
     assert!(!next.replayed && next.fence > ticket.fence);
     assert_eq!(bank.count("released"), 1);
+}
+
+/// The claim is given back in the same transaction: what the caller wrote beside it stands, and the key is free.
+async fn a_failure_in_a_transaction_of_the_callers_own<B: Bank>(
+    bank: &B,
+    one: &Process<B>,
+    two: &Process<B>,
+) {
+    bank.in_a_transaction_of_the_callers_own(one, Round::FailedAndKept).await;
+    assert_eq!(two.onceward.show(ask("failed own").id()).await.unwrap(), None);
+    assert_eq!(said(two.charge(ask("failed own")).await), first_of("two", "failed own"));
+}
+
+/// An asker whose policy has failures tried again gets it replayed all the same.
+async fn a_recorded_failure_is_final<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
+    let first = one.charge_slowly(ask("final")).await;
+    assert_eq!(ran(first.end(Then::Fail).await).outcome, Outcome::failed("declined"));
+    let again = ran(two.charge(ask_under("final", Policy::http().on_failure(OnFailure::Retry))).await);
+    assert_eq!((again.outcome, again.replayed), (Outcome::failed("declined"), true));
+    assert_eq!(bank.count("final"), 1);
+}
+
+/// What the caller is told is what is on record.
+async fn an_outcome_is_kept_for_as_long_as_it_says<B: Bank>(one: &Process<B>) {
+    for keep in [Retention::For(Duration::from_mins(60)), Retention::Forever] {
+        let asked = ask(&format!("kept {keep:?}"));
+        let work = async |_: Lease, _: Tx<B>| Ok(Outcome::succeeded("x").keep(keep)?);
+        let ran = ran(one.onceward.transact(&one.transactions, asked.clone(), work).await);
+        assert_eq!(ran.expires_in, keep.duration(), "{keep:?}");
+        let receipt = one.onceward.show(asked.id()).await.unwrap().expect("it is kept");
+        match (receipt.due, keep.duration()) {
+            (Due::Never, None) => {}
+            (Due::In(left), Some(keep)) => assert!(left <= keep + keep / 64 && left > keep / 2, "{left:?}"),
+            (due, _) => panic!("{keep:?}: {due:?}"),
+        }
+    }
+}
+
+/// It waits, with what is known of it, and the next ask takes it over as the first write of a transaction.
+async fn what_was_settled_as_not_done_is_begun<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
+    let ticket = claimed(one.onceward.claim(ask("settled")).await);
+    assert_eq!(one.onceward.doubt(&ticket, &Policy::http()).await.unwrap(), Changed::Yes);
+    let refused = two.charge(ask("settled")).await.unwrap();
+    assert_eq!(refused, Answer::Refused(Refusal::OutcomeUnknown));
+    let settle = async |fence: Fence| {
+        let settled = one.onceward.settle(&ticket.id, fence, &Settlement::NotDone, &Policy::http()).await;
+        settled.unwrap()
+    };
+    assert_eq!(settle(ticket.fence).await, Changed::Yes);
+    let waiting = one.onceward.show(&ticket.id).await.unwrap().expect("it waits");
+    assert_eq!(waiting.status.state(), State::Waiting);
+    let work = async |lease: Lease, tx: Tx<B>| {
+        assert_eq!(lease.prior(), Prior::Settled);
+        assert!(lease.fence() > ticket.fence);
+        B::charge(&tx, "settled").await?;
+        Ok(Outcome::succeeded("two charged settled"))
+    };
+    let taken_over = two.onceward.transact(&two.transactions, ask("settled"), work).await;
+    assert_eq!(said(taken_over), first_of("two", "settled"));
+    assert_eq!(said(one.charge(ask("settled")).await), replay_of("two", "settled"));
+    assert_eq!(bank.count("settled"), 1);
+}
+
+/// Who asks does not wait for a worker, or for the time at which one may begin.
+async fn what_waits_is_begun_with_its_input<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
+    let enqueued = ask("waits").input("12").delay(Duration::from_mins(60));
+    one.onceward.enqueue(enqueued).await.unwrap();
+    let work = async |lease: Lease, tx: Tx<B>| {
+        assert_eq!(lease.input().map(|input| &input[..]), Some(&b"12"[..]));
+        B::charge(&tx, "waits").await?;
+        Ok(Outcome::succeeded("two charged waits"))
+    };
+    let taken_over = two.onceward.transact(&two.transactions, ask("waits"), work).await;
+    assert_eq!(said(taken_over), first_of("two", "waits"));
+    assert_eq!(said(one.charge(ask("waits")).await), replay_of("two", "waits"));
+    assert_eq!(bank.count("waits"), 1);
+}
+
+async fn steps_are_found_by_their_intent<B: Bank>(bank: &B, one: &Process<B>) {
+    let run = async |lease: Lease| {
+        for name in ["first", "second"] {
+            let step = async |_: Lease, tx: Tx<B>| {
+                B::charge(&tx, name).await?;
+                Ok(Outcome::succeeded(name))
+            };
+            lease.step_in(&one.transactions, name, step).await?.ran()?;
+        }
+        // A step of a step is not one of the intent's.
+        let nested = async |step: Lease| {
+            step.step("inner", async |_| Ok(Outcome::succeeded("inner"))).await?.ran()?;
+            Ok(Outcome::succeeded("outer"))
+        };
+        lease.step("third", nested).await?.ran()?;
+        Ok(Outcome::succeeded("all"))
+    };
+    // Others with a name that begins alike, or the same key.
+    ran(one.charge(ask("steps and more")).await);
+    ran(one.onceward.run(ask("steps"), run).await);
+    let id = ask("steps").id().clone();
+    let mut names = Vec::new();
+    let mut after = None;
+    loop {
+        let page = one.onceward.steps(&id, after, 2).await.unwrap();
+        names.extend(page.found.into_iter().map(|(id, _)| id.operation().to_owned()));
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    names.sort();
+    assert_eq!(names, ["charge#first", "charge#second", "charge#third"]);
+    let inner = one.onceward.steps(&id.step("third").unwrap(), None, 10).await.unwrap().found;
+    assert_eq!(inner.iter().map(|(id, _)| id.operation()).collect::<Vec<_>>(), ["charge#third#inner"]);
+    assert_eq!(bank.count("first") + bank.count("second"), 2);
 }

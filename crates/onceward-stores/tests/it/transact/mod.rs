@@ -1,5 +1,5 @@
 //! Receipts in the caller's own transaction: key and business write commit together or not at all,
-//! whoever interferes at whatever point. The same tests on every engine and through every driver.
+//! no matter who interferes at which point. The same tests on every engine and through every driver.
 
 mod duplicates;
 mod endings;
@@ -34,15 +34,19 @@ async fn in_transactions_of_the_callers_own<B: Bank>(bank: &B, process: &Process
 struct Nothing;
 
 impl onceward::Join for Nothing {
-    fn swap<'a>(&'a mut self, _: &'a Swap) -> onceward::Fut<'a, Swapped> {
+    fn swap<'a>(&'a mut self, _: &'a [Swap]) -> onceward::Fut<'a, Vec<Swapped>> {
         unreachable!("the store is asked first")
     }
 }
 
+#[cfg(feature = "embedded")]
 #[tokio::test]
 async fn a_store_that_cannot_join_says_so() {
-    let store = Arc::new(onceward_stores::MemoryStore::new());
-    let onceward = Onceward::builder(store).accept_volatile().build().unwrap();
+    use onceward_stores::embedded::{EmbeddedStore, Options};
+
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path(), Options::default()).await.unwrap();
+    let onceward = Onceward::new(Arc::new(store)).unwrap();
     let error = onceward.claim_in(&mut Nothing, &ask("x")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unfit, "{error}");
 }

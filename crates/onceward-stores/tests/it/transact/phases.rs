@@ -1,4 +1,4 @@
-//! An operation of three phases that dies after each of them is finished by whoever asks next.
+//! An operation of three phases that dies after each of them is finished by the next ask.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! What a server undoes by itself: a connection that it cuts is certain not to have committed, and work that
-//! cannot be beside other work is done anew.
+//! cannot be beside other work is done again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,14 +15,14 @@ use crate::bank::{
     replay_of, said,
 };
 
-/// The server ends the first one's connection in the middle of its work.
+/// The server ends the first one's connection while it works.
 async fn cuts_the_line<B: Bank>(bank: &B, cut: impl Fn(&B)) {
     let (one, two) = (Process::new(bank, "one").await, Process::new(bank, "two").await);
     let first = one.charge_slowly(ask("cut")).await;
     let second = two.charge_beside(ask("cut"));
     cut(bank);
     assert_eq!(said(second.await.unwrap()), first_of("two", "cut"));
-    // Its commit went nowhere, and that is certain; whoever asks again gets what the second one did.
+    // Its commit went nowhere, and that is certain; the next ask gets what the second one did.
     let error = first.end(Then::Succeed).await.unwrap_err();
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Unavailable, Applied::No), "{error}");
     assert_eq!(said(one.charge(ask("cut")).await), replay_of("two", "cut"));
@@ -53,7 +53,7 @@ async fn mysql_that_cuts(bank: &MySqlBank) {
 on_every_engine!(postgres_that_cuts: postgres_that_cuts_the_line PostgresBank);
 on_every_engine!(mysql_that_cuts: mysql_that_cuts_the_line MySqlBank);
 
-/// Two that have both read before either writes: one has to be undone, and is done anew.
+/// Two that have both read before either writes: one has to be undone, and is done again.
 async fn asks_again<B: Bank>(bank: &B, process: &Process<B>, serializable: &B::T) {
     bank.sql("CREATE TABLE balance (amount bigint)");
     bank.sql("INSERT INTO balance VALUES (0)");
@@ -91,7 +91,7 @@ async fn sqlx_that_undoes(bank: &Through<PostgresBank>) {
 on_every_engine!(postgres_that_undoes: postgres_that_undoes_is_asked_again PostgresBank);
 on_every_engine!(sqlx_that_undoes: sqlx_postgres_that_undoes_is_asked_again Through<PostgresBank>);
 
-/// Two that wait for each other in a circle: the one that the server undoes is done anew, once.
+/// Two that wait for each other in a circle: the one that the server undoes is done again, once.
 async fn mysql_that_undoes(bank: &MySqlBank) {
     bank.sql("CREATE TABLE balance (id INT PRIMARY KEY, amount INT)");
     bank.sql("INSERT INTO balance VALUES (1, 0), (2, 0)");

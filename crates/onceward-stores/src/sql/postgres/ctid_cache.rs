@@ -1,8 +1,8 @@
-//! Where the rows of claims lie, so that a completion need not look for its row in an index.
+//! Where the rows of claims are (their `ctid`), so that a completion need not look for its row in an index.
 //!
-//! Only a hint: rows move when somebody rewrites the table, and another row may come to lie in a place. So
-//! a statement that is given a place still asks for the id and the version, and who finds nothing there
-//! looks again by the id.
+//! Only a hint: rows move when somebody rewrites the table, and another row may take a place. So a statement
+//! that is given a place still asks for the id and the version, and a swap that finds nothing there is looked for
+//! again by its id.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,20 +13,20 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 /// Places that are remembered. Most claims are completed within moments; those that never are must not
 /// pile up.
-const PLACES_MAX: usize = 1 << 16;
+const CTIDS_MAX: usize = 1 << 16;
 
 type Fault = Box<dyn std::error::Error + Sync + Send>;
 
 /// A place in a table: a page, and a number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Ctid {
     page: u32,
     number: u16,
 }
 
-impl<'a> FromSql<'a> for Place {
+impl<'a> FromSql<'a> for Ctid {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Fault> {
-        let (page, number) = raw.split_at_checked(4).ok_or("a place has six bytes")?;
+        let (page, number) = raw.split_at_checked(4).ok_or("a ctid has six bytes")?;
         Ok(Self {
             page: u32::from_be_bytes(page.try_into()?),
             number: u16::from_be_bytes(number.try_into()?),
@@ -38,7 +38,7 @@ impl<'a> FromSql<'a> for Place {
     }
 }
 
-impl ToSql for Place {
+impl ToSql for Ctid {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Fault> {
         out.put_u32(self.page);
         out.put_u16(self.number);
@@ -54,31 +54,31 @@ impl ToSql for Place {
 
 /// The places of what this process has claimed and not yet completed.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<Known>);
+pub(super) struct CtidCache(Mutex<Known>);
 
-type Known = HashMap<Id, (Version, Place)>;
+type Known = HashMap<Id, (Version, Ctid)>;
 
-impl Places {
-    pub(super) fn note<'a>(&self, claims: impl Iterator<Item = (&'a Id, Version, Place)>) {
+impl CtidCache {
+    pub(super) fn note<'a>(&self, claims: impl Iterator<Item = (&'a Id, Version, Ctid)>) {
         let mut places = self.lock();
         for (id, version, place) in claims {
-            if places.len() >= PLACES_MAX {
+            if places.len() >= CTIDS_MAX {
                 places.clear();
             }
             places.insert(id.clone(), (version, place));
         }
     }
 
-    /// The places of what these swaps have seen, if all are known. They are given out once: whoever finds
+    /// The places of what these swaps have seen, if all are known. They are given out once: a swap that finds
     /// nothing there must not look there again.
-    pub(super) fn take(&self, batch: &[Swap], of: &[usize]) -> Option<Vec<Place>> {
+    pub(super) fn take(&self, batch: &[Swap], of: &[usize]) -> Option<Vec<Ctid>> {
         let mut places = self.lock();
-        let known: Vec<Option<Place>> = of.iter().map(|at| take(&mut places, &batch[*at])).collect();
+        let known: Vec<Option<Ctid>> = of.iter().map(|at| take(&mut places, &batch[*at])).collect();
         known.into_iter().collect()
     }
 
     /// The same of a single swap.
-    pub(super) fn take_one(&self, swap: &Swap) -> Option<Place> {
+    pub(super) fn take_one(&self, swap: &Swap) -> Option<Ctid> {
         take(&mut self.lock(), swap)
     }
 
@@ -87,7 +87,7 @@ impl Places {
     }
 }
 
-fn take(places: &mut Known, swap: &Swap) -> Option<Place> {
+fn take(places: &mut Known, swap: &Swap) -> Option<Ctid> {
     let (version, place) = places.remove(&swap.id)?;
     (swap.seen == Seen::Version(version)).then_some(place)
 }

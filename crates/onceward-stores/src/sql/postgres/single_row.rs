@@ -9,7 +9,7 @@ use super::fault::Call;
 use super::statements;
 use super::store::PostgresStore;
 use crate::sql::kinds::{columns, record, seen_by};
-use crate::sql::row::due_us;
+use crate::sql::row::{due_us, open_state};
 
 impl PostgresStore {
     /// Nothing if it has not won, or is a removal: the way of a batch knows what to do about either.
@@ -25,8 +25,9 @@ impl PostgresStore {
         let Digest { high, middle, low } = Digest::of(&swap.id);
         let ((scope, operation, key), new) = (columns(&swap.id), record(swap));
         let (state, due, bytes, clock) = (new.state.name(), due_us(new), &new.bytes[..], self.clock_us());
-        let parameters: [&(dyn ToSql + Sync); 10] =
-            [&high, &middle, &low, &scope, &operation, &key, &state, &due, &bytes, &clock];
+        let open = open_state(new.state);
+        let parameters: [&(dyn ToSql + Sync); 11] =
+            [&high, &middle, &low, &scope, &operation, &key, &state, &due, &bytes, &clock, &open];
         let rows = self.call(Call::Writes, statements::CREATE_ONE, &parameters).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let won = self.won(row.get(0))?;
@@ -37,16 +38,17 @@ impl PostgresStore {
     async fn replace_one(&self, swap: &Swap) -> Result<Option<Swapped>> {
         let Digest { high, middle, low } = Digest::of(&swap.id);
         let (new, seen) = (record(swap), seen_by(swap));
-        let (state, due, bytes) = (new.state.name(), due_us(new), &new.bytes[..]);
-        let rows = match self.places.take_one(swap) {
+        let (state, due, bytes, open) =
+            (new.state.name(), due_us(new), &new.bytes[..], open_state(new.state));
+        let rows = match self.ctids.take_one(swap) {
             None => {
-                let parameters: [&(dyn ToSql + Sync); 7] =
-                    [&high, &middle, &low, &state, &due, &bytes, &seen];
+                let parameters: [&(dyn ToSql + Sync); 8] =
+                    [&high, &middle, &low, &state, &due, &bytes, &seen, &open];
                 self.call(Call::Writes, statements::REPLACE_ONE, &parameters).await?
             }
             Some(place) => {
-                let parameters: [&(dyn ToSql + Sync); 8] =
-                    [&high, &middle, &low, &state, &due, &bytes, &seen, &place];
+                let parameters: [&(dyn ToSql + Sync); 9] =
+                    [&high, &middle, &low, &state, &due, &bytes, &seen, &open, &place];
                 self.call(Call::Writes, statements::REPLACE_ONE_AT, &parameters).await?
             }
         };

@@ -1,0 +1,156 @@
+//! The reference store: a map in this process. Fast, exact, and gone with the process.
+//!
+//! It knows nothing of disks or threads. A future that it returns is ready at once, but for one case: a swap
+//! that would win the place of a record that a [transaction](MemoryTransactions) has written waits for its
+//! end.
+
+mod locks;
+mod places;
+mod rows;
+mod transactions;
+mod trouble;
+
+use std::future::{poll_fn, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use onceward::{
+    Caps, Clock, Fut, Id, Loaded, Page, Promises, Result, Scan, Store, Swap, Swapped, SystemClock, Watch,
+};
+
+use self::locks::{Locks, Name};
+use self::rows::Rows;
+use self::transactions::Opened;
+use crate::kit::signals::Broadcaster;
+use crate::kit::{is_as_seen, now_us};
+
+pub use self::transactions::{MemoryTransactions, MemoryTx};
+
+/// Receipts in memory. Clones are handles on the same receipts.
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    signals: Broadcaster,
+}
+
+#[derive(Default)]
+struct State {
+    rows: Rows,
+    locks: Locks,
+    opened: Opened,
+}
+
+impl MemoryStore {
+    /// An empty store that goes by the machine's clock.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock))
+    }
+
+    /// An empty store that goes by this clock.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        let shared = Shared { clock, state: Mutex::default(), signals: Broadcaster::default() };
+        Self { shared: Arc::new(shared) }
+    }
+}
+
+impl MemoryStore {
+    /// Answers each swap as soon as no transaction is in its way; dropped, it has done those that it could.
+    async fn swap_beside_transactions(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {
+        let mut answers: Vec<Option<Swapped>> = vec![None; batch.len()];
+        poll_fn(|cx| {
+            let (now_us, mut won, mut waits) = (self.shared.now_us(), Vec::new(), false);
+            let mut state = self.shared.state();
+            for (swap, answer) in batch.iter().zip(&mut answers).filter(|(_, answer)| answer.is_none()) {
+                if state.is_blocked(swap) {
+                    waits = true;
+                    continue;
+                }
+                let swapped = state.rows.swap(swap, now_us);
+                if matches!(swapped, Swapped::Won(_)) {
+                    won.push(&swap.id);
+                }
+                *answer = Some(swapped);
+            }
+            if waits {
+                state.locks.wake_later(cx.waker());
+            }
+            drop(state);
+            self.shared.signals.announce(won.into_iter());
+            if waits { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        Ok(answers.into_iter().map(|answer| answer.expect("all are answered")).collect())
+    }
+}
+
+impl State {
+    /// Whether a swap would win over what is committed and a transaction has the record.
+    fn is_blocked(&self, swap: &Swap) -> bool {
+        let there = self.rows.there(&swap.id);
+        let would_write = there.is_some() || swap.new.is_some();
+        would_write
+            && is_as_seen(swap.seen, there.map(|there| there.version))
+            && self.locks.holder(&Name::Record(swap.id.clone())).is_some()
+    }
+}
+
+impl Shared {
+    /// A panic elsewhere cannot leave it half-changed: no user code runs under the mutex.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_us(&self) -> u64 {
+        now_us(&*self.clock)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Store for MemoryStore {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        let mut state = self.shared.state();
+        if !state.locks.is_empty() {
+            drop(state);
+            return Box::pin(self.swap_beside_transactions(batch));
+        }
+        let now_us = self.shared.now_us();
+        let answers: Vec<Swapped> = batch.iter().map(|swap| state.rows.swap(swap, now_us)).collect();
+        drop(state);
+        self.shared.signals.announce_won(batch, &answers);
+        Box::pin(ready(Ok(answers)))
+    }
+
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+        let now_us = self.shared.now_us();
+        let state = self.shared.state();
+        let found = ids.iter().map(|id| Ok(state.rows.found(id, now_us))).collect();
+        drop(state);
+        Box::pin(ready(Ok(found)))
+    }
+
+    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+        let now_us = self.shared.now_us();
+        let page = self.shared.state().rows.scan(query, now_us);
+        Box::pin(ready(page))
+    }
+
+    /// Other engines on the same store are told of each write at once.
+    fn watch(&self) -> Option<Watch> {
+        Some(self.shared.signals.watch())
+    }
+
+    fn caps(&self) -> Caps {
+        let promises = Promises { atomic: true, transactions: true, ..Promises::default() };
+        Caps::new("memory", promises)
+    }
+}

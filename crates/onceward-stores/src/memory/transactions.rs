@@ -1,0 +1,405 @@
+//! Transactions over a [`MemoryStore`]: receipts and the caller's own writes change together or not at all.
+//!
+//! They behave as those of a database. What a transaction writes is seen by nobody else until it commits, and
+//! is locked until it ends:
+//!
+//! | who comes to a locked record | would lose against what is committed | would win |
+//! |---|---|---|
+//! | another transaction | is answered at once | waits, at most as long as its patience |
+//! | a swap of the store | is answered at once | waits until the transaction ends |
+//! | a load or a scan | reads what is committed | |
+//!
+//! Two transactions that wait for each other are seen when the second begins to wait: it is undone and may be
+//! repeated. Work that holds a transaction and waits for a swap of the *store* on the same id waits for
+//! itself; a database cannot see that either. Write through the transaction instead.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use onceward::{
+    Age, Due, Error, ErrorKind, Fault, Found, Fut, Id, Join, Record, Result, Swap, Swapped, TokioWorld,
+    Transactions, Version, World,
+};
+
+use super::locks::{Name, Number};
+use super::trouble::{Trouble, Undone, over};
+use super::{MemoryStore, Shared, State};
+use crate::kit;
+
+/// How long a transaction that was [opened](MemoryTransactions::open) without a claim waits for others.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Transactions over a [`MemoryStore`].
+///
+/// ```
+/// # use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+/// # use onceward::{Ask, Fingerprint, Id, Lease, Onceward, Outcome, Policy};
+/// # use onceward_stores::{MemoryStore, memory::{MemoryTransactions, MemoryTx}};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> onceward::Result<()> {
+/// let store = MemoryStore::new();
+/// let transactions = MemoryTransactions::new(&store);
+/// let onceward = Onceward::builder(Arc::new(store)).accept_volatile().build()?;
+/// let balance = Arc::new(AtomicU64::new(100));
+///
+/// let id = Id::new("tenant-7", "debit", "order-81")?;
+/// let ask = Ask::new(id, Fingerprint::of(b"30"), Arc::new(Policy::http()));
+/// for _ in 0..2 {
+///     let balance = balance.clone();
+///     let work = async |_: Lease, tx: MemoryTx| {
+///         let balance = balance.clone();
+///         tx.on_commit(move || {
+///             balance.fetch_sub(30, Ordering::SeqCst);
+///         })?;
+///         Ok(Outcome::succeeded("debited"))
+///     };
+///     onceward.transact(&transactions, ask.clone(), work).await?;
+/// }
+/// assert_eq!(balance.load(Ordering::SeqCst), 70);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct MemoryTransactions {
+    shared: Arc<Shared>,
+    world: Arc<dyn World>,
+}
+
+/// A handle on a transaction under way. When all are dropped before the commit, it is undone.
+#[derive(Clone)]
+pub struct MemoryTx {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+    world: Arc<dyn World>,
+    number: Number,
+    patience: Duration,
+}
+
+/// The open transactions.
+#[derive(Default)]
+pub(crate) struct Opened {
+    last: Number,
+    by_number: HashMap<Number, Open>,
+}
+
+/// What a transaction under way has collected.
+#[derive(Default)]
+struct Open {
+    /// In the order of the ids, so that the same transaction does the same each time.
+    writes: BTreeMap<Id, Write>,
+    /// In the order in which they were taken.
+    locks: Vec<Name>,
+    on_commit: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+/// What takes the place of a record at the commit.
+struct Write {
+    version: u64,
+    created: u64,
+    at_us: u64,
+    record: Option<Record>,
+}
+
+impl MemoryTransactions {
+    /// Transactions over the receipts of this store; they wait by tokio's clock.
+    pub fn new(store: &MemoryStore) -> Self {
+        Self::with_world(store, Arc::new(TokioWorld::new()))
+    }
+
+    /// The same, with time from elsewhere: for simulations.
+    pub fn with_world(store: &MemoryStore, world: Arc<dyn World>) -> Self {
+        Self { shared: Arc::clone(&store.shared), world }
+    }
+
+    /// Begins a transaction of the caller's own, to be ended with [`MemoryTx::commit`].
+    pub fn open(&self) -> MemoryTx {
+        self.open_with(PATIENCE)
+    }
+
+    fn open_with(&self, patience: Duration) -> MemoryTx {
+        let mut state = self.shared.state();
+        let number = state.opened.last + 1;
+        state.opened.last = number;
+        state.opened.by_number.insert(number, Open::default());
+        drop(state);
+        let (shared, world) = (Arc::clone(&self.shared), Arc::clone(&self.world));
+        MemoryTx { handle: Arc::new(Handle { shared, world, number, patience }) }
+    }
+}
+
+impl MemoryTx {
+    /// Has this done at the commit, together with the receipts, and never if there is none. It must not
+    /// panic, and must not wait for anything.
+    pub fn on_commit(&self, write: impl FnOnce() + Send + 'static) -> Result<()> {
+        let mut state = self.handle.shared.state();
+        let open = state.opened.by_number.get_mut(&self.handle.number).ok_or_else(over)?;
+        open.on_commit.push(Box::new(write));
+        Ok(())
+    }
+
+    /// Locks something of the caller's own, as a database locks a row that is written; waits for other
+    /// transactions that have it. Dropping the future leaves it unlocked.
+    pub async fn lock(&self, name: &str) -> Result<()> {
+        let (handle, name) = (&self.handle, Name::Own(name.to_owned()));
+        let locked = handle.until_free(|state| {
+            if let Some(holder) = state.locks.other_holder(&name, handle.number) {
+                return Try::Blocked(holder);
+            }
+            Try::Ready(state.lock(name.clone(), handle.number))
+        });
+        locked.await.and_then(|locked| locked).map_err(Trouble::into_error)
+    }
+
+    /// Commits what was written.
+    pub fn commit(self) -> Result<()> {
+        self.handle.commit().map_err(Trouble::into_error)
+    }
+}
+
+/// Dropping the future leaves out what was not yet swapped.
+impl Join for MemoryTx {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        Box::pin(async move {
+            let mut answers = Vec::with_capacity(batch.len());
+            for swap in batch {
+                answers.push(self.handle.swap(swap).await.map_err(Trouble::into_error)?);
+            }
+            Ok(answers)
+        })
+    }
+}
+
+impl Transactions for MemoryTransactions {
+    type Tx = MemoryTx;
+
+    /// Dropping the future undoes what was begun.
+    async fn begin(
+        &self,
+        claim: &Swap,
+        _retention: Option<Duration>,
+        patience: Duration,
+    ) -> Result<(MemoryTx, Swapped), Fault> {
+        let tx = self.open_with(patience);
+        let swapped = tx.handle.swap(claim).await.map_err(Trouble::into_fault)?;
+        Ok((tx, swapped))
+    }
+
+    async fn begin_bare(&self, patience: Duration) -> Result<MemoryTx, Fault> {
+        Ok(self.open_with(patience))
+    }
+
+    /// Dropping the future undoes everything, or nothing once it was committed.
+    async fn commit(&self, tx: MemoryTx, completion: &Swap) -> Result<(), Fault> {
+        match tx.handle.swap(completion).await.map_err(Trouble::into_fault)? {
+            Swapped::Won(_) => tx.handle.commit().map_err(Trouble::into_fault),
+            Swapped::Lost(_) => {
+                tx.handle.end();
+                let detail =
+                    "the transaction no longer holds the claim that it is to complete; it was rolled back";
+                Err(Fault::Failed(Error::new(ErrorKind::Conflict, detail)))
+            }
+            Swapped::Failed(error) => {
+                tx.handle.end();
+                Err(Fault::Failed(error))
+            }
+        }
+    }
+
+    async fn rollback(&self, tx: MemoryTx) {
+        tx.handle.end();
+    }
+
+    fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        std::iter::successors(Some(error), |error| error.source()).any(<dyn std::error::Error>::is::<Undone>)
+    }
+}
+
+/// What became of an attempt.
+enum Try<T> {
+    Ready(T),
+    /// This transaction has it.
+    Blocked(Number),
+}
+
+impl Handle {
+    /// Tries until no other transaction is in the way.
+    async fn until_free<T>(&self, mut attempt: impl FnMut(&mut State) -> Try<T>) -> Result<T, Trouble> {
+        let (mut patience, guard) = (None, StopWaiting(self));
+        let tried = poll_fn(|cx| {
+            let mut state = self.shared.state();
+            let holder = match attempt(&mut state) {
+                Try::Ready(value) => return Poll::Ready(Ok(value)),
+                Try::Blocked(holder) => holder,
+            };
+            if !state.locks.wait(self.number, holder) {
+                return Poll::Ready(Err(Trouble::Undone));
+            }
+            state.locks.wake_later(cx.waker());
+            drop(state);
+            let ended = patience.get_or_insert_with(|| self.world.sleep(self.patience)).as_mut().poll(cx);
+            ended.map(|()| Err(Trouble::TimedOut))
+        });
+        let tried = tried.await;
+        drop(guard);
+        if let Err(Trouble::Undone) = tried {
+            // As in a database: what it has locked is free for the others at once.
+            self.end();
+        }
+        tried
+    }
+
+    async fn swap(&self, swap: &Swap) -> Result<Swapped, Trouble> {
+        let now_us = self.shared.now_us();
+        self.until_free(|state| self.try_swap(state, swap, now_us)).await.and_then(|swapped| swapped)
+    }
+
+    fn try_swap(&self, state: &mut State, swap: &Swap, now_us: u64) -> Try<Result<Swapped, Trouble>> {
+        let Some(open) = state.opened.by_number.get(&self.number) else {
+            return Try::Ready(Err(Trouble::Over));
+        };
+        let there = match open.writes.get(&swap.id) {
+            Some(write) => write.there(),
+            None => state.rows.there(&swap.id),
+        };
+        if !kit::is_as_seen(swap.seen, there.map(|there| there.version)) {
+            let found = match open.writes.get(&swap.id) {
+                Some(write) => write.found(now_us),
+                None => state.rows.found(&swap.id, now_us),
+            };
+            return Try::Ready(Ok(Swapped::Lost(found)));
+        }
+        let writes = there.is_some() || swap.new.is_some();
+        let name = Name::Record(swap.id.clone());
+        if writes && let Some(holder) = state.locks.other_holder(&name, self.number) {
+            return Try::Blocked(holder);
+        }
+        let version = state.rows.next_version(now_us);
+        if writes {
+            if let Err(trouble) = state.lock(name, self.number) {
+                return Try::Ready(Err(trouble));
+            }
+            let created = there.map_or(version, |there| there.created);
+            let write = Write { version, created, at_us: now_us, record: swap.new.clone() };
+            if let Some(open) = state.opened.by_number.get_mut(&self.number) {
+                open.writes.insert(swap.id.clone(), write);
+            }
+        }
+        Try::Ready(Ok(Swapped::Won(Version(version))))
+    }
+
+    /// Makes everything visible at once. What it has written is locked, so nothing can be in the way.
+    fn commit(&self) -> Result<(), Trouble> {
+        let Some(mut open) = self.shared.state().opened.by_number.remove(&self.number) else {
+            return Err(Trouble::Over);
+        };
+        let on_commit = std::mem::take(&mut open.on_commit);
+        let ending = Ending { shared: &self.shared, locks: &open.locks };
+        // Not under the mutex, but under the locks: those who wait for them see both or neither.
+        for write in on_commit {
+            write();
+        }
+        let mut state = self.shared.state();
+        for (id, write) in &open.writes {
+            state.rows.put_written(id, write.record.as_ref(), write.version, write.created, write.at_us);
+        }
+        drop(state);
+        drop(ending);
+        self.shared.signals.announce(open.writes.keys());
+        Ok(())
+    }
+
+    /// Undoes what was not committed. Does nothing to a transaction that is over.
+    fn end(&self) {
+        let open = self.shared.state().opened.by_number.remove(&self.number);
+        if let Some(open) = open {
+            drop(Ending { shared: &self.shared, locks: &open.locks });
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Gives the locks back, whatever happens before.
+struct Ending<'a> {
+    shared: &'a Shared,
+    locks: &'a [Name],
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let wakers = self.shared.state().locks.release(self.locks);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A wait that is over, or was given up, must not count as one.
+struct StopWaiting<'a>(&'a Handle);
+
+impl Drop for StopWaiting<'_> {
+    fn drop(&mut self) {
+        self.0.shared.state().locks.stop_waiting(self.0.number);
+    }
+}
+
+impl State {
+    /// Locks what no other transaction has.
+    fn lock(&mut self, name: Name, number: Number) -> Result<(), Trouble> {
+        let Some(open) = self.opened.by_number.get_mut(&number) else { return Err(Trouble::Over) };
+        if self.locks.holder(&name).is_none() {
+            open.locks.push(name.clone());
+            self.locks.take(name, number);
+        }
+        Ok(())
+    }
+}
+
+/// What is in a place, without its bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct There {
+    pub(crate) version: u64,
+    pub(crate) created: u64,
+}
+
+impl Write {
+    fn there(&self) -> Option<There> {
+        let Self { version, created, .. } = *self;
+        self.record.as_ref().map(|_| There { version, created })
+    }
+
+    fn found(&self, now_us: u64) -> Option<Found> {
+        let record = self.record.as_ref()?;
+        Some(Found {
+            version: Version(self.version),
+            state: record.state,
+            due: Due::between(now_us, kit::due_us(self.at_us, record.due_in)),
+            age: Age::between(now_us, self.created, self.version),
+            bytes: record.bytes.clone(),
+        })
+    }
+}
+
+impl fmt::Debug for MemoryTransactions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryTransactions").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for MemoryTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryTx").field("number", &self.handle.number).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "transactions_test.rs"]
+mod tests;

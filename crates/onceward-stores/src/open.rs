@@ -1,0 +1,181 @@
+//! Addresses: which store each scheme names, and how it is opened. A new store is one entry of [`SCHEMES`].
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use onceward::{Error, ErrorKind, Result, Store};
+
+#[cfg(feature = "embedded")]
+use crate::EmbeddedStore;
+use crate::MemoryStore;
+#[cfg(feature = "mysql")]
+use crate::MySqlStore;
+#[cfg(feature = "postgres")]
+use crate::PostgresStore;
+#[cfg(feature = "sqlite")]
+use crate::SqliteStore;
+use crate::kit::groups::Groups;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+use crate::sql::{Migrated, Options};
+
+/// `None` if the feature is off: the scheme is then known, and its address refused with that reason.
+macro_rules! in_build {
+    ($feature:literal, |$at:ident| $work:expr) => {{
+        #[cfg(feature = $feature)]
+        let work = Some((|$at| Box::pin(async move { $work })) as Work<_>);
+        #[cfg(not(feature = $feature))]
+        let work = None;
+        work
+    }};
+}
+
+/// All schemes, whether their stores are part of this build or not.
+#[rustfmt::skip]
+const SCHEMES: &[Scheme] = &[
+    Scheme {
+        names: &["memory"], form: "memory:", feature: "",
+        open: Some(|_| Box::pin(async { Ok(Opened::new(MemoryStore::new())) })),
+        migrate: None,
+    },
+    Scheme {
+        names: &["embedded"], form: "embedded:./data", feature: "embedded",
+        open: in_build!("embedded", |at| open_embedded(&at.rest).await),
+        migrate: None,
+    },
+    Scheme {
+        names: &["mysql"], form: "mysql://USER@HOST/DATABASE", feature: "mysql",
+        open: in_build!("mysql", |at| MySqlStore::open(&at.url, Options::default()).await.map(Opened::new)),
+        migrate: in_build!("mysql", |at| MySqlStore::migrate(&at.url).await),
+    },
+    Scheme {
+        names: &["postgres", "postgresql"], form: "postgres://USER@HOST/DATABASE", feature: "postgres",
+        open: in_build!("postgres", |at|
+            PostgresStore::open(&at.url, Options::default()).await.map(Opened::new)),
+        migrate: in_build!("postgres", |at| PostgresStore::migrate(&at.url).await),
+    },
+    Scheme {
+        names: &["sqlite"], form: "sqlite:FILE", feature: "sqlite",
+        open: in_build!("sqlite", |at|
+            SqliteStore::open(&at.rest, Options::default()).await.map(Opened::new)),
+        migrate: in_build!("sqlite", |at| SqliteStore::migrate(&at.rest).await),
+    },
+];
+
+struct Scheme {
+    names: &'static [&'static str],
+    /// An example; what it has behind the colon must not be missing.
+    form: &'static str,
+    /// The cargo feature that it needs; empty if it needs none.
+    feature: &'static str,
+    open: Option<Work<Opened>>,
+    /// Only databases have tables.
+    #[cfg_attr(
+        not(any(feature = "mysql", feature = "postgres", feature = "sqlite")),
+        expect(dead_code, reason = "a build without databases has nothing to migrate")
+    )]
+    migrate: Option<Work<Migrated>>,
+}
+
+type Work<T> = fn(Address) -> Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+
+#[cfg(not(any(feature = "mysql", feature = "postgres", feature = "sqlite")))]
+type Migrated = std::convert::Infallible;
+
+/// An address, and what is behind its first colon.
+#[derive(Clone, Debug)]
+struct Address {
+    url: String,
+    rest: String,
+}
+
+/// A store that was opened, and what it can tell about itself.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Opened {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// How large the groups were that it has made so far, if it makes groups of the swaps that wait. It does
+    /// not keep the store open.
+    pub groups: Option<Arc<dyn Fn() -> Groups + Send + Sync>>,
+}
+
+impl Opened {
+    fn new(store: impl Store) -> Self {
+        Self { store: Arc::new(store), groups: None }
+    }
+}
+
+#[cfg(feature = "embedded")]
+async fn open_embedded(path: &str) -> Result<Opened> {
+    let store = EmbeddedStore::open(path, crate::embedded::Options::default()).await?;
+    let sizes = store.sizes();
+    Ok(Opened { groups: Some(Arc::new(move || sizes.read())), ..Opened::new(store) })
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").field("store", &self.store.caps().name).finish_non_exhaustive()
+    }
+}
+
+/// Opens the store that an address names: `memory:`, `embedded:./data`, ….
+///
+/// Dropping the future leaves the opening to finish by itself; what it opened is closed again.
+pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
+    open_with_metrics(url).await.map(|opened| opened.store)
+}
+
+/// As [`open`], with what the store can tell about itself: for programs that publish metrics.
+pub async fn open_with_metrics(url: &str) -> Result<Opened> {
+    let (scheme, address) = find(url)?;
+    let name = address.name();
+    let open = scheme.open.ok_or_else(|| {
+        let feature = scheme.feature;
+        invalid(format!("`{name}:` is not part of this build; build it with the cargo feature `{feature}`"))
+    })?;
+    let form = scheme.form;
+    match (form.ends_with(':'), address.rest.is_empty()) {
+        (true, false) => Err(invalid(format!("`{form}` takes nothing behind it, not `{}`", address.rest))),
+        (false, true) => Err(invalid(format!("`{name}:` needs something behind it, as in `{form}`"))),
+        _ => open(address).await,
+    }
+}
+
+/// Brings the tables behind an address up to date, and says what was done. For databases only; the others
+/// have no tables.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub async fn migrate(url: &str) -> Result<Migrated> {
+    let (scheme, address) = find(url)?;
+    let Some(migrate) = scheme.migrate else {
+        let detail = format!("`{}:` has no tables to migrate; this build opens {}", address.name(), known());
+        return Err(invalid(detail));
+    };
+    migrate(address).await
+}
+
+fn find(url: &str) -> Result<(&'static Scheme, Address)> {
+    let (name, rest) = url.split_once(':').unwrap_or((url, ""));
+    let scheme = SCHEMES
+        .iter()
+        .find(|scheme| scheme.names.contains(&name))
+        .ok_or_else(|| invalid(format!("no store is known as `{name}:`; this build opens {}", known())))?;
+    Ok((scheme, Address { url: url.to_owned(), rest: rest.to_owned() }))
+}
+
+/// The forms of address that this build can open.
+fn known() -> String {
+    let forms = SCHEMES.iter().filter(|scheme| scheme.open.is_some()).map(|scheme| scheme.form);
+    forms.collect::<Vec<_>>().join(", ")
+}
+
+impl Address {
+    fn name(&self) -> &str {
+        self.url.split(':').next().unwrap_or_default()
+    }
+}
+
+fn invalid(detail: String) -> Error {
+    Error::new(ErrorKind::Invalid, detail)
+}

@@ -1,0 +1,147 @@
+//! Every statement that scans, written once.
+//!
+//! A page is made of the rows that are looked at, $1 at most, in an order. It ends where $2 of them are wanted, or where
+//! the receipts of those are $3 bytes. The answer has the rows that are wanted and the last one that was looked at, each
+//! with how many rows there were to look at (`total`), and whether it ends with the last of them (`all_of_them`).
+
+use super::statements::{each_by_id, found, now_us, same_id, same_texts};
+
+macro_rules! page {
+    ($wanted:expr, $rows:expr, $order:literal) => {
+        concat!(
+            "SELECT r.scope, r.operation, r.key, r.id_high, r.id_middle, r.id_low,
+    (extract(epoch FROM r.due) * 1000000)::bigint AS due_at_us, r.wanted, r.reached = r.total AS all_of_them, r.total, ",
+            found!(),
+            " FROM (SELECT *, max(n) OVER () AS reached
+    FROM (SELECT *, count(*) OVER () AS total, row_number() OVER page AS n,
+            count(*) FILTER (WHERE wanted) OVER before AS wanted_before,
+            sum(octet_length(receipt)) FILTER (WHERE wanted) OVER before AS bytes_before
+        FROM (SELECT *, (",
+            $wanted,
+            ") AS wanted FROM ",
+            $rows,
+            " ORDER BY ",
+            $order,
+            " LIMIT $1) looked_at
+        WINDOW page AS (ORDER BY ",
+            $order,
+            "), before AS (page ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) counted
+    WHERE wanted_before < $2 AND coalesce(bytes_before, 0) < $3) r
+WHERE wanted OR n = reached ORDER BY ",
+            $order
+        )
+    };
+}
+
+/// What is due under one number of `open_state`, behind a place ($4 to $7). The time is the statement's: the clock itself
+/// is no bound for an index, and everything that is kept would be looked at.
+macro_rules! due_under {
+    ($number:literal) => {
+        concat!(
+            "(SELECT * FROM onceward_receipts
+        WHERE open_state = ",
+            $number,
+            " AND due <= statement_timestamp() AND (due, id_high, id_middle, id_low) > ($4, $5, $6, $7)
+            AND state <> 'free'
+        ORDER BY due, id_high, id_middle, id_low LIMIT $1)"
+        )
+    };
+}
+
+/// Of some ids ($12 to $17), those that are due before that place and behind another ($8 to $11).
+macro_rules! due_of_kept {
+    ($which:literal) => {
+        concat!(
+            "(SELECT r.* FROM ",
+            each_by_id!("$12::bigint[], $13::bigint[], $14::bigint[], $15::text[], $16::text[], $17::text[]"),
+            " WHERE r.due <= statement_timestamp() AND r.state <> 'free'",
+            $which,
+            "
+            AND (r.due, r.id_high, r.id_middle, r.id_low) > ($8, $9, $10, $11)
+            AND (r.due, r.id_high, r.id_middle, r.id_low) <= ($4, $5, $6, $7))"
+        )
+    };
+}
+
+/// What is due.
+pub(super) const SCAN_DUE: &str = page!(
+    "true",
+    concat!(
+        "(",
+        due_under!("1"),
+        " UNION ALL ",
+        due_under!("2"),
+        " UNION ALL ",
+        due_under!("3"),
+        " UNION ALL ",
+        due_under!("4"),
+        " UNION ALL ",
+        due_under!("5"),
+        " UNION ALL ",
+        due_of_kept!(""),
+        ") due_now"
+    ),
+    "due, id_high, id_middle, id_low"
+);
+
+/// The same in the state $19, whose number is $18. (Under the last number there are others as well.)
+pub(super) const SCAN_DUE_IN_STATE: &str = page!(
+    "state = $19",
+    concat!("(", due_under!("$18"), " UNION ALL ", due_of_kept!(" AND r.open_state = $18"), ") due_now"),
+    "due, id_high, id_middle, id_low"
+);
+
+/// What the clock says.
+pub(super) const CLOCK: &str = concat!("SELECT ", now_us!());
+
+/// What a filter wants: scope $4, operation $5, operations that begin like $6, key $7, state $8.
+macro_rules! wanted {
+    () => {
+        "state <> 'free' AND ($4::text IS NULL OR scope = $4) AND ($5::text IS NULL OR operation = $5)
+        AND ($6::text IS NULL OR starts_with(operation, $6)) AND ($7::text IS NULL OR key = $7)
+        AND ($8::text IS NULL OR state = $8)"
+    };
+}
+
+/// Everything behind the row ($9, $10, $11) with an `id_high` up to $12, in the order of the primary key.
+pub(super) const SCAN_IDS: &str = page!(
+    wanted!(),
+    "onceward_receipts WHERE (id_high, id_middle, id_low) > ($9, $10, $11) AND id_high <= $12",
+    "id_high, id_middle, id_low"
+);
+
+/// What is under the number $9 and falls due, behind a place ($10 to $13), in the order of due times.
+pub(super) const SCAN_STATE: &str = page!(
+    wanted!(),
+    "onceward_receipts WHERE open_state = $9 AND due IS NOT NULL
+        AND (due, id_high, id_middle, id_low) > ($10, $11, $12, $13)",
+    "due, id_high, id_middle, id_low"
+);
+
+/// What is under the number $9 and never falls due, behind the row ($10, $11, $12).
+pub(super) const SCAN_STATE_NEVER: &str = page!(
+    wanted!(),
+    "onceward_receipts WHERE open_state = $9 AND open_state < 5 AND due IS NULL
+        AND (id_high, id_middle, id_low) > ($10, $11, $12)",
+    "id_high, id_middle, id_low"
+);
+
+/// Looks at what is due ($1 rows at most, from $2 on), and removes the free rows among it, but none that somebody
+/// is about to claim. Says what the clock says, up to where it came, and how many it has looked at. (The sum with
+/// nothing keeps the planner from looking by due time for what is known by its place.)
+pub(super) const PURGE: &str = concat!(
+    "WITH looked_at AS (
+    SELECT ctid, state, due FROM onceward_receipts
+    WHERE open_state = 5 AND due < statement_timestamp() AND due >= $2
+    ORDER BY due LIMIT $1
+), removed AS (
+    DELETE FROM onceward_receipts WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM onceward_receipts
+        WHERE ctid = ANY (ARRAY(SELECT ctid FROM looked_at WHERE state = 'free'))
+            AND state = 'free' AND due + interval '0' < statement_timestamp()
+        FOR UPDATE SKIP LOCKED))
+)
+SELECT ",
+    now_us!(),
+    ", (extract(epoch FROM max(due)) * 1000000)::bigint, count(*) FROM looked_at"
+);

@@ -1,0 +1,117 @@
+//! A transaction of PostgreSQL's own driver.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use deadpool_postgres::{Client, Object};
+use onceward::{Fut, Join, Result, Swap, Swapped};
+
+use super::ctid_cache::Ctid;
+use super::fault::{Call, failed};
+use crate::sql::join::{Cell, Dialect, SqlTransaction, Value, swap_each};
+use crate::sql::transactions::over;
+
+/// A transaction under way; use it like the client that it is. When the last handle on it is dropped before
+/// the commit, the connection is closed, which undoes it.
+///
+/// Using the client panics when the transaction is over: a handle must not outlive its work.
+#[derive(Clone)]
+pub struct PostgresTx(Arc<Line>);
+
+/// A connection that goes back to its pool only if the end of the transaction is known and nobody can use
+/// it any more.
+struct Line {
+    connection: Option<Object>,
+    /// Where the row of the claim is, if the transaction began with one that won, and in how long it falls due.
+    claimed: Option<(Ctid, Option<Duration>)>,
+    /// Its end has begun: what goes over the connection now is not a part of it.
+    over: AtomicBool,
+}
+
+impl PostgresTx {
+    pub(super) fn new(connection: Object) -> Self {
+        Self(Arc::new(Line { connection: Some(connection), claimed: None, over: AtomicBool::new(false) }))
+    }
+
+    /// The connection, also when the transaction is over.
+    pub(super) fn connection(&self) -> &Object {
+        self.0.connection.as_ref().expect("it is taken only at the end")
+    }
+
+    /// Remembers where the row of its claim is. There are no other handles yet.
+    pub(super) fn has_claimed(&mut self, place: Ctid, due_in: Option<Duration>) {
+        let line = Arc::get_mut(&mut self.0).expect("it is not given out yet");
+        line.claimed = Some((place, due_in));
+    }
+
+    pub(super) fn claimed(&self) -> Option<&(Ctid, Option<Duration>)> {
+        self.0.claimed.as_ref()
+    }
+
+    /// Its end begins.
+    pub(super) fn close(&self) {
+        self.0.over.store(true, Ordering::Release);
+    }
+
+    /// Its end is known: the connection may serve others.
+    pub(super) fn end(self) {
+        if let Ok(mut line) = Arc::try_unwrap(self.0) {
+            drop(line.connection.take());
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.over.load(Ordering::Acquire)
+    }
+}
+
+impl Deref for PostgresTx {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        assert!(!self.is_over(), "this transaction is over");
+        self.connection()
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            drop(Object::take(connection));
+        }
+    }
+}
+
+impl std::fmt::Debug for PostgresTx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresTx").finish_non_exhaustive()
+    }
+}
+
+impl SqlTransaction for PostgresTx {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    async fn fetch<'a>(
+        &'a mut self,
+        statement: &'a str,
+        values: &'a [Value<'a>],
+    ) -> Result<Option<Vec<Cell>>> {
+        if self.is_over() {
+            return Err(over());
+        }
+        let connection = self.connection();
+        let prepared =
+            connection.prepare_cached(statement).await.map_err(|error| failed(Call::Reads, error))?;
+        super::join::fetch(&***connection, &prepared, values).await
+    }
+}
+
+impl Join for PostgresTx {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        Box::pin(swap_each(self, batch))
+    }
+}

@@ -1,0 +1,166 @@
+//! Transactions for [`Onceward::transact`](onceward::Onceward::transact), from a pool, for any driver that takes one
+//! statement after the other. What such a driver has to bring along is a [`TransactionDriver`]. (PostgreSQL's own
+//! driver sends several statements in one round trip, and has transactions of its own.)
+
+use std::error::Error as StdError;
+use std::future::Future;
+use std::time::Duration;
+
+use onceward::{Applied, Error, ErrorKind, Fault, Join, Result, Swap, Swapped, Transactions};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::CALL_MAX;
+
+/// How a driver opens and ends transactions. For the drivers of this crate.
+#[doc(hidden)]
+pub trait TransactionDriver: Send + Sync + 'static {
+    /// A handle on a transaction under way.
+    type Tx: Join + Clone + 'static;
+
+    /// How much later than it was told the server's own limit on waiting for a row may come.
+    const LATE_MAX: Duration;
+
+    /// Opens a transaction that may write, on a connection of its own. Waits no longer than `deadline` for either;
+    /// then it is busy.
+    fn open(&self, deadline: Instant) -> impl Future<Output = Result<Self::Tx, Fault>> + Send;
+
+    /// Whether the transaction is still the one that was opened, and no part of it was left open.
+    fn is_whole(&self, tx: &Self::Tx) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Commits. An error says whether it may have happened.
+    fn commit(&self, tx: &Self::Tx) -> impl Future<Output = Result<()>> + Send;
+
+    /// Undoes everything. Where that fails, the connection does not go back to the pool as it is.
+    fn roll_back(&self, tx: &Self::Tx) -> impl Future<Output = ()> + Send;
+
+    /// What an error inside a transaction means, if it came from this driver.
+    fn fate(&self, error: &(dyn StdError + 'static)) -> Option<Fate>;
+}
+
+/// What a transaction has come to with an error.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Another one has what it wants.
+    Busy,
+    /// It was undone in favour of another.
+    Undone,
+    /// Nothing that waiting or trying again would change.
+    Failed,
+}
+
+/// Begins transactions in which receipts ride along, on a pool.
+#[derive(Clone, Debug)]
+pub struct PooledTransactions<D>(pub(super) D);
+
+impl<D: TransactionDriver> PooledTransactions<D> {
+    /// Of an error inside a transaction, or of one that did not commit.
+    fn fault(&self, error: Error) -> Fault {
+        if error.applied() == Applied::Maybe {
+            return Fault::Failed(error);
+        }
+        match self.fate_of(&error) {
+            Fate::Busy => Fault::Busy,
+            Fate::Undone => Fault::Undone(error),
+            Fate::Failed => Fault::Failed(error),
+        }
+    }
+
+    /// By the first error in the chain that is the driver's.
+    fn fate_of(&self, error: &(dyn StdError + 'static)) -> Fate {
+        chain(error).find_map(|error| self.0.fate(error)).unwrap_or(Fate::Failed)
+    }
+}
+
+impl<D: TransactionDriver> Transactions for PooledTransactions<D> {
+    type Tx = D::Tx;
+
+    async fn begin<'a>(
+        &'a self,
+        claim: &'a Swap,
+        _: Option<Duration>,
+        patience: Duration,
+    ) -> Result<(D::Tx, Swapped), Fault> {
+        let deadline = Instant::now() + patience;
+        let mut tx = self.0.open(deadline).await?;
+        match timeout_at(deadline + D::LATE_MAX, swap_one(&mut tx, claim)).await {
+            Ok(Ok(swapped)) => Ok((tx, swapped)),
+            Ok(Err(error)) => {
+                self.0.roll_back(&tx).await;
+                Err(self.fault(error))
+            }
+            // It is given up with its connection.
+            Err(_) => Err(Fault::Busy),
+        }
+    }
+
+    async fn begin_bare(&self, patience: Duration) -> Result<D::Tx, Fault> {
+        self.0.open(Instant::now() + patience).await
+    }
+
+    async fn commit<'a>(&'a self, mut tx: D::Tx, completion: &'a Swap) -> Result<(), Fault> {
+        let completed = timeout(CALL_MAX, async {
+            if self.0.is_whole(&tx).await? {
+                swap_one(&mut tx, completion).await
+            } else {
+                Ok(Swapped::Lost(None))
+            }
+        });
+        let fault = match completed.await {
+            Ok(Ok(Swapped::Won(_))) => None,
+            Ok(Ok(Swapped::Lost(_))) => Some(Fault::Failed(ended_by_its_work())),
+            Ok(Ok(Swapped::Failed(error)) | Err(error)) => Some(self.fault(error)),
+            // It is given up with its connection.
+            Err(_) => return Err(Fault::Failed(timed_out())),
+        };
+        if let Some(fault) = fault {
+            self.0.roll_back(&tx).await;
+            return Err(fault);
+        }
+        match timeout(CALL_MAX, self.0.commit(&tx)).await {
+            Ok(committed) => committed.map_err(|error| self.fault(error)),
+            Err(_) => Err(Fault::Failed(timed_out().maybe_applied())),
+        }
+    }
+
+    async fn rollback(&self, tx: D::Tx) {
+        // Where it hangs, the connection is given up, which does the same.
+        let _ = timeout(CALL_MAX, self.0.roll_back(&tx)).await;
+    }
+
+    fn is_worth_repeating(&self, error: &(dyn StdError + 'static)) -> bool {
+        self.fate_of(error) == Fate::Undone
+    }
+}
+
+async fn swap_one<J: Join>(tx: &mut J, swap: &Swap) -> Result<Swapped> {
+    let mut swapped = tx.swap(std::slice::from_ref(swap)).await?;
+    Ok(swapped.pop().expect("one answer for each swap"))
+}
+
+/// What is said where the completion does not find the claim that the transaction began with.
+pub(super) fn ended_by_its_work() -> Error {
+    let detail =
+        "the work has ended the transaction that its receipt was to ride in, or left a part of it open";
+    Error::new(ErrorKind::Conflict, detail)
+}
+
+/// What is said to who uses a transaction after its end.
+pub(super) fn over() -> Error {
+    let detail = "this transaction is over; a handle on it must not outlive the work that it was given to";
+    Error::new(ErrorKind::Conflict, detail)
+}
+
+fn timed_out() -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the database did not answer within {CALL_MAX:?}"))
+}
+
+/// An error, and those behind it.
+fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+/// The first error of this type in the chain.
+pub(super) fn find_cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+    chain(error).find_map(|error| error.downcast_ref())
+}
