@@ -2,14 +2,18 @@
 //! that lets one pass is blind there.
 //!
 //! A variant is made by putting something wrong where the engine lets something be put: its store, its
-//! surroundings, its rules, its sweep, its completer, or the caller in front of it. Mistakes that live inside an engine
-//! are made outside of this one in a way that has the same effect; [`table`] says where.
+//! transactions, its surroundings, its rules, its sweep, its workers, or those who ask and decide in front of it.
+//! Mistakes that live inside an engine are made outside of this one in a way that has the same effect; [`table`]
+//! says where.
 
 pub mod callers;
-pub mod completers;
 pub mod hunt;
+pub mod operators;
+mod records;
 mod rules;
 pub mod stores;
 pub mod sweeps;
 pub mod table;
+pub mod transactions;
+pub mod workers;
 pub mod worlds;

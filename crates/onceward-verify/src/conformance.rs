@@ -2,18 +2,34 @@
 //!
 //! The checks are the sentences of the [`Store`] docs, one by one. They use real threads and the store's
 //! own clock, and they wait for things to happen instead of hoping that a sleep was long enough.
+//!
+//! | suite | for | the author brings |
+//! |---|---|---|
+//! | [`run`] | every store | a fresh store for each check |
+//! | [`transactions()`] | every [`onceward::Transactions`] | a [`Bench`]: its store, and a table of counters |
+//! | [`unreadable()`] | stores whose records can be damaged | a [`Damage`]: a way to damage a record |
+//!
+//! Together they are the definition of done of a new store or driver. What they cannot see needs a test that
+//! ends a process: durability, and [`Record::ends_with_writer`](onceward::Record::ends_with_writer) after a
+//! restart.
 
+mod ages;
 mod batches;
 mod bodies;
 mod drops;
 mod due;
 mod ids;
 mod loads;
+mod mangled;
 mod races;
 mod scan_due;
 mod scan_matching;
+mod scan_steps;
+mod signals;
 mod swaps;
+mod transactions;
 mod trial;
+mod unreadable;
 mod versions;
 
 use std::fmt;
@@ -26,12 +42,16 @@ use onceward::{Caps, Store};
 
 use trial::{Checked, Trial, Wrong};
 
+pub use transactions::{Bench, Tx, first_transaction_failure, transaction_failures, transactions};
+pub use unreadable::{Damage, unreadable, unreadable_failures};
+
 /// No check may take longer: a store that wedges is reported like any other that is wrong.
 const CHECK_DEADLINE: Duration = Duration::from_mins(3);
 
-struct Check {
+/// One check: its name, and what it does to the fresh subject that it is given.
+struct Check<S> {
     name: &'static str,
-    run: fn(Trial) -> Pin<Box<dyn Future<Output = Checked> + Send>>,
+    run: fn(S) -> Pin<Box<dyn Future<Output = Checked> + Send>>,
 }
 
 macro_rules! table {
@@ -44,14 +64,16 @@ macro_rules! table {
 }
 
 /// Every check there is. A check that is missing here is dead code, and the compiler says so.
-const CHECKS: &[Check] = table! {
+const CHECKS: &[Check<Trial>] = table! {
     swaps:
         caps_are_as_announced
+        caps_are_usable
         absent_is_created_once
         version_is_replaced_once
         absent_record_has_no_version
         strange_versions_lose
         removal_needs_the_version
+        nothing_for_nothing_is_a_look
         losing_changes_nothing
         every_state_is_kept;
     versions:
@@ -78,6 +100,7 @@ const CHECKS: &[Check] = table! {
         falls_over_and_counts_up
         is_stamped_by_every_write
         loser_learns_what_remains
+        with_its_writer_is_not_earlier_while_that_lives
         over_changes_nothing_else;
     scan_due:
         nothing_due_is_empty
@@ -86,14 +109,32 @@ const CHECKS: &[Check] = table! {
         reads_only_what_is_due
         cursor_goes_on
         sweep_beside_removal
-        removed_and_renewed_do_not_show;
+        removed_and_renewed_do_not_show
+        by_state
+        by_state_earliest_comes_first
+        by_state_reads_only_that_state
+        by_state_follows_every_write;
     scan_matching:
         empty_store_is_empty
         each_filter_filters
         filters_are_exact
+        prefixes_are_exact
+        open_states_are_found_beside_done_ones
+        a_changed_state_is_found_under_the_new_one
         pages_cover_everything_once
         pages_cover_beside_other_writes
         found_is_as_loaded;
+    scan_steps:
+        only_those_directly_below
+        of_an_absent_parent
+        pages_cover_each_once
+        follow_every_write;
+    ages:
+        begin_at_zero_and_grow
+        survive_updates
+        begin_again_after_removal
+        do_not_begin_again_when_a_swap_loses
+        are_the_same_in_scans;
     ids:
         at_their_bounds
         of_all_printable_characters
@@ -103,10 +144,11 @@ const CHECKS: &[Check] = table! {
     bodies:
         of_every_size
         of_every_byte
-        large_ones_in_one_batch;
+        large_ones_in_one_batch
+        one_that_is_too_large_harms_no_other;
     drops:
         a_dropped_claim_happened_or_not
-        a_dropped_claim_goes_on_where_the_store_gathers
+        a_dropped_claim_goes_on_where_the_store_batches
         a_dropped_write_happened_or_not
         a_dropped_batch_wedges_nothing;
     races:
@@ -114,6 +156,10 @@ const CHECKS: &[Check] = table! {
         one_step_wins
         batches_lose_no_update
         a_claim_excludes_all_others;
+    signals:
+        come_after_swaps
+        change_speed_and_nothing_else
+        hints_change_speed_and_nothing_else;
 };
 
 /// One check that a store did not pass.
@@ -141,19 +187,10 @@ where
     F: Future<Output = onceward::Result<Arc<dyn Store>>>,
 {
     let failures = failures(make, caps).await;
-    if !failures.is_empty() {
-        let list: Vec<String> = failures.iter().map(|failure| format!("  {failure}")).collect();
-        panic!(
-            "store `{}` fails {} of {} checks:\n{}",
-            caps.name,
-            failures.len(),
-            CHECKS.len(),
-            list.join("\n")
-        );
-    }
+    conclude(&format!("store `{}`", caps.name), &failures, CHECKS.len());
 }
 
-/// Runs every check and returns those that failed. For those who expect some to.
+/// Runs every check and returns those that failed. For tests that expect some to.
 pub async fn failures<M, F>(make: M, caps: Caps) -> Vec<Failure>
 where
     M: Fn() -> F,
@@ -180,7 +217,7 @@ where
     None
 }
 
-async fn failure_of<M, F>(check: &Check, make: &M, caps: Caps) -> Option<Failure>
+async fn failure_of<M, F>(check: &Check<Trial>, make: &M, caps: Caps) -> Option<Failure>
 where
     M: Fn() -> F,
     F: Future<Output = onceward::Result<Arc<dyn Store>>>,
@@ -192,12 +229,21 @@ where
     checked.err().map(|Wrong(wrong)| Failure { check: check.name, wrong })
 }
 
-/// In a task of its own, so that a panic in the store is a failed check with a name.
-async fn one(check: &Check, trial: Trial) -> Checked {
-    let task = tokio::spawn(tokio::time::timeout(CHECK_DEADLINE, (check.run)(trial)));
+/// In a task of its own, so that a panic in what is checked is a failed check with a name.
+async fn one<S: Send + 'static>(check: &Check<S>, subject: S) -> Checked {
+    let task = tokio::spawn(tokio::time::timeout(CHECK_DEADLINE, (check.run)(subject)));
     match task.await {
         Ok(Ok(checked)) => checked,
         Ok(Err(_)) => Err(Wrong(format!("did not end within {CHECK_DEADLINE:?}"))),
-        Err(panic) => Err(Wrong(format!("the store panicked: {panic}"))),
+        Err(panic) => Err(Wrong(format!("panicked: {panic}"))),
     }
+}
+
+/// Panics with a list of what failed, if anything did.
+fn conclude(subject: &str, failures: &[Failure], checks: usize) {
+    if failures.is_empty() {
+        return;
+    }
+    let list: Vec<String> = failures.iter().map(|failure| format!("  {failure}")).collect();
+    panic!("{subject} failed {} of {checks} checks:\n{}", failures.len(), list.join("\n"));
 }

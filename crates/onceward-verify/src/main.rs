@@ -13,9 +13,10 @@ use onceward_verify::zoo::tour::AT_A_TIME;
 
 /// Plays simulated worlds by seed and judges what happened in them.
 ///
-/// A world has several processes with callers, work and sweeps over one store, and faults: crashes, pauses,
-/// clock jumps, lost and late replies, lost writes, restarts. All of it follows from the seed, so the same
-/// seed always gives the same history. A judge that knows nothing of the engine reads that history.
+/// A world has several processes with callers, workers, transactions, sweeps and operators over one store, and
+/// faults: crashes, pauses, clock jumps, outages, lost and late replies, lost writes and commits, restarts. All of
+/// it follows from the seed, so the same seed always gives the same history. A judge that knows nothing of the
+/// engine reads that history.
 #[derive(Parser)]
 #[command(arg_required_else_help = true)]
 struct Arguments {

@@ -2,18 +2,23 @@
 //! ones are made of it, so that what they add is exactly what they add.
 
 use std::collections::BTreeMap;
-use std::future::ready;
+use std::future::{Future, ready};
 use std::ops::Bound;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use onceward::{
-    Caps, Clock, Cursor, Due, Found, Fut, Id, Page, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped,
-    SystemClock, Version,
+    Age, Caps, Clock, Cursor, Due, Found, Fut, Hints, Id, Loaded, Page, Promises, Record, Scan, ScanOf, Seen,
+    Signals, State, Store, Swap, Swapped, SystemClock, Version, Watch,
 };
+use tokio::sync::broadcast;
 
-/// Records as data, without a clock and without concurrency: whoever holds it says what time it is.
+/// How many signals a slow listener may fall behind before it hears of the rest as one.
+const SIGNALS_MAX: usize = 64;
+
+/// Records as data, without a clock and without concurrency: its user says what time it is.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
     cells: BTreeMap<Id, Cell>,
@@ -26,6 +31,9 @@ struct Cell {
     version: Version,
     state: State,
     due_us: Option<u64>,
+    ends_with_writer: bool,
+    created_us: u64,
+    updated_us: u64,
     bytes: Bytes,
 }
 
@@ -40,11 +48,15 @@ impl Book {
         if !fits {
             return Swapped::Lost(there.map(|cell| cell.found(now_us)));
         }
+        let created_us = there.map_or(now_us, |cell| cell.created_us);
         self.highest = now_us.max(self.highest + 1);
         let version = Version(self.highest);
         match &swap.new {
             None => drop(self.cells.remove(&swap.id)),
-            Some(new) => drop(self.cells.insert(swap.id.clone(), Cell::written(new, version, now_us))),
+            Some(new) => {
+                let cell = Cell::written(new, version, created_us, now_us);
+                self.cells.insert(swap.id.clone(), cell);
+            }
         }
         Swapped::Won(version)
     }
@@ -57,12 +69,19 @@ impl Book {
     /// One page at this time.
     pub fn scan(&self, now_us: u64, query: &Scan) -> Page {
         match &query.of {
-            ScanOf::Due => self.scan_due(now_us, query),
-            ScanOf::Matching { scope, operation, state } => self.scan_matching(now_us, query, |id, cell| {
-                scope.as_ref().is_none_or(|scope| id.scope() == scope)
-                    && operation.as_ref().is_none_or(|operation| id.operation() == operation)
-                    && state.is_none_or(|state| cell.state == state)
-            }),
+            ScanOf::Due(state) => self.scan_due(now_us, query, *state),
+            ScanOf::Matching(filter) => self.walk(
+                now_us,
+                query,
+                // As an index over the states that are not settled does: done and gone ones are not looked
+                // at.
+                |_, cell| filter.state.is_none_or(|state| state == cell.state || is_settled(state)),
+                |id, cell| filter.matches(id, cell.state),
+            ),
+            ScanOf::StepsOf(parent) => {
+                let is_step = |id: &Id, _: &Cell| id.parent().as_ref() == Some(parent);
+                self.walk(now_us, query, is_step, |_, _| true)
+            }
         }
     }
 
@@ -71,17 +90,18 @@ impl Book {
         self.cells.iter().map(move |(id, cell)| (id, cell.found(now_us)))
     }
 
-    /// Ends every lease now, as a store does that was opened by its only process.
+    /// What ends with its writer is over now, as in a store that is opened by its only process.
     pub fn end_leases(&mut self, now_us: u64) {
-        for cell in self.cells.values_mut().filter(|cell| cell.state == State::Held) {
-            cell.due_us = cell.due_us.map(|due| due.min(now_us));
+        for cell in self.cells.values_mut().filter(|cell| cell.ends_with_writer) {
+            cell.due_us = Some(cell.due_us.map_or(now_us, |due| due.min(now_us)));
         }
     }
 
-    fn scan_due(&self, now_us: u64, query: &Scan) -> Page {
+    fn scan_due(&self, now_us: u64, query: &Scan, state: Option<State>) -> Page {
         let mut due: Vec<(u64, &Id)> = self
             .cells
             .iter()
+            .filter(|(_, cell)| state.is_none_or(|state| state == cell.state))
             .filter_map(|(id, cell)| cell.due_us.filter(|due| *due <= now_us).map(|due| (due, id)))
             .filter(|(due, id)| query.after.as_ref().is_none_or(|after| *place(*due, id) > *after.0))
             .collect();
@@ -89,28 +109,41 @@ impl Book {
         let more = due.len() > query.limit;
         due.truncate(query.limit);
         let next = due.last().filter(|_| more).map(|(due, id)| Cursor(place(*due, id).into()));
-        Page {
-            found: due.iter().map(|(_, id)| ((*id).clone(), self.cells[*id].found(now_us))).collect(),
-            next,
-        }
+        let found = due.iter().map(|(_, id)| ((*id).clone(), self.cells[*id].found(now_us))).collect();
+        Page { found, unreadable: Vec::new(), next }
     }
 
-    fn scan_matching(&self, now_us: u64, query: &Scan, matches: impl Fn(&Id, &Cell) -> bool) -> Page {
+    /// Looks at those that are `listed`, as an index lists them, and gives those of them that match.
+    fn walk(
+        &self,
+        now_us: u64,
+        query: &Scan,
+        listed: impl Fn(&Id, &Cell) -> bool,
+        matches: impl Fn(&Id, &Cell) -> bool,
+    ) -> Page {
         let after = query.after.as_ref().and_then(|after| Id::from_bytes(&after.0).ok());
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut rest = self.cells.range((start, Bound::Unbounded));
+        let mut rest = self.cells.range((start, Bound::Unbounded)).filter(|(id, cell)| listed(id, cell));
         let looked: Vec<(&Id, &Cell)> = rest.by_ref().take(query.limit).collect();
         let last = looked.last().filter(|_| rest.next().is_some());
         let next = last.map(|(id, _)| Cursor(Bytes::copy_from_slice(id.as_bytes())));
         let found = looked.iter().filter(|(id, cell)| matches(id, cell));
-        Page { found: found.map(|(id, cell)| ((*id).clone(), cell.found(now_us))).collect(), next }
+        let found = found.map(|(id, cell)| ((*id).clone(), cell.found(now_us))).collect();
+        Page { found, unreadable: Vec::new(), next }
     }
 }
 
 impl Cell {
-    fn written(new: &Record, version: Version, now_us: u64) -> Self {
-        let due_us = new.due_in.map(|due_in| now_us.saturating_add(micros(due_in)));
-        Self { version, state: new.state, due_us, bytes: new.bytes.clone() }
+    fn written(new: &Record, version: Version, created_us: u64, now_us: u64) -> Self {
+        Self {
+            version,
+            state: new.state,
+            due_us: new.due_in.map(|due_in| now_us.saturating_add(micros(due_in))),
+            ends_with_writer: new.ends_with_writer,
+            created_us,
+            updated_us: now_us,
+            bytes: new.bytes.clone(),
+        }
     }
 
     fn found(&self, now_us: u64) -> Found {
@@ -118,9 +151,15 @@ impl Cell {
             version: self.version,
             state: self.state,
             due: Due::between(now_us, self.due_us),
+            age: Age::between(now_us, self.created_us, self.updated_us),
             bytes: self.bytes.clone(),
         }
     }
+}
+
+/// Whether records of this state are many and need nobody's attention.
+fn is_settled(state: State) -> bool {
+    matches!(state, State::Done | State::Gone)
 }
 
 /// A place in the order of due times.
@@ -133,22 +172,24 @@ fn micros(duration: Duration) -> u64 {
 }
 
 /// A [`Book`] as a store, by the machine's clock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reference {
     book: Mutex<Book>,
+    signals: broadcast::Sender<Id>,
+}
+
+impl Default for Reference {
+    fn default() -> Self {
+        Self { book: Mutex::default(), signals: broadcast::Sender::new(SIGNALS_MAX) }
+    }
 }
 
 impl Reference {
     /// What it promises.
-    pub const CAPS: Caps = Caps {
-        name: "reference",
-        durable: false,
-        atomic: true,
-        shared: false,
-        transactions: false,
-        batches_in_flight: 4,
-        gathers: false,
-    };
+    pub fn announced() -> Caps {
+        let promises = Promises { atomic: true, ..Promises::default() };
+        Caps::new("reference", promises).with_hints(Hints { batches_in_flight: 4, ..Hints::default() })
+    }
 
     /// A fresh and empty one.
     pub fn fresh() -> Arc<dyn Store> {
@@ -164,19 +205,46 @@ impl Reference {
 impl Store for Reference {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
         Box::pin(async move {
-            self.with(|book, now_us| batch.iter().map(|swap| book.swap(now_us, swap)).collect()).await
+            let swap = |book: &mut Book, now_us| batch.iter().map(|swap| book.swap(now_us, swap)).collect();
+            let answers: Vec<Swapped> = self.with(swap).await?;
+            for (swap, answer) in batch.iter().zip(&answers) {
+                if matches!(answer, Swapped::Won(_)) {
+                    // Fails only if nobody listens.
+                    let _ = self.signals.send(swap.id.clone());
+                }
+            }
+            Ok(answers)
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
-        self.with(|book, now_us| ids.iter().map(|id| book.load(now_us, id)).collect())
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+        self.with(|book, now_us| ids.iter().map(|id| Ok(book.load(now_us, id))).collect())
     }
 
     fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
         self.with(|book, now_us| book.scan(now_us, query))
     }
 
+    fn watch(&self) -> Option<Watch> {
+        Some(Box::new(Listener(self.signals.subscribe())))
+    }
+
     fn caps(&self) -> Caps {
-        Self::CAPS
+        Self::announced()
+    }
+}
+
+struct Listener(broadcast::Receiver<Id>);
+
+impl Signals for Listener {
+    fn changed(&mut self) -> Pin<Box<dyn Future<Output = Option<Id>> + Send + '_>> {
+        Box::pin(async {
+            match self.0.recv().await {
+                Ok(id) => Some(id),
+                Err(broadcast::error::RecvError::Lagged(_)) => None,
+                // The store is gone: nothing changes any more.
+                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+            }
+        })
     }
 }

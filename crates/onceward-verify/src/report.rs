@@ -97,7 +97,7 @@ pub(crate) fn broken(seen: bool, seeds_max: u64) -> ExitCode {
 }
 
 /// How wide the columns of the table of variants are; the last one is as wide as it needs to be.
-const WIDTHS: [usize; 5] = [29, 75, 11, 59, 12];
+const WIDTHS: [usize; 5] = [30, 76, 11, 65, 12];
 
 fn line(cells: [&str; 5]) -> String {
     let cells: Vec<String> = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:width$}")).collect();
@@ -124,6 +124,9 @@ fn summary(sum: &Sum, from: u64, took: Duration) {
     println!("events   {}", sum.events);
     println!("calls    {}", sum.calls);
     println!("runs     {}", sum.runs);
+    println!("enqueued {}", sum.enqueued);
+    println!("commits  {}", sum.commits);
+    println!("dead     {}", sum.dead);
     println!("faults   {}", sum.faults.values().sum::<u64>());
     for fault in Fault::ALL {
         println!("  {:<15} {:>9}", fault.name(), sum.faults.get(&fault).copied().unwrap_or_default());

@@ -2,17 +2,19 @@
 //! The same seed gives the same history, and a separate judge reads it.
 //!
 //! ```text
-//! seed ─▶ scenario ─▶ stage: callers, work, keepers, nemesis      judge ─▶ violations ─▶ timeline
+//! seed ─▶ scenario ─▶ stage: callers, workers, keepers, nemesis   judge ─▶ violations ─▶ timeline
 //!                       │ engine per process                        ▲
 //!                       ▼                                           │
-//!                     executor (virtual time)  +  store  ───────▶ history
+//!                     executor (virtual time)  +  store, transactions ──▶ history
 //! ```
 
 mod callers;
-mod completers;
+mod commit;
+mod enqueuers;
 pub mod executor;
 pub mod faults;
 pub mod fleet;
+mod handle;
 pub mod history;
 pub mod judge;
 mod keepers;
@@ -22,8 +24,11 @@ pub mod scenario;
 mod stage;
 pub mod store;
 pub mod timeline;
+mod transacting;
+pub mod transactions;
 pub mod variant;
 mod work;
+mod workers;
 pub mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -32,6 +32,8 @@ pub enum CallerFlaw {
     KeepsAnswersForGood,
     /// It gives every try the same attempt.
     NamesEveryAttemptAlike,
+    /// It says that something is enqueued before the transaction commits that enqueues it.
+    SaysEnqueuedBeforeTheCommit,
 }
 
 impl CallerFlaw {

@@ -55,7 +55,7 @@ pub fn hunt(broken: &Broken, catcher: Catcher, seeds_max: u64, jobs: usize) -> O
 fn by_conformance(flaw: StoreFlaw) -> Option<Catch> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
     let make = async || Ok(BrokenStore::wrap(Reference::fresh(), flaw, &Arc::default()));
-    let checking = conformance::first_failure(make, flaw.caps(Reference::CAPS));
+    let checking = conformance::first_failure(make, flaw.caps(Reference::announced()));
     let failure = runtime.expect("a runtime can be had").block_on(checking)?;
     Some(Catch { by: failure.check.to_owned(), detail: failure.wrong, seeds: None })
 }
@@ -77,8 +77,11 @@ impl Flaw {
             Self::Rules(rules) => Variant { rules, ..sound },
             Self::Sweep(flaw) => Variant { sweeps: Some(flaw), ..sound },
             Self::Caller(caller) => Variant { caller, ..sound },
-            Self::Completer(completer) => Variant { completer, ..sound },
+            Self::Worker(worker) => Variant { worker, ..sound },
+            Self::Transactions(transactions) => Variant { transactions, ..sound },
+            Self::Operator(operator) => Variant { operator, ..sound },
             Self::Unsynced => Variant { unsynced: true, ..sound },
+            Self::ForgetsOwed => Variant { forgets_owed: true, ..sound },
         }
     }
 }

@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use onceward::receipt::{Held, Status};
-use onceward::{
-    Ask, Decision, Due, OnDuplicate, OnExpired, OnUnknown, Receipt, Refusal, Snapshot, Takeover, decide,
-};
+use onceward::receipt::{Claim, Held, Status};
+use onceward::{Ask, Decision, Due, OnDuplicate, OnExpired, OnUnknown, Receipt, Refusal, Takeover, decide};
 
 /// Decides about the receipt as `change` leaves it.
 fn decide_about(ask: &Ask, found: Option<&Receipt>, change: impl FnOnce(&mut Receipt)) -> Decision {
@@ -19,13 +17,32 @@ fn is_over(found: Option<&Receipt>) -> bool {
     found.is_some_and(|receipt| receipt.due.is_over())
 }
 
+fn claim_in(status: &mut Status) -> Option<&mut Claim> {
+    match status {
+        Status::Waiting(waiting) => Some(&mut waiting.claim),
+        Status::Held(held) => Some(&mut held.claim),
+        Status::Done(done) => Some(&mut done.claim),
+        Status::Unknown(unknown) => Some(&mut unknown.claim),
+        Status::Dead(dead) => Some(&mut dead.claim),
+        Status::Gone(_) => None,
+    }
+}
+
 /// What was asked is not compared at all.
 pub(super) fn fingerprint_ignored(ask: &Ask, found: Option<&Receipt>) -> Decision {
-    decide_about(ask, found, |receipt| match &mut receipt.status {
-        Status::Held(held) => held.claim.fingerprint = *ask.fingerprint(),
-        Status::Done(done) => done.claim.fingerprint = *ask.fingerprint(),
-        Status::Unknown(unknown) => unknown.claim.fingerprint = *ask.fingerprint(),
-        Status::Gone(_) => {}
+    decide_about(ask, found, |receipt| {
+        if let Some(claim) = claim_in(&mut receipt.status) {
+            claim.fingerprint = *ask.fingerprint();
+        }
+    })
+}
+
+/// What was asked is compared once somebody has begun, not before.
+pub(super) fn fingerprint_ignored_while_waiting(ask: &Ask, found: Option<&Receipt>) -> Decision {
+    decide_about(ask, found, |receipt| {
+        if let Status::Waiting(waiting) = &mut receipt.status {
+            waiting.claim.fingerprint = *ask.fingerprint();
+        }
     })
 }
 
@@ -154,28 +171,46 @@ pub(super) fn runs_what_has_no_answer(ask: &Ask, found: Option<&Receipt>) -> Dec
     }
 }
 
-/// A failure is run again where the contract says that it is the answer.
+/// A failure that was recorded is run again.
 pub(super) fn retries_every_failure(ask: &Ask, found: Option<&Receipt>) -> Decision {
-    match (decide(ask, found), found.map(|receipt| &receipt.status)) {
-        (Decision::Replay, Some(Status::Done(done)))
-            if done.outcome.verdict() == onceward::Verdict::Failed =>
-        {
-            Decision::Run(Takeover::Failed)
+    match (decide(ask, found), found.and_then(|receipt| receipt.status.outcome())) {
+        (Decision::Replay, Some(outcome)) if outcome.verdict() == onceward::Verdict::Failed => {
+            Decision::Run(Takeover::Expired)
         }
         (decision, _) => decision,
     }
 }
 
-/// A failure is given out where the contract says to try again.
-pub(super) fn replays_every_failure(ask: &Ask, found: Option<&Receipt>) -> Decision {
+/// What is dead is run again when somebody asks for it.
+pub(super) fn runs_what_is_dead(ask: &Ask, found: Option<&Receipt>) -> Decision {
     match (decide(ask, found), found.map(|receipt| &receipt.status)) {
-        (Decision::Run(Takeover::Failed), Some(Status::Done(done))) => match done.outcome.snapshot() {
-            Snapshot::Kept(_) => Decision::Replay,
-            Snapshot::Omitted(note) => Decision::Refuse(Refusal::ResponseNotStored {
-                verdict: done.outcome.verdict(),
-                note: note.clone(),
-            }),
-        },
+        (Decision::Refuse(Refusal::Dead { .. }), Some(Status::Dead(_))) => Decision::Run(Takeover::Waiting),
+        (decision, _) => decision,
+    }
+}
+
+/// The tries of what lapsed are never used up.
+pub(super) fn never_gives_up(ask: &Ask, found: Option<&Receipt>) -> Decision {
+    match (decide(ask, found), found.map(|receipt| &receipt.status)) {
+        (Decision::Refuse(Refusal::Dead { .. }), Some(Status::Held(_))) => Decision::Run(Takeover::Lapsed),
+        (decision, _) => decision,
+    }
+}
+
+/// What was closed is run for those who ask.
+pub(super) fn runs_what_is_closed(ask: &Ask, found: Option<&Receipt>) -> Decision {
+    match decide(ask, found) {
+        Decision::Refuse(Refusal::Closed(_)) => Decision::Run(Takeover::Expired),
+        decision => decision,
+    }
+}
+
+/// A step past its retention is run again although its intent goes on.
+pub(super) fn runs_an_expired_step(ask: &Ask, found: Option<&Receipt>) -> Decision {
+    match (decide(ask, found), found.map(|receipt| &receipt.status)) {
+        (Decision::Replay, Some(Status::Done(_))) if ask.id().is_step() && is_over(found) => {
+            Decision::Run(Takeover::Expired)
+        }
         (decision, _) => decision,
     }
 }

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use onceward::{
-    Applied, Caps, Due, Error, Found, Fut, Id, Page, Result, Scan, ScanOf, Seen, State, Store, Swap, Swapped,
-    Version,
+    Applied, Caps, Due, Error, Filter, Found, Fut, Hints, Id, Loaded, Page, Result, Scan, ScanOf, Seen,
+    State, Store, Swap, Swapped, Version, Watch,
 };
+
+use super::records;
 
 /// What is wrong with a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +47,31 @@ pub enum StoreFlaw {
     ScanRepeats,
     /// What is not due yet is given out as due.
     ScanIgnoresDue,
-    /// It says that it gathers, and forgets the swap of a caller that went away.
+    /// It says that it makes batches itself, and forgets the swap of a caller that went away.
     GathersOnlyWhileAsked,
+    /// Held records are given out as due before their lease ends.
+    ListsHeldAsDue,
+    /// Waiting records are given out as due before their time.
+    ListsWaitingAsDue,
+    /// All records of a scan come with the input of one of them.
+    MixesUpInputs,
+    /// Each try is written as the first one.
+    CountsNoTries,
+    /// What waits after a doubt is removed.
+    DoubtFreesTheKey,
+    /// An outcome that comes after the end of its lease is turned away.
+    RefusesLateOutcomes,
+    /// No record ends with its writer.
+    LeasesOutliveTheirWriters,
+    /// Every lease ends with its writer.
+    TicketsEndWithTheirWriters,
+    /// What is enqueued replaces what waits.
+    EnqueueReplaces,
 }
 
 impl StoreFlaw {
-    /// All of them.
-    pub const ALL: [Self; 17] = [
+    /// All that a store can have by itself. (What it lists as due is a flaw of workers.)
+    pub const ALL: [Self; 24] = [
         Self::ClaimChecksThenWrites,
         Self::CompletesWithoutVersion,
         Self::RemovesWithoutVersion,
@@ -69,13 +89,24 @@ impl StoreFlaw {
         Self::ScanRepeats,
         Self::ScanIgnoresDue,
         Self::GathersOnlyWhileAsked,
+        Self::MixesUpInputs,
+        Self::CountsNoTries,
+        Self::DoubtFreesTheKey,
+        Self::RefusesLateOutcomes,
+        Self::LeasesOutliveTheirWriters,
+        Self::TicketsEndWithTheirWriters,
+        Self::EnqueueReplaces,
     ];
 
     /// What a store with this flaw says of itself, if it says `right` without it.
     pub fn caps(self, right: Caps) -> Caps {
-        Caps { gathers: right.gathers || self == Self::GathersOnlyWhileAsked, ..right }
+        let batches_internally = right.hints.batches_internally || self == Self::GathersOnlyWhileAsked;
+        right.with_hints(Hints { batches_internally, ..right.hints })
     }
 }
+
+/// Longer ago than any pause before somebody goes on with what was left.
+const LONG_AGO: std::time::Duration = std::time::Duration::from_hours(1);
 
 /// What a flaw remembers. One for all handles of one store: a broken server is broken for everybody.
 #[derive(Debug, Default)]
@@ -84,6 +115,8 @@ pub struct Memory {
     base: BTreeMap<Id, u64>,
     /// What an id had first.
     first: BTreeMap<Id, Found>,
+    /// The input that was read last.
+    input: Option<bytes::Bytes>,
 }
 
 /// A store with one flaw.
@@ -104,7 +137,7 @@ impl BrokenStore {
     }
 
     async fn look(&self, id: &Id) -> Result<Option<Found>> {
-        Ok(self.inner.load(std::slice::from_ref(id)).await?.remove(0))
+        self.inner.load(std::slice::from_ref(id)).await?.remove(0)
     }
 
     async fn swap_one(&self, swap: Swap) -> Result<Swapped> {
@@ -122,6 +155,9 @@ impl BrokenStore {
     }
 
     async fn broken_swap(&self, swap: &Swap) -> Result<Swapped> {
+        if let Some(changed) = records::changed(self.flaw, swap) {
+            return self.swap_one(changed).await;
+        }
         let state = swap.new.as_ref().map(|new| new.state);
         let creates = swap.seen == Seen::Absent;
         match self.flaw {
@@ -168,6 +204,22 @@ impl BrokenStore {
                 self.vanish(&swap.id).await?;
                 self.swap_one(swap.clone()).await
             }
+            StoreFlaw::RefusesLateOutcomes if !creates && state == Some(State::Done) => {
+                match self.look(&swap.id).await? {
+                    Some(found) if found.state == State::Unknown || found.due.is_over() => {
+                        Ok(Swapped::Lost(None))
+                    }
+                    _ => self.swap_one(swap.clone()).await,
+                }
+            }
+            StoreFlaw::EnqueueReplaces if creates && state == Some(State::Waiting) => {
+                match self.look(&swap.id).await? {
+                    Some(found) if found.state == State::Waiting => {
+                        self.swap_one(Swap { seen: Seen::Version(found.version), ..swap.clone() }).await
+                    }
+                    _ => self.swap_one(swap.clone()).await,
+                }
+            }
             StoreFlaw::FenceRestarts => self.swap_restarting(swap).await,
             StoreFlaw::LoserToldNothing | StoreFlaw::LoserToldTheFirst => {
                 let answer = self.swap_one(swap.clone()).await?;
@@ -209,7 +261,16 @@ impl BrokenStore {
         Ok(match answer {
             Swapped::Won(version) => Swapped::Won(Version(version.0 - base)),
             Swapped::Lost(found) => Swapped::Lost(found.map(|found| self.counted(&swap.id, found))),
+            Swapped::Failed(error) => Swapped::Failed(error),
         })
+    }
+
+    /// What has a due time at all, due or not.
+    async fn scan_all(&self, query: &Scan, state: Option<State>) -> Result<Page> {
+        let of = ScanOf::Matching(Filter { state, ..Filter::default() });
+        let mut page = self.inner.scan(&Scan { of, ..query.clone() }).await?;
+        page.found.retain(|(_, found)| found.due != Due::Never);
+        Ok(page)
     }
 
     fn counted(&self, id: &Id, mut found: Found) -> Found {
@@ -225,7 +286,7 @@ impl Store for BrokenStore {
             match self.flaw {
                 StoreFlaw::AnswersWinnersFirst => {
                     let mut answers = self.inner.swap(batch).await?;
-                    answers.sort_by_key(|answer| matches!(answer, Swapped::Lost(_)));
+                    answers.sort_by_key(|answer| !matches!(answer, Swapped::Won(_)));
                     Ok(answers)
                 }
                 StoreFlaw::LostReplyIsNotApplied => self.inner.swap(batch).await.map_err(not_applied),
@@ -248,7 +309,7 @@ impl Store for BrokenStore {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         Box::pin(async move {
             if self.flaw == StoreFlaw::DueVanishes {
                 for id in ids {
@@ -257,14 +318,17 @@ impl Store for BrokenStore {
             }
             let mut answers = self.inner.load(ids).await?;
             for (id, answer) in ids.iter().zip(&mut answers) {
-                let Some(found) = answer.take() else { continue };
-                *answer = Some(match self.flaw {
+                let Ok(Some(found)) = answer else { continue };
+                match self.flaw {
                     StoreFlaw::LoadsFromCopy => {
-                        self.remember(|memory| memory.first.entry(id.clone()).or_insert(found).clone())
+                        let first = |memory: &mut Memory| {
+                            memory.first.entry(id.clone()).or_insert_with(|| found.clone()).clone()
+                        };
+                        *found = self.remember(first);
                     }
-                    StoreFlaw::FenceRestarts => self.counted(id, found),
-                    _ => found,
-                });
+                    StoreFlaw::FenceRestarts => *found = self.counted(id, found.clone()),
+                    _ => {}
+                }
             }
             Ok(answers)
         })
@@ -273,10 +337,12 @@ impl Store for BrokenStore {
     fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
         Box::pin(async move {
             let mut page = match (self.flaw, &query.of) {
-                (StoreFlaw::ScanIgnoresDue, ScanOf::Due) => {
-                    let of = ScanOf::Matching { scope: None, operation: None, state: None };
-                    let mut page = self.inner.scan(&Scan { of, ..query.clone() }).await?;
-                    page.found.retain(|(_, found)| found.due != Due::Never);
+                (StoreFlaw::ScanIgnoresDue, ScanOf::Due(state)) => self.scan_all(query, *state).await?,
+                (StoreFlaw::ListsHeldAsDue, ScanOf::Due(Some(State::Held)))
+                | (StoreFlaw::ListsWaitingAsDue, ScanOf::Due(Some(State::Waiting))) => {
+                    let ScanOf::Due(state) = query.of else { unreachable!("matched above") };
+                    let mut page = self.scan_all(query, state).await?;
+                    page.found.iter_mut().for_each(|(_, found)| found.due = Due::Over(LONG_AGO));
                     page
                 }
                 _ => self.inner.scan(query).await?,
@@ -292,10 +358,19 @@ impl Store for BrokenStore {
                         *found = self.counted(id, found.clone());
                     }
                 }
+                StoreFlaw::MixesUpInputs => {
+                    for (_, found) in &mut page.found {
+                        self.remember(|memory| records::mix_up(found, &mut memory.input));
+                    }
+                }
                 _ => {}
             }
             Ok(page)
         })
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        self.inner.watch()
     }
 
     fn caps(&self) -> Caps {

@@ -1,7 +1,7 @@
 //! Broken sweeps: what people write who think that everything that is due can go.
 
 use onceward::receipt::Status;
-use onceward::{Result, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Sweep, codec};
+use onceward::{Filter, Id, Result, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Sweep, codec};
 
 /// What is wrong with a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,12 +16,21 @@ pub enum SweepFlaw {
     RemovesKept,
     /// It removes what is in doubt, so that nobody has to look into it.
     RemovesUnknown,
+    /// It removes steps that are due, whatever their intents are doing.
+    RemovesSteps,
+    /// It removes what waits once it is due, whatever it carries.
+    RemovesWaiting,
+    /// It removes dead letters.
+    RemovesDead,
 }
 
 impl SweepFlaw {
     /// Whether it removes what it found in this state. Each flaw keeps to its own states, so that what is
     /// caught is that flaw and no other.
-    fn removes(self, status: &Status) -> bool {
+    fn removes(self, id: &Id, status: &Status) -> bool {
+        if id.is_step() != (self == Self::RemovesSteps) {
+            return false;
+        }
         match (self, status) {
             (Self::RemovesHeld, status) => matches!(status, Status::Held(_)),
             // What may rightly go when it is due, and is still what it was.
@@ -30,22 +39,25 @@ impl SweepFlaw {
             (Self::ForgetsTombstones, status) => matches!(status, Status::Done(_)),
             (Self::RemovesKept, status) => matches!(status, Status::Done(_)),
             (Self::RemovesUnknown, status) => matches!(status, Status::Unknown(_)),
+            (Self::RemovesSteps, status) => matches!(status, Status::Done(_)),
+            (Self::RemovesWaiting, status) => matches!(status, Status::Waiting(_)),
+            (Self::RemovesDead, status) => matches!(status, Status::Dead(_)),
         }
     }
 
     /// One sweep.
     pub async fn sweep(self, store: &dyn Store, sweep: &Sweep) -> Result<()> {
+        let matching = |state| ScanOf::Matching(Filter { state: Some(state), ..Filter::default() });
         let of = match self {
-            Self::RemovesKept => ScanOf::Matching { scope: None, operation: None, state: Some(State::Done) },
-            Self::RemovesUnknown => {
-                ScanOf::Matching { scope: None, operation: None, state: Some(State::Unknown) }
-            }
-            _ => ScanOf::Due,
+            Self::RemovesKept => matching(State::Done),
+            Self::RemovesUnknown => matching(State::Unknown),
+            Self::RemovesDead => matching(State::Dead),
+            _ => ScanOf::Due(None),
         };
         let page = store.scan(&Scan { of, after: None, limit: sweep.slice_records }).await?;
         for (id, found) in page.found {
             let Ok(receipt) = codec::decode(&found) else { continue };
-            if !self.removes(&receipt.status) {
+            if !self.removes(&id, &receipt.status) {
                 continue;
             }
             let mut seen = Seen::Version(found.version);

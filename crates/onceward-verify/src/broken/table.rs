@@ -7,11 +7,13 @@
 //! that waits by looking (`runs-when-record-vanishes`).
 
 use super::callers::CallerFlaw;
-use super::completers::CompleterFlaw;
 use super::hunt::Catcher::{self, Conformance, Simulator};
+use super::operators::OperatorFlaw;
 use super::rules;
 use super::stores::StoreFlaw;
 use super::sweeps::SweepFlaw;
+use super::transactions::TransactionFlaw;
+use super::workers::WorkerFlaw;
 use super::worlds::WorldFlaw;
 use crate::sim::variant::Rules;
 
@@ -43,10 +45,16 @@ pub enum Flaw {
     Sweep(SweepFlaw),
     /// The callers.
     Caller(CallerFlaw),
-    /// The completers.
-    Completer(CompleterFlaw),
+    /// The workers.
+    Worker(WorkerFlaw),
+    /// The transactions.
+    Transactions(TransactionFlaw),
+    /// The operators.
+    Operator(OperatorFlaw),
     /// An embedded store that answers before it has synced.
     Unsynced,
+    /// An engine that does not remember which claims it owes back.
+    ForgetsOwed,
 }
 
 const SUITE: &[Catcher] = &[Conformance];
@@ -63,7 +71,7 @@ pub fn all() -> impl Iterator<Item = &'static Broken> {
     ALL.iter().flat_map(|rows| rows.iter())
 }
 
-const ALL: [&[Broken]; 6] = [STORES, RULES, WORLDS, SWEEPS, CALLERS, COMPLETERS];
+const ALL: [&[Broken]; 7] = [STORES, RULES, WORLDS, SWEEPS, CALLERS, WORKERS, TRANSACTIONS];
 
 const fn row(
     name: &'static str,
@@ -101,13 +109,17 @@ const fn caller(name: &'static str, flaw: CallerFlaw, wrong: &'static str, seen:
     row(name, Flaw::Caller(flaw), SIM, wrong, seen)
 }
 
-const fn completer(
+const fn worker(name: &'static str, flaw: WorkerFlaw, wrong: &'static str, seen: &'static str) -> Broken {
+    row(name, Flaw::Worker(flaw), SIM, wrong, seen)
+}
+
+const fn transaction(
     name: &'static str,
-    flaw: CompleterFlaw,
+    flaw: TransactionFlaw,
     wrong: &'static str,
     seen: &'static str,
 ) -> Broken {
-    row(name, Flaw::Completer(flaw), SIM, wrong, seen)
+    row(name, Flaw::Transactions(flaw), SIM, wrong, seen)
 }
 
 #[rustfmt::skip]
@@ -163,6 +175,30 @@ const STORES: &[Broken] = &[
     store("gathers-only-while-asked", StoreFlaw::GathersOnlyWhileAsked, SUITE,
         "a swap handed over is forgotten when its caller goes away",
         "work that is done inside the future that waits for it"),
+    store("mixes-up-inputs", StoreFlaw::MixesUpInputs, SIM,
+        "the work is given the input of another intent",
+        "one buffer for all rows of a page"),
+    store("counts-no-tries", StoreFlaw::CountsNoTries, SIM,
+        "each try is counted as the first one",
+        "a counter in the memory of the worker that dies of the work"),
+    store("doubt-frees-the-key", StoreFlaw::DoubtFreesTheKey, SIM,
+        "a key is free after a doubt, as if nothing could have happened",
+        "a lock that is deleted in a `finally`"),
+    store("refuses-late-outcomes", StoreFlaw::RefusesLateOutcomes, SIM,
+        "an outcome that was reached is given up when its lease has ended",
+        "UPDATE … WHERE lease_until > now() for the completion, too"),
+    store("leases-outlive-their-writers", StoreFlaw::LeasesOutliveTheirWriters, SIM,
+        "the leases of a dead process are waited for although its death is certain",
+        "a restart that blocks its own keys for the rest of their leases"),
+    store("tickets-end-with-their-writers", StoreFlaw::TicketsEndWithTheirWriters, SIM,
+        "a restart ends the claims of those who are still at work elsewhere",
+        "UPDATE jobs SET state = 'queued' WHERE state = 'running' at every start"),
+    store("enqueue-replaces", StoreFlaw::EnqueueReplaces, SIM,
+        "what is enqueued again replaces what waits",
+        "INSERT … ON CONFLICT DO UPDATE for a queue"),
+    row("forgets-owed-claims", Flaw::ForgetsOwed, SIM,
+        "a claim whose work never began is not given back, and is unknown for good",
+        "one try to release, in a `Drop` that nobody waits for"),
     row("unsynced", Flaw::Unsynced, SIM,
         "an answer leaves before what it says is on disk",
         "write-ahead logs with their sync turned off for speed"),
@@ -179,11 +215,14 @@ const RULES: &[Broken] = &[
     rule("fingerprint-ignored-done", rules::fingerprint_ignored_once_done,
         "what is asked is compared only while the first one runs",
         "a digest in the lock's value that goes when the lock goes"),
+    rule("fingerprint-ignored-waiting", rules::fingerprint_ignored_while_waiting,
+        "what is asked is not compared while the first one waits for a worker",
+        "queues that deduplicate by id alone"),
     rule("takes-over-early", rules::takes_over_early,
         "a lease counts as over when half of it is left",
         "two constants for one timeout, in two services"),
     rule("never-takes-over", rules::never_takes_over,
-        "a dead owner's lease keeps everybody out for ever",
+        "a dead owner's lease keeps everybody out forever",
         "aws-powertools/powertools-lambda-python#1038: IN PROGRESS after a timeout"),
     rule("takes-over-under-hold", rules::takes_over_under_hold,
         "a lease that ended is run again although the contract says hold",
@@ -216,11 +255,20 @@ const RULES: &[Broken] = &[
         "what is done is run again because its answer was too large to keep",
         "response stores that drop large bodies, and their key with them"),
     rule("retries-every-failure", rules::retries_every_failure,
-        "a failure is run again where the contract says it is the answer",
+        "a failure that was recorded as final is run again",
         "paveg/hono-idempotency#178: the record goes whenever the answer is not a 2xx"),
-    rule("replays-every-failure", rules::replays_every_failure,
-        "a failure is given out where the contract says to try again",
-        "a 503 that is cached for a day"),
+    rule("runs-what-is-dead", rules::runs_what_is_dead,
+        "a dead letter is run by itself",
+        "a dead-letter queue that is wired back to the queue"),
+    rule("never-gives-up", rules::never_gives_up,
+        "what kills its process is begun again and again",
+        "crash loops: a message that is redelivered before its failure is counted"),
+    rule("runs-what-is-closed", rules::runs_what_is_closed,
+        "what was cancelled, discarded or undone is run for a late copy",
+        "Seata and others: a late try after an empty rollback hangs for good"),
+    rule("runs-an-expired-step", rules::runs_an_expired_step,
+        "a step is done again because it is older than steps are kept",
+        "a cache with a time-to-live as the record of finished steps"),
     rule("own-claim-not-recognised", rules::own_claim_not_recognised,
         "a claim whose answer was lost is taken for somebody else's",
         "object_store's put-if-absent: a failed create that may have been our own"),
@@ -262,6 +310,15 @@ const SWEEPS: &[Broken] = &[
     sweep("sweep-removes-kept", SweepFlaw::RemovesKept,
         "a sweep removes outcomes that are still to be kept",
         "eviction of a full cache that also was the record (Redis allkeys-lru)"),
+    sweep("sweep-removes-steps", SweepFlaw::RemovesSteps,
+        "a step is removed while its intent is there, and is done again",
+        "one retention for steps and for what they belong to"),
+    sweep("sweep-removes-waiting", SweepFlaw::RemovesWaiting,
+        "what waits with its input is removed when it is due",
+        "queues that drop messages by age"),
+    sweep("sweep-removes-dead", SweepFlaw::RemovesDead,
+        "dead letters are removed before anybody has looked at them",
+        "dead-letter queues with a retention of days"),
     sweep("sweep-removes-unknown", SweepFlaw::RemovesUnknown,
         "a sweep removes what is in doubt, and it is run again",
         "a clean-up script for rows that hang"),
@@ -299,14 +356,42 @@ const CALLERS: &[Broken] = &[
     caller("attempts-named-alike", CallerFlaw::NamesEveryAttemptAlike,
         "every try is given the same name",
         "the name of the host or of the queue as the lock's value"),
+    caller("enqueued-before-the-commit", CallerFlaw::SaysEnqueuedBeforeTheCommit,
+        "work is called accepted, and is undone with the transaction that enqueued it",
+        "jobs enqueued in a transaction callback that runs before the commit"),
+    row("settles-before-late-effects", Flaw::Operator(OperatorFlaw::SettlesBeforeLateEffects), SIM,
+        "`it did not happen` is believed while it can still happen",
+        "a reconciliation that asks the provider a second too early"),
 ];
 
 #[rustfmt::skip]
-const COMPLETERS: &[Broken] = &[
-    completer("completer-never-looks", CompleterFlaw::NeverLook,
+const WORKERS: &[Broken] = &[
+    worker("worker-never-looks", WorkerFlaw::NeverLook,
         "what was begun and left stays where it is",
         "a clean-up job whose schedule was lost in a deployment"),
-    completer("completer-claims-by-key-alone", CompleterFlaw::ClaimByKeyAlone,
+    worker("worker-claims-by-key-alone", WorkerFlaw::ClaimByKeyAlone,
         "what was found abandoned is claimed, whoever has it by then",
         "a SELECT of stale jobs, then an UPDATE by id"),
+    worker("worker-begins-what-is-held", WorkerFlaw::BeginWhatIsHeld,
+        "what somebody else is busy with is begun",
+        "visibility timeouts that are shorter than the work"),
+    worker("worker-begins-too-early", WorkerFlaw::BeginTooEarly,
+        "what is to be begun later is begun now",
+        "a back-off that only the process knows which has failed"),
+];
+
+#[rustfmt::skip]
+const TRANSACTIONS: &[Broken] = &[
+    transaction("transact-without-version", TransactionFlaw::CompletesWithoutVersion,
+        "the completion in a transaction is written whatever is there: two commit",
+        "check and write in a transaction that is READ COMMITTED"),
+    transaction("business-commits-first", TransactionFlaw::CommitsBusinessFirst,
+        "the business write is committed, and the receipt behind it",
+        "a receipt in Redis beside a row in PostgreSQL"),
+    transaction("lost-commit-not-applied", TransactionFlaw::LostCommitIsNotApplied,
+        "a commit whose answer was lost is reported as one that did not happen",
+        "retry loops around a transaction for every error of the connection"),
+    transaction("enqueues-outside", TransactionFlaw::EnqueuesAtOnce,
+        "what is enqueued in a transaction is there although it was rolled back",
+        "a job queue on another connection than the transaction"),
 ];

@@ -1,8 +1,8 @@
 //! Many swaps in one call: each is on its own, and the answers stand in the order of the batch.
 
-use onceward::{Id, Seen, State, Swap, Swapped};
+use onceward::{Id, Seen, State, Swap};
 
-use super::trial::{Checked, FAR, Trial, creation, ensure, held, id, record, same, sorted};
+use super::trial::{Answered, Checked, FAR, Trial, creation, ensure, held, id, record, same, sorted};
 
 /// The largest batch that the engine sends.
 const BATCH_MAX: usize = 1024;
@@ -34,14 +34,14 @@ pub(super) async fn one_batch_has_winners_and_losers(trial: Trial) -> Checked {
         let exists = number % 2 == 0;
         let must_win = exists != (swap.seen == Seen::Absent);
         match answer {
-            Swapped::Won(version) => {
+            Answered::Won(version) => {
                 ensure!(must_win, "swap {number} of the batch won and must not");
                 match &swap.new {
                     Some(new) => drop(trial.find_as(&swap.id, *version, new).await?),
                     None => ensure!(trial.look(&swap.id).await?.is_none(), "swap {number} removed nothing"),
                 }
             }
-            Swapped::Lost(found) => {
+            Answered::Lost(found) => {
                 ensure!(!must_win, "swap {number} of the batch lost to {found:?} and must not");
                 ensure!(found.is_some() == exists, "swap {number}: the loser learned {found:?}");
                 if let Some(found) = found {
@@ -68,11 +68,11 @@ pub(super) async fn largest_batch_is_answered_in_order(trial: Trial) -> Checked 
         ensure!(found.is_some(), "record {number} of the batch is missing");
         let found = found.expect("looked at above");
         match answer {
-            Swapped::Won(version) => {
+            Answered::Won(version) => {
                 ensure!(number % 97 != 0, "swap {number} won a place that was taken");
                 same(&ids[number], &found, *version, &held(number.to_string()))?;
             }
-            Swapped::Lost(told) => {
+            Answered::Lost(told) => {
                 ensure!(number % 97 == 0, "swap {number} lost a place that was free");
                 let told = told.as_ref().map(|told| &told.bytes);
                 ensure!(told == Some(&found.bytes), "swap {number} was told {told:?}");
@@ -100,15 +100,15 @@ pub(super) async fn batches_overlap(trial: Trial) -> Checked {
     let mut won = std::collections::BTreeMap::new();
     let mut lost = Vec::new();
     while let Some(answers) = tasks.join_next().await {
-        let answers: Checked<Vec<(Swap, Swapped)>> = answers.expect("a batch does not panic");
+        let answers: Checked<Vec<(Swap, Answered)>> = answers.expect("a batch does not panic");
         for (swap, answer) in answers? {
             match answer {
-                Swapped::Won(version) => {
+                Answered::Won(version) => {
                     let before = won.insert(swap.id.clone(), version);
                     ensure!(before.is_none(), "{:?}: two creations won", swap.id);
                     trial.find_as(&swap.id, version, &swap.new.expect("a creation")).await?;
                 }
-                Swapped::Lost(found) => lost.push((swap.id, found)),
+                Answered::Lost(found) => lost.push((swap.id, found)),
             }
         }
     }

@@ -1,18 +1,20 @@
 //! Bytes come back as they were, whatever they are and however many.
 
 use bytes::Bytes;
-use onceward::{Seen, State, Swapped};
+use onceward::{Applied, Seen, State, Swapped};
 
-use super::trial::{Checked, FAR, Trial, creation, ensure, held, id, record, same, sorted};
+use super::trial::{Answered, Checked, FAR, Trial, creation, ensure, held, id, record, same, sorted};
 
 const KIB: usize = 1024;
-/// The largest receipt that the engine writes.
-const BODY_BYTES_MAX: usize = KIB * KIB;
+const MIB: usize = KIB * KIB;
+/// The largest record that a check writes. The engine's own bound is far below.
+const RECORD_BYTES_MAX: usize = 4 * MIB;
 
 pub(super) async fn of_every_size(trial: Trial) -> Checked {
-    let sizes =
-        [0, 1, 2, 255, 256, 4 * KIB - 1, 4 * KIB, 4 * KIB + 1, 65_535, 65_536, 300 * KIB, BODY_BYTES_MAX];
-    for (number, size) in sizes.into_iter().enumerate() {
+    let largest = trial.caps.promises.record_bytes_max.min(RECORD_BYTES_MAX);
+    let sizes = [0, 1, 2, 255, 256, 4 * KIB - 1, 4 * KIB, 4 * KIB + 1, 65_535, 65_536, 300 * KIB, MIB];
+    let sizes = sizes.into_iter().filter(|size| *size < largest).chain([largest]);
+    for (number, size) in sizes.enumerate() {
         let id = id(number);
         let first = record(State::Done, Some(FAR), noise(size, 1));
         let version = trial.create(&id, first.clone()).await?;
@@ -37,13 +39,14 @@ pub(super) async fn of_every_byte(trial: Trial) -> Checked {
 }
 
 pub(super) async fn large_ones_in_one_batch(trial: Trial) -> Checked {
-    let body = |number| noise(BODY_BYTES_MAX - number, number as u64);
+    let largest = trial.caps.promises.record_bytes_max.min(MIB);
+    let body = |number| noise(largest - number, number as u64);
     let batch = sorted((0..8).map(|number| creation(&id(number), held(body(number)))).collect());
     let answers = trial.swap(&batch).await?;
     let ids: Vec<_> = batch.iter().map(|swap| swap.id.clone()).collect();
     let found = trial.load(&ids).await?;
     for ((swap, answer), found) in batch.iter().zip(&answers).zip(found) {
-        let (Swapped::Won(version), Some(found)) = (answer, found) else {
+        let (Answered::Won(version), Some(found)) = (answer, found) else {
             return Err(super::trial::Wrong(format!("{:?}: large record not written: {answer:?}", swap.id)));
         };
         same(&swap.id, &found, *version, swap.new.as_ref().expect("a creation"))?;
@@ -51,8 +54,42 @@ pub(super) async fn large_ones_in_one_batch(trial: Trial) -> Checked {
     Ok(())
 }
 
+/// A record that is larger than the store takes is not written, and nobody else's record suffers from it.
+/// (The engine keeps to the bound; somebody else may not.)
+pub(super) async fn one_that_is_too_large_harms_no_other(trial: Trial) -> Checked {
+    let largest = trial.caps.promises.record_bytes_max;
+    if largest > RECORD_BYTES_MAX {
+        return Ok(());
+    }
+    let batch = sorted((0..3).map(|number| creation(&id(number), held(number.to_string()))).collect());
+    let mut mixed = batch.clone();
+    mixed[1].new = Some(held(noise(2 * largest, 1)));
+    let mut written = [false; 3];
+    match trial.store.swap(&mixed).await {
+        Ok(answers) => {
+            ensure!(answers.len() == 3, "a batch of 3 swaps got {} answers", answers.len());
+            for (at, answer) in answers.iter().enumerate() {
+                match answer {
+                    Swapped::Won(_) => written[at] = true,
+                    Swapped::Failed(error) if at == 1 => {
+                        ensure!(error.applied() == Applied::No, "too large, and perhaps written: {error:?}");
+                    }
+                    answer => ensure!(false, "swap {at} beside one that is too large got {answer:?}"),
+                }
+            }
+        }
+        Err(error) => ensure!(error.applied() == Applied::No, "too large, and perhaps written: {error:?}"),
+    }
+    for (at, swap) in mixed.iter().enumerate() {
+        let there = trial.look(&swap.id).await?.map(|found| found.bytes);
+        let expected = swap.new.as_ref().filter(|_| written[at]).map(|new| &new.bytes);
+        ensure!(there.as_ref() == expected, "swap {at} beside one that is too large: other bytes are there");
+    }
+    Ok(())
+}
+
 /// Bytes that do not compress and differ for every seed.
-fn noise(size: usize, seed: u64) -> Bytes {
+pub(super) fn noise(size: usize, seed: u64) -> Bytes {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(size + 8);
     while bytes.len() < size {

@@ -5,9 +5,9 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use onceward::{Found, Id, Record, Seen, Swap, Swapped};
+use onceward::{Found, Id, Record, Seen, Swap};
 
-use super::trial::{Checked, Trial, Wrong, creation, ensure, held, id, same, sorted};
+use super::trial::{Answered, Checked, Trial, Wrong, creation, ensure, held, id, same, sorted};
 
 /// How many times a future is polled before it is dropped, at most.
 const POLLS_MAX: usize = 12;
@@ -26,9 +26,9 @@ pub(super) async fn a_dropped_claim_happened_or_not(trial: Trial) -> Checked {
     Ok(())
 }
 
-/// The engine rests on this where it lets the store gather.
-pub(super) async fn a_dropped_claim_goes_on_where_the_store_gathers(trial: Trial) -> Checked {
-    if !trial.caps.gathers {
+/// The engine rests on this where it leaves the batches to the store.
+pub(super) async fn a_dropped_claim_goes_on_where_the_store_batches(trial: Trial) -> Checked {
+    if !trial.caps.hints.batches_internally {
         return Ok(());
     }
     for polls in 1..POLLS_MAX {
@@ -65,9 +65,9 @@ pub(super) async fn a_dropped_batch_wedges_nothing(trial: Trial) -> Checked {
         let answers = trial.swap(&sorted(ids.iter().map(|id| creation(id, held("next"))).collect())).await?;
         for (id, answer) in ids.iter().zip(answers) {
             match answer {
-                Swapped::Won(version) => drop(trial.find_as(id, version, &held("next")).await?),
-                Swapped::Lost(Some(found)) => same(id, &found, found.version, &held("dropped"))?,
-                Swapped::Lost(None) => ensure!(false, "{id:?}: lost to nothing"),
+                Answered::Won(version) => drop(trial.find_as(id, version, &held("next")).await?),
+                Answered::Lost(Some(found)) => same(id, &found, found.version, &held("dropped"))?,
+                Answered::Lost(None) => ensure!(false, "{id:?}: lost to nothing"),
             }
         }
     }
@@ -81,23 +81,23 @@ async fn settle(trial: &Trial, id: &Id, seen: Option<Found>, dropped: &Record) -
     let mut seen = seen.map_or(Seen::Absent, |found| Seen::Version(found.version));
     for _ in 0..2 {
         match trial.swap_one(id, seen, Some(last.clone())).await? {
-            Swapped::Won(version) => {
+            Answered::Won(version) => {
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 trial.find_as(id, version, &last).await?;
                 return Ok(());
             }
-            Swapped::Lost(Some(found)) => {
+            Answered::Lost(Some(found)) => {
                 same(id, &found, found.version, dropped)?;
                 seen = Seen::Version(found.version);
             }
-            Swapped::Lost(None) => seen = Seen::Absent,
+            Answered::Lost(None) => seen = Seen::Absent,
         }
     }
     Err(Wrong(format!("{id:?}: a dropped write won twice")))
 }
 
-/// Polls a future up to so many times, each time it asks for it, and drops it then.
-async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) {
+/// Polls a future up to `polls` times, each time it asks for it, and then drops it.
+pub(super) async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) {
     if polls == 0 {
         return;
     }

@@ -1,8 +1,8 @@
 //! Ids that drivers stumble over: long, odd, alike. Each is its own record, and comes back as it was.
 
-use onceward::{Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, SCOPE_BYTES_MAX, ScanOf};
+use onceward::{Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, SCOPE_BYTES_MAX};
 
-use super::trial::{Checked, Trial, ensure, held, id_of};
+use super::trial::{Checked, Trial, ensure, everything, held, id_of};
 
 pub(super) async fn at_their_bounds(trial: Trial) -> Checked {
     let longest = |fill: &str| {
@@ -80,9 +80,8 @@ async fn distinct(trial: &Trial, ids: &[Id]) -> Checked {
     for (number, id) in ids.iter().enumerate() {
         trial.find_as(id, versions[number], &held(number.to_string())).await?;
     }
-    let everything = ScanOf::Matching { scope: None, operation: None, state: None };
     let mut scanned: Vec<Id> =
-        trial.pages(everything, 50, ids.len() + 10).await?.into_iter().map(|(id, _)| id).collect();
+        trial.pages(everything(), 50, ids.len() + 10).await?.into_iter().map(|(id, _)| id).collect();
     scanned.sort();
     let mut written = ids.to_vec();
     written.sort();

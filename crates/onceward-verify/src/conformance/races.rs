@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
 use bytes::Bytes;
-use onceward::{Id, Record, Seen, Swap, Swapped, Version};
+use onceward::{Id, Record, Seen, Swap, Version};
 
-use super::trial::{Checked, Trial, Wrong, creation, ensure, held, id};
+use super::trial::{Answered, Checked, Trial, Wrong, creation, ensure, held, id};
 
 const THREADS: usize = 8;
 
@@ -27,7 +27,7 @@ pub(super) async fn one_claim_wins(trial: Trial) -> Checked {
     let mut winners: BTreeMap<usize, (usize, Version)> = BTreeMap::new();
     for (thread, answers) in claims.iter().enumerate() {
         for (number, answer) in answers {
-            if let Swapped::Won(version) = answer {
+            if let Answered::Won(version) = answer {
                 let other = winners.insert(*number, (thread, *version));
                 ensure!(other.is_none(), "two threads won the claim of one id");
             }
@@ -36,7 +36,7 @@ pub(super) async fn one_claim_wins(trial: Trial) -> Checked {
     ensure!(winners.len() == IDS, "{} of {IDS} ids were claimed", winners.len());
     for (number, answer) in claims.into_iter().flatten() {
         let (thread, version) = winners[&number];
-        if let Swapped::Lost(found) = answer {
+        if let Answered::Lost(found) = answer {
             let told = found.map(|found| (found.version, found.bytes));
             ensure!(
                 told == Some((version, Bytes::from(thread.to_string()))),
@@ -64,17 +64,17 @@ pub(super) async fn one_step_wins(trial: Trial) -> Checked {
                 attempts += 1;
                 ensure!(
                     attempts < ATTEMPTS_MAX,
-                    "still at step {} after so many tries",
+                    "still at step {} after {ATTEMPTS_MAX} tries",
                     count(&found.bytes)?
                 );
                 let next = count(&found.bytes)? + 1;
                 match trial.swap_one(&id, Seen::Version(found.version), Some(counter(next))).await? {
-                    Swapped::Won(version) => {
+                    Answered::Won(version) => {
                         wins.push((next, version));
                         found = trial.find(&id).await?;
                     }
-                    Swapped::Lost(Some(there)) => found = there,
-                    Swapped::Lost(None) => ensure!(false, "the record vanished"),
+                    Answered::Lost(Some(there)) => found = there,
+                    Answered::Lost(None) => ensure!(false, "the record vanished"),
                 }
             }
             Ok(wins)
@@ -116,7 +116,7 @@ pub(super) async fn batches_lose_no_update(trial: Trial) -> Checked {
             }
             for (swap, answer) in batch.iter().zip(trial.swap(&batch).await?) {
                 let number = (0..IDS).find(|number| id(*number) == swap.id).expect("one of ours");
-                won[number] += u64::from(matches!(answer, Swapped::Won(_)));
+                won[number] += u64::from(matches!(answer, Answered::Won(_)));
             }
         }
         Ok(won)
@@ -145,7 +145,7 @@ pub(super) async fn a_claim_excludes_all_others(trial: Trial) -> Checked {
                 let number = (thread + round) % IDS;
                 let answer =
                     trial.swap_one(&id(number), Seen::Absent, Some(held(thread.to_string()))).await?;
-                let Swapped::Won(version) = answer else { continue };
+                let Answered::Won(version) = answer else { continue };
                 claims += 1;
                 let others = inside[number].fetch_add(1, Ordering::SeqCst);
                 ensure!(others == 0, "{others} others had the claim at the same time");
@@ -164,8 +164,9 @@ pub(super) async fn a_claim_excludes_all_others(trial: Trial) -> Checked {
 }
 
 /// Runs one future on each of several real threads, started together.
-async fn threads<T, F>(trial: &Trial, work: impl Fn(Trial, usize) -> F) -> Checked<Vec<T>>
+pub(super) async fn threads<S, T, F>(subject: &S, work: impl Fn(S, usize) -> F) -> Checked<Vec<T>>
 where
+    S: Clone,
     T: Send + 'static,
     F: Future<Output = Checked<T>> + Send + 'static,
 {
@@ -173,7 +174,7 @@ where
     let start = Arc::new(Barrier::new(THREADS));
     let running: Vec<_> = (0..THREADS)
         .map(|thread| {
-            let (runtime, start, work) = (runtime.clone(), Arc::clone(&start), work(trial.clone(), thread));
+            let (runtime, start, work) = (runtime.clone(), Arc::clone(&start), work(subject.clone(), thread));
             let (done, result) = tokio::sync::oneshot::channel();
             std::thread::spawn(move || {
                 start.wait();
@@ -190,11 +191,13 @@ where
     Ok(results)
 }
 
-fn counter(count: u64) -> Record {
+/// A record that counts.
+pub(super) fn counter(count: u64) -> Record {
     held(count.to_string())
 }
 
-fn count(bytes: &[u8]) -> Checked<u64> {
+/// What such a record has counted.
+pub(super) fn count(bytes: &[u8]) -> Checked<u64> {
     let text = std::str::from_utf8(bytes).ok();
     text.and_then(|text| text.parse().ok()).ok_or_else(|| Wrong(format!("a counter became {bytes:?}")))
 }

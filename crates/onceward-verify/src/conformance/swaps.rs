@@ -1,14 +1,32 @@
 //! One swap at a time: it happens if and only if the place looks as the writer saw it.
 
-use onceward::{Found, Id, Record, Seen, State, Version};
+use onceward::{Caps, ClockOf, Found, Id, LEASE_MAX, Record, Seen, State, Version};
 
-use super::trial::{Checked, FAR, Trial, ensure, held, id, record, same};
+use super::trial::{Answered, Checked, FAR, Trial, ensure, held, id, record, same};
+
+/// What the engine needs in a record beside a body or an input.
+const RECORD_OVERHEAD_BYTES: usize = 1024;
 
 pub(super) async fn caps_are_as_announced(trial: Trial) -> Checked {
     let caps = trial.store.caps();
     ensure!(caps == trial.caps, "caps are {caps:?}, announced were {:?}", trial.caps);
     ensure!(!caps.name.is_empty(), "the name is empty");
-    ensure!(caps.batches_in_flight > 0, "no batch may ever be in flight");
+    Ok(())
+}
+
+/// Wrong hints cost speed and nothing else, so they need only be usable. Promises are what the engine builds
+/// on.
+pub(super) async fn caps_are_usable(trial: Trial) -> Checked {
+    let Caps { promises, hints, .. } = trial.store.caps();
+    ensure!(hints.batches_in_flight > 0, "no batch may ever be in flight");
+    ensure!(
+        promises.record_bytes_max > RECORD_OVERHEAD_BYTES,
+        "records of up to {} bytes have no room for an outcome: {RECORD_OVERHEAD_BYTES} are needed beside it",
+        promises.record_bytes_max
+    );
+    if let ClockOf::Process { margin } = promises.clock {
+        ensure!(margin < LEASE_MAX, "clocks that may differ by {margin:?} leave no lease to rely on");
+    }
     Ok(())
 }
 
@@ -74,6 +92,20 @@ pub(super) async fn removal_needs_the_version(trial: Trial) -> Checked {
     let found = trial.lose(&id, Seen::Version(second), None).await?;
     ensure!(found.is_none(), "the second removal learned {found:?}");
     trial.create(&id, held("again")).await?;
+    Ok(())
+}
+
+/// Nothing where nothing is: a look that writes nothing, and fails where something is.
+pub(super) async fn nothing_for_nothing_is_a_look(trial: Trial) -> Checked {
+    let id = id(1);
+    let answer = trial.swap_one(&id, Seen::Absent, None).await?;
+    ensure!(matches!(answer, Answered::Won(_)), "nothing for nothing got {answer:?}");
+    ensure!(trial.look(&id).await?.is_none(), "nothing for nothing left a record behind");
+    let written = held("x");
+    let version = trial.create(&id, written.clone()).await?;
+    let found = trial.lose(&id, Seen::Absent, None).await?;
+    learned(&id, found, version, &written)?;
+    trial.find_as(&id, version, &written).await?;
     Ok(())
 }
 

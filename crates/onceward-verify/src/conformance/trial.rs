@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use onceward::{
-    Caps, Due, Found, Id, Page, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Version,
+    Caps, Due, Filter, Found, Id, Page, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Version,
 };
 
 /// How long anything that must happen may take before it counts as never. Generous: a check that waits
@@ -47,6 +47,15 @@ macro_rules! ensure {
 }
 pub(super) use ensure;
 
+/// What became of a swap that the store has no reason to fail.
+#[derive(Clone, Debug)]
+pub(super) enum Answered {
+    /// As [`Swapped::Won`].
+    Won(Version),
+    /// As [`Swapped::Lost`].
+    Lost(Option<Found>),
+}
+
 /// One check's own store.
 #[derive(Clone)]
 pub(super) struct Trial {
@@ -57,33 +66,12 @@ pub(super) struct Trial {
 
 impl Trial {
     /// Swaps a batch and makes sure that the answers can be about that batch at all.
-    pub(super) async fn swap(&self, batch: &[Swap]) -> Checked<Vec<Swapped>> {
-        let answers = self.store.swap(batch).await?;
-        ensure!(
-            answers.len() == batch.len(),
-            "a batch of {} swaps got {} answers",
-            batch.len(),
-            answers.len()
-        );
-        for (swap, answer) in batch.iter().zip(&answers) {
-            match (swap.seen, answer) {
-                (Seen::Absent, Swapped::Lost(None)) => {
-                    ensure!(false, "{:?}: lost to a record, but nothing is there", swap.id);
-                }
-                (Seen::Version(seen), Swapped::Lost(Some(found))) => {
-                    ensure!(seen != found.version, "{:?}: lost although {seen:?} is there", swap.id);
-                }
-                (Seen::Version(seen), Swapped::Won(now)) => {
-                    ensure!(*now > seen, "{:?}: a write over {seen:?} got {now:?}, not above it", swap.id);
-                }
-                _ => {}
-            }
-        }
-        Ok(answers)
+    pub(super) async fn swap(&self, batch: &[Swap]) -> Checked<Vec<Answered>> {
+        plausible(batch, self.store.swap(batch).await?)
     }
 
     /// Swaps one record.
-    pub(super) async fn swap_one(&self, id: &Id, seen: Seen, new: Option<Record>) -> Checked<Swapped> {
+    pub(super) async fn swap_one(&self, id: &Id, seen: Seen, new: Option<Record>) -> Checked<Answered> {
         let batch = [Swap { id: id.clone(), seen, new }];
         Ok(self.swap(&batch).await?.remove(0))
     }
@@ -91,8 +79,8 @@ impl Trial {
     /// Puts a record where it must be possible.
     pub(super) async fn put(&self, id: &Id, seen: Seen, new: Record) -> Checked<Version> {
         match self.swap_one(id, seen, Some(new)).await? {
-            Swapped::Won(version) => Ok(version),
-            Swapped::Lost(found) => Err(Wrong(format!("{id:?}: put over {seen:?} lost to {found:?}"))),
+            Answered::Won(version) => Ok(version),
+            Answered::Lost(found) => Err(Wrong(format!("{id:?}: put over {seen:?} lost to {found:?}"))),
         }
     }
 
@@ -104,16 +92,18 @@ impl Trial {
     /// Removes a record that must be there in that version.
     pub(super) async fn remove(&self, id: &Id, version: Version) -> Checked {
         match self.swap_one(id, Seen::Version(version), None).await? {
-            Swapped::Won(_) => Ok(()),
-            Swapped::Lost(found) => Err(Wrong(format!("{id:?}: removal over {version:?} lost to {found:?}"))),
+            Answered::Won(_) => Ok(()),
+            Answered::Lost(found) => {
+                Err(Wrong(format!("{id:?}: removal over {version:?} lost to {found:?}")))
+            }
         }
     }
 
     /// Tries a swap that must lose and gives what the loser learned.
     pub(super) async fn lose(&self, id: &Id, seen: Seen, new: Option<Record>) -> Checked<Option<Found>> {
         match self.swap_one(id, seen, new).await? {
-            Swapped::Lost(found) => Ok(found),
-            Swapped::Won(version) => {
+            Answered::Lost(found) => Ok(found),
+            Answered::Won(version) => {
                 Err(Wrong(format!("{id:?}: a swap that saw {seen:?} won with {version:?} and must not")))
             }
         }
@@ -121,9 +111,12 @@ impl Trial {
 
     /// Loads records and makes sure that there is one answer for each.
     pub(super) async fn load(&self, ids: &[Id]) -> Checked<Vec<Option<Found>>> {
-        let found = self.store.load(ids).await?;
-        ensure!(found.len() == ids.len(), "a load of {} ids got {} answers", ids.len(), found.len());
-        Ok(found)
+        let loaded = self.store.load(ids).await?;
+        ensure!(loaded.len() == ids.len(), "a load of {} ids got {} answers", ids.len(), loaded.len());
+        let found = ids.iter().zip(loaded).map(|(id, loaded)| {
+            loaded.map_err(|error| Wrong(format!("{id:?}: a record that is sound cannot be read: {error:?}")))
+        });
+        found.collect()
     }
 
     /// Loads one record, which may be absent.
@@ -164,6 +157,9 @@ impl Trial {
             query.limit,
             page.found.len()
         );
+        if let Some((id, error)) = page.unreadable.first() {
+            return Err(Wrong(format!("{id:?}: a record that is sound cannot be read: {error:?}")));
+        }
         Ok(page)
     }
 
@@ -186,6 +182,36 @@ impl Trial {
         }
         Err(Wrong(format!("{:?} with limit {limit} did not end after {pages_max} pages", query.of)))
     }
+}
+
+/// Makes sure that answers can be about this batch: one for each swap, each in keeping with what the swap
+/// saw.
+pub(super) fn plausible(batch: &[Swap], answers: Vec<Swapped>) -> Checked<Vec<Answered>> {
+    ensure!(answers.len() == batch.len(), "a batch of {} swaps got {} answers", batch.len(), answers.len());
+    let mut answered = Vec::with_capacity(answers.len());
+    for (swap, answer) in batch.iter().zip(answers) {
+        let id = &swap.id;
+        answered.push(match (swap.seen, answer) {
+            (_, Swapped::Failed(error)) => {
+                return Err(Wrong(format!("{id:?}: a swap failed for no reason: {error:?}")));
+            }
+            (Seen::Absent, Swapped::Lost(None)) => {
+                return Err(Wrong(format!("{id:?}: lost to a record, but nothing is there")));
+            }
+            (Seen::Absent, Swapped::Lost(found)) => Answered::Lost(found),
+            (Seen::Version(seen), Swapped::Lost(found)) => {
+                let there = found.as_ref().map(|found| found.version);
+                ensure!(there != Some(seen), "{id:?}: lost although {seen:?} is there");
+                Answered::Lost(found)
+            }
+            (Seen::Absent, Swapped::Won(version)) => Answered::Won(version),
+            (Seen::Version(seen), Swapped::Won(version)) => {
+                ensure!(version > seen, "{id:?}: a write over {seen:?} got {version:?}, not above it");
+                Answered::Won(version)
+            }
+        });
+    }
+    Ok(answered)
 }
 
 /// Makes sure that what was found is what was written; the due time is compared elsewhere.
@@ -218,7 +244,12 @@ pub(super) fn held(bytes: impl Into<Bytes>) -> Record {
 
 /// A record.
 pub(super) fn record(state: State, due_in: Option<Duration>, bytes: impl Into<Bytes>) -> Record {
-    Record { state, due_in, bytes: bytes.into() }
+    Record { state, due_in, ends_with_writer: false, bytes: bytes.into() }
+}
+
+/// Every record there is.
+pub(super) fn everything() -> ScanOf {
+    ScanOf::Matching(Filter::default())
 }
 
 /// A swap that creates.
@@ -230,4 +261,20 @@ pub(super) fn creation(id: &Id, new: Record) -> Swap {
 pub(super) fn sorted(mut batch: Vec<Swap>) -> Vec<Swap> {
     batch.sort_by(|one, other| one.id.cmp(&other.id));
     batch
+}
+
+/// These ids, each once, in whatever order.
+pub(super) fn once_each(found: &[(Id, Found)], expected: &[Id]) -> Checked {
+    let mut found: Vec<&Id> = found.iter().map(|(id, _)| id).collect();
+    found.sort();
+    let mut expected: Vec<&Id> = expected.iter().collect();
+    expected.sort();
+    for pair in found.windows(2) {
+        ensure!(pair[0] != pair[1], "{:?} came twice", pair[0]);
+    }
+    for id in &expected {
+        ensure!(found.binary_search(id).is_ok(), "{id:?} was skipped");
+    }
+    ensure!(found.len() == expected.len(), "found {found:?}, expected {expected:?}");
+    Ok(())
 }

@@ -1,8 +1,8 @@
 //! The version of an id only ever grows: it is the fence that protects what is outside.
 
-use onceward::{Seen, Swapped, Version};
+use onceward::{Seen, Version};
 
-use super::trial::{Checked, Trial, ensure, held, id};
+use super::trial::{Answered, Checked, Trial, ensure, held, id};
 
 pub(super) async fn grow_with_every_write(trial: Trial) -> Checked {
     let id = id(1);
@@ -54,7 +54,7 @@ pub(super) async fn old_version_loses_to_a_new_record(trial: Trial) -> Checked {
         for former in &old {
             let answer = trial.swap_one(&id, Seen::Version(*former), Some(held("late"))).await?;
             ensure!(
-                matches!(&answer, Swapped::Lost(Some(found)) if found.version == version),
+                matches!(&answer, Answered::Lost(Some(found)) if found.version == version),
                 "{former:?} of an earlier record got {answer:?}, {version:?} is there"
             );
         }

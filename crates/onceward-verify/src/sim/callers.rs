@@ -1,4 +1,5 @@
-//! Callers: they ask by `run` or by hand, go away, come back, and sometimes ask for something else.
+//! Callers: they ask by `run`, by hand, by `enqueue` or in a transaction, go away, come back, and sometimes ask
+//! for something else.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -8,11 +9,14 @@ use std::time::Duration;
 
 use onceward::{Answer, Ask, Attempt, Changed, Claimed, Id, Onceward, Policy, Ticket};
 
+use super::enqueuers::{close, enqueue};
+
 use super::executor::Process;
-use super::history::{Call, End, Told, Way};
+use super::history::{Call, End, Stamp, Told, Way, name};
 use super::mistakes;
-use super::scenario::WorkPlan;
+use super::scenario::{Wanted, WorkPlan};
 use super::stage::Stage;
+use super::transacting::transact;
 use super::work::{Caught, Waiting, Working, outcome, pause, told, work};
 use crate::broken::callers::CallerFlaw;
 
@@ -25,11 +29,12 @@ pub(super) async fn caller(stage: Arc<Stage>, process: Process, engine: Onceward
         pause(&stage, process, wait).await;
         // After an error a caller mostly tries the very same again.
         let wish = last.take().filter(|_| again).unwrap_or_else(|| Wish::of(&stage));
-        let hand = stage.executor.draw(|random| random.chance(stage.scenario.by_hand_per_thousand));
-        let failed = if hand {
-            by_hand(&stage, process, &engine, &wish).await
-        } else {
-            by_run(&stage, process, &engine, &wish, WorkPlanOf::Chance).await.is_none()
+        let failed = match stage.executor.draw(|random| random.weighed(&stage.scenario.ways)) {
+            Wanted::Hand => by_hand(&stage, process, &engine, &wish).await,
+            Wanted::Enqueue if wish.input => enqueue(&stage, process, &engine, &wish).await,
+            Wanted::Transact => transact(&stage, process, &engine, &wish).await.is_none(),
+            Wanted::Close => close(&stage, process, &engine, &wish).await,
+            _ => by_run(&stage, process, &engine, &wish, WorkPlanOf::Chance).await.is_none(),
         };
         last = failed.then_some(wish);
     }
@@ -40,20 +45,30 @@ pub(super) struct Wish {
     pub(super) id: Id,
     pub(super) fingerprint: u8,
     pub(super) policy: Arc<Policy>,
+    /// Whether an input is brought along.
+    pub(super) input: bool,
 }
 
 impl Wish {
-    fn of(stage: &Stage) -> Self {
+    pub(super) fn of(stage: &Stage) -> Self {
         stage.executor.draw(|random| {
             let intent = random.pick(&stage.scenario.intents);
             let fingerprint = u8::from(random.chance(120));
-            Self { policy: random.pick(&intent.policies), id: intent.id, fingerprint }
+            Self { policy: random.pick(&intent.policies), id: intent.id, fingerprint, input: intent.input }
         })
     }
 
-    fn ask(&self, flaw: CallerFlaw, call: Call, attempt: Option<Attempt>) -> Ask {
+    pub(super) fn asks(&self, stage: &Arc<Stage>, process: Process, way: Way) -> Waiting {
+        Waiting::asks(stage, process, &self.id, self.fingerprint, &self.policy, way, self.input)
+    }
+
+    pub(super) fn ask(&self, flaw: CallerFlaw, call: Call, attempt: Option<Attempt>) -> Ask {
         let fingerprint = flaw.fingerprint(self.fingerprint, call.0);
-        let ask = Ask::new(flaw.id(&self.id), fingerprint, Arc::clone(&self.policy));
+        let mut ask = Ask::new(flaw.id(&self.id), fingerprint, Arc::clone(&self.policy));
+        if self.input {
+            let stamp = Stamp { name: name(&self.id), fingerprint: self.fingerprint, call: call.0 };
+            ask = ask.input(stamp.text());
+        }
         match flaw.attempt(attempt) {
             Some(attempt) => ask.attempt(attempt),
             None => ask,
@@ -85,7 +100,7 @@ pub(super) async fn by_run(
         }),
     };
     let flaw = stage.variant.caller;
-    let mut waiting = Waiting::asks(stage, process, &wish.id, wish.fingerprint, &wish.policy, Way::Run);
+    let mut waiting = wish.asks(stage, process, Way::Run);
     if let Some(answer) = mistakes::instead_of_asking(stage, process, wish) {
         waiting.told(told(Ok(answer.clone())));
         return Some(answer);
@@ -119,7 +134,7 @@ async fn by_hand(stage: &Arc<Stage>, process: Process, engine: &Onceward, wish: 
     });
     for _ in 0..tries {
         let way = Way::Hand(attempt);
-        let mut waiting = Waiting::asks(stage, process, &wish.id, wish.fingerprint, &wish.policy, way);
+        let mut waiting = wish.asks(stage, process, way);
         let ask = wish.ask(stage.variant.caller, waiting.call, attempt);
         let claiming = Box::pin(engine.claim(ask));
         let claimed = match patience {
@@ -131,7 +146,7 @@ async fn by_hand(stage: &Arc<Stage>, process: Process, engine: &Onceward, wish: 
         };
         match claimed {
             Ok(Claimed::Yes(ticket)) => {
-                let working = Working::begins(stage, process, waiting.call, ticket.fence);
+                let working = Working::begins(stage, process, waiting.call, ticket.fence, None);
                 waiting.told(Told::Ticket(ticket.fence));
                 hold(stage, process, engine, wish, &ticket, waiting, working).await;
                 return false;
@@ -176,7 +191,11 @@ async fn hold(
     if forgets {
         return;
     }
-    let how = if plan.end == End::Panicked { End::Unknown } else { plan.end };
+    let how = match plan.end {
+        End::Panicked => End::Unknown,
+        End::Suspended => End::BeforeEffect,
+        how => how,
+    };
     if how != End::BeforeEffect {
         working.effect();
     }
@@ -204,7 +223,7 @@ async fn hold(
 }
 
 /// Waits for a future, but not longer than this; then it is dropped.
-async fn within<F: Future + Unpin>(
+pub(super) async fn within<F: Future + Unpin>(
     stage: &Stage,
     process: Process,
     patience: Duration,

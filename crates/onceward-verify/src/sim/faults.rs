@@ -29,11 +29,17 @@ pub enum Fault {
     Pause,
     /// The process's clock moves ahead.
     Jump,
+    /// The store cannot be reached for a while: longer than leases last, or shorter.
+    Outage,
+    /// A transaction has the record, so a write to it fails for that record alone.
+    Locked,
+    /// The database undoes a transaction in favour of another one.
+    Undone,
 }
 
 impl Fault {
     /// All of them, in the order of reports.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::CleanFailure,
         Self::WriteLost,
         Self::ReplyLost,
@@ -46,6 +52,9 @@ impl Fault {
         Self::Crash,
         Self::Pause,
         Self::Jump,
+        Self::Outage,
+        Self::Locked,
+        Self::Undone,
     ];
 
     /// What it is called in reports.
@@ -63,6 +72,9 @@ impl Fault {
             Self::Crash => "crash",
             Self::Pause => "pause",
             Self::Jump => "clock jump",
+            Self::Outage => "store away",
+            Self::Locked => "record locked",
+            Self::Undone => "undone",
         }
     }
 
@@ -74,6 +86,16 @@ impl Fault {
         (2, Self::ReplyLate),
         (2, Self::Halves),
         (2, Self::HalfLost),
+        (2, Self::Slow),
+    ];
+
+    const OF_COMMITS: [(u32, Self); 7] = [
+        (2, Self::CleanFailure),
+        (3, Self::WriteLost),
+        (4, Self::ReplyLost),
+        (3, Self::WriteLate),
+        (2, Self::ReplyLate),
+        (3, Self::Undone),
         (2, Self::Slow),
     ];
 }
@@ -108,5 +130,27 @@ impl Weather {
         random
             .chance(self.per_thousand())
             .then(|| random.weighed(&[(2, Fault::ReadFailure), (1, Fault::Slow), (1, Fault::ReplyLate)]))
+    }
+
+    /// What goes wrong when a transaction begins.
+    pub fn for_begin(self, random: &mut Random) -> Option<Fault> {
+        random
+            .chance(self.per_thousand())
+            .then(|| random.weighed(&[(2, Fault::CleanFailure), (1, Fault::Undone), (1, Fault::Slow)]))
+    }
+
+    /// What goes wrong when one commits. Half as often again: it is the moment that matters.
+    pub fn for_commit(self, random: &mut Random) -> Option<Fault> {
+        random.chance(self.per_thousand() * 3 / 2).then(|| random.weighed(&Fault::OF_COMMITS))
+    }
+
+    /// What goes wrong with a write while the store cannot be reached.
+    pub fn for_write_away(random: &mut Random) -> Option<Fault> {
+        Some(random.weighed(&[(2, Fault::CleanFailure), (1, Fault::WriteLost)]))
+    }
+
+    /// What goes wrong with a read then.
+    pub fn for_read_away(_: &mut Random) -> Option<Fault> {
+        Some(Fault::ReadFailure)
     }
 }

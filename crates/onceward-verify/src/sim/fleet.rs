@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use onceward::{Enqueued, State};
+
 use super::executor::lock;
 use super::faults::Fault;
-use super::history::What;
+use super::history::{Told, What};
 use super::variant::Variant;
 use super::{Outcome, play};
 
@@ -21,6 +23,12 @@ pub struct Sum {
     pub calls: u64,
     /// Runs of work.
     pub runs: u64,
+    /// Intents that were left to workers.
+    pub enqueued: u64,
+    /// Transactions that committed.
+    pub commits: u64,
+    /// Intents whose tries were used up.
+    pub dead: u64,
     /// Faults, by kind.
     pub faults: BTreeMap<Fault, u64>,
     /// The failing world with the lowest seed.
@@ -46,6 +54,13 @@ impl Sum {
             match &event.what {
                 What::Asked { .. } => self.calls += 1,
                 What::Began { .. } => self.runs += 1,
+                What::Committed { .. } => self.commits += 1,
+                What::Answered { told: Told::Enqueued(enqueued), .. } => {
+                    self.enqueued += u64::from(**enqueued == Enqueued::Accepted);
+                }
+                What::Wrote { after: Some(after), .. } => {
+                    self.dead += u64::from(after.status.state() == State::Dead);
+                }
                 What::Fault(fault) => *self.faults.entry(*fault).or_default() += 1,
                 What::Crashed => *self.faults.entry(Fault::Crash).or_default() += 1,
                 What::Paused(_) => *self.faults.entry(Fault::Pause).or_default() += 1,

@@ -1,17 +1,24 @@
 //! What happened in a simulated world, as data: what the store saw, what the work did, what callers were
 //! told. The judge reads nothing else. All times are the store's.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onceward::{Answer, Attempt, Fence, Id, Policy, Receipt, Settlement};
+use bytes::Bytes;
+use onceward::{Answer, Attempt, Enqueued, Fence, Id, Outcome, Policy, Receipt, Settlement, Snapshot};
 
 use super::executor::{Executor, Process, lock};
 use super::faults::Fault;
+use super::scenario::Workers;
 
 /// Which call of which caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Call(pub u32);
+
+/// Which transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tx(pub u32);
 
 /// One thing that happened.
 #[derive(Clone, Debug)]
@@ -37,6 +44,38 @@ pub enum What {
         before: Option<Box<Receipt>>,
         /// What is there now.
         after: Option<Box<Receipt>>,
+        /// In which transaction, if it was one.
+        tx: Option<Tx>,
+        /// When the write left for the store.
+        sent_us: u64,
+    },
+    /// A transaction wrote a record that nobody else can see yet.
+    Staged {
+        /// Which.
+        tx: Tx,
+        /// Whose.
+        id: Id,
+        /// What it would be.
+        after: Option<Box<Receipt>>,
+    },
+    /// The work of a call makes its business write in a transaction.
+    Charged {
+        /// In this one.
+        tx: Tx,
+        /// For this call.
+        call: Call,
+    },
+    /// A transaction committed, together with all that the store wrote under its number just before.
+    Committed {
+        /// Which.
+        tx: Tx,
+        /// The business writes in it, by the calls that made them.
+        business: Vec<Call>,
+    },
+    /// A transaction was undone.
+    RolledBack {
+        /// Which.
+        tx: Tx,
     },
     /// The store wrote bytes that are no receipt.
     Unreadable {
@@ -67,6 +106,8 @@ pub enum What {
         policy: Arc<Policy>,
         /// In this way.
         way: Way,
+        /// Whether it brings an input along: a [`Stamp`] of the call.
+        input: bool,
     },
     /// The call has its answer.
     Answered {
@@ -86,6 +127,8 @@ pub enum What {
         call: Call,
         /// With this fence.
         fence: Fence,
+        /// What it was told is to be done.
+        input: Option<Bytes>,
     },
     /// The work has had its effect on the world outside.
     Effect {
@@ -123,9 +166,11 @@ pub enum What {
     Jumped(Duration),
     /// From here on nothing is faulty any more.
     Calm,
-    /// A completer is at work in this process from here on.
-    Completes,
-    /// Long enough after the last fault for completers to have found and finished all that was left.
+    /// A sweep begins in this process.
+    Sweeps,
+    /// Workers are at work in this process from here on.
+    Works(Workers),
+    /// Long enough after the last fault for everything to have come to an end that needs nobody's word.
     Patience,
     /// Even so, something never ended.
     Wedged(String),
@@ -138,10 +183,31 @@ pub enum Way {
     Run,
     /// As a step inside another run.
     Step,
-    /// By a completer, on behalf of nobody.
-    Complete,
+    /// By a worker, on behalf of nobody.
+    Work,
+    /// With `transact`: claim, business write and outcome in one transaction.
+    Transact,
+    /// With `enqueue`: for a worker to do.
+    Enqueue,
+    /// With `enqueue_in`, inside the transaction of another call.
+    EnqueueIn,
+    /// Not at all: it is to be closed.
+    Close(Closing),
     /// With `claim`, and everything else by hand; perhaps under a name of the caller's own for this try.
     Hand(Option<Attempt>),
+}
+
+/// How an intent is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// If it waits.
+    Cancel,
+    /// If it has not begun, also where nobody has asked for it yet.
+    Undo,
+    /// If it is dead.
+    Discard,
+    /// Not: what is dead is tried again.
+    Retry,
 }
 
 /// What a call was told.
@@ -155,6 +221,10 @@ pub enum Told {
     Recorded,
     /// By hand: somebody else has the receipt.
     TooLate,
+    /// What became of an intent that was to be enqueued.
+    Enqueued(Box<Enqueued>),
+    /// Whether an intent was closed.
+    Closed(bool),
     /// An error.
     Error(Box<onceward::Error>),
     /// The work's panic came back.
@@ -174,6 +244,8 @@ pub enum End {
     Unknown,
     /// With a panic.
     Panicked,
+    /// It is to go on later.
+    Suspended,
     /// It was dropped midway: by its caller, by a lost lease, or by a crash.
     Cut,
 }
@@ -182,13 +254,19 @@ pub enum End {
 pub struct Recorder {
     executor: Arc<Executor>,
     events: Mutex<Vec<Event>>,
-    calls: Mutex<u32>,
+    calls: AtomicU32,
+    transactions: AtomicU32,
 }
 
 impl Recorder {
     /// An empty history.
     pub fn new(executor: &Arc<Executor>) -> Arc<Self> {
-        Arc::new(Self { executor: Arc::clone(executor), events: Mutex::default(), calls: Mutex::default() })
+        Arc::new(Self {
+            executor: Arc::clone(executor),
+            events: Mutex::default(),
+            calls: AtomicU32::new(0),
+            transactions: AtomicU32::new(0),
+        })
     }
 
     /// Takes down one thing.
@@ -210,9 +288,12 @@ impl Recorder {
 
     /// A number for the next call.
     pub fn next_call(&self) -> Call {
-        let mut calls = lock(&self.calls);
-        *calls += 1;
-        Call(*calls)
+        Call(self.calls.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// A number for the next transaction.
+    pub fn next_transaction(&self) -> Tx {
+        Tx(self.transactions.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// All that was taken down so far.
@@ -238,7 +319,14 @@ impl Stamp {
         format!("{} {} {}", self.name, self.fingerprint, self.call)
     }
 
-    /// From the bytes of an outcome.
+    /// Of an outcome, kept or not.
+    pub fn of(outcome: &Outcome) -> Option<Self> {
+        match outcome.snapshot() {
+            Snapshot::Kept(bytes) | Snapshot::Omitted(bytes) => Self::read(bytes),
+        }
+    }
+
+    /// From the bytes of an outcome or an input.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
         let (name, fingerprint, call) = (words.next()?, words.next()?, words.next()?);

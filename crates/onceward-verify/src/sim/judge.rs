@@ -3,19 +3,27 @@
 //!
 //! What is legal under faults, and why, stands beside each rule:
 //!
-//! * [`receipts`] follows each record through the writes that the store saw. A lease is what the store
-//!   stamped, not what its owner believes: a paused owner may well go on working after its lease, and
-//!   nobody can keep it from that. What it can be kept from is every write.
-//! * [`runs`] holds each run against the claim it was made under.
+//! * [`receipts`] follows each record through the writes that the store saw, and [`transitions`] knows which of
+//!   them are legal. A lease is what the store stamped, not what its owner believes: a paused owner may well go
+//!   on working after its lease, and nobody can keep it from that. What it can be kept from is every write.
+//! * [`doubts`] remembers what may have happened, beside what the receipts say of it.
+//! * [`jobs`] holds inputs and tries against what was asked and what was begun.
+//! * [`runs`] holds each run against the claim it was made under, [`transactions`] those in transactions.
 //! * [`answers`] holds what a caller was told against what the store held at some moment between the
 //!   question and the answer. Any moment will do: an answer is always as old as its way back.
-//! * [`completions`] looks for what was begun and left, where completers had the time to finish it.
+//! * [`liveness`] looks for what should be over when faults have ceased and everybody had the time to end it.
 
 mod answers;
-mod completions;
+mod conditions;
+mod doubts;
+mod entries;
 mod facts;
+mod jobs;
+mod liveness;
 mod receipts;
 mod runs;
+mod transactions;
+mod transitions;
 
 use std::fmt;
 
@@ -26,24 +34,37 @@ use facts::Facts;
 pub const ENDS: &str = "everything ends";
 
 /// Every promise that the judge watches over.
-pub const PROMISES: [&str; 18] = [
-    receipts::OVERLAP,
+pub const PROMISES: [&str; 31] = [
+    transitions::OVERLAP,
+    transitions::DONE,
+    transitions::HOLD,
+    transitions::INTENT,
+    transitions::LEASE,
+    transitions::DEAD,
+    transitions::LATE,
+    transitions::STEPS,
+    transitions::EARLY,
     receipts::FENCE,
-    receipts::DONE,
-    receipts::HOLD,
-    receipts::INTENT,
-    receipts::LEASE,
     receipts::RESTART,
+    receipts::REOPENED,
     receipts::LIFE,
+    doubts::FREED,
+    jobs::INPUT,
+    jobs::TRIES,
+    jobs::KEPT,
     runs::CLAIM,
     runs::RENEWED,
     runs::STOPPED,
+    transactions::TOGETHER,
     answers::OWN,
     answers::SAME,
     answers::EXPIRED,
     answers::REFUSAL,
     answers::ERROR,
-    completions::COMPLETED,
+    answers::ENQUEUED,
+    liveness::COMPLETED,
+    liveness::NEVER_BEGAN,
+    liveness::ANSWERED,
     ENDS,
 ];
 
@@ -69,9 +90,11 @@ pub fn judge(history: &[Event]) -> Vec<Violation> {
     let facts = Facts::gather(history);
     let mut violations = Vec::new();
     receipts::check(history, &facts, &mut violations);
+    jobs::check(&facts, &mut violations);
     runs::check(&facts, &mut violations);
+    transactions::check(history, &facts, &mut violations);
     answers::check(&facts, &mut violations);
-    completions::check(history, &facts, &mut violations);
+    liveness::check(&facts, &mut violations);
     for (event, Event { what, .. }) in history.iter().enumerate() {
         if let What::Wedged(detail) = what {
             violations.push(Violation { rule: ENDS, event, detail: detail.clone() });

@@ -56,7 +56,7 @@ pub(super) async fn after_asking(
 
 /// Works, with nothing in the store that says so.
 fn run_unclaimed(stage: &Arc<Stage>, process: Process, call: Call, fence: Fence) {
-    let mut working = Working::begins(stage, process, call, fence);
+    let mut working = Working::begins(stage, process, call, fence, None);
     working.effect();
     working.ends(End::Succeeded);
 }

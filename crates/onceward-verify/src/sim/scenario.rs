@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Id, Limits, OnDuplicate, OnExpired, OnFailure, OnUnknown, Policy, Retention, Sweep};
+use onceward::{
+    Backoff, Id, KeepInput, Limits, OnDuplicate, OnExpired, OnFailure, OnUnknown, Policy, Retention, Sweep,
+};
 
 use super::faults::Weather;
 use super::history::End;
 use super::random::Random;
-use super::store::{Habits, Home};
+use super::store::{Habits, Home, Isolation};
 
-/// What all intents of these worlds are for.
-pub const OPERATION: &str = "do";
+/// What the intents of these worlds are for.
+const OPERATIONS: [&str; 2] = ["do", "pay"];
 
 /// Everything that is decided before a world begins. What is decided later comes from the same seed.
 #[derive(Clone, Debug)]
@@ -30,12 +32,12 @@ pub struct Scenario {
     pub lease_max: Duration,
     /// Between two sweeps of a process, if it sweeps.
     pub sweep_every: Option<Duration>,
-    /// Between two looks of a completer in each process, if they have one.
-    pub complete_every: Option<Duration>,
+    /// The workers of each process, if they have any.
+    pub workers: Option<Workers>,
     /// Between two looks of an operator, if there is one.
     pub settle_every: Option<Duration>,
-    /// How many of a thousand calls are made by hand.
-    pub by_hand_per_thousand: u32,
+    /// How often each way of asking is chosen.
+    pub ways: Vec<(u32, Wanted)>,
     /// How many of a thousand callers go away before they have an answer.
     pub impatient_per_thousand: u32,
     /// The bounds of each engine.
@@ -49,6 +51,56 @@ pub struct Intent {
     pub id: Id,
     /// The contracts under which it is asked for: mostly one.
     pub policies: Vec<Arc<Policy>>,
+    /// Whether those who ask for it bring an input along.
+    pub input: bool,
+    /// Whether its work kills the process that does it.
+    pub poison: bool,
+}
+
+/// How the workers of a world go about it.
+#[derive(Clone, Debug)]
+pub struct Workers {
+    /// Longest time between two looks.
+    pub every: Duration,
+    /// What they have code for.
+    pub patterns: &'static [&'static str],
+    /// The contract of that code.
+    pub policy: Arc<Policy>,
+}
+
+impl Workers {
+    fn of(random: &mut Random, lease_max: Duration) -> Self {
+        const PATTERNS: [&[&str]; 4] = [&["do"], &["pay*"], &["do", "pay"], &["*"]];
+        Self {
+            every: random.micros(10_000, 400_000),
+            patterns: random.pick(&PATTERNS),
+            policy: Arc::new(contract(random, lease_max)),
+        }
+    }
+
+    /// Whether they have code for an intent.
+    pub fn cover(&self, id: &Id) -> bool {
+        !id.is_step()
+            && self.patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
+                Some(prefix) => id.operation().starts_with(prefix),
+                None => id.operation() == *pattern,
+            })
+    }
+}
+
+/// What a caller does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// It asks with `run`.
+    Run,
+    /// It claims, and does everything else by hand.
+    Hand,
+    /// It leaves the intent to a worker.
+    Enqueue,
+    /// It asks with `transact`.
+    Transact,
+    /// It cancels the intent, or closes it before it begins.
+    Close,
 }
 
 impl Scenario {
@@ -58,25 +110,26 @@ impl Scenario {
         let home = if random.chance(250) { embedded } else { Home::Server };
         let processes = if home == Home::Server { random.below(4) + 1 } else { 1 };
         let lease_max = random.micros(20_000, 120_000);
-        let intents = (0..=random.below(3)).map(|number| Intent::of(random, number, lease_max)).collect();
+        let intents = (0..=random.below(4)).map(|number| Intent::of(random, number, lease_max)).collect();
         let way_us_max = match weather {
             Weather::Calm => 1_000,
             _ => random.pick(&[500, 2_000, 5_000]),
         };
         let long = lease_max * 3;
         let instant_per_thousand = random.pick(&[0, 200, 1000]);
+        let isolation = random.pick(&[Isolation::Locks, Isolation::Optimistic]);
         let short = Limits { cache_bytes_max: 0, waiters_max: 2, batch_swaps_max: 2, ..Limits::default() };
         Self {
             processes,
             callers: random.below(4) + 1,
             calls: u32::try_from(random.between(6, 40)).unwrap_or_default(),
             intents,
-            habits: Habits { home, weather, way_us_max, instant_per_thousand, long },
+            habits: Habits { home, isolation, weather, way_us_max, instant_per_thousand, long },
             lease_max,
             sweep_every: random.chance(600).then(|| random.micros(10_000, 400_000)),
-            complete_every: random.chance(400).then(|| random.micros(10_000, 400_000)),
+            workers: random.chance(500).then(|| Workers::of(random, lease_max)),
             settle_every: random.chance(600).then(|| random.micros(20_000, 400_000)),
-            by_hand_per_thousand: random.pick(&[0, 150, 500]),
+            ways: ways(random, home),
             impatient_per_thousand: random.pick(&[0, 100, 350]),
             limits: if random.chance(250) { short } else { Limits::default() },
         }
@@ -95,10 +148,23 @@ impl Scenario {
 impl Intent {
     fn of(random: &mut Random, number: usize, lease_max: Duration) -> Self {
         let key = char::from(b'A' + u8::try_from(number).unwrap_or_default()).to_string();
-        let id = Id::new("sim", OPERATION, &key).expect("a right id");
+        let id = Id::new("sim", random.pick(&OPERATIONS), &key).expect("a right id");
         let policies = if random.chance(850) { 1 } else { 2 };
-        Self { id, policies: (0..policies).map(|_| Arc::new(contract(random, lease_max))).collect() }
+        let policies = (0..policies).map(|_| Arc::new(contract(random, lease_max))).collect();
+        Self { id, policies, input: random.chance(600), poison: random.chance(70) }
     }
+}
+
+fn ways(random: &mut Random, home: Home) -> Vec<(u32, Wanted)> {
+    // Only a server has transactions.
+    let transact = if home == Home::Server { random.pick(&[0, 300, 900]) } else { 0 };
+    vec![
+        (500, Wanted::Run),
+        (random.pick(&[0, 120, 500]), Wanted::Hand),
+        (random.pick(&[0, 300, 900]), Wanted::Enqueue),
+        (transact, Wanted::Transact),
+        (random.pick(&[0, 25]), Wanted::Close),
+    ]
 }
 
 fn contract(random: &mut Random, lease_max: Duration) -> Policy {
@@ -118,9 +184,15 @@ fn contract(random: &mut Random, lease_max: Duration) -> Policy {
     let policy = Policy::http().lease(lease).and_then(|policy| policy.on_duplicate(duplicate));
     let policy = policy.map(|policy| policy.on_failure(failure).on_unknown(unknown));
     let (succeeded, failed) = (keep(random), keep(random));
+    let tries = u16::try_from(random.below(4) + 1).unwrap_or(1);
+    let backoff = Backoff { min: random.micros(100, 10_000), max: lease_max };
+    let late = if random.chance(700) { Duration::ZERO } else { random.micros(1_000, 200_000) };
+    let input = if random.chance(700) { KeepInput::UntilDone } else { KeepInput::WithReceipt };
     policy
         .and_then(|policy| policy.on_expired(expired)?.keep_succeeded(succeeded)?.keep_failed(failed))
+        .and_then(|policy| policy.tries_max(tries)?.backoff(backoff)?.late_effect_max(late))
         .expect("a contract within all bounds")
+        .keep_input(input)
 }
 
 /// What one run of the work will do.
@@ -136,12 +208,20 @@ pub struct WorkPlan {
     pub omitted: bool,
     /// Recovery points on the way.
     pub steps: usize,
+    /// Whether its effect is a write in a transaction that its receipt is committed with, if the store has any.
+    pub commits: bool,
 }
 
 impl WorkPlan {
     /// Work that just succeeds.
-    pub const HEALTHY: Self =
-        Self { before: Duration::ZERO, after: Duration::ZERO, end: End::Succeeded, omitted: false, steps: 0 };
+    pub const HEALTHY: Self = Self {
+        before: Duration::ZERO,
+        after: Duration::ZERO,
+        end: End::Succeeded,
+        omitted: false,
+        steps: 0,
+        commits: false,
+    };
 
     /// By chance: from instant to several leases, and every way to end.
     pub fn of(random: &mut Random, lease_max: Duration) -> Self {
@@ -157,8 +237,9 @@ impl WorkPlan {
             (2, End::BeforeEffect),
             (2, End::Unknown),
             (1, End::Panicked),
+            (1, End::Suspended),
         ]);
         let steps = if random.chance(150) { random.below(2) + 1 } else { 0 };
-        Self { before, after, end, omitted: random.chance(50), steps }
+        Self { before, after, end, omitted: random.chance(50), steps, commits: random.chance(200) }
     }
 }

@@ -6,21 +6,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onceward::{Answer, Id, Onceward, Policy, Refusal, Settlement, Store, World};
+use onceward::receipt::Status;
+use onceward::{Answer, Id, Limits, Onceward, Policy, Refusal, Settlement, Store, World};
 
 use super::callers::{Wish, WorkPlanOf, by_run, caller};
-use super::completers::completer;
 use super::executor::{Executor, OUTSIDE, Process, lock};
 use super::faults::{Fault, Weather};
-use super::history::{Recorder, What};
-use super::keepers::{operator, sweeper};
+use super::history::{Closing, Recorder, What};
+use super::keepers::{decide, operator, settle, sweeper};
 use super::scenario::{Scenario, WorkPlan};
 use super::store::{Home, SimStore};
 use super::variant::Variant;
+use super::workers::worker;
 use super::world::ProcessWorld;
 use crate::broken::callers::Answers;
-use crate::broken::completers::CompleterFlaw;
 use crate::broken::stores::{BrokenStore, StoreFlaw};
+use crate::broken::workers::WorkerFlaw;
 
 /// Longest time until all calls are made, and then until everything has ended.
 const CALLS_TIME: Duration = Duration::from_secs(20);
@@ -29,6 +30,8 @@ const END_TIME: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(50);
 /// How often somebody asks in calm weather before it counts as wedged.
 const FINAL_TRIES: usize = 60;
+/// The longest pause of an engine that insists on something, and then some.
+const INSISTS: Duration = Duration::from_millis(1_100);
 
 /// All that the actors of one world share.
 pub(super) struct Stage {
@@ -62,7 +65,7 @@ impl Stage {
         let scenario = Scenario::of(&mut random, embedded);
         let executor = Executor::new(random.number(), scenario.processes);
         let recorder = Recorder::new(&executor);
-        let store = SimStore::new(&executor, &recorder, scenario.habits);
+        let store = SimStore::new(&executor, &recorder, scenario.habits, scenario.processes);
         Arc::new(Self {
             answers: Answers::default(),
             engines: Mutex::new(vec![None; scenario.processes + 1]),
@@ -108,11 +111,21 @@ impl Stage {
         Arc::clone(&intent.expect("an intent of this world").policies[0])
     }
 
+    /// Whether the store has transactions.
+    pub(super) fn has_transactions(&self) -> bool {
+        self.scenario.habits.home == Home::Server
+    }
+
+    /// Whether the work of an intent kills whoever does it.
+    pub(super) fn is_poison(&self, id: &Id) -> bool {
+        self.scenario.intents.iter().any(|intent| intent.poison && intent.id == *id)
+    }
+
     pub(super) fn engine(&self, number: usize) -> Option<Onceward> {
         lock(&self.engines)[number].clone()
     }
 
-    /// Starts a process: an engine of its own, callers, perhaps a completer, a sweep and an operator.
+    /// Starts a process: an engine of its own, callers, perhaps a worker, a sweep and an operator.
     fn start(self: &Arc<Self>, process: Process) {
         let world: Arc<dyn World> = ProcessWorld::new(&self.executor, process);
         let world = self.variant.world.break_it(world);
@@ -120,10 +133,14 @@ impl Stage {
         if let Some((flaw, memory)) = &self.variant.store {
             store = BrokenStore::wrap(store, *flaw, memory);
         }
+        let mut limits: Limits = self.scenario.limits.clone();
+        if self.variant.forgets_owed {
+            limits.owed_releases_max = 0;
+        }
         let engine_over = |store: Arc<dyn Store>| {
             Onceward::builder(store)
                 .world(Arc::clone(&world))
-                .limits(self.scenario.limits.clone())
+                .limits(limits.clone())
                 .rules(self.variant.rules)
                 .build()
                 .expect("the simulated store is fit to be the record of truth")
@@ -133,15 +150,18 @@ impl Stage {
         for _ in 0..self.scenario.callers {
             self.spawn_busy(process, caller(Arc::clone(self), process, engine.clone()));
         }
-        if let Some(every) = self.scenario.complete_every {
-            let engine = match self.variant.completer {
-                CompleterFlaw::ClaimByKeyAlone => {
-                    let flaw = StoreFlaw::RenewsByKeyAlone;
-                    engine_over(BrokenStore::wrap(Arc::clone(&store), flaw, &Arc::default()))
-                }
-                CompleterFlaw::None | CompleterFlaw::NeverLook => engine.clone(),
+        if let Some(workers) = &self.scenario.workers {
+            let flaw = match self.variant.worker {
+                WorkerFlaw::ClaimByKeyAlone => Some(StoreFlaw::RenewsByKeyAlone),
+                WorkerFlaw::BeginWhatIsHeld => Some(StoreFlaw::ListsHeldAsDue),
+                WorkerFlaw::BeginTooEarly => Some(StoreFlaw::ListsWaitingAsDue),
+                WorkerFlaw::None | WorkerFlaw::NeverLook => None,
             };
-            self.executor.spawn(process, completer(Arc::clone(self), process, engine, every));
+            let engine = flaw.map_or_else(
+                || engine.clone(),
+                |flaw| engine_over(BrokenStore::wrap(Arc::clone(&store), flaw, &Arc::default())),
+            );
+            self.executor.spawn(process, worker(Arc::clone(self), process, engine, workers.clone()));
         }
         if let Some(every) = self.scenario.sweep_every {
             self.executor.spawn(process, sweeper(Arc::clone(self), process, engine.clone(), store, every));
@@ -182,6 +202,20 @@ impl Stage {
         self.start(process);
     }
 
+    /// Has a process die a moment later, and start again after that.
+    pub(super) fn kill(self: &Arc<Self>, process: Process) {
+        let stage = Arc::clone(self);
+        self.executor.spawn(OUTSIDE, async move {
+            if stage.executor.life(process.number) != Some(process) {
+                return;
+            }
+            let length = stage.executor.draw(|random| random.micros(0, 100_000));
+            stage.crash(process);
+            stage.executor.sleep(OUTSIDE, length).await;
+            stage.revive(process.number);
+        });
+    }
+
     async fn ended(&self, within: Duration, done: impl Fn() -> bool) -> bool {
         let looks = within.as_millis() / LOOK.as_millis();
         for _ in 0..looks {
@@ -206,7 +240,7 @@ async fn nemesis(stage: Arc<Stage>) {
     let lease_us = u64::try_from(stage.scenario.lease_max.as_micros()).unwrap_or_default();
     loop {
         let (wait, number, fault, length) = stage.executor.draw(|random| {
-            let faults = [(2, Fault::Crash), (3, Fault::Pause), (2, Fault::Jump)];
+            let faults = [(2, Fault::Crash), (3, Fault::Pause), (2, Fault::Jump), (2, Fault::Outage)];
             let number = random.below(stage.scenario.processes) + 1;
             (random.micros(5_000, 600_000), number, random.weighed(&faults), random.micros(0, lease_us * 3))
         });
@@ -224,6 +258,13 @@ async fn nemesis(stage: Arc<Stage>) {
             Fault::Pause => {
                 stage.recorder.record(process, What::Paused(length));
                 stage.executor.pause(number, length);
+            }
+            Fault::Outage => {
+                stage.recorder.record(process, What::Fault(Fault::Outage));
+                // Of the whole store, or of this process's way to it.
+                let all = stage.executor.draw(|random| random.chance(500));
+                let away = if all { 1..=stage.scenario.processes } else { number..=number };
+                away.for_each(|number| stage.store.go_away(number, length));
             }
             _ => {
                 stage.recorder.record(process, What::Jumped(length));
@@ -247,14 +288,18 @@ async fn direct(stage: Arc<Stage>) {
     }
     stage.recorder.record(OUTSIDE, What::Calm);
     // Whatever was held is over by then, and what was late has come: an engine that still waits for the
-    // answer to a slow call speaks for its run until it has it.
-    let settled = (stage.scenario.lease_max * 4).max(stage.scenario.habits.slowest());
-    stage.executor.sleep(OUTSIDE, settled).await;
-    if let Some(every) = stage.scenario.complete_every {
-        // A look or two, each with its ways to the store; what had failed was tried again by then.
-        stage.executor.sleep(OUTSIDE, every * 4 + stage.scenario.habits.slowest()).await;
-        stage.recorder.record(OUTSIDE, What::Patience);
+    // answer to a slow call speaks for its run until it has it. What is insisted on has been tried again.
+    let slowest = stage.scenario.habits.slowest();
+    let mut settled = (stage.scenario.lease_max * 4).max(slowest);
+    if stage.scenario.habits.weather != Weather::Calm {
+        settled = settled.max(INSISTS);
     }
+    if let Some(workers) = &stage.scenario.workers {
+        // A look or two, each with its ways to the store; what had failed was tried again by then.
+        settled += workers.every * 4 + slowest + stage.scenario.lease_max;
+    }
+    stage.executor.sleep(OUTSIDE, settled).await;
+    stage.recorder.record(OUTSIDE, What::Patience);
     for number in 1..=stage.scenario.processes {
         if let (Some(process), Some(engine)) = (stage.executor.life(number), stage.engine(number)) {
             stage.spawn_busy(process, ask_for_all(Arc::clone(&stage), process, engine));
@@ -270,7 +315,7 @@ async fn direct(stage: Arc<Stage>) {
 async fn ask_for_all(stage: Arc<Stage>, process: Process, engine: Onceward) {
     for intent in &stage.scenario.intents {
         let policy = Arc::clone(&intent.policies[0]);
-        let mut wish = Wish { id: intent.id.clone(), fingerprint: 0, policy };
+        let mut wish = Wish { id: intent.id.clone(), fingerprint: 0, policy, input: intent.input };
         let mut last = None;
         let mut tries = 0;
         loop {
@@ -278,7 +323,15 @@ async fn ask_for_all(stage: Arc<Stage>, process: Process, engine: Onceward) {
                 by_run(&stage, process, &engine, &wish, WorkPlanOf::This(WorkPlan::HEALTHY)).await.or(last);
             let wait = match &last {
                 Some(Answer::Ran(_)) => break,
-                Some(Answer::Refused(Refusal::KeyExpired | Refusal::ResponseNotStored { .. })) => break,
+                Some(Answer::Refused(
+                    Refusal::KeyExpired | Refusal::ResponseNotStored { .. } | Refusal::Closed(_),
+                )) => break,
+                Some(Answer::Refused(Refusal::Dead { .. })) => {
+                    decide(&stage, process, &engine, &wish.id, Closing::Retry).await;
+                    // One of its tries may be in doubt.
+                    settle_not_done(&stage, process, &engine, &wish).await;
+                    Duration::ZERO
+                }
                 Some(Answer::Refused(Refusal::InProgress { retry_after })) => {
                     (*retry_after).max(stage.scenario.lease_max / 4)
                 }
@@ -288,7 +341,8 @@ async fn ask_for_all(stage: Arc<Stage>, process: Process, engine: Onceward) {
                 }
                 Some(Answer::Refused(Refusal::OutcomeUnknown)) => {
                     settle_not_done(&stage, process, &engine, &wish).await;
-                    Duration::ZERO
+                    // What may still be on its way is waited for.
+                    stage.scenario.lease_max / 4
                 }
                 _ => stage.scenario.lease_max / 4,
             };
@@ -303,10 +357,11 @@ async fn ask_for_all(stage: Arc<Stage>, process: Process, engine: Onceward) {
 }
 
 async fn settle_not_done(stage: &Stage, process: Process, engine: &Onceward, wish: &Wish) {
-    if let Ok(Some(receipt)) = engine.show(&wish.id).await {
-        let (id, fence, settlement) = (wish.id.clone(), receipt.status.fence(), Settlement::NotDone);
-        stage.recorder.record(process, What::Settling { id, fence, settlement: settlement.clone() });
+    if let Ok(Some(receipt)) = engine.show(&wish.id).await
+        && let Status::Unknown(_) | Status::Dead(_) = receipt.status
+        && let Some(claim) = receipt.status.claim()
+    {
         // Whoever settled it first is fine, too.
-        let _ = engine.settle(&wish.id, fence, &settlement, &wish.policy).await;
+        settle(stage, process, engine, &wish.id, claim, Settlement::NotDone).await;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use onceward::receipt::Status;
+use onceward::receipt::{End, Job, Status};
 use onceward::{Answer, Due, Receipt, Snapshot};
 
 use super::history::{Event, Told, What, name};
@@ -32,11 +32,21 @@ fn clock(at_us: u64) -> String {
 
 fn describe(what: &What) -> String {
     match what {
-        What::Wrote { id, version, before, after } => {
+        What::Wrote { id, version, before, after, tx, .. } => {
             let before = before.as_deref().map_or_else(|| "absent".into(), receipt);
             let after = after.as_deref().map_or_else(|| "absent".into(), receipt);
-            format!("store  {}  v{version}  {before}  ->  {after}", name(id))
+            let tx = tx.map(|tx| format!("tx {}  ", tx.0)).unwrap_or_default();
+            format!("store  {}  v{version}  {tx}{before}  ->  {after}", name(id))
         }
+        What::Staged { tx, id, after } => {
+            let after = after.as_deref().map_or_else(|| "absent".into(), receipt);
+            format!("tx {}  {} is to become {after}", tx.0, name(id))
+        }
+        What::Committed { tx, business } => {
+            format!("tx {}  COMMITTED, business writes of {business:?}", tx.0)
+        }
+        What::Charged { tx, call } => format!("call {:3}  business write in tx {}", call.0, tx.0),
+        What::RolledBack { tx } => format!("tx {}  undone", tx.0),
         What::Unreadable { id } => format!("store  {}  bytes that are no receipt", name(id)),
         What::Reopened { kept } => {
             let kept: Vec<String> =
@@ -44,19 +54,24 @@ fn describe(what: &What) -> String {
             format!("store  reopened with [{}]", kept.join(", "))
         }
         What::Acknowledged { id, version } => format!("store  {}  v{version} acknowledged", name(id)),
-        What::Asked { call, id, fingerprint, policy, way } => format!(
-            "call {:3}  asks for {} as {fingerprint} by {way:?}  (lease {:?}, {:?}, {:?} on failure, {:?} on unknown, {:?} on expired)",
+        What::Asked { call, id, fingerprint, policy, way, input } => format!(
+            "call {:3}  asks for {} as {fingerprint} by {way:?}{}  (lease {:?}, {:?}, {:?} on failure, {:?} on unknown, {:?} on expired, {} tries)",
             call.0,
             name(id),
+            if *input { " with its input" } else { "" },
             policy.lease_duration(),
             policy.duplicate_rule(),
             policy.failure_rule(),
             policy.unknown_rule(),
-            policy.expired_rule()
+            policy.expired_rule(),
+            policy.tries()
         ),
         What::Answered { call, told } => format!("call {:3}  is told {}", call.0, describe_told(told)),
         What::WentAway { call } => format!("call {:3}  went away", call.0),
-        What::Began { call, fence } => format!("call {:3}  work begins, fence {fence}", call.0),
+        What::Began { call, fence, input } => {
+            let input = input.as_ref().map(|input| format!(", input \"{}\"", String::from_utf8_lossy(input)));
+            format!("call {:3}  work begins, fence {fence}{}", call.0, input.unwrap_or_default())
+        }
         What::Effect { call } => format!("call {:3}  EFFECT", call.0),
         What::Ended { call, how } => format!("call {:3}  work ends: {how:?}", call.0),
         What::Settling { id, fence, settlement } => {
@@ -69,35 +84,62 @@ fn describe(what: &What) -> String {
         What::Paused(duration) => format!("PAUSE for {duration:?}"),
         What::Jumped(duration) => format!("CLOCK JUMPS ahead by {duration:?}"),
         What::Calm => "all faults have ceased".into(),
-        What::Completes => "a completer begins".into(),
-        What::Patience => "what was left must be completed by now".into(),
+        What::Sweeps => "a sweep begins".into(),
+        What::Works(workers) => format!(
+            "workers begin, with code for {:?}, {:?} on unknown, {} tries",
+            workers.patterns,
+            workers.policy.unknown_rule(),
+            workers.policy.tries()
+        ),
+        What::Patience => "what needs nobody's word must be over by now".into(),
         What::Wedged(detail) => format!("WEDGED: {detail}"),
     }
 }
 
 fn receipt(receipt: &Receipt) -> String {
     let due = match receipt.due {
-        Due::Never => "for ever".to_owned(),
+        Due::Never => "forever".to_owned(),
         Due::In(left) => format!("for {left:?}"),
         Due::Over(ago) => format!("over since {ago:?}"),
     };
     let inside = match &receipt.status {
         Status::Held(held) => {
             format!(
-                "of {}, {:?}, {:?}",
+                "of {}, {:?}, {:?}, {:?}, {:?} before{}",
                 held.claim.fingerprint.digest()[0],
                 held.claim.attempt,
-                held.on_unknown
+                held.on_unknown,
+                held.owner,
+                held.prior,
+                job(receipt.status.job().map(|job| &**job))
             )
         }
         Status::Done(done) => {
-            format!("of {}, {}", done.claim.fingerprint.digest()[0], snapshot(done.outcome.snapshot()))
+            let end = match &done.end {
+                End::Outcome(outcome) => snapshot(outcome.snapshot()),
+                End::Closed(closed) => format!("{closed:?}"),
+            };
+            format!("of {}, {end}", done.claim.fingerprint.digest()[0])
         }
-        Status::Unknown(unknown) => format!("{:?}", unknown.doubt),
+        Status::Waiting(waiting) => format!(
+            "of {}, {:?} before{}",
+            waiting.claim.fingerprint.digest()[0],
+            waiting.prior,
+            job(waiting.job.as_deref())
+        ),
+        Status::Dead(dead) => format!("{:?} before{}", dead.prior, job(Some(&dead.job))),
+        Status::Unknown(unknown) => format!("{:?}{}", unknown.doubt, job(unknown.job.as_deref())),
         Status::Gone(_) => String::new(),
     };
     let fence = receipt.status.fence();
     format!("{}({inside}) fence {fence} {due}", receipt.status.state().name().to_uppercase())
+}
+
+fn job(job: Option<&Job>) -> String {
+    let of = |job: &Job| {
+        format!(", input \"{}\" {}/{}", String::from_utf8_lossy(&job.input), job.finished, job.started)
+    };
+    job.map(of).unwrap_or_default()
 }
 
 fn snapshot(snapshot: &Snapshot) -> String {
@@ -123,6 +165,8 @@ fn describe_told(told: &Told) -> String {
         Told::Ticket(fence) => format!("the claim is its own, fence {fence}"),
         Told::Recorded => "recorded".into(),
         Told::TooLate => "too late, somebody else has it".into(),
+        Told::Enqueued(enqueued) => format!("{enqueued:?}"),
+        Told::Closed(closed) => if *closed { "it is so" } else { "nothing to do" }.into(),
         Told::Error(error) => {
             format!("error {:?}, applied {:?}: {error}", error.kind(), error.applied())
         }

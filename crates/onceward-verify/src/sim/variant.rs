@@ -3,9 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use crate::broken::callers::CallerFlaw;
-use crate::broken::completers::CompleterFlaw;
+use crate::broken::operators::OperatorFlaw;
 use crate::broken::stores::{Memory, StoreFlaw};
 use crate::broken::sweeps::SweepFlaw;
+use crate::broken::transactions::TransactionFlaw;
+use crate::broken::workers::WorkerFlaw;
 use crate::broken::worlds::WorldFlaw;
 
 /// The shape of the rules that the engine goes by.
@@ -24,8 +26,14 @@ pub struct Variant {
     pub sweeps: Option<SweepFlaw>,
     /// A flaw of the callers.
     pub caller: CallerFlaw,
-    /// A flaw of the completers.
-    pub completer: CompleterFlaw,
+    /// A flaw of the workers.
+    pub worker: WorkerFlaw,
+    /// A flaw of the transactions.
+    pub transactions: TransactionFlaw,
+    /// A flaw of the operators.
+    pub operator: OperatorFlaw,
+    /// An engine that does not remember which claims it owes back.
+    pub forgets_owed: bool,
     /// An embedded store that answers before it has synced.
     pub unsynced: bool,
 }
@@ -39,7 +47,10 @@ impl Variant {
             world: WorldFlaw::None,
             sweeps: None,
             caller: CallerFlaw::None,
-            completer: CompleterFlaw::None,
+            worker: WorkerFlaw::None,
+            transactions: TransactionFlaw::None,
+            operator: OperatorFlaw::None,
+            forgets_owed: false,
             unsynced: false,
         }
     }

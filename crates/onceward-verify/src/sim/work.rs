@@ -7,12 +7,14 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use onceward::{Answer, Fence, Id, Lease, Outcome, Policy, Stopped, Verdict};
 
 use super::executor::Process;
 use super::history::{Call, End, Stamp, Told, Way, What, name};
 use super::scenario::WorkPlan;
 use super::stage::Stage;
+use super::transacting::Committing;
 use crate::broken::callers::CallerFlaw;
 
 /// One call under way. If it is dropped without an answer, its caller went away.
@@ -32,10 +34,11 @@ impl Waiting {
         fingerprint: u8,
         policy: &Arc<Policy>,
         way: Way,
+        input: bool,
     ) -> Self {
         let call = stage.recorder.next_call();
         let (id, policy) = (id.clone(), Arc::clone(policy));
-        stage.recorder.record(process, What::Asked { call, id, fingerprint, policy, way });
+        stage.recorder.record(process, What::Asked { call, id, fingerprint, policy, way, input });
         Self { stage: Arc::clone(stage), process, call, open: true }
     }
 
@@ -63,13 +66,30 @@ pub(super) struct Working {
 }
 
 impl Working {
-    pub(super) fn begins(stage: &Arc<Stage>, process: Process, call: Call, fence: Fence) -> Self {
-        stage.recorder.record(process, What::Began { call, fence });
+    pub(super) fn begins(
+        stage: &Arc<Stage>,
+        process: Process,
+        call: Call,
+        fence: Fence,
+        input: Option<Bytes>,
+    ) -> Self {
+        stage.recorder.record(process, What::Began { call, fence, input });
         Self { stage: Arc::clone(stage), process, call, open: true }
     }
 
     pub(super) fn effect(&self) {
         self.stage.recorder.record(self.process, What::Effect { call: self.call });
+    }
+
+    /// It is over as far as it knows, and only its commit is to come.
+    pub(super) fn ends_with_commit(&mut self, how: End) {
+        self.ends(how);
+        self.open = true;
+    }
+
+    /// Its commit came.
+    pub(super) fn committed(&mut self) {
+        self.open = false;
     }
 
     pub(super) fn ends(&mut self, how: End) {
@@ -100,7 +120,12 @@ pub(super) fn work(
 ) -> Work {
     // Boxed, because a step's work is work again.
     Box::pin(async move {
-        let mut working = Working::begins(&stage, process, call, lease.fence());
+        let mut working = Working::begins(&stage, process, call, lease.fence(), lease.input().cloned());
+        if stage.is_poison(lease.id()) && lease.input().is_some() && !stage.is_calm() {
+            pause(&stage, process, plan.before).await;
+            stage.kill(process);
+            std::future::pending::<()>().await;
+        }
         for number in 0..plan.steps {
             if !step(&stage, process, &lease, fingerprint, number).await {
                 working.ends(End::Unknown);
@@ -111,6 +136,14 @@ pub(super) fn work(
         if plan.end == End::BeforeEffect {
             working.ends(End::BeforeEffect);
             return Err(Stopped::before_effect("nothing happened"));
+        }
+        if plan.end == End::Suspended {
+            working.ends(End::Suspended);
+            return Err(Stopped::suspend(plan.after));
+        }
+        if plan.commits && stage.has_transactions() && !lease.id().is_step() {
+            let run = Committing { stage, process, call, fingerprint, plan };
+            return run.work(&lease, &mut working).await;
         }
         working.effect();
         pause(&stage, process, plan.after).await;
@@ -123,7 +156,7 @@ pub(super) fn work(
 }
 
 /// What work that ends like this returns.
-fn ending(id: &Id, fingerprint: u8, call: Call, plan: &WorkPlan) -> Result<Outcome, Stopped> {
+pub(super) fn ending(id: &Id, fingerprint: u8, call: Call, plan: &WorkPlan) -> Result<Outcome, Stopped> {
     match plan.end {
         End::Succeeded | End::Failed => Ok(outcome(id, fingerprint, call, plan)),
         End::Panicked => resume_unwind(Box::new("simulated: the work panics")),
@@ -149,7 +182,7 @@ async fn step(stage: &Arc<Stage>, process: Process, lease: &Lease, fingerprint: 
     let policy = stage.policy_of(&id);
     let mut plan = stage.executor.draw(|random| WorkPlan::of(random, stage.scenario.lease_max));
     plan.steps = 0;
-    let mut waiting = Waiting::asks(stage, process, &id, fingerprint, &policy, Way::Step);
+    let mut waiting = Waiting::asks(stage, process, &id, fingerprint, &policy, Way::Step, false);
     let (inside, call) = (Arc::clone(stage), waiting.call);
     let work = move |lease| work(inside, process, call, lease, fingerprint, plan);
     let answer = match Caught(pin!(lease.step_under(policy, &step, work))).await {

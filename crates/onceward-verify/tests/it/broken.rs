@@ -8,6 +8,9 @@ use onceward_verify::broken::table::{self, Flaw};
 use onceward_verify::sim::judge::{ENDS, PROMISES};
 use onceward_verify::sim::play;
 
+/// In these most promises are broken by one variant or another.
+const FEW_SEEDS: u64 = 25;
+
 #[test]
 fn no_variant_survives() {
     let mut survivors = Vec::new();
@@ -25,7 +28,7 @@ fn no_variant_survives() {
 fn every_variant_is_hunted_and_has_a_name_of_its_own() {
     let names: BTreeSet<&str> = table::all().map(|broken| broken.name).collect();
     assert_eq!(names.len(), table::all().count(), "two variants share a name");
-    assert!(names.len() >= 15, "there are only {} variants", names.len());
+    assert!(names.len() >= 80, "there are only {} variants", names.len());
     for broken in table::all() {
         assert!(!broken.caught_by.is_empty(), "{} is hunted by nobody", broken.name);
         let by_suite = broken.caught_by.contains(&Catcher::Conformance);
@@ -45,10 +48,9 @@ fn a_variant_without_a_flaw_survives() {
 #[test]
 fn every_promise_is_broken_by_some_variant() {
     let mut quiet: BTreeSet<&str> = PROMISES.into_iter().collect();
-    for broken in table::all().filter(|broken| broken.caught_by.contains(&Catcher::Simulator)) {
-        // Most worlds have no completer.
-        let seeds = if matches!(broken.flaw, Flaw::Completer(_)) { 200 } else { 40 };
-        for seed in 0..seeds {
+    let simulated = || table::all().filter(|broken| broken.caught_by.contains(&Catcher::Simulator));
+    for broken in simulated() {
+        for seed in 0..FEW_SEEDS {
             let outcome = play(seed, &broken.flaw.variant());
             for violation in &outcome.violations {
                 quiet.remove(violation.rule);
@@ -58,9 +60,15 @@ fn every_promise_is_broken_by_some_variant() {
                 break;
             }
         }
+    }
+    // What takes a rare coincidence shows in the world that its own variant is caught in.
+    for broken in simulated() {
         if quiet.is_empty() {
             return;
         }
+        if let Some(catch) = hunt(broken, Catcher::Simulator, SEEDS_MAX, 2) {
+            quiet.remove(&*catch.by);
+        }
     }
-    panic!("nothing ever breaks these promises: {quiet:#?}");
+    assert!(quiet.is_empty(), "nothing ever breaks these promises: {quiet:#?}");
 }

@@ -7,12 +7,12 @@ use onceward_verify::reference::Reference;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reference_passes() {
-    conformance::run(async || Ok(Reference::fresh()), Reference::CAPS).await;
+    conformance::run(async || Ok(Reference::fresh()), Reference::announced()).await;
 }
 
 #[tokio::test]
 async fn reference_passes_on_one_thread() {
-    conformance::run(async || Ok(Reference::fresh()), Reference::CAPS).await;
+    conformance::run(async || Ok(Reference::fresh()), Reference::announced()).await;
 }
 
 #[test]

@@ -2,7 +2,11 @@
 
 mod broken;
 mod conformance;
+mod conformance_flaws;
 mod endpoint;
 mod guarded;
 mod sim;
+mod transactions;
+mod transactions_flaws;
+mod unreadable;
 mod zoo;

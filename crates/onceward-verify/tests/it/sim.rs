@@ -45,5 +45,9 @@ fn sound_engine_keeps_every_promise() {
         panic!("seed {}\n{}", failure.seed, timeline(&failure.history, &failure.violations));
     }
     assert!(sum.runs > sum.seeds, "the worlds are too quiet: {} runs in {} seeds", sum.runs, sum.seeds);
+    let [enqueued, commits, dead] = [sum.enqueued, sum.commits, sum.dead];
+    assert!(enqueued * 4 > sum.seeds, "too little is left to workers: {enqueued} in {} seeds", sum.seeds);
+    assert!(commits * 4 > sum.seeds, "too few transactions: {commits} in {} seeds", sum.seeds);
+    assert!(dead * 20 > sum.seeds, "too few dead letters: {dead} in {} seeds", sum.seeds);
     assert!(sum.faults.values().all(|count| *count > 0), "some faults never happen: {:?}", sum.faults);
 }

@@ -1,26 +1,22 @@
 //! What callers were told, held against what the store held at some moment between question and answer.
 
-use onceward::receipt::Status;
+use onceward::receipt::{Done, End as Ended, Status};
 use onceward::{
-    Answer, Applied, Error, ErrorKind, OnExpired, OnFailure, OnUnknown, Ran, Recorded, Refusal, Snapshot,
-    Verdict,
+    Answer, Applied, Enqueued, Error, ErrorKind, OnExpired, OnFailure, OnUnknown, Ran, Recorded, Refusal,
+    Snapshot, Verdict,
 };
 
 use super::Violation;
 use super::facts::{CallFacts, Facts, Moment, Span};
-use crate::sim::history::{End, Stamp, Told, Way, name};
+use super::transitions::{Legal, require};
+use crate::sim::history::{Closing, End, Stamp, Told, Way, name};
 
 pub(super) const OWN: &str = "nobody is answered with another intent's outcome";
 pub(super) const SAME: &str = "every caller gets the outcome that is on record";
 pub(super) const EXPIRED: &str = "an outcome is not given out past its retention";
 pub(super) const REFUSAL: &str = "a refusal says what is so";
 pub(super) const ERROR: &str = "an error has a reason";
-
-type Legal = Result<(), (&'static str, String)>;
-
-fn require(condition: bool, rule: &'static str, detail: &str) -> Legal {
-    if condition { Ok(()) } else { Err((rule, detail.to_owned())) }
-}
+pub(super) const ENQUEUED: &str = "what was called enqueued is there";
 
 pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
     for call in facts.calls.values() {
@@ -58,14 +54,17 @@ impl Asker<'_> {
                 require(self.ended() == Some(End::Panicked), ERROR, "got a panic that its work did not make")
             }
             Told::Ticket(_) => Ok(()),
+            Told::Enqueued(enqueued) => self.enqueued(enqueued),
+            Told::Closed(closed) => {
+                require(!closed || self.has_closed(), SAME, "closed something that is not")
+            }
         }
     }
 
     fn ran(&self, ran: &Ran) -> Legal {
-        let stamp = Stamp::read(match ran.outcome.snapshot() {
-            Snapshot::Kept(bytes) | Snapshot::Omitted(bytes) => bytes,
-        });
-        let Some(stamp) = stamp else { return Err((OWN, "got an outcome that nobody made".into())) };
+        let Some(stamp) = Stamp::of(&ran.outcome) else {
+            return Err((OWN, "got an outcome that nobody made".into()));
+        };
         let own = stamp.name == name(&self.call.id) && stamp.fingerprint == self.call.fingerprint;
         require(own, OWN, &format!("got the outcome of {} {}", stamp.name, stamp.fingerprint))?;
         if ran.replayed { self.replayed(ran) } else { self.fresh(ran, &stamp) }
@@ -73,11 +72,12 @@ impl Asker<'_> {
 
     /// A recorded outcome: it was on record, and kept, at some moment of the call.
     fn replayed(&self, ran: &Ran) -> Legal {
-        require(!self.is_to_be_retried(ran.outcome.verdict()), SAME, "got a failure that it may retry")?;
         let on_record = self.records(ran).filter(|span| span.from < self.at).collect::<Vec<_>>();
         require(!on_record.is_empty(), SAME, "got an outcome that is not on record")?;
         let since = self.facts.since(self.call, self.at);
-        let kept = on_record.iter().any(|span| span.to > since && span.kept_since(since));
+        // A step that is there counts, however old it is.
+        let is_step = self.call.id.is_step();
+        let kept = on_record.iter().any(|span| span.to > since && (is_step || span.kept_since(since)));
         require(kept, EXPIRED, "got an outcome that was no longer kept when it asked")
     }
 
@@ -89,7 +89,7 @@ impl Asker<'_> {
     /// The outcome of the caller's own work.
     fn fresh(&self, ran: &Ran, stamp: &Stamp) -> Legal {
         let own =
-            stamp.call == self.call.call.0 && self.call.began.is_some_and(|(_, fence)| fence == ran.fence);
+            stamp.call == self.call.call.0 && self.call.begins.iter().any(|begin| begin.fence == ran.fence);
         require(own, SAME, "got a fresh outcome that is not its own")?;
         match ran.recorded {
             Recorded::Yes => {
@@ -113,12 +113,7 @@ impl Asker<'_> {
             Some(End::Failed) => self.call.policy.failure_rule() == OnFailure::Replay,
             _ => false,
         };
-        let stamped = |span: &Span| match &span.receipt.status {
-            Status::Done(done) => {
-                Stamp::read(done.outcome.body()).is_some_and(|stamp| stamp.call == self.call.call.0)
-            }
-            _ => false,
-        };
+        let stamped = |span: &Span| self.is_stamped(span);
         let on_record = self.spans().any(|span| self.is_ours(span) && stamped(span) && span.from < self.at);
         require(!kept || on_record, SAME, "was told that its completion is recorded, and it is not")
     }
@@ -127,13 +122,15 @@ impl Asker<'_> {
         let policy = &self.call.policy;
         let mut there = self.facts.during(self.call, self.at);
         let since = self.facts.since(self.call, self.at);
-        let completes = self.facts.completes(self.call.process);
+        let works = self.facts.works(self.call.process, &self.call.id);
         let kept = |span: &Span| span.kept_since(since);
         let due = |span: &Span| span.due_until(self.at);
         match refusal {
             Refusal::KeyReused => {
                 let other = |span: &Span| {
-                    let binds = !matches!(span.receipt.status, Status::Done(_)) || kept(span);
+                    let binds = !matches!(span.receipt.status, Status::Done(_))
+                        || kept(span)
+                        || self.call.id.is_step();
                     binds
                         && span
                             .claim()
@@ -145,9 +142,12 @@ impl Asker<'_> {
                 require(so, REFUSAL, "was told `key reused`, nobody else used it")
             }
             Refusal::InProgress { .. } => {
-                // Also while another call of the same process is only about to claim, or its completer.
-                let so = there.any(|span| span.is_held() && (kept(span) || completes))
-                    || self.facts.beside(self.call, self.at).next().is_some();
+                // Also while another call of the same process is only about to claim, or its worker, or a
+                // transaction that nobody can look into.
+                let so = there.any(|span| span.is_held() && (kept(span) || works))
+                    || works && self.facts.during(self.call, self.at).any(Span::is_waiting)
+                    || self.facts.beside(self.call, self.at).next().is_some()
+                    || self.facts.in_transaction(&self.call.id, self.call.asked, self.at);
                 require(so, REFUSAL, "was told `in progress`, nobody had a lease")?;
                 require(!self.is_alone(), REFUSAL, "was told `in progress` because of its own claim")
             }
@@ -169,11 +169,28 @@ impl Asker<'_> {
                 });
                 require(refuses && so, REFUSAL, "was told `key expired`, nothing had expired")
             }
-            Refusal::ResponseNotStored { verdict, .. } => {
-                require(!self.is_to_be_retried(*verdict), SAME, "got a failure that it may retry")?;
+            Refusal::Dead { .. } => {
                 let so = there.any(|span| match &span.receipt.status {
-                    Status::Done(done) => matches!(done.outcome.snapshot(), Snapshot::Omitted(_)),
+                    Status::Dead(_) => true,
+                    Status::Held(held) => {
+                        let used_up = held.job.as_ref().is_some_and(|job| job.started >= policy.tries());
+                        used_up && due(span) && held.on_unknown == OnUnknown::Retry
+                    }
                     _ => false,
+                });
+                require(so, REFUSAL, "was told `dead`, it was not given up")
+            }
+            Refusal::Closed(closed) => {
+                let so = there.any(|span| match &span.receipt.status {
+                    Status::Done(Done { end: Ended::Closed(there), .. }) => there == closed,
+                    _ => false,
+                });
+                require(so, REFUSAL, "was told `closed`, it was not")
+            }
+            Refusal::ResponseNotStored { .. } => {
+                let so = there.any(|span| {
+                    let outcome = span.receipt.status.outcome();
+                    outcome.is_some_and(|outcome| matches!(outcome.snapshot(), Snapshot::Omitted(_)))
                 });
                 require(so, REFUSAL, "was told `response not stored`, there is none such")
             }
@@ -182,10 +199,22 @@ impl Asker<'_> {
     }
 
     fn error(&self, error: &Error) -> Legal {
-        let claimed = error.applied() == Applied::No && self.has_claimed();
-        require(!claimed, ERROR, "was told that nothing was changed, and its claim is in the store")?;
+        let unchanged = error.applied() == Applied::No;
+        require(
+            !unchanged || !self.has_claimed(),
+            ERROR,
+            "was told that nothing was changed, and its claim is there",
+        )?;
+        let written = unchanged && self.is_written();
+        require(!written, ERROR, "was told that nothing was changed, and what it wrote is there")?;
         let legal = match error.kind() {
-            ErrorKind::Stopped => matches!(self.ended(), Some(End::BeforeEffect | End::Unknown)),
+            ErrorKind::Stopped => {
+                matches!(self.ended(), Some(End::BeforeEffect | End::Unknown | End::Suspended))
+            }
+            // Running or in doubt.
+            ErrorKind::Conflict => matches!(self.call.way, Way::Close(_)),
+            // Undone in favour of others too often.
+            ErrorKind::Overloaded => self.call.way == Way::Transact,
             ErrorKind::LeaseLost => {
                 let lost = self.call.ended.map_or(self.at, |(ended, _)| ended);
                 self.facts.faulty
@@ -203,7 +232,7 @@ impl Asker<'_> {
     /// rightly have thought that the lease was over.
     fn has_claimed(&self) -> bool {
         let alone = self.facts.of_late(self.call, self.at).next().is_none()
-            && !self.facts.completes(self.call.process);
+            && !self.facts.works(self.call.process, &self.call.id);
         let absent = self.facts.was_absent(self.call.process, self.call.asked.at_us, self.at.at_us);
         alone
             && !absent
@@ -218,8 +247,57 @@ impl Asker<'_> {
     /// The records that hold this outcome.
     fn records<'a>(&'a self, ran: &'a Ran) -> impl Iterator<Item = &'a Span> {
         self.spans().filter(move |span| match &span.receipt.status {
-            Status::Done(done) => done.claim.fence == ran.fence && done.outcome == ran.outcome,
+            Status::Done(done) => {
+                done.claim.fence == ran.fence && span.receipt.status.outcome() == Some(&ran.outcome)
+            }
             _ => false,
+        })
+    }
+
+    /// What was enqueued is there, or was there already, or the key is taken.
+    fn enqueued(&self, enqueued: &Enqueued) -> Legal {
+        let mut there = self.facts.during(self.call, self.at);
+        match enqueued {
+            Enqueued::Accepted => {
+                let so = there.any(|span| span.is_waiting() && self.is_input_of(span));
+                require(so, ENQUEUED, "was told that it is enqueued, and it never was")
+            }
+            Enqueued::AlreadyThere(state) => {
+                let so = there.any(|span| span.receipt.status.state() == *state);
+                require(so, ENQUEUED, "was told that it is there already, in a state that it was not in")
+            }
+            Enqueued::Refused(refusal) => self.refused(refusal),
+        }
+    }
+
+    /// Whether what this call wanted to have written by one swap or one commit is in the store, now or later.
+    fn is_written(&self) -> bool {
+        match self.call.way {
+            Way::Enqueue => self.spans().any(|span| self.is_input_of(span)),
+            Way::Transact => self.spans().any(|span| self.is_stamped(span)),
+            _ => false,
+        }
+    }
+
+    /// Whether a record carries the input that this call brought along.
+    fn is_input_of(&self, span: &Span) -> bool {
+        let stamp = span.receipt.status.job().and_then(|job| Stamp::read(&job.input));
+        stamp.is_some_and(|stamp| stamp.call == self.call.call.0)
+    }
+
+    /// Whether a record is of an outcome that this call made.
+    fn is_stamped(&self, span: &Span) -> bool {
+        span.receipt.status.outcome().and_then(Stamp::of).is_some_and(|stamp| stamp.call == self.call.call.0)
+    }
+
+    /// Whether what this call wanted to be closed, or tried again, became so while it asked.
+    fn has_closed(&self) -> bool {
+        self.spans().filter(|span| span.from > self.call.asked && span.from < self.at).any(|span| {
+            match (&span.receipt.status, self.call.way) {
+                (Status::Waiting(_), Way::Close(Closing::Retry)) => true,
+                (Status::Done(done), _) => matches!(done.end, Ended::Closed(_)),
+                _ => false,
+            }
         })
     }
 

@@ -1,59 +1,19 @@
 //! A history, sorted: what each call did, and what each id's record was from when to when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use onceward::receipt::{Claim, Status};
-use onceward::{Fence, Id, Policy, Receipt, Settlement};
+use onceward::{Fence, Id, OnUnknown, Policy, Receipt, Settlement};
 
+use super::entries::{Begin, NEVER};
+pub(super) use super::entries::{CallFacts, Moment, Span, Staged};
 use crate::sim::executor::Process;
-use crate::sim::history::{Call, End, Event, Told, Way, What};
-
-/// A moment: the number of an event, and its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Moment {
-    /// The number of the event. It alone tells what came first.
-    pub(super) event: usize,
-    /// The store's time.
-    pub(super) at_us: u64,
-}
+use crate::sim::history::{Call, Closing, Event, Tx, Way, What};
+use crate::sim::scenario::Workers;
 
 /// How late the answer to a write may be: longer than any simulated store takes.
 const LATE_US: u64 = 1_000_000;
-
-/// After everything.
-const NEVER: Moment = Moment { event: usize::MAX, at_us: u64::MAX };
-
-/// All about one call.
-#[derive(Clone, Debug)]
-pub(super) struct CallFacts {
-    pub(super) call: Call,
-    pub(super) process: Process,
-    pub(super) id: Id,
-    pub(super) fingerprint: u8,
-    pub(super) policy: Arc<Policy>,
-    pub(super) way: Way,
-    pub(super) asked: Moment,
-    /// What it was told, in order; by hand it is told twice.
-    pub(super) told: Vec<(Moment, Told)>,
-    pub(super) began: Option<(Moment, Fence)>,
-    pub(super) effect: Option<Moment>,
-    pub(super) ended: Option<(Moment, End)>,
-    /// When nobody waited for it any more.
-    pub(super) over: Moment,
-}
-
-/// A record, from one write to the next.
-#[derive(Clone, Debug)]
-pub(super) struct Span {
-    pub(super) receipt: Receipt,
-    pub(super) from: Moment,
-    /// When the next write (or a restart) took its place.
-    pub(super) to: Moment,
-    /// When it falls due.
-    pub(super) due_us: u64,
-    pub(super) by: Process,
-}
 
 /// A history, sorted.
 #[derive(Debug, Default)]
@@ -67,8 +27,20 @@ pub(super) struct Facts {
     pub(super) absences: Vec<(usize, u64, u64)>,
     /// Trips to the store that took long though nothing was faulty: whose, from when, to when.
     long_trips: Vec<(Process, u64, u64)>,
-    /// Processes with a completer, which may be about to claim anything that was left.
-    completers: Vec<Process>,
+    /// Processes with workers, which may be about to claim anything that they have code for.
+    workers: Vec<(Process, Workers)>,
+    /// What transactions wrote, in order.
+    pub(super) staged: Vec<Staged>,
+    /// The calls whose business writes are made in transactions.
+    pub(super) charged: BTreeSet<Call>,
+    /// When each transaction ended.
+    transactions_over: BTreeMap<Tx, Moment>,
+    /// When each sweep began.
+    sweeps: Vec<(Process, Moment)>,
+    /// When each process died.
+    pub(super) crashed: BTreeMap<Process, Moment>,
+    /// When everything had had the time to come to an end.
+    pub(super) patience: Option<Moment>,
     /// Whether anything was ever faulty.
     pub(super) faulty: bool,
 }
@@ -85,16 +57,31 @@ impl Facts {
 
     fn take(&mut self, now: Moment, Event { process, what, .. }: &Event) {
         match what {
-            What::Wrote { id, after, .. } => self.write(now, *process, id, after.as_deref()),
+            What::Wrote { id, after, sent_us, .. } => {
+                self.write(now, *process, id, after.as_deref(), *sent_us);
+            }
+            What::Staged { tx, id, after } => {
+                let held = match after.as_deref() {
+                    Some(Receipt { status: Status::Held(held), .. }) => Some(held.clone()),
+                    _ => None,
+                };
+                self.staged.push(Staged { tx: *tx, at: now, id: id.clone(), held });
+            }
+            What::Charged { call, .. } => {
+                self.charged.insert(*call);
+            }
+            What::Committed { tx, .. } | What::RolledBack { tx } => {
+                self.transactions_over.insert(*tx, now);
+            }
             What::Reopened { kept } => {
                 for spans in self.spans.values_mut() {
                     close(spans, now);
                 }
                 for (id, receipt) in kept {
-                    self.write(now, *process, id, Some(receipt));
+                    self.write(now, *process, id, Some(receipt), now.at_us);
                 }
             }
-            What::Asked { call, id, fingerprint, policy, way } => {
+            What::Asked { call, id, fingerprint, policy, way, input } => {
                 let facts = CallFacts {
                     call: *call,
                     process: *process,
@@ -102,9 +89,11 @@ impl Facts {
                     fingerprint: *fingerprint,
                     policy: Arc::clone(policy),
                     way: *way,
+                    input: *input,
                     asked: now,
                     told: Vec::new(),
                     began: None,
+                    begins: Vec::new(),
                     effect: None,
                     ended: None,
                     over: NEVER,
@@ -116,8 +105,11 @@ impl Facts {
                 facts.over = now;
             }),
             What::WentAway { call } => self.of(*call, |facts| facts.over = now),
-            What::Began { call, fence } => {
-                self.of(*call, |facts| facts.began = Some((now, *fence)));
+            What::Began { call, fence, input } => {
+                self.of(*call, |facts| {
+                    facts.began.get_or_insert((now, *fence));
+                    facts.begins.push(Begin { at: now, fence: *fence, input: input.clone() });
+                });
                 if let Some(facts) = self.calls.get(call) {
                     self.runs.entry((facts.id.clone(), *fence)).or_insert(*call);
                 }
@@ -140,13 +132,18 @@ impl Facts {
                 let until = now.at_us + u64::try_from(takes.as_micros()).unwrap_or(u64::MAX);
                 self.long_trips.push((*process, now.at_us, until));
             }
-            What::Fault(_) | What::Crashed => self.faulty = true,
-            What::Completes => self.completers.push(*process),
+            What::Fault(_) => self.faulty = true,
+            What::Crashed => {
+                self.crashed.insert(*process, now);
+                self.faulty = true;
+            }
+            What::Works(workers) => self.workers.push((*process, workers.clone())),
+            What::Patience => self.patience = Some(now),
+            What::Sweeps => self.sweeps.push((*process, now)),
             What::Acknowledged { .. }
             | What::Unreadable { .. }
             | What::Started
             | What::Calm
-            | What::Patience
             | What::Wedged(_) => {}
         }
     }
@@ -157,7 +154,7 @@ impl Facts {
         }
     }
 
-    fn write(&mut self, now: Moment, by: Process, id: &Id, after: Option<&Receipt>) {
+    fn write(&mut self, now: Moment, by: Process, id: &Id, after: Option<&Receipt>, sent_us: u64) {
         let spans = self.spans.entry(id.clone()).or_default();
         close(spans, now);
         if let Some(receipt) = after {
@@ -168,7 +165,7 @@ impl Facts {
                 }
                 onceward::Due::Over(_) => now.at_us,
             };
-            spans.push(Span { receipt: receipt.clone(), from: now, to: NEVER, due_us, by });
+            spans.push(Span { receipt: receipt.clone(), from: now, to: NEVER, due_us, by, sent_us });
         }
     }
 
@@ -215,9 +212,16 @@ impl Facts {
     /// ending is written, and the answer to that may be late.
     fn lingers_us(&self, call: &CallFacts) -> u64 {
         let Some((_, fence)) = call.began else { return call.over.at_us };
-        let leases = self.spans.get(&call.id).into_iter().flatten().filter(|span| span.is_held());
-        let due_us = leases.filter(|span| span.receipt.status.fence() == fence).map(|span| span.due_us);
-        due_us.max().unwrap_or_default().max(call.over.at_us).saturating_add(LATE_US)
+        let spans = self.spans.get(&call.id).into_iter().flatten();
+        let of_run = spans.filter(|span| span.receipt.status.fence() == fence);
+        let open_us = of_run.filter_map(|span| match &span.receipt.status {
+            // Where nobody else may run it, its end is written for as long as the process lives.
+            Status::Held(held) if held.on_unknown == OnUnknown::Hold => Some(span.to.at_us),
+            Status::Unknown(_) => Some(span.to.at_us),
+            Status::Held(_) => Some(span.due_us),
+            _ => None,
+        });
+        open_us.max().unwrap_or_default().max(call.over.at_us).saturating_add(LATE_US)
     }
 
     /// The run that was made under a claim.
@@ -225,9 +229,71 @@ impl Facts {
         self.runs.get(&(id.clone(), fence)).and_then(|call| self.calls.get(call))
     }
 
-    /// Whether anybody had asked for this under such a contract.
+    /// The record of an id at a moment.
+    pub(super) fn at(&self, id: &Id, moment: Moment) -> Option<&Span> {
+        let spans = self.spans.get(id)?;
+        spans.iter().find(|span| span.from < moment && span.to > moment)
+    }
+
+    /// Whether an id had no record, or a tombstone, at some moment of the sweep that wrote this.
+    pub(super) fn was_gone_to_sweep(&self, id: &Id, process: Process, now: Moment, sent_us: u64) -> bool {
+        let began = |(by, at): &&(Process, Moment)| *by == process && at.at_us <= sent_us && *at < now;
+        let Some((_, since)) = self.sweeps.iter().rev().find(began) else { return false };
+        let mut there_until = *since;
+        for span in
+            self.spans.get(id).into_iter().flatten().filter(|span| span.to > *since && span.from < now)
+        {
+            if span.from > there_until || matches!(span.receipt.status, Status::Gone(_)) {
+                return true;
+            }
+            there_until = span.to;
+        }
+        there_until < now
+    }
+
+    /// The first record of a claim: it tells who made it, and when.
+    pub(super) fn claim(&self, id: &Id, fence: Fence) -> Option<&Span> {
+        let spans = self.spans.get(id)?;
+        spans.iter().find(|span| span.is_held() && span.receipt.status.fence() == fence)
+    }
+
+    /// Whether a claim was made under a name that its caller gave to the try, and may use again.
+    pub(super) fn is_named(&self, id: &Id, claim: &Claim) -> bool {
+        self.calls.values().any(|call| call.id == *id && call.way == Way::Hand(Some(claim.attempt)))
+    }
+
+    /// Whether a call with this number asked for this with an input before.
+    pub(super) fn brought_input(&self, call: u32, id: &Id, before: usize) -> bool {
+        let call = self.calls.get(&Call(call));
+        call.is_some_and(|call| call.input && call.id == *id && call.asked.event < before)
+    }
+
+    /// Whether a worker with code for this, or anybody who had asked for it, had such a contract.
     pub(super) fn asked(&self, id: &Id, before: usize, contract: impl Fn(&Policy) -> bool) -> bool {
-        self.calls.values().any(|call| call.id == *id && call.asked.event < before && contract(&call.policy))
+        self.contracts(id, before).any(contract)
+    }
+
+    /// The contracts under which this may be run.
+    pub(super) fn contracts(&self, id: &Id, before: usize) -> impl Iterator<Item = &Policy> {
+        let workers = self.workers.iter().filter(|(_, workers)| workers.cover(id));
+        let workers = workers.map(|(_, workers)| &*workers.policy);
+        let calls = self.calls.values().filter(move |call| call.id == *id && call.asked.event < before);
+        calls.map(|call| &*call.policy).chain(workers)
+    }
+
+    /// Whether somebody had wanted this to be closed, or a dead letter to be tried again.
+    pub(super) fn closing(&self, id: &Id, before: usize, closing: Closing) -> bool {
+        self.calls
+            .values()
+            .any(|call| call.id == *id && call.asked.event < before && call.way == Way::Close(closing))
+    }
+
+    /// Whether a transaction of anybody had written this at some moment from `since` to `told`.
+    pub(super) fn in_transaction(&self, id: &Id, since: Moment, told: Moment) -> bool {
+        self.staged.iter().any(|staged| {
+            let over = self.transactions_over.get(&staged.tx).copied().unwrap_or(NEVER);
+            staged.id == *id && staged.at < told && over > since
+        })
     }
 
     /// Whether an operator had said this of a run.
@@ -259,9 +325,17 @@ impl Facts {
         })
     }
 
-    /// Whether a process has a completer.
-    pub(super) fn completes(&self, process: Process) -> bool {
-        self.completers.contains(&process)
+    /// Whether a process has workers with code for this.
+    pub(super) fn works(&self, process: Process, id: &Id) -> bool {
+        self.workers.iter().any(|(of, workers)| *of == process && workers.cover(id))
+    }
+
+    /// Whether any process that lived on had them.
+    pub(super) fn worked_on(&self, id: &Id) -> Option<&Workers> {
+        let alive = |process: &Process| !self.crashed.contains_key(process);
+        let mut workers =
+            self.workers.iter().filter(|(process, workers)| alive(process) && workers.cover(id));
+        workers.next().map(|(_, workers)| workers)
     }
 
     /// Whether a process was paused, or its clock jumped, in a stretch of time.
@@ -269,27 +343,6 @@ impl Facts {
         self.absences
             .iter()
             .any(|(number, start, end)| *number == process.number && *start <= to_us && *end >= from_us)
-    }
-}
-
-impl Span {
-    /// The claim that it speaks of.
-    pub(super) fn claim(&self) -> Option<&Claim> {
-        self.receipt.status.claim()
-    }
-
-    /// Whether it was there and not due at some moment from `asked` on.
-    pub(super) fn kept_since(&self, asked: Moment) -> bool {
-        self.due_us > asked.at_us
-    }
-
-    /// Whether it was there and due at some moment until `told`.
-    pub(super) fn due_until(&self, told: Moment) -> bool {
-        self.due_us <= told.at_us.min(self.to.at_us)
-    }
-
-    pub(super) fn is_held(&self) -> bool {
-        matches!(self.receipt.status, Status::Held(_))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use onceward::receipt::Status;
-use onceward::{Fence, Id, OnUnknown, Settlement};
+use onceward::{Fence, Id, OnUnknown};
 
 use super::Violation;
 use super::facts::{CallFacts, Facts, Span};
@@ -21,6 +21,10 @@ pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
     let mut fences: BTreeMap<(&Id, Fence), u32> = BTreeMap::new();
     for call in facts.calls.values() {
         let Some((began, fence)) = call.began else { continue };
+        // Claims in transactions are looked at in `transactions`.
+        if call.way == Way::Transact {
+            continue;
+        }
         if let Some(other) = fences.insert((&call.id, fence), call.call.0) {
             let detail =
                 format!("{}: calls {other} and {} run with fence {fence}", name(&call.id), call.call.0);
@@ -93,8 +97,8 @@ fn was_given_back(facts: &Facts, call: &CallFacts, fence: Fence, leases: &[&Span
     };
     let Status::Held(held) = &last.receipt.status else { unreachable!("leases are held") };
     let alive = last.due_us > last.to.at_us;
-    let followed = facts.spans[&call.id].iter().any(|span| span.from == last.to);
-    let settled =
-        facts.settled(&call.id, fence, began.event, |settlement| *settlement == Settlement::NotDone);
+    let next = facts.spans[&call.id].iter().find(|span| span.from == last.to);
+    let followed = next.is_some_and(|span| !matches!(span.receipt.status, Status::Waiting(_)));
+    let settled = facts.settled(&call.id, fence, began.event, |_| true);
     !followed && !settled && (alive || held.on_unknown == OnUnknown::Hold)
 }

@@ -1,0 +1,58 @@
+//! Records that a broken store changes on their way in or out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use onceward::receipt::{Job, Status, Waiting};
+use onceward::{Age, Due, Found, Prior, State, Swap, Version, codec};
+
+use super::stores::StoreFlaw;
+
+/// What a flaw makes of a swap; `None` if it leaves it as it is.
+pub(super) fn changed(flaw: StoreFlaw, swap: &Swap) -> Option<Swap> {
+    let mut changed = swap.clone();
+    let record = changed.new.as_mut()?;
+    match flaw {
+        StoreFlaw::LeasesOutliveTheirWriters if record.ends_with_writer => record.ends_with_writer = false,
+        StoreFlaw::TicketsEndWithTheirWriters if record.state == State::Held => {
+            record.ends_with_writer = true;
+        }
+        StoreFlaw::CountsNoTries if record.state == State::Held => {
+            let Some(Status::Held(mut held)) = read(&record.bytes, record.state) else { return None };
+            let job = held.job.as_ref().filter(|job| job.started > 1)?;
+            held.job = Some(Arc::new(Job { started: 1, finished: 0, ..Job::clone(job) }));
+            record.bytes = codec::encode(&Status::Held(held));
+        }
+        StoreFlaw::DoubtFreesTheKey if record.state == State::Waiting => {
+            match read(&record.bytes, record.state)? {
+                Status::Waiting(Waiting { prior: Prior::InDoubt, job: None, .. }) => changed.new = None,
+                _ => return None,
+            }
+        }
+        _ => return None,
+    }
+    Some(changed)
+}
+
+/// Gives a record the input that was read before it, and remembers its own.
+pub(super) fn mix_up(found: &mut Found, last: &mut Option<Bytes>) {
+    let Ok(receipt) = codec::decode(found) else { return };
+    let mut status = receipt.status;
+    let job = match &mut status {
+        Status::Waiting(waiting) => waiting.job.as_mut(),
+        Status::Held(held) => held.job.as_mut(),
+        _ => None,
+    };
+    let Some(job) = job else { return };
+    let own = job.input.clone();
+    let input = last.replace(own).unwrap_or_else(|| job.input.clone());
+    *job = Arc::new(Job { input, ..Job::clone(job) });
+    found.bytes = codec::encode(&status);
+}
+
+/// A record that is not in the store yet: a claim in it has no fence of its own.
+fn read(bytes: &Bytes, state: State) -> Option<Status> {
+    let found =
+        Found { version: Version(0), state, due: Due::Never, age: Age::default(), bytes: bytes.clone() };
+    codec::decode(&found).ok().map(|receipt| receipt.status)
+}

@@ -1,0 +1,16 @@
+//! Broken drivers of transactions: what is to commit together does not, or over somebody's head.
+
+/// What is wrong with the transactions of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionFlaw {
+    /// Nothing.
+    None,
+    /// Claims lock nothing, and completions are written whatever is there.
+    CompletesWithoutVersion,
+    /// The business writes are committed first, and the receipt behind them.
+    CommitsBusinessFirst,
+    /// A commit whose answer was lost is reported as one that did not happen.
+    LostCommitIsNotApplied,
+    /// What is enqueued in the transaction is committed at once.
+    EnqueuesAtOnce,
+}

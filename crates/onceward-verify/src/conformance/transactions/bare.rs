@@ -1,0 +1,155 @@
+//! Transactions that begin without a claim: the receipt is written last, over a claim that is there already.
+
+use std::time::{Duration, Instant};
+
+use onceward::{Applied, Fault, Lease, Outcome, Seen, State, Stopped, Transactions};
+
+use super::super::trial::{Answered, Checked, DEADLINE, Wrong, ensure, held, record, same};
+use super::stage::{SHORT, SLACK, Stage, ask, claim_of, completion, done, id, ran, said};
+use super::{Bench, Tx};
+
+/// More transactions at the same time than any pool that is checked should allow.
+const OPEN_MAX: usize = 64;
+
+pub(super) async fn it_leaves_nothing_unless_it_commits<B: Bench>(stage: Stage<B>) -> Checked {
+    for round in 0..20 {
+        let mut tx = begin(&stage).await?;
+        stage.write(&mut tx, "a").await?;
+        stage.swap_one(&mut tx, &claim_of(&id("beside"))).await?;
+        stage.undo(tx, round).await;
+        stage.count_is("a", 0).await?;
+        stage.is_absent(&id("beside"), "undone").await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn it_completes_a_claim_that_is_there<B: Bench>(stage: Stage<B>) -> Checked {
+    let (id, claim) = (id("1"), held("claim"));
+    let version = stage.trial.create(&id, claim.clone()).await?;
+    let mut tx = begin(&stage).await?;
+    stage.write(&mut tx, "a").await?;
+    stage.trial.find_as(&id, version, &claim).await?;
+    stage.commit(tx, &completion(&id, version)).await?;
+    let found = stage.trial.find(&id).await?;
+    ensure!(found.version > version, "completed as {:?} over {version:?}", found.version);
+    same(&id, &found, found.version, &done())?;
+    stage.count_is("a", 1).await
+}
+
+/// This fences a former owner off.
+pub(super) async fn it_commits_nothing_over_a_claim_that_moved<B: Bench>(stage: Stage<B>) -> Checked {
+    let (moved, gone, never) = (id("moved"), id("gone"), id("never"));
+    let first = stage.trial.create(&moved, held("former owner")).await?;
+    let taken = held("taken over");
+    let second = stage.trial.put(&moved, Seen::Version(first), taken.clone()).await?;
+    let removed = stage.trial.create(&gone, held("former owner")).await?;
+    stage.trial.remove(&gone, removed).await?;
+    for (id, version) in [(&moved, first), (&gone, removed), (&never, first)] {
+        let mut tx = begin(&stage).await?;
+        stage.write(&mut tx, "a").await?;
+        match stage.transactions().commit(tx, &completion(id, version)).await {
+            Err(Fault::Failed(error)) => {
+                ensure!(error.applied() == Applied::No, "{id:?}: it lost, and may have committed: {error:?}");
+                ensure!(
+                    error.kind() == onceward::ErrorKind::Conflict,
+                    "{id:?}: a completion that loses is a conflict, this one said {error:?}"
+                );
+            }
+            Err(fault) => ensure!(false, "{id:?}: a completion that lost got {}", said(&fault)),
+            Ok(()) => ensure!(false, "{id:?}: a completion over what was not there was committed"),
+        }
+        stage.count_is("a", 0).await?;
+    }
+    stage.trial.find_as(&moved, second, &taken).await?;
+    stage.is_absent(&gone, "removed before").await?;
+    stage.is_absent(&never, "it never was").await
+}
+
+/// A takeover and a commit at the same time: one of them happens.
+pub(super) async fn it_races_with_a_takeover<B: Bench>(stage: Stage<B>) -> Checked {
+    for round in 0..20 {
+        let name = round.to_string();
+        let (id, taken) = (id(&name), held("taken over"));
+        let version = stage.trial.create(&id, record(State::Held, Some(Duration::ZERO), "claim")).await?;
+        let mut tx = begin(&stage).await?;
+        stage.write(&mut tx, &name).await?;
+        let (beside, new, of) = (stage.trial.clone(), taken.clone(), id.clone());
+        let takeover =
+            tokio::spawn(async move { beside.swap_one(&of, Seen::Version(version), Some(new)).await });
+        let committed = stage.transactions().commit(tx, &completion(&id, version)).await;
+        let takeover = takeover.await.map_err(|_| Wrong("the store panicked".into()))??;
+        let found = stage.trial.find(&id).await?;
+        match (committed, takeover) {
+            (Ok(()), Answered::Lost(_)) => {
+                same(&id, &found, found.version, &done())?;
+                stage.count_is(&name, 1).await?;
+            }
+            (Err(_), Answered::Won(version)) => {
+                same(&id, &found, version, &taken)?;
+                stage.count_is(&name, 0).await?;
+            }
+            (committed, takeover) => {
+                let committed = committed.map_err(|fault| said(&fault));
+                ensure!(false, "{id:?}: committed {committed:?}, and the takeover got {takeover:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn waiting_for_a_connection_is_busy<B: Bench>(stage: Stage<B>) -> Checked {
+    let mut open = Vec::new();
+    for number in 0..OPEN_MAX {
+        let start = Instant::now();
+        match stage.transactions().begin_bare(SHORT).await {
+            Ok(tx) => open.push(tx),
+            Err(Fault::Busy) => {
+                let waited = start.elapsed();
+                ensure!(waited < SHORT + SLACK, "with a patience of {SHORT:?} it waited {waited:?}");
+                break;
+            }
+            Err(fault) => ensure!(false, "{number} are under way, the next got {}", said(&fault)),
+        }
+    }
+    ensure!(!open.is_empty(), "not even one transaction could begin");
+    for tx in open {
+        stage.rollback(tx).await;
+    }
+    let tx = begin(&stage).await?;
+    stage.rollback(tx).await;
+    Ok(())
+}
+
+/// Through the engine: a run that ends in a transaction of its own.
+pub(super) async fn a_run_commits_its_own_receipt<B: Bench>(stage: Stage<B>) -> Checked {
+    let engine = stage.engine()?;
+    let run = async |lease: Lease| {
+        let stopped = lease
+            .transact(stage.transactions(), async |mut tx: Tx<B>| {
+                stage.bench.write(&mut tx, "a").await?;
+                Err(Stopped::before_effect("not yet"))
+            })
+            .await;
+        if stopped.is_ok() {
+            return Err(Stopped::unknown("work that was stopped was committed"));
+        }
+        let committed = lease
+            .transact(stage.transactions(), async |mut tx: Tx<B>| {
+                stage.bench.write(&mut tx, "a").await?;
+                Ok(Outcome::succeeded("committed"))
+            })
+            .await?;
+        Ok(committed.outcome)
+    };
+    let first = ran(engine.run(ask("a"), run).await)?;
+    ensure!(&first.outcome.body()[..] == b"committed", "the run was answered with {first:?}");
+    stage.count_is("a", 1).await?;
+    let again = stage.transact(&stage.engine()?, ask("a")).await?;
+    ensure!(again.replayed && again.outcome == first.outcome, "a retry got {again:?}, first was {first:?}");
+    stage.count_is("a", 1).await
+}
+
+async fn begin<B: Bench>(stage: &Stage<B>) -> Checked<Tx<B>> {
+    let begun = stage.transactions().begin_bare(DEADLINE).await;
+    begun.map_err(|fault| Wrong(format!("did not begin: {}", said(&fault))))
+}

@@ -1,0 +1,91 @@
+//! Other intents inside a transaction: what was enqueued or completed in it counts when it commits.
+
+use std::sync::Arc;
+
+use onceward::{Ask, Claimed, Enqueued, Fingerprint, Lease, Onceward, Outcome, Policy, State, Stopped};
+
+use super::super::trial::{Checked, Wrong, ensure};
+use super::stage::{Stage, ask, completion, id, ran};
+use super::{Bench, Tx};
+
+pub(super) async fn enqueued_and_rolled_back_is_not_there<B: Bench>(stage: Stage<B>) -> Checked {
+    let (engine, own) = (stage.engine()?, id("own"));
+    for round in 0..2 {
+        let (mut tx, _) = stage.claim(&own).await?;
+        let enqueued = engine.enqueue_in(&mut tx, &job()).await?;
+        ensure!(enqueued == Enqueued::Accepted, "enqueued inside, and it is {enqueued:?}");
+        stage.undo(tx, round).await;
+        stage.is_absent(job().id(), "enqueued and rolled back").await?;
+    }
+    // The same through the engine: work that ends without an outcome.
+    let work = async |_: Lease, mut tx: Tx<B>| {
+        engine.enqueue_in(&mut tx, &job()).await?;
+        Err(Stopped::before_effect("told to stop"))
+    };
+    let answer = engine.transact(stage.transactions(), ask("own"), work).await;
+    ensure!(answer.is_err(), "work was stopped, and the answer is {answer:?}");
+    stage.is_absent(job().id(), "enqueued and rolled back").await
+}
+
+pub(super) async fn enqueued_and_committed_is_there<B: Bench>(stage: Stage<B>) -> Checked {
+    let (engine, own) = (stage.engine()?, id("own"));
+    let (mut tx, version) = stage.claim(&own).await?;
+    let enqueued = engine.enqueue_in(&mut tx, &job()).await?;
+    ensure!(enqueued == Enqueued::Accepted, "enqueued inside, and it is {enqueued:?}");
+    let again = engine.enqueue_in(&mut tx, &job()).await?;
+    ensure!(again == Enqueued::AlreadyThere(State::Waiting), "enqueued twice inside, and it is {again:?}");
+    stage.is_absent(job().id(), "not committed").await?;
+    stage.commit(tx, &completion(&own, version)).await?;
+    waits_with_its_input(&engine).await?;
+    let again = engine.enqueue(job()).await?;
+    ensure!(again == Enqueued::AlreadyThere(State::Waiting), "enqueued once more, and it is {again:?}");
+    let work = async |lease: Lease| Ok(Outcome::succeeded(lease.input().cloned().unwrap_or_default()));
+    let ran = ran(engine.run(job(), work).await)?;
+    ensure!(&ran.outcome.body()[..] == b"input", "it ran with another input: {:?}", ran.outcome.body());
+    Ok(())
+}
+
+async fn waits_with_its_input(engine: &Onceward) -> Checked {
+    let receipt = engine.show(job().id()).await?;
+    let receipt = receipt.ok_or_else(|| Wrong("enqueued and committed, and it is not there".into()))?;
+    let input = receipt.status.job().map(|job| job.input.clone()).unwrap_or_default();
+    ensure!(receipt.status.state() == State::Waiting, "enqueued, and it is {}", receipt.status.state());
+    ensure!(&input[..] == b"input", "enqueued, and its input is {input:?}");
+    Ok(())
+}
+
+/// A second intent claimed and completed by hand, as in a transaction that the caller began.
+pub(super) async fn claimed_and_completed_inside_is_all_or_nothing<B: Bench>(stage: Stage<B>) -> Checked {
+    let (engine, own, second) = (stage.engine()?, id("own"), ask("second"));
+    for commits in [false, true] {
+        let (mut tx, version) = stage.claim(&own).await?;
+        let ticket = match engine.claim_in(&mut tx, &second).await? {
+            Claimed::Yes(ticket) => ticket,
+            Claimed::No(answer) => return Err(Wrong(format!("nobody has it, and a claim got {answer:?}"))),
+        };
+        stage.write(&mut tx, "a").await?;
+        let outcome = Outcome::succeeded("inside");
+        engine.complete_in(&mut tx, &second, &ticket, &outcome).await?;
+        let again = engine.claim_in(&mut tx, &second).await?;
+        ensure!(matches!(again, Claimed::No(_)), "completed inside, and a claim inside got {again:?}");
+        stage.is_absent(second.id(), "not committed").await?;
+        if commits {
+            stage.commit(tx, &completion(&own, version)).await?;
+        } else {
+            stage.rollback(tx).await;
+            stage.is_absent(second.id(), "rolled back").await?;
+            stage.count_is("a", 0).await?;
+        }
+    }
+    stage.count_is("a", 1).await?;
+    let replay = ran(stage.engine()?.run(second, async |_| Ok(Outcome::succeeded("ran again"))).await)?;
+    ensure!(
+        replay.replayed && &replay.outcome.body()[..] == b"inside",
+        "completed inside and committed, a retry got {replay:?}"
+    );
+    Ok(())
+}
+
+fn job() -> Ask {
+    Ask::new(id("job"), Fingerprint::of(b"input"), Arc::new(Policy::http())).input("input")
+}

@@ -1,0 +1,143 @@
+//! Transactions that are undone, and commits whose answer is lost: the driver's own, with trouble in between.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use onceward::{Error, ErrorKind, Fault, Lease, Outcome, Swap, Swapped, Transactions};
+
+use super::super::trial::{Checked, ensure};
+use super::stage::{Stage, ask, ran};
+use super::{Bench, Tx};
+
+/// What goes wrong, the first few times.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    /// The database undoes it as it begins.
+    UndoneAtBegin,
+    /// The database undoes it as it commits.
+    UndoneAtCommit,
+    /// It is committed, and nobody is told.
+    AnswerLost,
+    /// It is not committed, and nobody is told.
+    CommitLost,
+}
+
+/// The driver's transactions with trouble.
+struct Troubled<'a, T> {
+    inner: &'a T,
+    trouble: Trouble,
+    /// How often it still comes.
+    left: AtomicUsize,
+}
+
+impl<T: Transactions> Troubled<'_, T> {
+    fn strikes(&self) -> bool {
+        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+impl<T: Transactions> Transactions for Troubled<'_, T> {
+    type Tx = T::Tx;
+
+    async fn begin(
+        &self,
+        claim: &Swap,
+        retention: Option<Duration>,
+        patience: Duration,
+    ) -> Result<(Self::Tx, Swapped), Fault> {
+        let (tx, swapped) = self.inner.begin(claim, retention, patience).await?;
+        if matches!(self.trouble, Trouble::UndoneAtBegin) && self.strikes() {
+            self.inner.rollback(tx).await;
+            return Err(Fault::Undone(Error::new(ErrorKind::Unavailable, "undone on purpose")));
+        }
+        Ok((tx, swapped))
+    }
+
+    async fn begin_bare(&self, patience: Duration) -> Result<Self::Tx, Fault> {
+        self.inner.begin_bare(patience).await
+    }
+
+    async fn commit(&self, tx: Self::Tx, completion: &Swap) -> Result<(), Fault> {
+        let lost = || Fault::Failed(Error::new(ErrorKind::Unavailable, "lost on purpose").maybe_applied());
+        match self.trouble {
+            Trouble::UndoneAtCommit if self.strikes() => {
+                self.inner.rollback(tx).await;
+                Err(Fault::Undone(Error::new(ErrorKind::Unavailable, "undone on purpose")))
+            }
+            Trouble::CommitLost if self.strikes() => {
+                self.inner.rollback(tx).await;
+                Err(lost())
+            }
+            Trouble::AnswerLost if self.strikes() => {
+                self.inner.commit(tx, completion).await?;
+                Err(lost())
+            }
+            _ => self.inner.commit(tx, completion).await,
+        }
+    }
+
+    async fn rollback(&self, tx: Self::Tx) {
+        self.inner.rollback(tx).await;
+    }
+
+    fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        self.inner.is_worth_repeating(error)
+    }
+}
+
+pub(super) async fn an_undone_transaction_is_repeated<B: Bench>(stage: Stage<B>) -> Checked {
+    is_there_once(&stage, "a", Trouble::UndoneAtBegin, 3, 1).await?;
+    is_there_once(&stage, "b", Trouble::UndoneAtCommit, 3, 4).await
+}
+
+pub(super) async fn a_commit_without_an_answer_is_looked_up<B: Bench>(stage: Stage<B>) -> Checked {
+    is_there_once(&stage, "a", Trouble::AnswerLost, 1, 1).await
+}
+
+pub(super) async fn a_lost_commit_is_repeated<B: Bench>(stage: Stage<B>) -> Checked {
+    is_there_once(&stage, "a", Trouble::CommitLost, 2, 3).await
+}
+
+/// With trouble `times` times, the work runs `runs` times, and its write is there once.
+async fn is_there_once<B: Bench>(
+    stage: &Stage<B>,
+    key: &str,
+    trouble: Trouble,
+    times: usize,
+    runs: u64,
+) -> Checked {
+    let troubled = Troubled { inner: stage.transactions(), trouble, left: AtomicUsize::new(times) };
+    let worked = AtomicU64::new(0);
+    let work = async |_: Lease, mut tx: Tx<B>| {
+        worked.fetch_add(1, Ordering::SeqCst);
+        stage.bench.write(&mut tx, key).await?;
+        Ok(Outcome::succeeded("written"))
+    };
+    let done = ran(stage.engine()?.transact(&troubled, ask(key), work).await)?;
+    ensure!(!done.replayed, "{trouble:?}: its own commit was taken for somebody else's: {done:?}");
+    let worked = worked.load(Ordering::SeqCst);
+    ensure!(worked == runs, "{trouble:?}: the work ran {worked} times, and must {runs} times");
+    stage.count_is(key, 1).await?;
+    let again = stage.transact(&stage.engine()?, ask(key)).await?;
+    ensure!(again.replayed, "{trouble:?}: a retry got {again:?}");
+    stage.count_is(key, 1).await
+}
+
+/// It could wait for itself, for a row or for a connection.
+pub(super) async fn a_transaction_inside_another_is_refused<B: Bench>(stage: Stage<B>) -> Checked {
+    let engine = stage.engine()?;
+    let inner = async |_: Lease, mut tx: Tx<B>| {
+        stage.bench.write(&mut tx, "inner").await?;
+        Ok(Outcome::succeeded("inner"))
+    };
+    let outer = async |_: Lease, mut tx: Tx<B>| {
+        stage.bench.write(&mut tx, "outer").await?;
+        let nested = engine.transact(stage.transactions(), ask("inner"), inner).await;
+        let refused = nested.is_err_and(|error| error.kind() == ErrorKind::Invalid);
+        Ok(Outcome::succeeded(if refused { "refused" } else { "nested" }))
+    };
+    let done = ran(engine.transact(stage.transactions(), ask("outer"), outer).await)?;
+    ensure!(&done.outcome.body()[..] == b"refused", "a transaction ran inside another one");
+    stage.count_is("outer", 1).await?;
+    stage.count_is("inner", 0).await
+}

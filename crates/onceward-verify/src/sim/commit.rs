@@ -1,0 +1,129 @@
+//! A commit of the simulated server on its way: all of a transaction or nothing of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward::{Error, ErrorKind, Fault as Failure, Id, Seen, Swap, Swapped};
+
+use super::executor::{OUTSIDE, lock};
+use super::faults::Fault;
+use super::history::{Tx, What};
+use super::store::{Trip, wrote};
+use super::transactions::{
+    DEADLOCK, LOOK_MIN, SimTransactions, Staged, StagedRecord, deadlock, lost_to_others, refused, roll_back,
+    unlock,
+};
+use crate::broken::transactions::TransactionFlaw;
+
+/// A commit on its way.
+pub(super) struct Commit {
+    pub(super) home: SimTransactions,
+    pub(super) number: Tx,
+    pub(super) staged: Staged,
+    pub(super) completion: Swap,
+}
+
+pub(super) type Tell = tokio::sync::oneshot::Sender<Result<(), Failure>>;
+
+impl Commit {
+    /// The whole story of one commit.
+    pub(super) async fn carry(mut self, trip: Trip, tell: Tell) {
+        let store = Arc::clone(&self.home.store);
+        let pause = |duration| store.executor.sleep(OUTSIDE, duration);
+        let lost = if self.home.flaw == TransactionFlaw::LostCommitIsNotApplied {
+            refused()
+        } else {
+            Error::new(ErrorKind::Unavailable, "simulated: no answer to the commit").maybe_applied()
+        };
+        pause(trip.there).await;
+        if self.home.flaw == TransactionFlaw::CommitsBusinessFirst {
+            self.business_alone();
+        }
+        match trip.fault {
+            Some(Fault::CleanFailure | Fault::Undone | Fault::WriteLost) => {
+                roll_back(&store, self.number, &self.staged);
+                pause(trip.back).await;
+                let _ = tell.send(Err(match trip.fault {
+                    Some(Fault::CleanFailure) => Failure::Failed(refused()),
+                    Some(Fault::Undone) => Failure::Undone(deadlock()),
+                    _ => Failure::Failed(lost),
+                }));
+            }
+            Some(Fault::WriteLate) => {
+                let _ = tell.send(Err(Failure::Failed(lost)));
+                pause(store.executor.draw(|random| store.habits.long / random.pick(&[16, 4, 2, 1]))).await;
+                // Nobody is left to hear of it.
+                let _ = self.complete().await;
+            }
+            fault => {
+                let committed = self.complete().await;
+                if fault == Some(Fault::ReplyLate) {
+                    pause(store.habits.long).await;
+                }
+                pause(trip.back).await;
+                let answer =
+                    if fault == Some(Fault::ReplyLost) { Err(Failure::Failed(lost)) } else { committed };
+                let _ = tell.send(answer);
+            }
+        }
+    }
+
+    /// Writes the completion and commits: all of it, or nothing.
+    async fn complete(&mut self) -> Result<(), Failure> {
+        let mut waited = Duration::ZERO;
+        let swapped = loop {
+            match self.home.stage(self.number, &mut self.staged, &self.completion) {
+                None if waited < DEADLOCK => {
+                    self.home.store.executor.sleep(OUTSIDE, LOOK_MIN).await;
+                    waited += LOOK_MIN;
+                }
+                swapped => break swapped,
+            }
+        };
+        let failed = match swapped {
+            Some(Swapped::Won(_)) if self.apply() => return Ok(()),
+            Some(Swapped::Won(_)) | None => Failure::Undone(deadlock()),
+            Some(_) => Failure::Failed(lost_to_others()),
+        };
+        roll_back(&self.home.store, self.number, &self.staged);
+        Err(failed)
+    }
+
+    /// Writes everything, unless something has changed since it was looked at. Says which.
+    fn apply(&self) -> bool {
+        let Self { home, number, staged, .. } = self;
+        let mut books = lock(&home.store.books);
+        let now_us = home.store.now_us();
+        let forced = home.flaw == TransactionFlaw::CompletesWithoutVersion;
+        let is_as_seen = |(id, record): (&Id, &StagedRecord)| {
+            books.now.load(now_us, id).map(|found| found.version) == record.first
+        };
+        if !forced && !staged.records.iter().all(is_as_seen) {
+            return false;
+        }
+        let sent_us = home.store.executor.now_us();
+        for (id, record) in &staged.records {
+            let before = books.now.load(now_us, id);
+            if before.is_none() && record.new.is_none() {
+                continue;
+            }
+            let seen = before.as_ref().map_or(Seen::Absent, |before| Seen::Version(before.version));
+            let swap = Swap { id: id.clone(), seen, new: record.new.clone() };
+            if let Swapped::Won(version) = books.now.swap(now_us, &swap) {
+                let after = books.now.load(now_us, id);
+                let what = wrote(id, version.0, before, after, Some(*number), sent_us);
+                home.store.recorder.record(home.process, what);
+            }
+        }
+        unlock(&mut books, *number, staged);
+        let business = staged.business.clone();
+        home.store.recorder.record(home.process, What::Committed { tx: *number, business });
+        true
+    }
+
+    /// The business writes without the receipt.
+    fn business_alone(&mut self) {
+        let business = std::mem::take(&mut self.staged.business);
+        self.home.store.recorder.record(self.home.process, What::Committed { tx: self.number, business });
+    }
+}

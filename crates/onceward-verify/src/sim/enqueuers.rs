@@ -1,0 +1,53 @@
+//! Callers that leave an intent to a worker, or see to it that nobody begins it.
+
+use std::sync::Arc;
+
+use onceward::{Changed, Onceward};
+
+use super::callers::{Wish, within};
+use super::executor::Process;
+use super::history::{Closing, Told, Way};
+use super::stage::Stage;
+
+/// Leaves an intent to a worker. Says whether an error came between.
+pub(super) async fn enqueue(stage: &Arc<Stage>, process: Process, engine: &Onceward, wish: &Wish) -> bool {
+    let lease_us = super::executor::micros(stage.scenario.lease_max);
+    let (delay, patience) = stage.executor.draw(|random| {
+        let delay = random.pick(&[0, 0, lease_us / 4, lease_us]);
+        let impatient = random.chance(stage.scenario.impatient_per_thousand);
+        (std::time::Duration::from_micros(delay), impatient.then(|| random.micros(0, 5_000)))
+    });
+    let mut waiting = wish.asks(stage, process, Way::Enqueue);
+    let ask = wish.ask(stage.variant.caller, waiting.call, None).delay(delay);
+    let enqueuing = Box::pin(engine.enqueue(ask));
+    let enqueued = match patience {
+        None => enqueuing.await,
+        Some(patience) => match within(stage, process, patience, enqueuing).await {
+            Some(enqueued) => enqueued,
+            None => return false,
+        },
+    };
+    let failed = enqueued.is_err();
+    waiting.told(match enqueued {
+        Ok(enqueued) => Told::Enqueued(Box::new(enqueued)),
+        Err(error) => Told::Error(Box::new(error)),
+    });
+    failed
+}
+
+/// Cancels an intent, or closes it before it has begun. Says whether an error came between.
+pub(super) async fn close(stage: &Arc<Stage>, process: Process, engine: &Onceward, wish: &Wish) -> bool {
+    let closing =
+        if stage.executor.draw(|random| random.chance(800)) { Closing::Cancel } else { Closing::Undo };
+    let mut waiting = wish.asks(stage, process, Way::Close(closing));
+    let changed = match closing {
+        Closing::Cancel => engine.cancel(&wish.id, &wish.policy).await,
+        _ => engine.close(&wish.id, &wish.policy).await,
+    };
+    let failed = changed.is_err();
+    waiting.told(match changed {
+        Ok(changed) => Told::Closed(changed == Changed::Yes),
+        Err(error) => Told::Error(Box::new(error)),
+    });
+    failed
+}

@@ -1,0 +1,124 @@
+//! The conditions under which a write is legal: who may take over, who may give up, who has said so.
+
+use std::time::Duration;
+
+use onceward::receipt::{Claim, Done, End as Ended, Held};
+use onceward::{Closed, OnFailure, OnUnknown, Outcome, Policy, Settlement, State};
+
+use super::facts::{CallFacts, Moment};
+use super::receipts::LIFE;
+use super::transitions::{DONE, HOLD, INTENT, LATE, LEASE, Legal, OVERLAP, STEPS, Step, require};
+use crate::sim::history::{Closing, End, Stamp, name};
+
+impl Step<'_> {
+    /// A lease that ended may be taken over if both say so. One whose work never began is free to the process
+    /// that made it and owes it back.
+    pub(super) fn may_be_taken_over(&self, held: &Held, over: bool, now: &Claim, rule: OnUnknown) -> Legal {
+        if self.is_owed(&held.claim) {
+            return Ok(());
+        }
+        require(over, OVERLAP, "a living lease was taken over")?;
+        let same = now.fingerprint == held.claim.fingerprint;
+        require(same, INTENT, "another intent took over the key")?;
+        let both = (held.on_unknown, rule) == (OnUnknown::Retry, OnUnknown::Retry);
+        require(both, HOLD, "a lease that ended under hold was taken over")
+    }
+
+    /// A claim may be given up if its work never began, said that nothing happened, failed in a way that may
+    /// be tried again, or was in doubt where doubt means retry.
+    pub(super) fn may_be_given_up(&self, claim: &Claim, rule: &'static str) -> Legal {
+        let Some(run) = self.begun(claim) else { return Ok(()) };
+        match run.ended.filter(|(at, _)| at.event < self.event).map(|(_, how)| how) {
+            None => Err((LEASE, "given up while its work goes on".into())),
+            Some(End::BeforeEffect | End::Suspended) => Ok(()),
+            Some(End::Failed) => {
+                let retry = run.policy.failure_rule() == OnFailure::Retry;
+                require(retry, DONE, "a failure to be kept was given up")
+            }
+            Some(End::Succeeded) => Err((DONE, "a success was given up".into())),
+            Some(End::Unknown | End::Panicked | End::Cut) => {
+                let retry = run.policy.unknown_rule() == OnUnknown::Retry;
+                require(retry, rule, "given up although its effect may have happened")
+            }
+        }
+    }
+
+    /// A doubt that its owner ends without an outcome: the work never began, or certainly had no effect.
+    pub(super) fn owner_takes_it_back(&self, claim: &Claim) -> Legal {
+        let doubtful = self.begun(claim).and_then(|run| run.ended).is_some_and(|(at, how)| {
+            at.event < self.event && matches!(how, End::Unknown | End::Panicked | End::Cut)
+        });
+        require(!doubtful, HOLD, "a doubt was ended by nobody's word")?;
+        self.may_be_given_up(claim, HOLD)
+    }
+
+    /// Whether a claim never began and was made by the process that writes now.
+    pub(super) fn is_owed(&self, claim: &Claim) -> bool {
+        let made_here = self.facts.claim(self.id, claim.fence).is_some_and(|span| span.by == self.process);
+        made_here && self.begun(claim).is_none() && !self.facts.is_named(self.id, claim)
+    }
+
+    /// The run under a claim, if it has begun by now.
+    pub(super) fn begun(&self, claim: &Claim) -> Option<&CallFacts> {
+        let run = self.facts.run(self.id, claim.fence)?;
+        run.began.is_some_and(|(at, _)| at.event < self.event).then_some(run)
+    }
+
+    pub(super) fn is_working(&self, claim: &Claim) -> bool {
+        self.begun(claim).is_some_and(|run| run.ended.is_none_or(|(at, _)| at.event > self.event))
+    }
+
+    pub(super) fn is_settled(&self, claim: &Claim) -> bool {
+        let not_done = |settlement: &Settlement| !matches!(settlement, Settlement::Done(_));
+        self.facts.settled(self.id, claim.fence, self.event, not_done)
+    }
+
+    /// Unless somebody took it upon themselves, what was sent has had its time.
+    pub(super) fn is_late_enough(&self, claim: &Claim, ago: Duration, late: Duration) -> Legal {
+        let by_force = |settlement: &Settlement| *settlement == Settlement::NotDoneNow;
+        let forced = self.facts.settled(self.id, claim.fence, self.event, by_force);
+        require(forced || ago >= late, LATE, "settled while what was sent may still take effect")
+    }
+
+    /// What is closed was wanted so, in a state in which that can be.
+    pub(super) fn closed(&self, closed: Closed, state: Option<State>) -> Legal {
+        let (closing, fits) = match closed {
+            Closed::Cancelled => (Closing::Cancel, state == Some(State::Waiting)),
+            Closed::Discarded => (Closing::Discard, state == Some(State::Dead)),
+            Closed::Undone => (Closing::Undo, true),
+        };
+        let wanted = fits && self.facts.closing(self.id, self.event, closing);
+        require(wanted, LIFE, "was closed without anybody's word")
+    }
+
+    /// A step is removed only when its parent has gone. A sweep looks at the parent before it removes the step,
+    /// and cannot see one that comes into being meanwhile.
+    pub(super) fn step_goes_with_its_parent(&self) -> Legal {
+        let Some(parent) = self.id.parent() else { return Ok(()) };
+        let now = Moment { event: self.event, at_us: self.at_us };
+        let gone = self.facts.was_gone_to_sweep(&parent, self.process, now, self.sent_us);
+        require(gone, STEPS, "was removed while its intent is there")
+    }
+
+    pub(super) fn somebody_asked(&self, contract: impl Fn(&Policy) -> bool) -> bool {
+        self.facts.asked(self.id, self.event, contract)
+    }
+
+    /// The call that an outcome says it is of.
+    pub(super) fn by_stamp(&self, done: &Done) -> Option<&CallFacts> {
+        let Ended::Outcome(outcome) = &done.end else { return None };
+        let stamp = Stamp::of(outcome)?;
+        self.facts.calls.values().find(|call| call.call.0 == stamp.call)
+    }
+
+    /// What is on record was made by the run that holds the receipt, or said by an operator.
+    pub(super) fn outcome_is_of_its_run(&self, claim: &Claim, outcome: &Outcome) -> Legal {
+        let Some(stamp) = Stamp::of(outcome) else { return Ok(()) };
+        let fits = stamp.name == name(self.id) && stamp.fingerprint == claim.fingerprint.digest()[0];
+        require(fits, INTENT, "the outcome of another intent was recorded")?;
+        let by_run = self.facts.run(self.id, claim.fence).is_some_and(|run| run.call.0 == stamp.call);
+        let done = |settlement: &Settlement| matches!(settlement, Settlement::Done(_));
+        let by_operator = stamp.call == 0 && self.facts.settled(self.id, claim.fence, self.event, done);
+        require(by_run || by_operator, INTENT, "the outcome of another run was recorded")
+    }
+}

@@ -1,0 +1,99 @@
+//! What must be over some time after the last fault: nothing waits that has a worker, nothing is held that
+//! nobody works on, nothing is unknown that never began, and what was answered is on record.
+
+use onceward::receipt::{Claim, Status};
+use onceward::{Answer, Id, OnUnknown, Ran, Recorded};
+
+use super::Violation;
+use super::facts::{CallFacts, Facts, Moment, Span};
+use crate::sim::executor::Process;
+use crate::sim::history::{Told, name};
+
+pub(super) const COMPLETED: &str = "what was left or enqueued is done in the end";
+pub(super) const NEVER_BEGAN: &str = "nothing that never began is unknown while its process lives";
+pub(super) const ANSWERED: &str = "what was answered is on record later";
+
+pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
+    let Some(now) = facts.patience else { return };
+    for id in facts.spans.keys() {
+        let Some(span) = facts.at(id, now) else { continue };
+        if let Some((rule, detail)) = left(facts, id, span, now) {
+            let detail = format!("{}: {detail}", name(id));
+            violations.push(Violation { rule, event: now.event, detail });
+        }
+    }
+    for call in facts.calls.values() {
+        for (at, told) in &call.told {
+            let Told::Answer(answer) = told else { continue };
+            let Answer::Ran(ran) = &**answer else { continue };
+            if *at < now && ran.recorded == Recorded::NotYet && !is_kept_word(facts, call, ran, now) {
+                let detail = format!("{}: what call {} was answered is not", name(&call.id), call.call.0);
+                violations.push(Violation { rule: ANSWERED, event: now.event, detail });
+            }
+        }
+    }
+}
+
+/// What is wrong with a record that is there when everything should be over.
+fn left(facts: &Facts, id: &Id, span: &Span, now: Moment) -> Option<(&'static str, &'static str)> {
+    let over = span.due_until(now);
+    let worked_on = facts.worked_on(id);
+    match &span.receipt.status {
+        Status::Held(_) if !over => Some((COMPLETED, "is held although nobody works on it")),
+        // Steps go on with their intents.
+        Status::Held(held) => {
+            let both = |rule| (held.on_unknown, rule) == (OnUnknown::Retry, OnUnknown::Retry);
+            if worked_on.is_some_and(|workers| both(workers.policy.unknown_rule())) {
+                return Some((COMPLETED, "is still where its owner left it"));
+            }
+            never_began(facts, id, &held.claim, held.on_unknown)
+        }
+        Status::Waiting(waiting) if waiting.job.is_some() && over && worked_on.is_some() => {
+            Some((COMPLETED, "still waits for a worker"))
+        }
+        Status::Unknown(unknown) => never_began(facts, id, &unknown.claim, OnUnknown::Hold),
+        _ => None,
+    }
+}
+
+/// A claim whose work never began is given back, and that is insisted on for as long as its process lives: for
+/// two leases after its answer was lost, in case the write itself is late. A process that was away meanwhile
+/// may rightly think that this time is over.
+fn never_began(
+    facts: &Facts,
+    id: &Id,
+    claim: &Claim,
+    rule: OnUnknown,
+) -> Option<(&'static str, &'static str)> {
+    let first = facts.claim(id, claim.fence)?;
+    let begun = facts.run(id, claim.fence).is_some();
+    if begun || rule == OnUnknown::Retry || facts.is_named(id, claim) || !lives_on(facts, first.by) {
+        return None;
+    }
+    let lease_us = first.due_us.saturating_sub(first.from.at_us);
+    let late = first.from.at_us > first.sent_us.saturating_add(lease_us * 2);
+    let absent = facts.was_absent(first.by, first.sent_us, first.from.at_us.saturating_add(lease_us * 2));
+    (!late && !absent).then_some((NEVER_BEGAN, "never began, and is not given back"))
+}
+
+fn lives_on(facts: &Facts, process: Process) -> bool {
+    !facts.crashed.contains_key(&process)
+}
+
+/// An outcome that was answered and could not be written yet is written for as long as the process lives, where
+/// nobody else may run the intent meanwhile. An operator's word that came first stands.
+fn is_kept_word(facts: &Facts, call: &CallFacts, ran: &Ran, now: Moment) -> bool {
+    let claim = facts.claim(&call.id, ran.fence);
+    let rule = claim.map(|span| &span.receipt.status);
+    let Some(Status::Held(held)) = rule else { return true };
+    let recorded = facts.spans.get(&call.id).into_iter().flatten().any(|span| match &span.receipt.status {
+        Status::Done(done) => {
+            done.claim.fence == ran.fence && span.receipt.status.outcome() == Some(&ran.outcome)
+        }
+        _ => false,
+    });
+    held.on_unknown == OnUnknown::Retry
+        || recorded
+        || !lives_on(facts, call.process)
+        || facts.settled(&call.id, ran.fence, now.event, |_| true)
+}

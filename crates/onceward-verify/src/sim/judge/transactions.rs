@@ -1,0 +1,75 @@
+//! Transactions: a business write and its receipt are there together or not at all, and so is what was enqueued
+//! with them.
+
+use std::collections::BTreeMap;
+
+use onceward::Receipt;
+use onceward::receipt::{Done, End as Ended, Status};
+
+use super::Violation;
+use super::facts::{CallFacts, Facts};
+use super::runs::CLAIM;
+use crate::sim::history::{Call, Event, Stamp, Tx, Way, What, name};
+
+pub(super) const TOGETHER: &str = "a business write and its receipt are there together or not at all";
+
+pub(super) fn check(history: &[Event], facts: &Facts, violations: &mut Vec<Violation>) {
+    // The calls whose receipts were written in each transaction.
+    let mut written: BTreeMap<Tx, Vec<Call>> = BTreeMap::new();
+    for (event, Event { what, .. }) in history.iter().enumerate() {
+        let mut wrong = |detail: String| violations.push(Violation { rule: TOGETHER, event, detail });
+        match what {
+            What::Wrote { id, after: Some(after), tx, .. } => {
+                let Some(call) = of_transaction(facts, after) else { continue };
+                match tx {
+                    None => wrong(format!("{}: call {} wrote outside of it", name(id), call.call.0)),
+                    Some(_) if call.way == Way::EnqueueIn => {}
+                    Some(tx) => written.entry(*tx).or_default().push(call.call),
+                }
+            }
+            What::Committed { tx, business } => {
+                let receipts = written.remove(tx).unwrap_or_default();
+                for call in business {
+                    if !receipts.contains(call) {
+                        wrong(format!("the business write of call {} has no receipt", call.0));
+                    }
+                }
+                for call in receipts {
+                    if !business.contains(&call) {
+                        wrong(format!("the receipt of call {} has no business write", call.0));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    for call in facts.calls.values().filter(|call| call.way == Way::Transact) {
+        for begin in &call.begins {
+            let claimed = facts.staged.iter().any(|staged| {
+                let own = staged.held.as_ref().is_some_and(|held| held.claim.fence == begin.fence);
+                own && staged.id == call.id && staged.at < begin.at
+            });
+            if !claimed {
+                let detail = format!("{}: call {} works without one", name(&call.id), call.call.0);
+                violations.push(Violation { rule: CLAIM, event: begin.at.event, detail });
+            }
+        }
+    }
+}
+
+/// The call whose transaction must have written this: for its outcome, or for what it enqueued.
+fn of_transaction<'a>(facts: &'a Facts, after: &Receipt) -> Option<&'a CallFacts> {
+    let (stamp, enqueued) = match &after.status {
+        Status::Done(Done { end: Ended::Outcome(outcome), .. }) => (Stamp::of(outcome)?, false),
+        Status::Waiting(waiting) => {
+            // Put back to its beginning, it is somebody else's write.
+            let job = waiting.job.as_ref().filter(|_| waiting.claim.fence.0 == after.version.0)?;
+            (Stamp::read(&job.input)?, true)
+        }
+        _ => return None,
+    };
+    let call = facts.calls.get(&Call(stamp.call))?;
+    let in_transaction =
+        if enqueued { call.way == Way::EnqueueIn } else { facts.charged.contains(&call.call) };
+    in_transaction.then_some(call)
+}

@@ -1,0 +1,303 @@
+//! Transactions of the simulated server: what they write is seen by nobody until they commit, and never if they
+//! do not. Business writes are the calls that made them, so that the judge can count them.
+//!
+//! What was sent goes on happening when its process is dead: a commit under way commits.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use onceward::{
+    Age, Due, Error, ErrorKind, Fault as Failure, Found, Fut, Id, Join, Record, Result, Seen, State, Swap,
+    Swapped, Transactions, Version, codec,
+};
+
+use super::commit::Commit;
+use super::executor::{OUTSIDE, Process, lock};
+use super::faults::{Fault, Weather};
+use super::history::{Call, Tx, What};
+use super::store::{Books, Isolation, SimStore};
+use crate::broken::transactions::TransactionFlaw;
+
+/// Between two looks at a record that another transaction has, at first and at most.
+pub(super) const LOOK_MIN: Duration = Duration::from_millis(1);
+const LOOK_MAX: Duration = Duration::from_millis(64);
+/// After this long two transactions that wait for each other are seen, and one of them is undone.
+pub(super) const DEADLOCK: Duration = Duration::from_millis(30);
+/// How long it takes the server to see that whoever began a transaction has gone.
+const GONE_US_MAX: u64 = 3_000;
+
+/// Where the transactions of one process come from.
+#[derive(Clone)]
+pub struct SimTransactions {
+    pub(super) store: Arc<SimStore>,
+    pub(super) process: Process,
+    pub(super) flaw: TransactionFlaw,
+}
+
+impl SimTransactions {
+    /// The transactions of this process.
+    pub fn new(store: &Arc<SimStore>, process: Process, flaw: TransactionFlaw) -> Self {
+        Self { store: Arc::clone(store), process, flaw }
+    }
+
+    fn open(&self) -> SimTx {
+        let number = self.store.recorder.next_transaction();
+        let staged = Mutex::new(Some(Staged::default()));
+        SimTx(Arc::new(Open { number, home: self.clone(), staged }))
+    }
+
+    /// The way to the server, where a transaction is to begin. Gives the way back.
+    async fn way_to_begin(&self) -> Result<Duration, Failure> {
+        if !self.store.executor.is_alive(self.process) {
+            return pending().await;
+        }
+        let away = |_: &mut super::random::Random| Some(Fault::CleanFailure);
+        let trip = self.store.trip(self.process, (Weather::for_begin, away));
+        self.store.executor.sleep(self.process, trip.there).await;
+        match trip.fault {
+            Some(Fault::CleanFailure) => Err(Failure::Failed(refused())),
+            Some(Fault::Undone) => Err(Failure::Undone(deadlock())),
+            _ => Ok(trip.back),
+        }
+    }
+
+    /// One swap inside a transaction, now; `None` if another transaction has the record.
+    pub(super) fn stage(&self, number: Tx, staged: &mut Staged, swap: &Swap) -> Option<Swapped> {
+        let mut books = lock(&self.store.books);
+        let forced = self.flaw == TransactionFlaw::CompletesWithoutVersion;
+        let locks = !forced && self.store.habits.isolation == Isolation::Locks;
+        if locks && books.locks.get(&swap.id).is_some_and(|holder| *holder != number) {
+            return None;
+        }
+        let now_us = self.store.now_us();
+        let there = match staged.records.get(&swap.id) {
+            Some(record) => record.new.as_ref().map(|new| found(new, record.version)),
+            None => books.now.load(now_us, &swap.id),
+        };
+        let completes = swap.new.as_ref().is_some_and(|new| new.state == State::Done);
+        let fits = match swap.seen {
+            _ if forced && completes => true,
+            Seen::Absent => there.is_none(),
+            Seen::Version(version) => there.as_ref().is_some_and(|there| there.version == version),
+        };
+        if !fits {
+            return Some(Swapped::Lost(there));
+        }
+        if locks {
+            books.locks.insert(swap.id.clone(), number);
+        }
+        let version = next_version(&mut books, now_us);
+        let first = books.now.load(now_us, &swap.id).map(|found| found.version);
+        let after = swap.new.as_ref().and_then(|new| codec::decode(&found(new, version)).ok()).map(Box::new);
+        self.store.recorder.record(self.process, What::Staged { tx: number, id: swap.id.clone(), after });
+        let record =
+            staged.records.entry(swap.id.clone()).or_insert(StagedRecord { first, version, new: None });
+        (record.version, record.new) = (version, swap.new.clone());
+        Some(Swapped::Won(version))
+    }
+}
+
+/// A transaction under way. When the last handle is dropped, it is undone.
+#[derive(Clone)]
+pub struct SimTx(Arc<Open>);
+
+struct Open {
+    number: Tx,
+    home: SimTransactions,
+    staged: Mutex<Option<Staged>>,
+}
+
+/// What a transaction has written.
+#[derive(Default)]
+pub(super) struct Staged {
+    pub(super) records: BTreeMap<Id, StagedRecord>,
+    pub(super) business: Vec<Call>,
+}
+
+pub(super) struct StagedRecord {
+    /// What was there before the transaction.
+    pub(super) first: Option<Version>,
+    /// What it has put there, and as what.
+    pub(super) version: Version,
+    pub(super) new: Option<Record>,
+}
+
+impl SimTx {
+    /// Which one it is.
+    pub fn number(&self) -> Tx {
+        self.0.number
+    }
+
+    /// The business write of a call.
+    pub fn charge(&self, call: Call) {
+        let Open { number, home, .. } = &*self.0;
+        home.store.recorder.record(home.process, What::Charged { tx: *number, call });
+        if let Some(staged) = &mut *lock(&self.0.staged) {
+            staged.business.push(call);
+        }
+    }
+
+    /// One swap; `None` if another transaction has the record for longer than this.
+    async fn swap_within(&self, swap: &Swap, patience: Duration) -> Option<Swapped> {
+        let (mut waited, mut look) = (Duration::ZERO, LOOK_MIN);
+        loop {
+            if let Some(swapped) = self.try_swap(swap) {
+                return Some(swapped);
+            }
+            if waited >= patience {
+                return None;
+            }
+            let Open { home, .. } = &*self.0;
+            home.store.executor.sleep(home.process, look).await;
+            waited += look;
+            look = (look * 2).min(LOOK_MAX).min(patience.saturating_sub(waited).max(LOOK_MIN));
+        }
+    }
+
+    /// One swap now; `None` if another transaction has the record.
+    fn try_swap(&self, swap: &Swap) -> Option<Swapped> {
+        let Open { number, home, staged } = &*self.0;
+        match &mut *lock(staged) {
+            Some(staged) => home.stage(*number, staged, swap),
+            None => Some(over()),
+        }
+    }
+
+    fn take(&self) -> Option<Staged> {
+        lock(&self.0.staged).take()
+    }
+}
+
+fn over() -> Swapped {
+    Swapped::Failed(Error::new(ErrorKind::Conflict, "simulated: this transaction is over"))
+}
+
+fn found(new: &Record, version: Version) -> Found {
+    let due = new.due_in.map_or(Due::Never, Due::In);
+    Found { version, state: new.state, due, age: Age::default(), bytes: new.bytes.clone() }
+}
+
+/// A version above all that were given so far: that of a record which is not there for anybody to see.
+fn next_version(books: &mut Books, now_us: u64) -> Version {
+    let id = Id::new("sim", "version", "of-a-transaction").expect("a right id");
+    let new =
+        Record { state: State::Gone, due_in: None, ends_with_writer: false, bytes: bytes::Bytes::new() };
+    let put = Swap { id: id.clone(), seen: Seen::Absent, new: Some(new) };
+    let Swapped::Won(version) = books.now.swap(now_us, &put) else {
+        unreachable!("it is always removed again")
+    };
+    books.now.swap(now_us, &Swap { id, seen: Seen::Version(version), new: None });
+    version
+}
+
+impl Join for SimTx {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        Box::pin(async move {
+            let mut answers = Vec::with_capacity(batch.len());
+            for swap in batch {
+                let enqueues = swap.new.as_ref().is_some_and(|new| new.state == State::Waiting);
+                if enqueues && self.0.home.flaw == TransactionFlaw::EnqueuesAtOnce {
+                    let store = self.0.home.store.handle(self.0.home.process);
+                    answers.append(&mut store.swap(std::slice::from_ref(swap)).await?);
+                    continue;
+                }
+                answers.push(self.swap_within(swap, DEADLOCK).await.ok_or_else(deadlock)?);
+            }
+            Ok(answers)
+        })
+    }
+}
+
+/// Dropped without a word: the server finds out a moment later.
+impl Drop for Open {
+    fn drop(&mut self) {
+        let Some(staged) = self.staged.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        else {
+            return;
+        };
+        let (store, number) = (Arc::clone(&self.home.store), self.number);
+        let executor = Arc::clone(&store.executor);
+        executor.spawn(OUTSIDE, async move {
+            let after = store.executor.draw(|random| random.micros(0, GONE_US_MAX));
+            store.executor.sleep(OUTSIDE, after).await;
+            roll_back(&store, number, &staged);
+        });
+    }
+}
+
+pub(super) fn roll_back(store: &SimStore, number: Tx, staged: &Staged) {
+    unlock(&mut lock(&store.books), number, staged);
+    store.recorder.record(OUTSIDE, What::RolledBack { tx: number });
+}
+
+pub(super) fn unlock(books: &mut Books, number: Tx, staged: &Staged) {
+    for id in staged.records.keys() {
+        if books.locks.get(id) == Some(&number) {
+            books.locks.remove(id);
+        }
+    }
+}
+
+pub(super) fn deadlock() -> Error {
+    Error::new(ErrorKind::Overloaded, "simulated: undone in favour of another transaction")
+}
+
+pub(super) fn lost_to_others() -> Error {
+    Error::new(ErrorKind::Conflict, "simulated: the completion did not win, nothing was committed")
+}
+
+pub(super) fn refused() -> Error {
+    Error::new(ErrorKind::Unavailable, "simulated: connection refused")
+}
+
+impl Transactions for SimTransactions {
+    type Tx = SimTx;
+
+    async fn begin<'a>(
+        &'a self,
+        claim: &'a Swap,
+        _: Option<Duration>,
+        patience: Duration,
+    ) -> Result<(SimTx, Swapped), Failure> {
+        let back = self.way_to_begin().await?;
+        let tx = self.open();
+        let swapped = tx.swap_within(claim, patience).await.ok_or(Failure::Busy)?;
+        self.store.executor.sleep(self.process, back).await;
+        Ok((tx, swapped))
+    }
+
+    async fn begin_bare(&self, _: Duration) -> Result<SimTx, Failure> {
+        let back = self.way_to_begin().await?;
+        let tx = self.open();
+        self.store.executor.sleep(self.process, back).await;
+        Ok(tx)
+    }
+
+    async fn commit<'a>(&'a self, tx: SimTx, completion: &'a Swap) -> Result<(), Failure> {
+        if !self.store.executor.is_alive(self.process) {
+            return pending().await;
+        }
+        let Some(staged) = tx.take() else { return Err(Failure::Failed(lost_to_others())) };
+        let trip = self.store.trip(self.process, (Weather::for_commit, Weather::for_write_away));
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let (home, completion) = (self.clone(), completion.clone());
+        let commit = Commit { home, number: tx.number(), staged, completion };
+        self.store.executor.spawn(OUTSIDE, commit.carry(trip, tell));
+        match told.await {
+            Ok(answer) => answer,
+            Err(_) => pending().await,
+        }
+    }
+
+    async fn rollback(&self, tx: SimTx) {
+        if let Some(staged) = tx.take() {
+            roll_back(&self.store, tx.number(), &staged);
+        }
+    }
+
+    fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        error.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::Overloaded)
+    }
+}

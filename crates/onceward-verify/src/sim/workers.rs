@@ -1,0 +1,52 @@
+//! Workers beside the callers: they do what was enqueued and finish what was begun and left, and their work
+//! fails, goes on later and dies like any other.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use onceward::{Lease, Onceward, Outcome, Pace, Policy, Stopped, Worker};
+
+use super::executor::Process;
+use super::history::{Way, What};
+use super::scenario::{WorkPlan, Workers};
+use super::stage::Stage;
+use super::work::{Waiting, work};
+use crate::broken::workers::WorkerFlaw;
+
+/// Looks again and again, as long as its process lives.
+pub(super) async fn worker(stage: Arc<Stage>, process: Process, engine: Onceward, workers: Workers) {
+    stage.recorder.record(process, What::Works(workers.clone()));
+    if stage.variant.worker == WorkerFlaw::NeverLook {
+        return;
+    }
+    let Workers { every, patterns, policy } = workers;
+    let pace = Pace { concurrency: 2, pause: every, grace: every / 4 };
+    let mut worker = Worker::new(engine).pace(pace);
+    for pattern in patterns {
+        let (contract, inside) = (Arc::clone(&policy), Arc::clone(&stage));
+        let code = move |lease| do_work(Arc::clone(&inside), process, lease, Arc::clone(&contract));
+        worker = worker.operation(pattern, Arc::clone(&policy), code).expect("a right pattern");
+    }
+    worker.run_until(pin!(std::future::pending())).await;
+}
+
+/// The code of every operation in these worlds: as unreliable as that of the callers, until it is calm.
+async fn do_work(
+    stage: Arc<Stage>,
+    process: Process,
+    lease: Lease,
+    policy: Arc<Policy>,
+) -> Result<Outcome, Stopped> {
+    let busy = Stage::busy(&stage);
+    let lease_max = stage.scenario.lease_max;
+    let plan = if stage.is_calm() {
+        WorkPlan::HEALTHY
+    } else {
+        stage.executor.draw(|random| WorkPlan::of(random, lease_max))
+    };
+    let fingerprint = stage.recorder.claimed(lease.id(), lease.fence());
+    let waiting = Waiting::asks(&stage, process, lease.id(), fingerprint, &policy, Way::Work, false);
+    let outcome = work(Arc::clone(&stage), process, waiting.call, lease, fingerprint, plan).await;
+    drop((waiting, busy));
+    outcome
+}
