@@ -88,6 +88,8 @@ fn problem_of(route: &Route, refusal: Refusal) -> Problem {
             Problem::ResponseNotStored { original_status }
         }
         Refusal::KeyExpired => Problem::KeyExpired,
+        Refusal::Dead { .. } => Problem::Dead,
+        Refusal::Closed(_) => Problem::Closed,
         // A reason that this version does not know cannot be retried safely.
         _ => Problem::OutcomeUnknown { retry_after: None },
     }
@@ -97,7 +99,11 @@ fn problem_of_error(route: &Route, error: &Error) -> Problem {
     match error.kind() {
         ErrorKind::Overloaded => Problem::Overloaded,
         ErrorKind::Conflict => Problem::InProgress { retry_after: SOON },
-        // The work was cut short. Whoever asks again runs it, or waits for whoever runs it now.
+        // What was cut short has committed nothing: there is no doubt, only another try.
+        ErrorKind::LeaseLost | ErrorKind::Stopped if route.has_effects_in_transaction() => {
+            Problem::InProgress { retry_after: SOON }
+        }
+        // The work was cut short. The next try runs it, or waits for the one that runs it now.
         ErrorKind::LeaseLost => Problem::OutcomeUnknown { retry_after: Some(SOON) },
         ErrorKind::Stopped => outcome_unknown(route),
         _ => {

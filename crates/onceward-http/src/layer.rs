@@ -22,7 +22,7 @@ use crate::meters::Meters;
 use crate::reading::Reading;
 use crate::route::{KeyRule, Route};
 
-/// Not made anew for each request.
+/// Made once, not for each request.
 static KEY: HeaderName = IDEMPOTENCY_KEY;
 
 /// Makes the service behind it safe to retry. See [`Route`] for what can be set.
@@ -152,7 +152,7 @@ where
             Ok(admitted) => admitted,
             Err(problem) => return ResponseFuture::refused(answer::refuse(&self.shared, problem)),
         };
-        // The service that was found ready does the work; the clone has to be asked anew.
+        // The service that was found ready does the work; the clone has to be asked again.
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
         ResponseFuture::reading(Reading::new(ticket, ready, request, ids))

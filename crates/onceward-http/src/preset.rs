@@ -18,7 +18,7 @@ impl Route {
     /// | `ietf` | the default: POST and PATCH need a key, final answers are kept for 24 hours, server errors free it, an unknown outcome is held |
     /// | `stripe` | POST may have a key, taken as it stands; whatever was answered once work began is replayed for 24 hours, server errors included |
     /// | `queue` | for deliveries: successes are kept for 7 days, any failure or doubt frees the key for the next delivery, a duplicate is turned away |
-    /// | `ledger` | like `ietf`, kept for ever |
+    /// | `ledger` | like `ietf`, kept forever |
     pub fn preset(name: &str) -> Result<Self> {
         Ok(match name {
             "ietf" => Self::default(),

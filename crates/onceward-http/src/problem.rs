@@ -25,7 +25,11 @@ pub enum Problem {
         /// When to come back, where that may bring an answer: it is being looked into, or may run again.
         retry_after: Option<Duration>,
     },
-    /// It is done, but its answer was too large to keep.
+    /// It was tried as often as allowed, and is given up until somebody looks at it.
+    Dead,
+    /// It was closed (cancelled, discarded, or undone before it began), and will not be run.
+    Closed,
+    /// It is done, but its answer was too large to keep, or was erased.
     ResponseNotStored {
         /// The status it had, if that was noted.
         original_status: Option<u16>,
@@ -53,12 +57,14 @@ pub enum Problem {
 
 impl Problem {
     /// Every name there is, for publication.
-    pub const NAMES: [&'static str; 14] = [
+    pub const NAMES: [&'static str; 16] = [
         "key-missing",
         "key-malformed",
         "key-reused",
         "in-progress",
         "outcome-unknown",
+        "dead",
+        "closed",
         "response-not-stored",
         "key-expired",
         "body-too-large",
@@ -71,7 +77,7 @@ impl Problem {
     ];
 
     /// One of each, in the order of [`Problem::NAMES`], for publication.
-    pub(crate) fn examples() -> [Self; 14] {
+    pub(crate) fn examples() -> [Self; 16] {
         let retry_after = Duration::from_secs(1);
         [
             Self::KeyMissing,
@@ -79,6 +85,8 @@ impl Problem {
             Self::KeyReused,
             Self::InProgress { retry_after },
             Self::OutcomeUnknown { retry_after: None },
+            Self::Dead,
+            Self::Closed,
             Self::ResponseNotStored { original_status: None },
             Self::KeyExpired,
             Self::BodyTooLarge(0),
@@ -142,6 +150,10 @@ impl Problem {
                 "The outcome of the first request is unknown",
                 retry_after.is_some(),
             ),
+            Self::Dead => ("dead", StatusCode::CONFLICT, "The request was given up after its tries", false),
+            Self::Closed => {
+                ("closed", StatusCode::CONFLICT, "The request was closed and will not run", false)
+            }
             Self::ResponseNotStored { .. } => (
                 "response-not-stored",
                 StatusCode::CONFLICT,
@@ -201,8 +213,14 @@ impl Problem {
             Self::OutcomeUnknown { retry_after: Some(_) } => {
                 "It may or may not have taken effect. Send it again later with the same key to learn more.".into()
             }
+            Self::Dead => {
+                "It was tried as often as allowed. It is not tried again until somebody has looked at it.".into()
+            }
+            Self::Closed => {
+                "It was cancelled, discarded, or undone before it began. Use a new key for a new intent.".into()
+            }
             Self::ResponseNotStored { .. } => {
-                "It took effect once and is not run again. Its response was too large to be kept for a replay.".into()
+                "It took effect once and is not run again. Its response was too large to be kept, or was erased.".into()
             }
             Self::KeyExpired => "Retries with this key are no longer honoured. Use a new key for a new intent.".into(),
             Self::BodyTooLarge(max) => format!("At most {max} bytes are accepted here. Nothing was done."),

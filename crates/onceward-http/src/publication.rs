@@ -197,7 +197,7 @@ fn problems(route: &Route) -> Vec<Value> {
     told.collect()
 }
 
-/// `null` where it is kept for ever.
+/// `null` where it is kept forever.
 fn kept(retention: Retention) -> Value {
     retention.duration().map_or(Value::Null, seconds)
 }

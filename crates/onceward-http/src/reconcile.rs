@@ -4,6 +4,7 @@
 //! ask ─▶ unknown ─▶ 409 with Retry-After, and beside it: one question per intent
 //!                      Happened ─▶ settled as done ─▶ the next try gets the replay
 //!                      DidNotHappen ─▶ settled as not done ─▶ the next try runs
+//!                        (not before what was sent can no longer take effect: Policy::late_effect_max)
 //!                      NotYet, Failed ─▶ nothing changes; the next try asks again
 //! ```
 
@@ -17,12 +18,10 @@ use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
 use onceward::receipt::Status;
-use onceward::{Changed, Fence, Id, Outcome, Result, Settlement, Verdict};
+use onceward::{Changed, ErrorKind, Fence, Id, Result, Settlement};
 
-use crate::action::StatusClass;
 use crate::layer::Shared;
-use crate::route::{Route, verdict};
-use crate::snapshot;
+use crate::recorded;
 
 /// Longest answer to one question. It is asked again when somebody asks for the intent again.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -112,7 +111,7 @@ async fn settle(shared: &Shared, looking: &Looking, request: Parts) -> Result<()
     let fence = unknown.claim.fence;
     let asking = reconciler.hook.reconcile(Doubtful { id: id.clone(), fence, request });
     let settlement = match tokio::time::timeout(ANSWER_MAX, asking).await {
-        Ok(Reconciled::Happened(response)) => Settlement::Done(outcome(&shared.route, &response)?),
+        Ok(Reconciled::Happened(response)) => Settlement::Done(recorded::outcome(&shared.route, &response)?),
         Ok(Reconciled::DidNotHappen) => Settlement::NotDone,
         Ok(Reconciled::NotYet) => return Ok(()),
         Ok(Reconciled::Failed(why)) => {
@@ -125,27 +124,16 @@ async fn settle(shared: &Shared, looking: &Looking, request: Parts) -> Result<()
         }
     };
     // By the fence that was asked about: if another word came first, that one stands.
-    match shared.onceward.settle(id, fence, &settlement, &shared.route.policy).await? {
+    let settled = match shared.onceward.settle(id, fence, &settlement, &shared.route.policy).await {
+        Err(error) if error.kind() == ErrorKind::Conflict => {
+            tracing::info!(?id, fence = fence.0, %error, "what was found out is not believed yet");
+            return Ok(());
+        }
+        settled => settled?,
+    };
+    match settled {
         Changed::Yes => tracing::info!(?id, fence = fence.0, ?settlement, "a doubt was settled"),
         Changed::No(_) => tracing::info!(?id, fence = fence.0, "a doubt had ended already"),
     }
     Ok(())
-}
-
-/// A response that was found out, as the outcome it will be replayed from.
-fn outcome(route: &Route, response: &Response<Bytes>) -> Result<Outcome> {
-    let (status, body) = (response.status(), response.body());
-    let outcome = if body.len() > route.response_bytes_max {
-        Outcome::omitted(verdict(status), status.as_str().to_owned())
-    } else {
-        let kept = snapshot::encode(status, response.headers(), body, &route.omitted);
-        match verdict(status) {
-            Verdict::Succeeded => Outcome::succeeded(kept),
-            Verdict::Failed => Outcome::failed(kept),
-        }
-    };
-    match route.own_retention(StatusClass::of(status)) {
-        Some(retention) => outcome.keep(retention),
-        None => Ok(outcome),
-    }
 }

@@ -98,7 +98,7 @@ impl Asks {
         let mut asks = self.others;
         asks.push(self.current);
         asks.sort_by(|a, b| a.id().cmp(b.id()));
-        run_within(onceward, asks.into_iter(), current, None, work)
+        run_within(onceward, asks.into_iter(), current, Vec::new(), work)
     }
 }
 
@@ -109,7 +109,7 @@ fn run_within<'a, F, W>(
     onceward: &'a Onceward,
     mut asks: vec::IntoIter<Ask>,
     current: Id,
-    lease: Option<Lease>,
+    mut leases: Vec<Lease>,
     work: F,
 ) -> Running<'a>
 where
@@ -118,17 +118,19 @@ where
 {
     Box::pin(async move {
         let ask = asks.next().expect("there is at least one id");
-        let is_current = *ask.id() == current;
         if asks.len() == 0 {
-            let run = onceward.run(ask, |own| work(lease.filter(|_| !is_current).unwrap_or(own)));
+            let run = onceward.run(ask, |own| {
+                leases.push(own);
+                work(lease_of(&current, leases))
+            });
             return run.await;
         }
         let mut within = None;
         let within_here = &mut within;
         let answer = onceward
             .run(ask, async move |own| {
-                let lease = if is_current { Some(own) } else { lease };
-                let answer = run_within(onceward, asks, current, lease, work).await;
+                leases.push(own);
+                let answer = run_within(onceward, asks, current, leases, work).await;
                 let ending = ending_like(&answer);
                 *within_here = Some(answer);
                 ending
@@ -136,6 +138,13 @@ where
             .await;
         within.unwrap_or(answer)
     })
+}
+
+/// The lease of the current id. A transaction that ends its run ends those of the others as well: a process that knows
+/// only one of the secrets must find the outcome under that one.
+fn lease_of(current: &Id, mut leases: Vec<Lease>) -> Lease {
+    let at = leases.iter().position(|lease| lease.id() == current).expect("the current id is among them");
+    leases.swap_remove(at).beside(&leases)
 }
 
 /// How a receipt ends whose intent got this answer under the next id.

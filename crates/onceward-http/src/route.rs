@@ -59,6 +59,15 @@ pub struct Route {
     pub(crate) statuses: Vec<(&'static str, StatusCode)>,
     pub(crate) on_store_failure: OnStoreFailure,
     pub(crate) reconciler: Option<Arc<Reconciler>>,
+    pub(crate) effects: Effects,
+}
+
+/// Where the effects of a route's handler are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effects {
+    Anywhere,
+    /// In the transaction that commits the receipt.
+    InTransaction,
 }
 
 impl Default for Route {
@@ -79,6 +88,7 @@ impl Default for Route {
             statuses: Vec::new(),
             on_store_failure: OnStoreFailure::Refuse,
             reconciler: None,
+            effects: Effects::Anywhere,
         }
     }
 }
@@ -117,7 +127,7 @@ impl Route {
     /// Sets the contract: lease, retention, duplicates, unknown outcomes.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Arc::new(policy);
-        self.hold_what_is_reconciled()
+        self.with_rule_for_doubts()
     }
 
     /// Sets where the scope comes from.
@@ -212,12 +222,32 @@ impl Route {
     /// Has unknown outcomes looked into. They are held meanwhile, whatever the policy says.
     pub fn reconcile(mut self, hook: impl Reconcile) -> Self {
         self.reconciler = Some(Arc::new(Reconciler::new(hook)));
-        self.hold_what_is_reconciled()
+        self.with_rule_for_doubts()
     }
 
-    fn hold_what_is_reconciled(mut self) -> Self {
-        if self.reconciler.is_some() && self.policy.unknown_rule() == OnUnknown::Retry {
-            self.policy = Arc::new(Policy::clone(&self.policy).on_unknown(OnUnknown::Hold));
+    /// Says that all effects of the handler are in the transaction in which it commits its response
+    /// ([`ResponseLease::transact`](crate::ResponseLease::transact)). A run that was cut short is then simply begun
+    /// again, whatever the policy says of unknown outcomes: what the former one has not committed never happened,
+    /// and it cannot commit any more.
+    ///
+    /// A handler that has an effect elsewhere breaks this promise: that effect may happen twice. One that needs no
+    /// transaction (a refusal of a malformed request) returns its response as on any other route.
+    ///
+    /// The store of the engine must be in the database that the transactions are in.
+    pub fn effects_in_transaction(mut self) -> Self {
+        self.effects = Effects::InTransaction;
+        self.with_rule_for_doubts()
+    }
+
+    /// Where effects are in the transaction there is no doubt; what is reconciled is held meanwhile.
+    fn with_rule_for_doubts(mut self) -> Self {
+        let rule = match (self.effects, &self.reconciler) {
+            (Effects::InTransaction, _) => OnUnknown::Retry,
+            (Effects::Anywhere, Some(_)) => OnUnknown::Hold,
+            (Effects::Anywhere, None) => return self,
+        };
+        if self.policy.unknown_rule() != rule {
+            self.policy = Arc::new(Policy::clone(&self.policy).on_unknown(rule));
         }
         self
     }

@@ -26,6 +26,7 @@ use crate::rotation::Asks;
 use crate::route::{OnStoreFailure, Route, verdict};
 use crate::running::{Answered, Ended, Link};
 use crate::snapshot;
+use crate::transact::ResponseLease;
 
 /// What came of the inner service, in this very run.
 enum Made<B, E> {
@@ -89,8 +90,20 @@ where
                 }
             }
             let mut request = request_here.take().expect("the work is run once");
+            let transacting = route.has_effects_in_transaction().then(|| {
+                let transacting = ResponseLease::new(lease.clone(), shared);
+                request.extensions_mut().insert(transacting.clone());
+                transacting
+            });
             request.extensions_mut().insert(lease);
-            match service_here.call(request).await {
+            let called = service_here.call(request).await;
+            if let Some((ran, response)) = transacting.and_then(|transacting| transacting.committed()) {
+                // What was committed is the answer, also if the service has thought better of it since.
+                *made_here =
+                    response.map_or(Made::Nothing, |response| Made::Whole(response.map(ResponseBody::whole)));
+                return Ok(ran.outcome);
+            }
+            match called {
                 Ok(response) => take_in(route, response, link_here, made_here).await,
                 Err(error) => {
                     *made_here = Made::Failed(error);

@@ -101,7 +101,7 @@ impl Breaker {
         Self { terms, state: State::Closed, newest: 0, slots: [Slot::default(); SLOTS] }
     }
 
-    /// Asks whether a try may be sent. Whoever is let through tells how it went with [`Self::tell`].
+    /// Asks whether a try may be sent. A caller that is let through tells how it went with [`Self::tell`].
     pub fn ask(&mut self, now: Duration) -> Passage {
         match self.state {
             State::Closed => Passage::Free,

@@ -59,6 +59,7 @@ pub(crate) struct Opening {
     pub(crate) name: String,
     pub(crate) keep: Retention,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) request_bytes_max: usize,
     pub(crate) answer_bytes_max: usize,
 }
 
@@ -289,7 +290,7 @@ impl Builder {
         self
     }
 
-    /// Sets how long the journal keeps an answer: for ever, unless set. An intent that is sent again
+    /// Sets how long the journal keeps an answer: forever, unless set. An intent that is sent again
     /// after that is a new one.
     pub fn keep(mut self, retention: Retention) -> Self {
         self.keep = retention;
@@ -318,6 +319,7 @@ impl Builder {
             name: self.name,
             keep: self.keep,
             clock: self.clock,
+            request_bytes_max: self.request_bytes_max,
             answer_bytes_max: self.answer_bytes_max,
         });
         let inner = Inner {

@@ -13,7 +13,7 @@ use super::report::Report;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The request cannot be sent as it is. Nothing was sent; mend it.
+    /// The request cannot be sent as it is. Nothing was sent; fix it.
     Invalid,
     /// The name of the intent was used for another request. Nothing was sent; use another name.
     IntentReused,
@@ -30,6 +30,8 @@ pub enum ErrorKind {
     AnswerTooLarge,
     /// It is not unknown, so there is nothing to settle.
     NotInDoubt,
+    /// Somebody has closed the intent in the journal: it is not sent any more. Nothing was sent by this call.
+    Closed,
 }
 
 /// A call without an answer. Its `Display` is one line that a person can act on.

@@ -8,8 +8,8 @@ use super::breaker::{Breaker, Passage};
 use super::budget::Budget;
 use super::terms::Terms;
 
-/// Most hosts remembered at once. One that is forgotten begins anew; a client of so many hosts sends
-/// each of them too little to harm it.
+/// Most hosts remembered at once. One that is forgotten starts again from nothing; a client of that many
+/// hosts sends each of them too little to harm it.
 const HOSTS_MAX: usize = 4_096;
 
 /// All hosts of one client or layer.
@@ -43,7 +43,7 @@ impl Hosts {
         }
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= HOSTS_MAX && !known.contains_key(authority) {
-            // Whoever is in use by a call stays, and with it what that call counts on.
+            // A host in use by a call stays, and with it what that call counts on.
             known.retain(|_, host| Arc::strong_count(host) > 1);
         }
         known.entry(authority.to_owned()).or_insert_with(|| Arc::new(Host::new(self.terms))).clone()

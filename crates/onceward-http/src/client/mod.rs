@@ -12,11 +12,8 @@
 //! | `drive.rs` | sends and waits along a course |
 //! | `client.rs`, `request.rs`, `prepared.rs`, `exchange.rs`, `urls.rs` | the client over reqwest |
 //! | `layer.rs`, `answer_body.rs` | the same for any tower service |
-//! | `journal.rs`, `open.rs`, `stored.rs` | two receipts per intent, and the bytes of a request |
-//! | `riding.rs` | the request in the same batch as the claim |
-//! | `take_up.rs` | a request that was found: who sends it, who takes it away |
-//! | `contest.rs` | two different requests under one name |
-//! | `attend.rs`, `resume.rs` | one intent of the journal, and all that are open |
+//! | `journal.rs`, `stored.rs` | one receipt per intent, and the bytes of the request in it |
+//! | `journaled.rs`, `resume.rs` | one intent of the journal, and all that are open |
 //! | `settle.rs` | the end of a doubt |
 //! | `address.rs` | a journal by address, behind the feature `journal` |
 //! | `report.rs`, `counts.rs` | how it went |
@@ -25,14 +22,12 @@
 mod address;
 mod answer;
 mod answer_body;
-mod attend;
 mod backoff;
 mod breaker;
 mod budget;
 mod chance;
 #[expect(clippy::module_inception, reason = "`Client` in `client.rs` is where it is looked for")]
 mod client;
-mod contest;
 mod counts;
 mod course;
 mod drive;
@@ -40,18 +35,16 @@ mod error;
 mod exchange;
 mod hosts;
 mod journal;
+mod journaled;
 mod judge;
 mod layer;
-mod open;
 mod prepared;
 mod report;
 mod request;
 mod resume;
 mod retry_after;
-mod riding;
 mod settle;
 mod stored;
-mod take_up;
 mod terms;
 mod urls;
 

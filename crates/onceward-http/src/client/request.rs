@@ -12,7 +12,6 @@ use super::answer::Answer;
 use super::client::Client;
 use super::error::{Error, Result};
 use super::prepared::{Key, Prepared};
-use super::riding::Name;
 use super::{Guard, TRY_NUMBER};
 use crate::body::BoxError;
 use crate::headers::IDEMPOTENCY_KEY;
@@ -169,10 +168,6 @@ impl Request {
             Keyed::ByClient if prepared.method.is_safe() && intent.is_none() => None,
             Keyed::ByClient => Some(client.inner.shared.new_key()),
         };
-        let name = match (&intent, keyed) {
-            (None, Keyed::ByClient) => Name::Random,
-            _ => Name::Given,
-        };
         if !client.has_journal() && intent.is_some() {
             return Err(Error::invalid(
                 "an intent is remembered in a journal, and this client has none; build it with one, or name the key",
@@ -181,7 +176,7 @@ impl Request {
         match (prepared.guard(), intent) {
             (Guard::Keyed, intent) if client.has_journal() => {
                 refuse_secrets(&prepared.headers)?;
-                client.send_journaled(prepared, intent, name, call_at_most).await
+                client.send_journaled(prepared, intent, call_at_most).await
             }
             (_, Some(_)) => Err(Error::invalid("an intent needs a key; without one it cannot be sent twice")),
             (_, None) => client.send_plain(&prepared, call_at_most).await,

@@ -1,15 +1,16 @@
 //! After a restart: what earlier processes left open is finished.
 
-use onceward::{Attempt, Page, Scan, ScanOf, State, World};
-use tokio::task::JoinSet;
+use std::collections::HashSet;
+
+use onceward::receipt::{Receipt, Status};
+use onceward::{Filter, Id, Page, Refusal, Scan, ScanOf, State, Text};
+use tokio::task::{JoinError, JoinSet};
 
 use super::answer::Answer;
-use super::attend::{From, Telling};
 use super::client::Client;
-use super::error::{Error, ErrorKind, Result};
-use super::journal::REQUESTS;
-use super::open::Open;
-use super::report::Source;
+use super::error::{Error, Result};
+use super::journal::{Journal, OPERATION};
+use super::journaled::{Sent, refused};
 
 /// An intent that was open, and what became of it.
 #[derive(Debug)]
@@ -24,13 +25,16 @@ pub struct Resumed {
 const AT_ONCE: usize = 16;
 const PAGE_RECORDS: usize = 256;
 
+/// The states of an intent that has no answer. (Dead is one that took its process with it as often as a receipt
+/// counts.)
+const OPEN: [State; 4] = [State::Held, State::Waiting, State::Unknown, State::Dead];
+
 impl Client {
     /// Finishes what earlier processes left: each open request is sent with its own key and its own
-    /// bytes, and its answer recorded. Gives what became of each; one that was answered just before a
-    /// crash is among them again, because nobody can tell whether that answer was read.
+    /// bytes, and its answer recorded. Gives what became of each.
     ///
     /// What somebody is sending at the moment is left alone. What could not be finished now stays open
-    /// for the next time, and what is unknown stays unknown.
+    /// for the next time, and what is unknown stays unknown. Answers past their retention are removed.
     pub async fn resume(&self) -> Result<Vec<Resumed>> {
         let mut all = Vec::new();
         self.resume_each(|resumed| all.push(resumed)).await?;
@@ -40,79 +44,96 @@ impl Client {
     /// Like [`Client::resume`], but tells of each as it comes: for journals with much in them.
     pub async fn resume_each(&self, mut tell: impl FnMut(Resumed)) -> Result<()> {
         let journal = self.journal().await?;
-        journal.tidy().await;
         let mut resuming = JoinSet::new();
-        let mut after = None;
-        loop {
-            let of = ScanOf::Matching {
-                scope: Some(journal.name.clone()),
-                operation: Some(REQUESTS.to_owned()),
-                state: Some(State::Done),
-            };
-            let scan = Scan { of, after, limit: PAGE_RECORDS };
-            let Page { found, next } = journal.onceward.list(&scan).await.map_err(Error::journal)?;
-            for (id, found) in found {
-                let intent = id.key().to_owned();
-                match Open::decode(id, &found) {
-                    Ok(open) => {
-                        let client = self.clone();
-                        resuming.spawn(async move { client.resume_one(intent, open).await });
-                    }
+        // Each once: one that could not be finished may turn up again, in another state.
+        let mut seen = HashSet::new();
+        for state in OPEN {
+            let mut after = None;
+            loop {
+                let filter = Filter {
+                    scope: Some(journal.name.clone()),
+                    operation: Some(Text::Is(OPERATION.to_owned())),
+                    state: Some(state),
+                    ..Filter::default()
+                };
+                let scan = Scan { of: ScanOf::Matching(filter), after, limit: PAGE_RECORDS };
+                let page = journal.onceward.list(&scan).await.map_err(Error::journal)?;
+                let Page { found, unreadable, next } = page;
+                for (id, error) in unreadable {
                     // One that cannot be read must not hide the others.
-                    Err(error) => tell(Resumed { intent, result: Err(Error::journal(error)) }),
+                    let intent = id.key().to_owned();
+                    if seen.insert(id) {
+                        tell(Resumed { intent, result: Err(Error::journal(error)) });
+                    }
                 }
-                while resuming.len() >= AT_ONCE {
-                    hear(resuming.join_next().await, &mut tell);
+                for (id, _) in found {
+                    if seen.insert(id.clone()) {
+                        let client = self.clone();
+                        resuming.spawn(async move { client.resume_one(id).await });
+                    }
+                    while resuming.len() >= AT_ONCE {
+                        hear(resuming.join_next().await, &mut tell);
+                    }
                 }
-            }
-            after = next;
-            if after.is_none() {
-                break;
+                after = next;
+                if after.is_none() {
+                    break;
+                }
             }
         }
         while !resuming.is_empty() {
             hear(resuming.join_next().await, &mut tell);
         }
-        journal.tidy().await;
+        journal.sweep().await;
         Ok(())
     }
 
-    async fn resume_one(self, intent: String, open: Open) -> Option<Resumed> {
-        let result = self.resume_intent(&intent, open).await;
+    async fn resume_one(self, id: Id) -> Option<Resumed> {
+        let result = self.resume_intent(&id).await.transpose()?;
         match &result {
-            Err(error) if error.kind() == ErrorKind::InProgress => return None,
             Ok(answer) => tracing::info!(status = answer.status().as_u16(), "an open intent was finished"),
             Err(error) => tracing::warn!(%error, "an open intent could not be finished"),
         }
-        Some(Resumed { intent, result })
+        Some(Resumed { intent: id.key().to_owned(), result })
     }
 
-    async fn resume_intent(&self, intent: &str, open: Open) -> Result<Answer> {
+    /// Goes on with an intent, if it is open and nobody is busy with it.
+    async fn resume_intent(&self, id: &Id) -> Result<Option<Answer>> {
         let journal = self.journal().await?;
-        let id = journal.id(intent).map_err(Error::journal)?;
-        let ask = journal.ask_to_resume(&id, open.fingerprint());
-        let attempt = Attempt(self.inner.shared.world.random());
-        let from = From::Journal { seen: Box::new(open.clone()), attempt };
-        let (telling, told) = Telling::new();
-        let call_at_most = self.terms().call_at_most;
-        self.clone().attend(journal.clone(), id, ask, from, call_at_most, telling).await;
-        let result = told.await.expect("a call is told its end before it is over");
-        // Recorded before the crash, and only not taken away.
-        let recorded = match &result {
-            Ok(answer) => answer.report().source == Source::Journal,
-            Err(error) => error.kind() == ErrorKind::AnswerTooLarge,
+        let Some(mut found) = journal.onceward.show(id).await.map_err(Error::journal)? else {
+            return Ok(None);
         };
-        if recorded {
-            journal.finished(open).await;
+        if let Status::Dead(_) = found.status {
+            journal.onceward.retry_dead(id).await.map_err(Error::journal)?;
+            match journal.onceward.show(id).await.map_err(Error::journal)? {
+                Some(now) => found = now,
+                None => return Ok(None),
+            }
         }
-        result
+        match &found.status {
+            Status::Unknown(_) => Err(refused(id, &Refusal::OutcomeUnknown)),
+            Status::Waiting(_) => self.send_found(journal, id, &found).await,
+            Status::Held(_) if found.due.is_over() => self.send_found(journal, id, &found).await,
+            Status::Held(_) | Status::Done(_) | Status::Dead(_) | Status::Gone(_) => Ok(None),
+        }
+    }
+
+    /// Sends the request of exactly this receipt: nobody has changed it meanwhile, or nothing is sent.
+    async fn send_found(&self, journal: &Journal, id: &Id, found: &Receipt) -> Result<Option<Answer>> {
+        let call_at_most = self.terms().call_at_most;
+        let mut sent = None;
+        let work = async |lease| self.work(journal, &lease, None, call_at_most, &mut sent).await;
+        let resumed = journal.onceward.resume(id, found, journal.sending.clone(), work).await;
+        match (sent, resumed) {
+            (Some(Sent::Answered(answer)), _) => Ok(Some(answer)),
+            (Some(Sent::Ended(end)), _) => end.map(Some),
+            (None, Ok(_)) => Ok(None),
+            (None, Err(error)) => Err(Error::journal(error)),
+        }
     }
 }
 
-fn hear(
-    joined: Option<std::result::Result<Option<Resumed>, tokio::task::JoinError>>,
-    tell: &mut impl FnMut(Resumed),
-) {
+fn hear(joined: Option<std::result::Result<Option<Resumed>, JoinError>>, tell: &mut impl FnMut(Resumed)) {
     match joined {
         Some(Ok(Some(resumed))) => tell(resumed),
         Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

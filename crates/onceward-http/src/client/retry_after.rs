@@ -14,7 +14,7 @@ use crate::headers::IDEMPOTENCY_EXPIRES;
 pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // A number that does not fit is still a number: for ever, until it is clamped.
+        // A number that does not fit is still a number: forever, until it is clamped.
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
     }
     until(headers, RETRY_AFTER, now)

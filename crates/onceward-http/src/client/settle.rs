@@ -2,14 +2,13 @@
 
 use bytes::Bytes;
 use http::Response;
-use onceward::receipt::Status;
-use onceward::{Changed, Id, Receipt};
+use onceward::receipt::{Receipt, Status};
+use onceward::{Changed, Id, Outcome};
 
-use super::attend::bad_name;
 use super::client::Client;
 use super::error::{Error, ErrorKind, Result};
-use super::journal::Journal;
-use super::take_up::Withdrawn;
+use super::journal::{Freed, Journal};
+use super::journaled::bad_name;
 
 /// What somebody found out about an intent whose outcome is unknown.
 #[derive(Clone, Debug)]
@@ -19,6 +18,9 @@ pub enum Settlement {
     /// It did not happen: the next call of that name is sent, as a new intent with a new key.
     NotDone,
 }
+
+/// Each round but the last means that somebody has changed the intent meanwhile.
+const ROUNDS_MAX: usize = 100;
 
 impl Client {
     /// Ends the doubt about an intent that is unknown. Look into the service first: this is believed.
@@ -30,74 +32,80 @@ impl Client {
     pub async fn settle(&self, intent: &str, settlement: Settlement) -> Result<()> {
         let journal = self.journal().await?;
         let id = journal.id(intent).map_err(bad_name)?;
-        let settlement = match settlement {
-            Settlement::Done(response) => onceward::Settlement::Done(journal.outcome(&response)),
-            Settlement::NotDone => onceward::Settlement::NotDone,
+        let outcome = match settlement {
+            Settlement::Done(response) => Some(journal.outcome(&response)),
+            Settlement::NotDone => None,
         };
-        while let Settled::NotYet = settle(journal, &id, intent, &settlement).await? {}
-        self.inner.shared.counters.settled.one();
-        Ok(())
+        for _ in 0..ROUNDS_MAX {
+            if let Settled::Yes = settle(journal, &id, outcome.as_ref()).await? {
+                self.inner.shared.counters.settled.one();
+                return Ok(());
+            }
+        }
+        Err(Error::new(ErrorKind::InProgress, format!("the intent `{intent}` is changing all the time")))
     }
 }
 
 enum Settled {
     Yes,
-    /// Somebody has changed the request meanwhile.
+    /// It has another receipt than the one that was looked at.
     NotYet,
 }
 
-async fn settle(
-    journal: &Journal,
-    id: &Id,
-    intent: &str,
-    settlement: &onceward::Settlement,
-) -> Result<Settled> {
-    // The request first, the receipt then: see `take_up.rs`.
-    let open = journal.request(id).await.map_err(Error::journal)?;
-    if let Some(open) = &open
-        && journal.honoured_for(open).is_none()
-    {
-        // Nobody has asked since the server's word ran out, so nobody has written the doubt down yet.
-        journal.doubt(id, open).await.map_err(Error::journal)?;
-    }
+/// Settles what is there now; without an outcome, it did not happen.
+async fn settle(journal: &Journal, id: &Id, outcome: Option<&Outcome>) -> Result<Settled> {
     let found = journal.onceward.show(id).await.map_err(Error::journal)?;
-    let claim = match found.as_ref().map(|receipt| &receipt.status) {
-        Some(Status::Unknown(unknown)) => unknown.claim,
-        // The same again, whose first answer was lost.
-        _ if is_so(found.as_ref(), settlement) => return Ok(Settled::Yes),
-        Some(Status::Done(_)) => return Err(not_in_doubt(intent, "it has an answer")),
-        Some(Status::Held(_)) => return Err(not_in_doubt(intent, "it is being sent")),
-        _ if open.is_some() => {
-            return Err(not_in_doubt(intent, "it is open: send it again, or resume it"));
-        }
-        _ => return Err(not_in_doubt(intent, "the journal has no intent of that name")),
+    let Some(found) = found else {
+        return Err(not_in_doubt(id, "the journal has no intent of that name"));
     };
-    // Before the doubt ends: while there is one, nobody sends. Behind it, the next call of the name would
-    // find the old request, send that one, and lose it to us. Dying in between leaves a doubt that can be
-    // settled again.
-    if let Some(open) = open.filter(|open| open.fingerprint() == claim.fingerprint) {
-        let withdrawn = journal.withdraw((open.id, open.version), claim.fingerprint).await;
-        if let Withdrawn::Lies(_) = withdrawn.map_err(Error::journal)? {
-            return Ok(Settled::NotYet);
+    match (&found.status, outcome) {
+        (Status::Unknown(unknown), Some(outcome)) => {
+            let settlement = onceward::Settlement::Done(outcome.clone());
+            let settled =
+                journal.onceward.settle(id, unknown.claim.fence, &settlement, &journal.sending).await;
+            Ok(match settled.map_err(Error::journal)? {
+                Changed::Yes => Settled::Yes,
+                Changed::No(_) => Settled::NotYet,
+            })
         }
-    }
-    let settled = journal.onceward.settle(id, claim.fence, settlement, &journal.sending).await;
-    match settled.map_err(Error::journal)? {
-        Changed::No(now) if !is_so(now.as_ref(), settlement) => {
-            Err(not_in_doubt(intent, "somebody else has settled it meanwhile"))
+        (Status::Unknown(_), None) => {
+            Ok(match journal.free(id, found.version).await.map_err(Error::journal)? {
+                Freed::Yes => Settled::Yes,
+                Freed::Changed => Settled::NotYet,
+            })
         }
-        _ => Ok(Settled::Yes),
+        // The same again, whose first answer was lost.
+        (status, Some(outcome)) if status.outcome() == Some(outcome) => Ok(Settled::Yes),
+        (Status::Held(_), _) if !found.due.is_over() => Err(not_in_doubt(id, "it is being sent")),
+        (Status::Held(_) | Status::Waiting(_), _) => doubt_expired(journal, id, &found).await,
+        (Status::Dead(_), _) => {
+            journal.onceward.retry_dead(id).await.map_err(Error::journal)?;
+            Ok(Settled::NotYet)
+        }
+        (Status::Done(_), _) => Err(not_in_doubt(id, "it has an answer")),
+        (Status::Gone(_), _) => Err(not_in_doubt(id, "the journal has no intent of that name")),
     }
 }
 
-fn is_so(receipt: Option<&Receipt>, settlement: &onceward::Settlement) -> bool {
-    match (receipt.map(|receipt| &receipt.status), settlement) {
-        (Some(Status::Done(done)), onceward::Settlement::Done(outcome)) => done.outcome == *outcome,
-        _ => false,
+/// Nobody has asked since the server's word ran out, so nobody has written the doubt down yet: it is done now.
+async fn doubt_expired(journal: &Journal, id: &Id, found: &Receipt) -> Result<Settled> {
+    let input = found.status.job().map(|job| &job.input);
+    let stored = Journal::read(id, input).map_err(Error::journal)?;
+    if journal.honoured_for(&stored).is_some() {
+        return Err(not_in_doubt(id, "it is open: send it again, or resume it"));
     }
+    let mut doubted = Ok(());
+    let doubt = async |lease| {
+        doubted = journal.doubt(&lease).await;
+        Err(onceward::Stopped::unknown("the server may have forgotten the key"))
+    };
+    let resumed = journal.onceward.resume(id, found, journal.sending.clone(), doubt).await;
+    resumed.map_err(Error::journal)?;
+    doubted.map_err(Error::journal)?;
+    Ok(Settled::NotYet)
 }
 
-fn not_in_doubt(intent: &str, why: &str) -> Error {
-    let detail = format!("there is nothing to settle about the intent `{intent}`: {why}");
+fn not_in_doubt(id: &Id, why: &str) -> Error {
+    let detail = format!("there is nothing to settle about the intent `{}`: {why}", id.key());
     Error::new(ErrorKind::NotInDoubt, detail).effect_is(onceward::Effect::Maybe)
 }

@@ -8,7 +8,7 @@ use reqwest::Url;
 
 use super::error::{Error, Result};
 
-/// So many are remembered, each in a place of its own; a newcomer takes the place of another.
+/// This many are remembered, each in a place of its own; a newcomer takes the place of another.
 const PLACES: usize = 16;
 /// A longer one is read each time: only small ones are worth their memory.
 const TEXT_BYTES_MAX: usize = 2_048;

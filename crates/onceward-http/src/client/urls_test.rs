@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_was_read_before_is_the_same_as_what_is_read_anew() {
+fn what_was_read_before_is_the_same_as_what_is_read_again() {
     let urls = Urls::default();
     let texts: Vec<String> =
         (0..10 * PLACES).map(|at| format!("https://a.example/Orders/{at}?x=%20")).collect();

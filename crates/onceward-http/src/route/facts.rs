@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderName, Method, StatusCode};
 use onceward::{OnFailure, Policy, Retention, Verdict};
 
-use super::{KeyRule, OnStoreFailure, Route};
+use super::{Effects, KeyRule, OnStoreFailure, Route};
 use crate::action::{Action, StatusClass};
 use crate::fingerprint;
 use crate::key::KeyShape;
@@ -113,6 +113,11 @@ impl Route {
     /// Whether unknown outcomes are looked into.
     pub fn is_reconciled(&self) -> bool {
         self.reconciler.is_some()
+    }
+
+    /// Whether all effects are in the transaction that commits the receipt.
+    pub fn has_effects_in_transaction(&self) -> bool {
+        self.effects == Effects::InTransaction
     }
 
     fn mapped(&self, name: &str) -> Option<StatusCode> {

@@ -42,7 +42,7 @@ async fn killed_at_any_moment_nothing_is_done_twice_and_nothing_is_forgotten() {
         let killer = {
             let server = server.clone();
             tokio::spawn(async move {
-                // So many requests on, and a little later: anywhere in the life of an intent.
+                // This many requests on, and a little later: anywhere in the life of an intent.
                 while server.world().requests < kill_at && child.try_wait().unwrap().is_none() {
                     tokio::time::sleep(Duration::from_micros(200)).await;
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use onceward::{Clock, Effect, Retention};
+use onceward::{Clock, Effect, Id, OnUnknown, Onceward, Policy, Retention, State, Stopped};
 use onceward_http::client::{Builder, Client, ErrorKind, Source, Terms};
 
 use crate::schedules::patient;
@@ -338,17 +338,22 @@ async fn a_journal_that_cannot_be_used_sends_nothing() {
 }
 
 #[tokio::test]
-async fn a_name_past_its_retention_is_a_new_intent() {
+async fn a_name_past_its_retention_is_a_new_intent_and_a_resumption_removes_its_answer() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| Fault::None).await;
-    let client = builder(folder.path()).keep(Retention::For(Duration::from_millis(1))).build().unwrap();
+    let store = onceward_stores::open(&format!("embedded:{}", folder.path().display())).await.unwrap();
+    let keep = Retention::For(Duration::from_millis(1));
+    let client = crate::builder().terms(patient()).journal_in(store.clone()).keep(keep).build().unwrap();
     for sent in 1..=3 {
         let answer = client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
         assert_eq!(answer.report().source, Source::Server);
         assert_eq!(server.intent("i").keys.len(), sent, "each with a key of its own");
+        client.recorded().await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(client.resume().await.unwrap().is_empty());
+    let id = Id::new("client", "send", "order-7").unwrap();
+    assert_eq!(Onceward::new(store).unwrap().show(&id).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -393,4 +398,76 @@ async fn two_processes_with_one_journal_send_once() {
     assert_eq!(first.unwrap().text(), second.unwrap().text());
     let intent = server.intent("i");
     assert_eq!((intent.effects, intent.keys.len()), (1, 1), "{intent:?}");
+}
+
+/// What the engine counts as the last try is not the client's last try: its terms say how often it sends.
+#[tokio::test]
+async fn an_intent_that_was_given_up_by_the_engine_is_resumed_and_sent_all_the_same() {
+    for by_name in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, well) = losing().await;
+        let store = onceward_stores::open(&format!("embedded:{}", folder.path().display())).await.unwrap();
+        let client = crate::builder().terms(hasty()).journal_in(store.clone()).build().unwrap();
+        let send = || client.post(&server.url).json(&body()).intent("order-7").send();
+        send().await.unwrap_err();
+        let (onceward, id) = (Onceward::new(store).unwrap(), Id::new("client", "send", "order-7").unwrap());
+        let found = onceward.show(&id).await.unwrap().unwrap();
+        let once = Arc::new(Policy::http().on_unknown(OnUnknown::Retry).tries_max(1).unwrap());
+        let fails = async |_| Err(Stopped::before_effect("it took its process with it"));
+        onceward.resume(&id, &found, once, fails).await.unwrap();
+        let state = onceward.show(&id).await.unwrap().unwrap().status.state();
+        assert_eq!(state, State::Dead);
+        well.store(true, Ordering::SeqCst);
+        let answer = if by_name { send().await } else { client.resume().await.unwrap().remove(0).result };
+        assert_eq!(answer.unwrap().report().source, Source::Replay);
+        assert_eq!((server.intent("i").effects, server.intent("i").keys.len()), (1, 1));
+    }
+}
+
+#[tokio::test]
+async fn an_intent_that_somebody_has_closed_is_not_sent_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, well) = losing().await;
+    let store = onceward_stores::open(&format!("embedded:{}", folder.path().display())).await.unwrap();
+    let client = crate::builder().terms(hasty()).journal_in(store.clone()).build().unwrap();
+    let send = || client.post(&server.url).json(&body()).intent("order-7").send();
+    send().await.unwrap_err();
+    well.store(true, Ordering::SeqCst);
+    let id = Id::new("client", "send", "order-7").unwrap();
+    Onceward::new(store).unwrap().cancel(&id, &Policy::http()).await.unwrap();
+    let error = send().await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Closed, Effect::Maybe), "{error}");
+    assert!(client.resume().await.unwrap().is_empty(), "it is not open any more");
+    assert_eq!(server.world().requests, 1);
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_fit_into_the_journal_is_refused_before_anything_is_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|_| Fault::None).await;
+    let client = builder(folder.path()).request_bytes_max(100).build().unwrap();
+    let large = vec![b'x'; 300 << 10];
+    let request = client.post(&server.url).header("x-large", &large[..]).json(&body()).intent("order-7");
+    let error = request.send().await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Invalid, Effect::None), "{error}");
+    assert!(error.to_string().contains("does not fit into the journal"), "{error}");
+    assert!(client.resume().await.unwrap().is_empty());
+    assert_eq!(server.world().requests, 0);
+}
+
+/// The connection never came about, so nothing was sent: the intent is open and waits for its first try.
+#[tokio::test]
+async fn what_never_left_is_open_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = tokio::net::TcpSocket::new_v4().unwrap();
+    port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}/charges", port.local_addr().unwrap());
+    let client = builder(folder.path()).terms(hasty()).build().unwrap();
+    let error = client.post(&url).json(&body()).intent("order-7").send().await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::GaveUp, Effect::None), "{error}");
+    for _ in 0..3 {
+        let resumed = client.resume().await.unwrap();
+        assert_eq!((resumed.len(), &*resumed[0].intent), (1, "order-7"));
+        assert_eq!(resumed[0].result.as_ref().unwrap_err().kind(), ErrorKind::GaveUp);
+    }
 }

@@ -1,6 +1,7 @@
 //! The client against real servers, through real sockets.
 
 mod answers;
+mod contested;
 mod crash;
 mod journal;
 mod plot;
@@ -11,7 +12,6 @@ mod server;
 mod settle;
 mod staged;
 mod storm;
-mod stranded;
 mod withdrawn;
 
 /// A client to be. In a workspace whose binary speaks TLS, reqwest wants to know how before it is built.

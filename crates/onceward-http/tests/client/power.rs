@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use onceward::{Caps, Clock, Found, Fut, Id, Page, Scan, State, Store, Swap, Swapped};
+use onceward::{
+    Caps, Clock, Filter, Fut, Id, Loaded, Page, Scan, ScanOf, State, Store, Swap, Swapped, Watch,
+};
 use onceward_http::client::{Client, ErrorKind, Source};
 use tokio::sync::Notify;
 
@@ -14,17 +16,25 @@ use crate::journal::{HOUR_US, Hands, body};
 use crate::schedules::patient;
 use crate::server::{Fault, Server};
 
-/// Lets pass what `lasts` says; everything else is under way for ever, and never happens.
+/// Lets pass what `lasts` says; everything else is under way forever, and never happens.
 struct Cut {
     store: Arc<dyn Store>,
     lasts: fn(&Swap) -> bool,
     batches: AtomicU64,
+    /// Records in them.
+    rows: AtomicU64,
     stuck: Notify,
 }
 
 impl Cut {
     fn over(store: Arc<dyn Store>, lasts: fn(&Swap) -> bool) -> Arc<Self> {
-        Arc::new(Self { store, lasts, batches: AtomicU64::new(0), stuck: Notify::new() })
+        Arc::new(Self {
+            store,
+            lasts,
+            batches: AtomicU64::new(0),
+            rows: AtomicU64::new(0),
+            stuck: Notify::new(),
+        })
     }
 }
 
@@ -32,6 +42,7 @@ impl Store for Cut {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
         Box::pin(async move {
             self.batches.fetch_add(1, Ordering::SeqCst);
+            self.rows.fetch_add(batch.len() as u64, Ordering::SeqCst);
             if !batch.iter().all(self.lasts) {
                 self.stuck.notify_one();
                 std::future::pending::<()>().await;
@@ -40,12 +51,16 @@ impl Store for Cut {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         self.store.load(ids)
     }
 
     fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
         self.store.scan(query)
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        self.store.watch()
     }
 
     fn caps(&self) -> Caps {
@@ -91,6 +106,25 @@ async fn no_byte_leaves_before_claim_and_request_are_durable_and_they_are_one_wr
     let sending = client(answers_do_not_last.clone(), clock(1000));
     sending.post(&server.url).json(&body()).intent("order-8").send().await.unwrap();
     assert_eq!(answers_do_not_last.batches.load(Ordering::SeqCst), 2, "claim and request; the answer");
+}
+
+#[tokio::test]
+async fn a_call_is_two_writes_of_one_record_and_nothing_is_left_beside_the_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|_| Fault::None).await;
+    let counted = Cut::over(store(folder.path()).await, |_| true);
+    let sending = client(counted.clone(), clock(1000));
+    for calls in 1..=3 {
+        let name = format!("order-{calls}");
+        sending.post(&server.url).json(&body()).intent(name).send().await.unwrap();
+        sending.recorded().await;
+        let written = (counted.batches.load(Ordering::SeqCst), counted.rows.load(Ordering::SeqCst));
+        assert_eq!(written, (2 * calls, 2 * calls));
+    }
+    let all = Scan { of: ScanOf::Matching(Filter::default()), after: None, limit: 100 };
+    let page = counted.scan(&all).await.unwrap();
+    assert!(page.found.iter().all(|(_, found)| found.state == State::Done), "{page:?}");
+    assert_eq!(page.found.len(), 3, "one record an intent");
 }
 
 /// The answer was read, and the machine went down before its record was on the disk. Gives what comes

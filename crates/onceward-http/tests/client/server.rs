@@ -167,7 +167,7 @@ async fn serve(mut socket: TcpStream, world: Arc<Mutex<World>>, script: Script) 
     None
 }
 
-/// Runs it, once for a key: the answer is the same for ever after.
+/// Runs it, once for a key: the answer is the same from then on.
 fn effect(world: &Mutex<World>, name: &str, key: &str) -> String {
     let mut world = world.lock().unwrap();
     if let Some(answer) = world.receipts.get(key).filter(|_| !key.is_empty()) {

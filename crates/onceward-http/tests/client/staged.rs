@@ -1,56 +1,64 @@
-//! A client's sight of a store that others use too, staged: it looks too early, writes late, or dies.
+//! A client's way to a store that others use too, staged: it writes late, hears late, or dies.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use onceward::{Caps, Error, Found, Fut, Id, Page, Result, Scan, Store, Swap, Swapped};
+use onceward::{Caps, Error, Fut, Id, Loaded, Page, Result, Scan, State, Store, Swap, Swapped, Watch};
 use tokio::sync::{Notify, Semaphore};
-
-/// The operation under which requests lie in a journal.
-pub const REQUESTS: &str = "send#request";
 
 pub struct Staged {
     /// Taken away when the client dies.
     store: Mutex<Option<Arc<dyn Store>>>,
-    early: AtomicBool,
+    late: Duration,
     held: Option<Held>,
+    /// Whether the next one that fits waits at the gate.
+    armed: AtomicBool,
     gate: Semaphore,
     at_gate: Notify,
 }
 
-/// What waits at the gate until it is opened.
+/// What waits at the gate until it is opened; the first one only.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
-    /// Requests that are put down, each by itself behind its claim.
-    Puts,
-    /// Requests that are taken away.
-    Removals,
+    /// A claim, before it is written.
+    Claim,
+    /// The answer to a claim, which is written.
+    ClaimReply,
+    /// A removal, before it happens.
+    Removal,
 }
 
 impl Staged {
     pub fn over(store: &Arc<dyn Store>) -> Self {
         Self {
             store: Mutex::new(Some(store.clone())),
-            early: AtomicBool::new(false),
+            late: Duration::ZERO,
             held: None,
+            armed: AtomicBool::new(true),
             gate: Semaphore::new(0),
             at_gate: Notify::new(),
         }
     }
 
-    /// Finds nothing at its first look, as if what is there had been written a moment later.
-    pub fn early(mut self) -> Self {
-        self.early = AtomicBool::new(true);
+    /// Every write takes this much longer to arrive.
+    pub fn late(mut self, late: Duration) -> Self {
+        self.late = late;
         self
     }
 
-    pub fn holding_puts(mut self) -> Self {
-        self.held = Some(Held::Puts);
+    pub fn holding_a_claim(mut self) -> Self {
+        self.held = Some(Held::Claim);
         self
     }
 
-    pub fn holding_removals(mut self) -> Self {
-        self.held = Some(Held::Removals);
+    pub fn holding_a_claim_reply(mut self) -> Self {
+        self.held = Some(Held::ClaimReply);
+        self
+    }
+
+    pub fn holding_a_removal(mut self) -> Self {
+        self.held = Some(Held::Removal);
         self
     }
 
@@ -77,27 +85,34 @@ impl Staged {
         self.store.lock().unwrap().clone().ok_or_else(dead)
     }
 
-    fn holds(&self, swap: &Swap) -> bool {
-        let held = if swap.new.is_some() { Held::Puts } else { Held::Removals };
-        swap.id.operation() == REQUESTS && self.held == Some(held)
+    async fn pass(&self, batch: &[Swap], held: Held) {
+        let fits = |swap: &Swap| match (&swap.new, held) {
+            (None, Held::Removal) => true,
+            (Some(new), Held::Claim | Held::ClaimReply) => new.state == State::Held,
+            _ => false,
+        };
+        if self.held == Some(held) && batch.iter().any(fits) && self.armed.swap(false, Ordering::SeqCst) {
+            self.at_gate.notify_one();
+            let _passed = self.gate.acquire().await.unwrap();
+        }
     }
 }
 
 impl Store for Staged {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
         Box::pin(async move {
-            if batch.iter().any(|swap| self.holds(swap)) {
-                self.at_gate.notify_one();
-                let _passed = self.gate.acquire().await.unwrap();
+            self.pass(batch, Held::Claim).await;
+            self.pass(batch, Held::Removal).await;
+            if !self.late.is_zero() {
+                tokio::time::sleep(self.late).await;
             }
-            self.store()?.swap(batch).await
+            let swapped = self.store()?.swap(batch).await;
+            self.pass(batch, Held::ClaimReply).await;
+            swapped
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
-        if self.early.swap(false, Ordering::SeqCst) {
-            return Box::pin(async { Ok(vec![None; ids.len()]) });
-        }
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         Box::pin(async { self.store()?.load(ids).await })
     }
 
@@ -105,9 +120,14 @@ impl Store for Staged {
         Box::pin(async { self.store()?.scan(query).await })
     }
 
+    fn watch(&self) -> Option<Watch> {
+        None
+    }
+
     fn caps(&self) -> Caps {
-        // A request that may not ride is put down behind its claim.
-        let caps = self.store().unwrap().caps();
-        Caps { shared: self.held == Some(Held::Puts), ..caps }
+        let mut caps = self.store().expect("it is asked before it dies").caps();
+        // What goes through the gate must not go on when its caller has gone.
+        caps.hints.batches_internally = false;
+        caps
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The clients are real as far as their decisions go: each has the budget, and each call the course, of
 //! the client. Only the network and the server are simulated, in ticks of ten milliseconds. What is drawn
-//! in docs/retry-storm.svg comes from here; `ONCEWARD_BLESS=1` writes it anew.
+//! in docs/retry-storm.svg comes from here; `ONCEWARD_BLESS=1` writes it again.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -210,5 +210,5 @@ fn check_drawing(svg: &str) {
         std::fs::write(&path, svg).unwrap();
     }
     let drawn = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(drawn == svg, "docs/retry-storm.svg is stale; ONCEWARD_BLESS=1 draws it anew");
+    assert!(drawn == svg, "docs/retry-storm.svg is stale; ONCEWARD_BLESS=1 draws it again");
 }

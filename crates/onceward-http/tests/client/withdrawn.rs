@@ -1,19 +1,25 @@
-//! Requests that are taken away from the journal while somebody is about to send them: what is taken away
-//! is not sent, and what is sent stays until it has its answer. So one name is never two requests.
+//! Requests that leave the journal while somebody is about to send them: what is taken away is not sent, and
+//! what is sent stays until it has its answer. So one name is never two requests.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use onceward::{Id, Seen, Store, Swap};
-use onceward_http::client::{Client, ErrorKind, Request, Settlement, Source};
+use onceward::Store;
+use onceward_http::client::{Client, ErrorKind, Request, Settlement};
 
-use crate::journal::hasty;
+use crate::contested::open;
+use crate::journal::{HOUR_US, Hands, hasty};
 use crate::server::{Came, Fault, Server};
-use crate::staged::{REQUESTS, Staged};
-use crate::stranded::open;
+use crate::staged::Staged;
 
 /// A client that gives up after one failure.
 fn client(store: Arc<dyn Store>) -> Client {
-    crate::builder().terms(hasty()).journal_in(store).build().unwrap()
+    client_at(1000, store)
+}
+
+fn client_at(hour: u64, store: Arc<dyn Store>) -> Client {
+    let clock = Hands(Arc::new(AtomicU64::new(hour * HOUR_US)));
+    crate::builder().terms(hasty()).journal_in(store).clock(Arc::new(clock)).build().unwrap()
 }
 
 /// Requests for different things, all under one name.
@@ -32,20 +38,15 @@ async fn forgetful() -> Server {
     .await
 }
 
-/// An intent that is unknown although the journal's clock says nothing against sending it again.
-async fn unknown(store: &Arc<dyn Store>, server: &Server) -> Client {
-    let client = client(store.clone());
-    let error = asks_for(&client, server, "first").send().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-    client
-}
-
 #[tokio::test]
 async fn what_a_settlement_takes_away_is_not_sent_meanwhile() {
     let folder = tempfile::tempdir().unwrap();
     let (server, store) = (forgetful().await, open(folder.path()).await);
-    let first = unknown(&store, &server).await;
-    let slow = Staged::over(&store).holding_removals().ready();
+    // Unknown, although the journal's clock says nothing against sending it again.
+    let first = client(store.clone());
+    let error = asks_for(&first, &server, "first").send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    let slow = Staged::over(&store).holding_a_removal().ready();
     let settling = client(slow.clone());
     let settling = tokio::spawn(async move { settling.settle("order-7", Settlement::NotDone).await });
     slow.at_gate().await;
@@ -61,28 +62,54 @@ async fn what_a_settlement_takes_away_is_not_sent_meanwhile() {
     assert_eq!(error.kind(), ErrorKind::Unknown, "it was not settled yet: {error}");
 }
 
+/// An intent that is open: it was given up after one try.
+async fn given_up(store: &Arc<dyn Store>) -> (Server, Client) {
+    let server = Server::start(|came: &Came| match came.before {
+        0 if came.intent == "first" => Fault::DropBeforeEffect,
+        _ => Fault::None,
+    })
+    .await;
+    let client = client(store.clone());
+    let error = asks_for(&client, &server, "first").send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::GaveUp, "{error}");
+    (server, client)
+}
+
 #[tokio::test]
-async fn who_is_about_to_be_refused_hears_that_a_resumption_has_sent_it() {
+async fn a_resumption_that_looked_before_a_settlement_sends_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let (server, store) = (forgetful().await, open(folder.path()).await);
-    let first = unknown(&store, &server).await;
-    // As a settlement leaves it that dies half-way.
-    let id = Id::from_columns("client", REQUESTS, "order-7").unwrap();
-    let version = store.load(std::slice::from_ref(&id)).await.unwrap()[0].as_ref().unwrap().version;
-    store.swap(&[Swap { id, seen: Seen::Version(version), new: None }]).await.unwrap();
-
-    // Another request comes to lie in the journal beside the unknown one, and is about to be taken away.
-    let slow = Staged::over(&store).early().holding_removals().ready();
-    let refused = tokio::spawn(asks_for(&client(slow.clone()), &server, "second").send());
+    let store = open(folder.path()).await;
+    let (server, client) = given_up(&store).await;
+    let slow = Staged::over(&store).holding_a_claim().ready();
+    let resuming = client_at(1000, slow.clone());
+    let resuming = tokio::spawn(async move { resuming.resume().await });
     slow.at_gate().await;
-    first.settle("order-7", Settlement::NotDone).await.unwrap();
-    let resumed = client(store.clone()).resume().await.unwrap();
-    assert_eq!(resumed[0].result.as_ref().unwrap_err().kind(), ErrorKind::GaveUp, "its answer was lost");
+    // A day later somebody has looked, and the name is used for something else.
+    client_at(1024, store.clone()).settle("order-7", Settlement::NotDone).await.unwrap();
+    let answer = asks_for(&client, &server, "second").send().await.unwrap();
+    assert_eq!(&*answer.text(), "effect 0 of second");
     slow.open_gate();
+    assert!(resuming.await.unwrap().unwrap().is_empty(), "what it had found is there no more");
+    assert_eq!(server.intent("first").numbers.len(), 1, "and it was not sent again");
+}
 
-    let answer = refused.await.unwrap().expect("it was sent, so it is not refused");
-    assert_eq!((&*answer.text(), answer.report().source), ("effect 0 of second", Source::Replay));
-    let third = asks_for(&first, &server, "third").send().await.unwrap_err();
-    assert_eq!(third.kind(), ErrorKind::IntentReused, "{third}");
-    assert_eq!(server.intent("second").effects + server.intent("third").effects, 1);
+/// The claim of a call that went away is being given back. The name is the open request's all the same.
+#[tokio::test]
+async fn a_claim_that_is_given_back_leaves_no_gap_for_another_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    let (server, _client) = given_up(&store).await;
+    let slow = Staged::over(&store).holding_a_claim_reply().ready();
+    let gone = client(slow.clone());
+    let call = tokio::spawn(asks_for(&gone, &server, "first").send());
+    slow.at_gate().await;
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    let error = asks_for(&gone, &server, "second").send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::IntentReused, "{error}");
+    slow.open_gate();
+    let answer = asks_for(&gone, &server, "first").send().await.unwrap();
+    assert_eq!(&*answer.text(), "effect 0 of first");
+    assert_eq!(server.intent("first").keys.len(), 1, "under the key of its first try");
+    assert_eq!(server.intent("second").numbers.len(), 0);
 }

@@ -74,7 +74,7 @@ impl Scene {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the receipt is held for ever")
+        tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the receipt is held forever")
     }
 }
 

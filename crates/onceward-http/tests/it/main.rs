@@ -12,3 +12,4 @@ mod routes;
 mod stage;
 mod store;
 mod streams;
+mod transactions;

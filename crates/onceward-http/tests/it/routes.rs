@@ -53,7 +53,7 @@ async fn each_class_can_have_a_retention_of_its_own() {
         .unwrap();
     let stage = Stage::start(route).await;
     for _ in 0..2 {
-        assert_eq!(promised(&stage.post("a", "{}").await), None, "for ever");
+        assert_eq!(promised(&stage.post("a", "{}").await), None, "kept forever");
         let client_error = promised(&stage.post("b", "\"status 404\"").await).unwrap();
         assert!((3_590..=3_601).contains(&client_error), "{client_error}");
         let redirection = promised(&stage.post("c", "\"status 303\"").await).unwrap();

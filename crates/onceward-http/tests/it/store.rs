@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use onceward::{
-    Ask, Caps, Error, ErrorKind, Found, Fut, Id, Limits, OnExpired, OnUnknown, Onceward, Page, Policy,
-    Retention, Scan, Store, Swap, Swapped,
+    Ask, Caps, Error, ErrorKind, Fingerprint, Fut, Id, Lease, Limits, Loaded, OnExpired, OnUnknown, Onceward,
+    Page, Policy, Retention, Scan, Stopped, Store, Swap, Swapped, Watch, Worker,
 };
 use onceward_http::{OnStoreFailure, Route};
 use onceward_stores::MemoryStore;
@@ -45,7 +45,7 @@ impl Store for Ailing {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         Box::pin(async move {
             if *self.health.borrow() == Health::Mute {
                 return Err(Error::new(ErrorKind::Unavailable, "the answer was lost"));
@@ -56,6 +56,10 @@ impl Store for Ailing {
 
     fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
         self.inner.scan(query)
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        self.inner.watch()
     }
 
     fn caps(&self) -> Caps {
@@ -119,11 +123,7 @@ async fn nothing_is_passed_unguarded_that_somebody_is_known_to_have_run() {
     let elsewhere = Onceward::builder(store.clone()).accept_volatile().build().unwrap();
     let stage = Stage::over(store, Limits::default(), route).await;
     let id = Id::new("anonymous", "POST /charges", "k").unwrap();
-    let head = http::Request::post("/charges").header("content-type", "application/json").body(()).unwrap();
-    let (head, ()) = head.into_parts();
-    let rules = onceward_http::fingerprint::Rules::default();
-    let print = onceward_http::fingerprint::fingerprint(&rules, &[7; 32], &(&head).into(), b"{}");
-    elsewhere.claim(Ask::new(id.clone(), print, Arc::new(policy))).await.unwrap();
+    elsewhere.claim(Ask::new(id.clone(), print_of("{}"), Arc::new(policy))).await.unwrap();
     let lapsed = async {
         while !elsewhere.show(&id).await.unwrap().unwrap().due.is_over() {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -135,7 +135,7 @@ async fn nothing_is_passed_unguarded_that_somebody_is_known_to_have_run() {
     assert_eq!(stage.charges(), 0);
 }
 
-/// A store that goes down after so many calls.
+/// A store that goes down after a number of calls.
 struct DownAfter {
     inner: MemoryStore,
     swaps: AtomicUsize,
@@ -150,12 +150,16 @@ impl Store for DownAfter {
         }
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         self.inner.load(ids)
     }
 
     fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
         self.inner.scan(query)
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        self.inner.watch()
     }
 
     fn caps(&self) -> Caps {
@@ -202,4 +206,40 @@ async fn a_late_key_is_refused_where_the_route_says_so() {
     let refused = refused.await.expect("the retention never ended");
     assert_eq!((refused.status, refused.problem()), (410, "key-expired"));
     assert_eq!(stage.charges(), 1);
+}
+
+/// What a worker gave up, and what somebody closed, is not run by a request either.
+#[tokio::test]
+async fn dead_and_closed_keys_are_refused_and_not_to_be_sent_again() {
+    let store = Arc::new(MemoryStore::new());
+    let elsewhere = Onceward::builder(store.clone()).accept_volatile().build().unwrap();
+    let stage = Stage::over(store, Limits::default(), Route::default()).await;
+    let id = |key| Id::new("anonymous", "POST /charges", key).unwrap();
+    let policy = Arc::new(Policy::http().tries_max(1).unwrap().on_unknown(OnUnknown::Retry));
+
+    elsewhere.close(&id("closed"), &policy).await.unwrap();
+    elsewhere.enqueue(Ask::new(id("dead"), print_of("{}"), policy.clone()).input("12")).await.unwrap();
+    let fails = async |_: Lease| Err(Stopped::before_effect("no such account"));
+    let worker = Worker::new(elsewhere.clone()).operation("POST /charges", policy, fails).unwrap();
+    assert_eq!(worker.round().await.unwrap().dead, 1);
+
+    for key in ["dead", "closed"] {
+        let refused = stage.post(key, "{}").await;
+        assert_eq!((refused.status, refused.problem()), (409, key));
+        assert_eq!(refused.field("retry-after"), None);
+        assert!(refused.body.contains("\"retryable\":false"), "{}", refused.body);
+        assert!(!refused.body.contains("account"), "nobody outside is told why: {}", refused.body);
+        assert_eq!(stage.meter("refusals", Some(key)), 1);
+    }
+    let other = stage.post("closed", "{\"amount\":13}").await;
+    assert_eq!(other.problem(), "closed", "decided before fingerprints are compared");
+    assert_eq!(stage.charges(), 0);
+}
+
+/// The fingerprint of a charge with this body.
+fn print_of(body: &str) -> Fingerprint {
+    let head = http::Request::post("/charges").header("content-type", "application/json").body(()).unwrap();
+    let (head, ()) = head.into_parts();
+    let rules = onceward_http::fingerprint::Rules::default();
+    onceward_http::fingerprint::fingerprint(&rules, &[7; 32], &(&head).into(), body.as_bytes())
 }

@@ -1,0 +1,27 @@
+//! A whole response as the outcome that it is replayed from.
+
+use bytes::Bytes;
+use http::Response;
+use onceward::{Outcome, Result, Verdict};
+
+use crate::action::StatusClass;
+use crate::route::{Route, verdict};
+use crate::snapshot;
+
+/// The outcome that a route keeps of a response: its body is left out if it is over the bound.
+pub(crate) fn outcome(route: &Route, response: &Response<Bytes>) -> Result<Outcome> {
+    let (status, body) = (response.status(), response.body());
+    let outcome = if body.len() > route.response_bytes_max {
+        Outcome::omitted(verdict(status), status.as_str().to_owned())
+    } else {
+        let kept = snapshot::encode(status, response.headers(), body, &route.omitted);
+        match verdict(status) {
+            Verdict::Succeeded => Outcome::succeeded(kept),
+            Verdict::Failed => Outcome::failed(kept),
+        }
+    };
+    match route.own_retention(StatusClass::of(status)) {
+        Some(retention) => outcome.keep(retention),
+        None => Ok(outcome),
+    }
+}
