@@ -1,6 +1,7 @@
-//! `onceward complete`: what was begun and left. This binary has nobody's code in it, so it does not finish
-//! anything by itself: it tells whoever has the code, and looks whether that helped.
+//! `onceward complete`: what was begun and left, and what waits for a worker. This binary has nobody's code in it,
+//! so it does not finish anything by itself: it tells the service that has the code, and looks whether that helped.
 
+mod left;
 mod tell;
 
 use std::collections::HashMap;
@@ -9,25 +10,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onceward::receipt::Status;
-use onceward::{Abandoned, Id, OnUnknown, Onceward, Receipt};
+use onceward::{Id, Onceward, Receipt};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::receipts::words::{quoted, time};
 use crate::serve::stopped;
+use left::{Kind, Left};
 use tell::Tell;
 
-/// Records looked at in one slice.
-const SLICE_RECORDS: usize = 256;
 /// An intent that could not be finished is left alone for this long at first, and at most; doubled each time.
 const BACKOFF_MIN: Duration = Duration::from_secs(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(600);
 
 /// What is worth knowing, shown below the options.
 const AFTER_HELP: &str = "\
-An operation is abandoned when its owner died or lost touch in the middle of it, and nobody has asked for it
-again. Without --to or --exec, each one is listed. With them, whoever has the code of the operation is told
-about each, and takes it over by asking for the same intent again: what was done is not done twice.
+An operation is left when its owner died or lost touch before it ended, and nobody has asked for it again. One is
+waiting when it was enqueued, or is to be tried again, and its time has come. Without --to or --exec, each one is
+listed. With them, the service that has the code of the operation is told about each, and goes on with it by asking for the
+same intent again, or with a worker (`Worker::complete`): what was done is not done twice.
+
+A service that runs a worker of its own needs none of this.
 
   onceward complete --store postgres://app@db/shop
   onceward complete --store postgres://app@db/shop --operation payout --to http://payments/resume
@@ -37,14 +40,15 @@ about each, and takes it over by asking for the same intent again: what was done
 --exec runs a command with ONCEWARD_SCOPE, ONCEWARD_OPERATION, ONCEWARD_KEY and ONCEWARD_FENCE in its
 environment. Either way the receipt is what counts: it is looked at afterwards.
 
-An intent that is held when in doubt is listed and never told to anybody: settle it with `onceward receipts`.
+An intent that is held when in doubt is listed and never told to anybody: settle it with `onceward receipts`. One
+whose tries are used up is dead, and not listed here: see `onceward receipts dead`.
 
 Exit code, with --once or without --to and --exec:
   0  nothing is left to be done
   1  something is left, or in doubt
   2  the store could not be read";
 
-/// List what was begun and left, or have it finished by whoever has its code.
+/// List what was left and what is waiting, or have it finished by the service that has its code.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
@@ -63,7 +67,7 @@ pub struct Args {
     /// Look once and end, instead of going on until told to stop.
     #[arg(long)]
     once: bool,
-    /// Leave alone what was left less than this long ago, for its caller's own retry.
+    /// Leave alone what was left, or fell due, less than this long ago: for its caller's own retry, or its own worker.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace: u64,
     /// Between two looks.
@@ -84,8 +88,12 @@ enum Fate {
     Finished,
     /// Somebody is at it.
     Running,
-    /// Its key is free: whoever was told ended it without an outcome.
+    /// Its key is free: the one who was told ended it without an outcome.
     Freed,
+    /// It waits for its next try.
+    Waiting,
+    /// Its tries are used up.
+    Dead,
     /// It is where it was.
     Left,
     /// It must not be run again by itself.
@@ -143,16 +151,12 @@ impl Args {
     /// Prints everything that was left.
     async fn list(&self, onceward: &Onceward) -> Result<ExitCode, String> {
         let mut looked = Looked::default();
-        for left in abandoned(onceward, self.operation.as_deref()).await? {
+        for left in left::all(onceward, self.operation.as_deref()).await? {
             looked.count(&left);
-            let what = match left.on_unknown {
-                OnUnknown::Retry => "left",
-                OnUnknown::Hold => "in doubt",
-            };
-            println!("{what:<9} {:>8} ago  {}", since(&left), shown(&left.id));
+            println!("{:<9} {:>8} ago  {}", left.kind.word(), since(&left), shown(&left.id));
         }
         if looked.left + looked.in_doubt == 0 {
-            println!("Nothing was left.");
+            println!("Nothing is left.");
         }
         if looked.in_doubt > 0 {
             println!("\n{} in doubt: see `onceward receipts` for how to settle them.", looked.in_doubt);
@@ -174,12 +178,12 @@ impl Desk {
         let mut looked = Looked::default();
         let places = Arc::new(Semaphore::new(args.concurrency.into()));
         let mut telling = JoinSet::new();
-        let all = abandoned(&self.onceward, args.operation.as_deref()).await?;
+        let all = left::all(&self.onceward, args.operation.as_deref()).await?;
         // One that is not there now may be back when its lease is over; after that, it was finished elsewhere.
         self.failures.retain(|_, (until, _)| until.elapsed() < BACKOFF_MAX);
         for left in all {
             let waiting = self.failures.get(&left.id).is_some_and(|(until, _)| *until > Instant::now());
-            if left.on_unknown == OnUnknown::Hold || waiting || left.ago < Duration::from_secs(args.grace) {
+            if left.kind == Kind::InDoubt || waiting || left.ago < Duration::from_secs(args.grace) {
                 looked.count(&left);
                 continue;
             }
@@ -198,11 +202,13 @@ impl Desk {
             let why = said.err().map_or_else(String::new, |why| format!(": {why}"));
             println!("{:<9} {}{why}", fate.word(), shown(&left.id));
             match fate {
+                // Its receipt says when its next try is due.
+                Fate::Waiting => looked.left += 1,
                 Fate::Left => {
                     looked.left += 1;
                     self.back_off(left.id);
                 }
-                Fate::InDoubt => looked.in_doubt += 1,
+                Fate::InDoubt | Fate::Dead => looked.in_doubt += 1,
                 Fate::Finished | Fate::Running | Fate::Freed => drop(self.failures.remove(&left.id)),
             }
         }
@@ -217,10 +223,10 @@ impl Desk {
 }
 
 impl Looked {
-    fn count(&mut self, left: &Abandoned) {
-        match left.on_unknown {
-            OnUnknown::Retry => self.left += 1,
-            OnUnknown::Hold => self.in_doubt += 1,
+    fn count(&mut self, left: &Left) {
+        match left.kind {
+            Kind::Begun | Kind::Waiting => self.left += 1,
+            Kind::InDoubt => self.in_doubt += 1,
         }
     }
 }
@@ -231,26 +237,10 @@ impl Fate {
             Self::Finished => "finished",
             Self::Running => "running",
             Self::Freed => "freed",
+            Self::Waiting => "waiting",
+            Self::Dead => "dead",
             Self::Left => "left",
             Self::InDoubt => "in doubt",
-        }
-    }
-}
-
-/// Everything that was left, without the steps inside: those go on with their intents.
-async fn abandoned(onceward: &Onceward, operation: Option<&str>) -> Result<Vec<Abandoned>, String> {
-    let (mut all, mut after) = (Vec::new(), None);
-    loop {
-        let page = onceward.abandoned(after, SLICE_RECORDS).await.map_err(|error| error.to_string())?;
-        if page.unreadable > 0 {
-            eprintln!("onceward: {} receipts cannot be read, and are passed over", page.unreadable);
-        }
-        all.extend(page.found.into_iter().filter(|left| {
-            !left.id.is_step() && operation.is_none_or(|operation| left.id.operation() == operation)
-        }));
-        after = page.next;
-        if after.is_none() {
-            return Ok(all);
         }
     }
 }
@@ -259,6 +249,11 @@ async fn abandoned(onceward: &Onceward, operation: Option<&str>) -> Result<Vec<A
 fn fate(now: Option<&Receipt>, went_well: bool) -> Fate {
     match now.map(|receipt| (&receipt.status, receipt.due.is_over())) {
         None | Some((Status::Gone(_), _)) => Fate::Freed,
+        Some((Status::Waiting(waiting), _)) if waiting.job.is_none() => Fate::Freed,
+        // It was tried, or nobody has begun.
+        Some((Status::Waiting(_), false)) => Fate::Waiting,
+        Some((Status::Waiting(_), true)) => Fate::Left,
+        Some((Status::Dead(_), _)) => Fate::Dead,
         Some((Status::Done(_), _)) => Fate::Finished,
         Some((Status::Unknown(_), _)) => Fate::InDoubt,
         Some((Status::Held(_), over)) if over || !went_well => Fate::Left,
@@ -270,7 +265,7 @@ fn code(looked: Looked) -> ExitCode {
     ExitCode::from(u8::from(looked.left + looked.in_doubt > 0))
 }
 
-fn since(left: &Abandoned) -> String {
+fn since(left: &Left) -> String {
     time(i64::try_from(left.ago.as_millis()).unwrap_or(i64::MAX))
 }
 

@@ -11,7 +11,6 @@ mod proxy;
 mod receipts;
 mod send;
 mod serve;
-mod store;
 mod telemetry;
 mod verify;
 

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 pub use histogram::Histogram;
-use onceward::{Applied, Caps, Found, Fut, Groups, Id, Page, Scan, Store, Swap, Swapped};
+use onceward::{Applied, Caps, Error, Fut, Id, Loaded, Page, Scan, Store, Swap, Swapped, Watch};
+use onceward_stores::Groups;
 
 /// Upper bounds of the latency buckets, in microseconds: from a store in this process to one that is
 /// about to be given up.
@@ -32,10 +33,18 @@ enum Call {
     Scan,
 }
 
-/// Puts an eye on a store, and says where to look.
-pub fn watch(inner: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Measures>) {
-    let gathers = inner.caps().gathers.then(|| inner.clone());
-    let measures = Arc::new(Measures { gathers, ..Measures::default() });
+/// Reads how large the groups were that a store has made.
+pub type ReadGroups = Arc<dyn Fn() -> Groups + Send + Sync>;
+
+/// Opens the store that an address names, puts an eye on it, and says where to look.
+pub async fn open(url: &str) -> onceward::Result<(Arc<dyn Store>, Arc<Measures>)> {
+    let opened = onceward_stores::open_with_metrics(url).await?;
+    Ok(watch(opened.store, opened.groups))
+}
+
+/// Puts an eye on a store, and says where to look. `groups` are those of a store that makes groups by itself.
+pub fn watch(inner: Arc<dyn Store>, groups: Option<ReadGroups>) -> (Arc<dyn Store>, Arc<Measures>) {
+    let measures = Arc::new(Measures { groups, ..Measures::default() });
     (Arc::new(Measured { inner, measures: measures.clone() }), measures)
 }
 
@@ -43,8 +52,8 @@ pub fn watch(inner: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Measures>) {
 pub struct Measures {
     latency: [Histogram; CALLS.len()],
     batch: [Histogram; 2],
-    /// The store, if it makes groups by itself: then it knows how large they were.
-    gathers: Option<Arc<dyn Store>>,
+    /// Of a store that makes groups by itself: it knows how large they were.
+    groups: Option<ReadGroups>,
     /// Calls under way.
     under_way: AtomicU64,
     /// Failed, by whether the write may have happened.
@@ -57,7 +66,7 @@ impl Default for Measures {
         Self {
             latency: std::array::from_fn(|_| Histogram::new(&LATENCY_US)),
             batch: std::array::from_fn(|_| Histogram::new(&BATCH_RECORDS)),
-            gathers: None,
+            groups: None,
             under_way: AtomicU64::new(0),
             errors_no: Default::default(),
             errors_maybe: Default::default(),
@@ -78,9 +87,9 @@ impl Measures {
         out.push_str("# TYPE onceward_store_batch_records histogram\n");
         for (call, batch) in CALLS.iter().zip(&self.batch) {
             let (name, label) = ("onceward_store_batch_records", ("call", *call));
-            match &self.gathers {
-                Some(store) if *call == "swap" => {
-                    let groups = store.groups();
+            match &self.groups {
+                Some(read) if *call == "swap" => {
+                    let groups = read();
                     histogram::write(out, name, label, 1.0, &BATCH_RECORDS, groups.by_size, groups.swaps);
                 }
                 _ => batch.write(out, name, label, 1.0),
@@ -103,39 +112,42 @@ impl Measures {
         );
     }
 
-    fn begin(&self, call: Call, records: Option<usize>) -> Watch<'_> {
+    fn begin(&self, call: Call, records: Option<usize>) -> UnderWay<'_> {
         if let Some(records) = records {
             self.batch[call as usize].add(records as u64);
         }
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        Watch { measures: self, call, began: Instant::now() }
+        UnderWay { measures: self, call, began: Instant::now() }
+    }
+
+    fn failed(&self, call: Call, error: &Error) {
+        let errors = match error.applied() {
+            Applied::No => &self.errors_no,
+            Applied::Maybe => &self.errors_maybe,
+        };
+        errors[call as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// One call under way. A call that is dropped is no longer under way, and has no latency.
-struct Watch<'a> {
+struct UnderWay<'a> {
     measures: &'a Measures,
     call: Call,
     began: Instant,
 }
 
-impl Watch<'_> {
+impl UnderWay<'_> {
     fn end<T>(self, result: onceward::Result<T>) -> onceward::Result<T> {
-        let call = self.call as usize;
         let us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.measures.latency[call].add(us);
+        self.measures.latency[self.call as usize].add(us);
         if let Err(error) = &result {
-            let errors = match error.applied() {
-                Applied::No => &self.measures.errors_no,
-                Applied::Maybe => &self.measures.errors_maybe,
-            };
-            errors[call].fetch_add(1, Ordering::Relaxed);
+            self.measures.failed(self.call, error);
         }
         result
     }
 }
 
-impl Drop for Watch<'_> {
+impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.measures.under_way.fetch_sub(1, Ordering::Relaxed);
     }
@@ -150,31 +162,41 @@ struct Measured {
 impl Store for Measured {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
         Box::pin(async move {
-            let watch = self.measures.begin(Call::Swap, Some(batch.len()));
-            watch.end(self.inner.swap(batch).await)
+            let under_way = self.measures.begin(Call::Swap, Some(batch.len()));
+            let answers = under_way.end(self.inner.swap(batch).await)?;
+            for answer in &answers {
+                if let Swapped::Failed(error) = answer {
+                    self.measures.failed(Call::Swap, error);
+                }
+            }
+            Ok(answers)
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         Box::pin(async move {
-            let watch = self.measures.begin(Call::Load, Some(ids.len()));
-            watch.end(self.inner.load(ids).await)
+            let under_way = self.measures.begin(Call::Load, Some(ids.len()));
+            let answers = under_way.end(self.inner.load(ids).await)?;
+            for error in answers.iter().filter_map(|loaded| loaded.as_ref().err()) {
+                self.measures.failed(Call::Load, error);
+            }
+            Ok(answers)
         })
     }
 
     fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
         Box::pin(async move {
-            let watch = self.measures.begin(Call::Scan, None);
-            watch.end(self.inner.scan(query).await)
+            let under_way = self.measures.begin(Call::Scan, None);
+            under_way.end(self.inner.scan(query).await)
         })
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        self.inner.watch()
     }
 
     fn caps(&self) -> Caps {
         self.inner.caps()
-    }
-
-    fn groups(&self) -> Groups {
-        self.inner.groups()
     }
 }
 

@@ -3,13 +3,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onceward::{Error, ErrorKind, Id, Record, Seen, State};
-use onceward_stores::embedded::Options;
-use onceward_stores::{EmbeddedStore, MemoryStore};
+use onceward_stores::MemoryStore;
 
 use super::*;
 
 fn swap(key: &str) -> Swap {
-    let record = Record { state: State::Held, due_in: Some(Duration::from_secs(1)), bytes: Bytes::new() };
+    let record = Record {
+        state: State::Held,
+        due_in: Some(Duration::from_secs(1)),
+        ends_with_writer: false,
+        bytes: Bytes::new(),
+    };
     Swap { id: Id::new("s", "o", key).unwrap(), seen: Seen::Absent, new: Some(record) }
 }
 
@@ -21,7 +25,7 @@ fn text(measures: &Measures) -> String {
 
 #[tokio::test]
 async fn each_call_is_counted_with_its_size() {
-    let (store, measures) = watch(Arc::new(MemoryStore::new()));
+    let (store, measures) = watch(Arc::new(MemoryStore::new()), None);
     store.swap(&[swap("a"), swap("b"), swap("c")]).await.unwrap();
     store.load(&[Id::new("s", "o", "a").unwrap()]).await.unwrap();
     let text = text(&measures);
@@ -40,10 +44,9 @@ async fn each_call_is_counted_with_its_size() {
 
 /// Swaps that came one by one, and travelled together all the same.
 #[tokio::test]
-async fn a_store_that_gathers_says_itself_how_large_its_groups_were() {
+async fn a_store_that_makes_groups_says_itself_how_large_its_groups_were() {
     let folder = tempfile::tempdir().unwrap();
-    let embedded = EmbeddedStore::open(folder.path(), Options::default()).await.unwrap();
-    let (store, measures) = watch(Arc::new(embedded));
+    let (store, measures) = open(&format!("embedded:{}", folder.path().display())).await.unwrap();
     store.swap(&[swap("a"), swap("b"), swap("c")]).await.unwrap();
     store.swap(&[swap("d")]).await.unwrap();
     let text = text(&measures);
@@ -58,27 +61,43 @@ async fn a_store_that_gathers_says_itself_how_large_its_groups_were() {
     }
 }
 
-/// A store that fails, and may have written all the same; or never answers.
-struct Poor {
-    answers: bool,
+/// A store as bad as it is told to be.
+enum Poor {
+    /// Every call fails; a swap may have happened all the same.
+    Fails,
+    /// Every call answers, and each record has a failure of its own.
+    FailsEach,
+    NeverAnswers,
 }
 
 impl Store for Poor {
-    fn swap<'a>(&'a self, _: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
-        Box::pin(async {
-            if self.answers {
-                return Err(Error::new(ErrorKind::Unavailable, "gone").maybe_applied());
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        let gone = || Error::new(ErrorKind::Unavailable, "gone").maybe_applied();
+        Box::pin(async move {
+            match self {
+                Self::Fails => Err(gone()),
+                Self::FailsEach => Ok(batch.iter().map(|_| Swapped::Failed(gone())).collect()),
+                Self::NeverAnswers => std::future::pending().await,
             }
-            std::future::pending().await
         })
     }
 
-    fn load<'a>(&'a self, _: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
-        Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "gone")) })
+    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+        let gone = || Error::new(ErrorKind::Damaged, "gone");
+        Box::pin(async move {
+            match self {
+                Self::FailsEach => Ok(ids.iter().map(|_| Err(gone())).collect()),
+                _ => Err(gone()),
+            }
+        })
     }
 
     fn scan<'a>(&'a self, _: &'a Scan) -> Fut<'a, Page> {
         Box::pin(async { Ok(Page::default()) })
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        None
     }
 
     fn caps(&self) -> Caps {
@@ -87,8 +106,18 @@ impl Store for Poor {
 }
 
 #[tokio::test]
+async fn a_failure_of_one_record_is_counted_too() {
+    let (store, measures) = watch(Arc::new(Poor::FailsEach), None);
+    store.swap(&[swap("a"), swap("b")]).await.unwrap();
+    store.load(&[Id::new("s", "o", "a").unwrap()]).await.unwrap();
+    let text = text(&measures);
+    assert!(text.contains("errors_total{call=\"swap\",applied=\"maybe\"} 2"), "{text}");
+    assert!(text.contains("errors_total{call=\"load\",applied=\"no\"} 1"), "{text}");
+}
+
+#[tokio::test]
 async fn a_failure_is_counted_by_what_it_may_have_left_behind() {
-    let (store, measures) = watch(Arc::new(Poor { answers: true }));
+    let (store, measures) = watch(Arc::new(Poor::Fails), None);
     store.swap(&[swap("a")]).await.unwrap_err();
     store.load(&[]).await.unwrap_err();
     let text = text(&measures);
@@ -99,7 +128,7 @@ async fn a_failure_is_counted_by_what_it_may_have_left_behind() {
 
 #[tokio::test]
 async fn a_call_that_is_dropped_is_no_longer_under_way() {
-    let (store, measures) = watch(Arc::new(Poor { answers: false }));
+    let (store, measures) = watch(Arc::new(Poor::NeverAnswers), None);
     let batch = [swap("a")];
     let mut call = store.swap(&batch);
     assert!(matches!(

@@ -2,22 +2,23 @@
 //! API; this only finds the words.
 
 mod remote;
+mod settle;
 mod table;
 pub mod words;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use crate::admin::shape::{
-    HttpShown, OutcomeGiven, PolicyAsked, Preset, ReceiptShown, SettleAsked, State, Verdict,
-};
-use remote::Remote;
+use crate::admin::shape::{CloseAsked, IntentAsked, PolicyAsked, Preset, ReceiptShown, State};
+use remote::{Remote, Wanted};
+use settle::{AnswerGiven, Care, settle};
 
-/// See what became of each intent, and settle what is in doubt.
+/// See what became of each intent, settle what is in doubt, and decide about what is dead.
 ///
-/// held: it is running. done: it is recorded, and every retry gets its answer. unknown: it may or may not
-/// have taken effect; it is never run again by itself, and somebody has to settle it. gone: its answer was
-/// forgotten at the end of its retention.
+/// waiting: nobody has begun, or its next try comes later. held: it is running. done: it is recorded, and every
+/// retry gets its answer; or it was closed, and every retry is refused. unknown: it may or may not have taken
+/// effect; it is never run again by itself, and somebody has to settle it. dead: it was tried as often as
+/// allowed, and somebody has to look at it. gone: its answer was forgotten at the end of its retention.
 #[derive(clap::Args)]
 pub struct Args {
     /// The admin address of the gateway.
@@ -49,6 +50,12 @@ enum Command {
         /// Only this operation, such as "POST /charges".
         #[arg(long)]
         operation: Option<String>,
+        /// Only operations that begin like this.
+        #[arg(long, value_name = "PREFIX", conflicts_with = "operation")]
+        operation_prefix: Option<String>,
+        /// Only this key.
+        #[arg(long)]
+        key: Option<String>,
         /// Only this state.
         #[arg(long, value_enum)]
         state: Option<State>,
@@ -66,11 +73,14 @@ enum Command {
         /// It happened: every retry gets the answer given here.
         #[arg(long)]
         done: bool,
-        /// It did not happen: the next retry runs.
+        /// It did not happen: the next retry runs. Refused while what was sent can still take effect.
         #[arg(long)]
         not_done: bool,
         #[command(flatten)]
         answer: AnswerGiven,
+        /// With --not-done: it will not happen any more either, although what was sent could still take effect.
+        #[arg(long, conflicts_with = "done")]
+        force: bool,
         #[command(flatten)]
         care: Care,
     },
@@ -78,9 +88,66 @@ enum Command {
     Release {
         #[command(flatten)]
         which: Which,
+        /// It will not happen any more either, although what was sent could still take effect.
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         care: Care,
     },
+    /// See and decide about what was tried as often as allowed.
+    #[command(subcommand)]
+    Dead(Dead),
+    /// Close an intent that waits for its next try: it is not run, and every retry is refused.
+    Cancel {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        closing: Closing,
+    },
+    /// Remove the recorded answer of an intent, and keep that it is done: no retry runs, and none gets the answer.
+    Erase {
+        #[command(flatten)]
+        which: Which,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(clap::Subcommand)]
+enum Dead {
+    /// List the dead, with their tries and their last errors.
+    List {
+        /// Only this scope.
+        #[arg(long)]
+        scope: Option<String>,
+        /// Only this operation.
+        #[arg(long)]
+        operation: Option<String>,
+        /// No more than this many.
+        #[arg(long, value_name = "NUMBER", default_value_t = 50)]
+        limit: usize,
+    },
+    /// Have one tried again, from the first try on.
+    Retry(Which),
+    /// Give one up for good: it is closed, and every retry is refused.
+    Discard {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        closing: Closing,
+    },
+}
+
+/// How an intent is closed.
+#[derive(clap::Args)]
+struct Closing {
+    /// How long retries are told that it was closed: http 24 hours, queue 7 days, ledger forever.
+    #[arg(long, value_enum, default_value_t = Preset::Http)]
+    preset: Preset,
+    /// Do not ask.
+    #[arg(long)]
+    yes: bool,
 }
 
 /// Which receipt, as `onceward receipts list` shows it.
@@ -92,37 +159,6 @@ struct Which {
     operation: String,
     /// With which key.
     key: String,
-}
-
-/// The answer that every retry gets from now on.
-#[derive(clap::Args)]
-struct AnswerGiven {
-    /// Its status: for a request through the gateway.
-    #[arg(long, value_name = "CODE", conflicts_with_all = ["verdict", "not_done"])]
-    status: Option<u16>,
-    /// Its body.
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    body: String,
-    /// A field of it, as "name: value". Without a content type, one is chosen by the body.
-    #[arg(long, value_name = "FIELD", conflicts_with_all = ["verdict", "not_done"])]
-    header: Vec<String>,
-    /// How it ended: for a claim through the receipts API, whose outcome has no status.
-    #[arg(long, value_enum, conflicts_with = "not_done")]
-    verdict: Option<Verdict>,
-    /// How long it is kept: http 24 hours, queue 7 days, ledger for ever.
-    #[arg(long, value_enum, default_value_t = Preset::Http)]
-    preset: Preset,
-}
-
-/// What keeps a tired person from a slip.
-#[derive(clap::Args)]
-struct Care {
-    /// Only if the receipt still speaks of this run.
-    #[arg(long, value_name = "NUMBER")]
-    fence: Option<u64>,
-    /// Do not ask.
-    #[arg(long)]
-    yes: bool,
 }
 
 impl Args {
@@ -139,97 +175,115 @@ impl Args {
     async fn ask(self) -> Result<(), String> {
         let remote = Remote::new(&self.admin, self.token)?;
         match self.command {
-            Command::List { scope, operation, state, limit } => {
-                let (receipts, more) =
-                    remote.list(scope.as_deref(), operation.as_deref(), state, limit).await?;
-                if self.json {
-                    print_json(&receipts);
-                } else {
-                    print!("{}", table::table(&receipts, more));
-                }
+            Command::List { scope, operation, operation_prefix, key, state, limit } => {
+                let (scope, operation, key) = (scope.as_deref(), operation.as_deref(), key.as_deref());
+                let operation_prefix = operation_prefix.as_deref();
+                let wanted = Wanted { scope, operation, operation_prefix, key, state };
+                list(&remote, wanted, limit, self.json, table::table).await
             }
             Command::Show(which) => {
-                let receipt = remote.show(&which.scope, &which.operation, &which.key).await?;
+                let receipt = which.find(&remote).await?;
                 if self.json {
                     print_json(&receipt);
                 } else {
                     print!("{}", table::card(&receipt));
                 }
+                Ok(())
             }
-            Command::Settle { which, done, answer, care, .. } => {
+            Command::Settle { which, done, answer, force, care, .. } => {
                 let done = if done { Some(answer.read()?) } else { None };
-                let preset = answer.preset;
-                settle(&remote, which, done, preset, &care, self.json).await?;
+                settle(&remote, which, done, answer.preset, force, &care, self.json).await
             }
-            Command::Release { which, care } => {
-                settle(&remote, which, None, Preset::Http, &care, self.json).await?;
+            Command::Release { which, force, care } => {
+                settle(&remote, which, None, Preset::Http, force, &care, self.json).await
+            }
+            Command::Dead(Dead::List { scope, operation, limit }) => {
+                let (scope, operation) = (scope.as_deref(), operation.as_deref());
+                let wanted = Wanted { scope, operation, state: Some(State::Dead), ..Wanted::default() };
+                list(&remote, wanted, limit, self.json, table::dead).await
+            }
+            Command::Dead(Dead::Retry(which)) => {
+                remote.retry_dead(&which.into_asked()).await?;
+                say(self.json, "retried", "It waits for its next try.");
+                Ok(())
+            }
+            Command::Dead(Dead::Discard { which, closing }) => {
+                let question = "It is given up for good, and every retry is refused. Discard it?";
+                closing.confirm(&remote, &which, question).await?;
+                remote.discard_dead(&closing.of(which)).await?;
+                say(self.json, "discarded", "Discarded. Every retry is refused.");
+                Ok(())
+            }
+            Command::Cancel { which, closing } => {
+                closing
+                    .confirm(&remote, &which, "It is not run, and every retry is refused. Cancel it?")
+                    .await?;
+                remote.cancel(&closing.of(which)).await?;
+                say(self.json, "cancelled", "Cancelled. Every retry is refused.");
+                Ok(())
+            }
+            Command::Erase { which, yes } => {
+                if !yes {
+                    eprint!("{}", table::card(&which.find(&remote).await?));
+                    confirm("Its answer is removed for good; that it is done stays. Erase it?")?;
+                }
+                remote.erase(&which.into_asked()).await?;
+                say(self.json, "erased", "Erased. Other processes may give the answer for another minute.");
+                Ok(())
             }
         }
-        Ok(())
     }
 }
 
-async fn settle(
+async fn list(
     remote: &Remote,
-    which: Which,
-    done: Option<OutcomeGiven>,
-    preset: Preset,
-    care: &Care,
+    wanted: Wanted<'_>,
+    limit: usize,
     json: bool,
+    table: fn(&[ReceiptShown], bool) -> String,
 ) -> Result<(), String> {
-    let receipt = remote.show(&which.scope, &which.operation, &which.key).await?;
-    let fence = receipt.fence.ok_or("the receipt cannot be read, so it cannot be settled")?;
-    if let Some(expected) = care.fence
-        && expected != fence
-    {
-        return Err(format!("the receipt speaks of run {fence} now, not {expected}; look again"));
-    }
-    if !words::is_in_doubt(&receipt) {
-        return Err(format!("there is nothing to settle. {}", words::meaning(&receipt)));
-    }
-    if !care.yes {
-        eprint!("{}", table::card(&receipt));
-        confirm(match &done {
-            Some(_) => "It happened, and every retry gets the answer that you give. Settle it so?",
-            None => "It did NOT happen, and the next retry runs. Settle it so?",
-        })?;
-    }
-    let policy = PolicyAsked { preset, ..PolicyAsked::default() };
-    let not_done = done.is_none();
-    let Which { scope, operation, key } = which;
-    remote.settle(&SettleAsked { scope, operation, key, fence, done, not_done, policy }).await?;
-    match (json, not_done) {
-        (true, _) => println!("{{\"settled\":true}}"),
-        (false, true) => println!("Settled: not done. The next retry runs."),
-        (false, false) => println!("Settled: done. Every retry gets this answer."),
+    let (receipts, more) = remote.list(wanted, limit).await?;
+    if json {
+        print_json(&receipts);
+    } else {
+        print!("{}", table(&receipts, more));
     }
     Ok(())
 }
 
-impl AnswerGiven {
-    fn read(&self) -> Result<OutcomeGiven, String> {
-        let none = OutcomeGiven { verdict: Verdict::Succeeded, body: None, body_base64: None, http: None };
-        let Some(status) = self.status else {
-            let verdict = self.verdict.ok_or(
-                "say what every retry is to get: --status CODE for a request through the gateway, --verdict for a claim through the receipts API",
-            )?;
-            return Ok(OutcomeGiven { verdict, body: Some(self.body.clone()), ..none });
-        };
-        let mut headers = Vec::new();
-        for field in &self.header {
-            let (name, value) =
-                field.split_once(':').ok_or(format!("--header {field}: not `name: value`"))?;
-            headers.push((name.trim().to_owned(), value.trim().to_owned()));
+/// What was done: for people, or for machines.
+fn say(json: bool, done: &str, words: &str) {
+    if json {
+        println!("{{\"{done}\":true}}");
+    } else {
+        println!("{words}");
+    }
+}
+
+impl Which {
+    async fn find(&self, remote: &Remote) -> Result<ReceiptShown, String> {
+        remote.show(&self.scope, &self.operation, &self.key).await
+    }
+
+    fn into_asked(self) -> IntentAsked {
+        let Self { scope, operation, key } = self;
+        IntentAsked { scope, operation, key }
+    }
+}
+
+impl Closing {
+    async fn confirm(&self, remote: &Remote, which: &Which, question: &str) -> Result<(), String> {
+        if !self.yes {
+            eprint!("{}", table::card(&which.find(remote).await?));
+            confirm(question)?;
         }
-        let typed = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
-        if !typed && !self.body.is_empty() {
-            let json = serde_json::from_str::<serde_json::Value>(&self.body).is_ok();
-            let media = if json { "application/json" } else { "text/plain; charset=utf-8" };
-            headers.insert(0, ("content-type".into(), media.into()));
-        }
-        let verdict = if status < 400 { Verdict::Succeeded } else { Verdict::Failed };
-        let http = HttpShown { status, headers, body: Some(self.body.clone()), body_base64: None };
-        Ok(OutcomeGiven { verdict, http: Some(http), ..none })
+        Ok(())
+    }
+
+    fn of(&self, which: Which) -> CloseAsked {
+        let Which { scope, operation, key } = which;
+        let policy = PolicyAsked { preset: self.preset, ..PolicyAsked::default() };
+        CloseAsked { scope, operation, key, policy }
     }
 }
 

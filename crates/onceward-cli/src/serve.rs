@@ -11,7 +11,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admin::{self, AdminState, Door, Readiness};
 use crate::measured;
-use crate::store;
 use crate::telemetry;
 
 /// What is due is swept this often.
@@ -54,8 +53,7 @@ impl Args {
         let listener = listener.map_err(|error| format!("cannot listen on {}: {error}", self.admin))?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let door = Door::at(address, self.admin_token.as_deref())?;
-        let store = store::open(&self.store).await.map_err(|error| error.to_string())?;
-        let (store, measures) = measured::watch(store);
+        let (store, measures) = measured::open(&self.store).await.map_err(|error| error.to_string())?;
         let onceward = Onceward::new(store).map_err(|error| error.to_string())?;
         let readiness = Readiness::of_store();
         let state = AdminState::new(onceward.clone(), measures, readiness.clone(), door, Box::new(|_| {}));

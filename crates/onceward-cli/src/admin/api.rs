@@ -1,7 +1,7 @@
 //! The receipts API: the engine's verbs as JSON over HTTP, for services in any language that want
 //! claims around their own code, and for people who settle what is in doubt.
 //!
-//! Paths are verbs, not places: an id is three free texts, and none of them belongs into a path. Each
+//! Paths are verbs, not places: an id is three free texts, and none of them belongs in a path. Each
 //! handler is annotated for the `OpenAPI` document, so the two cannot drift apart.
 
 pub mod shape;
@@ -16,8 +16,11 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
-use onceward::receipt::Status;
-use onceward::{Answer, Ask, Changed, Claimed, Cursor, Fence, Id, Scan, ScanOf, Settlement};
+use onceward::receipt::{Closed, Done, End, Prior, Status, Waiting};
+use onceward::{
+    Answer, Ask, Changed, Claimed, Cursor, ErrorKind, Fence, Filter, Id, Receipt, Scan, ScanOf, Settlement,
+    Text,
+};
 use serde::de::DeserializeOwned;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -27,8 +30,8 @@ use super::AdminState;
 use super::json::Json;
 use super::problem::Problem;
 use shape::{
-    ClaimAsked, ClaimMade, ClaimReplayed, CompleteAsked, ListAsked, ProblemShown, ReceiptAsked, ReceiptShown,
-    ReceiptsShown, SettleAsked, TicketAsked, Ticketed,
+    ClaimAsked, ClaimMade, ClaimReplayed, CloseAsked, CompleteAsked, IntentAsked, ListAsked, ProblemShown,
+    ReceiptAsked, ReceiptShown, ReceiptsShown, SettleAsked, TicketAsked, Ticketed,
 };
 
 type Admin = State<Arc<AdminState>>;
@@ -38,7 +41,7 @@ type Answered<T> = Result<T, Problem>;
 #[openapi(
     info(
         title = "Onceward receipts",
-        description = "Claims around your own code: claim an intent, do the work, complete it. Whoever asks again gets the recorded outcome.",
+        description = "Claims around your own code: claim an intent, do the work, complete it. Everyone who asks again gets the recorded outcome.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
     components(schemas(ProblemShown))
@@ -53,6 +56,10 @@ pub(super) fn router(state: Arc<AdminState>) -> (Router, utoipa::openapi::OpenAp
         .routes(routes!(release))
         .routes(routes!(doubt))
         .routes(routes!(settle))
+        .routes(routes!(retry_dead))
+        .routes(routes!(discard_dead))
+        .routes(routes!(cancel))
+        .routes(routes!(erase))
         .routes(routes!(show))
         .routes(routes!(list))
         .with_state(state.clone())
@@ -74,7 +81,7 @@ async fn admit(state: Arc<AdminState>, request: Request, next: Next) -> Response
 #[utoipa::path(post, path = "/v1/claim", request_body = ClaimAsked, responses(
     (status = 201, description = "Yours. Do the work, then complete it.", body = ClaimMade),
     (status = 200, description = "Done already. This is the outcome.", body = ClaimReplayed),
-    (status = "4XX", description = "key-reused, in-progress, outcome-unknown, response-not-stored, key-expired, …", body = ProblemShown, content_type = "application/problem+json"),
+    (status = "4XX", description = "key-reused, in-progress, outcome-unknown, dead, closed, response-not-stored, key-expired, …", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 async fn claim(State(state): Admin, Json(asked): Json<ClaimAsked>) -> Answered<Response> {
     let id = Id::new(&asked.scope, &asked.operation, &asked.key)?;
@@ -95,7 +102,7 @@ async fn claim(State(state): Admin, Json(asked): Json<ClaimAsked>) -> Answered<R
 
 /// Renews the lease of a claim, counted from now. Do so at a third of it while the work runs.
 #[utoipa::path(post, path = "/v1/renew", request_body = TicketAsked, responses(
-    (status = 204, description = "The lease begins anew."),
+    (status = 204, description = "The lease begins again."),
     (status = 409, description = "not-yours: stop the work.", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 async fn renew(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
@@ -149,24 +156,47 @@ fn changed(id: &Id, changed: Changed) -> Answered<StatusCode> {
 #[utoipa::path(post, path = "/v1/settle", request_body = SettleAsked, responses(
     (status = 204, description = "Settled."),
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
-    (status = 409, description = "not-in-doubt, still-running", body = ProblemShown, content_type = "application/problem+json"),
+    (status = 409, description = "not-in-doubt, still-running, may-still-happen", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered<StatusCode> {
     let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
     let (fence, policy) = (Fence(asked.fence), asked.policy.read()?);
-    let (settlement, counter) = match (&asked.done, asked.not_done) {
-        (Some(outcome), false) => (Settlement::Done(outcome.read()?), &state.settlements.done),
-        (None, true) => (Settlement::NotDone, &state.settlements.not_done),
-        _ => return Err(Problem::Invalid("give either `done` with the outcome, or `not_done: true`".into())),
+    let (settlement, counter) = match (&asked.done, asked.not_done, asked.force) {
+        (Some(outcome), false, false) => (Settlement::Done(outcome.read()?), &state.settlements.done),
+        (None, true, false) => (Settlement::NotDone, &state.settlements.not_done),
+        (None, true, true) => (Settlement::NotDoneNow, &state.settlements.not_done),
+        _ => {
+            let detail = "give either `done` with the outcome, or `not_done: true`, the latter perhaps with `force: true`";
+            return Err(Problem::Invalid(detail.into()));
+        }
     };
-    match state.onceward.settle(&id, fence, &settlement, &policy).await? {
+    let settled = match state.onceward.settle(&id, fence, &settlement, &policy).await {
+        Err(error) if error.kind() == ErrorKind::Conflict => {
+            let receipt = state.onceward.show(&id).await?;
+            let running =
+                |receipt: &Receipt| matches!(receipt.status, Status::Held(_)) && !receipt.due.is_over();
+            let running = receipt.as_ref().is_some_and(running);
+            return Err(if running {
+                Problem::StillRunning
+            } else {
+                Problem::MayStillHappen(error.to_string())
+            });
+        }
+        settled => settled?,
+    };
+    match settled {
         Changed::Yes => {
             counter.fetch_add(1, Ordering::Relaxed);
-            let found = if asked.not_done { "not done" } else { "done" };
+            let found = match settlement {
+                Settlement::Done(_) => "done",
+                Settlement::NotDone => "not done",
+                Settlement::NotDoneNow => "not done, by force",
+            };
+            let key = crate::telemetry::hashed(id.key());
             tracing::warn!(
                 scope = id.scope(),
                 operation = id.operation(),
-                key = %crate::telemetry::hashed(id.key()),
+                %key,
                 %fence,
                 found,
                 "a doubt was settled by hand"
@@ -186,10 +216,88 @@ async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered
 
 fn is_settled_so(status: &Status, fence: Fence, settlement: &Settlement) -> bool {
     match (status, settlement) {
-        (Status::Done(done), Settlement::Done(outcome)) => {
-            done.claim.fence == fence && done.outcome == *outcome
+        (Status::Done(Done { claim, end: End::Outcome(there), .. }), Settlement::Done(outcome)) => {
+            claim.fence == fence && there == outcome
         }
+        (
+            Status::Waiting(Waiting { claim, prior: Prior::Settled, .. }),
+            Settlement::NotDone | Settlement::NotDoneNow,
+        ) => claim.fence == fence,
         _ => false,
+    }
+}
+
+/// Has an intent tried again whose tries were used up, from the first try on.
+#[utoipa::path(post, path = "/v1/retry-dead", request_body = IntentAsked, responses(
+    (status = 204, description = "It waits for its next try."),
+    (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
+    (status = 409, description = "other-state; in-doubt: settle it as not done instead", body = ProblemShown, content_type = "application/problem+json"),
+))]
+async fn retry_dead(State(state): Admin, Json(asked): Json<IntentAsked>) -> Answered<StatusCode> {
+    let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
+    let retried = match state.onceward.retry_dead(&id).await {
+        Err(error) if error.kind() == ErrorKind::Conflict => return Err(Problem::InDoubt),
+        retried => retried?,
+    };
+    changed_by_hand(&id, retried, None, "a dead intent is tried again by hand")
+}
+
+/// Gives up an intent whose tries were used up: those who ask for it are told that it was closed.
+#[utoipa::path(post, path = "/v1/discard-dead", request_body = CloseAsked, responses(
+    (status = 204, description = "It is closed."),
+    (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
+    (status = 409, description = "other-state", body = ProblemShown, content_type = "application/problem+json"),
+))]
+async fn discard_dead(State(state): Admin, Json(asked): Json<CloseAsked>) -> Answered<StatusCode> {
+    let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
+    let discarded = state.onceward.discard_dead(&id, &asked.policy.read()?).await?;
+    changed_by_hand(&id, discarded, Some(Closed::Discarded), "a dead intent was discarded by hand")
+}
+
+/// Cancels an intent that waits for its next try: those who ask for it are told that it was closed.
+#[utoipa::path(post, path = "/v1/cancel", request_body = CloseAsked, responses(
+    (status = 204, description = "It is closed."),
+    (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
+    (status = 409, description = "other-state: it does not wait", body = ProblemShown, content_type = "application/problem+json"),
+))]
+async fn cancel(State(state): Admin, Json(asked): Json<CloseAsked>) -> Answered<StatusCode> {
+    let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
+    let cancelled = state.onceward.cancel(&id, &asked.policy.read()?).await?;
+    changed_by_hand(&id, cancelled, Some(Closed::Cancelled), "a waiting intent was cancelled by hand")
+}
+
+/// Removes the outcome of a done receipt, and keeps that it is done: a retry gets `response-not-stored`. Other
+/// processes may still give the outcome for a minute.
+#[utoipa::path(post, path = "/v1/erase", request_body = IntentAsked, responses(
+    (status = 204, description = "Its outcome is gone."),
+    (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
+    (status = 409, description = "other-state: it is not done", body = ProblemShown, content_type = "application/problem+json"),
+))]
+async fn erase(State(state): Admin, Json(asked): Json<IntentAsked>) -> Answered<StatusCode> {
+    let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
+    changed_by_hand(&id, state.onceward.erase(&id).await?, None, "an outcome was erased by hand")
+}
+
+/// What became of a change; one that is already so is one whose first answer was lost.
+fn changed_by_hand(
+    id: &Id,
+    changed: Changed,
+    wanted: Option<Closed>,
+    what: &'static str,
+) -> Answered<StatusCode> {
+    match changed {
+        Changed::Yes => {
+            let key = crate::telemetry::hashed(id.key());
+            tracing::warn!(scope = id.scope(), operation = id.operation(), %key, "{what}");
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Changed::No(None) => Err(Problem::NoReceipt),
+        Changed::No(Some(receipt)) => match &receipt.status {
+            Status::Done(Done { end: End::Closed(closed), .. }) if wanted == Some(*closed) => {
+                Ok(StatusCode::NO_CONTENT)
+            }
+            _ => Err(Problem::OtherState(Box::new(ReceiptShown::without_body(id, &receipt)))),
+        },
     }
 }
 
@@ -216,19 +324,25 @@ const LOOKED_AT_MAX: usize = 50_000;
 ))]
 async fn list(State(state): Admin, Asked(asked): Asked<ListAsked>) -> Answered<Json<ReceiptsShown>> {
     let limit = asked.limit.unwrap_or(LIST_RECEIPTS).clamp(1, LIST_RECEIPTS_MAX);
-    let of = ScanOf::Matching {
-        scope: asked.scope,
-        operation: asked.operation,
-        state: asked.state.map(Into::into),
+    let operation = match (asked.operation, asked.operation_prefix) {
+        (Some(_), Some(_)) => {
+            return Err(Problem::Invalid("give `operation` or `operation_prefix`, not both".into()));
+        }
+        (Some(operation), None) => Some(Text::Is(operation)),
+        (None, prefix) => prefix.map(Text::StartsWith),
     };
+    let state_asked = asked.state.map(Into::into);
+    let of = ScanOf::Matching(Filter { scope: asked.scope, operation, key: asked.key, state: state_asked });
     let mut after = asked.cursor.as_deref().map(shape::cursor).transpose()?;
     let mut receipts = Vec::new();
     let mut looked_at = 0;
     loop {
-        let scan = Scan { of: of.clone(), after, limit: limit - receipts.len() };
+        let scan = Scan { of: of.clone(), after, limit: limit.saturating_sub(receipts.len()).max(1) };
         looked_at += scan.limit;
         let page = state.onceward.list(&scan).await?;
         receipts.extend(page.found.iter().map(|(id, found)| ReceiptShown::found(id, found)));
+        let unreadable = page.unreadable.iter();
+        receipts.extend(unreadable.map(|(id, error)| ReceiptShown::unreadable(id, state_asked, error)));
         after = page.next;
         if after.is_none() || receipts.len() >= limit || looked_at >= LOOKED_AT_MAX {
             break;

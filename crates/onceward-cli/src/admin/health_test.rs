@@ -1,5 +1,5 @@
 use axum::body::to_bytes;
-use onceward::{Caps, Error, ErrorKind, Found, Fut, Page, Scan, Store, Swap, Swapped};
+use onceward::{Caps, Error, ErrorKind, Fut, Loaded, Page, Scan, Store, Swap, Swapped, Watch};
 use onceward_stores::MemoryStore;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -19,7 +19,7 @@ impl Store for Poor {
         Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "cannot be reached")) })
     }
 
-    fn load<'a>(&'a self, _: &'a [Id]) -> Fut<'a, Vec<Option<Found>>> {
+    fn load<'a>(&'a self, _: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         Box::pin(async {
             match self {
                 Self::Fails => Err(Error::new(ErrorKind::Unavailable, "cannot be reached")),
@@ -32,13 +32,17 @@ impl Store for Poor {
         Box::pin(async { Ok(Page::default()) })
     }
 
+    fn watch(&self) -> Option<Watch> {
+        None
+    }
+
     fn caps(&self) -> Caps {
         MemoryStore::new().caps()
     }
 }
 
 async fn ask(store: Arc<dyn Store>, readiness: Arc<Readiness>) -> (u16, Value) {
-    let (store, measures) = measured::watch(store);
+    let (store, measures) = measured::watch(store, None);
     let onceward = Onceward::builder(store).accept_volatile().build().unwrap();
     let state = AdminState::new(onceward, measures, readiness, Door::Loopback, Box::new(|_| {}));
     let answer = readyz(State(state)).await;

@@ -37,6 +37,12 @@ pub enum Problem {
     NotInDoubt(Box<ReceiptShown>),
     /// The run still has its lease.
     StillRunning,
+    /// It is too early to say that it did not happen, and for how long.
+    MayStillHappen(String),
+    /// One of its tries is in doubt.
+    InDoubt,
+    /// The receipt is in another state than this is for; this is what is there.
+    OtherState(Box<ReceiptShown>),
 }
 
 impl Problem {
@@ -80,6 +86,13 @@ impl Problem {
             Self::StillRunning => {
                 ("still-running", StatusCode::CONFLICT, "This run still has its lease", true)
             }
+            Self::MayStillHappen(_) => {
+                ("may-still-happen", StatusCode::CONFLICT, "What was sent may still take effect", true)
+            }
+            Self::InDoubt => ("in-doubt", StatusCode::CONFLICT, "One of its tries is in doubt", false),
+            Self::OtherState(_) => {
+                ("other-state", StatusCode::CONFLICT, "The receipt is in another state", false)
+            }
         }
     }
 
@@ -108,6 +121,11 @@ impl Problem {
             Self::StillRunning => {
                 "Only an outcome in doubt can be settled. Come back when the lease is over, or let its owner finish.".into()
             }
+            Self::MayStillHappen(why) => format!("Nothing was changed: {why}."),
+            Self::InDoubt => {
+                "It may have taken effect. Find out, and settle it as done or as not done; the latter has it tried again.".into()
+            }
+            Self::OtherState(_) => "Nothing was changed. The receipt that is there is shown.".into(),
         }
     }
 }
@@ -126,7 +144,7 @@ impl IntoResponse for Problem {
             "detail": self.detail(),
             "retryable": retryable,
         });
-        if let Self::NotYours(Some(receipt)) | Self::NotInDoubt(receipt) = &self {
+        if let Self::NotYours(Some(receipt)) | Self::NotInDoubt(receipt) | Self::OtherState(receipt) = &self {
             body["receipt"] = serde_json::to_value(receipt).expect("plain values are JSON");
         }
         let mut response = Response::new(Body::from(body.to_string()));
@@ -153,6 +171,8 @@ impl From<Refusal> for Problem {
                 Wire::ResponseNotStored { original_status }
             }
             Refusal::KeyExpired => Wire::KeyExpired,
+            Refusal::Dead { .. } => Wire::Dead,
+            Refusal::Closed(_) => Wire::Closed,
             // A reason that this version does not know cannot be retried safely either.
             _ => Wire::OutcomeUnknown { retry_after: None },
         })

@@ -1,12 +1,13 @@
-//! Telling whoever has the code of an operation that one of its intents was left.
+//! Telling the service that has the code of an operation that one of its intents was left.
 
 use std::process::Stdio;
 use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
-use onceward::Abandoned;
 use tokio::process::Command;
 use tokio::time::timeout;
+
+use super::left::Left;
 
 /// Whom to tell.
 pub enum Tell {
@@ -35,7 +36,7 @@ impl Tell {
     }
 
     /// Tells, and waits for the end of it. What is said is a hint for people; the receipt is what counts.
-    pub async fn about(&self, left: &Abandoned) -> Result<(), String> {
+    pub async fn about(&self, left: &Left) -> Result<(), String> {
         let (id, fence) = (&left.id, left.fence.0);
         match self {
             Self::Post { client, url } => {

@@ -103,7 +103,14 @@ impl Effective {
             route = route.response_bytes_max(size.0);
         }
         route = outcomes(route, terms)?;
+        let answer_timeout = terms.answer_timeout.map_or(ANSWER_TIMEOUT, |period| period.0);
+        if answer_timeout.is_zero() {
+            return Err("answer_timeout: the upstream needs some time to answer".into());
+        }
+        // What a dead gateway has sent may run in the service for as long as anybody would have waited for it.
         let policy = policy(Policy::clone(route.contract()), terms)?;
+        let policy =
+            policy.late_effect_max(answer_timeout).map_err(|error| format!("answer_timeout: {error}"))?;
         route = route.policy(policy);
         route = keep(route, terms)?;
         for field in terms.omit_fields.iter().flatten() {
@@ -121,10 +128,6 @@ impl Effective {
             route = route.on_store_failure(OnStoreFailure::PassUnguarded);
         }
         let reconcile_url = reconcile_url(terms)?;
-        let answer_timeout = terms.answer_timeout.map_or(ANSWER_TIMEOUT, |period| period.0);
-        if answer_timeout.is_zero() {
-            return Err("answer_timeout: the upstream needs some time to answer".into());
-        }
         Ok(Self {
             pattern,
             methods,

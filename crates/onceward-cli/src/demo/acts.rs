@@ -51,7 +51,7 @@ pub const ALL: [Act; 6] = [
         play: |stage| Box::pin(two_tenants(stage)),
     },
     Act {
-        title: "The gateway is killed (SIGKILL) in the middle of a charge, and the client tries again",
+        title: "The gateway is killed (SIGKILL) during a charge, and the client tries again",
         expected: "1 charge, no second one, 409 outcome-unknown, its receipt is unknown",
         play: |stage| Box::pin(killed(stage)),
     },

@@ -141,7 +141,7 @@ impl Forward {
         if self.dress(&mut request, lease.as_ref(), protocol).is_err() {
             return Ok(problem(Problem::UpstreamUnreachable, Action::Retry));
         }
-        // An answer that stalls would hold its key for ever; without a key it is the client's to wait.
+        // An answer that stalls would hold its key forever; without a key it is the client's to wait.
         let pace = lease.is_some().then(|| Pace::idle(self.answer_timeout));
         let answer = self.upstream.pool().send(request, self.answer_timeout, pace).await;
         let upstream = &self.upstream.authority;

@@ -1,5 +1,5 @@
 //! A body on its way through the gateway: whole, or passed on as it comes, at a pace that keeps nobody
-//! waiting for ever.
+//! waiting forever.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What tells one state of a file from another.
 type Mark = Option<(SystemTime, u64)>;
 
-/// Keeps the gateway's routes as the file says, for ever. Without a file SIGHUP changes nothing, and does not
+/// Keeps the gateway's routes as the file says, forever. Without a file SIGHUP changes nothing, and does not
 /// end the process either.
 pub async fn follow(gateway: Arc<Gateway>, file: Option<(PathBuf, Settings)>, mut hangup: Signal) {
     let Some((path, mut settings)) = file else {

@@ -26,7 +26,6 @@ use super::tls::{Files, FromClients};
 use crate::admin::{self, AdminState, Door, Readiness};
 use crate::config::{Period, Routes, Settings};
 use crate::measured;
-use crate::store;
 
 const LISTEN: &str = "127.0.0.1:8080";
 const ADMIN: &str = "127.0.0.1:8081";
@@ -61,8 +60,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let admin_listener = bind("admin", settings.admin, ADMIN).await?;
     let door = Door::at(local(&admin_listener)?, settings.admin_token.as_deref())?;
 
-    let store = store::open(store_url).await.map_err(|error| format!("store: {error}"))?;
-    let (store, measures) = measured::watch(store);
+    let (store, measures) = measured::open(store_url).await.map_err(|error| format!("store: {error}"))?;
     let mut builder = Onceward::builder(store);
     if store_url.starts_with("memory:") {
         tracing::warn!(

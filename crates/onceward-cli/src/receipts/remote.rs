@@ -1,10 +1,23 @@
 //! The receipts API from the other side.
 
 use http::{Method, StatusCode, Uri};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::admin::shape::{ProblemShown, ReceiptShown, ReceiptsShown, SettleAsked, State};
+use crate::admin::shape::{
+    CloseAsked, IntentAsked, ProblemShown, ReceiptShown, ReceiptsShown, SettleAsked, State,
+};
 use crate::call::{Answer, Call};
+
+/// Which receipts to list.
+#[derive(Clone, Copy, Default)]
+pub struct Wanted<'a> {
+    pub scope: Option<&'a str>,
+    pub operation: Option<&'a str>,
+    pub operation_prefix: Option<&'a str>,
+    pub key: Option<&'a str>,
+    pub state: Option<State>,
+}
 
 /// A running gateway's admin listener.
 pub struct Remote {
@@ -24,22 +37,18 @@ impl Remote {
     }
 
     /// Receipts that match, and whether there are more than `limit`.
-    pub async fn list(
-        &self,
-        scope: Option<&str>,
-        operation: Option<&str>,
-        state: Option<State>,
-        limit: usize,
-    ) -> Result<(Vec<ReceiptShown>, bool), String> {
+    pub async fn list(&self, wanted: Wanted<'_>, limit: usize) -> Result<(Vec<ReceiptShown>, bool), String> {
         let mut receipts = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
-            let wanted = (limit - receipts.len()).to_string();
+            let left = (limit - receipts.len()).to_string();
             let query = [
-                ("scope", scope),
-                ("operation", operation),
-                ("state", state.map(State::name)),
-                ("limit", Some(wanted.as_str())),
+                ("scope", wanted.scope),
+                ("operation", wanted.operation),
+                ("operation_prefix", wanted.operation_prefix),
+                ("key", wanted.key),
+                ("state", wanted.state.map(State::name)),
+                ("limit", Some(left.as_str())),
                 ("cursor", cursor.as_deref()),
             ];
             let page: ReceiptsShown = read(&self.get("/v1/receipts", &query).await?)?;
@@ -57,8 +66,28 @@ impl Remote {
     }
 
     pub async fn settle(&self, asked: &SettleAsked) -> Result<(), String> {
+        self.post("/v1/settle", asked).await
+    }
+
+    pub async fn retry_dead(&self, asked: &IntentAsked) -> Result<(), String> {
+        self.post("/v1/retry-dead", asked).await
+    }
+
+    pub async fn discard_dead(&self, asked: &CloseAsked) -> Result<(), String> {
+        self.post("/v1/discard-dead", asked).await
+    }
+
+    pub async fn cancel(&self, asked: &CloseAsked) -> Result<(), String> {
+        self.post("/v1/cancel", asked).await
+    }
+
+    pub async fn erase(&self, asked: &IntentAsked) -> Result<(), String> {
+        self.post("/v1/erase", asked).await
+    }
+
+    async fn post(&self, path: &str, asked: &impl Serialize) -> Result<(), String> {
         let body = serde_json::to_string(asked).expect("plain values are JSON");
-        self.send(Call::new(Method::POST, &self.authority, "/v1/settle").json(body)).await.map(drop)
+        self.send(Call::new(Method::POST, &self.authority, path).json(body)).await.map(drop)
     }
 
     async fn get(&self, path: &str, query: &[(&str, Option<&str>)]) -> Result<Answer, String> {

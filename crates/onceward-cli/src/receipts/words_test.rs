@@ -22,16 +22,37 @@ fn each_state_says_what_it_means_and_whether_there_is_something_to_do() {
         (json!({"state": "done", "verdict": "succeeded", "due_in_ms": 7_200_000}), "for another 2 h", false),
         (
             json!({"state": "done", "verdict": "failed"}),
-            "failed, and that is the answer. Every retry gets the same answer for ever",
+            "failed, and that is the answer. Every retry gets the same answer forever",
             false,
         ),
         (json!({"state": "gone", "due_in_ms": 864_000_000}), "refused for another 10 days", false),
+        (json!({"state": "waiting", "due_in_ms": 864_000_000}), "The next retry runs", false),
+        (
+            json!({"state": "waiting", "due_in_ms": -1, "input_bytes": 2, "tries": 0}),
+            "begin now. It was not",
+            false,
+        ),
+        (
+            json!({"state": "waiting", "due_in_ms": 5_000, "input_bytes": 2, "tries": 2, "last_error": "down."}),
+            "may begin in 5 s. It was tried 2 times; the last error: down.",
+            false,
+        ),
+        (
+            json!({"state": "dead", "input_bytes": 2, "tries": 5, "prior": "in_doubt"}),
+            "may have taken effect",
+            true,
+        ),
+        (json!({"state": "done", "closed": "undone", "due_in_ms": 5_000}), "undone before it began", false),
     ] {
         let receipt = receipt(&shown);
         assert!(meaning(&receipt).contains(says), "{says}: {}", meaning(&receipt));
         assert_eq!(is_in_doubt(&receipt), in_doubt, "{shown}");
         assert_eq!(next(&receipt) == "Nothing to do.", !in_doubt, "{shown}");
     }
+    let dead = receipt(&json!({"state": "dead", "input_bytes": 2, "tries": 5, "last_error": "down"}));
+    assert!(meaning(&dead).contains("tried 5 times; the last error: down."), "{}", meaning(&dead));
+    assert!(!is_in_doubt(&dead) && can_be_settled(&dead));
+    assert!(next(&dead).contains("dead retry s 'POST /charges' k"), "{}", next(&dead));
     let damaged = receipt(&json!({"state": "done", "unreadable": "checksum"}));
     assert!(meaning(&damaged).contains("checksum") && next(&damaged).contains("copy"));
 }

@@ -1,6 +1,6 @@
 //! The admin listener: who gets in, and what machines that watch are told.
 
-mod api;
+pub mod api;
 mod door;
 mod example;
 

@@ -1,4 +1,4 @@
-//! `onceward complete`: what was begun and left, listed, and finished by whoever has the code.
+//! `onceward complete`: what was left and what is waiting, listed, and finished by the service that has the code.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
 use onceward::{
-    Ask, Claimed, Completer, Completion, Fingerprint, Id, Lease, OnUnknown, Onceward, Outcome, Policy,
-    Stopped,
+    Ask, Claimed, Completion, Enqueued, Fingerprint, Id, Lease, OnUnknown, Onceward, Outcome, Policy, Scan,
+    ScanOf, State as Receipts, Stopped, Worker,
 };
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -32,7 +32,7 @@ struct Shop {
 #[derive(Clone)]
 struct Service {
     onceward: Onceward,
-    completer: Arc<Completer>,
+    worker: Arc<Worker>,
     effects: Arc<Mutex<HashMap<String, usize>>>,
 }
 
@@ -48,8 +48,8 @@ impl Shop {
             let effects = effects.clone();
             move |lease| pay_out(lease, effects.clone())
         };
-        let completer = Completer::new(onceward.clone()).operation("payout", policy(OnUnknown::Retry), work);
-        let service = Service { onceward, completer: Arc::new(completer.unwrap()), effects };
+        let worker = Worker::new(onceward.clone()).operation("payout", policy(OnUnknown::Retry), work);
+        let service = Service { onceward, worker: Arc::new(worker.unwrap()), effects };
         Self { folder, runtime, service }
     }
 
@@ -61,18 +61,29 @@ impl Shop {
         self.folder.path().join(name)
     }
 
-    /// Somebody begins it, and is never heard of again.
+    /// Somebody begins it, and nothing is heard of it again.
     fn leave(&self, operation: &str, key: &str, rule: OnUnknown) {
         let ask = ask(Id::new("acme corp", operation, key).unwrap(), rule);
         let claimed = self.runtime.block_on(self.service.onceward.claim(ask)).unwrap();
         assert!(matches!(claimed, Claimed::Yes(_)));
     }
 
-    /// Until so many leases are over.
+    /// Somebody leaves it to a worker.
+    fn enqueue(&self, operation: &str, key: &str) {
+        let ask = ask(Id::new("acme corp", operation, key).unwrap(), OnUnknown::Retry).input("12");
+        let enqueued = self.runtime.block_on(self.service.onceward.enqueue(ask)).unwrap();
+        assert_eq!(enqueued, Enqueued::Accepted);
+    }
+
+    /// Until this many leases are over, or tries are due.
     fn silence(&self, number: usize) {
+        let due = |state| {
+            let scan = Scan { of: ScanOf::Due(Some(state)), after: None, limit: 1_000 };
+            let page = self.runtime.block_on(self.service.onceward.list(&scan)).unwrap();
+            page.found.iter().filter(|(id, found)| !id.is_step() && found.due.is_over()).count()
+        };
         eventually("their leases end", || {
-            let page = self.runtime.block_on(self.service.onceward.abandoned(None, 1_000)).unwrap();
-            (page.found.len() == number).then_some(())
+            (due(Receipts::Held) + due(Receipts::Waiting) == number).then_some(())
         });
     }
 
@@ -114,7 +125,7 @@ async fn resume(State(service): State<Service>, body: String) -> StatusCode {
     assert!(told["fence"].as_u64().is_some_and(|fence| fence > 0), "{told}");
     let part = |name: &str| told[name].as_str().unwrap().to_owned();
     let id = Id::new(&part("scope"), &part("operation"), &part("key")).unwrap();
-    match service.completer.complete(&id).await.unwrap() {
+    match service.worker.complete(&id).await.unwrap() {
         Completion::Finished | Completion::NotLeft => StatusCode::OK,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     }
@@ -159,19 +170,21 @@ impl Said {
 fn what_was_left_is_listed_and_not_touched() {
     let shop = Shop::open();
     let said = shop.complete(&[]);
-    assert_eq!((said.code, said.out.as_str()), (0, "Nothing was left.\n"), "{said:?}");
+    assert_eq!((said.code, said.out.as_str()), (0, "Nothing is left.\n"), "{said:?}");
     shop.leave("payout", "p 1", OnUnknown::Retry);
     shop.leave("payout", "p2", OnUnknown::Hold);
     shop.leave("ship", "s1", OnUnknown::Retry);
-    shop.silence(3);
+    shop.enqueue("payout", "p3");
+    shop.silence(4);
     let said = shop.complete(&[]);
     assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.has_line("waiting ", "ago  'acme corp' payout p3"), "{said:?}");
     assert!(said.has_line("left ", "ago  'acme corp' payout 'p 1'"), "{said:?}");
     assert!(said.has_line("in doubt ", "ago  'acme corp' payout p2"), "{said:?}");
     assert!(said.has_line("left ", "ship s1") && said.out.contains("1 in doubt: see"), "{said:?}");
     let said = shop.complete(&["--operation", "ship"]);
     assert_eq!((said.code, said.out.lines().count()), (1, 1), "{said:?}");
-    shop.silence(3);
+    shop.silence(4);
 }
 
 #[test]
@@ -183,7 +196,8 @@ fn a_service_that_is_told_finishes_each_once_and_no_doubt_is_touched() {
     shop.leave("payout", "doubtful", OnUnknown::Hold);
     shop.leave("payout", "broken", OnUnknown::Retry);
     shop.leave("ship", "s1", OnUnknown::Retry);
-    shop.silence(23);
+    shop.enqueue("payout", "enqueued");
+    shop.silence(24);
     let to = shop.listen();
     // Two side by side, of which neither knows of the other.
     let words = ["--operation", "payout", "--to", &to, "--once", "--grace", "0"];
@@ -197,12 +211,12 @@ fn a_service_that_is_told_finishes_each_once_and_no_doubt_is_touched() {
         let line = format!("'acme corp' payout p{number}");
         assert!(both.iter().any(|said| said.has_line("finished", &line)), "{both:?}");
     }
-    assert_eq!((shop.effects("doubtful"), shop.effects("s1")), (0, 0));
+    assert_eq!((shop.effects("enqueued"), shop.effects("doubtful"), shop.effects("s1")), (1, 0, 0));
     // What is left is what nobody may touch, nobody here has code for, or does not work.
     shop.silence(3);
     let said = shop.complete(&words);
     assert!(said.code == 1 && said.out.lines().count() == 1, "{said:?}");
-    assert!(said.has_line("left", "payout broken: 503 Service Unavailable"), "{said:?}");
+    assert!(said.has_line("waiting", "payout broken: 503 Service Unavailable"), "{said:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
+use crate::admin::api::prepare_tasks;
 use crate::process::{Process, onceward};
 
 struct Desk {
@@ -104,7 +105,8 @@ fn what_is_shown_can_be_typed_as_it_stands() {
     let line = said.out.lines().find(|line| line.contains("--not-done")).expect("it says how to settle");
     let said = desk.type_in(&line.replace("--not-done", "--not-done --yes"));
     assert_eq!(said.code, 0, "{line}: {said:?}");
-    assert_eq!(desk.say(&["list"]).out, "No receipts.\n");
+    let list = desk.say(&["list"]).out;
+    assert!(list.lines().nth(1).is_some_and(|line| line.starts_with("waiting ")), "{list}");
 }
 
 #[test]
@@ -172,6 +174,57 @@ fn nothing_is_settled_by_a_slip() {
     assert_eq!(desk.shown("ship", "k")["state"], "unknown");
     let said = desk.say(&[&["release"], &id[..], &["--yes"]].concat());
     assert_eq!((said.code, said.out.as_str()), (0, "Settled: not done. The next retry runs.\n"), "{said:?}");
+}
+
+#[test]
+fn what_is_dead_is_listed_with_its_reason_and_decided_about() {
+    let folder = tempdir().unwrap();
+    prepare_tasks(folder.path());
+    let desk = Desk { process: Process::serve(folder.path()), _folder: folder };
+    let listed = desk.say(&["dead", "list"]);
+    assert_eq!(listed.code, 0, "{listed:?}");
+    assert!(listed.out.starts_with("SCOPE"), "{listed:?}");
+    let line = listed.out.lines().find(|line| line.contains("'dead too'")).expect("it is listed");
+    assert!(line.ends_with("1      no such account [2J"), "{line:?}");
+    let shown = desk.type_in(listed.out.lines().last().unwrap());
+    assert!(shown.out.contains("tried once; the last error: no such account [2J."), "{shown:?}");
+    let retry = shown.out.lines().find(|line| line.contains("dead retry")).expect("it says how to retry");
+    let said = desk.type_in(&retry.replacen("dead too", "dead", 1).replace("'dead'", "dead"));
+    assert_eq!((said.code, said.out.as_str()), (0, "It waits for its next try.\n"), "{said:?}");
+    let waiting = desk.say(&["show", "acme", "charge", "waiting"]).out;
+    assert!(waiting.contains("may begin in") && waiting.contains("It was not tried yet."), "{waiting}");
+    assert!(waiting.contains("input      4 bytes"), "{waiting}");
+
+    // Nothing is closed or erased by a slip.
+    for words in [&["dead", "discard"][..], &["cancel"][..], &["erase"][..]] {
+        let said = desk.say(&[words, &["acme", "charge", "waiting"]].concat());
+        assert!(said.code == 1 && said.err.contains("say --yes"), "{said:?}");
+    }
+    let close = |words: &[&str], key: &str| desk.say(&[words, &["acme", "charge", key, "--yes"]].concat());
+    let refused = close(&["dead", "discard"], "waiting");
+    assert!(refused.code == 1 && refused.err.contains("another state"), "{refused:?}");
+    assert_eq!(close(&["dead", "discard"], "dead too").out, "Discarded. Every retry is refused.\n");
+    assert_eq!(close(&["cancel"], "waiting").out, "Cancelled. Every retry is refused.\n");
+    assert_eq!(desk.say(&["dead", "list"]).out, "Nothing is dead.\n");
+    let list = desk.say(&["list"]).out;
+    for closed in ["discarded ", "cancelled ", "waiting "] {
+        assert_eq!(list.lines().filter(|line| line.starts_with(closed)).count(), 1, "{closed}: {list}");
+    }
+    let shown = desk.say(&["show", "acme", "charge", "waiting"]).out;
+    assert!(shown.contains("It was cancelled before it began. It is not run"), "{shown}");
+}
+
+#[test]
+fn an_answer_can_be_erased() {
+    let desk = Desk::open();
+    desk.doubt("ship", "k");
+    let id = ["acme corp", "ship", "k"];
+    let done = ["--done", "--verdict", "succeeded", "--body", "4000 1234", "--yes"];
+    assert_eq!(desk.say(&[&["settle"], &id[..], &done[..]].concat()).code, 0);
+    let said = desk.say(&[&["erase"], &id[..], &["--yes", "--json"]].concat());
+    assert_eq!((said.code, said.out.as_str()), (0, "{\"erased\":true}\n"), "{said:?}");
+    let shown = desk.say(&[&["show"], &id[..]].concat()).out;
+    assert!(shown.contains("succeeded, not kept (erased)") && !shown.contains("4000"), "{shown}");
 }
 
 #[test]

@@ -12,7 +12,9 @@ use onceward::{Attempt, Cursor, Fingerprint};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use claim::{ClaimAsked, ClaimMade, ClaimReplayed, CompleteAsked, SettleAsked, TicketAsked};
+pub use claim::{
+    ClaimAsked, ClaimMade, ClaimReplayed, CloseAsked, CompleteAsked, IntentAsked, SettleAsked, TicketAsked,
+};
 pub use outcome::{HttpShown, OutcomeGiven, OutcomeShown, Verdict};
 pub use policy::{PolicyAsked, Preset};
 pub use receipt::{ListAsked, ReceiptAsked, ReceiptShown, ReceiptsShown, State};
@@ -47,8 +49,7 @@ pub fn fingerprint(text: Option<&str>) -> Fingerprint {
 /// An attempt from 32 hexadecimal digits, with or without the dashes of a UUID.
 pub fn attempt(text: &str) -> Result<Attempt, Problem> {
     let digits: String = text.chars().filter(|letter| *letter != '-').collect();
-    let number = (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok()).flatten();
-    number.map(Attempt).ok_or_else(|| {
+    digits.parse().map_err(|_| {
         Problem::Invalid(
             "`attempt` must be a UUID, or 32 hexadecimal digits: a new random one per try".into(),
         )

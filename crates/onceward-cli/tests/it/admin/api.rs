@@ -1,7 +1,11 @@
 //! The receipts API, verb by verb.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
+use onceward::{Ask, Claimed, Fingerprint, Id, Lease, Onceward, Policy, Stopped, Worker};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
@@ -182,8 +186,12 @@ fn a_doubt_is_settled_once_and_for_the_run_that_was_looked_into() {
 
     let other_run = json!({"fence": fence.as_u64().unwrap() + 1, "not_done": true});
     assert_eq!(settle(&process, "k", &other_run).problem(), (409, "not-in-doubt".into()));
-    for nonsense in [json!({"fence": fence}), json!({"fence": fence, "not_done": true, "done": done["done"]})]
-    {
+    for nonsense in [
+        json!({"fence": fence}),
+        json!({"fence": fence, "not_done": true, "done": done["done"]}),
+        json!({"fence": fence, "done": done["done"], "force": true}),
+        json!({"fence": fence, "force": true}),
+    ] {
         assert_eq!(settle(&process, "k", &nonsense).problem(), (400, "invalid-request".into()));
     }
     assert_eq!(settle(&process, "k", &done).status, 204);
@@ -195,11 +203,126 @@ fn a_doubt_is_settled_once_and_for_the_run_that_was_looked_into() {
 
     let second = won(&process, "again", &json!({}));
     assert_eq!(process.post("/v1/doubt", &json!({"ticket": second["ticket"]})).status, 204);
-    assert_eq!(settle(&process, "again", &json!({"fence": second["fence"], "not_done": true})).status, 204);
+    let not_done = json!({"fence": second["fence"], "not_done": true});
+    assert_eq!(settle(&process, "again", &not_done).status, 204);
+    assert_eq!(settle(&process, "again", &not_done).status, 204, "the same again");
+    let shown = show(&process, "again").json();
+    assert_eq!((&shown["state"], &shown["prior"]), (&json!("waiting"), &json!("settled")));
     won(&process, "again", &json!({}));
     let metrics = process.get("/metrics").body;
     assert!(metrics.contains("onceward_settlements_total{found=\"done\"} 1"), "{metrics}");
     assert!(metrics.contains("onceward_settlements_total{found=\"not_done\"} 1"), "{metrics}");
+}
+
+/// What was sent may still take effect: nobody is believed that it did not happen, unless they insist.
+#[test]
+fn what_may_still_happen_is_settled_as_not_done_by_force_alone() {
+    let folder = tempdir().unwrap();
+    prepare(folder.path(), async |onceward| {
+        let policy = Policy::http().late_effect_max(Duration::from_secs(600)).unwrap();
+        for key in ["k", "l"] {
+            let Claimed::Yes(ticket) = onceward.claim(ask(key, &policy)).await.unwrap() else { panic!() };
+            onceward.doubt(&ticket, &policy).await.unwrap();
+        }
+    });
+    let process = Process::serve(folder.path());
+    let fence = show(&process, "k").json()["fence"].clone();
+    let refused = settle(&process, "k", &json!({"fence": fence, "not_done": true}));
+    assert_eq!(refused.problem(), (409, "may-still-happen".into()));
+    assert!(refused.body.contains("may still take effect for"), "{refused:?}");
+    assert_eq!(show(&process, "k").json()["state"], "unknown");
+    let forced = json!({"fence": fence, "not_done": true, "force": true});
+    assert_eq!(settle(&process, "k", &forced).status, 204);
+    assert_eq!(show(&process, "k").json()["state"], "waiting");
+    // That it happened can be said at any time.
+    let done = json!({"fence": show(&process, "l").json()["fence"], "done": {"verdict": "succeeded"}});
+    assert_eq!(settle(&process, "l", &done).status, 204);
+}
+
+/// Something happens to the receipts before the process starts.
+pub fn prepare(folder: &Path, work: impl AsyncFnOnce(&Onceward)) {
+    let url = format!("embedded:{}", folder.join("receipts").display());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let onceward = Onceward::new(onceward_stores::open(&url).await.unwrap()).unwrap();
+        work(&onceward).await;
+    });
+}
+
+fn ask(key: &str, policy: &Policy) -> Ask {
+    let id = Id::new("acme", "charge", key).unwrap();
+    Ask::new(id, Fingerprint::of(b"12 EUR"), Arc::new(policy.clone()))
+}
+
+/// Tasks: two that are dead, and one that waits.
+pub fn prepare_tasks(folder: &Path) {
+    prepare(folder, async |onceward| {
+        let once = Policy::http().tries_max(1).unwrap();
+        for key in ["dead", "dead too"] {
+            onceward.enqueue(ask(key, &once).input("12")).await.unwrap();
+        }
+        let fails = async |_: Lease| Err(Stopped::before_effect("no such account\u{1b}[2J"));
+        let worker =
+            Worker::new(onceward.clone()).operation("charge", Arc::new(once.clone()), fails).unwrap();
+        assert_eq!(worker.round().await.unwrap().dead, 2);
+        onceward.enqueue(ask("waiting", &once).input("1234").delay(Duration::from_secs(600))).await.unwrap();
+    });
+}
+
+fn change(process: &Process, verb: &str, key: &str) -> Answer {
+    process.post(&format!("/v1/{verb}"), &json!({"scope": "acme", "operation": "charge", "key": key}))
+}
+
+#[test]
+fn what_is_dead_is_tried_again_or_discarded_and_what_waits_is_cancelled() {
+    let folder = tempdir().unwrap();
+    prepare_tasks(folder.path());
+    let process = Process::serve(folder.path());
+    let dead = show(&process, "dead").json();
+    assert_eq!(
+        (&dead["state"], &dead["tries"], &dead["input_bytes"]),
+        (&json!("dead"), &json!(1), &json!(2))
+    );
+    assert_eq!(dead["last_error"], "no such account [2J");
+    assert_eq!(claim(&process, "dead", &json!({})).problem(), (409, "dead".into()));
+
+    assert_eq!(change(&process, "retry-dead", "dead").status, 204);
+    let waiting = show(&process, "dead").json();
+    assert_eq!((&waiting["state"], &waiting["tries"]), (&json!("waiting"), &json!(0)));
+    let again = change(&process, "retry-dead", "dead");
+    assert_eq!(again.problem(), (409, "other-state".into()));
+    assert_eq!(again.json()["receipt"]["state"], "waiting");
+
+    for verb in ["cancel", "erase", "discard-dead", "retry-dead"] {
+        assert_eq!(change(&process, verb, "absent").problem(), (404, "no-receipt".into()), "{verb}");
+    }
+    for (verb, key, closed) in [
+        ("cancel", "waiting", "cancelled"),
+        ("cancel", "dead", "cancelled"),
+        ("discard-dead", "dead too", "discarded"),
+    ] {
+        assert_eq!(change(&process, verb, key).status, 204);
+        assert_eq!(change(&process, verb, key).status, 204, "the same again");
+        let shown = show(&process, &key.replace(' ', "%20")).json();
+        assert_eq!((&shown["state"], &shown["closed"]), (&json!("done"), &json!(closed)));
+        assert_eq!(claim(&process, key, &json!({})).problem(), (409, "closed".into()));
+    }
+    assert_eq!(change(&process, "discard-dead", "waiting").problem(), (409, "other-state".into()));
+}
+
+#[test]
+fn an_erased_outcome_is_not_given_again_and_nothing_runs_again() {
+    let folder = tempdir().unwrap();
+    let process = Process::serve(folder.path());
+    let ticket = &won(&process, "k", &json!({}))["ticket"];
+    assert_eq!(change(&process, "erase", "k").problem(), (409, "other-state".into()));
+    let complete = json!({"ticket": ticket, "outcome": {"verdict": "succeeded", "body": "4000 1234"}});
+    assert_eq!(process.post("/v1/complete", &complete).status, 204);
+    assert_eq!(claim(&process, "k", &json!({})).json()["outcome"]["body"], "4000 1234");
+    assert_eq!(change(&process, "erase", "k").status, 204);
+    assert_eq!(claim(&process, "k", &json!({})).problem(), (409, "response-not-stored".into()));
+    let shown = show(&process, "k");
+    assert!(!shown.body.contains("4000") && shown.body.contains("erased"), "{shown:?}");
 }
 
 #[test]
@@ -267,7 +390,12 @@ fn a_list_has_pages_and_filters() {
     let unknown = found("state=unknown");
     assert_eq!(unknown.as_array().unwrap().len(), 1);
     assert_eq!((&unknown[0]["scope"], &unknown[0]["doubt"]), (&json!("other"), &json!("reported")));
-    assert_eq!(found("operation=ship"), unknown);
+    // Its age grows while we look.
+    let only = |query: &str| found(query)[0]["key"] == "k" && found(query).as_array().unwrap().len() == 1;
+    assert!(only("operation=ship") && only("operation_prefix=sh") && only("key=k"));
+    assert_eq!(found("operation_prefix=charge&key=k7").as_array().unwrap().len(), 1);
+    let both = process.get("/v1/receipts?operation=a&operation_prefix=b");
+    assert_eq!(both.problem(), (400, "invalid-request".into()));
     assert_eq!(found("scope=acme&operation=ship"), json!([]));
 }
 
@@ -283,13 +411,17 @@ fn the_document_names_every_path_and_every_member_is_explained() {
     assert_eq!(
         verbs,
         [
+            "/v1/cancel",
             "/v1/claim",
             "/v1/complete",
+            "/v1/discard-dead",
             "/v1/doubt",
+            "/v1/erase",
             "/v1/receipt",
             "/v1/receipts",
             "/v1/release",
             "/v1/renew",
+            "/v1/retry-dead",
             "/v1/settle"
         ]
     );

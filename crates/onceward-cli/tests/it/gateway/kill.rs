@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::stage::{Gateway, Home, Reply, Service};
-use crate::process::eventually;
+use crate::process::{eventually, onceward};
 
 const CLIENTS: usize = 8;
 
@@ -53,7 +53,51 @@ fn nothing_acknowledged_is_lost_and_nothing_held_runs_twice() {
     judge(&told, &service, &gateway);
 }
 
-/// A service that takes its time, so that kills find it in the middle of something.
+/// The gateway knows when it opens its folder that the one before is dead, so nobody waits for a lease that nobody
+/// renews: a request that may have been sent is unknown at once, and where it may be sent again it is.
+#[test]
+fn after_a_crash_nobody_waits_for_the_leases_of_the_dead() {
+    let service = Service::start(|_| Reply::Stall(Vec::new()));
+    let home = Home::new();
+    // A lease and a wait as they are by default; and what was sent may take effect for ten minutes.
+    home.write_config(
+        "[defaults]\nlease = \"30s\"\nwait_at_most = \"30s\"\nanswer_timeout = \"600s\"\n\
+         [[route]]\npath = \"/again\"\non_unknown = \"retry\"\nanswer_timeout = \"1s\"\n",
+    );
+    let gateway = home.start(&service.url());
+    let address = gateway.address;
+    let sent: Vec<_> =
+        ["/charges", "/again"].map(|path| thread::spawn(move || attempt(address, path, "k"))).into();
+    eventually("both were sent", || (service.effects() == 2).then_some(()));
+    gateway.kill();
+    for one in sent {
+        assert_eq!(one.join().unwrap(), None, "the connection broke");
+    }
+
+    let gateway = home.start(&service.url());
+    let began = Instant::now();
+    let (status, body) = attempt(gateway.address, "/charges", "k").expect("it is answered");
+    assert!(status == 409 && body.contains("outcome-unknown"), "{status} {body}");
+    assert!(began.elapsed() < Duration::from_secs(10), "it hung for {:?}", began.elapsed());
+    let (status, body) = attempt(gateway.address, "/again", "k").expect("it is answered");
+    assert_eq!(status, 504, "it was sent again, and timed out: {body}");
+    assert!(began.elapsed() < Duration::from_secs(20), "it hung for {:?}", began.elapsed());
+    assert_eq!(service.effects(), 3);
+
+    // That it did not happen is not believed while the service may still be at it, except by force.
+    let settle = |more: &[&str]| {
+        let admin = format!("http://{}", gateway.admin);
+        let which = ["receipts", "--admin", &admin, "release", "anonymous", "POST /charges", "k", "--yes"];
+        onceward(&[&which[..], more].concat()).output().unwrap()
+    };
+    let refused = settle(&[]);
+    assert!(!refused.status.success());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("may still take effect"), "{said}");
+    assert!(settle(&["--force"]).status.success());
+}
+
+/// A service that takes its time, so that kills find it at work.
 fn slow_service() -> Service {
     let calls = AtomicU64::new(0);
     Service::start(move |request| {

@@ -164,7 +164,7 @@ fn a_key_past_its_retention_runs_anew_or_is_refused() {
     assert_eq!(refused.problem(), (410, "key-expired".into()));
     assert_eq!(service.effects(), 1);
     keyed(&gateway, "/anew", &[], "{}");
-    eventually("it runs anew", || (!replayed(&keyed(&gateway, "/anew", &[], "{}"))).then_some(()));
+    eventually("it runs again", || (!replayed(&keyed(&gateway, "/anew", &[], "{}"))).then_some(()));
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_preset_keeps_an_answer_for_as_long_as_it_says() {
         let at = |name| answer.field(name).map(|date| httpdate::parse_http_date(date).unwrap());
         let promised = at("idempotency-expires").map(|at_last| at_last.duration_since(at("date").unwrap()));
         let Some(days) = days else {
-            assert!(promised.is_none(), "{path}: for ever");
+            assert!(promised.is_none(), "{path}: forever");
             continue;
         };
         // The answer may have been under way for a while, and both dates are in whole seconds.

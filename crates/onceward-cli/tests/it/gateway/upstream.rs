@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::stage::{Home, Reply, Service};
 use crate::process::eventually;
@@ -209,7 +209,9 @@ fn doubtful(about: impl Fn(usize) -> Reply + Send + Sync + 'static) -> (Service,
         None => Reply::Raw(Vec::new()),
     });
     let home = Home::new();
-    home.write_config("[defaults]\non_unknown = \"reconcile\"\nreconcile_url = \"/about/{key}\"");
+    home.write_config(
+        "[defaults]\non_unknown = \"reconcile\"\nreconcile_url = \"/about/{key}\"\nanswer_timeout = \"1s\"",
+    );
     (service, home)
 }
 
@@ -249,11 +251,14 @@ fn a_service_that_knows_it_did_not_happen_frees_the_key() {
     let (service, home) = doubtful(|_| Reply::Answer(404, String::new()));
     let gateway = home.start(&service.url());
     assert_eq!(gateway.charge("a/b", "{}").problem(), (504, "upstream-timeout".into()));
+    let began = Instant::now();
     eventually("it is tried again", || {
         let answer = gateway.charge("a/b", "{}");
         (answer.problem() == (504, "upstream-timeout".into())).then_some(())
     });
     assert_eq!(charges(&service), 2);
+    // Nobody is believed while what was sent before can still take effect.
+    assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
 }
 
 #[test]

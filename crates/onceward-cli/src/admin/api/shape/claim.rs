@@ -6,7 +6,6 @@ use onceward::{Ran, Ticket};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::ticket::attempt_text;
 use super::{OutcomeGiven, OutcomeShown, PolicyAsked, TicketText};
 
 /// Asks for an intent.
@@ -58,7 +57,7 @@ pub struct ClaimReplayed {
     pub outcome: OutcomeShown,
     /// The fence of the run that did it.
     pub fence: u64,
-    /// How long a retry will still get this outcome; absent where it is kept for ever.
+    /// How long a retry will still get this outcome; absent where it is kept forever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
 }
@@ -96,10 +95,40 @@ pub struct SettleAsked {
     /// It happened, and this was its outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<OutcomeGiven>,
-    /// It did not happen: the next claim runs.
+    /// It did not happen: the next claim runs. Refused while what was sent can still take effect.
     #[serde(default)]
     pub not_done: bool,
+    /// With `not_done`: it will not happen any more either, also where what was sent could still take effect.
+    #[serde(default)]
+    pub force: bool,
     /// How long the outcome is kept.
+    #[serde(default)]
+    pub policy: PolicyAsked,
+}
+
+/// Names an intent that is to be changed.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IntentAsked {
+    /// Who asked.
+    pub scope: String,
+    /// What for.
+    pub operation: String,
+    /// With which key.
+    pub key: String,
+}
+
+/// Ends an intent that is not to be run.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CloseAsked {
+    /// Who asked.
+    pub scope: String,
+    /// What for.
+    pub operation: String,
+    /// With which key.
+    pub key: String,
+    /// How long those who ask are told that it was closed.
     #[serde(default)]
     pub policy: PolicyAsked,
 }
@@ -109,7 +138,7 @@ impl ClaimMade {
         Self {
             claimed: true,
             ticket: TicketText::new(ticket, policy),
-            attempt: attempt_text(ticket.attempt),
+            attempt: ticket.attempt.to_string(),
             fence: ticket.fence.0,
             lease_ms: millis(lease),
         }

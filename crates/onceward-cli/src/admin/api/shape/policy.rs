@@ -38,7 +38,7 @@ pub enum Preset {
     Http,
     /// For messages: kept 7 days, a failure or a crash frees the key for the next delivery.
     Queue,
-    /// For money: kept for ever, an unknown outcome is held.
+    /// For money: kept forever, an unknown outcome is held.
     Ledger,
 }
 

@@ -1,7 +1,9 @@
 //! Receipts as they are shown and asked for.
 
-use onceward::receipt::{Doubt, Held, Receipt, Status};
-use onceward::{Due, Found, Id, OnUnknown, codec};
+use std::time::Duration;
+
+use onceward::receipt::{Closed, Done, Doubt, End, Held, Prior, Receipt, Status};
+use onceward::{Age, Due, Error, Found, Id, OnUnknown, codec};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -21,9 +23,29 @@ pub struct ReceiptShown {
     /// The run it speaks of; settling names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
-    /// Until the lease, the retention or the tombstone ends; negative once it has; absent for never.
+    /// Until the next try may begin, or until the lease, the retention or the tombstone ends; negative once it has;
+    /// absent for never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_in_ms: Option<i64>,
+    /// How long ago it was first written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_ms_ago: Option<u64>,
+    /// How long ago it was last written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_ms_ago: Option<u64>,
+    /// Of one that carries its input: how often it was tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tries: Option<u16>,
+    /// Of one that carries its input: how large that is, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_bytes: Option<u64>,
+    /// Why its last try did not come to an outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// What is known of earlier runs: `settled` (one was in doubt, and somebody said that it did not happen) or
+    /// `in_doubt` (one may have had its effect).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prior: Option<String>,
     /// Of a held one whose lease has ended: `hold` or `retry`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_unknown: Option<String>,
@@ -33,6 +55,9 @@ pub struct ReceiptShown {
     /// Of a done one: whether it got done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+    /// Of one that was closed without an outcome: `cancelled`, `discarded` or `undone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<String>,
     /// Of a done one that was asked for by itself: what came of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<OutcomeShown>,
@@ -45,12 +70,16 @@ pub struct ReceiptShown {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
+    /// Nobody has begun; a worker, or somebody who asks, begins its next try.
+    Waiting,
     /// Somebody has the lease.
     Held,
-    /// The outcome is known.
+    /// The outcome is known, or the intent was closed.
     Done,
     /// The effect may or may not have happened; somebody has to settle it.
     Unknown,
+    /// It was tried as often as allowed; somebody has to look at it.
+    Dead,
     /// The outcome was forgotten at the end of its retention; the key is still refused.
     Gone,
 }
@@ -87,6 +116,10 @@ pub struct ListAsked {
     pub scope: Option<String>,
     /// Only this operation.
     pub operation: Option<String>,
+    /// Only operations that begin like this.
+    pub operation_prefix: Option<String>,
+    /// Only this key.
+    pub key: Option<String>,
     /// Only this state.
     #[param(inline)]
     pub state: Option<State>,
@@ -100,27 +133,34 @@ impl ReceiptShown {
     /// With its outcome.
     pub fn new(id: &Id, receipt: &Receipt) -> Self {
         let mut shown = Self::without_body(id, receipt);
-        if let Status::Done(done) = &receipt.status {
-            shown.outcome = Some(OutcomeShown::new(&done.outcome));
-        }
+        shown.outcome = receipt.status.outcome().map(OutcomeShown::new);
         shown
     }
 
     /// Without its outcome: for lists and refusals.
     pub fn without_body(id: &Id, receipt: &Receipt) -> Self {
-        let mut shown = Self::bare(id, receipt.status.state().into(), receipt.due);
+        let mut shown = Self::bare(id, receipt.status.state().into(), Some(receipt.due), Some(receipt.age));
         shown.fence = Some(receipt.status.fence().0);
+        if let Some(job) = receipt.status.job() {
+            shown.tries = Some(job.started);
+            shown.input_bytes = Some(job.input.len() as u64);
+            shown.last_error = Some(job.note.clone()).filter(|note| !note.is_empty());
+        }
         match &receipt.status {
-            Status::Held(Held { on_unknown, .. }) if receipt.due.is_over() => {
-                let rule = match on_unknown {
-                    OnUnknown::Hold => "hold",
-                    OnUnknown::Retry => "retry",
-                };
-                shown.on_unknown = Some(rule.into());
+            Status::Held(Held { on_unknown, prior, .. }) => {
+                shown.prior = prior_name(*prior);
+                shown.on_unknown = receipt.due.is_over().then(|| rule_name(*on_unknown).into());
             }
+            Status::Waiting(waiting) => shown.prior = prior_name(waiting.prior),
+            Status::Dead(dead) => shown.prior = prior_name(dead.prior),
             Status::Unknown(unknown) => shown.doubt = Some(doubt_name(unknown.doubt).into()),
-            Status::Done(done) => shown.verdict = Some(Verdict::of(&done.outcome)),
-            Status::Held(_) | Status::Gone(_) => {}
+            Status::Done(Done { end: End::Outcome(outcome), .. }) => {
+                shown.verdict = Some(Verdict::of(outcome));
+            }
+            Status::Done(Done { end: End::Closed(closed), .. }) => {
+                shown.closed = Some(closed_name(*closed).into());
+            }
+            Status::Gone(_) => {}
         }
         shown
     }
@@ -131,13 +171,20 @@ impl ReceiptShown {
             Ok(receipt) => Self::without_body(id, &receipt),
             Err(error) => {
                 let unreadable = Some(error.to_string());
-                Self { unreadable, ..Self::bare(id, found.state.into(), found.due) }
+                Self { unreadable, ..Self::bare(id, found.state.into(), Some(found.due), Some(found.age)) }
             }
         }
     }
 
-    fn bare(id: &Id, state: State, due: Due) -> Self {
-        let millis = |duration: std::time::Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+    /// One that the store itself cannot read, of which nothing but its name is known.
+    pub fn unreadable(id: &Id, state: Option<onceward::State>, error: &Error) -> Self {
+        let state = state.map_or(State::Unknown, Into::into);
+        Self { unreadable: Some(error.to_string()), ..Self::bare(id, state, None, None) }
+    }
+
+    fn bare(id: &Id, state: State, due: Option<Due>, age: Option<Age>) -> Self {
+        let millis = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+        let millis_ago = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Self {
             scope: id.scope().into(),
             operation: id.operation().into(),
@@ -145,16 +192,46 @@ impl ReceiptShown {
             state,
             fence: None,
             due_in_ms: match due {
-                Due::Never => None,
-                Due::In(remaining) => Some(millis(remaining)),
-                Due::Over(ago) => Some(-millis(ago)),
+                None | Some(Due::Never) => None,
+                Some(Due::In(remaining)) => Some(millis(remaining)),
+                Some(Due::Over(ago)) => Some(-millis(ago)),
             },
+            created_ms_ago: age.map(|age| millis_ago(age.created)),
+            updated_ms_ago: age.map(|age| millis_ago(age.updated)),
+            tries: None,
+            input_bytes: None,
+            last_error: None,
+            prior: None,
             on_unknown: None,
             doubt: None,
             verdict: None,
+            closed: None,
             outcome: None,
             unreadable: None,
         }
+    }
+}
+
+fn rule_name(rule: OnUnknown) -> &'static str {
+    match rule {
+        OnUnknown::Hold => "hold",
+        OnUnknown::Retry => "retry",
+    }
+}
+
+fn prior_name(prior: Prior) -> Option<String> {
+    match prior {
+        Prior::Nothing => None,
+        Prior::Settled => Some("settled".into()),
+        Prior::InDoubt => Some("in_doubt".into()),
+    }
+}
+
+fn closed_name(closed: Closed) -> &'static str {
+    match closed {
+        Closed::Cancelled => "cancelled",
+        Closed::Discarded => "discarded",
+        Closed::Undone => "undone",
     }
 }
 
@@ -176,9 +253,11 @@ impl State {
 impl From<State> for onceward::State {
     fn from(state: State) -> Self {
         match state {
+            State::Waiting => Self::Waiting,
             State::Held => Self::Held,
             State::Done => Self::Done,
             State::Unknown => Self::Unknown,
+            State::Dead => Self::Dead,
             State::Gone => Self::Gone,
         }
     }
@@ -187,9 +266,11 @@ impl From<State> for onceward::State {
 impl From<onceward::State> for State {
     fn from(state: onceward::State) -> Self {
         match state {
+            onceward::State::Waiting => Self::Waiting,
             onceward::State::Held => Self::Held,
             onceward::State::Done => Self::Done,
             onceward::State::Unknown => Self::Unknown,
+            onceward::State::Dead => Self::Dead,
             onceward::State::Gone => Self::Gone,
         }
     }

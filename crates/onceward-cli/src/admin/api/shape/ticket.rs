@@ -4,7 +4,7 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use onceward::{Attempt, Fence, Id, Policy, Ticket};
+use onceward::{Fence, Id, Policy, Ticket};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -38,7 +38,7 @@ impl TicketText {
             s: ticket.id.scope().into(),
             o: ticket.id.operation().into(),
             k: ticket.id.key().into(),
-            a: attempt_text(ticket.attempt),
+            a: ticket.attempt.to_string(),
             f: ticket.fence.0,
             p: policy.clone(),
         };
@@ -55,9 +55,4 @@ impl TicketText {
         let ticket = Ticket { id, attempt: attempt(&inside.a)?, fence: Fence(inside.f) };
         Ok(Ticketed { ticket, policy: inside.p.read()? })
     }
-}
-
-/// An attempt as 32 hexadecimal digits.
-pub fn attempt_text(attempt: Attempt) -> String {
-    format!("{:032x}", attempt.0)
 }
