@@ -1,16 +1,16 @@
-//! A charge: one row, and its receipt in the same transaction.
+//! A charge: one row, the answer to the client and the receipt of the request, in one transaction.
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use onceward::Lease;
+use onceward_http::ResponseLease;
 use serde::{Deserialize, Serialize};
 
 use crate::{App, Failure};
 
 /// What a client asks for.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, Serialize)]
 pub struct NewCharge {
     pub account: String,
     pub amount: i64,
@@ -28,14 +28,13 @@ pub struct Charge {
 /// `POST /charges`
 pub async fn charge(
     State(app): State<App>,
-    Extension(lease): Extension<Lease>,
+    Extension(lease): Extension<ResponseLease>,
     Json(new): Json<NewCharge>,
 ) -> Result<Response, Failure> {
     if new.amount <= 0 {
         return Ok((StatusCode::BAD_REQUEST, "the amount must be above 0").into_response());
     }
-    let charged = app.database.charge(&lease, &new).await?;
-    Ok((StatusCode::CREATED, [("content-type", "application/json")], charged).into_response())
+    Ok(app.database.charge(&lease, &new).await?.into_response())
 }
 
 /// `GET /charges`

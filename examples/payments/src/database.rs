@@ -1,9 +1,12 @@
-//! The business tables, in `PostgreSQL`, `MySQL` or `SQLite`. Each write is a step of the intent that asks for
-//! it: what it writes and the step's receipt are in one transaction.
+//! The business tables, in `PostgreSQL`, `MySQL` or `SQLite`. Each write is in one transaction with the receipt of
+//! the request or task that makes it.
 
 use axum::body::Bytes;
+use axum::response::Response;
+use http_body_util::Full;
 use mysql_async::prelude::Queryable;
-use onceward::{Error, ErrorKind, Lease, Result};
+use onceward::{Ask, Error, ErrorKind, Lease, Onceward, Outcome, Result};
+use onceward_http::ResponseLease;
 use onceward_stores::sql::mysql::{MySqlTransactions, MySqlTx};
 use onceward_stores::sql::postgres::{PostgresTransactions, PostgresTx};
 use onceward_stores::sql::sqlite::{SqliteTransactions, SqliteTx};
@@ -22,17 +25,19 @@ pub enum Database {
     Sqlite(SqliteTransactions),
 }
 
-/// Does the same in any of them.
-macro_rules! step {
-    ($database:expr, $lease:expr, $name:literal, $work:expr) => {{
-        let answer = match $database {
-            Database::Postgres(pool) => $lease.step_in(pool, $name, |_, tx: PostgresTx| $work(tx)).await?,
-            Database::MySql(pool) => $lease.step_in(pool, $name, |_, tx: MySqlTx| $work(tx)).await?,
-            Database::Sqlite(file) => $lease.step_in(file, $name, |_, tx: SqliteTx| $work(tx)).await?,
-        };
-        refused(answer.ran()).map(|ran| ran.outcome.body().clone())
-    }};
+/// Commits what the work writes and what it returns together, in any of them.
+macro_rules! transact {
+    ($database:expr, $lease:expr, $work:expr) => {
+        match $database {
+            Database::Postgres(pool) => $lease.transact(pool, |tx: PostgresTx| $work(tx)).await,
+            Database::MySql(pool) => $lease.transact(pool, |tx: MySqlTx| $work(tx)).await,
+            Database::Sqlite(file) => $lease.transact(file, |tx: SqliteTx| $work(tx)).await,
+        }
+    };
 }
+
+/// A response that was committed.
+pub type Committed = Response<Full<Bytes>>;
 
 impl Database {
     /// Opens the database that the receipts are in, and makes the tables if they are not there.
@@ -67,35 +72,37 @@ impl Database {
         }
     }
 
-    /// Makes a charge, and gives it as JSON.
-    pub async fn charge(&self, lease: &Lease, new: &NewCharge) -> Result<Bytes> {
+    /// Makes a charge, and answers with it.
+    pub async fn charge(&self, lease: &ResponseLease, new: &NewCharge) -> Result<Committed> {
         let key = lease.id().key();
-        step!(self, lease, "charge", async |tx| writes::charge(tx, new, key).await)
+        transact!(self, lease, async |tx| writes::charge(tx, new, key).await)
     }
 
-    pub async fn place_order(&self, lease: &Lease, order: &str) -> Result<Bytes> {
-        step!(self, lease, "place", async |tx| writes::place_order(tx, order).await)
+    pub async fn place_order(&self, lease: &ResponseLease, order: &str) -> Result<Committed> {
+        transact!(self, lease, async |tx| writes::place_order(tx, order).await)
     }
 
-    pub async fn pay_order(&self, lease: &Lease, order: &str) -> Result<Bytes> {
-        step!(self, lease, "pay", async |tx| writes::pay_order(tx, order).await)
+    pub async fn pay_order(&self, lease: &ResponseLease, order: &str) -> Result<Committed> {
+        transact!(self, lease, async |tx| writes::pay_order(tx, order).await)
     }
 
-    pub async fn reserve(&self, lease: &Lease, new: &NewCharge) -> Result<Bytes> {
+    /// Reserves the money of a payout, and leaves the rest to a worker.
+    pub async fn accept_payout(
+        &self,
+        lease: &ResponseLease,
+        new: &NewCharge,
+        onceward: &Onceward,
+        task: &Ask,
+    ) -> Result<Committed> {
         let key = lease.id().key();
-        step!(self, lease, "reserve", async |tx| writes::reserve(tx, new, key).await)
+        transact!(self, lease, async |tx| writes::accept_payout(tx, new, key, onceward, task).await)
     }
 
-    /// How much was reserved. The step is asked for once more: its receipt says what it did.
-    pub async fn reserved(&self, lease: &Lease) -> Result<i64> {
-        let reserved = step!(self, lease, "reserve", async |_tx| Err(writes::never_reserved()))?;
-        let amount = std::str::from_utf8(&reserved).ok().and_then(|text| text.parse().ok());
-        amount.ok_or_else(|| Error::new(ErrorKind::Invalid, "the reservation says no amount"))
-    }
-
-    pub async fn confirm(&self, lease: &Lease, transfer: &Bytes) -> Result<Bytes> {
+    /// Ends a payout: what is written and the outcome of the worker's task.
+    pub async fn confirm_payout(&self, lease: &Lease, transfer: &Bytes) -> Result<Outcome> {
         let (key, transfer) = (lease.id().key(), std::str::from_utf8(transfer).unwrap_or_default());
-        step!(self, lease, "confirm", async |tx| writes::confirm(tx, key, transfer).await)
+        let ran = transact!(self, lease, async |tx| writes::confirm_payout(tx, key, transfer).await);
+        Ok(ran?.outcome)
     }
 
     /// All charges, in the order in which they were made.
@@ -133,6 +140,31 @@ impl Database {
                     statement.query_map([], charge)?.collect()
                 };
                 file.with(read).await
+            }
+        }
+    }
+
+    /// A payout's transfer, empty as long as there is none.
+    pub async fn payout(&self, key: &str) -> Result<String> {
+        const ONE: &str = "SELECT transfer FROM payouts WHERE id = ";
+        let missing = || Error::new(ErrorKind::Invalid, "there is no such payout");
+        let key = key.to_owned();
+        match self {
+            Self::Postgres(pool) => {
+                let connection = pool.pool().get().await.map_err(unavailable)?;
+                let row = connection.query_opt(&format!("{ONE}$1"), &[&key]).await.map_err(unavailable)?;
+                row.map(|row| row.get(0)).ok_or_else(missing)
+            }
+            Self::MySql(pool) => {
+                let mut connection = pool.pool().get_conn().await.map_err(unavailable)?;
+                let row = connection.exec_first(format!("{ONE}?"), (key,)).await.map_err(unavailable)?;
+                row.ok_or_else(missing)
+            }
+            Self::Sqlite(file) => {
+                file.with(move |connection| {
+                    connection.query_row(&format!("{ONE}?1"), [key], |row| row.get(0))
+                })
+                .await
             }
         }
     }
@@ -182,9 +214,4 @@ fn tables(number: &str, text: &str) -> [String; 3] {
 
 fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::new(ErrorKind::Unavailable, "the database cannot be reached").caused_by(error)
-}
-
-/// A step that is refused (it is still running elsewhere) is a reason to come back.
-pub fn refused<T>(answer: Result<T, onceward::Refusal>) -> Result<T> {
-    answer.map_err(|refusal| Error::new(ErrorKind::Unavailable, refusal.to_string()))
 }

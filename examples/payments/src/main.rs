@@ -9,12 +9,12 @@
 //!
 //! | file | what it shows |
 //! |---|---|
-//! | `charges.rs` | a charge and its receipt in one transaction |
+//! | `charges.rs` | a charge, its answer and its receipt in one transaction |
 //! | `orders.rs` | an order with states, where only the first change has side effects |
-//! | `payouts.rs` | three phases, one of them a call to a foreign service, and the completer that finishes them |
+//! | `payouts.rs` | a task that is accepted in a transaction and finished by a worker, with a call to a foreign service |
 //! | `provider.rs` | that foreign service |
-//! | `database.rs` | the business tables, and the steps that write them |
-//! | `writes.rs` | what a step writes, in any of the databases |
+//! | `database.rs` | the business tables, and the transactions that write them |
+//! | `writes.rs` | what a transaction writes, in any of the databases |
 //!
 //! `DATABASE_URL` is `sqlite:FILE`, `postgres://…` or `mysql://…` (MySQL or MariaDB). The provider has its book in
 //! `PROVIDER_BOOK` (`provider.txt`).
@@ -26,13 +26,14 @@ mod payouts;
 mod provider;
 mod writes;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use onceward::{OnUnknown, Onceward, Policy, Sweep};
+use onceward::{Onceward, Policy, Sweep};
 use onceward_http::{OncewardLayer, Route};
 
 use database::Database;
@@ -40,8 +41,10 @@ use provider::Provider;
 
 #[derive(Clone)]
 struct App {
+    onceward: Onceward,
     database: Database,
     provider: Provider,
+    payout_policy: Arc<Policy>,
 }
 
 #[tokio::main]
@@ -56,17 +59,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = onceward_stores::open(&url).await?;
     let onceward = Onceward::new(store)?;
     let provider = Provider::new(book.into(), Duration::from_millis(provider_ms));
-    let app = App { database: Database::open(&url).await?, provider };
+    let lease = Duration::from_millis(lease_ms);
+    let app = App {
+        onceward: onceward.clone(),
+        database: Database::open(&url).await?,
+        provider,
+        payout_policy: Arc::new(payouts::policy(lease)?),
+    };
 
-    // A run that died may simply be begun again: each handler below puts its effects into steps, and a
-    // step that is done is not done again.
-    let policy = Policy::http().on_unknown(OnUnknown::Retry).lease(Duration::from_millis(lease_ms))?;
+    // Each handler below commits its effects, its answer and the receipt of the request together. So a run that died
+    // is simply begun again: it has committed all of that, or nothing.
+    let route = Route::default().policy(Policy::http().lease(lease)?).effects_in_transaction();
     // In production the secret comes from the configuration and is the same in every process.
-    let layer = OncewardLayer::new(
-        onceward.clone(),
-        *b"a secret of the payments example",
-        Route::default().policy(policy.clone()),
-    );
+    let layer = OncewardLayer::new(onceward.clone(), *b"a secret of the payments example", route);
     let guarded = Router::new()
         .route("/charges", post(charges::charge))
         .route("/orders", post(orders::place))
@@ -76,12 +81,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let open = Router::new()
         .route("/charges", get(charges::list))
         .route("/charges/count", get(charges::count))
-        .route("/orders/{order}", get(orders::show));
+        .route("/orders/{order}", get(orders::show))
+        .route("/payouts/{key}", get(payouts::show));
     let service = guarded.merge(open).with_state(app.clone());
 
-    // A client that gave up never asks again: what its payout had begun is finished all the same.
-    let completer = payouts::completer(onceward.clone(), policy, app)?;
-    tokio::spawn(async move { completer.run_until(std::future::pending()).await });
+    let worker = payouts::worker(&app)?;
+    tokio::spawn(async move { worker.run_until(std::future::pending()).await });
     tokio::spawn(async move { onceward.sweep_forever(Sweep::default(), Duration::from_secs(60)).await });
     let listener = tokio::net::TcpListener::bind(&listen).await?;
     println!("payments: listening on http://{}", listener.local_addr()?);

@@ -2,10 +2,9 @@
 //! themselves, and only the first change to `paid` sends the confirmation.
 
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use onceward::Lease;
+use onceward_http::ResponseLease;
 use serde::Deserialize;
 
 use crate::{App, Failure};
@@ -18,22 +17,19 @@ pub struct NewOrder {
 /// `POST /orders`
 pub async fn place(
     State(app): State<App>,
-    Extension(lease): Extension<Lease>,
+    Extension(lease): Extension<ResponseLease>,
     Json(new): Json<NewOrder>,
 ) -> Result<Response, Failure> {
-    let word = app.database.place_order(&lease, &new.order).await?;
-    Ok((StatusCode::CREATED, word).into_response())
+    Ok(app.database.place_order(&lease, &new.order).await?.into_response())
 }
 
 /// `POST /orders/{order}/pay`
 pub async fn pay(
     State(app): State<App>,
-    Extension(lease): Extension<Lease>,
+    Extension(lease): Extension<ResponseLease>,
     Path(order): Path<String>,
 ) -> Result<Response, Failure> {
-    let word = app.database.pay_order(&lease, &order).await?;
-    let status = if &word[..] == b"illegal" { StatusCode::CONFLICT } else { StatusCode::OK };
-    Ok((status, word).into_response())
+    Ok(app.database.pay_order(&lease, &order).await?.into_response())
 }
 
 /// `GET /orders/{order}`: its state, and how many confirmations were sent.

@@ -1,66 +1,62 @@
-//! A payout in three phases: reserve the money, have a foreign service transfer it, confirm. A crash
-//! anywhere is taken up after the last phase that was finished: by the client's next try, or by the completer
-//! if no client ever comes back.
+//! A payout: the request reserves the money and enqueues a task, in one transaction; a worker has a foreign service
+//! transfer it, and confirms. A crash anywhere is gone on with after the last step that was finished, whether the
+//! client comes back or not: what is to be done is in the receipt of the task.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::StatusCode;
+use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use onceward::{Completer, Lease, Onceward, Outcome, Pace, Policy, Stopped};
-use onceward_http::snapshot::{Omitted, encode};
+use onceward::{Ask, Backoff, Fingerprint, Id, Lease, Outcome, Pace, Policy, Stopped, Worker};
+use onceward_http::ResponseLease;
 
 use crate::charges::NewCharge;
-use crate::database::refused;
 use crate::{App, Failure};
 
-/// What the layer calls these intents.
-const OPERATION: &str = "POST /payouts";
+/// What the tasks are called.
+const OPERATION: &str = "payout";
 
-/// `POST /payouts`
+/// `POST /payouts`: accepted, or not at all.
 pub async fn pay_out(
     State(app): State<App>,
-    Extension(lease): Extension<Lease>,
+    Extension(lease): Extension<ResponseLease>,
     Json(new): Json<NewCharge>,
 ) -> Result<Response, Failure> {
-    app.database.reserve(&lease, &new).await?;
-    let transfer = app.transfer(&lease, new.amount).await?;
-    Ok(paid_out(transfer))
+    let input = serde_json::to_vec(&new)?;
+    let id = Id::new(lease.id().scope(), OPERATION, lease.id().key())?;
+    let task = Ask::new(id, Fingerprint::of(&input), app.payout_policy.clone()).input(input);
+    let accepted = app.database.accept_payout(&lease, &new, &app.onceward, &task).await?;
+    app.onceward.wake_workers();
+    Ok(accepted.into_response())
 }
 
-/// Finishes payouts that were begun and that nobody asks for any more.
-pub fn completer(onceward: Onceward, policy: Policy, app: App) -> onceward::Result<Completer> {
+/// `GET /payouts/{key}`: its transfer, empty as long as there is none.
+pub async fn show(State(app): State<App>, Path(key): Path<String>) -> Result<String, Failure> {
+    Ok(app.database.payout(&key).await?)
+}
+
+/// How payouts are worked on. Nobody may give up a payout because services are restarted a lot.
+pub fn policy(lease: Duration) -> onceward::Result<Policy> {
+    let backoff = Backoff { min: Duration::from_millis(100), max: Duration::from_secs(60) };
+    Policy::queue().lease(lease)?.tries_max(100)?.backoff(backoff)
+}
+
+/// Works on payouts that were accepted, also on those that a process left behind when it died.
+pub fn worker(app: &App) -> onceward::Result<Worker> {
+    let (app_there, policy) = (app.clone(), Arc::clone(&app.payout_policy));
     let lease = policy.lease_duration();
     let pace = Pace { pause: lease, grace: lease, ..Pace::default() };
-    let work = move |lease| complete(app.clone(), lease);
-    Ok(Completer::new(onceward).operation(OPERATION, Arc::new(policy), work)?.pace(pace))
+    let work = move |lease| finish(app_there.clone(), lease);
+    Ok(Worker::new(app.onceward.clone()).operation(OPERATION, policy, work)?.pace(pace))
 }
 
-/// What was asked is not known here, only what the first phase has recorded of it. If it was never finished,
-/// nothing was begun that anybody has to finish.
-async fn complete(app: App, lease: Lease) -> Result<Outcome, Stopped> {
-    let amount = app.database.reserved(&lease).await?;
-    let transfer = app.transfer(&lease, amount).await?;
-    // The very response that the client gets who comes back after all.
-    let (response, _) = paid_out(transfer.clone()).into_parts();
-    Ok(Outcome::succeeded(encode(response.status, &response.headers, &transfer, &Omitted::default())))
-}
-
-impl App {
-    /// The second and third phase.
-    async fn transfer(&self, lease: &Lease, amount: i64) -> onceward::Result<Bytes> {
-        let transfer = async |step: Lease| {
-            // The same key on every try: the provider transfers once, however often it is asked.
-            Ok(Outcome::succeeded(self.provider.transfer(step.child("transfer")?, amount).await?))
-        };
-        let transfer = refused(lease.step("transfer", transfer).await?.ran())?.outcome;
-        self.database.confirm(lease, transfer.body()).await?;
-        Ok(transfer.body().clone())
-    }
-}
-
-fn paid_out(transfer: Bytes) -> Response {
-    (StatusCode::CREATED, transfer).into_response()
+async fn finish(app: App, lease: Lease) -> Result<Outcome, Stopped> {
+    let asked: NewCharge = serde_json::from_slice(lease.input().map_or(b"", |input| &input[..]))?;
+    let transfer = lease.step("transfer", async |step: Lease| {
+        // The same key on every try: the provider transfers once, however often it is asked.
+        Ok(Outcome::succeeded(app.provider.transfer(step.child("transfer")?, asked.amount).await?))
+    });
+    let transfer = transfer.await?.ran()?.outcome;
+    Ok(app.database.confirm_payout(&lease, transfer.body()).await?)
 }

@@ -1,6 +1,9 @@
-//! What each step writes, in any of the databases: the transaction says which dialect it speaks.
+//! What each handler and each task writes, in any of the databases: the transaction says which dialect it speaks.
 
-use onceward::{Outcome, Result, Stopped};
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use onceward::{Ask, Enqueued, Join, Onceward, Outcome, Result, Stopped};
 use onceward_stores::sql::{self, Cell, Dialect, SqlTransaction, States, Transition, Value};
 
 use crate::charges::{Charge, NewCharge};
@@ -8,7 +11,7 @@ use crate::charges::{Charge, NewCharge};
 const ORDERS: States<'static> = States { table: "orders", key: "id", state: "state" };
 
 /// Nothing here guards against a second charge: the receipt in the same transaction does.
-pub async fn charge(mut tx: impl SqlTransaction, new: &NewCharge, key: &str) -> Result<Outcome, Stopped> {
+pub async fn charge(mut tx: impl SqlTransaction, new: &NewCharge, key: &str) -> Result<Response, Stopped> {
     let insert = "INSERT INTO charges (account, amount, idempotency_key) VALUES ";
     let values = [Value::Text(&new.account), Value::Int(Some(new.amount)), Value::Text(key)];
     let row = if tx.dialect() == Dialect::MySql {
@@ -18,35 +21,43 @@ pub async fn charge(mut tx: impl SqlTransaction, new: &NewCharge, key: &str) -> 
         tx.fetch(&format!("{insert} ($1, $2, $3) RETURNING id"), &values).await?
     };
     let Some([Cell::Int(id), ..]) = row.as_deref() else {
-        return Err(Stopped::unknown("the charge has no number"));
+        return Err(Stopped::before_effect("the charge has no number"));
     };
     let charge =
         Charge { id: *id, account: new.account.clone(), amount: new.amount, idempotency_key: key.to_owned() };
-    Ok(Outcome::succeeded(serde_json::to_vec(&charge)?))
+    Ok((StatusCode::CREATED, Json(charge)).into_response())
 }
 
-pub async fn place_order(mut tx: impl SqlTransaction, order: &str) -> Result<Outcome, Stopped> {
+pub async fn place_order(mut tx: impl SqlTransaction, order: &str) -> Result<Response, Stopped> {
     let row = [("id", Value::Text(order)), ("state", Value::Text("placed"))];
-    Ok(Outcome::succeeded(match sql::insert(&mut tx, "orders", &row).await? {
+    let word = match sql::insert(&mut tx, "orders", &row).await? {
         sql::Inserted::New => "placed",
         sql::Inserted::AlreadyThere => "was placed before",
-    }))
+    };
+    Ok((StatusCode::CREATED, word).into_response())
 }
 
-pub async fn pay_order(mut tx: impl SqlTransaction, order: &str) -> Result<Outcome, Stopped> {
+pub async fn pay_order(mut tx: impl SqlTransaction, order: &str) -> Result<Response, Stopped> {
     let moved = sql::transition(&mut tx, ORDERS, Value::Text(order), "placed", "paid").await?;
-    Ok(Outcome::succeeded(match moved {
+    Ok(match moved {
         Transition::Changed => {
             let confirm = places(&tx, "UPDATE orders SET confirmations = confirmations + 1 WHERE id = $1");
             tx.fetch(&confirm, &[Value::Text(order)]).await?;
-            "paid"
+            "paid".into_response()
         }
-        Transition::AlreadyThere => "was paid before",
-        Transition::Illegal => "illegal",
-    }))
+        Transition::AlreadyThere => "was paid before".into_response(),
+        Transition::Illegal => (StatusCode::CONFLICT, "illegal").into_response(),
+    })
 }
 
-pub async fn reserve(mut tx: impl SqlTransaction, new: &NewCharge, key: &str) -> Result<Outcome, Stopped> {
+/// The reservation, the task of a worker and the answer to the client: all of them, or none.
+pub async fn accept_payout(
+    mut tx: impl SqlTransaction + Join,
+    new: &NewCharge,
+    key: &str,
+    onceward: &Onceward,
+    task: &Ask,
+) -> Result<Response, Stopped> {
     let row = [
         ("id", Value::Text(key)),
         ("account", Value::Text(&new.account)),
@@ -54,18 +65,22 @@ pub async fn reserve(mut tx: impl SqlTransaction, new: &NewCharge, key: &str) ->
         ("transfer", Value::Text("")),
     ];
     sql::insert(&mut tx, "payouts", &row).await?;
-    Ok(Outcome::succeeded(new.amount.to_string()))
+    match onceward.enqueue_in(&mut tx, task).await? {
+        Enqueued::Accepted | Enqueued::AlreadyThere(_) => {
+            Ok((StatusCode::ACCEPTED, format!("/payouts/{key}")).into_response())
+        }
+        Enqueued::Refused(refusal) => Ok((StatusCode::CONFLICT, refusal.to_string()).into_response()),
+    }
 }
 
-/// Who did not get so far has nothing to be finished, and nobody knows any more what was asked.
-pub fn never_reserved() -> Stopped {
-    Stopped::before_effect("nothing was reserved")
-}
-
-pub async fn confirm(mut tx: impl SqlTransaction, key: &str, transfer: &str) -> Result<Outcome, Stopped> {
+pub async fn confirm_payout(
+    mut tx: impl SqlTransaction,
+    key: &str,
+    transfer: &str,
+) -> Result<Outcome, Stopped> {
     let confirm = places(&tx, "UPDATE payouts SET transfer = $1 WHERE id = $2");
     tx.fetch(&confirm, &[Value::Text(transfer), Value::Text(key)]).await?;
-    Ok(Outcome::succeeded("confirmed"))
+    Ok(Outcome::succeeded(transfer.to_owned()))
 }
 
 /// A statement with its places as the dialect writes them: `$1, $2` in that order, or `?, ?`.

@@ -1,25 +1,25 @@
-//! Payouts whose service is killed in the middle of them, and that nobody asks for again: the next service
-//! finishes them by itself, and the provider transfers each once.
+//! Payouts whose service is killed while they are accepted and worked on, and that nobody asks for again: whatever was
+//! accepted is finished by the next service, and the provider transfers each once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use onceward::{Onceward, Scan, ScanOf, State};
+use onceward::{Filter, Onceward, Scan, ScanOf, State, Text};
 
 use crate::servers::{MariaDb, Postgres};
-use crate::service::{Service, book, post};
+use crate::service::{Service, book, get, post};
 use crate::usual_or_long;
 
 const PAYOUTS: usize = 6;
 /// Each way to the provider: long enough for a kill before, between and after.
 const PROVIDER: Duration = Duration::from_millis(40);
-/// How long it may take until all are completed, on a loaded machine.
-const COMPLETED_MAX: Duration = Duration::from_secs(120);
+/// How long it may take until all are finished, on a loaded machine.
+const FINISHED_MAX: Duration = Duration::from_secs(120);
 
-/// Each payout and what became of a part of it, as its receipt says.
-async fn states(onceward: &Onceward, operation: &str) -> BTreeMap<String, State> {
-    let of = ScanOf::Matching { scope: None, operation: Some(operation.into()), state: None };
-    let mut scan = Scan { of, after: None, limit: 100 };
+/// Each payout that was accepted, and what became of it, as the receipt of its task says.
+async fn payouts(onceward: &Onceward) -> BTreeMap<String, State> {
+    let filter = Filter { operation: Some(Text::Is("payout".into())), ..Filter::default() };
+    let mut scan = Scan { of: ScanOf::Matching(filter), after: None, limit: 100 };
     let mut states = BTreeMap::new();
     loop {
         let page = onceward.list(&scan).await.expect("the database is up");
@@ -31,98 +31,84 @@ async fn states(onceward: &Onceward, operation: &str) -> BTreeMap<String, State>
     }
 }
 
-async fn payouts(onceward: &Onceward) -> BTreeMap<String, State> {
-    states(onceward, "POST /payouts").await
+/// Payouts that were accepted and are not done.
+async fn open(onceward: &Onceward) -> Vec<String> {
+    let all = payouts(onceward).await;
+    all.into_iter().filter(|(_, state)| *state != State::Done).map(|(key, _)| key).collect()
 }
 
-/// Payouts that were begun and are not done: the first phase was finished, so that the others have to be. Who did
-/// not get so far has begun nothing, and what was asked is known to its client alone.
-async fn left(onceward: &Onceward) -> Vec<String> {
-    let (reserved, payouts) = (states(onceward, "POST /payouts#reserve").await, payouts(onceward).await);
-    let open = |key: &String| payouts.get(key).is_some_and(|state| *state != State::Done);
-    reserved
-        .into_iter()
-        .filter(|(key, state)| *state == State::Done && open(key))
-        .map(|(key, _)| key)
-        .collect()
-}
-
-async fn are_completed(url: &str) {
+async fn are_finished(url: &str) {
     let mut service = Service::start_with(url, 0, PROVIDER).await;
     let address = service.address;
     let onceward = Onceward::new(onceward_stores::open(url).await.unwrap()).unwrap();
     let rounds = usual_or_long(4, 40);
-    let mut in_the_middle = BTreeSet::new();
+    let (mut accepted, mut interrupted) = (BTreeSet::new(), BTreeSet::new());
     for round in 0..rounds {
         let asked: Vec<_> = (0..PAYOUTS)
             .map(|number| {
                 tokio::spawn(async move {
                     let key = format!("{round}-{number}");
-                    post(address, "/payouts", &key, &format!(r#"{{"account":"a","amount":{number}}}"#)).await
+                    let body = format!(r#"{{"account":"a","amount":{number}}}"#);
+                    post(address, "/payouts", &key, &body).await.map(|answer| (key, answer))
                 })
             })
             .collect();
-        // Until the first one is claimed; then from the reservation to the confirmation, each time a bit later.
+        // Until the first one is accepted; then from its beginning to its end, each time a bit later.
         while !payouts(&onceward).await.keys().any(|key| key.starts_with(&format!("{round}-"))) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         tokio::time::sleep(PROVIDER * round * 3 / rounds).await;
         service.kill().await;
         for one in asked {
-            // Whoever has an answer has it; nobody asks again.
-            let _ = one.await.unwrap();
+            // Nobody asks again; but who was told that it is accepted goes by that.
+            if let Some((key, answer)) = one.await.unwrap() {
+                assert_eq!((answer.status, answer.body), (202, format!("/payouts/{key}")));
+                accepted.insert(key);
+            }
         }
-        in_the_middle.extend(left(&onceward).await);
+        interrupted.extend(open(&onceward).await);
         service = Service::start_with(url, address.port(), PROVIDER).await;
     }
-    assert!(!in_the_middle.is_empty(), "no kill came in the middle of a payout");
+    assert!(!interrupted.is_empty(), "no kill came while a payout was under way");
     let start = Instant::now();
-    while !left(&onceward).await.is_empty() {
-        assert!(start.elapsed() < COMPLETED_MAX, "never completed: {:?}", left(&onceward).await);
+    while !open(&onceward).await.is_empty() {
+        assert!(start.elapsed() < FINISHED_MAX, "never finished: {:?}", payouts(&onceward).await);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    audit(url, &onceward, &service).await;
-    println!("{rounds} kills, {} payouts in the middle, all completed", in_the_middle.len());
+    audit(url, &onceward, &service, &accepted).await;
+    println!("{rounds} kills, {} payouts interrupted, all finished", interrupted.len());
 }
 
-/// One transfer for each payout that is done, none for any other, and the answer is there for who asks at last.
-async fn audit(url: &str, onceward: &Onceward, service: &Service) {
+/// One transfer for each payout, none without one, and nothing that was accepted is missing.
+async fn audit(url: &str, onceward: &Onceward, service: &Service, accepted: &BTreeSet<String>) {
     let transfers = std::fs::read_to_string(book(url)).expect("the provider has a book");
-    let mut done = 0;
-    for (key, state) in payouts(onceward).await {
-        if state != State::Done {
-            continue;
-        }
-        done += 1;
-        let number = key.split_once('-').expect("round and number").1;
-        let body = format!(r#"{{"account":"a","amount":{number}}}"#);
-        let answer = post(service.address, "/payouts", &key, &body).await.expect("the service is up");
-        assert_eq!(answer.status, 201, "{key}: {answer:?}");
-        assert_eq!(
-            transfers.lines().filter(|line| *line == answer.body).count(),
-            1,
-            "{key}: {}",
-            answer.body
-        );
+    let all = payouts(onceward).await;
+    for key in accepted {
+        assert!(all.contains_key(key), "{key} was accepted and is gone");
     }
-    assert!(done > 0);
-    assert_eq!(transfers.lines().count(), done, "transfers without a payout:\n{transfers}");
+    for key in all.keys() {
+        let shown = get(service.address, &format!("/payouts/{key}")).await.expect("the service is up");
+        let number = key.split_once('-').expect("round and number").1;
+        assert!(shown.body.ends_with(&format!(" of {number}")), "{key}: {shown:?}");
+        assert_eq!(transfers.lines().filter(|line| *line == shown.body).count(), 1, "{key}: {shown:?}");
+    }
+    assert_eq!(transfers.lines().count(), all.len(), "transfers without a payout:\n{transfers}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn payouts_that_nobody_asks_for_again_are_finished_sqlite() {
     let folder = tempfile::tempdir().unwrap();
-    are_completed(&format!("sqlite:{}", folder.path().join("payments.db").display())).await;
+    are_finished(&format!("sqlite:{}", folder.path().join("payments.db").display())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn payouts_that_nobody_asks_for_again_are_finished_postgres() {
     let Some(server) = Postgres::shared() else { return };
-    are_completed(&server.url(&server.fresh())).await;
+    are_finished(&server.url(&server.fresh())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn payouts_that_nobody_asks_for_again_are_finished_mariadb() {
     let Some(server) = MariaDb::shared() else { return };
-    are_completed(&server.url(&server.fresh())).await;
+    are_finished(&server.url(&server.fresh())).await;
 }
