@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::compare::{
     allocations, client, duplicates, embedded, engine, gateway, growth, instructions, layer, owner_death,
-    postgres, postgres_growth, sweep,
+    postgres, postgres_growth, sweep, worker,
 };
 use crate::process::Missing;
 use crate::report::{Ending, Entry, Findings};
@@ -69,6 +69,12 @@ pub static ALL: &[Benchmark] = &[
         about: "the PostgreSQL store and transactions, next to the same by hand",
         when: When::Always,
         run: postgres::run,
+    },
+    Benchmark {
+        name: "worker",
+        about: "tasks that are enqueued, claimed and completed by workers, next to SKIP LOCKED by hand and to claims alone",
+        when: When::Always,
+        run: worker::run,
     },
     Benchmark {
         name: "growth",

@@ -14,3 +14,4 @@ pub mod owner_death;
 pub mod postgres;
 pub mod postgres_growth;
 pub mod sweep;
+pub mod worker;

@@ -169,7 +169,7 @@ pub async fn sample(store: Arc<dyn Store>, round: u64, number: u64) -> Bytes {
     let id = id(round, number);
     let ask = Ask::new(id.clone(), Fingerprint::new(1, [7; 32]), Arc::new(Policy::http()));
     onceward.run(ask, async |_| Ok(Outcome::succeeded(vec![b'x'; BODY_BYTES]))).await.unwrap();
-    store.load(&[id]).await.unwrap().remove(0).expect("it was just made").bytes
+    store.load(&[id]).await.unwrap().remove(0).unwrap().expect("it was just made").bytes
 }
 
 /// Puts done receipts with the ids of this round straight into a store.
@@ -177,7 +177,12 @@ pub async fn put_done(store: &dyn Store, bytes: &Bytes, round: u64, numbers: Ran
     for first in numbers.clone().step_by(usize::try_from(BATCH).unwrap()) {
         let mut batch: Vec<_> = (first..(first + BATCH).min(numbers.end))
             .map(|number| {
-                let record = Record { state: State::Done, due_in: Some(due_in), bytes: bytes.clone() };
+                let record = Record {
+                    state: State::Done,
+                    due_in: Some(due_in),
+                    ends_with_writer: false,
+                    bytes: bytes.clone(),
+                };
                 Swap { id: id(round, number), seen: Seen::Absent, new: Some(record) }
             })
             .collect();

@@ -57,15 +57,15 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     Ok(Findings { rows, growths: grown.curves("PostgreSQL") })
 }
 
-/// Copies of a row that the store has written, under other keys, with numbers of the same scope; in their order,
-/// because loading is not what is measured.
+/// Copies of a row that the store has written, under other keys and numbers; in their order, because loading is not
+/// what is measured.
 fn fill(server: &Postgres, database: &str, from: u64, to: u64) {
     let rows = format!(
-        "INSERT INTO onceward_receipts
-         SELECT scope, operation, 'old-' || md5(n::text), state, version, due, created, updated, receipt,
-             id_high >> 32 << 32 | ('x' || left(md5(n::text), 8))::bit(32)::bigint,
-             ('x' || right(md5(n::text), 16))::bit(64)::bigint, n
-         FROM sample, generate_series({}, {to}) n ORDER BY 10",
+        "INSERT INTO onceward_receipts (id_high, id_middle, id_low, version, open_state, due, created, updated, scope,
+             operation, key, state, receipt)
+         SELECT ('x' || left(md5(n::text), 16))::bit(64)::bigint, ('x' || right(md5(n::text), 16))::bit(64)::bigint, n,
+             version, open_state, due, created, updated, scope, operation, 'old-' || md5(n::text), state, receipt
+         FROM sample, generate_series({}, {to}) n ORDER BY 1",
         from + 1
     );
     server.sql(database, &rows);

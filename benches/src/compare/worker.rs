@@ -1,0 +1,150 @@
+//! Workers: tasks that are enqueued, claimed and completed. In PostgreSQL next to a queue as one would write it with
+//! `FOR UPDATE SKIP LOCKED`; in the embedded store next to claim + complete without a queue.
+//!
+//! Callers in a closed loop enqueue a small task and wait until it is done. Four workers do the work, each with
+//! connections of its own, as four processes would have.
+
+mod by_hand;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use onceward::{Ask, Enqueued, Fingerprint, Id, Lease, Onceward, Outcome, Pace, Policy, Worker};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::{embedded, postgres};
+use crate::load::{callers, runtime};
+use crate::process::Missing;
+use crate::report::{Findings, Goal, Row, Unit};
+use crate::scale::Scale;
+use crate::turns::{Turn, Turns};
+
+/// Tasks that are enqueued and not yet done, in PostgreSQL.
+const CALLERS: usize = 256;
+/// Workers, and tasks that all of them work on at once.
+const WORKERS: usize = 4;
+const AT_ONCE: usize = 64;
+const INPUT: &str = "{\"account\":\"acct_81\",\"amount\":1200}";
+const ANSWER: &str = "{\"id\":81,\"status\":\"paid\"}";
+
+/// Measures tasks per second.
+pub fn run(scale: &Scale) -> Result<Findings, Missing> {
+    let server = postgres::start()?;
+    let (runtime, url) = (runtime(), server.database("bench"));
+    server.sql("bench", by_hand::TABLES);
+    let ours = runtime.block_on(Queue::postgres(&url));
+    let hands = runtime.block_on(by_hand::Queue::connect(&url));
+    let turns = || Turns::new(scale.rounds, Unit::PerSecond).after_warm_up();
+    let [worker, single, batched] = turns().take([
+        ("worker", &mut |_| runtime.block_on(ours.rate(CALLERS, scale.round))),
+        ("SKIP LOCKED, one by one", &mut |_| runtime.block_on(hands.rate(1, scale.round))),
+        ("SKIP LOCKED, 100 at once", &mut |_| runtime.block_on(hands.rate(100, scale.round))),
+    ]);
+
+    let folder = tempfile::tempdir().unwrap();
+    let onceward = runtime.block_on(embedded::engine(&folder.path().join("ours")));
+    let queue = runtime
+        .block_on(async { Queue::new(onceward.clone(), std::slice::from_ref(&onceward), embedded::CALLERS) });
+    let [tasks, claims] = turns().take([
+        ("enqueue + claim + complete", &mut |_| runtime.block_on(queue.rate(embedded::CALLERS, scale.round))),
+        ("claim + complete", &mut |round| {
+            let length = tokio::time::sleep(scale.round);
+            runtime.block_on(async { embedded::claims(&onceward, round as u64, length).await })
+        }),
+    ]);
+    let ratio =
+        |what, ours, other, least| Row::ratio(what, Unit::PerSecond, ours, other).goal(Goal::AtLeast(least));
+    let rows = vec![
+        ratio(
+            "tasks, PostgreSQL, 4 workers / SKIP LOCKED by hand, one task per claim",
+            &worker,
+            &single,
+            3.0,
+        ),
+        ratio("tasks, PostgreSQL, 4 workers / SKIP LOCKED by hand, 100 per claim", &worker, &batched, 1.5),
+        ratio("tasks, embedded / claim + complete without a queue", &tasks, &claims, 0.6),
+    ];
+    Ok(Findings { rows, ..Findings::default() })
+}
+
+/// Who waits for which task.
+type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>;
+
+/// An engine to enqueue with, and workers that do what was enqueued for as long as this lives.
+struct Queue {
+    onceward: Onceward,
+    policy: Arc<Policy>,
+    waiting: Waiting,
+    _workers: JoinSet<()>,
+}
+
+impl Queue {
+    async fn postgres(url: &str) -> Self {
+        let onceward = postgres::open(url).await;
+        let mut workers = Vec::new();
+        for _ in 0..WORKERS {
+            workers.push(postgres::open(url).await);
+        }
+        Self::new(onceward, &workers, AT_ONCE / WORKERS)
+    }
+
+    fn new(onceward: Onceward, workers: &[Onceward], concurrency: usize) -> Self {
+        let policy = Arc::new(Policy::queue());
+        let waiting = Waiting::default();
+        let mut tasks = JoinSet::new();
+        for engine in workers {
+            let waiting = waiting.clone();
+            let work = move |lease: Lease| {
+                let waiting = waiting.clone();
+                async move {
+                    assert_eq!(lease.input().map(|input| &input[..]), Some(INPUT.as_bytes()));
+                    tell(&waiting, lease.id().key());
+                    Ok(Outcome::succeeded(ANSWER))
+                }
+            };
+            let worker = Worker::new(engine.clone()).operation("payout", policy.clone(), work).unwrap();
+            let worker = worker.pace(Pace { concurrency, ..Pace::default() });
+            tasks.spawn(async move { worker.run_until(std::future::pending()).await });
+        }
+        Self { onceward, policy, waiting, _workers: tasks }
+    }
+
+    async fn rate(&self, count: usize, length: Duration) -> Turn {
+        let (onceward, policy, waiting) = (self.onceward.clone(), self.policy.clone(), self.waiting.clone());
+        let call = move |_| {
+            let (onceward, policy, waiting) = (onceward.clone(), policy.clone(), waiting.clone());
+            async move {
+                let key = key();
+                let done = wait_for(&waiting, &key);
+                let id = Id::new("tenant", "payout", &key).unwrap();
+                let ask = Ask::new(id, Fingerprint::new(1, [7; 32]), policy).input(INPUT);
+                assert_eq!(onceward.enqueue(ask).await.unwrap(), Enqueued::Accepted);
+                done.await.unwrap();
+            }
+        };
+        callers(count, tokio::time::sleep(length), call).await
+    }
+}
+
+fn wait_for(waiting: &Waiting, key: &str) -> oneshot::Receiver<()> {
+    let (tell, told) = oneshot::channel();
+    waiting.lock().unwrap().insert(key.to_owned(), tell);
+    told
+}
+
+/// The task is done, as far as the one who enqueued it can tell.
+fn tell(waiting: &Waiting, key: &str) {
+    if let Some(tell) = waiting.lock().unwrap().remove(key) {
+        let _ = tell.send(());
+    }
+}
+
+/// A fresh key, spread over the index as keys of clients are.
+fn key() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("payout-{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
