@@ -31,6 +31,7 @@ const GOLDEN: &[(&str, &str)] = &[
     ("unknown, reported", "02030003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020101e4a0de21"),
     ("unknown, panicked", "02030803abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010260ea00005a2808c2"),
     ("unknown, dropped", "02031003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020103030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327d4946f9ac"),
+    ("unknown, after a doubt", "02030403abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010161b19f5f"),
     ("gone", "0204004d000000000000006b7f9888"),
     ("waiting, never begun", "02051003abababababababababababababababababababababababababababababababab00000000000000000000000000000000000000000000000000000000000005000000696e70757444752f45"),
     ("waiting, for another try", "02051403abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327d5f4f0cb5"),
@@ -146,28 +147,37 @@ fn samples() -> Vec<(&'static str, Status)> {
         let late_effect_max = Duration::from_millis(late_ms);
         Status::Held(Held { claim, on_unknown, owner, prior, late_effect_max, job })
     };
-    let (hold, retry) = (OnUnknown::Hold, OnUnknown::Retry);
     vec![
-        ("held, just claimed", held(fresh, hold, Owner::Run, Prior::Nothing, 0, None)),
-        ("held, renewed", held(fenced, retry, Owner::Run, Prior::Nothing, 0, None)),
-        ("held, by a ticket", held(fenced, hold, Owner::Ticket, Prior::Nothing, 0, None)),
-        ("held, after a settlement", held(fenced, hold, Owner::Run, Prior::Settled, 0, None)),
-        ("held, after a doubt", held(fenced, retry, Owner::Run, Prior::InDoubt, 0, None)),
-        ("held, late effect", held(fenced, hold, Owner::Run, Prior::Nothing, 60_000, None)),
-        ("held, with input", held(fenced, retry, Owner::Run, Prior::InDoubt, 7, job())),
+        ("held, just claimed", held(fresh, OnUnknown::Hold, Owner::Run, Prior::Nothing, 0, None)),
+        ("held, renewed", held(fenced, OnUnknown::Retry, Owner::Run, Prior::Nothing, 0, None)),
+        ("held, by a ticket", held(fenced, OnUnknown::Hold, Owner::Ticket, Prior::Nothing, 0, None)),
+        ("held, after a settlement", held(fenced, OnUnknown::Hold, Owner::Run, Prior::Settled, 0, None)),
+        ("held, after a doubt", held(fenced, OnUnknown::Retry, Owner::Run, Prior::InDoubt, 0, None)),
+        ("held, late effect", held(fenced, OnUnknown::Hold, Owner::Run, Prior::Nothing, 60_000, None)),
+        ("held, with input", held(fenced, OnUnknown::Retry, Owner::Run, Prior::InDoubt, 7, Some(job()))),
         ("done, succeeded", outcome(Outcome::succeeded("paid"), None)),
         ("done, failed", outcome(Outcome::failed("declined"), day)),
         ("done, omitted", outcome(Outcome::omitted(Verdict::Succeeded, "201"), Some(Retention::Forever))),
         ("done, omitted failure", outcome(Outcome::omitted(Verdict::Failed, "402"), None)),
         ("done, empty", outcome(Outcome::succeeded(""), None)),
-        ("done, input kept", done(End::Outcome(Outcome::succeeded("paid")), None, job())),
+        ("done, input kept", done(End::Outcome(Outcome::succeeded("paid")), None, Some(job()))),
         ("done, cancelled", closed(Closed::Cancelled)),
         ("done, discarded", closed(Closed::Discarded)),
         ("done, undone", closed(Closed::Undone)),
         ("unknown, lease ended", unknown(Doubt::LeaseEnded, 0, None)),
         ("unknown, reported", unknown(Doubt::Reported, 0, None)),
         ("unknown, panicked", unknown(Doubt::Panicked, 60_000, None)),
-        ("unknown, dropped", unknown(Doubt::Dropped, 0, job())),
+        ("unknown, dropped", unknown(Doubt::Dropped, 0, Some(job()))),
+        (
+            "unknown, after a doubt",
+            Status::Unknown(Unknown {
+                claim: fenced,
+                doubt: Doubt::Reported,
+                prior: Prior::InDoubt,
+                late_effect_max: Duration::ZERO,
+                job: None,
+            }),
+        ),
         ("gone", Status::Gone(Gone { fence: Fence(77) })),
         (
             "waiting, never begun",
@@ -179,23 +189,17 @@ fn samples() -> Vec<(&'static str, Status)> {
         ),
         (
             "waiting, for another try",
-            Status::Waiting(Waiting { claim: fenced, prior: Prior::InDoubt, job: job() }),
+            Status::Waiting(Waiting { claim: fenced, prior: Prior::InDoubt, job: Some(job()) }),
         ),
         ("waiting, settled", Status::Waiting(Waiting { claim: fenced, prior: Prior::Settled, job: None })),
-        (
-            "dead",
-            Status::Dead(Dead { claim: fenced, prior: Prior::Nothing, job: job().expect("there is one") }),
-        ),
-        (
-            "dead, after a doubt",
-            Status::Dead(Dead { claim: fenced, prior: Prior::InDoubt, job: job().expect("there is one") }),
-        ),
+        ("dead", Status::Dead(Dead { claim: fenced, prior: Prior::Nothing, job: job() })),
+        ("dead, after a doubt", Status::Dead(Dead { claim: fenced, prior: Prior::InDoubt, job: job() })),
     ]
 }
 
-fn job() -> Option<Arc<Job>> {
+fn job() -> Arc<Job> {
     let input = Bytes::from_static(b"{\"amount\":12}");
-    Some(Arc::new(Job { input, started: 3, finished: 2, note: "503 – später".into() }))
+    Arc::new(Job { input, started: 3, finished: 2, note: "503 – später".into() })
 }
 
 const OWN_VERSION: u64 = 42;

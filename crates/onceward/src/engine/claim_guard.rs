@@ -124,16 +124,14 @@ impl ClaimGuard {
 
     /// Writes the ending. Dropping this does not stop the writing.
     pub(crate) fn finish(&mut self, ending: Ending) -> impl Future<Output = Finished> {
-        let running = self.flight.finish();
-        self.stage = match &running {
+        self.stage = match finish::submit(&self.inner, &self.flight, &ending) {
             None => Stage::Over,
-            Some(running) => {
-                let swapping = finish::submit(&self.inner, &self.flight, running, &ending, running.version);
-                Stage::Finishing(ending, swapping)
-            }
+            Some(swapping) => Stage::Finishing(ending, swapping),
         };
         async move {
-            let Some(running) = running else { return Finished::FencedOff };
+            if let Stage::Over = self.stage {
+                return Finished::FencedOff;
+            }
             let answer = poll_fn(|cx| match &mut self.stage {
                 Stage::Finishing(_, swapping) => Pin::new(swapping).poll(cx),
                 _ => unreachable!("set above"),
@@ -143,7 +141,7 @@ impl ClaimGuard {
                 unreachable!("set above")
             };
             if let Ok(Swapped::Won(version)) = answer.result {
-                finish::written(&self.inner, &self.flight, &running.held, &ending, version, answer.sent_at);
+                finish::written(&self.inner, &self.flight, &ending, version, answer.sent_at);
                 return Finished::Recorded;
             }
             let (tell, told) = reply();
@@ -216,8 +214,7 @@ impl Drop for ClaimGuard {
 impl ClaimGuard {
     /// Writes an ending without anybody who waits for it.
     fn finish_alone(&self, ending: Ending) {
-        let Some(running) = self.flight.finish() else { return };
-        let swapping = finish::submit(&self.inner, &self.flight, &running, &ending, running.version);
+        let Some(swapping) = finish::submit(&self.inner, &self.flight, &ending) else { return };
         finish::write_left_behind(&self.inner, self.flight.clone(), ending, swapping);
     }
 }

@@ -10,12 +10,12 @@ use super::flight::{Flight, Running};
 use super::group::{SwapReply, Swapping, Urgency};
 use super::inner::Inner;
 use super::reply::Sender;
-use super::sealed::open_any;
+use super::sealed::{open_any, seal};
 use crate::error::Error;
 use crate::outcome::{Outcome, Snapshot};
 use crate::policy::OnUnknown;
-use crate::receipt::{Done, End, Held, Receipt, Status};
-use crate::store::{Age, Due, Found, Seen, Swapped, Version};
+use crate::receipt::{Done, End, Receipt, Status};
+use crate::store::{Age, Due, Found, Seen, Swap, Swapped, Version};
 use crate::transition::{self, AfterLoss, Ending};
 use crate::world::World;
 
@@ -42,28 +42,27 @@ pub(crate) fn bounded(inner: &Inner, outcome: &Outcome) -> Outcome {
     }
 }
 
-pub(crate) fn submit(
-    inner: &Inner,
-    flight: &Flight,
-    running: &Running,
-    ending: &Ending,
-    version: Version,
-) -> Swapping {
+/// Submits the ending of a run. `None` if there is no lease to end.
+pub(crate) fn submit(inner: &Inner, flight: &Flight, ending: &Ending) -> Option<Swapping> {
+    let swap = flight.finish_with(|running| ending_of(flight, running, ending, running.version))?;
+    Some(inner.group.swap(swap, Urgency::Must))
+}
+
+fn ending_of(flight: &Flight, running: &Running, ending: &Ending, version: Version) -> Swap {
     let write = transition::end(&flight.id, &running.held, ending, &flight.policy);
-    inner.swap(&flight.id, Seen::Version(version), write.as_ref(), Urgency::Must)
+    seal(&flight.id, Seen::Version(version), write.as_ref())
 }
 
 /// The ending was just written, as `version`: tell everyone who waits here.
 pub(crate) fn written(
     inner: &Inner,
     flight: &Arc<Flight>,
-    held: &Held,
     ending: &Ending,
     version: Version,
     sent_at: Duration,
 ) {
     count(inner, ending);
-    inner.flights.end_awaited(flight, || {
+    inner.flights.end_awaited(flight, |held| {
         let write = transition::end(&flight.id, held, ending, &flight.policy)?;
         let due = write.due_in.map_or(Due::Never, Due::In);
         let receipt = Receipt { version, due, age: Age::default(), status: write.status };
@@ -137,7 +136,10 @@ impl Unsettled {
             let sent_at = reply.sent_at;
             reply = match self.after(&inner, &running, reply) {
                 Next::Over(finished) => return self.say(finished),
-                Next::Swap(version) => submit(&inner, &self.flight, &running, &self.ending, version).await,
+                Next::Swap(version) => {
+                    let swap = ending_of(&self.flight, &running, &self.ending, version);
+                    inner.group.swap(swap, Urgency::Must).await
+                }
                 Next::Pause(error) => {
                     if pause == PAUSE_MIN {
                         inner.counters.completions_delayed.one();
@@ -162,7 +164,7 @@ impl Unsettled {
         let flight = &self.flight;
         let found = match reply.result {
             Ok(Swapped::Won(version)) => {
-                written(inner, flight, &running.held, &self.ending, version, reply.sent_at);
+                written(inner, flight, &self.ending, version, reply.sent_at);
                 return Next::Over(Finished::Recorded);
             }
             // The keeper found the lease lost meanwhile, and counted it: one try is all it gets.

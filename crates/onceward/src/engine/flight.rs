@@ -188,11 +188,14 @@ impl Flights {
         self.end_with(flight, |_| Phase::Ended { receipt: receipt.map(Box::new), lost: None });
     }
 
-    /// Ends a flight with a receipt that is made only if somebody waits for it; whoever comes later
-    /// finds it in the store.
-    pub(crate) fn end_awaited(&self, flight: &Arc<Flight>, receipt: impl FnOnce() -> Option<Receipt>) {
+    /// Ends a flight with a receipt that is made of its lease, and only if somebody waits for it: an ask that comes
+    /// later finds it in the store.
+    pub(crate) fn end_awaited(&self, flight: &Arc<Flight>, receipt: impl FnOnce(&Held) -> Option<Receipt>) {
         self.end_with(flight, |state| {
-            let receipt = if state.wakers.is_empty() { None } else { receipt().map(Box::new) };
+            let receipt = match &state.phase {
+                Phase::Running(running) if !state.wakers.is_empty() => receipt(&running.held).map(Box::new),
+                _ => None,
+            };
             Phase::Ended { receipt, lost: None }
         });
     }
@@ -288,12 +291,17 @@ impl Flight {
     /// The lease under which an ending is to be written; it is not renewed any more. Also one that was
     /// lost a moment ago: if nobody has taken it over, the receipt is still its owner's to write.
     pub(crate) fn finish(&self) -> Option<Running> {
+        self.finish_with(Running::clone)
+    }
+
+    /// The same, looked at where it is: it is too large to be copied for every run.
+    pub(crate) fn finish_with<T>(&self, look: impl FnOnce(&Running) -> T) -> Option<T> {
         match &mut self.state.lock().phase {
             Phase::Running(running) => {
                 running.renewal = Renewal::Ended;
-                Some(running.clone())
+                Some(look(running))
             }
-            Phase::Ended { lost, .. } => lost.as_deref().cloned(),
+            Phase::Ended { lost, .. } => lost.as_deref().map(look),
             _ => None,
         }
     }

@@ -129,7 +129,7 @@ async fn under_hold_an_outcome_is_written_for_as_long_as_the_process_lives() {
     let stage = Stage::new();
     let onceward = stage.process();
     let policy = Policy::http().lease(secs(5)).unwrap();
-    stage.store.script([Fault::Pass].into_iter().chain([Fault::Refuse; 100_000]));
+    stage.store.script([Fault::Pass].into_iter().chain(std::iter::repeat_n(Fault::Refuse, 100_000)));
     stage.store.fail_loads(100_000);
     let ran = onceward.run(ask("k", &policy), paid).await.unwrap().ran().unwrap();
     assert_eq!(ran.recorded, Recorded::NotYet);
@@ -178,7 +178,9 @@ async fn work_that_never_began_is_not_in_doubt() {
             let stage = Stage::new();
             let onceward = stage.process();
             let policy = Policy::http().lease(secs(5)).unwrap();
-            stage.store.script([Fault::LoseReply].into_iter().chain([Fault::Refuse; 10_000]));
+            stage
+                .store
+                .script([Fault::LoseReply].into_iter().chain(std::iter::repeat_n(Fault::Refuse, 10_000)));
             stage.store.fail_loads(10_000);
             let error = onceward.run(ask("k", &policy), never).await.unwrap_err();
             assert_eq!(error.applied(), onceward::Applied::Maybe);
@@ -192,7 +194,9 @@ async fn work_that_never_began_is_not_in_doubt() {
             assert!(!ran.replayed, "{outage:?}: free for those who ask here");
 
             // And for everybody else a moment later, also if nobody asks here.
-            stage.store.script([Fault::LoseReply].into_iter().chain([Fault::Refuse; 10_000]));
+            stage
+                .store
+                .script([Fault::LoseReply].into_iter().chain(std::iter::repeat_n(Fault::Refuse, 10_000)));
             stage.store.fail_loads(10_000);
             onceward.run(ask("other", &policy), never).await.unwrap_err();
             tokio::time::sleep(outage).await;

@@ -130,8 +130,13 @@ async fn a_lost_lease_cancels_the_work() {
     tokio::time::sleep(secs(1)).await;
     // Somebody else has it now.
     let found = stage.store.load(&[id("k")]).await.unwrap().remove(0).unwrap().unwrap();
-    let (state, bytes) = (found.state, other_claim(&found.bytes));
-    let new = Some(Record { state, due_in: Some(secs(10)), ends_with_writer: true, bytes });
+    let taken = Record {
+        state: found.state,
+        due_in: Some(secs(10)),
+        ends_with_writer: true,
+        bytes: other_claim(&found.bytes),
+    };
+    let new = Some(taken);
     let swap = Swap { id: id("k"), seen: Seen::Version(found.version), new };
     assert!(matches!(stage.store.swap(&[swap]).await.unwrap()[0], Swapped::Won(_)));
     tokio::time::sleep(secs(6)).await;
