@@ -121,7 +121,7 @@ pub(super) fn runs_after_unknown(ask: &Ask, found: Option<&Receipt>) -> Decision
     }
 }
 
-/// An outcome is given out for as long as it happens to lie there.
+/// An outcome is given out for as long as its record is stored.
 pub(super) fn replays_past_retention(ask: &Ask, found: Option<&Receipt>) -> Decision {
     decide_about(ask, found, |receipt| {
         if let Status::Done(_) = receipt.status {

@@ -7,7 +7,7 @@ pub enum WorkerFlaw {
     None,
     /// They are announced and never look.
     NeverLook,
-    /// They claim what they found by its key alone, whoever has it by then.
+    /// They claim what they found by its key alone, also when another has it by then.
     ClaimByKeyAlone,
     /// They begin what somebody else holds.
     BeginWhatIsHeld,

@@ -12,7 +12,7 @@ pub enum WorldFlaw {
     None,
     /// The clock stands still: no lease and no retention ever ends here.
     ClockStands,
-    /// The clock runs at half the speed: whoever goes by it is late.
+    /// The clock runs at half the speed: everything that goes by it is late.
     ClockLags,
     /// The clock is set back now and then, as a wall clock is.
     ClockSetBack,

@@ -178,8 +178,8 @@ impl Store for Handle {
             transactions: server,
             ..Promises::default()
         };
-        // The embedded store makes batches itself, and no server does. What is carried arrives, whoever still
-        // waits.
+        // The embedded store makes batches itself, and no server does. What is carried arrives, also when its
+        // caller has gone.
         Caps::new("simulated", promises).with_hints(Hints {
             batches_in_flight: 2,
             batches_internally: !server,

@@ -61,7 +61,7 @@ fn run_unclaimed(stage: &Arc<Stage>, process: Process, call: Call, fence: Fence)
     working.ends(End::Succeeded);
 }
 
-/// Work that goes on by itself when whoever waits for it is dropped.
+/// Work that goes on by itself when the future that waits for it is dropped.
 pub(super) fn detached(stage: &Stage, process: Process, work: Work) -> Work {
     let (tell, told) = tokio::sync::oneshot::channel();
     stage.executor.spawn(process, async move {

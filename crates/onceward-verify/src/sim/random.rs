@@ -48,12 +48,12 @@ impl Random {
         low + u64::try_from(wide >> 64).unwrap_or_default()
     }
 
-    /// A duration of so many microseconds, both ends included.
+    /// A duration in microseconds, both ends included.
     pub fn micros(&mut self, low: u64, high: u64) -> Duration {
         Duration::from_micros(self.between(low, high))
     }
 
-    /// True in so many of a thousand cases.
+    /// True in this many of a thousand cases.
     pub fn chance(&mut self, per_thousand: u32) -> bool {
         self.below(1000) < per_thousand as usize
     }

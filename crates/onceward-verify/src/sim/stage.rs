@@ -116,7 +116,7 @@ impl Stage {
         self.scenario.habits.home == Home::Server
     }
 
-    /// Whether the work of an intent kills whoever does it.
+    /// Whether the work of an intent kills the process that does it.
     pub(super) fn is_poison(&self, id: &Id) -> bool {
         self.scenario.intents.iter().any(|intent| intent.poison && intent.id == *id)
     }
@@ -361,7 +361,7 @@ async fn settle_not_done(stage: &Stage, process: Process, engine: &Onceward, wis
         && let Status::Unknown(_) | Status::Dead(_) = receipt.status
         && let Some(claim) = receipt.status.claim()
     {
-        // Whoever settled it first is fine, too.
+        // Another settlement that came first is fine, too.
         settle(stage, process, engine, &wish.id, claim, Settlement::NotDone).await;
     }
 }

@@ -25,7 +25,7 @@ pub(super) const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(64);
 /// After this long two transactions that wait for each other are seen, and one of them is undone.
 pub(super) const DEADLOCK: Duration = Duration::from_millis(30);
-/// How long it takes the server to see that whoever began a transaction has gone.
+/// How long it takes the server to see that the client of a transaction has gone.
 const GONE_US_MAX: u64 = 3_000;
 
 /// Where the transactions of one process come from.

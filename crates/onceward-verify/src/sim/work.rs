@@ -106,7 +106,7 @@ impl Drop for Working {
     }
 }
 
-/// Work, whoever does it.
+/// The work of any run.
 pub(super) type Work = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>>;
 
 /// Does the work of one call.

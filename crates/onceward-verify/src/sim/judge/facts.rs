@@ -194,8 +194,8 @@ impl Facts {
         })
     }
 
-    /// From when on a replay may be true. A duplicate rides on the way to the store of whoever
-    /// was first in its process, so its answer may be as old as that one's question.
+    /// From when on a replay may be true. A duplicate shares the trip to the store of the
+    /// first one in its process, so its answer may be as old as that one's question.
     pub(super) fn since(&self, call: &CallFacts, told: Moment) -> Moment {
         let first = self.alike(call, told).filter(|other| other.over > call.asked).map(|other| other.asked);
         first.min().unwrap_or(call.asked).min(call.asked)
