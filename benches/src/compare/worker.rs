@@ -51,8 +51,9 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     let [tasks, claims] = turns().take([
         ("enqueue + claim + complete", &mut |_| runtime.block_on(queue.rate(embedded::CALLERS, scale.round))),
         ("claim + complete", &mut |round| {
-            let length = tokio::time::sleep(scale.round);
-            runtime.block_on(async { embedded::claims(&onceward, round as u64, length).await })
+            let claims =
+                async { embedded::claims(&onceward, round as u64, tokio::time::sleep(scale.round)).await };
+            runtime.block_on(claims)
         }),
     ]);
     let ratio =
