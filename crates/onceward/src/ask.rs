@@ -56,7 +56,7 @@ impl Ask {
         self
     }
 
-    /// Brings along what is asked, to be kept in the receipt: whoever goes on with the intent finds it there
+    /// Brings along what is asked, to be kept in the receipt: a run that goes on with the intent finds it there
     /// ([`Lease::input`](crate::Lease::input)). What is kept already is not replaced.
     ///
     /// An intent with an input is never forgotten before it is done: where another would be free again, it

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod answer;
+mod answer_without_run;
 mod cache;
 mod claim_guard;
 mod counts;
@@ -110,14 +111,14 @@ impl Onceward {
     /// The answer to an ask, if it is at hand in this process: what [`run`](Self::run) would replay at once.
     /// For callers who spare themselves the preparations of a run.
     pub fn recall(&self, ask: &Ask) -> Option<Answer> {
-        acquire::cached_answer(&self.inner, ask)
+        answer_without_run::cached_answer(&self.inner, ask)
     }
 
     /// The answer to an ask that needs no run of its own: a recorded one, or that of whoever runs it now,
     /// waited for as policy says. `None` if a run would have to begin. For callers that have no room for
     /// another run; nothing is claimed, so a run that begins meanwhile is nobody's fault.
     pub async fn attend(&self, ask: &Ask) -> Result<Option<Answer>> {
-        acquire::answer_without_running(&self.inner, ask).await
+        answer_without_run::answer_without_running(&self.inner, ask).await
     }
 
     /// Runs a task beside everything else, where the engine runs its own: for callers that go away and
@@ -149,7 +150,7 @@ impl Onceward {
         transact::transact(&self.inner, transactions, ask, work).await
     }
 
-    /// Leaves an intent to a [`Worker`]: it waits with its [input](Ask::input) until one begins. Whoever asks for it
+    /// Leaves an intent to a [`Worker`]: it waits with its [input](Ask::input) until one begins. An ask for it
     /// meanwhile runs it at once. Dropping the future may leave it enqueued.
     pub async fn enqueue(&self, ask: Ask) -> Result<Enqueued> {
         enqueue::enqueue(&self.inner, &ask).await
@@ -184,7 +185,7 @@ impl Onceward {
         self.inner.enqueued.wake();
     }
 
-    /// Cancels an intent that waits for a worker: nobody will run it, and whoever asks is refused until its
+    /// Cancels an intent that waits for a worker: nobody will run it, and asks for it are refused until its
     /// retention ends. Nothing is changed if it does not wait.
     pub async fn cancel(&self, id: &Id, policy: &Policy) -> Result<Changed> {
         settle::close(&self.inner, id, settle::Closable::Waiting, Closed::Cancelled, policy).await

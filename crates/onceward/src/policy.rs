@@ -65,7 +65,7 @@ impl Backoff {
 /// What becomes of the input when an intent is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepInput {
-    /// It is dropped: whoever asks again brings it along.
+    /// It is dropped: an ask that comes again brings it along.
     UntilDone,
     /// It is kept for as long as the receipt.
     WithReceipt,

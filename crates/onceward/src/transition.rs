@@ -186,7 +186,7 @@ pub fn end(id: &Id, held: &Held, ending: &Ending, policy: &Policy) -> Option<Wri
     }
 }
 
-/// What is to be tried again: later, if it carries its input; by whoever asks next, if it does not.
+/// What is to be tried again: later, if it carries its input; by the next ask, if it does not.
 fn again(held: &Held, prior: Prior, note: &str, policy: &Policy) -> Option<Write> {
     match (&held.job, prior) {
         (Some(job), _) if job.started >= policy.tries() => {
@@ -279,7 +279,7 @@ pub fn after_loss(
             AfterLoss::Recorded
         }
         (Status::Done(_) | Status::Gone(_), _) => AfterLoss::FencedOff,
-        // Somebody put our run in doubt while we were silent, or a write of ours did that. Whoever did the
+        // Somebody put our run in doubt while we were silent, or a write of ours did that. The owner of the
         // work can end the doubt, but not with another one.
         (Status::Unknown(_), Ending::Doubt(..)) => AfterLoss::Recorded,
         (Status::Unknown(_), _) => AfterLoss::WriteAgain(receipt.version),

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::Answer;
+use super::answer_without_run::{WaitDeadline, answer, cached_answer, contended, refuse, wait_here};
 use super::claim_guard::ClaimGuard;
-use super::flight::{Flight, Joined, Named, Renewal, Running, View};
+use super::flight::{Flight, Joined, Named, Renewal, Running};
 use super::group::Urgency;
 use super::inner::Inner;
 use super::race::within;
@@ -15,7 +16,7 @@ use super::sealed::{open, open_any, seal_claim};
 use crate::ask::Ask;
 use crate::codec::FENCE_IS_VERSION;
 use crate::decide::{Decision, Refusal, Takeover};
-use crate::error::{Applied, Error, ErrorKind, Result, Sight};
+use crate::error::{Applied, Error, Result, Sight};
 use crate::receipt::{Attempt, Fence, Held, Owner, Prior, Receipt, Status};
 use crate::store::{Due, Seen, Swap, Swapped, Version};
 use crate::transition::{self, Write};
@@ -67,10 +68,10 @@ pub(crate) enum ClaimReply {
     Failed(Error),
 }
 
-/// What the store says to whoever asks it.
+/// What the store says to an ask.
 pub(crate) enum Granted {
     Run(Running),
-    /// The answer, and the receipt behind it for all who wait. Boxed, so that whoever runs does not carry it along.
+    /// The answer, and the receipt behind it for all who wait. Boxed, so that a run does not carry it along.
     Answer(Answer, Option<Box<Receipt>>),
     /// The database undid the claim: the same again makes sense.
     Undone(Error),
@@ -143,132 +144,6 @@ pub(crate) fn check_input_bytes(inner: &Inner, bytes: usize) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-/// The answer that is at hand in this process, if there is one.
-pub(crate) fn cached_answer(inner: &Inner, ask: &Ask) -> Option<Answer> {
-    let receipt = inner.cache.load(&ask.id, &*inner.world)?;
-    let answer = answer_from(inner, ask, Some(&receipt))?;
-    inner.counters.replays_cached.one();
-    Some(answer)
-}
-
-/// Finds an answer without ever running: for work that has been used up by a run that lost its lease.
-pub(crate) async fn answer_of_others(inner: &Arc<Inner>, ask: &Ask) -> Result<Answer> {
-    let mut deadline = WaitDeadline::default();
-    for _ in 0..ROUNDS_MAX {
-        match look_once(inner, ask, &mut deadline).await? {
-            Looked::Answer(answer) => return Ok(answer),
-            Looked::Waited => {}
-            Looked::Free => {
-                let detail =
-                    "the lease was lost while the work ran, and no other run has finished; ask again";
-                return Err(Error::new(ErrorKind::LeaseLost, detail).maybe_applied());
-            }
-        }
-    }
-    Err(contended())
-}
-
-/// Finds an answer that does not need a run of our own: recorded, or awaited from whoever runs it now.
-/// `None` if nobody does.
-pub(crate) async fn answer_without_running(inner: &Arc<Inner>, ask: &Ask) -> Result<Option<Answer>> {
-    let mut deadline = WaitDeadline::default();
-    for _ in 0..ROUNDS_MAX {
-        if let Some(answer) = cached_answer(inner, ask) {
-            return Ok(Some(answer));
-        }
-        if let Some(flight) = inner.flights.find(&ask.id) {
-            if let Some(answer) = wait_here(inner, ask, &flight, &mut deadline).await? {
-                return Ok(Some(answer));
-            }
-            continue;
-        }
-        match look_once(inner, ask, &mut deadline).await? {
-            Looked::Answer(answer) => return Ok(Some(answer)),
-            Looked::Waited => {}
-            Looked::Free => return Ok(None),
-        }
-    }
-    Err(contended())
-}
-
-enum Looked {
-    Answer(Answer),
-    /// Somebody is running it; a pause has passed.
-    Waited,
-    /// A run would begin.
-    Free,
-}
-
-async fn look_once(inner: &Arc<Inner>, ask: &Ask, deadline: &mut WaitDeadline) -> Result<Looked> {
-    let asked_at = inner.now();
-    let receipt = inner.load(&ask.id).await?;
-    if let Some(receipt) = &receipt {
-        inner.cache.keep(&ask.id, receipt, asked_at);
-    }
-    Ok(match inner.decide(ask, receipt.as_ref()) {
-        Decision::Wait { at_most } => {
-            let receipt = receipt.as_ref().expect("only a receipt can be waited for");
-            match deadline.remaining(inner.now(), at_most) {
-                None => Looked::Answer(refuse(inner, Refusal::in_progress(receipt.due))),
-                Some(remaining) => {
-                    // Nobody here leads this id on our behalf, so the wait is a plain pause.
-                    inner.world.sleep(remaining.min(LOOK_PAUSE)).await;
-                    Looked::Waited
-                }
-            }
-        }
-        Decision::Run(_) => Looked::Free,
-        decision => {
-            Looked::Answer(answer(inner, receipt, decision).expect("replays and refusals are answers"))
-        }
-    })
-}
-
-const LOOK_PAUSE: Duration = Duration::from_millis(20);
-
-/// Waits for the flight of another ask in this process. `None` means: look again.
-pub(crate) async fn wait_here(
-    inner: &Inner,
-    ask: &Ask,
-    flight: &Arc<Flight>,
-    deadline: &mut WaitDeadline,
-) -> Result<Option<Answer>> {
-    let place = inner.flights.place();
-    let mut counted = false;
-    loop {
-        let now = inner.now();
-        let (view, epoch) = flight.view(now);
-        let receipt = match view {
-            // As long as this takes, the store trip of our own would have taken.
-            View::Unsettled if place.is_some() => {
-                flight.changed_since(epoch).await;
-                continue;
-            }
-            View::Unsettled => return Ok(Some(refuse(inner, Refusal::in_progress(Due::Never)))),
-            View::Ended(receipt) => {
-                return Ok(receipt.and_then(|receipt| answer_from(inner, ask, Some(&receipt))));
-            }
-            View::Failed(error) => return Err(error),
-            View::Held(receipt) => receipt,
-        };
-        let at_most = match inner.decide(ask, Some(&receipt)) {
-            Decision::Wait { at_most } if place.is_some() => at_most,
-            Decision::Refuse(refusal) => return Ok(Some(refuse(inner, refusal))),
-            _ => return Ok(Some(refuse(inner, Refusal::in_progress(receipt.due)))),
-        };
-        if !std::mem::replace(&mut counted, true) {
-            inner.counters.waits_local.one();
-        }
-        let changed = match deadline.remaining(now, at_most) {
-            Some(remaining) => within(&*inner.world, remaining, flight.changed_since(epoch)).await,
-            None => None,
-        };
-        if changed.is_none() {
-            return Ok(Some(refuse(inner, Refusal::in_progress(receipt.due))));
-        }
-    }
 }
 
 /// Asks the store for all in this process who want the same.
@@ -467,45 +342,5 @@ pub(crate) fn count_lapse(inner: &Inner, status: &Status) {
     match status {
         Status::Dead(_) => inner.counters.buried.one(),
         _ => inner.counters.unknowns.one(),
-    }
-}
-
-/// The answer that a receipt gives to an ask, if it gives one.
-pub(crate) fn answer_from(inner: &Inner, ask: &Ask, receipt: Option<&Receipt>) -> Option<Answer> {
-    let decision = inner.decide(ask, receipt);
-    answer(inner, receipt.cloned(), decision)
-}
-
-pub(crate) fn answer(inner: &Inner, receipt: Option<Receipt>, decision: Decision) -> Option<Answer> {
-    match decision {
-        Decision::Replay => {
-            inner.counters.replays.one();
-            Some(Answer::replay(receipt.expect("only a receipt can be replayed")))
-        }
-        Decision::Refuse(refusal) => Some(refuse(inner, refusal)),
-        Decision::Run(_) | Decision::Wait { .. } => None,
-    }
-}
-
-pub(crate) fn refuse(inner: &Inner, refusal: Refusal) -> Answer {
-    inner.counters.refusals.one();
-    Answer::Refused(refusal)
-}
-
-pub(crate) fn contended() -> Error {
-    let detail = format!("the receipt changed under {ROUNDS_MAX} tries in a row; is something rewriting it?");
-    Error::new(ErrorKind::Conflict, detail)
-}
-
-/// How long one ask goes on waiting, over all its waits together.
-#[derive(Default)]
-pub(crate) struct WaitDeadline {
-    ends_at: Option<Duration>,
-}
-
-impl WaitDeadline {
-    pub(crate) fn remaining(&mut self, now: Duration, at_most: Duration) -> Option<Duration> {
-        let ends_at = *self.ends_at.get_or_insert(now + at_most);
-        Some(ends_at.saturating_sub(now)).filter(|remaining| !remaining.is_zero())
     }
 }

@@ -48,7 +48,7 @@ enum Stage {
     Over,
 }
 
-// What is awaited holds a reference to the guard and nothing twice: whoever runs an intent carries it along,
+// What is awaited holds a reference to the guard and nothing twice: every run carries it along,
 // and an async fn would keep its arguments in two places.
 impl ClaimGuard {
     pub(crate) fn new(inner: Arc<Inner>, flight: Arc<Flight>, owner: Owner) -> Self {
@@ -100,7 +100,7 @@ impl ClaimGuard {
         self.stage = Stage::Working;
     }
 
-    /// The lease is somebody else's business now: of a ticket, or of whoever took it.
+    /// The lease is somebody else's business now: of a ticket, or of the run that took it.
     pub(crate) fn detach(&mut self) {
         self.stage = Stage::Over;
         self.inner.flights.end(&self.flight, None);
@@ -195,7 +195,7 @@ impl Drop for ClaimGuard {
         match stage {
             Stage::Over => {}
             Stage::Asking(claim) => {
-                // Whoever named the attempt may be asking again with it at this moment, and find this
+                // The caller that named the attempt may be asking again with it at this moment, and find this
                 // claim to be its own. It is not taken from under its feet.
                 if self.flight.named == Named::ByEngine && (claim.is_some() || self.claim_may_exist) {
                     give_back(&self.inner, self.debt(None), claim, self.claim_may_exist);

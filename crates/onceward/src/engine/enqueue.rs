@@ -53,7 +53,7 @@ pub(crate) async fn enqueue(inner: &Inner, ask: &Ask) -> Result<Enqueued> {
             Err(enqueued) => return Ok(enqueued),
         }
     }
-    Err(super::acquire::contended())
+    Err(super::answer_without_run::contended())
 }
 
 /// The same inside a transaction that the caller holds.
@@ -74,7 +74,7 @@ pub(crate) async fn enqueue_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask:
             Err(enqueued) => return Ok(enqueued),
         }
     }
-    Err(super::acquire::contended())
+    Err(super::answer_without_run::contended())
 }
 
 fn first(ask: &Ask) -> Swap {

@@ -17,8 +17,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquire::contended;
 use super::answer::{Ran, Recorded};
+use super::answer_without_run::contended;
 use super::finish::bounded;
 use super::flight::{Flight, Renewal, Running};
 use super::group::{SwapReply, Urgency};

@@ -1,5 +1,5 @@
 //! Claims of this process whose work never began: they are to be given back, and that is insisted on. Until it
-//! has happened, whoever asks here sees such a claim as free.
+//! has happened, an ask here sees such a claim as free.
 //!
 //! A claim whose answer was lost may still arrive after we have looked and found nothing, so it is looked for
 //! during two leases after that.

@@ -6,8 +6,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::acquire::{Acquired, acquire, answer_of_others};
+use super::acquire::{Acquired, acquire};
 use super::answer::{Answer, Ran, Recorded};
+use super::answer_without_run::answer_of_others;
 use super::claim_guard::ClaimGuard;
 use super::finish::{Finished, bounded};
 use super::inner::Inner;

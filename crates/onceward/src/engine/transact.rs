@@ -15,11 +15,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquire::{
-    ClaimReply, Claimant, Granted, ROUNDS_MAX, Turn, WaitDeadline, answer, ask_store, check_input, contended,
-    join, refuse,
-};
+use super::acquire::{ClaimReply, Claimant, Granted, ROUNDS_MAX, Turn, ask_store, check_input, join};
 use super::answer::{Answer, Ran, Recorded};
+use super::answer_without_run::{WaitDeadline, answer, contended, refuse};
 use super::finish::bounded;
 use super::flight::{Flight, Running};
 use super::inner::Inner;
