@@ -1,8 +1,8 @@
 //! Workers: tasks that are enqueued, claimed and completed. In PostgreSQL next to a queue as one would write it with
 //! `FOR UPDATE SKIP LOCKED`; in the embedded store next to claim + complete without a queue.
 //!
-//! Callers in a closed loop enqueue a small task and wait until it is done. Four workers do the work, each with
-//! connections of its own, as four processes would have.
+//! Callers in a closed loop enqueue a small task and wait until its work has run. Four workers do the work, each with
+//! connections of its own, as four processes would have. Both sides work on the same number of tasks at once.
 
 mod by_hand;
 
@@ -24,9 +24,10 @@ use crate::turns::{Turn, Turns};
 
 /// Tasks that are enqueued and not yet done, in PostgreSQL.
 const CALLERS: usize = 256;
-/// Workers, and tasks that all of them work on at once.
+/// Workers, and tasks that each of them works on at once: singly, and in batches.
 const WORKERS: usize = 4;
-const AT_ONCE: usize = 64;
+const SINGLY: usize = 16;
+const BATCHED: usize = 100;
 const INPUT: &str = "{\"account\":\"acct_81\",\"amount\":1200}";
 const ANSWER: &str = "{\"id\":81,\"status\":\"paid\"}";
 
@@ -35,19 +36,22 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     let server = postgres::start()?;
     let (runtime, url) = (runtime(), server.database("bench"));
     server.sql("bench", by_hand::TABLES);
-    let ours = runtime.block_on(Queue::postgres(&url));
+    let few = runtime.block_on(Queue::postgres(&url, SINGLY));
+    let many = runtime.block_on(Queue::postgres(&url, BATCHED));
     let hands = runtime.block_on(by_hand::Queue::connect(&url));
     let turns = || Turns::new(scale.rounds, Unit::PerSecond).after_warm_up();
-    let [worker, single, batched] = turns().take([
-        ("worker", &mut |_| runtime.block_on(ours.rate(CALLERS, scale.round))),
-        ("SKIP LOCKED, one by one", &mut |_| runtime.block_on(hands.rate(1, scale.round))),
-        ("SKIP LOCKED, 100 at once", &mut |_| runtime.block_on(hands.rate(100, scale.round))),
+    let [worker_few, single, worker_many, batched] = turns().take([
+        ("worker, 64 at once", &mut |_| runtime.block_on(few.rate(CALLERS, scale.round))),
+        ("SKIP LOCKED, one per claim", &mut |_| runtime.block_on(hands.rate(1, scale.round))),
+        ("worker, 400 at once", &mut |_| runtime.block_on(many.rate(CALLERS, scale.round))),
+        ("SKIP LOCKED, 100 per claim", &mut |_| runtime.block_on(hands.rate(BATCHED, scale.round))),
     ]);
 
     let folder = tempfile::tempdir().unwrap();
     let onceward = runtime.block_on(embedded::engine(&folder.path().join("ours")));
-    let queue = runtime
-        .block_on(async { Queue::new(onceward.clone(), std::slice::from_ref(&onceward), embedded::CALLERS) });
+    let queue = runtime.block_on(async {
+        Queue::new(onceward.clone(), std::slice::from_ref(&onceward), embedded::CALLERS, "embedded")
+    });
     let [tasks, claims] = turns().take([
         ("enqueue + claim + complete", &mut |_| runtime.block_on(queue.rate(embedded::CALLERS, scale.round))),
         ("claim + complete", &mut |round| {
@@ -60,12 +64,17 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
         |what, ours, other, least| Row::ratio(what, Unit::PerSecond, ours, other).goal(Goal::AtLeast(least));
     let rows = vec![
         ratio(
-            "tasks, PostgreSQL, 4 workers / SKIP LOCKED by hand, one task per claim",
-            &worker,
+            "tasks, PostgreSQL, 4 workers with 16 at once / SKIP LOCKED by hand, one per claim, 64 at once",
+            &worker_few,
             &single,
             3.0,
         ),
-        ratio("tasks, PostgreSQL, 4 workers / SKIP LOCKED by hand, 100 per claim", &worker, &batched, 1.5),
+        ratio(
+            "tasks, PostgreSQL, 4 workers with 100 at once / SKIP LOCKED by hand, 4 workers, 100 per claim",
+            &worker_many,
+            &batched,
+            1.5,
+        ),
         ratio("tasks, embedded / claim + complete without a queue", &tasks, &claims, 0.6),
     ];
     Ok(Findings { rows, ..Findings::default() })
@@ -77,22 +86,25 @@ type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>;
 /// An engine to enqueue with, and workers that do what was enqueued for as long as this lives.
 struct Queue {
     onceward: Onceward,
+    /// Of this queue alone: others share the store.
+    operation: String,
     policy: Arc<Policy>,
     waiting: Waiting,
     _workers: JoinSet<()>,
 }
 
 impl Queue {
-    async fn postgres(url: &str) -> Self {
+    async fn postgres(url: &str, concurrency: usize) -> Self {
         let onceward = postgres::open(url).await;
         let mut workers = Vec::new();
         for _ in 0..WORKERS {
             workers.push(postgres::open(url).await);
         }
-        Self::new(onceward, &workers, AT_ONCE / WORKERS)
+        Self::new(onceward, &workers, concurrency, &concurrency.to_string())
     }
 
-    fn new(onceward: Onceward, workers: &[Onceward], concurrency: usize) -> Self {
+    fn new(onceward: Onceward, workers: &[Onceward], concurrency: usize, name: &str) -> Self {
+        let operation = format!("payout-{name}");
         let policy = Arc::new(Policy::queue());
         let waiting = Waiting::default();
         let mut tasks = JoinSet::new();
@@ -106,21 +118,23 @@ impl Queue {
                     Ok(Outcome::succeeded(ANSWER))
                 }
             };
-            let worker = Worker::new(engine.clone()).operation("payout", policy.clone(), work).unwrap();
+            let worker = Worker::new(engine.clone()).operation(&operation, policy.clone(), work).unwrap();
             let worker = worker.pace(Pace { concurrency, ..Pace::default() });
             tasks.spawn(async move { worker.run_until(std::future::pending()).await });
         }
-        Self { onceward, policy, waiting, _workers: tasks }
+        Self { onceward, operation, policy, waiting, _workers: tasks }
     }
 
     async fn rate(&self, count: usize, length: Duration) -> Turn {
         let (onceward, policy, waiting) = (self.onceward.clone(), self.policy.clone(), self.waiting.clone());
+        let operation = self.operation.clone();
         let call = move |_| {
             let (onceward, policy, waiting) = (onceward.clone(), policy.clone(), waiting.clone());
+            let operation = operation.clone();
             async move {
                 let key = key();
                 let done = wait_for(&waiting, &key);
-                let id = Id::new("tenant", "payout", &key).unwrap();
+                let id = Id::new("tenant", &operation, &key).unwrap();
                 let ask = Ask::new(id, Fingerprint::new(1, [7; 32]), policy).input(INPUT);
                 assert_eq!(onceward.enqueue(ask).await.unwrap(), Enqueued::Accepted);
                 done.await.unwrap();
@@ -136,7 +150,7 @@ fn wait_for(waiting: &Waiting, key: &str) -> oneshot::Receiver<()> {
     told
 }
 
-/// The task is done, as far as the one who enqueued it can tell.
+/// The work of a task runs: that is what its caller waits for.
 fn tell(waiting: &Waiting, key: &str) {
     if let Some(tell) = waiting.lock().unwrap().remove(key) {
         let _ = tell.send(());

@@ -6,10 +6,10 @@ mod answer_without_run;
 mod cache;
 mod claim_guard;
 mod counts;
-mod crowd;
 mod enqueue;
 mod finish;
 mod flight;
+mod future_set;
 mod group;
 mod inner;
 mod keeper;
@@ -177,7 +177,7 @@ impl Onceward {
         F: FnOnce(Lease) -> W,
         W: Future<Output = Result<Outcome, Stopped>>,
     {
-        resume::resume(self.inner.clone(), id, found, policy, work).await
+        resume::resume(self.inner.clone(), id, found, policy, group::Leave::AtOnce, work).await
     }
 
     /// Has the workers of this process look at once.

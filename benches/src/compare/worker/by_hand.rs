@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls, Statement};
 
-use super::{ANSWER, AT_ONCE, CALLERS, INPUT, Waiting, key, tell, wait_for};
+use super::{ANSWER, CALLERS, INPUT, SINGLY, WORKERS, Waiting, key, tell, wait_for};
 use crate::load::callers;
 use crate::turns::Turn;
 
@@ -32,7 +32,7 @@ impl Queue {
     pub(super) async fn connect(url: &str) -> Self {
         let (mut callers, mut workers) = (Vec::new(), Vec::new());
         // A pool of as many connections as work at once serves all who enqueue.
-        for _ in 0..AT_ONCE {
+        for _ in 0..SINGLY * WORKERS {
             let client = connect(url).await;
             let enqueue = client.prepare(ENQUEUE).await.unwrap();
             callers.push((client, enqueue));
@@ -42,11 +42,11 @@ impl Queue {
     }
 
     /// Tasks per second, with so many of them in one claim.
-    pub(super) async fn rate(&self, claimed: i64, length: Duration) -> Turn {
+    pub(super) async fn rate(&self, claimed: usize, length: Duration) -> Turn {
         let waiting = Waiting::default();
         let mut working = JoinSet::new();
         // As many tasks are worked on at once, whatever their number in a claim.
-        let connections = if claimed == 1 { self.workers.len() } else { super::WORKERS };
+        let connections = if claimed == 1 { self.workers.len() } else { WORKERS };
         for client in &self.workers[..connections] {
             working.spawn(work(client.clone(), claimed, waiting.clone()));
         }
@@ -62,9 +62,12 @@ impl Queue {
         };
         let turn = callers(CALLERS, tokio::time::sleep(length), call).await;
         working.shutdown().await;
-        for client in &self.workers {
-            client.batch_execute("ROLLBACK").await.unwrap();
+        // All at once: a claim may be waiting for another's transaction to end.
+        let mut ending = JoinSet::new();
+        for client in self.workers.iter().cloned() {
+            ending.spawn(async move { client.batch_execute("ROLLBACK").await.unwrap() });
         }
+        ending.join_all().await;
         turn
     }
 }
@@ -75,7 +78,8 @@ async fn connect(url: &str) -> Arc<Client> {
     Arc::new(client)
 }
 
-async fn work(client: Arc<Client>, claimed: i64, waiting: Waiting) {
+async fn work(client: Arc<Client>, claimed: usize, waiting: Waiting) {
+    let claimed = i64::try_from(claimed).unwrap();
     let claim = client.prepare(CLAIM).await.unwrap();
     let complete = client.prepare(COMPLETE).await.unwrap();
     loop {
@@ -83,13 +87,13 @@ async fn work(client: Arc<Client>, claimed: i64, waiting: Waiting) {
         let rows = client.query(&claim, &[&claimed]).await.unwrap();
         let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
         if !ids.is_empty() {
-            assert!(rows.iter().all(|row| row.get::<_, &str>(2) == INPUT));
+            for row in &rows {
+                assert_eq!(row.get::<_, &str>(2), INPUT);
+                tell(&waiting, row.get(1));
+            }
             client.execute(&complete, &[&ids, &ANSWER]).await.unwrap();
         }
         client.batch_execute("COMMIT").await.unwrap();
-        for row in &rows {
-            tell(&waiting, row.get(1));
-        }
         if rows.is_empty() {
             tokio::time::sleep(PAUSE).await;
         }

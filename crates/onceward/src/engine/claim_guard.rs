@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::acquire::{ClaimReply, Claimant};
 use super::finish::{self, Finished};
 use super::flight::{Flight, Named, Running};
-use super::group::{SwapReply, Swapping, Urgency};
+use super::group::{Leave, SwapReply, Swapping, Urgency};
 use super::inner::Inner;
 use super::owed::{Debt, OwedClaim, give_back};
 use super::reply::reply;
@@ -38,6 +38,8 @@ pub(crate) struct ClaimGuard {
     /// Whether the answer to a claim was lost.
     answer_lost: bool,
     owner: Owner,
+    /// When the ending leaves for the store.
+    leave: Leave,
 }
 
 enum Stage {
@@ -52,7 +54,21 @@ enum Stage {
 // and an async fn would keep its arguments in two places.
 impl ClaimGuard {
     pub(crate) fn new(inner: Arc<Inner>, flight: Arc<Flight>, owner: Owner) -> Self {
-        Self { inner, flight, stage: Stage::Asking(None), claim_may_exist: false, answer_lost: false, owner }
+        Self {
+            inner,
+            flight,
+            stage: Stage::Asking(None),
+            claim_may_exist: false,
+            answer_lost: false,
+            owner,
+            leave: Leave::AtOnce,
+        }
+    }
+
+    /// Sets when the ending leaves for the store.
+    pub(crate) fn leaving(mut self, leave: Leave) -> Self {
+        self.leave = leave;
+        self
     }
 
     /// Waits for the answer to a claim, in a way that survives being dropped.
@@ -124,7 +140,7 @@ impl ClaimGuard {
 
     /// Writes the ending. Dropping this does not stop the writing.
     pub(crate) fn finish(&mut self, ending: Ending) -> impl Future<Output = Finished> {
-        self.stage = match finish::submit(&self.inner, &self.flight, &ending) {
+        self.stage = match finish::submit(&self.inner, &self.flight, &ending, self.leave) {
             None => Stage::Over,
             Some(swapping) => Stage::Finishing(ending, swapping),
         };
@@ -214,7 +230,8 @@ impl Drop for ClaimGuard {
 impl ClaimGuard {
     /// Writes an ending without anybody who waits for it.
     fn finish_alone(&self, ending: Ending) {
-        let Some(swapping) = finish::submit(&self.inner, &self.flight, &ending) else { return };
+        let submitted = finish::submit(&self.inner, &self.flight, &ending, Leave::AtOnce);
+        let Some(swapping) = submitted else { return };
         finish::write_left_behind(&self.inner, self.flight.clone(), ending, swapping);
     }
 }

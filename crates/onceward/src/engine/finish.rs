@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::flight::{Flight, Running};
-use super::group::{SwapReply, Swapping, Urgency};
+use super::group::{Leave, SwapReply, Swapping, Urgency};
 use super::inner::Inner;
 use super::reply::Sender;
 use super::sealed::{open_any, seal};
@@ -43,9 +43,9 @@ pub(crate) fn bounded(inner: &Inner, outcome: &Outcome) -> Outcome {
 }
 
 /// Submits the ending of a run. `None` if there is no lease to end.
-pub(crate) fn submit(inner: &Inner, flight: &Flight, ending: &Ending) -> Option<Swapping> {
+pub(crate) fn submit(inner: &Inner, flight: &Flight, ending: &Ending, leave: Leave) -> Option<Swapping> {
     let swap = flight.finish_with(|running| ending_of(flight, running, ending, running.version))?;
-    Some(inner.group.swap(swap, Urgency::Must))
+    Some(inner.group.swap_with(swap, Urgency::Must, leave))
 }
 
 fn ending_of(flight: &Flight, running: &Running, ending: &Ending, version: Version) -> Swap {

@@ -41,7 +41,7 @@ pub(crate) struct Group {
     state: Mutex<State>,
 }
 
-/// Invariant: the queue is empty unless `under_way` is at its maximum.
+/// Invariant: unless `under_way` is at its maximum, the queue has only swaps that wait for a [`flush`](Group::flush).
 struct State {
     queue: VecDeque<Queued>,
     under_way: usize,
@@ -70,6 +70,15 @@ pub(crate) enum Urgency {
     CanWait,
     /// Everything after the claim: refusing it would leave an effect without its receipt.
     Must,
+}
+
+/// When a swap leaves for the store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// As soon as there is room.
+    AtOnce,
+    /// At the next [`flush`](Group::flush), with others. Whoever submits it sees to that.
+    OnFlush,
 }
 
 /// The answer to a swap, when it comes. Dropping it does not undo the swap.
@@ -143,28 +152,50 @@ impl Group {
         }
     }
 
+    /// Submits a swap of somebody who has more of them.
+    pub(crate) fn swap_with(self: &Arc<Self>, swap: Swap, urgency: Urgency, leave: Leave) -> Swapping {
+        if leave == Leave::AtOnce || self.batches_internally {
+            return self.swap(swap, urgency);
+        }
+        let mut state = self.state.lock();
+        if urgency == Urgency::CanWait && state.queue.len() >= self.limits.queue_claims_max {
+            let result = Err(self.overloaded());
+            return Swapping::Ready(Some(SwapReply { sent_at: self.world.now(), result }));
+        }
+        let (answer, receiver) = reply();
+        state.queue.push_back(Queued { swap, answer });
+        Swapping::Waiting(receiver)
+    }
+
     /// Submits many at once, to travel together even when nothing else is under way.
     pub(crate) fn swap_all(self: &Arc<Self>, swaps: Vec<Swap>) -> Vec<Swapping> {
         let mut answers = Vec::with_capacity(swaps.len());
-        let batches = {
+        {
             let mut state = self.state.lock();
             for swap in swaps {
                 let (answer, receiver) = reply();
                 state.queue.push_back(Queued { swap, answer });
                 answers.push(Swapping::Waiting(receiver));
             }
-            let mut batches = Vec::new();
-            while state.under_way < self.batches_max && !state.queue.is_empty() {
+        }
+        self.flush();
+        answers
+    }
+
+    /// Sends what is queued, as far as there is room.
+    pub(crate) fn flush(self: &Arc<Self>) {
+        loop {
+            let batch = {
+                let mut state = self.state.lock();
+                if state.queue.is_empty() || state.under_way >= self.batches_max {
+                    return;
+                }
                 state.under_way += 1;
-                batches.push(self.take_batch(&mut state));
-            }
-            batches
-        };
-        for batch in batches {
+                self.take_batch(&mut state)
+            };
             let permit = BatchPermit { group: self.clone(), kind: Kind::UnderWay };
             self.world.spawn(Box::pin(permit.swap_batch(batch)));
         }
-        answers
     }
 
     async fn ask_store(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {

@@ -9,10 +9,11 @@ use super::acquire::count_lapse;
 use super::answer::Answer;
 use super::claim_guard::ClaimGuard;
 use super::flight::{Joined, Named, Running};
-use super::group::{SwapReply, Urgency};
+use super::group::{Leave, SwapReply, Urgency};
 use super::inner::Inner;
 use super::lease::Lease;
 use super::run::{Worked, finish, work_under};
+use super::sealed::seal;
 use super::worker::Completion;
 use crate::ask::Ask;
 use crate::decide::{Decision, Refusal, Takeover};
@@ -30,6 +31,7 @@ pub(crate) async fn resume<F, W>(
     id: &Id,
     found: &Receipt,
     policy: Arc<Policy>,
+    leave: Leave,
     work: F,
 ) -> Result<Completion>
 where
@@ -50,10 +52,11 @@ where
         Joined::Leader(flight) => flight,
         Joined::Waiter(_) => return Ok(Completion::Elsewhere),
     };
-    let mut guard = ClaimGuard::new(inner.clone(), flight, Owner::Run);
+    let mut guard = ClaimGuard::new(inner.clone(), flight, Owner::Run).leaving(leave);
     let mut held = transition::claim(&ask, attempt, Owner::Run, takeover, Some(found));
     let write = transition::hold(held.clone(), &ask.policy);
-    let swapping = inner.swap(&ask.id, Seen::Version(found.version), Some(&write), Urgency::CanWait);
+    let swap = seal(&ask.id, Seen::Version(found.version), Some(&write));
+    let swapping = inner.group.swap_with(swap, Urgency::CanWait, leave);
     let SwapReply { sent_at, result } = guard.claim(swapping).await;
     let version = match result {
         Ok(Swapped::Won(version)) => version,

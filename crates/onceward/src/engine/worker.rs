@@ -11,13 +11,15 @@
 //! one view of them. Of all who want the same intent, one gets it.
 
 use std::future::{Future, poll_fn};
+use std::hash::{DefaultHasher, Hasher};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use super::Onceward;
-use super::crowd::Crowd;
+use super::future_set::FutureSet;
+use super::group::Leave;
 use super::lease::Lease;
 use super::pattern::Pattern;
 use super::race::{either, signalled, within};
@@ -28,14 +30,14 @@ use crate::id::Id;
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::{OnUnknown, Policy};
 use crate::receipt::{Receipt, Status};
-use crate::store::{Cursor, Due, Scan, ScanOf, State};
+use crate::store::{Cursor, Due, Found, Scan, ScanOf, State};
 
 /// Records looked at in one slice.
 const SLICE_RECORDS: usize = 256;
 /// Slices in one look. What lies behind is looked at by the next one.
 const SLICES_MAX: usize = 64;
-/// Shortest pause between two looks at a store that signals nothing.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
+/// Shortest pause between two looks at a store that signals nothing, after one that found all there was to begin.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
 
 /// Does what was [enqueued](Onceward::enqueue), and finishes what was begun and left: intents whose owner died or
 /// lost touch, under a policy that lets them be run again, and that nobody has asked for since.
@@ -67,6 +69,8 @@ pub struct Worker {
     onceward: Onceward,
     operations: Vec<(Pattern, Operation)>,
     pace: Pace,
+    /// Of the intents that are due, those whose hash is nearest to this are begun first.
+    preferred: u64,
     state: Mutex<WorkerState>,
 }
 
@@ -80,6 +84,8 @@ type Working = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>>;
 #[derive(Default)]
 struct WorkerState {
     counts: WorkCounts,
+    /// What the last look at each of [`STATES`] found and did not begin.
+    left: [WorkCounts; 2],
     /// Where the next look goes on, if the last one did not come to the end.
     look_from: [Option<Cursor>; 2],
 }
@@ -150,10 +156,26 @@ pub struct WorkCounts {
 
 type Ready = (Id, Result<Completion>);
 
+/// What is looked at, in this order.
+const STATES: [State; 2] = [State::Waiting, State::Held];
+
+/// What came of a look.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    /// There was nothing to begin.
+    Nothing,
+    /// All there was has been begun.
+    Begun,
+    /// There may be more, which others want too.
+    MoreToBegin,
+}
+
 impl Worker {
     /// A worker without any code yet.
     pub fn new(onceward: Onceward) -> Self {
-        Self { onceward, operations: Vec::new(), pace: Pace::default(), state: Mutex::default() }
+        #[expect(clippy::cast_possible_truncation, reason = "half of the random bits are enough")]
+        let preferred = onceward.inner.world.random() as u64;
+        Self { onceward, operations: Vec::new(), pace: Pace::default(), preferred, state: Mutex::default() }
     }
 
     /// Registers the code of an operation, and the policy it runs under. A pattern is a name (`payout`), a prefix
@@ -189,7 +211,7 @@ impl Worker {
         if is_held_when_in_doubt(&receipt, policy) {
             return Ok(Completion::Held);
         }
-        let completion = resume(inner.clone(), id, &receipt, policy.clone(), work).await?;
+        let completion = resume(inner.clone(), id, &receipt, policy.clone(), Leave::AtOnce, work).await?;
         self.count(vec![(id.clone(), Ok(completion.clone()))]);
         Ok(completion)
     }
@@ -198,10 +220,17 @@ impl Worker {
     ///
     /// **Dropping** the returned future leaves what is under way in doubt: by policy it is tried again, or held.
     pub async fn round(&self) -> Result<WorkCounts> {
-        let mut crowd = Crowd::new();
-        let looked = self.look(&mut crowd, &mut Stop::new(pin!(std::future::pending()))).await;
-        crowd.until_below(1).await;
-        self.count(crowd.ready());
+        let mut running = FutureSet::new(self.onceward.inner.group.clone());
+        let never = pin!(std::future::pending());
+        let mut never = Stop::new(never);
+        let looked = loop {
+            match self.look(&STATES, &mut running, &mut never).await {
+                Ok(Looked::MoreToBegin) => {}
+                looked => break looked,
+            }
+        };
+        running.until_below(1).await;
+        self.count(running.ready());
         looked.map(|_| self.counts())
     }
 
@@ -210,15 +239,26 @@ impl Worker {
     pub async fn run_until(&self, stop: impl Future<Output = ()>) {
         let inner = &self.onceward.inner;
         let stop = pin!(stop);
-        let (mut stop, mut crowd) = (Stop::new(stop), Crowd::new());
+        let (mut stop, mut running) = (Stop::new(stop), FutureSet::new(self.onceward.inner.group.clone()));
         let mut watch = inner.store.watch();
         let pause_min = PAUSE_MIN.min(self.pace.pause);
-        let mut pause = pause_min;
+        let (mut pause, mut lapsed_from) = (pause_min, inner.now());
         while !stop.is_set().await {
             let signals = inner.enqueued.count();
-            match self.look(&mut crowd, &mut stop).await {
-                Ok(begun) if begun > 0 => pause = pause_min,
-                Ok(_) => pause = (pause * 2).min(self.pace.pause),
+            // Leases lapse rarely, and wait for their callers first: not every look has to look for them.
+            let lapsed = inner.now() >= lapsed_from;
+            if lapsed {
+                lapsed_from = inner.now() + self.pace.pause;
+            }
+            let states = if lapsed { &STATES[..] } else { &STATES[..1] };
+            match self.look(states, &mut running, &mut stop).await {
+                Ok(Looked::MoreToBegin) => {
+                    pause = pause_min;
+                    self.until_there_is_room(&mut running).await;
+                    continue;
+                }
+                Ok(Looked::Begun) => pause = pause_min,
+                Ok(Looked::Nothing) => pause = (pause * 2).min(self.pace.pause),
                 Err(error) => {
                     pause = self.pace.pause;
                     tracing::warn!(%error, "a look at what is to be done failed, trying again later");
@@ -226,78 +266,117 @@ impl Worker {
             }
             let woken = inner.enqueued.past(signals);
             let something = either(either(woken, signalled(&*inner.world, &mut watch)), stop.set());
-            crowd.beside(within(&*inner.world, pause, something)).await;
-            self.count(crowd.ready());
+            running.beside(within(&*inner.world, pause, something)).await;
+            self.count(running.ready());
         }
-        crowd.until_below(1).await;
-        self.count(crowd.ready());
+        running.until_below(1).await;
+        self.count(running.ready());
+    }
+
+    /// Waits until half of what may run at once has finished, so that the next look is worth its price; but not for
+    /// long, if there is room for one.
+    async fn until_there_is_room<'a>(&'a self, running: &mut FutureSet<'a, Ready>) {
+        let concurrency = self.concurrency();
+        running.until_below(concurrency).await;
+        let half = async {
+            running.until_below(concurrency.div_ceil(2)).await;
+        };
+        within(&*self.onceward.inner.world, PAUSE_MIN, half).await;
+        self.count(running.ready());
     }
 
     /// What it has done so far.
     pub fn counts(&self) -> WorkCounts {
-        self.state().counts
+        let WorkerState { counts, left: [waiting, held], .. } = *self.state();
+        WorkCounts {
+            left_lately: waiting.left_lately + held.left_lately,
+            held: waiting.held + held.held,
+            unregistered: waiting.unregistered + held.unregistered,
+            unreadable: waiting.unreadable + held.unreadable,
+            ..counts
+        }
     }
 
-    /// Puts to work what is due and has code here; says how much was begun.
+    /// Puts to work what is due and has code here.
     async fn look<'a, S: Future<Output = ()>>(
         &'a self,
-        crowd: &mut Crowd<'a, Ready>,
+        states: &[State],
+        running: &mut FutureSet<'a, Ready>,
         stop: &mut Stop<'_, S>,
-    ) -> Result<usize> {
-        let (mut seen, mut begun) = (WorkCounts::default(), 0);
-        for (at, state) in [State::Waiting, State::Held].into_iter().enumerate() {
+    ) -> Result<Looked> {
+        let mut begun = 0;
+        for (at, &state) in states.iter().enumerate() {
+            let mut seen = WorkCounts::default();
             let mut after = self.state().look_from[at].take();
             for _ in 0..SLICES_MAX {
-                let of = ScanOf::Due(Some(state));
-                let scan = Scan { of, after: after.take(), limit: SLICE_RECORDS };
-                let page = crowd.beside(self.onceward.inner.scan(&scan)).await?;
+                let scan = Scan { of: ScanOf::Due(Some(state)), after: after.take(), limit: SLICE_RECORDS };
+                let page = running.beside(self.onceward.inner.scan(&scan)).await?;
                 seen.unreadable += page.unreadable.len() as u64;
-                let found = page.found.into_iter().filter_map(|(id, found)| match open(&found) {
-                    Ok(receipt) => Some((id, receipt)),
-                    Err(error) => {
-                        seen.unreadable += 1;
-                        tracing::error!(?id, %error, "a receipt that is due cannot be read");
-                        None
-                    }
-                });
-                // In an order of its own, so that many workers do not all want the first one.
-                for (id, receipt) in self.shuffled(found.collect()) {
+                let elsewhere = self.counts().elsewhere;
+                for (id, receipt) in self.nearest_first(page.found, &mut seen) {
                     let Some(operation) = self.chosen(&id, &receipt, &mut seen) else { continue };
-                    crowd.until_below(self.pace.concurrency.max(1)).await;
-                    self.count(crowd.ready());
+                    // What there is room for is begun together, and claimed in one batch.
+                    if running.len() >= self.concurrency() {
+                        running.until_below(self.concurrency()).await;
+                        self.count(running.ready());
+                    }
                     if stop.is_set().await {
-                        return Ok(begun);
+                        return Ok(Looked::Begun);
+                    }
+                    if self.counts().elsewhere > elsewhere {
+                        // Other workers are at the same page: what is left of it is worth less than a new one.
+                        return Ok(Looked::MoreToBegin);
                     }
                     begun += 1;
-                    crowd.add(self.work_on(id, receipt, operation));
+                    running.add(self.work_on(id, receipt, operation));
                 }
                 after = page.next;
                 if after.is_none() {
                     break;
                 }
             }
-            self.state().look_from[at] = after;
+            let mut state = self.state();
+            (state.look_from[at], state.left[at]) = (after, seen);
         }
-        let mut state = self.state();
-        let WorkCounts { finished, failed, suspended, dead, elsewhere, .. } = state.counts;
-        state.counts = WorkCounts { finished, failed, suspended, dead, elsewhere, ..seen };
-        Ok(begun)
+        Ok(if begun > 0 { Looked::Begun } else { Looked::Nothing })
     }
 
     async fn work_on(&self, id: Id, receipt: Receipt, operation: &Operation) -> Ready {
         let inner = self.onceward.inner.clone();
-        let completion = resume(inner, &id, &receipt, operation.policy.clone(), &operation.work).await;
+        let (policy, work) = (operation.policy.clone(), &operation.work);
+        let completion = resume(inner, &id, &receipt, policy, Leave::OnFlush, work).await;
         (id, completion)
     }
 
-    fn shuffled(&self, mut found: Vec<(Id, Receipt)>) -> Vec<(Id, Receipt)> {
-        let mut random = self.onceward.inner.world.random();
-        for at in (1..found.len()).rev() {
-            let other = usize::try_from(random % (at as u128 + 1)).unwrap_or_default();
-            random = random.rotate_right(7) ^ (at as u128);
-            found.swap(at, other);
+    /// What a page has, without what this process is busy with. Every worker has an order of its own, so that many of
+    /// them share a page instead of all wanting its first record.
+    fn nearest_first(&self, found: Vec<(Id, Found)>, seen: &mut WorkCounts) -> Vec<(Id, Receipt)> {
+        let mut nearest = Vec::with_capacity(found.len());
+        for (id, found) in found {
+            if self.onceward.inner.flights.find(&id).is_some() {
+                continue;
+            }
+            match open(&found) {
+                Ok(receipt) => nearest.push((self.distance_of(&id), id, receipt)),
+                Err(error) => {
+                    seen.unreadable += 1;
+                    tracing::error!(?id, %error, "a receipt that is due cannot be read");
+                }
+            }
         }
-        found
+        nearest.sort_by_key(|(distance, ..)| *distance);
+        nearest.into_iter().map(|(_, id, receipt)| (id, receipt)).collect()
+    }
+
+    /// How far an intent is from what this worker prefers. Its hash is the same in every process.
+    fn distance_of(&self, id: &Id) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(id.as_bytes());
+        hasher.finish().wrapping_sub(self.preferred).cast_signed().unsigned_abs()
+    }
+
+    fn concurrency(&self) -> usize {
+        self.pace.concurrency.max(1)
     }
 
     fn code(&self, id: &Id) -> Option<&Operation> {

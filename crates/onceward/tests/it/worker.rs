@@ -595,3 +595,19 @@ async fn an_input_over_the_bound_is_refused_before_anything_happens() {
     assert_eq!(onceward.show(&id("large")).await.unwrap(), None);
     assert_eq!(onceward.enqueue(ask("fits").input(vec![0; 1 << 20])).await.unwrap(), Enqueued::Accepted);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_look_begins_is_claimed_in_one_batch_and_completed_in_one() {
+    let stage = Stage::new();
+    let onceward = stage.process();
+    for number in 0..20 {
+        onceward.enqueue(ask(&format!("task-{number}")).input("12")).await.unwrap();
+    }
+    let worker = Worker::new(onceward.clone())
+        .operation("charge", policy(), async |_| Ok(Outcome::succeeded("paid")))
+        .unwrap()
+        .pace(Pace { concurrency: 20, ..Pace::default() });
+    let before = onceward.counts().store_batches;
+    assert_eq!(worker.round().await.unwrap().finished, 20);
+    assert_eq!(onceward.counts().store_batches - before, 2);
+}

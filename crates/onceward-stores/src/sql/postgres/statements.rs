@@ -210,9 +210,16 @@ macro_rules! as_seen {
 }
 
 macro_rules! replace {
-    ($arrays:literal, $columns:literal, $condition:literal) => {
+    ($arrays:literal, $columns:literal, $condition:expr) => {
         concat!(
-            "WITH won AS (
+            "WITH ",
+            replace!("won", $arrays, $columns, "", $condition),
+            numbered!("$8")
+        )
+    };
+    ("won", $arrays:literal, $columns:literal, $joined:literal, $condition:expr) => {
+        concat!(
+            "won AS (
     UPDATE onceward_receipts r SET state = a.state, open_state = a.open_state,
         version = greatest(r.version + 1, (SELECT greatest(",
             now_us!(),
@@ -225,13 +232,14 @@ macro_rules! replace {
             ")
         WITH ORDINALITY AS a (id_high, id_middle, id_low, state, due_us, receipt, seen, open_state, ",
             $columns,
-            "n)
+            "n)",
+            $joined,
+            "
     WHERE ",
             $condition,
             as_seen!(),
             " RETURNING a.n, r.version
-)",
-            numbered!("$8")
+)"
         )
     };
 }
@@ -241,6 +249,19 @@ pub(super) const REPLACE: &str = replace!("", "", "");
 
 /// Replacements of rows whose places ($10) are known, so that no index is asked for them.
 pub(super) const REPLACE_AT: &str = replace!(", $10::tid[]", "place, ", "r.ctid = a.place AND ");
+
+/// Replacements that pass over rows which other transactions are changing: those have neither won nor lost yet.
+pub(super) const REPLACE_UNLOCKED: &str = concat!(
+    "WITH unlocked AS (
+    SELECT r.ctid AS place, a.n FROM ",
+    seen!("$8"),
+    " JOIN onceward_receipts r ON ",
+    as_seen!(),
+    " FOR UPDATE OF r SKIP LOCKED
+), ",
+    replace!("won", "", "", " JOIN unlocked u USING (n)", "r.ctid = u.place AND "),
+    numbered!("$8")
+);
 
 /// Removals that leave the version behind for a while ($6, in microseconds).
 pub(super) const FREE: &str = concat!(

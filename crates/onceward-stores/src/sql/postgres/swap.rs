@@ -1,6 +1,6 @@
 //! A batch of swaps: each kind is one statement, and what they answer is put together.
 
-use onceward::{Error, ErrorKind, Id, Result, Seen, Swap, Swapped, Version};
+use onceward::{Error, ErrorKind, Id, Result, Seen, State, Swap, Swapped, Version};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -10,7 +10,7 @@ use super::fault::Call;
 use super::statements;
 use super::store::{FOUND_AT, PostgresStore, RECORD_BYTES_MAX, found, no_such_swap, place};
 use crate::sql::answers::{Answers, too_large};
-use crate::sql::kinds::{Kinds, seen_by};
+use crate::sql::kinds::{Kinds, record, seen_by};
 use crate::sql::row::{self, micros};
 use crate::sql::{FREE_GRACE, TRIES_MAX};
 
@@ -23,11 +23,12 @@ impl PostgresStore {
             return Ok(vec![won]);
         }
         let mut answers = Answers::new(batch, RECORD_BYTES_MAX);
-        for _ in 0..TRIES_MAX {
+        for round in 0..TRIES_MAX {
+            let locked = if round == 0 { Locked::PassOver } else { Locked::WaitFor };
             let kinds = Kinds::new(batch, answers.open(), self.clock());
             let (created, replaced, freed, deleted, checked) = tokio::join!(
                 self.create(batch, &kinds.create),
-                self.replace(batch, &kinds.replace),
+                self.replace(batch, &kinds.replace, locked),
                 self.remove(batch, &kinds.free, Leave::Version),
                 self.remove(batch, &kinds.delete, Leave::Nothing),
                 self.check(batch, &kinds.check),
@@ -127,7 +128,7 @@ impl PostgresStore {
         Ok(lost)
     }
 
-    async fn replace(&self, batch: &[Swap], of: &[usize]) -> Result<Vec<(usize, Swapped)>> {
+    async fn replace(&self, batch: &[Swap], of: &[usize], locked: Locked) -> Result<Vec<(usize, Swapped)>> {
         if of.is_empty() {
             return Ok(Vec::new());
         }
@@ -146,7 +147,11 @@ impl PostgresStore {
             &seen,
             &new.open_states,
         ];
+        // Claims of one receipt by several workers meet here. The others of the batch need not wait for the winner's
+        // commit; when theirs is done, so is that one most likely.
+        let has_claims = of.iter().any(|place| record(&batch[*place]).state == State::Held);
         let statement = match &places {
+            None if locked == Locked::PassOver && of.len() > 1 && has_claims => statements::REPLACE_UNLOCKED,
             None => statements::REPLACE,
             Some(places) => {
                 parameters.push(places);
@@ -210,6 +215,13 @@ impl PostgresStore {
         let won = self.won(row.get(4))?;
         Ok(Some(of.iter().map(|place| (*place, won.clone())).collect()))
     }
+}
+
+/// What a replacement does about rows that another transaction is changing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Locked {
+    PassOver,
+    WaitFor,
 }
 
 /// What a removal leaves in its place.

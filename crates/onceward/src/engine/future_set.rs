@@ -1,0 +1,146 @@
+//! A few futures that run side by side in one task: the task that waits on the set drives them all. Nothing is
+//! spawned, and dropping the set drops every future in it.
+//!
+//! Each future has a waker of its own, so a wake-up polls only the futures that were woken. What these then write to
+//! the store leaves together.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::group::Group;
+use super::sync::Mutex;
+
+pub(crate) struct FutureSet<'a, T> {
+    slots: Vec<Slot<'a, T>>,
+    /// Slots without a future.
+    free: Vec<usize>,
+    woken: Arc<Woken>,
+    ready: Vec<T>,
+    flush: Flush,
+}
+
+/// Sends what futures have left in the queue of the group (`Leave::OnFlush`), also when one of them panics and when
+/// the set is dropped.
+struct Flush(Arc<Group>);
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        self.0.flush();
+    }
+}
+
+/// A place for one future after another. Its waker outlives them: a late wake-up polls the next one once for nothing.
+struct Slot<'a, T> {
+    future: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
+    waker: Waker,
+}
+
+/// Which slots have been woken since they were last polled.
+struct Woken(Mutex<WokenState>);
+
+#[derive(Default)]
+struct WokenState {
+    slots: Vec<usize>,
+    /// Whether a slot is among them.
+    is_woken: Vec<bool>,
+    /// The task that drives the set.
+    task: Option<Waker>,
+}
+
+struct SlotWaker {
+    at: usize,
+    woken: Arc<Woken>,
+}
+
+impl Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let task = {
+            let mut state = self.woken.0.lock();
+            if std::mem::replace(&mut state.is_woken[self.at], true) {
+                return; // the task was woken then
+            }
+            state.slots.push(self.at);
+            state.task.clone()
+        };
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+impl<'a, T> FutureSet<'a, T> {
+    pub(crate) fn new(group: Arc<Group>) -> Self {
+        let woken = Arc::new(Woken(Mutex::new(WokenState::default())));
+        Self { slots: Vec::new(), free: Vec::new(), woken, ready: Vec::new(), flush: Flush(group) }
+    }
+
+    /// Adds a future. It is polled for the first time when the set is driven next.
+    pub(crate) fn add(&mut self, future: impl Future<Output = T> + Send + 'a) {
+        let at = self.free.pop().unwrap_or_else(|| {
+            let at = self.slots.len();
+            let waker = Arc::new(SlotWaker { at, woken: self.woken.clone() }).into();
+            self.slots.push(Slot { future: None, waker });
+            self.woken.0.lock().is_woken.push(false);
+            at
+        });
+        self.slots[at].future = Some(Box::pin(future));
+        self.slots[at].waker.wake_by_ref();
+    }
+
+    /// How many have not finished.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// What has finished since this was last called.
+    pub(crate) fn ready(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Waits for something else, and drives the set meanwhile.
+    pub(crate) async fn beside<F: Future>(&mut self, other: F) -> F::Output {
+        let mut other = pin!(other);
+        poll_fn(|cx| {
+            self.poll(cx);
+            other.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Drives the set until fewer than `count` have not finished.
+    pub(crate) async fn until_below(&mut self, count: usize) {
+        poll_fn(|cx| {
+            self.poll(cx);
+            if self.len() < count { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        let woken = {
+            let mut state = self.woken.0.lock();
+            match &mut state.task {
+                Some(task) => task.clone_from(cx.waker()),
+                task => *task = Some(cx.waker().clone()),
+            }
+            state.is_woken.fill(false);
+            std::mem::take(&mut state.slots)
+        };
+        let _flush = (!woken.is_empty()).then(|| Flush(self.flush.0.clone()));
+        for at in woken {
+            let slot = &mut self.slots[at];
+            let Some(future) = &mut slot.future else { continue };
+            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&slot.waker)) {
+                slot.future = None;
+                self.free.push(at);
+                self.ready.push(output);
+            }
+        }
+    }
+}
