@@ -39,6 +39,7 @@ impl Broadcaster {
     }
 
     /// Announces what a batch has changed.
+    #[inline]
     pub(crate) fn announce_won(&self, batch: &[Swap], answers: &[Swapped]) {
         if self.is_watched() {
             let won = batch.iter().zip(answers).filter(|(_, answer)| matches!(answer, Swapped::Won(_)));

@@ -303,3 +303,40 @@ async fn what_removals_leave_behind_is_purged() {
     assert!(matches!(store.swap(&[removal]).await.unwrap()[0], Swapped::Won(_)));
     assert_eq!(server.sql("postgres", "SELECT count(*) FROM onceward_receipts"), "1");
 }
+
+/// A batch of claims does not wait, as a whole, for the one record that another transaction is changing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_are_committed_while_one_of_their_batch_is_locked_by_another() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database("locked");
+    let store = Arc::new(PostgresStore::open(&url, Options::default()).await.unwrap());
+    let waiting: Vec<_> = (1..=3).map(|key| put(id(key), Seen::Absent, State::Waiting, Some(0))).collect();
+    // By another process: this one does not know where the rows are.
+    let enqueued = open(&url).await.unwrap().swap(&waiting).await.unwrap();
+    let claims: Vec<_> = (1..=3)
+        .zip(enqueued)
+        .map(|(key, enqueued)| match enqueued {
+            Swapped::Won(version) => put(id(key), Seen::Version(version), State::Held, Some(60)),
+            lost => panic!("nobody else was there: {lost:?}"),
+        })
+        .collect();
+    let (other, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    other.batch_execute("BEGIN; SELECT FROM onceward_receipts WHERE key = '2' FOR UPDATE").await.unwrap();
+
+    let claiming = tokio::spawn({
+        let store = store.clone();
+        async move { store.swap(&claims).await.unwrap() }
+    });
+    let states = async || {
+        let found = store.load(&[id(1), id(2), id(3)]).await.unwrap();
+        found.into_iter().map(|found| found.unwrap().unwrap().state).collect::<Vec<_>>()
+    };
+    while states().await != [State::Held, State::Waiting, State::Held] {
+        assert!(!claiming.is_finished(), "the claim of the locked record cannot be over");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    other.batch_execute("ROLLBACK").await.unwrap();
+    let answers = claiming.await.unwrap();
+    assert!(answers.iter().all(|answer| matches!(answer, Swapped::Won(_))), "{answers:?}");
+}

@@ -18,7 +18,8 @@ use crate::store::Due;
 /// The answer that is at hand in this process, if there is one.
 pub(crate) fn cached_answer(inner: &Inner, ask: &Ask) -> Option<Answer> {
     let receipt = inner.cache.load(&ask.id, &*inner.world)?;
-    let answer = answer_from(inner, ask, Some(&receipt))?;
+    let decision = inner.decide(ask, Some(&receipt));
+    let answer = answer(inner, Some(receipt), decision)?;
     inner.counters.replays_cached.one();
     Some(answer)
 }
@@ -118,7 +119,10 @@ pub(crate) async fn wait_here(
             }
             View::Unsettled => return Ok(Some(refuse(inner, Refusal::in_progress(Due::Never)))),
             View::Ended(receipt) => {
-                return Ok(receipt.and_then(|receipt| answer_from(inner, ask, Some(&receipt))));
+                return Ok(receipt.and_then(|receipt| {
+                    let decision = inner.decide(ask, Some(&receipt));
+                    answer(inner, Some(receipt), decision)
+                }));
             }
             View::Failed(error) => return Err(error),
             View::Held(receipt) => receipt,
@@ -141,12 +145,7 @@ pub(crate) async fn wait_here(
     }
 }
 
-/// The answer that a receipt gives to an ask, if it gives one.
-pub(crate) fn answer_from(inner: &Inner, ask: &Ask, receipt: Option<&Receipt>) -> Option<Answer> {
-    let decision = inner.decide(ask, receipt);
-    answer(inner, receipt.cloned(), decision)
-}
-
+/// The answer that a decision about a receipt leads to, if it leads to one.
 pub(crate) fn answer(inner: &Inner, receipt: Option<Receipt>, decision: Decision) -> Option<Answer> {
     match decision {
         Decision::Replay => {

@@ -54,11 +54,12 @@ impl Cache {
     /// The receipt of a success, with what remains of its retention. `None` once that is over.
     pub(crate) fn load(&self, id: &Id, world: &dyn World) -> Option<Receipt> {
         let kept = self.kept.get(id)?;
-        if world.now() >= kept.fresh_until {
+        let now = world.now();
+        if now >= kept.fresh_until {
             self.kept.remove(id);
             return None;
         }
-        let due = match kept.expires_at.map(|at| at.saturating_sub(world.now())) {
+        let due = match kept.expires_at.map(|at| at.saturating_sub(now)) {
             None => Due::Never,
             Some(Duration::ZERO) => {
                 self.kept.remove(id);

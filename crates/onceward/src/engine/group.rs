@@ -153,10 +153,15 @@ impl Group {
     }
 
     /// Submits a swap of somebody who has more of them.
+    #[inline]
     pub(crate) fn swap_with(self: &Arc<Self>, swap: Swap, urgency: Urgency, leave: Leave) -> Swapping {
         if leave == Leave::AtOnce || self.batches_internally {
             return self.swap(swap, urgency);
         }
+        self.queue_up(swap, urgency)
+    }
+
+    fn queue_up(&self, swap: Swap, urgency: Urgency) -> Swapping {
         let mut state = self.state.lock();
         if urgency == Urgency::CanWait && state.queue.len() >= self.limits.queue_claims_max {
             let result = Err(self.overloaded());
