@@ -47,7 +47,7 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
             let waiter = tokio::spawn({
                 let onceward = onceward.clone();
                 async move {
-                    let ran = onceward.run(ask(&key, LEASE), begun).await.unwrap().ran().unwrap();
+                    let ran = onceward.run(ask(&key, LEASE), begun).await.unwrap().into_result().unwrap();
                     assert!(!ran.replayed, "the owner never ends");
                     Instant::now()
                 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onceward::{Ask, Enqueued, Fingerprint, Id, Lease, Onceward, Outcome, Pace, Policy, Worker};
+use onceward::{Ask, Enqueued, Fingerprint, Id, Lease, Onceward, Outcome, Policy, Worker, WorkerOptions};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -107,7 +107,7 @@ impl Queue {
                 }
             };
             let worker = Worker::new(engine.clone()).operation("payout", policy.clone(), work).unwrap();
-            let worker = worker.pace(Pace { concurrency, ..Pace::default() });
+            let worker = worker.options(WorkerOptions { concurrency, ..WorkerOptions::default() });
             tasks.spawn(async move { worker.run_until(std::future::pending()).await });
         }
         Self { onceward, policy, waiting, _workers: tasks }

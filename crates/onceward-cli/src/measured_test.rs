@@ -71,7 +71,7 @@ enum Poor {
 }
 
 impl Store for Poor {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         let gone = || Error::new(ErrorKind::Unavailable, "gone").maybe_applied();
         Box::pin(async move {
             match self {
@@ -82,7 +82,7 @@ impl Store for Poor {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         let gone = || Error::new(ErrorKind::Damaged, "gone");
         Box::pin(async move {
             match self {
@@ -92,7 +92,7 @@ impl Store for Poor {
         })
     }
 
-    fn scan<'a>(&'a self, _: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, _: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async { Ok(Page::default()) })
     }
 

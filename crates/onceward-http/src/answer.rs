@@ -16,7 +16,7 @@ use crate::snapshot;
 
 /// A refusal as a response, counted.
 pub(crate) fn refuse<B>(shared: &Shared, problem: Problem) -> Response<ResponseBody<B>> {
-    shared.meters.refused(&problem);
+    shared.metrics.refused(&problem);
     let status = shared.route.status_of(&problem);
     problem.into_response(status).map(ResponseBody::whole)
 }
@@ -30,7 +30,7 @@ pub(crate) fn empty<B>(status: StatusCode) -> Response<ResponseBody<B>> {
 /// The response to an answer from a receipt, or to a refusal.
 pub(crate) fn of<B>(shared: &Shared, answer: Answer) -> Response<ResponseBody<B>> {
     let ran = match answer {
-        Answer::Ran(ran) => ran,
+        Answer::Completed(ran) => ran,
         Answer::Refused(refusal) => return refuse(shared, problem_of(&shared.route, refusal)),
     };
     let Some(response) = snapshot::decode(ran.outcome.body()) else {

@@ -36,7 +36,7 @@ mod worker;
 use std::future::Future;
 use std::sync::Arc;
 
-pub use answer::{Answer, Ran, Recorded};
+pub use answer::{Answer, Completed, Recorded};
 pub use cache::CACHE_AGE_MAX;
 pub use counts::Counts;
 pub use enqueue::Enqueued;
@@ -45,7 +45,7 @@ pub use lease::Lease;
 pub use limits::Limits;
 pub use sweep::{Sweep, Swept};
 pub use ticket::{Changed, Claimed, Ticket};
-pub use worker::{Completion, Pace, WorkCounts, Worker};
+pub use worker::{Worked, Worker, WorkerCounts, WorkerOptions};
 
 use crate::ask::Ask;
 use crate::decide::decide;
@@ -55,9 +55,9 @@ use crate::join::{Join, Transactions};
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
 use crate::receipt::{Closed, Fence, Receipt};
-use crate::store::{Caps, Page, Scan, ScanOf, Store};
+use crate::runtime::{Runtime, Task, TokioRuntime};
+use crate::store::{Caps, Page, Scan, ScanTarget, Store};
 use crate::transition::Settlement;
-use crate::world::{Task, TokioWorld, World};
 use inner::Inner;
 
 /// Runs each intent once and gives everyone the same answer. Cheap to clone; all clones are one.
@@ -79,7 +79,7 @@ impl Onceward {
 
     /// Runs `work` once for the intent of `ask`, whoever asks however often, and gives its outcome.
     ///
-    /// * The outcome is in the store before this returns ([`Ran::recorded`] names the one exception).
+    /// * The outcome is in the store before this returns ([`Completed::recorded`] names the one exception).
     /// * A duplicate gets the recorded outcome; while the first is running it waits or is refused.
     /// * If the lease is lost, the work is dropped, and the answer is that of whoever has it now.
     /// * **Dropping** the returned future before the work began gives the claim back. Dropping it
@@ -97,7 +97,7 @@ impl Onceward {
     ///         Ok(Outcome::succeeded(format!("charged with {key}")))
     ///     })
     ///     .await?
-    ///     .ran()?;
+    ///     .into_result()?;
     /// # Ok(()) }
     /// ```
     pub fn run<F, W>(&self, ask: Ask, work: F) -> impl Future<Output = Result<Answer>> + use<F, W>
@@ -110,14 +110,14 @@ impl Onceward {
 
     /// The answer to an ask, if it is at hand in this process: what [`run`](Self::run) would replay at once.
     /// For callers who spare themselves the preparations of a run.
-    pub fn recall(&self, ask: &Ask) -> Option<Answer> {
+    pub fn cached_answer(&self, ask: &Ask) -> Option<Answer> {
         answer_without_run::cached_answer(&self.inner, ask)
     }
 
     /// The answer to an ask that needs no run of its own: a recorded one, or that of whoever runs it now,
     /// waited for as policy says. `None` if a run would have to begin. For callers that have no room for
     /// another run; nothing is claimed, so a run that begins meanwhile is nobody's fault.
-    pub async fn attend(&self, ask: &Ask) -> Result<Option<Answer>> {
+    pub async fn answer_without_running(&self, ask: &Ask) -> Result<Option<Answer>> {
         answer_without_run::answer_without_running(&self.inner, ask).await
     }
 
@@ -163,16 +163,10 @@ impl Onceward {
         enqueue::enqueue_in(&self.inner, tx, ask).await
     }
 
-    /// Goes on with an intent exactly as it was [found](Self::show): it waits, or its owner fell silent, and the
+    /// Goes on with an intent exactly as it was [found](Self::receipt): it waits, or its owner fell silent, and the
     /// rules let it be run again. If its receipt has changed meanwhile, nothing is begun. For callers that choose
     /// by themselves what a [`Worker`] would look for. Dropping the future is as for [`run`](Self::run).
-    pub async fn resume<F, W>(
-        &self,
-        id: &Id,
-        found: &Receipt,
-        policy: Arc<Policy>,
-        work: F,
-    ) -> Result<Completion>
+    pub async fn resume<F, W>(&self, id: &Id, found: &Receipt, policy: Arc<Policy>, work: F) -> Result<Worked>
     where
         F: FnOnce(Lease) -> W,
         W: Future<Output = Result<Outcome, Stopped>>,
@@ -217,7 +211,7 @@ impl Onceward {
 
     /// One page of the steps of an intent.
     pub async fn steps(&self, id: &Id, after: Option<crate::Cursor>, limit: usize) -> Result<Page> {
-        self.inner.scan(&Scan { of: ScanOf::StepsOf(id.clone()), after, limit }).await
+        self.inner.scan(&Scan { of: ScanTarget::StepsOf(id.clone()), after, limit }).await
     }
 
     /// Claims inside a transaction that the caller holds. The claim counts when that transaction commits:
@@ -239,7 +233,7 @@ impl Onceward {
 
     /// Claims an intent for a caller that cannot pass a closure. The caller renews the lease itself,
     /// and ends it with [`complete`](Self::complete), [`release`](Self::release) or
-    /// [`doubt`](Self::doubt). Dropping the future gives the claim back.
+    /// [`mark_unknown`](Self::mark_unknown). Dropping the future gives the claim back.
     pub async fn claim(&self, ask: Ask) -> Result<Claimed> {
         ticket::claim(&self.inner, ask).await
     }
@@ -261,12 +255,12 @@ impl Onceward {
     }
 
     /// Reports that the effect of a claim may or may not have happened.
-    pub async fn doubt(&self, ticket: &Ticket, policy: &Policy) -> Result<Changed> {
-        ticket::change(&self.inner, ticket, policy, ticket::Change::doubt()).await
+    pub async fn mark_unknown(&self, ticket: &Ticket, policy: &Policy) -> Result<Changed> {
+        ticket::change(&self.inner, ticket, policy, ticket::Change::mark_unknown()).await
     }
 
     /// Says what became of an effect in doubt. `fence` names the run that was looked into, as
-    /// [`show`](Self::show) gave it; if another run has taken its place, nothing is changed.
+    /// [`receipt`](Self::receipt) gave it; if another run has taken its place, nothing is changed.
     pub async fn settle(
         &self,
         id: &Id,
@@ -278,7 +272,7 @@ impl Onceward {
     }
 
     /// The receipt of an intent as it is now.
-    pub async fn show(&self, id: &Id) -> Result<Option<Receipt>> {
+    pub async fn receipt(&self, id: &Id) -> Result<Option<Receipt>> {
         self.inner.load(id).await
     }
 
@@ -328,7 +322,7 @@ impl std::fmt::Debug for Onceward {
 /// Builds an [`Onceward`].
 pub struct Builder {
     store: Arc<dyn Store>,
-    world: Option<Arc<dyn World>>,
+    world: Option<Arc<dyn Runtime>>,
     limits: Limits,
     rules: Rules,
     volatile: Volatile,
@@ -348,8 +342,8 @@ impl Builder {
     }
 
     /// Sets where time, tasks and randomness come from.
-    pub fn world(mut self, world: Arc<dyn World>) -> Self {
-        self.world = Some(world);
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.world = Some(runtime);
         self
     }
 
@@ -386,7 +380,7 @@ impl Builder {
         }
         self.limits.check()?;
         let limits = self.limits.clamped(caps.promises.record_bytes_max);
-        let world = self.world.unwrap_or_else(|| Arc::new(TokioWorld::new()));
+        let world = self.world.unwrap_or_else(|| Arc::new(TokioRuntime::new()));
         let counters = Arc::new(counts::Counters::default());
         let inner = Inner {
             group: group::Group::new(self.store.clone(), world.clone(), counters.clone(), limits.clone()),

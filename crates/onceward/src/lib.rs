@@ -2,7 +2,7 @@
 //! everyone gets the same answer.
 //!
 //! A [`Receipt`](receipt::Receipt) is the only thing it knows. This crate is the protocol and its
-//! engine; it knows no wire and no database, and time only through its [`World`].
+//! engine; it knows no wire and no database, and time only through its [`Runtime`].
 
 mod ask;
 mod child;
@@ -18,9 +18,9 @@ mod join;
 mod outcome;
 mod policy;
 pub mod receipt;
+mod runtime;
 mod store;
 pub mod transition;
-mod world;
 
 pub use ask::Ask;
 pub use child::{ChildKey, child_key};
@@ -29,10 +29,10 @@ pub use clock::{Clock, SystemClock};
 pub use counters::Counter;
 pub use decide::{Decision, Refusal, Takeover, decide};
 pub use engine::{
-    Answer, Builder, CACHE_AGE_MAX, Changed, Claimed, Completion, Counts, Enqueued, Lease, Limits, Onceward,
-    Pace, Ran, Recorded, Rules, Sweep, Swept, Ticket, WorkCounts, Worker,
+    Answer, Builder, CACHE_AGE_MAX, Changed, Claimed, Completed, Counts, Enqueued, Lease, Limits, Onceward,
+    Recorded, Rules, Sweep, Swept, Ticket, Worked, Worker, WorkerCounts, WorkerOptions,
 };
-pub use error::{Applied, Error, ErrorKind, Result, Sight};
+pub use error::{Applied, Error, ErrorKind, PriorReceipt, Result};
 pub use fingerprint::Fingerprint;
 pub use id::{Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, SCOPE_BYTES_MAX};
 pub use join::{Fault, Join, Transactions};
@@ -42,9 +42,9 @@ pub use policy::{
     Policy, RETENTION_MAX, Retention, TRIES_MAX, WAIT_MAX,
 };
 pub use receipt::{Attempt, Closed, Fence, Prior, Receipt};
+pub use runtime::{Runtime, Task, TokioRuntime};
 pub use store::{
-    Age, Caps, ClockOf, Cursor, Due, DueBy, Filter, Found, Fut, Hints, Loaded, Page, Promises, Record, Scan,
-    ScanOf, Seen, Signals, State, Store, Swap, Swapped, Text, Version, Watch,
+    Age, Caps, ClockSource, Cursor, Due, DueLookup, Filter, Found, Hints, Loaded, Page, Promises, Record,
+    Scan, ScanTarget, Seen, Signals, State, Store, StoreFuture, Swap, Swapped, TextMatch, Version, Watch,
 };
 pub use transition::Settlement;
-pub use world::{Task, TokioWorld, World};

@@ -112,7 +112,7 @@ pub enum Prior {
     /// One was in doubt, and somebody said that its effect did not happen.
     Settled,
     /// One may have had its effect. A run in its place never frees the key by itself.
-    InDoubt,
+    Unknown,
 }
 
 /// A receipt in state held.
@@ -181,7 +181,7 @@ pub struct Unknown {
     /// Whose effect is in doubt.
     pub claim: Claim,
     /// How it came about.
-    pub doubt: Doubt,
+    pub reason: UnknownReason,
     /// What is known of the runs before it.
     pub prior: Prior,
     /// How long after the end of the lease the effect can still happen.
@@ -211,7 +211,7 @@ pub struct Gone {
 
 /// How an outcome became unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Doubt {
+pub enum UnknownReason {
     /// The lease ended without a word from its owner.
     LeaseEnded,
     /// The work said that it cannot tell.

@@ -16,7 +16,7 @@ use crate::id::Id;
 
 /// What a store's methods return. Boxed: a store is always behind `dyn`, and one allocation per
 /// *batch* buys builds that do not grow with the number of stores.
-pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// Where receipts are kept.
 ///
@@ -34,14 +34,14 @@ pub trait Store: Send + Sync + 'static {
     /// * An error is about the whole batch: [`Applied::No`](crate::Applied::No) promises that none of
     ///   it happened.
     /// * The new version is above every version this id ever had, also after its record was removed.
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>>;
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>>;
 
     /// Reads records as they are now, in the order asked for, each with its own result. What it returns is
     /// never older than the last finished `swap`.
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>>;
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>>;
 
-    /// Reads one page of records. See [`ScanOf`].
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page>;
+    /// Reads one page of records. See [`ScanTarget`].
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page>;
 
     /// A signal of the store's own that records have changed, where it has one.
     fn watch(&self) -> Option<Watch>;
@@ -228,7 +228,7 @@ impl Due {
 #[derive(Clone, Debug)]
 pub struct Scan {
     /// Which records.
-    pub of: ScanOf,
+    pub of: ScanTarget,
     /// Go on behind this place; `None` starts at the beginning.
     pub after: Option<Cursor>,
     /// *Look at* no more than this many records (at least 1), so that one call is a bounded slice of work. A page
@@ -238,7 +238,7 @@ pub struct Scan {
 
 /// Which records a scan is about.
 #[derive(Clone, Debug)]
-pub enum ScanOf {
+pub enum ScanTarget {
     /// Those whose due time has come, earliest first; only of this state, if one is given. Reads only what
     /// is due.
     Due(Option<State>),
@@ -254,7 +254,7 @@ pub struct Filter {
     /// Only this scope.
     pub scope: Option<String>,
     /// Only such operations.
-    pub operation: Option<Text>,
+    pub operation: Option<TextMatch>,
     /// Only this key.
     pub key: Option<String>,
     /// Only this state. Waiting, held, unknown and dead records are found without reading done ones.
@@ -263,14 +263,14 @@ pub struct Filter {
 
 /// Which text matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Text {
+pub enum TextMatch {
     /// This one.
     Is(String),
     /// Any that begins like this.
     StartsWith(String),
 }
 
-impl Text {
+impl TextMatch {
     /// Whether this text matches.
     pub fn matches(&self, text: &str) -> bool {
         match self {
@@ -345,7 +345,7 @@ pub struct Promises {
     /// It can join the caller's own transaction.
     pub transactions: bool,
     /// Whose clock due times go by.
-    pub clock: ClockOf,
+    pub clock: ClockSource,
     /// The largest encoded receipt that it takes, in bytes.
     pub record_bytes_max: usize,
 }
@@ -357,7 +357,7 @@ impl Default for Promises {
             atomic: false,
             shared: false,
             transactions: false,
-            clock: ClockOf::Store,
+            clock: ClockSource::Store,
             record_bytes_max: 1 << 30,
         }
     }
@@ -365,7 +365,7 @@ impl Default for Promises {
 
 /// Whose clock a store's due times go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClockOf {
+pub enum ClockSource {
     /// Its own: one clock for all its users.
     Store,
     /// That of each process that uses it. They may differ by this much, which leases must allow for.
@@ -384,18 +384,18 @@ pub struct Hints {
     /// was polled once goes on when that is dropped. The engine then makes no batches and hands each swap over.
     pub batches_internally: bool,
     /// How it finds what is due.
-    pub due: DueBy,
+    pub due: DueLookup,
 }
 
 impl Default for Hints {
     fn default() -> Self {
-        Self { batches_in_flight: 1, batches_internally: false, due: DueBy::Index }
+        Self { batches_in_flight: 1, batches_internally: false, due: DueLookup::Index }
     }
 }
 
 /// How a store finds what is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DueBy {
+pub enum DueLookup {
     /// By an index: a scan costs what is due.
     Index,
     /// By walking over everything: a scan costs what is kept, so it is made rarely.

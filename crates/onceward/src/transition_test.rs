@@ -138,9 +138,9 @@ fn a_claim_counts_its_try_and_remembers_earlier_ones() {
         (Takeover::Absent, None, Prior::Nothing, 1, "new input"),
         (Takeover::Waiting, Some(waiting_with(Prior::Nothing, kept.clone())), Prior::Nothing, 2, "input"),
         (Takeover::Waiting, Some(waiting_with(Prior::Settled, None)), Prior::Settled, 1, "new input"),
-        (Takeover::Waiting, Some(waiting_with(Prior::InDoubt, None)), Prior::InDoubt, 1, "new input"),
-        (Takeover::Lapsed, Some(lapsed(Prior::Nothing, kept.clone())), Prior::InDoubt, 2, "input"),
-        (Takeover::Lapsed, Some(lapsed(Prior::Nothing, None)), Prior::InDoubt, 1, "new input"),
+        (Takeover::Waiting, Some(waiting_with(Prior::Unknown, None)), Prior::Unknown, 1, "new input"),
+        (Takeover::Lapsed, Some(lapsed(Prior::Nothing, kept.clone())), Prior::Unknown, 2, "input"),
+        (Takeover::Lapsed, Some(lapsed(Prior::Nothing, None)), Prior::Unknown, 1, "new input"),
         // A try of ours that never began does not count twice.
         (Takeover::Owed, Some(lapsed(Prior::Nothing, kept.clone())), Prior::Nothing, 1, "input"),
         (Takeover::Own, Some(lapsed(Prior::Settled, kept)), Prior::Settled, 1, "input"),
@@ -273,7 +273,7 @@ fn a_settlement_ends_doubts_and_dead_letters_and_nothing_else() {
         ("lapsed", held_receipt(OnUnknown::Hold, None, over), "done outcome", "waiting Settled for a day"),
         (
             "dead",
-            receipt(dead_status(Prior::InDoubt), Due::Never),
+            receipt(dead_status(Prior::Unknown), Due::Never),
             "done outcome",
             "waiting Settled 0/0 for 0ns",
         ),
@@ -385,7 +385,7 @@ fn only_what_has_not_begun_is_closed() {
 fn the_dead_are_tried_again_unless_they_are_in_doubt() {
     let again = retry(&receipt(dead_status(Prior::Nothing), Due::Never)).unwrap();
     assert_eq!(show(again.as_ref()), "waiting Nothing 0/0 for 0ns");
-    assert!(retry(&receipt(dead_status(Prior::InDoubt), Due::Never)).is_err());
+    assert!(retry(&receipt(dead_status(Prior::Unknown), Due::Never)).is_err());
     assert_eq!(retry(&receipt(done_status(), Due::Never)).unwrap(), None);
 }
 
@@ -433,7 +433,7 @@ fn every_run() -> Vec<(String, Held, Policy)> {
         ("hold", OnUnknown::Hold, OnUnknown::Retry),
         ("retry", OnUnknown::Retry, OnUnknown::Retry),
     ];
-    let priors = [("fresh", Prior::Nothing), ("settled", Prior::Settled), ("doubtful", Prior::InDoubt)];
+    let priors = [("fresh", Prior::Nothing), ("settled", Prior::Settled), ("doubtful", Prior::Unknown)];
     let jobs = [("no-job", None), ("tries-left", Some(2)), ("last-try", Some(TRIES))];
     let mut all = Vec::new();
     for (rule_word, claimed, by_policy) in rules {
@@ -453,7 +453,7 @@ fn every_ending() -> [(&'static str, Ending); 4] {
     [
         ("done", Ending::Done(Outcome::succeeded("ok"))),
         ("release", Ending::Release("refused".into())),
-        ("doubt", Ending::Doubt(Doubt::Reported, "no answer".into())),
+        ("doubt", Ending::Unknown(UnknownReason::Reported, "no answer".into())),
         ("suspend", Ending::Suspend(Duration::from_secs(9))),
     ]
 }
@@ -474,7 +474,7 @@ fn every_found() -> Vec<(String, Option<Receipt>)> {
                 "unknown",
                 Status::Unknown(Unknown {
                     claim,
-                    doubt: Doubt::LeaseEnded,
+                    reason: UnknownReason::LeaseEnded,
                     prior: Prior::Nothing,
                     late_effect_max: Duration::ZERO,
                     job: None,
@@ -560,8 +560,8 @@ fn held_receipt(on_unknown: OnUnknown, job: Option<Arc<Job>>, due: Due) -> Recei
 }
 
 fn unknown_status(job: Option<Arc<Job>>) -> Status {
-    let (doubt, prior) = (Doubt::Reported, Prior::Nothing);
-    Status::Unknown(Unknown { claim: claim_of(OWN), doubt, prior, late_effect_max: Duration::ZERO, job })
+    let (reason, prior) = (UnknownReason::Reported, Prior::Nothing);
+    Status::Unknown(Unknown { claim: claim_of(OWN), reason, prior, late_effect_max: Duration::ZERO, job })
 }
 
 fn dead_status(prior: Prior) -> Status {

@@ -11,8 +11,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use onceward::{
-    Answer, Ask, Caps, Error, ErrorKind, Fingerprint, Fut, Hints, Id, Limits, Loaded, OnUnknown, Onceward,
-    Outcome, Page, Policy, Refusal, Scan, Store, Swap, Swapped, Task, Watch, World,
+    Answer, Ask, Caps, Error, ErrorKind, Fingerprint, Hints, Id, Limits, Loaded, OnUnknown, Onceward,
+    Outcome, Page, Policy, Refusal, Runtime, Scan, Store, StoreFuture, Swap, Swapped, Task, Watch,
 };
 use onceward_stores::MemoryStore;
 use shuttle::future::{block_on, spawn, yield_now};
@@ -27,7 +27,7 @@ struct ShuttleWorld {
     next: AtomicU64,
 }
 
-impl World for ShuttleWorld {
+impl Runtime for ShuttleWorld {
     fn now(&self) -> Duration {
         Duration::from_micros(self.now_us.load(Ordering::SeqCst))
     }
@@ -69,7 +69,7 @@ impl TurnStore {
 }
 
 impl Store for TurnStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         assert!(batch.is_sorted_by(|a, b| a.id < b.id), "sorted, and no id twice");
         Box::pin(async move {
             yield_now().await;
@@ -86,14 +86,14 @@ impl Store for TurnStore {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             yield_now().await;
             self.inner.load(ids).await
         })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
     }
 
@@ -115,7 +115,7 @@ fn process(store: &Arc<TurnStore>, process: u64) -> Onceward {
     let limits = Limits { batch_swaps_max: 2, cache_bytes_max: 10_000, ..Limits::default() };
     let builder = Onceward::builder(store.clone()).accept_volatile().limits(limits);
     let world = ShuttleWorld { process, now_us: AtomicU64::new(0), next: AtomicU64::new(0) };
-    builder.world(Arc::new(world)).build().unwrap()
+    builder.runtime(Arc::new(world)).build().unwrap()
 }
 
 fn ask(key: &str, on_unknown: OnUnknown) -> Ask {
@@ -143,7 +143,7 @@ fn all_agree(processes: &[Onceward]) {
         })
         .collect();
     for task in tasks {
-        let ran = block_on(task).unwrap().unwrap().ran().unwrap();
+        let ran = block_on(task).unwrap().unwrap().into_result().unwrap();
         assert_eq!(ran.outcome, Outcome::succeeded("0"));
     }
     assert_eq!(effects.load(Ordering::SeqCst), 1);
@@ -177,7 +177,7 @@ fn many_intents_share_batches_and_each_runs_once() {
                     })
                     .collect();
                 for task in tasks {
-                    block_on(task).unwrap().unwrap().ran().unwrap();
+                    block_on(task).unwrap().unwrap().into_result().unwrap();
                 }
                 assert_eq!(effects.load(Ordering::SeqCst), 5);
             },
@@ -209,14 +209,17 @@ fn a_caller_dropped_at_any_await_wedges_nobody() {
                         assert!(effects.load(Ordering::SeqCst) <= 1, "held work ran twice");
                         for answer in &answers {
                             assert!(
-                                matches!(answer, Answer::Ran(_) | Answer::Refused(Refusal::OutcomeUnknown)),
+                                matches!(
+                                    answer,
+                                    Answer::Completed(_) | Answer::Refused(Refusal::OutcomeUnknown)
+                                ),
                                 "{answer:?}"
                             );
                         }
                     }
                     OnUnknown::Retry => {
                         let outcomes: Vec<_> =
-                            answers.into_iter().map(|a| a.ran().unwrap().outcome).collect();
+                            answers.into_iter().map(|a| a.into_result().unwrap().outcome).collect();
                         assert_eq!(outcomes[0], outcomes[1]);
                     }
                 }

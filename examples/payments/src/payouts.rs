@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use onceward::{Ask, Backoff, Fingerprint, Id, Lease, Outcome, Pace, Policy, Stopped, Worker};
+use onceward::{Ask, Backoff, Fingerprint, Id, Lease, Outcome, Policy, Stopped, Worker, WorkerOptions};
 use onceward_http::ResponseLease;
 
 use crate::charges::NewCharge;
@@ -46,9 +46,9 @@ pub fn policy(lease: Duration) -> onceward::Result<Policy> {
 pub fn worker(app: &App) -> onceward::Result<Worker> {
     let (app_there, policy) = (app.clone(), Arc::clone(&app.payout_policy));
     let lease = policy.lease_duration();
-    let pace = Pace { pause: lease, grace: lease, ..Pace::default() };
+    let options = WorkerOptions { pause: lease, grace: lease, ..WorkerOptions::default() };
     let work = move |lease| finish(app_there.clone(), lease);
-    Ok(Worker::new(app.onceward.clone()).operation(OPERATION, policy, work)?.pace(pace))
+    Ok(Worker::new(app.onceward.clone()).operation(OPERATION, policy, work)?.options(options))
 }
 
 async fn finish(app: App, lease: Lease) -> Result<Outcome, Stopped> {
@@ -57,6 +57,6 @@ async fn finish(app: App, lease: Lease) -> Result<Outcome, Stopped> {
         // The same key on every try: the provider transfers once, however often it is asked.
         Ok(Outcome::succeeded(app.provider.transfer(step.child("transfer")?, asked.amount).await?))
     });
-    let transfer = transfer.await?.ran()?.outcome;
+    let transfer = transfer.await?.into_result()?.outcome;
     Ok(app.database.confirm_payout(&lease, transfer.body()).await?)
 }

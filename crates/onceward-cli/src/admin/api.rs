@@ -18,8 +18,8 @@ use http::StatusCode;
 use http::request::Parts;
 use onceward::receipt::{Closed, Done, End, Prior, Status, Waiting};
 use onceward::{
-    Answer, Ask, Changed, Claimed, Cursor, ErrorKind, Fence, Filter, Id, Receipt, Scan, ScanOf, Settlement,
-    Text,
+    Answer, Ask, Changed, Claimed, Cursor, ErrorKind, Fence, Filter, Id, Receipt, Scan, ScanTarget,
+    Settlement, TextMatch,
 };
 use serde::de::DeserializeOwned;
 use utoipa::OpenApi;
@@ -91,12 +91,12 @@ async fn claim(State(state): Admin, Json(asked): Json<ClaimAsked>) -> Answered<R
         ask = ask.attempt(shape::attempt(attempt)?);
     }
     match state.onceward.claim(ask).await? {
-        Claimed::Yes(ticket) => {
+        Claimed::Granted(ticket) => {
             let made = ClaimMade::new(&ticket, &asked.policy, policy.lease_duration());
             Ok((StatusCode::CREATED, Json(made)).into_response())
         }
-        Claimed::No(Answer::Ran(ran)) => Ok(Json(ClaimReplayed::new(&ran)).into_response()),
-        Claimed::No(Answer::Refused(refusal)) => Err(refusal.into()),
+        Claimed::Answered(Answer::Completed(ran)) => Ok(Json(ClaimReplayed::new(&ran)).into_response()),
+        Claimed::Answered(Answer::Refused(refusal)) => Err(refusal.into()),
     }
 }
 
@@ -139,13 +139,13 @@ async fn release(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answere
 ))]
 async fn doubt(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
     let Ticketed { ticket, policy } = asked.ticket.read()?;
-    changed(&ticket.id, state.onceward.doubt(&ticket, &policy).await?)
+    changed(&ticket.id, state.onceward.mark_unknown(&ticket, &policy).await?)
 }
 
 fn changed(id: &Id, changed: Changed) -> Answered<StatusCode> {
     match changed {
-        Changed::Yes => Ok(StatusCode::NO_CONTENT),
-        Changed::No(receipt) => {
+        Changed::Applied => Ok(StatusCode::NO_CONTENT),
+        Changed::NotOwner(receipt) => {
             Err(Problem::NotYours(receipt.map(|receipt| Box::new(ReceiptShown::without_body(id, &receipt)))))
         }
     }
@@ -172,7 +172,7 @@ async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered
     };
     let settled = match state.onceward.settle(&id, fence, &settlement, &policy).await {
         Err(error) if error.kind() == ErrorKind::Conflict => {
-            let receipt = state.onceward.show(&id).await?;
+            let receipt = state.onceward.receipt(&id).await?;
             let running =
                 |receipt: &Receipt| matches!(receipt.status, Status::Held(_)) && !receipt.due.is_over();
             let running = receipt.as_ref().is_some_and(running);
@@ -185,7 +185,7 @@ async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered
         settled => settled?,
     };
     match settled {
-        Changed::Yes => {
+        Changed::Applied => {
             counter.fetch_add(1, Ordering::Relaxed);
             let found = match settlement {
                 Settlement::Done(_) => "done",
@@ -203,12 +203,12 @@ async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered
             );
             Ok(StatusCode::NO_CONTENT)
         }
-        Changed::No(None) => Err(Problem::NoReceipt),
+        Changed::NotOwner(None) => Err(Problem::NoReceipt),
         // The same again, whose first answer was lost.
-        Changed::No(Some(receipt)) if is_settled_so(&receipt.status, fence, &settlement) => {
+        Changed::NotOwner(Some(receipt)) if is_settled_so(&receipt.status, fence, &settlement) => {
             Ok(StatusCode::NO_CONTENT)
         }
-        Changed::No(Some(receipt)) => {
+        Changed::NotOwner(Some(receipt)) => {
             Err(Problem::NotInDoubt(Box::new(ReceiptShown::without_body(&id, &receipt))))
         }
     }
@@ -286,13 +286,13 @@ fn changed_by_hand(
     what: &'static str,
 ) -> Answered<StatusCode> {
     match changed {
-        Changed::Yes => {
+        Changed::Applied => {
             let key = crate::telemetry::hashed(id.key());
             tracing::warn!(scope = id.scope(), operation = id.operation(), %key, "{what}");
             Ok(StatusCode::NO_CONTENT)
         }
-        Changed::No(None) => Err(Problem::NoReceipt),
-        Changed::No(Some(receipt)) => match &receipt.status {
+        Changed::NotOwner(None) => Err(Problem::NoReceipt),
+        Changed::NotOwner(Some(receipt)) => match &receipt.status {
             Status::Done(Done { end: End::Closed(closed), .. }) if wanted == Some(*closed) => {
                 Ok(StatusCode::NO_CONTENT)
             }
@@ -308,7 +308,7 @@ fn changed_by_hand(
 ))]
 async fn show(State(state): Admin, Asked(asked): Asked<ReceiptAsked>) -> Answered<Json<ReceiptShown>> {
     let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
-    let receipt = state.onceward.show(&id).await?.ok_or(Problem::NoReceipt)?;
+    let receipt = state.onceward.receipt(&id).await?.ok_or(Problem::NoReceipt)?;
     Ok(Json(ReceiptShown::new(&id, &receipt)))
 }
 
@@ -328,11 +328,12 @@ async fn list(State(state): Admin, Asked(asked): Asked<ListAsked>) -> Answered<J
         (Some(_), Some(_)) => {
             return Err(Problem::Invalid("give `operation` or `operation_prefix`, not both".into()));
         }
-        (Some(operation), None) => Some(Text::Is(operation)),
-        (None, prefix) => prefix.map(Text::StartsWith),
+        (Some(operation), None) => Some(TextMatch::Is(operation)),
+        (None, prefix) => prefix.map(TextMatch::StartsWith),
     };
     let state_asked = asked.state.map(Into::into);
-    let of = ScanOf::Matching(Filter { scope: asked.scope, operation, key: asked.key, state: state_asked });
+    let of =
+        ScanTarget::Matching(Filter { scope: asked.scope, operation, key: asked.key, state: state_asked });
     let mut after = asked.cursor.as_deref().map(shape::cursor).transpose()?;
     let mut receipts = Vec::new();
     let mut looked_at = 0;

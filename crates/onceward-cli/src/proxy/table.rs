@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use http::{Method, Request};
 use onceward::Onceward;
 use onceward_http::fingerprint::Secrets;
-use onceward_http::{Admission, CallerScope, Meters, OncewardLayer, OncewardService, Route, publication};
+use onceward_http::{Admission, CallerScope, Metrics, OncewardLayer, OncewardService, Route, publication};
 use serde_json::Value;
 use tower_layer::Layer;
 
@@ -21,7 +21,7 @@ use crate::config::{Effective, Routes, ScopeSource};
 pub struct Ground {
     pub onceward: Onceward,
     pub secrets: Arc<Secrets>,
-    pub meters: Arc<Meters>,
+    pub metrics: Arc<Metrics>,
     pub admission: Arc<Admission>,
     pub upstream: Arc<Upstream>,
     pub callers: Callers,
@@ -94,7 +94,7 @@ impl Entry {
             route = Arc::new(Route::clone(&route).reconcile(hook));
         }
         let (onceward, secrets) = (ground.onceward.clone(), ground.secrets.clone());
-        let layer = OncewardLayer::with(onceward, secrets, route, ground.meters.clone())
+        let layer = OncewardLayer::with(onceward, secrets, route, ground.metrics.clone())
             .admission(ground.admission.clone());
         Self { effective: effective.clone(), service: layer.layer(forward) }
     }

@@ -11,8 +11,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
 use onceward::{
-    Ask, Claimed, Completion, Enqueued, Fingerprint, Id, Lease, OnUnknown, Onceward, Outcome, Policy, Scan,
-    ScanOf, State as Receipts, Stopped, Worker,
+    Ask, Claimed, Enqueued, Fingerprint, Id, Lease, OnUnknown, Onceward, Outcome, Policy, Scan, ScanTarget,
+    State as Receipts, Stopped, Worked, Worker,
 };
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -65,7 +65,7 @@ impl Shop {
     fn leave(&self, operation: &str, key: &str, rule: OnUnknown) {
         let ask = ask(Id::new("acme corp", operation, key).unwrap(), rule);
         let claimed = self.runtime.block_on(self.service.onceward.claim(ask)).unwrap();
-        assert!(matches!(claimed, Claimed::Yes(_)));
+        assert!(matches!(claimed, Claimed::Granted(_)));
     }
 
     /// Somebody leaves it to a worker.
@@ -78,7 +78,7 @@ impl Shop {
     /// Until this many leases are over, or tries are due.
     fn silence(&self, number: usize) {
         let due = |state| {
-            let scan = Scan { of: ScanOf::Due(Some(state)), after: None, limit: 1_000 };
+            let scan = Scan { of: ScanTarget::Due(Some(state)), after: None, limit: 1_000 };
             let page = self.runtime.block_on(self.service.onceward.list(&scan)).unwrap();
             page.found.iter().filter(|(id, found)| !id.is_step() && found.due.is_over()).count()
         };
@@ -125,8 +125,8 @@ async fn resume(State(service): State<Service>, body: String) -> StatusCode {
     assert!(told["fence"].as_u64().is_some_and(|fence| fence > 0), "{told}");
     let part = |name: &str| told[name].as_str().unwrap().to_owned();
     let id = Id::new(&part("scope"), &part("operation"), &part("key")).unwrap();
-    match service.worker.complete(&id).await.unwrap() {
-        Completion::Finished | Completion::NotLeft => StatusCode::OK,
+    match service.worker.work_on(&id).await.unwrap() {
+        Worked::Finished | Worked::NothingToDo => StatusCode::OK,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
@@ -140,7 +140,7 @@ async fn pay_out(lease: Lease, effects: Arc<Mutex<HashMap<String, usize>>>) -> R
         *effects.lock().unwrap().entry(key.to_owned()).or_default() += 1;
         Ok(Outcome::succeeded("paid out"))
     };
-    Ok(lease.step("pay", pay).await?.ran()?.outcome)
+    Ok(lease.step("pay", pay).await?.into_result()?.outcome)
 }
 
 #[derive(Debug)]

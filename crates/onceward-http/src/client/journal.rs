@@ -145,9 +145,9 @@ impl Journal {
     /// Writes down that nobody can tell what became of the request that is held, so that nobody sends it again.
     pub(crate) async fn doubt(&self, lease: &Lease) -> Result<()> {
         let ticket = Ticket { id: lease.id().clone(), attempt: lease.attempt(), fence: lease.fence() };
-        match self.onceward.doubt(&ticket, &self.holding).await? {
-            Changed::Yes => Ok(()),
-            Changed::No(_) => {
+        match self.onceward.mark_unknown(&ticket, &self.holding).await? {
+            Changed::Applied => Ok(()),
+            Changed::NotOwner(_) => {
                 let detail = "somebody else has the intent by now";
                 Err(onceward::Error::new(ErrorKind::LeaseLost, detail))
             }

@@ -1,4 +1,4 @@
-use onceward::TokioWorld;
+use onceward::TokioRuntime;
 
 use super::*;
 use crate::headers::IDEMPOTENCY_KEY;
@@ -13,7 +13,7 @@ fn read_back(key: &Key) -> Option<String> {
 
 #[test]
 fn a_random_key_is_a_uuid_and_no_two_are_the_same() {
-    let world = TokioWorld::new();
+    let world = TokioRuntime::new();
     let now = SystemTime::now();
     let keys: std::collections::BTreeSet<String> =
         (0..1_000).map(|_| Key::random(&world, now).text().into_owned()).collect();
@@ -29,7 +29,7 @@ fn a_random_key_is_a_uuid_and_no_two_are_the_same() {
 
 #[test]
 fn a_later_key_sorts_behind_an_earlier_one_whenever_it_is() {
-    let world = TokioWorld::new();
+    let world = TokioRuntime::new();
     let at = |ms| SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(ms);
     let key = |ms| Key::random(&world, at(ms)).text().into_owned();
     let keys: Vec<String> = (0..48).map(|bit| key(1 << bit)).collect();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use onceward::receipt::{Receipt, Status};
-use onceward::{Filter, Id, Page, Refusal, Scan, ScanOf, State, Text};
+use onceward::{Filter, Id, Page, Refusal, Scan, ScanTarget, State, TextMatch};
 use tokio::task::{JoinError, JoinSet};
 
 use super::answer::Answer;
@@ -52,11 +52,11 @@ impl Client {
             loop {
                 let filter = Filter {
                     scope: Some(journal.name.clone()),
-                    operation: Some(Text::Is(OPERATION.to_owned())),
+                    operation: Some(TextMatch::Is(OPERATION.to_owned())),
                     state: Some(state),
                     ..Filter::default()
                 };
-                let scan = Scan { of: ScanOf::Matching(filter), after, limit: PAGE_RECORDS };
+                let scan = Scan { of: ScanTarget::Matching(filter), after, limit: PAGE_RECORDS };
                 let page = journal.onceward.list(&scan).await.map_err(Error::journal)?;
                 let Page { found, unreadable, next } = page;
                 for (id, error) in unreadable {
@@ -100,12 +100,12 @@ impl Client {
     /// Goes on with an intent, if it is open and nobody is busy with it.
     async fn resume_intent(&self, id: &Id) -> Result<Option<Answer>> {
         let journal = self.journal().await?;
-        let Some(mut found) = journal.onceward.show(id).await.map_err(Error::journal)? else {
+        let Some(mut found) = journal.onceward.receipt(id).await.map_err(Error::journal)? else {
             return Ok(None);
         };
         if let Status::Dead(_) = found.status {
             journal.onceward.retry_dead(id).await.map_err(Error::journal)?;
-            match journal.onceward.show(id).await.map_err(Error::journal)? {
+            match journal.onceward.receipt(id).await.map_err(Error::journal)? {
                 Some(now) => found = now,
                 None => return Ok(None),
             }

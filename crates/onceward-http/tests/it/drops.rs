@@ -68,7 +68,7 @@ impl Scene {
         let id = Id::new("shared", "POST /charges", "k").unwrap();
         let ended = async {
             loop {
-                match self.onceward.show(&id).await.unwrap().map(|receipt| receipt.status) {
+                match self.onceward.receipt(&id).await.unwrap().map(|receipt| receipt.status) {
                     Some(Status::Held(_)) => tokio::time::sleep(Duration::from_millis(2)).await,
                     ended => return ended,
                 }
@@ -133,7 +133,7 @@ fn a_runtime_that_ends_takes_the_work_with_it_and_nothing_runs_again() {
         let after = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         after.block_on(async {
             let id = Id::new("shared", "POST /charges", "k").unwrap();
-            let status = scene.onceward.show(&id).await.unwrap().expect("the claim stands").status;
+            let status = scene.onceward.receipt(&id).await.unwrap().expect("the claim stands").status;
             assert!(matches!(status, Status::Held(_) | Status::Unknown(_)), "{status:?}");
         });
         assert_eq!(scene.slow.begun.available_permits(), 0, "nobody ran it again");

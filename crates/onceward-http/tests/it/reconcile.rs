@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use onceward::{OnUnknown, Policy};
-use onceward_http::{Doubtful, Reconcile, Reconciled, Route};
+use onceward_http::{Reconcile, Reconciled, Route, UnknownRequest};
 use tokio::sync::Semaphore;
 
 use crate::stage::{Answer, Stage, until};
@@ -36,8 +36,8 @@ impl Oracle {
 }
 
 impl Reconcile for Oracle {
-    fn reconcile(&self, doubt: Doubtful) -> Pin<Box<dyn Future<Output = Reconciled> + Send + '_>> {
-        assert_eq!((doubt.id.key(), doubt.request.uri.path()), ("k", "/charges"));
+    fn reconcile(&self, unknown: UnknownRequest) -> Pin<Box<dyn Future<Output = Reconciled> + Send + '_>> {
+        assert_eq!((unknown.id.key(), unknown.request.uri.path()), ("k", "/charges"));
         self.asked.fetch_add(1, Ordering::SeqCst);
         Box::pin(async {
             self.let_speak.acquire().await.unwrap().forget();

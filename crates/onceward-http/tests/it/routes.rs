@@ -121,7 +121,7 @@ async fn every_request_is_counted_once_as_what_it_was() {
     ] {
         assert_eq!(stage.meter(name, label), expect, "{name} {label:?}");
     }
-    assert_eq!(stage.meters.each().filter(|(name, ..)| *name == "refusals").count(), Problem::NAMES.len());
+    assert_eq!(stage.metrics.each().filter(|(name, ..)| *name == "refusals").count(), Problem::NAMES.len());
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use onceward::{
-    Ask, Caps, Error, ErrorKind, Fingerprint, Fut, Id, Lease, Limits, Loaded, OnExpired, OnUnknown, Onceward,
-    Page, Policy, Retention, Scan, Stopped, Store, Swap, Swapped, Watch, Worker,
+    Ask, Caps, Error, ErrorKind, Fingerprint, Id, Lease, Limits, Loaded, OnExpired, OnUnknown, Onceward,
+    Page, Policy, Retention, Scan, Stopped, Store, StoreFuture, Swap, Swapped, Watch, Worker,
 };
 use onceward_http::{OnStoreFailure, Route};
 use onceward_stores::MemoryStore;
@@ -30,7 +30,7 @@ struct Ailing {
 }
 
 impl Store for Ailing {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             let mut health = self.health.clone();
             let now = *health.wait_for(|health| *health != Health::Stuck).await.unwrap();
@@ -45,7 +45,7 @@ impl Store for Ailing {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             if *self.health.borrow() == Health::Mute {
                 return Err(Error::new(ErrorKind::Unavailable, "the answer was lost"));
@@ -54,7 +54,7 @@ impl Store for Ailing {
         })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
     }
 
@@ -125,7 +125,7 @@ async fn nothing_is_passed_unguarded_that_somebody_is_known_to_have_run() {
     let id = Id::new("anonymous", "POST /charges", "k").unwrap();
     elsewhere.claim(Ask::new(id.clone(), print_of("{}"), Arc::new(policy))).await.unwrap();
     let lapsed = async {
-        while !elsewhere.show(&id).await.unwrap().unwrap().due.is_over() {
+        while !elsewhere.receipt(&id).await.unwrap().unwrap().due.is_over() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
@@ -142,7 +142,7 @@ struct DownAfter {
 }
 
 impl Store for DownAfter {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         let left = self.swaps.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         match left {
             Ok(_) => self.inner.swap(batch),
@@ -150,11 +150,11 @@ impl Store for DownAfter {
         }
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         self.inner.load(ids)
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
     }
 
@@ -221,7 +221,7 @@ async fn dead_and_closed_keys_are_refused_and_not_to_be_sent_again() {
     elsewhere.enqueue(Ask::new(id("dead"), print_of("{}"), policy.clone()).input("12")).await.unwrap();
     let fails = async |_: Lease| Err(Stopped::before_effect("no such account"));
     let worker = Worker::new(elsewhere.clone()).operation("POST /charges", policy, fails).unwrap();
-    assert_eq!(worker.round().await.unwrap().dead, 1);
+    assert_eq!(worker.run_once().await.unwrap().dead, 1);
 
     for key in ["dead", "closed"] {
         let refused = stage.post(key, "{}").await;

@@ -11,7 +11,7 @@ use axum::routing::any;
 use axum::{Extension, Router};
 use onceward::receipt::Status;
 use onceward::{Id, OnUnknown, Onceward, Policy, Stopped};
-use onceward_http::{Admission, Meters, OncewardLayer, ResponseLease, Route, Secrets};
+use onceward_http::{Admission, Metrics, OncewardLayer, ResponseLease, Route, Secrets};
 use onceward_stores::MemoryStore;
 use onceward_stores::memory::{MemoryTransactions, MemoryTx};
 use tokio::net::TcpListener;
@@ -41,9 +41,9 @@ impl Scene {
         let charges = Arc::new(AtomicUsize::new(0));
         let service = Service { transactions: MemoryTransactions::new(store), charges: charges.clone() };
         let onceward = Onceward::builder(Arc::new(store.clone())).accept_volatile().build().unwrap();
-        let (meters, admission) = (Arc::new(Meters::new()), Arc::new(Admission::new()));
+        let (metrics, admission) = (Arc::new(Metrics::new()), Arc::new(Admission::new()));
         let route = Arc::new(route.effects_in_transaction());
-        let layer = OncewardLayer::with(onceward.clone(), Arc::new(secrets), route, meters.clone());
+        let layer = OncewardLayer::with(onceward.clone(), Arc::new(secrets), route, metrics.clone());
         let handler = move |Extension(lease): Extension<ResponseLease>, request: Request| {
             let service = service.clone();
             async move { service.charge(lease, request).await }
@@ -53,12 +53,12 @@ impl Scene {
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await });
         let (gate, _) = watch::channel(true);
-        Self { stage: Stage { address, meters, admission, charges, gate }, onceward }
+        Self { stage: Stage { address, metrics, admission, charges, gate }, onceward }
     }
 
     async fn status(&self) -> Option<Status> {
         let id = Id::new("anonymous", "POST /charges", "k").unwrap();
-        self.onceward.show(&id).await.unwrap().map(|receipt| receipt.status)
+        self.onceward.receipt(&id).await.unwrap().map(|receipt| receipt.status)
     }
 }
 

@@ -47,7 +47,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 use onceward::{
-    Caps, Clock, Error, ErrorKind, Fut, Hints, Id, Loaded, Page, Promises, Result, Scan, Store, Swap,
+    Caps, Clock, Error, ErrorKind, Hints, Id, Loaded, Page, Promises, Result, Scan, Store, StoreFuture, Swap,
     Swapped, SystemClock, Watch,
 };
 use tokio::sync::oneshot;
@@ -187,7 +187,7 @@ impl EmbeddedStore {
 }
 
 impl Store for EmbeddedStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             if !batch.is_sorted_by(|one, next| one.id < next.id) {
                 return Err(Error::new(
@@ -207,7 +207,7 @@ impl Store for EmbeddedStore {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
             send(self.loads.as_ref(), reader::Ask { question: ids.to_vec(), reply })?;
@@ -215,7 +215,7 @@ impl Store for EmbeddedStore {
         })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
             send(self.scans.as_ref(), reader::Ask { question: query.clone(), reply })?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fjall::{OwnedWriteBatch, PersistMode};
-use onceward::{Applied, Filter, Record, ScanOf, Seen, State, Version};
+use onceward::{Applied, Filter, Record, ScanTarget, Seen, State, Version};
 
 use super::record::{GroupRecord, RECORD_KEY};
 use super::*;
@@ -48,7 +48,7 @@ fn damage(store: &EmbeddedStore, ids: &[&Id], damage: impl Fn(&mut Vec<u8>)) {
     batch.commit().unwrap();
 }
 
-async fn page(store: &EmbeddedStore, of: ScanOf) -> (Vec<String>, Vec<String>) {
+async fn page(store: &EmbeddedStore, of: ScanTarget) -> (Vec<String>, Vec<String>) {
     let (mut found, mut unreadable, mut after) = (Vec::new(), Vec::new(), None);
     loop {
         let page = store.scan(&Scan { of: of.clone(), after, limit: 2 }).await.unwrap();
@@ -66,8 +66,8 @@ async fn page(store: &EmbeddedStore, of: ScanOf) -> (Vec<String>, Vec<String>) {
     }
 }
 
-fn in_state(state: State) -> ScanOf {
-    ScanOf::Matching(Filter { state: Some(state), ..Filter::default() })
+fn in_state(state: State) -> ScanTarget {
+    ScanTarget::Matching(Filter { state: Some(state), ..Filter::default() })
 }
 
 fn names(keys: &[&str]) -> Vec<String> {
@@ -125,27 +125,27 @@ async fn a_scan_goes_past_damaged_rows_and_names_them() {
         row.truncate(11);
     });
 
-    let (found, unreadable) = page(&store, ScanOf::Matching(Filter::default())).await;
+    let (found, unreadable) = page(&store, ScanTarget::Matching(Filter::default())).await;
     assert_eq!((found.len(), unreadable.len()), (damaged.len(), damaged.len()));
     for state in [State::Waiting, State::Held, State::Unknown, State::Dead] {
         let all = |part| ["later", "never", "over"].map(|kind| format!("{state}-{kind}-{part}")).to_vec();
         assert_eq!(page(&store, in_state(state)).await, (all("good"), all("bad")), "{state}");
     }
     for state in State::ALL {
-        let (found, unreadable) = page(&store, ScanOf::Due(Some(state))).await;
+        let (found, unreadable) = page(&store, ScanTarget::Due(Some(state))).await;
         assert_eq!(found, [format!("{state}-over-good")]);
         assert!(unreadable.contains(&format!("{state}-over-bad")), "{state}: {unreadable:?}");
     }
-    let (found, unreadable) = page(&store, ScanOf::Due(None)).await;
+    let (found, unreadable) = page(&store, ScanTarget::Due(None)).await;
     assert_eq!((found.len(), unreadable.len()), (State::ALL.len(), State::ALL.len()));
-    assert_eq!(page(&store, ScanOf::StepsOf(parent)).await, (names(&["parent"]), names(&["parent"])));
+    assert_eq!(page(&store, ScanTarget::StepsOf(parent)).await, (names(&["parent"]), names(&["parent"])));
     let one = Filter {
         scope: Some("scope".into()),
-        operation: Some(onceward::Text::Is("operation".into())),
+        operation: Some(onceward::TextMatch::Is("operation".into())),
         key: Some("done-never-bad".into()),
         state: None,
     };
-    assert_eq!(page(&store, ScanOf::Matching(one)).await, (vec![], names(&["done-never-bad"])));
+    assert_eq!(page(&store, ScanTarget::Matching(one)).await, (vec![], names(&["done-never-bad"])));
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn a_folder_with_a_damaged_claim_opens_and_frees_the_others() {
 
     for _ in 0..2 {
         let store = open(folder.path()).await;
-        for of in [ScanOf::Due(None), ScanOf::Due(Some(State::Held)), in_state(State::Held)] {
+        for of in [ScanTarget::Due(None), ScanTarget::Due(Some(State::Held)), in_state(State::Held)] {
             assert_eq!(page(&store, of).await, (names(&["good"]), names(&["bad"])));
         }
         let batch = [

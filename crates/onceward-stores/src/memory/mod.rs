@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use onceward::{
-    Caps, Clock, Fut, Id, Loaded, Page, Promises, Result, Scan, Store, Swap, Swapped, SystemClock, Watch,
+    Caps, Clock, Id, Loaded, Page, Promises, Result, Scan, Store, StoreFuture, Swap, Swapped, SystemClock,
+    Watch,
 };
 
 use self::locks::{Locks, Name};
@@ -117,7 +118,7 @@ impl Default for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         let mut state = self.shared.state();
         if !state.locks.is_empty() {
             drop(state);
@@ -130,7 +131,7 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(answers)))
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         let now_us = self.shared.now_us();
         let state = self.shared.state();
         let found = ids.iter().map(|id| Ok(state.rows.found(id, now_us))).collect();
@@ -138,7 +139,7 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(found)))
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         let now_us = self.shared.now_us();
         let page = self.shared.state().rows.scan(query, now_us);
         Box::pin(ready(page))

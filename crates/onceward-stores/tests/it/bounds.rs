@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use onceward::{
     Applied, Clock, ErrorKind, Filter, Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, Record, Result,
-    SCOPE_BYTES_MAX, ScanOf, Seen, State, Store, Swap, Swapped, Text,
+    SCOPE_BYTES_MAX, ScanTarget, Seen, State, Store, Swap, Swapped, TextMatch,
 };
 use onceward_stores::EmbeddedStore;
 use onceward_stores::embedded::Options;
@@ -153,7 +153,7 @@ fn a_page_of_large_receipts_is_bounded_by_bytes() {
     let store = open(folder.path());
     let batch: Vec<Swap> = (0..24).map(|key| large(key, MIB)).collect();
     block_on(store.swap(&batch)).unwrap();
-    let matching = |state| ScanOf::Matching(Filter { state, ..Filter::default() });
+    let matching = |state| ScanTarget::Matching(Filter { state, ..Filter::default() });
     for of in [DUE, matching(None)] {
         let page = page(&store, of.clone(), None, 1000);
         assert!((1..=9).contains(&page.found.len()) && page.next.is_some(), "{of:?}: {}", page.found.len());
@@ -222,8 +222,8 @@ fn a_receipt_beyond_all_bounds_is_refused() {
     assert_eq!(store.caps().promises.record_bytes_max, 2 << 30);
 }
 
-fn matching(scope: &str, operation: Option<Text>) -> ScanOf {
-    ScanOf::Matching(Filter { scope: Some(scope.to_owned()), operation, ..Filter::default() })
+fn matching(scope: &str, operation: Option<TextMatch>) -> ScanTarget {
+    ScanTarget::Matching(Filter { scope: Some(scope.to_owned()), operation, ..Filter::default() })
 }
 
 #[test]
@@ -246,8 +246,8 @@ fn the_longest_ids_are_kept_found_and_swept() {
     assert!(block_on(store.load(&ids)).unwrap().into_iter().all(|found| found.unwrap().is_some()));
     for of in [
         DUE,
-        matching(&scope, Some(Text::Is(operation.clone()))),
-        matching(&scope, Some(Text::StartsWith(operation.clone()))),
+        matching(&scope, Some(TextMatch::Is(operation.clone()))),
+        matching(&scope, Some(TextMatch::StartsWith(operation.clone()))),
     ] {
         assert_eq!(scan_keys(&store, &of, 2).len(), ids.len(), "{of:?}");
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{
-    Applied, Cursor, Error, ErrorKind, Filter, Id, Scan, ScanOf, Seen, State, Store, Swap, Swapped,
+    Applied, Cursor, Error, ErrorKind, Filter, Id, Scan, ScanTarget, Seen, State, Store, Swap, Swapped,
 };
 use onceward_stores::PostgresStore;
 use onceward_stores::sql::{Migrated, Migrations, Options};
@@ -222,7 +222,8 @@ async fn a_scan_is_not_gone_on_with_by_another() {
     let batch: Vec<Swap> = (0..5).map(|key| put(id(key), Seen::Absent, State::Waiting, Some(0))).collect();
     store.swap(&batch).await.unwrap();
     let waiting = Filter { state: Some(State::Waiting), ..Filter::default() };
-    let scans = [ScanOf::Due(None), ScanOf::Matching(Filter::default()), ScanOf::Matching(waiting)];
+    let scans =
+        [ScanTarget::Due(None), ScanTarget::Matching(Filter::default()), ScanTarget::Matching(waiting)];
     for (number, of) in scans.iter().enumerate() {
         let scan = Scan { of: of.clone(), after: None, limit: 2 };
         let next = store.scan(&scan).await.unwrap().next.expect("there are more");
@@ -288,7 +289,7 @@ async fn what_removals_leave_behind_is_purged() {
         remove(key).await;
     }
     let count = || server.sql("postgres", "SELECT count(*) FROM onceward_receipts WHERE state = 'free'");
-    let sweep = Scan { of: ScanOf::Due(None), after: None, limit: 10 };
+    let sweep = Scan { of: ScanTarget::Due(None), after: None, limit: 10 };
     assert!(store.scan(&sweep).await.unwrap().found.is_empty());
     assert_eq!(count(), "20", "they are young");
     server.sql("postgres", "UPDATE onceward_receipts SET due = clock_timestamp() - interval '1 second'");

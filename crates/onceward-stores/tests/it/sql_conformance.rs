@@ -130,7 +130,7 @@ async fn unreadable_receipts<B: Bank>(bank: &B) {
         assert_eq!(bank.count(key), 1, "{key}");
     }
     // Nothing was made of them: they are as they were, for a version that can read them.
-    let shown = other.onceward.show(ask("of the future").id()).await;
+    let shown = other.onceward.receipt(ask("of the future").id()).await;
     assert_eq!(shown.unwrap_err().kind(), ErrorKind::Damaged);
     // Another fingerprint does not get past them either.
     let policy = ask("flipped").policy().clone();

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Applied, Error, ErrorKind, Filter, Scan, ScanOf, Seen, State, Store, Swapped, Transactions};
+use onceward::{
+    Applied, Error, ErrorKind, Filter, Scan, ScanTarget, Seen, State, Store, Swapped, Transactions,
+};
 use onceward_stores::SqliteStore;
 use onceward_stores::sql::sqlite::SqliteTransactions;
 use onceward_stores::sql::{Migrated, Migrations, Options};
@@ -181,17 +183,17 @@ async fn scans_read_only_what_they_are_about() {
             store.swap(&[put(id(key), Seen::Absent, state, due_in_s)]).await.unwrap();
         }
     }
-    let count = async |of: ScanOf| {
+    let count = async |of: ScanTarget| {
         let page = store.scan(&Scan { of, after: None, limit: 10 }).await.unwrap();
         assert!(page.next.is_none() && page.unreadable.is_empty());
         page.found.len()
     };
     for state in [State::Waiting, State::Held, State::Unknown, State::Dead] {
-        assert_eq!(count(ScanOf::Due(Some(state))).await, 1, "{state}");
+        assert_eq!(count(ScanTarget::Due(Some(state))).await, 1, "{state}");
         let filter = Filter { state: Some(state), ..Filter::default() };
-        assert_eq!(count(ScanOf::Matching(filter)).await, 3, "{state}");
+        assert_eq!(count(ScanTarget::Matching(filter)).await, 3, "{state}");
     }
     let steps = ["one", "two"].map(|name| id("0007").step(name).unwrap());
     store.swap(&steps.map(|step| put(step, Seen::Absent, State::Done, None))).await.unwrap();
-    assert_eq!(count(ScanOf::StepsOf(id("0007"))).await, 2);
+    assert_eq!(count(ScanTarget::StepsOf(id("0007"))).await, 2);
 }

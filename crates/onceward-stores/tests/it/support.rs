@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onceward::{
-    Clock, Error, Filter, Found, Id, Page, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Version,
+    Clock, Error, Filter, Found, Id, Page, Record, Scan, ScanTarget, Seen, State, Store, Swap, Swapped,
+    Version,
 };
 
 /// A clock that stands still until it is set.
@@ -102,24 +103,24 @@ pub(crate) fn load(store: &dyn Store, key: impl std::fmt::Display) -> Option<Fou
 }
 
 /// What is due, in whatever state.
-pub(crate) const DUE: ScanOf = ScanOf::Due(None);
+pub(crate) const DUE: ScanTarget = ScanTarget::Due(None);
 
 /// Everything in this state.
-pub(crate) fn in_state(state: State) -> ScanOf {
-    ScanOf::Matching(Filter { state: Some(state), ..Filter::default() })
+pub(crate) fn in_state(state: State) -> ScanTarget {
+    ScanTarget::Matching(Filter { state: Some(state), ..Filter::default() })
 }
 
 /// Everything.
-pub(crate) fn everything() -> ScanOf {
-    ScanOf::Matching(Filter::default())
+pub(crate) fn everything() -> ScanTarget {
+    ScanTarget::Matching(Filter::default())
 }
 
-pub(crate) fn page(store: &dyn Store, of: ScanOf, after: Option<onceward::Cursor>, limit: usize) -> Page {
+pub(crate) fn page(store: &dyn Store, of: ScanTarget, after: Option<onceward::Cursor>, limit: usize) -> Page {
     block_on(store.scan(&Scan { of, after, limit })).unwrap()
 }
 
 /// The keys of everything a scan finds, page by page.
-pub(crate) fn scan_keys(store: &dyn Store, of: &ScanOf, limit: usize) -> Vec<String> {
+pub(crate) fn scan_keys(store: &dyn Store, of: &ScanTarget, limit: usize) -> Vec<String> {
     let mut keys = Vec::new();
     let mut after = None;
     loop {

@@ -25,7 +25,7 @@ pub(super) fn changed(flaw: StoreFlaw, swap: &Swap) -> Option<Swap> {
         }
         StoreFlaw::DoubtFreesTheKey if record.state == State::Waiting => {
             match read(&record.bytes, record.state)? {
-                Status::Waiting(Waiting { prior: Prior::InDoubt, job: None, .. }) => changed.new = None,
+                Status::Waiting(Waiting { prior: Prior::Unknown, job: None, .. }) => changed.new = None,
                 _ => return None,
             }
         }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use onceward::{
-    Applied, Caps, Due, Error, Filter, Found, Fut, Hints, Id, Loaded, Page, Result, Scan, ScanOf, Seen,
-    State, Store, Swap, Swapped, Version, Watch,
+    Applied, Caps, Due, Error, Filter, Found, Hints, Id, Loaded, Page, Result, Scan, ScanTarget, Seen, State,
+    Store, StoreFuture, Swap, Swapped, Version, Watch,
 };
 
 use super::records;
@@ -267,7 +267,7 @@ impl BrokenStore {
 
     /// What has a due time at all, due or not.
     async fn scan_all(&self, query: &Scan, state: Option<State>) -> Result<Page> {
-        let of = ScanOf::Matching(Filter { state, ..Filter::default() });
+        let of = ScanTarget::Matching(Filter { state, ..Filter::default() });
         let mut page = self.inner.scan(&Scan { of, ..query.clone() }).await?;
         page.found.retain(|(_, found)| found.due != Due::Never);
         Ok(page)
@@ -281,7 +281,7 @@ impl BrokenStore {
 }
 
 impl Store for BrokenStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             match self.flaw {
                 StoreFlaw::AnswersWinnersFirst => {
@@ -309,7 +309,7 @@ impl Store for BrokenStore {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             if self.flaw == StoreFlaw::DueVanishes {
                 for id in ids {
@@ -334,13 +334,13 @@ impl Store for BrokenStore {
         })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let mut page = match (self.flaw, &query.of) {
-                (StoreFlaw::ScanIgnoresDue, ScanOf::Due(state)) => self.scan_all(query, *state).await?,
-                (StoreFlaw::ListsHeldAsDue, ScanOf::Due(Some(State::Held)))
-                | (StoreFlaw::ListsWaitingAsDue, ScanOf::Due(Some(State::Waiting))) => {
-                    let ScanOf::Due(state) = query.of else { unreachable!("matched above") };
+                (StoreFlaw::ScanIgnoresDue, ScanTarget::Due(state)) => self.scan_all(query, *state).await?,
+                (StoreFlaw::ListsHeldAsDue, ScanTarget::Due(Some(State::Held)))
+                | (StoreFlaw::ListsWaitingAsDue, ScanTarget::Due(Some(State::Waiting))) => {
+                    let ScanTarget::Due(state) = query.of else { unreachable!("matched above") };
                     let mut page = self.scan_all(query, state).await?;
                     page.found.iter_mut().for_each(|(_, found)| found.due = Due::Over(LONG_AGO));
                     page

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use onceward::{Due, Found, Record, ScanOf, Seen, State};
+use onceward::{Due, Found, Record, ScanTarget, Seen, State};
 
 use super::trial::{Checked, DEADLINE, FAR, Trial, ensure, held, id, record};
 
@@ -149,7 +149,7 @@ pub(super) async fn with_its_writer_is_not_earlier_while_that_lives(trial: Trial
         remaining(&trial.find(&lease).await?, FAR, start)?;
         let due = trial.find(&never).await?.due;
         ensure!(due == Due::Never, "a record that is never due is {due:?}");
-        let found = trial.pages(ScanOf::Due(None), 10, 5).await?;
+        let found = trial.pages(ScanTarget::Due(None), 10, 5).await?;
         ensure!(found.is_empty(), "their writer lives, and due are {found:?}");
         start = Instant::now();
         let renewed = Record { ends_with_writer: bit, ..with_writer(Some(FAR)) };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use onceward::{Filter, Id, Scan, ScanOf, Seen, State, Text, Version};
+use onceward::{Filter, Id, Scan, ScanTarget, Seen, State, TextMatch, Version};
 
 use super::trial::{
     Checked, FAR, Trial, Wrong, creation, ensure, everything, held, id, id_of, once_each, record, sorted,
@@ -105,7 +105,7 @@ pub(super) async fn open_states_are_found_beside_done_ones(trial: Trial) -> Chec
             let scope = operation.as_ref().map(|_| "scope".to_owned());
             let filter = Filter { scope, operation, key: None, state: Some(state) };
             let named = format!("{filter:?}");
-            let found = trial.pages(ScanOf::Matching(filter), 1, 12).await?;
+            let found = trial.pages(ScanTarget::Matching(filter), 1, 12).await?;
             once_each(&found, std::slice::from_ref(&last))
                 .map_err(|wrong| Wrong(format!("{named}: {wrong}")))?;
         }
@@ -197,16 +197,16 @@ pub(super) async fn found_is_as_loaded(trial: Trial) -> Checked {
     Ok(())
 }
 
-fn is(operation: &str) -> Text {
-    Text::Is(operation.to_owned())
+fn is(operation: &str) -> TextMatch {
+    TextMatch::Is(operation.to_owned())
 }
 
-fn starts(prefix: &str) -> Text {
-    Text::StartsWith(prefix.to_owned())
+fn starts(prefix: &str) -> TextMatch {
+    TextMatch::StartsWith(prefix.to_owned())
 }
 
 async fn matches_exactly(trial: &Trial, filter: Filter, expected: &[Id]) -> Checked {
     let named = format!("{filter:?}");
-    let found = trial.pages(ScanOf::Matching(filter), 20, 30).await?;
+    let found = trial.pages(ScanTarget::Matching(filter), 20, 30).await?;
     once_each(&found, expected).map_err(|wrong| Wrong(format!("{named}: {wrong}")))
 }

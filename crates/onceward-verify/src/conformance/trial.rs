@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use onceward::{
-    Caps, Due, Filter, Found, Id, Page, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Version,
+    Caps, Due, Filter, Found, Id, Page, Record, Scan, ScanTarget, Seen, State, Store, Swap, Swapped, Version,
 };
 
 /// How long anything that must happen may take before it counts as never. Generous: a check that waits
@@ -166,7 +166,7 @@ impl Trial {
     /// Reads all pages. `pages_max` is what a store that makes progress cannot need.
     pub(super) async fn pages(
         &self,
-        of: ScanOf,
+        of: ScanTarget,
         limit: usize,
         pages_max: usize,
     ) -> Checked<Vec<(Id, Found)>> {
@@ -248,8 +248,8 @@ pub(super) fn record(state: State, due_in: Option<Duration>, bytes: impl Into<By
 }
 
 /// Every record there is.
-pub(super) fn everything() -> ScanOf {
-    ScanOf::Matching(Filter::default())
+pub(super) fn everything() -> ScanTarget {
+    ScanTarget::Matching(Filter::default())
 }
 
 /// A swap that creates.

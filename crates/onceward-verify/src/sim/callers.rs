@@ -145,13 +145,13 @@ async fn by_hand(stage: &Arc<Stage>, process: Process, engine: &Onceward, wish: 
             },
         };
         match claimed {
-            Ok(Claimed::Yes(ticket)) => {
+            Ok(Claimed::Granted(ticket)) => {
                 let working = Working::begins(stage, process, waiting.call, ticket.fence, None);
                 waiting.told(Told::Ticket(ticket.fence));
                 hold(stage, process, engine, wish, &ticket, waiting, working).await;
                 return false;
             }
-            Ok(Claimed::No(answer)) => {
+            Ok(Claimed::Answered(answer)) => {
                 waiting.told(Told::Answer(Box::new(answer)));
                 return false;
             }
@@ -184,7 +184,8 @@ async fn hold(
         let stretch = left.min(policy.lease_duration() / 3);
         pause(stage, process, stretch).await;
         left -= stretch;
-        if renews && !left.is_zero() && matches!(engine.renew(ticket, policy).await, Ok(Changed::No(_))) {
+        if renews && !left.is_zero() && matches!(engine.renew(ticket, policy).await, Ok(Changed::NotOwner(_)))
+        {
             return;
         }
     }
@@ -204,7 +205,7 @@ async fn hold(
         let changed = match how {
             End::BeforeEffect => engine.release(ticket, policy).await,
             End::Unknown if flaw == CallerFlaw::SaysNothingHappened => engine.release(ticket, policy).await,
-            End::Unknown => engine.doubt(ticket, policy).await,
+            End::Unknown => engine.mark_unknown(ticket, policy).await,
             _ => {
                 let plan = WorkPlan { omitted: false, ..plan };
                 let outcome = outcome(&wish.id, wish.fingerprint, waiting.call, &plan);
@@ -212,11 +213,11 @@ async fn hold(
             }
         };
         match changed {
-            Ok(Changed::Yes) => return waiting.told(Told::Recorded),
-            Ok(Changed::No(_)) if flaw == CallerFlaw::TakesTooLateForRecorded => {
+            Ok(Changed::Applied) => return waiting.told(Told::Recorded),
+            Ok(Changed::NotOwner(_)) if flaw == CallerFlaw::TakesTooLateForRecorded => {
                 return waiting.told(Told::Recorded);
             }
-            Ok(Changed::No(_)) => return waiting.told(Told::TooLate),
+            Ok(Changed::NotOwner(_)) => return waiting.told(Told::TooLate),
             Err(error) => waiting.told(told(Err(error))),
         }
     }

@@ -46,7 +46,7 @@ pub(super) async fn close(stage: &Arc<Stage>, process: Process, engine: &Oncewar
     };
     let failed = changed.is_err();
     waiting.told(match changed {
-        Ok(changed) => Told::Closed(changed == Changed::Yes),
+        Ok(changed) => Told::Closed(changed == Changed::Applied),
         Err(error) => Told::Error(Box::new(error)),
     });
     failed

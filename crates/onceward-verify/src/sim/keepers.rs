@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::receipt::{Claim, Status};
-use onceward::{Changed, Filter, Id, Onceward, Outcome, Scan, ScanOf, Settlement, State, Store, codec};
+use onceward::{Changed, Filter, Id, Onceward, Outcome, Scan, ScanTarget, Settlement, State, Store, codec};
 
 use super::callers::Wish;
 use super::executor::Process;
@@ -43,7 +43,7 @@ pub(super) async fn operator(stage: Arc<Stage>, process: Process, engine: Oncewa
         }
         let wanted = stage.executor.draw(|random| random.pick(&[State::Unknown, State::Dead]));
         let filter = Filter { state: Some(wanted), ..Filter::default() };
-        let query = Scan { of: ScanOf::Matching(filter), after: None, limit: 16 };
+        let query = Scan { of: ScanTarget::Matching(filter), after: None, limit: 16 };
         let Ok(page) = engine.list(&query).await else { continue };
         for (id, found) in page.found {
             let Ok(receipt) = codec::decode(&found) else { continue };
@@ -107,7 +107,7 @@ pub(super) async fn decide(
         _ => engine.retry_dead(id).await,
     };
     waiting.told(match changed {
-        Ok(changed) => Told::Closed(changed == Changed::Yes),
+        Ok(changed) => Told::Closed(changed == Changed::Applied),
         Err(error) => Told::Error(Box::new(error)),
     });
 }

@@ -43,7 +43,7 @@ pub(super) async fn after_asking(
             let mut fence = Fence(0);
             for _ in 0..LOOKS {
                 pause(stage, process, wish.policy.lease_duration() / 8).await;
-                match engine.show(&wish.id).await {
+                match engine.receipt(&wish.id).await {
                     Ok(None) => return run_unclaimed(stage, process, call, fence),
                     Ok(Some(receipt)) => fence = receipt.status.fence(),
                     Err(_) => {}

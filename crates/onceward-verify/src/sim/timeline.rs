@@ -128,7 +128,7 @@ fn receipt(receipt: &Receipt) -> String {
             job(waiting.job.as_deref())
         ),
         Status::Dead(dead) => format!("{:?} before{}", dead.prior, job(Some(&dead.job))),
-        Status::Unknown(unknown) => format!("{:?}{}", unknown.doubt, job(unknown.job.as_deref())),
+        Status::Unknown(unknown) => format!("{:?}{}", unknown.reason, job(unknown.job.as_deref())),
         Status::Gone(_) => String::new(),
     };
     let fence = receipt.status.fence();
@@ -152,7 +152,7 @@ fn snapshot(snapshot: &Snapshot) -> String {
 fn describe_told(told: &Told) -> String {
     match told {
         Told::Answer(answer) => match &**answer {
-            Answer::Ran(ran) => format!(
+            Answer::Completed(ran) => format!(
                 "{:?} {} fence {} {}, {:?}",
                 ran.outcome.verdict(),
                 snapshot(ran.outcome.snapshot()),

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::{
-    Age, Due, Error, ErrorKind, Fault as Failure, Found, Fut, Id, Join, Record, Result, Seen, State, Swap,
-    Swapped, Transactions, Version, codec,
+    Age, Due, Error, ErrorKind, Fault as Failure, Found, Id, Join, Record, Result, Seen, State, StoreFuture,
+    Swap, Swapped, Transactions, Version, codec,
 };
 
 use super::commit::Commit;
@@ -193,7 +193,7 @@ fn next_version(books: &mut Books, now_us: u64) -> Version {
 }
 
 impl Join for SimTx {
-    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             let mut answers = Vec::with_capacity(batch.len());
             for swap in batch {

@@ -4,7 +4,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use onceward::{Lease, Onceward, Outcome, Pace, Policy, Stopped, Worker};
+use onceward::{Lease, Onceward, Outcome, Policy, Stopped, Worker, WorkerOptions};
 
 use super::executor::Process;
 use super::history::{Way, What};
@@ -20,8 +20,8 @@ pub(super) async fn worker(stage: Arc<Stage>, process: Process, engine: Onceward
         return;
     }
     let Workers { every, patterns, policy } = workers;
-    let pace = Pace { concurrency: 2, pause: every, grace: every / 4 };
-    let mut worker = Worker::new(engine).pace(pace);
+    let options = WorkerOptions { concurrency: 2, pause: every, grace: every / 4 };
+    let mut worker = Worker::new(engine).options(options);
     for pattern in patterns {
         let (contract, inside) = (Arc::clone(&policy), Arc::clone(&stage));
         let code = move |lease| do_work(Arc::clone(&inside), process, lease, Arc::clone(&contract));

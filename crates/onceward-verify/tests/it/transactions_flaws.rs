@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onceward::{
-    Age, Caps, Due, Error, ErrorKind, Fault, Found, Fut, Id, Join, Loaded, Page, Result, Scan, Seen, Stopped,
-    Store, Swap, Swapped, Transactions, Watch,
+    Age, Caps, Due, Error, ErrorKind, Fault, Found, Id, Join, Loaded, Page, Result, Scan, Seen, Stopped,
+    Store, StoreFuture, Swap, Swapped, Transactions, Watch,
 };
 use onceward_stores::memory::{MemoryTransactions, MemoryTx};
 use onceward_verify::conformance::{self, Bench};
@@ -200,7 +200,7 @@ async fn over_what_is_there(tx: &mut MemoryTx, swap: &Swap) -> Result<Swap, Faul
 }
 
 impl Join for FlawedTx {
-    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             match self.flaw {
                 Flaw::AnswersOnlyTheFirst => match batch.first() {
@@ -239,11 +239,11 @@ struct LeakingStore {
 }
 
 impl Store for LeakingStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         self.inner.swap(batch)
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             let mut loaded = self.inner.load(ids).await?;
             for (id, loaded) in ids.iter().zip(&mut loaded) {
@@ -255,7 +255,7 @@ impl Store for LeakingStore {
         })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
     }
 

@@ -17,9 +17,9 @@ use super::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::policy::{LEASE_MIN, OnUnknown};
 use crate::receipt::{Job, Receipt, Status};
+use crate::runtime::Runtime;
 use crate::store::{Seen, Swap, Swapped};
 use crate::transition;
-use crate::world::World;
 
 pub(crate) struct Keeper {
     state: Mutex<State>,
@@ -74,7 +74,7 @@ const PACE: u32 = 6;
 
 /// Between rounds it does not keep the engine alive: whoever drops the last handle of an engine can
 /// open its store again at once.
-async fn keep(inner: Weak<Inner>, world: Arc<dyn World>) {
+async fn keep(inner: Weak<Inner>, world: Arc<dyn Runtime>) {
     let mut held_min = Duration::MAX;
     loop {
         let Some((pause, nudged)) = inner.upgrade().map(|inner| inner.keeper.pause(held_min, world.now()))

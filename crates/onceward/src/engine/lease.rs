@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::answer::{Answer, Ran};
+use super::answer::{Answer, Completed};
 use super::claim_guard::ClaimGuard;
 use super::flight::Flight;
 use super::inner::Inner;
@@ -163,7 +163,7 @@ impl Lease {
     /// * If the database undoes the transaction in favour of another, the work is done again.
     /// * A commit whose answer was lost is looked up: the work is done again only if it did not happen.
     /// * **Dropping** the returned future rolls back; dropped during the commit itself, the receipt tells.
-    pub async fn transact<T, F, W>(&self, transactions: &T, work: F) -> Result<Ran>
+    pub async fn transact<T, F, W>(&self, transactions: &T, work: F) -> Result<Completed>
     where
         T: Transactions,
         F: FnMut(T::Tx) -> W,
@@ -173,7 +173,7 @@ impl Lease {
     }
 
     /// What was committed by [`Lease::transact`], if it was.
-    pub fn committed(&self) -> Option<Ran> {
+    pub fn committed(&self) -> Option<Completed> {
         self.flight.committed()
     }
 

@@ -7,7 +7,7 @@ use super::inner::Inner;
 use super::sealed::{open, seal};
 use crate::error::Result;
 use crate::id::Id;
-use crate::store::{Cursor, Found, Page, Scan, ScanOf, Seen, State, Swapped, Version};
+use crate::store::{Cursor, Found, Page, Scan, ScanTarget, Seen, State, Swapped, Version};
 use crate::transition::{self, Expiry};
 
 /// How much one sweep may do.
@@ -50,7 +50,7 @@ pub(crate) async fn sweep(inner: &Inner, sweep: &Sweep) -> Result<Swept> {
     // Not from the beginning: what stays in place there may be more than one sweep can look at.
     let mut after: Option<Cursor> = inner.sweep_from.lock().take();
     for _ in 0..sweep.slices_max {
-        let scan = Scan { of: ScanOf::Due(None), after: after.take(), limit: sweep.slice_records.max(1) };
+        let scan = Scan { of: ScanTarget::Due(None), after: after.take(), limit: sweep.slice_records.max(1) };
         let page = inner.scan(&scan).await?;
         after = page.next.clone();
         sweep_page(inner, sweep, page, &mut swept).await?;

@@ -14,7 +14,7 @@ use crate::error::{Applied, Result};
 use crate::id::Id;
 use crate::outcome::Outcome;
 use crate::policy::Policy;
-use crate::receipt::{Attempt, Doubt, Fence, Owner, Receipt, Status};
+use crate::receipt::{Attempt, Fence, Owner, Receipt, Status, UnknownReason};
 use crate::store::{Seen, Swapped};
 use crate::transition::{self, AfterLoss, Ending, Write};
 
@@ -33,9 +33,9 @@ pub struct Ticket {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// It is yours until the lease ends; renew it in time.
-    Yes(Ticket),
+    Granted(Ticket),
     /// There is an answer already.
-    No(Answer),
+    Answered(Answer),
 }
 
 /// What became of a change made with a ticket.
@@ -46,9 +46,9 @@ pub enum Claimed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// Done as asked.
-    Yes,
+    Applied,
     /// The receipt is not this ticket's any more; this is what is there.
-    No(Option<Receipt>),
+    NotOwner(Option<Receipt>),
 }
 
 /// What a ticket's holder wants to change.
@@ -66,8 +66,8 @@ impl Change {
         Self::End(Ending::Release("it was released".into()))
     }
 
-    pub(crate) fn doubt() -> Self {
-        Self::End(Ending::Doubt(Doubt::Reported, "its owner cannot tell".into()))
+    pub(crate) fn mark_unknown() -> Self {
+        Self::End(Ending::Unknown(UnknownReason::Reported, "its owner cannot tell".into()))
     }
 }
 
@@ -76,9 +76,9 @@ pub(crate) async fn claim(inner: &Arc<Inner>, mut ask: Ask) -> Result<Claimed> {
         Acquired::Run(mut guard) => {
             let (attempt, fence) = (guard.flight.attempt, guard.fence());
             guard.detach();
-            Ok(Claimed::Yes(Ticket { id: ask.id, attempt, fence }))
+            Ok(Claimed::Granted(Ticket { id: ask.id, attempt, fence }))
         }
-        Acquired::Answer(answer) => Ok(Claimed::No(answer)),
+        Acquired::Answer(answer) => Ok(Claimed::Answered(answer)),
     }
 }
 
@@ -100,10 +100,10 @@ pub(crate) async fn change(
         let write = match step(&found, policy, &change, ticket) {
             Step::Write(write) => write,
             // A repeated call whose first answer was lost: what it wants is already so.
-            Step::AlreadySo => return Ok(Changed::Yes),
+            Step::AlreadySo => return Ok(Changed::Applied),
             Step::Refuse => {
                 inner.counters.fenced_off.one();
-                return Ok(Changed::No(Some(found)));
+                return Ok(Changed::NotOwner(Some(found)));
             }
         };
         let seen = Seen::Version(found.version);
@@ -112,13 +112,13 @@ pub(crate) async fn change(
             Ok(Swapped::Won(_)) => {
                 count(inner, &change);
                 inner.poller.look_now();
-                return Ok(Changed::Yes);
+                return Ok(Changed::Applied);
             }
             Ok(Swapped::Lost(found)) => receipt = open_any(found.as_ref())?,
             Ok(Swapped::Failed(error)) | Err(error) if error.applied() == Applied::Maybe => {
                 receipt = inner.load(&ticket.id).await.map_err(|_| error.clone())?;
                 if receipt.is_none() && write.is_none() {
-                    return Ok(Changed::Yes);
+                    return Ok(Changed::Applied);
                 }
                 last = Some(error);
             }
@@ -132,7 +132,7 @@ pub(crate) async fn change(
         return Err(error);
     }
     inner.counters.fenced_off.one();
-    Ok(Changed::No(inner.load(&ticket.id).await?))
+    Ok(Changed::NotOwner(inner.load(&ticket.id).await?))
 }
 
 /// What a ticket's change means for the receipt that is there.
@@ -173,7 +173,7 @@ fn count(inner: &Inner, change: &Change) {
     match change {
         Change::Renew => inner.counters.renewals.one(),
         Change::End(Ending::Done(_)) => inner.counters.completions.one(),
-        Change::End(Ending::Doubt(..)) => inner.counters.unknowns.one(),
+        Change::End(Ending::Unknown(..)) => inner.counters.unknowns.one(),
         Change::End(Ending::Release(_) | Ending::Suspend(_)) => inner.counters.releases.one(),
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquire::{ClaimReply, Claimant, Granted, ROUNDS_MAX, Turn, ask_store, check_input, join};
-use super::answer::{Answer, Ran, Recorded};
+use super::answer::{Answer, Completed, Recorded};
 use super::answer_without_run::{WaitDeadline, answer, contended, refuse};
 use super::finish::bounded;
 use super::flight::{Flight, Running};
@@ -93,7 +93,7 @@ pub(crate) async fn claim_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask: &
                     inner.counters.takeovers.one();
                 }
                 let fence = Fence(version.0);
-                return Ok(Claimed::Yes(Ticket { id: ask.id.clone(), attempt, fence }));
+                return Ok(Claimed::Granted(Ticket { id: ask.id.clone(), attempt, fence }));
             }
             Swapped::Lost(found) => open_any(found.as_ref())?,
             Swapped::Failed(error) => return Err(error),
@@ -103,11 +103,11 @@ pub(crate) async fn claim_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask: &
             // The run that has it holds no lock of this database's, so there is nothing to wait on here.
             Decision::Wait { .. } => {
                 let due = found.map_or(Due::Never, |found| found.due);
-                return Ok(Claimed::No(refuse(inner, Refusal::in_progress(due))));
+                return Ok(Claimed::Answered(refuse(inner, Refusal::in_progress(due))));
             }
             decision => {
                 let answer = answer(inner, found, decision);
-                return Ok(Claimed::No(answer.expect("replays and refusals are answers")));
+                return Ok(Claimed::Answered(answer.expect("replays and refusals are answers")));
             }
         };
     }
@@ -281,7 +281,7 @@ impl Leader {
             .and_then(|receipt| receipt.status.claim())
             .is_some_and(|claim| claim.attempt == self.flight.attempt);
         match answer {
-            Answer::Ran(ran) if ours => Answer::Ran(Ran { replayed: false, ..ran }),
+            Answer::Completed(ran) if ours => Answer::Completed(Completed { replayed: false, ..ran }),
             answer => answer,
         }
     }
@@ -365,8 +365,9 @@ impl Leader {
         if ending.is_release() {
             transactions.rollback(tx).await;
             inner.counters.releases.one();
-            let ran = Ran { outcome, replayed: false, fence, recorded: Recorded::Released, expires_in: None };
-            return Tried::Answer(Answer::Ran(ran), None);
+            let ran =
+                Completed { outcome, replayed: false, fence, recorded: Recorded::Released, expires_in: None };
+            return Tried::Answer(Answer::Completed(ran), None);
         }
         let write = transition::end(&ask.id, &held, &ending, &ask.policy);
         let completion = seal(&ask.id, Seen::Version(version), write.as_ref());
@@ -374,8 +375,8 @@ impl Leader {
             Ok(()) => {
                 inner.counters.completions.one();
                 let expires_in = ask.policy.retention_of(&outcome).duration();
-                let ran = Ran { outcome, replayed: false, fence, recorded: Recorded::Yes, expires_in };
-                Tried::Answer(Answer::Ran(ran), None)
+                let ran = Completed { outcome, replayed: false, fence, recorded: Recorded::Yes, expires_in };
+                Tried::Answer(Answer::Completed(ran), None)
             }
             Err(Fault::Undone(error)) => Tried::Undone(error),
             Err(Fault::Busy) => Tried::Undone(contended()),

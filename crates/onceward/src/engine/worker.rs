@@ -28,7 +28,7 @@ use crate::id::Id;
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::{OnUnknown, Policy};
 use crate::receipt::{Receipt, Status};
-use crate::store::{Cursor, Due, Scan, ScanOf, State};
+use crate::store::{Cursor, Due, Scan, ScanTarget, State};
 
 /// Records looked at in one slice.
 const SLICE_RECORDS: usize = 256;
@@ -58,7 +58,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// let worker = Worker::new(onceward).operation("payout", policy, async |lease: Lease| {
 ///     let amount = lease.input().cloned().unwrap_or_default();
 ///     let transfer = lease.step("transfer", async |_| Ok(Outcome::succeeded(amount))).await?;
-///     Ok(transfer.ran()?.outcome)
+///     Ok(transfer.into_result()?.outcome)
 /// })?;
 /// worker.run_until(stop).await;
 /// # Ok(()) }
@@ -66,7 +66,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 pub struct Worker {
     onceward: Onceward,
     operations: Vec<(Pattern, Operation)>,
-    pace: Pace,
+    options: WorkerOptions,
     state: Mutex<WorkerState>,
 }
 
@@ -79,14 +79,14 @@ type Working = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>>;
 
 #[derive(Default)]
 struct WorkerState {
-    counts: WorkCounts,
+    counts: WorkerCounts,
     /// Where the next look goes on, if the last one did not come to the end.
     look_from: [Option<Cursor>; 2],
 }
 
 /// How fast a worker goes about it.
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct WorkerOptions {
     /// Intents worked on at the same time.
     pub concurrency: usize,
     /// Longest time between two looks. What this process enqueues is begun at once; for the rest, a worker that
@@ -96,7 +96,7 @@ pub struct Pace {
     pub grace: Duration,
 }
 
-impl Default for Pace {
+impl Default for WorkerOptions {
     fn default() -> Self {
         Self { concurrency: 8, pause: Duration::from_secs(1), grace: Duration::from_secs(10) }
     }
@@ -104,7 +104,7 @@ impl Default for Pace {
 
 /// What became of one intent that was to be worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Completion {
+pub enum Worked {
     /// It has an outcome now.
     Finished,
     /// Its code did not get to one, for this reason. It waits for its next try.
@@ -114,19 +114,19 @@ pub enum Completion {
     /// Its tries are used up.
     Dead,
     /// Somebody else went on with it.
-    Elsewhere,
+    TakenElsewhere,
     /// It must not be run again by itself; somebody has to settle it.
-    Held,
+    NeedsSettlement,
     /// There is nothing to do: it is done, it is running, or there is no receipt of it.
-    NotLeft,
+    NothingToDo,
     /// There is no code for it here.
-    Unregistered,
+    NoCode,
 }
 
 /// What a worker has done, and what its last look found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct WorkCounts {
+pub struct WorkerCounts {
     /// Intents that got an outcome.
     pub finished: u64,
     /// Times that the code did not get to one; it is tried again later.
@@ -136,24 +136,24 @@ pub struct WorkCounts {
     /// Intents whose tries were used up.
     pub dead: u64,
     /// Intents that somebody else went on with.
-    pub elsewhere: u64,
+    pub taken_elsewhere: u64,
     /// At the last look: intents that were left a moment ago.
-    pub left_lately: u64,
+    pub in_grace: u64,
     /// At the last look: intents that must not be run again by themselves; somebody has to settle them.
-    pub held: u64,
+    pub needs_settlement: u64,
     /// At the last look: intents that are due, of operations without code here. Steps are not counted: they go on
     /// with their intents.
-    pub unregistered: u64,
+    pub no_code: u64,
     /// At the last look: receipts that could not be read.
     pub unreadable: u64,
 }
 
-type Ready = (Id, Result<Completion>);
+type Ready = (Id, Result<Worked>);
 
 impl Worker {
     /// A worker without any code yet.
     pub fn new(onceward: Onceward) -> Self {
-        Self { onceward, operations: Vec::new(), pace: Pace::default(), state: Mutex::default() }
+        Self { onceward, operations: Vec::new(), options: WorkerOptions::default(), state: Mutex::default() }
     }
 
     /// Registers the code of an operation, and the policy it runs under. A pattern is a name (`payout`), a prefix
@@ -171,23 +171,23 @@ impl Worker {
     }
 
     /// Sets how fast it goes about it.
-    pub fn pace(mut self, pace: Pace) -> Self {
-        self.pace = pace;
+    pub fn options(mut self, options: WorkerOptions) -> Self {
+        self.options = options;
         self
     }
 
     /// Works on one intent now, whether it is due or not: for a service that is told about it. Dropping it is as
-    /// with [`round`](Self::round).
-    pub async fn complete(&self, id: &Id) -> Result<Completion> {
+    /// with [`run_once`](Self::run_once).
+    pub async fn work_on(&self, id: &Id) -> Result<Worked> {
         let inner = &self.onceward.inner;
-        let Some(receipt) = inner.load(id).await? else { return Ok(Completion::NotLeft) };
+        let Some(receipt) = inner.load(id).await? else { return Ok(Worked::NothingToDo) };
         match (&receipt.status, receipt.due) {
             (Status::Waiting(_), _) | (Status::Held(_), Due::Over(_)) => {}
-            _ => return Ok(Completion::NotLeft),
+            _ => return Ok(Worked::NothingToDo),
         }
-        let Some(Operation { policy, work }) = self.code(id) else { return Ok(Completion::Unregistered) };
+        let Some(Operation { policy, work }) = self.code(id) else { return Ok(Worked::NoCode) };
         if is_held_when_in_doubt(&receipt, policy) {
-            return Ok(Completion::Held);
+            return Ok(Worked::NeedsSettlement);
         }
         let completion = resume(inner.clone(), id, &receipt, policy.clone(), work).await?;
         self.count(vec![(id.clone(), Ok(completion.clone()))]);
@@ -197,7 +197,7 @@ impl Worker {
     /// Looks once at everything that is due, works on what it may, and says what it has done so far.
     ///
     /// **Dropping** the returned future leaves what is under way in doubt: by policy it is tried again, or held.
-    pub async fn round(&self) -> Result<WorkCounts> {
+    pub async fn run_once(&self) -> Result<WorkerCounts> {
         let mut crowd = Crowd::new();
         let looked = self.look(&mut crowd, &mut Stop::new(pin!(std::future::pending()))).await;
         crowd.until_below(1).await;
@@ -206,21 +206,21 @@ impl Worker {
     }
 
     /// Looks again and again, until `stop` is ready; then nothing more is begun, and what is under way is
-    /// finished. A look that fails is logged and tried again. Dropping it is as with [`round`](Self::round).
+    /// finished. A look that fails is logged and tried again. Dropping it is as with [`run_once`](Self::run_once).
     pub async fn run_until(&self, stop: impl Future<Output = ()>) {
         let inner = &self.onceward.inner;
         let stop = pin!(stop);
         let (mut stop, mut crowd) = (Stop::new(stop), Crowd::new());
         let mut watch = inner.store.watch();
-        let pause_min = PAUSE_MIN.min(self.pace.pause);
+        let pause_min = PAUSE_MIN.min(self.options.pause);
         let mut pause = pause_min;
         while !stop.is_set().await {
             let signals = inner.enqueued.count();
             match self.look(&mut crowd, &mut stop).await {
                 Ok(begun) if begun > 0 => pause = pause_min,
-                Ok(_) => pause = (pause * 2).min(self.pace.pause),
+                Ok(_) => pause = (pause * 2).min(self.options.pause),
                 Err(error) => {
-                    pause = self.pace.pause;
+                    pause = self.options.pause;
                     tracing::warn!(%error, "a look at what is to be done failed, trying again later");
                 }
             }
@@ -234,7 +234,7 @@ impl Worker {
     }
 
     /// What it has done so far.
-    pub fn counts(&self) -> WorkCounts {
+    pub fn counts(&self) -> WorkerCounts {
         self.state().counts
     }
 
@@ -244,11 +244,11 @@ impl Worker {
         crowd: &mut Crowd<'a, Ready>,
         stop: &mut Stop<'_, S>,
     ) -> Result<usize> {
-        let (mut seen, mut begun) = (WorkCounts::default(), 0);
+        let (mut seen, mut begun) = (WorkerCounts::default(), 0);
         for (at, state) in [State::Waiting, State::Held].into_iter().enumerate() {
             let mut after = self.state().look_from[at].take();
             for _ in 0..SLICES_MAX {
-                let of = ScanOf::Due(Some(state));
+                let of = ScanTarget::Due(Some(state));
                 let scan = Scan { of, after: after.take(), limit: SLICE_RECORDS };
                 let page = crowd.beside(self.onceward.inner.scan(&scan)).await?;
                 seen.unreadable += page.unreadable.len() as u64;
@@ -263,13 +263,13 @@ impl Worker {
                 // In an order of its own, so that many workers do not all want the first one.
                 for (id, receipt) in self.shuffled(found.collect()) {
                     let Some(operation) = self.chosen(&id, &receipt, &mut seen) else { continue };
-                    crowd.until_below(self.pace.concurrency.max(1)).await;
+                    crowd.until_below(self.options.concurrency.max(1)).await;
                     self.count(crowd.ready());
                     if stop.is_set().await {
                         return Ok(begun);
                     }
                     begun += 1;
-                    crowd.add(self.work_on(id, receipt, operation));
+                    crowd.add(self.work_on_found(id, receipt, operation));
                 }
                 after = page.next;
                 if after.is_none() {
@@ -279,12 +279,12 @@ impl Worker {
             self.state().look_from[at] = after;
         }
         let mut state = self.state();
-        let WorkCounts { finished, failed, suspended, dead, elsewhere, .. } = state.counts;
-        state.counts = WorkCounts { finished, failed, suspended, dead, elsewhere, ..seen };
+        let WorkerCounts { finished, failed, suspended, dead, taken_elsewhere, .. } = state.counts;
+        state.counts = WorkerCounts { finished, failed, suspended, dead, taken_elsewhere, ..seen };
         Ok(begun)
     }
 
-    async fn work_on(&self, id: Id, receipt: Receipt, operation: &Operation) -> Ready {
+    async fn work_on_found(&self, id: Id, receipt: Receipt, operation: &Operation) -> Ready {
         let inner = self.onceward.inner.clone();
         let completion = resume(inner, &id, &receipt, operation.policy.clone(), &operation.work).await;
         (id, completion)
@@ -306,20 +306,20 @@ impl Worker {
     }
 
     /// The code of an intent that may be worked on now; for the others, the reason is counted.
-    fn chosen(&self, id: &Id, receipt: &Receipt, seen: &mut WorkCounts) -> Option<&Operation> {
+    fn chosen(&self, id: &Id, receipt: &Receipt, seen: &mut WorkerCounts) -> Option<&Operation> {
         let Some(operation) = self.code(id) else {
-            seen.unregistered += u64::from(!id.is_step());
+            seen.no_code += u64::from(!id.is_step());
             return None;
         };
         if is_held_when_in_doubt(receipt, &operation.policy) {
-            seen.held += 1;
+            seen.needs_settlement += 1;
             return None;
         }
         match (&receipt.status, receipt.due) {
             (Status::Waiting(waiting), _) => waiting.job.is_some().then_some(operation),
-            (Status::Held(_), Due::Over(ago)) if ago >= self.pace.grace => Some(operation),
+            (Status::Held(_), Due::Over(ago)) if ago >= self.options.grace => Some(operation),
             _ => {
-                seen.left_lately += 1;
+                seen.in_grace += 1;
                 None
             }
         }
@@ -329,18 +329,18 @@ impl Worker {
         for (id, completion) in ready {
             let counts = &mut self.state().counts;
             match completion {
-                Ok(Completion::Finished) => counts.finished += 1,
-                Ok(Completion::Elsewhere) => counts.elsewhere += 1,
-                Ok(Completion::Suspended) => counts.suspended += 1,
-                Ok(Completion::Dead) => {
+                Ok(Worked::Finished) => counts.finished += 1,
+                Ok(Worked::TakenElsewhere) => counts.taken_elsewhere += 1,
+                Ok(Worked::Suspended) => counts.suspended += 1,
+                Ok(Worked::Dead) => {
                     counts.dead += 1;
                     tracing::error!(?id, "the tries of an intent are used up, it is dead");
                 }
-                Ok(Completion::Failed(why)) => {
+                Ok(Worked::Failed(why)) => {
                     counts.failed += 1;
                     tracing::warn!(?id, %why, "an intent could not be finished, it is tried again later");
                 }
-                Ok(Completion::Held | Completion::NotLeft | Completion::Unregistered) => {}
+                Ok(Worked::NeedsSettlement | Worked::NothingToDo | Worked::NoCode) => {}
                 // Whatever became of it, the next look tells.
                 Err(error) => tracing::warn!(?id, %error, "the store failed under an intent"),
             }

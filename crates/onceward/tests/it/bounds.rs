@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use onceward::{
-    Answer, Caps, ErrorKind, Fut, Id, Limits, Loaded, Onceward, Outcome, Page, Policy, Refusal, Scan, Store,
-    Swap, Swapped, Verdict,
+    Answer, Caps, ErrorKind, Id, Limits, Loaded, Onceward, Outcome, Page, Policy, Refusal, Scan, Store,
+    StoreFuture, Swap, Swapped, Verdict,
 };
 use onceward_stores::MemoryStore;
 
@@ -72,7 +72,7 @@ async fn a_caller_that_is_polled_once_and_kept_holds_nobody_up() {
     for at in 0..10 {
         onceward.run(ask(&format!("k{at}"), &policy), paid).await.unwrap();
     }
-    assert!(kept.await.unwrap().ran().is_ok(), "it goes on where it was left");
+    assert!(kept.await.unwrap().into_result().is_ok(), "it goes on where it was left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,10 +98,10 @@ async fn a_body_over_the_bound_reaches_its_caller_and_leaves_a_note() {
         let key = format!("k{len}");
         let body = vec![b'x'; len];
         let work = async |_| Ok(Outcome::succeeded(body.clone()));
-        let first = onceward.run(ask(&key, &Policy::http()), work).await.unwrap().ran().unwrap();
+        let first = onceward.run(ask(&key, &Policy::http()), work).await.unwrap().into_result().unwrap();
         assert_eq!(first.outcome.body(), &body, "the first caller gets it whole");
         match onceward.run(ask(&key, &Policy::http()), never).await.unwrap() {
-            Answer::Ran(ran) => assert!(stored && ran.outcome.body() == &body),
+            Answer::Completed(ran) => assert!(stored && ran.outcome.body() == &body),
             Answer::Refused(Refusal::ResponseNotStored { verdict, note }) => {
                 assert!(!stored && verdict == Verdict::Succeeded);
                 assert_eq!(note, "11 bytes, 10 are the most that is stored");
@@ -123,7 +123,7 @@ async fn the_cache_stays_within_its_bytes() {
     }
     let before = onceward.counts();
     for at in (0..4_000).rev() {
-        onceward.run(ask(&format!("k{at}"), &Policy::http()), never).await.unwrap().ran().unwrap();
+        onceward.run(ask(&format!("k{at}"), &Policy::http()), never).await.unwrap().into_result().unwrap();
     }
     let cached = onceward.counts().replays_cached - before.replays_cached;
     assert!(
@@ -155,13 +155,13 @@ fn a_store_that_forgets_must_be_accepted_out_loud() {
 fn a_store_that_does_not_decide_races_is_never_accepted() {
     struct Racy(MemoryStore);
     impl Store for Racy {
-        fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
             self.0.swap(batch)
         }
-        fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+        fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
             self.0.load(ids)
         }
-        fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+        fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
             self.0.scan(query)
         }
         fn watch(&self) -> Option<onceward::Watch> {

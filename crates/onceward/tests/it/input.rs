@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use onceward::{
-    Applied, Completion, ErrorKind, Limits, OnDuplicate, OnUnknown, Onceward, Outcome, Policy, Refusal,
-    State, Stopped,
+    Applied, ErrorKind, Limits, OnDuplicate, OnUnknown, Onceward, Outcome, Policy, Refusal, State, Stopped,
+    Worked,
 };
 
 use crate::stage::{Fault, Stage, ask, ask_for, id, never, paid, secs, settle_down};
@@ -14,7 +14,7 @@ fn retry() -> Policy {
 }
 
 async fn input_of(onceward: &Onceward, key: &str) -> String {
-    let receipt = onceward.show(&id(key)).await.unwrap().unwrap();
+    let receipt = onceward.receipt(&id(key)).await.unwrap().unwrap();
     String::from_utf8(receipt.status.job().unwrap().input.to_vec()).unwrap()
 }
 
@@ -36,7 +36,7 @@ async fn a_replaced_input_is_durable_at_once_and_survives_renewals_and_the_end_o
         assert_eq!((lease.input().unwrap(), lease.tries()), (&"two".into(), 1));
         Ok(Outcome::succeeded("paid"))
     });
-    assert!(!ran.await.unwrap().ran().unwrap().replayed);
+    assert!(!ran.await.unwrap().into_result().unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,13 +53,13 @@ async fn a_replaced_input_is_there_after_a_crash() {
     });
     tokio::time::sleep(secs(11)).await;
     run.abort();
-    let found = later.show(&id("k")).await.unwrap().unwrap();
+    let found = later.receipt(&id("k")).await.unwrap().unwrap();
     let work = async |lease: onceward::Lease| {
         assert_eq!(lease.input().unwrap(), "two");
         Ok(Outcome::succeeded("paid"))
     };
     let resumed = later.resume(&id("k"), &found, Arc::new(retry()), work).await.unwrap();
-    assert_eq!(resumed, Completion::Finished);
+    assert_eq!(resumed, Worked::Finished);
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,15 +82,15 @@ async fn what_has_changed_since_it_was_found_is_not_resumed() {
     let stage = Stage::new();
     let (here, elsewhere) = (stage.process(), stage.process());
     here.enqueue(ask("k", &retry()).input("one")).await.unwrap();
-    let found = here.show(&id("k")).await.unwrap().unwrap();
+    let found = here.receipt(&id("k")).await.unwrap().unwrap();
     let suspend = async |_| Err(Stopped::suspend(secs(0)));
     let resumed = elsewhere.resume(&id("k"), &found, Arc::new(retry()), suspend).await.unwrap();
-    assert_eq!(resumed, Completion::Suspended);
+    assert_eq!(resumed, Worked::Suspended);
     let resumed = here.resume(&id("k"), &found, Arc::new(retry()), never).await.unwrap();
-    assert_eq!(resumed, Completion::Elsewhere, "it waits again, but it is not the receipt that was found");
-    let found = here.show(&id("k")).await.unwrap().unwrap();
+    assert_eq!(resumed, Worked::TakenElsewhere, "it waits again, but it is not the receipt that was found");
+    let found = here.receipt(&id("k")).await.unwrap().unwrap();
     let resumed = here.resume(&id("k"), &found, Arc::new(retry()), paid).await.unwrap();
-    assert_eq!(resumed, Completion::Finished);
+    assert_eq!(resumed, Worked::Finished);
 }
 
 /// The claim of a caller that went away is free for others, but not for another request where it carries what
@@ -109,12 +109,12 @@ async fn a_claim_that_is_owed_back_is_free_for_another_request_only_if_it_carrie
         assert_eq!(held.unwrap().state, State::Held);
         let answer = onceward.run(ask_for("k", "something else", &retry()).input("two"), paid).await.unwrap();
         if carries {
-            assert_eq!(answer.ran().unwrap_err(), Refusal::KeyReused);
+            assert_eq!(answer.into_result().unwrap_err(), Refusal::KeyReused);
             // Given back, it waits for those who asked for the same.
             tokio::time::sleep(secs(1)).await;
-            assert_eq!(onceward.show(&id("k")).await.unwrap().unwrap().status.state(), State::Waiting);
+            assert_eq!(onceward.receipt(&id("k")).await.unwrap().unwrap().status.state(), State::Waiting);
         } else {
-            assert!(!answer.ran().unwrap().replayed);
+            assert!(!answer.into_result().unwrap().replayed);
         }
     }
 }
@@ -136,7 +136,8 @@ async fn a_claim_under_way_is_given_back_when_the_engine_goes_away_with_its_call
         stage.store.open_gate();
         settle_down().await;
         assert!(stage.store.batches().len() > 1, "it arrived, and was given back");
-        let ran = stage.process().run(ask("k", &policy).input("one"), paid).await.unwrap().ran().unwrap();
+        let ran =
+            stage.process().run(ask("k", &policy).input("one"), paid).await.unwrap().into_result().unwrap();
         assert!(!ran.replayed);
     }
 }

@@ -26,9 +26,9 @@ async fn work_longer_than_its_lease_keeps_it() {
         }
     });
     tokio::time::sleep(secs(30)).await;
-    let other = elsewhere.run(ask("k", &retry()), never).await.unwrap().ran().unwrap();
+    let other = elsewhere.run(ask("k", &retry()), never).await.unwrap().into_result().unwrap();
     assert_eq!(other.outcome, Outcome::succeeded("slow but sure"));
-    let ran = first.await.unwrap().unwrap().ran().unwrap();
+    let ran = first.await.unwrap().unwrap().into_result().unwrap();
     assert_eq!(ran.fence, other.fence, "renewals leave the fence alone");
     assert!((11..=17).contains(&here.counts().renewals), "{:?}", here.counts());
 }
@@ -72,7 +72,7 @@ async fn a_short_lease_beside_long_ones_is_renewed_in_time() {
                 tokio::time::sleep(secs(works_for)).await;
                 Ok(Outcome::succeeded("paid"))
             };
-            onceward.run(ask(key, &lease(millis)), work).await.unwrap().ran().unwrap()
+            onceward.run(ask(key, &lease(millis)), work).await.unwrap().into_result().unwrap()
         })
     };
     let long = run("long", 3_600_000, 60);
@@ -96,7 +96,7 @@ async fn a_claim_whose_answer_took_a_whole_lease_is_renewed_before_the_work_begi
     tokio::time::sleep(secs(11)).await;
     assert_eq!(stage.store.batches().len(), 1);
     stage.store.open_gate();
-    assert!(!run.await.unwrap().unwrap().ran().unwrap().replayed);
+    assert!(!run.await.unwrap().unwrap().into_result().unwrap().replayed);
     assert_eq!(stage.store.batches().len(), 3, "claim, renewal, completion");
     assert_eq!(onceward.counts().takeovers, 0);
 }
@@ -165,7 +165,7 @@ async fn a_renewal_whose_answer_is_lost_does_not_lose_the_lease() {
     });
     tokio::time::sleep(secs(1)).await;
     stage.store.script([Fault::LoseReply, Fault::Pass, Fault::LoseWrite]);
-    assert!(!run.await.unwrap().unwrap().ran().unwrap().replayed);
+    assert!(!run.await.unwrap().unwrap().into_result().unwrap().replayed);
     assert_eq!(onceward.counts().leases_lost, 0);
 }
 
@@ -194,9 +194,11 @@ async fn without_renewals_work_ends_with_its_lease_unless_it_is_held() {
         stage.store.heal();
         if cancelled == 1 {
             assert_eq!(run.await.unwrap().unwrap_err().kind(), ErrorKind::LeaseLost);
-            assert!(!stage.process().run(ask("k", &policy), paid).await.unwrap().ran().unwrap().replayed);
+            assert!(
+                !stage.process().run(ask("k", &policy), paid).await.unwrap().into_result().unwrap().replayed
+            );
         } else {
-            assert!(!run.await.unwrap().unwrap().ran().unwrap().replayed);
+            assert!(!run.await.unwrap().unwrap().into_result().unwrap().replayed);
         }
     }
 }

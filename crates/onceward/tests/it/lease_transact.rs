@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onceward::receipt::{Claim, Done, End, Status};
 use onceward::{
-    Answer, Attempt, Error, ErrorKind, Fault, Id, Lease, OnFailure, OnUnknown, Outcome, Policy, Ran,
+    Answer, Attempt, Completed, Error, ErrorKind, Fault, Id, Lease, OnFailure, OnUnknown, Outcome, Policy,
     Recorded, Seen, Stopped, Store, Swap, Swapped, Transactions, Worker, codec,
 };
 use onceward_stores::memory::{MemoryTransactions, MemoryTx};
@@ -38,7 +38,9 @@ fn policy() -> Policy {
 
 fn body(answer: &Answer) -> (&[u8], bool, Recorded) {
     match answer {
-        Answer::Ran(Ran { outcome, replayed, recorded, .. }) => (outcome.body(), *replayed, *recorded),
+        Answer::Completed(Completed { outcome, replayed, recorded, .. }) => {
+            (outcome.body(), *replayed, *recorded)
+        }
         Answer::Refused(refusal) => panic!("{refusal}"),
     }
 }
@@ -181,7 +183,7 @@ async fn work_that_stops_is_rolled_back_and_the_run_goes_on() {
     });
     assert_eq!(body(&answer.await.unwrap()), (&b"not now"[..], false, Recorded::Released));
     assert_eq!(charges.count(), 0);
-    assert!(onceward.show(&id("again")).await.unwrap().is_none());
+    assert!(onceward.receipt(&id("again")).await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,7 +241,7 @@ async fn a_renewal_of_our_own_does_not_cost_the_commit() {
         });
         assert_eq!(body(&answer.await.unwrap()), (&b"charged"[..], false, Recorded::Yes));
         assert_eq!((begun.load(Ordering::SeqCst), charges.count()), (1, 1), "the work was not done again");
-        let receipt = onceward.show(&id("k")).await.unwrap().unwrap();
+        let receipt = onceward.receipt(&id("k")).await.unwrap().unwrap();
         assert_eq!(receipt.status.outcome(), Some(&Outcome::succeeded("charged")));
     }
 }
@@ -334,9 +336,9 @@ async fn a_worker_commits_the_outcome_of_its_task() {
         }
     };
     let worker = Worker::new(onceward.clone()).operation("charge", Arc::new(policy()), work).unwrap();
-    assert_eq!(worker.round().await.unwrap().finished, 1);
+    assert_eq!(worker.run_once().await.unwrap().finished, 1);
     assert_eq!(charges.count(), 1);
-    let receipt = onceward.show(&id("k")).await.unwrap().unwrap();
+    let receipt = onceward.receipt(&id("k")).await.unwrap().unwrap();
     assert_eq!(receipt.status.outcome(), Some(&Outcome::succeeded("12")));
 }
 

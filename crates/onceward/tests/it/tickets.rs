@@ -10,8 +10,8 @@ fn policy() -> Policy {
 
 async fn claim(onceward: &onceward::Onceward, key: &str) -> Ticket {
     match onceward.claim(ask(key, &policy())).await.unwrap() {
-        Claimed::Yes(ticket) => ticket,
-        Claimed::No(answer) => panic!("{answer:?}"),
+        Claimed::Granted(ticket) => ticket,
+        Claimed::Answered(answer) => panic!("{answer:?}"),
     }
 }
 
@@ -22,18 +22,20 @@ async fn claim_renew_complete_and_replay_also_from_another_process() {
     let ticket = claim(&here, "k").await;
     for _ in 0..5 {
         tokio::time::sleep(secs(8)).await;
-        assert_eq!(elsewhere.renew(&ticket, &policy()).await.unwrap(), Changed::Yes);
+        assert_eq!(elsewhere.renew(&ticket, &policy()).await.unwrap(), Changed::Applied);
     }
     let outcome = Outcome::succeeded("paid");
-    assert_eq!(elsewhere.complete(&ticket, &policy(), outcome.clone()).await.unwrap(), Changed::Yes);
+    assert_eq!(elsewhere.complete(&ticket, &policy(), outcome.clone()).await.unwrap(), Changed::Applied);
     assert_eq!(
         here.complete(&ticket, &policy(), outcome.clone()).await.unwrap(),
-        Changed::Yes,
+        Changed::Applied,
         "the same again"
     );
     let other = here.complete(&ticket, &policy(), Outcome::succeeded("something else")).await.unwrap();
-    assert!(matches!(other, Changed::No(Some(_))), "a done outcome never changes");
-    let Claimed::No(Answer::Ran(ran)) = here.claim(ask("k", &policy())).await.unwrap() else { panic!() };
+    assert!(matches!(other, Changed::NotOwner(Some(_))), "a done outcome never changes");
+    let Claimed::Answered(Answer::Completed(ran)) = here.claim(ask("k", &policy())).await.unwrap() else {
+        panic!()
+    };
     assert_eq!((ran.outcome, ran.fence), (outcome, ticket.fence));
 }
 
@@ -47,15 +49,15 @@ async fn a_claim_that_is_not_renewed_is_taken_over_and_its_ticket_is_worth_nothi
     for changed in [
         onceward.renew(&old, &policy()).await.unwrap(),
         onceward.release(&old, &policy()).await.unwrap(),
-        onceward.doubt(&old, &policy()).await.unwrap(),
+        onceward.mark_unknown(&old, &policy()).await.unwrap(),
         onceward.complete(&old, &policy(), Outcome::succeeded("late")).await.unwrap(),
     ] {
-        assert!(matches!(changed, Changed::No(Some(_))), "{changed:?}");
+        assert!(matches!(changed, Changed::NotOwner(Some(_))), "{changed:?}");
     }
     assert_eq!(onceward.counts().fenced_off, 4);
     assert_eq!(
         onceward.complete(&new, &policy(), Outcome::succeeded("in time")).await.unwrap(),
-        Changed::Yes
+        Changed::Applied
     );
 }
 
@@ -65,19 +67,19 @@ async fn a_forged_ticket_opens_nothing() {
     let ticket = claim(&onceward, "k").await;
     let forged = Ticket { attempt: Attempt(ticket.attempt.0 ^ 1), ..ticket.clone() };
     let changed = onceward.complete(&forged, &policy(), Outcome::succeeded("stolen")).await.unwrap();
-    assert!(matches!(changed, Changed::No(Some(_))));
-    assert_eq!(onceward.release(&ticket, &policy()).await.unwrap(), Changed::Yes);
+    assert!(matches!(changed, Changed::NotOwner(Some(_))));
+    assert_eq!(onceward.release(&ticket, &policy()).await.unwrap(), Changed::Applied);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_same_attempt_finds_its_own_claim() {
     let stage = Stage::new();
     let attempt = Attempt(42);
-    let Claimed::Yes(first) = stage.process().claim(ask("k", &policy()).attempt(attempt)).await.unwrap()
+    let Claimed::Granted(first) = stage.process().claim(ask("k", &policy()).attempt(attempt)).await.unwrap()
     else {
         panic!()
     };
-    let Claimed::Yes(second) = stage.process().claim(ask("k", &policy()).attempt(attempt)).await.unwrap()
+    let Claimed::Granted(second) = stage.process().claim(ask("k", &policy()).attempt(attempt)).await.unwrap()
     else {
         panic!()
     };
@@ -90,18 +92,18 @@ async fn a_ticket_obeys_the_policy_on_failures_and_doubts() {
     let again = policy().on_failure(OnFailure::Retry);
     let ticket = claim(&onceward, "failed").await;
     onceward.complete(&ticket, &again, Outcome::failed("no")).await.unwrap();
-    assert!(!onceward.run(ask("failed", &again), paid).await.unwrap().ran().unwrap().replayed);
+    assert!(!onceward.run(ask("failed", &again), paid).await.unwrap().into_result().unwrap().replayed);
 
     let hold = policy().on_unknown(OnUnknown::Hold);
     let ticket = claim(&onceward, "doubted").await;
-    assert_eq!(onceward.doubt(&ticket, &hold).await.unwrap(), Changed::Yes);
-    assert_eq!(onceward.doubt(&ticket, &hold).await.unwrap(), Changed::Yes, "the same again");
+    assert_eq!(onceward.mark_unknown(&ticket, &hold).await.unwrap(), Changed::Applied);
+    assert_eq!(onceward.mark_unknown(&ticket, &hold).await.unwrap(), Changed::Applied, "the same again");
     assert_eq!(
         onceward.run(ask("doubted", &hold), never).await.unwrap(),
         Answer::Refused(Refusal::OutcomeUnknown)
     );
     let changed = onceward.complete(&ticket, &hold, Outcome::succeeded("it was me")).await.unwrap();
-    assert_eq!(changed, Changed::Yes, "whoever did the work can end the doubt");
+    assert_eq!(changed, Changed::Applied, "whoever did the work can end the doubt");
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,7 +117,7 @@ async fn a_waiter_is_woken_by_a_completion_by_hand() {
     tokio::time::sleep(secs(5)).await;
     let start = tokio::time::Instant::now();
     onceward.complete(&ticket, &policy(), Outcome::succeeded("paid")).await.unwrap();
-    assert!(waiter.await.unwrap().unwrap().ran().unwrap().replayed);
+    assert!(waiter.await.unwrap().unwrap().into_result().unwrap().replayed);
     assert!(start.elapsed().as_millis() <= 2, "{:?}", start.elapsed());
 }
 
@@ -127,9 +129,9 @@ async fn lost_answers_of_a_ticket_are_resolved_by_looking() {
         let ticket = claim(&onceward, "k").await;
         stage.store.script([fault]);
         let changed = onceward.complete(&ticket, &policy(), Outcome::succeeded("paid")).await.unwrap();
-        assert_eq!(changed, Changed::Yes, "{fault:?}");
+        assert_eq!(changed, Changed::Applied, "{fault:?}");
         let ticket = claim(&onceward, "other").await;
         stage.store.script([fault]);
-        assert_eq!(onceward.release(&ticket, &policy()).await.unwrap(), Changed::Yes, "{fault:?}");
+        assert_eq!(onceward.release(&ticket, &policy()).await.unwrap(), Changed::Applied, "{fault:?}");
     }
 }

@@ -221,8 +221,8 @@ fn what_may_still_happen_is_settled_as_not_done_by_force_alone() {
     prepare(folder.path(), async |onceward| {
         let policy = Policy::http().late_effect_max(Duration::from_secs(600)).unwrap();
         for key in ["k", "l"] {
-            let Claimed::Yes(ticket) = onceward.claim(ask(key, &policy)).await.unwrap() else { panic!() };
-            onceward.doubt(&ticket, &policy).await.unwrap();
+            let Claimed::Granted(ticket) = onceward.claim(ask(key, &policy)).await.unwrap() else { panic!() };
+            onceward.mark_unknown(&ticket, &policy).await.unwrap();
         }
     });
     let process = Process::serve(folder.path());
@@ -264,7 +264,7 @@ pub fn prepare_tasks(folder: &Path) {
         let fails = async |_: Lease| Err(Stopped::before_effect("no such account\u{1b}[2J"));
         let worker =
             Worker::new(onceward.clone()).operation("charge", Arc::new(once.clone()), fails).unwrap();
-        assert_eq!(worker.round().await.unwrap().dead, 2);
+        assert_eq!(worker.run_once().await.unwrap().dead, 2);
         onceward.enqueue(ask("waiting", &once).input("1234").delay(Duration::from_secs(600))).await.unwrap();
     });
 }

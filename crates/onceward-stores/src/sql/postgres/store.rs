@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool};
 use onceward::{
-    Caps, ClockOf, DueBy, Error, Found, Fut, Hints, Id, Loaded, Page, Promises, Result, Scan, Store, Swap,
-    Swapped, Version, Watch,
+    Caps, ClockSource, DueLookup, Error, Found, Hints, Id, Loaded, Page, Promises, Result, Scan, Store,
+    StoreFuture, Swap, Swapped, Version, Watch,
 };
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row, Socket};
@@ -159,15 +159,15 @@ impl PostgresStore {
 }
 
 impl Store for PostgresStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(self.swap_all(batch))
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move { self.load_all(&ids.iter().collect::<Vec<_>>()).await })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(scan::scan(self, query))
     }
 
@@ -181,7 +181,7 @@ impl Store for PostgresStore {
             atomic: true,
             shared: true,
             transactions: true,
-            clock: ClockOf::Store,
+            clock: ClockSource::Store,
             record_bytes_max: RECORD_BYTES_MAX,
         };
         // While one waits for the disk the other computes. With more of them each carries less, and
@@ -191,7 +191,7 @@ impl Store for PostgresStore {
         Caps::new("postgres", promises).with_hints(Hints {
             batches_in_flight,
             batches_internally: false,
-            due: DueBy::Index,
+            due: DueLookup::Index,
         })
     }
 }

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Error, ErrorKind, Fault, Fut, Join, Result, Swap, Swapped};
+use onceward::{Error, ErrorKind, Fault, Join, Result, StoreFuture, Swap, Swapped};
 use sqlx::pool::PoolConnection;
 use sqlx::{Connection, Pool, SqlSafeStr, SqlStr};
 use sqlx_core::transaction::TransactionManager;
@@ -160,7 +160,7 @@ impl<DB: Driver> SqlTransaction for SqlxTx<DB> {
 }
 
 impl<DB: Driver> Join for SqlxTx<DB> {
-    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(swap_each(self, batch))
     }
 }

@@ -95,7 +95,7 @@ async fn committed_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Pr
         let error = one.onceward.transact(&one.transactions, asked, work).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Stopped, "{error}");
         assert_eq!(bank.count(&key), 1);
-        let held = two.onceward.show(ask(&key).id()).await.unwrap().expect("it is held");
+        let held = two.onceward.receipt(ask(&key).id()).await.unwrap().expect("it is held");
         let lease = policy.lease_duration();
         assert!(matches!(held.due, Due::In(left) if left <= lease), "{held:?} is held for longer");
     }
@@ -106,7 +106,7 @@ async fn kept_for_less_than_a_lease<B: Bank>(one: &Process<B>) {
     let (lease, keep) = (Duration::from_mins(60), Duration::from_mins(59));
     let policy = Policy::http().lease(lease).unwrap().keep(Retention::For(keep)).unwrap();
     ran(one.charge(ask_under("kept for less", policy)).await);
-    let done = one.onceward.show(ask("kept for less").id()).await.unwrap().expect("it is kept");
+    let done = one.onceward.receipt(ask("kept for less").id()).await.unwrap().expect("it is kept");
     assert!(matches!(done.due, Due::In(left) if left <= keep + keep / 64), "{done:?} is kept for longer");
 }
 
@@ -157,11 +157,11 @@ async fn a_slow_owner_and_its_successor<B: Bank>(bank: &B, one: &Process<B>, two
         let (successor, changed) = (successor.end(then).await, owner.await.unwrap());
         let (name, charges) = if then == Then::Succeed {
             assert_eq!(said(successor), first_of("two", key));
-            assert!(matches!(changed, Changed::No(Some(_))), "{changed:?}");
+            assert!(matches!(changed, Changed::NotOwner(Some(_))), "{changed:?}");
             ("two", 1)
         } else {
             assert_eq!(successor.unwrap_err().kind(), ErrorKind::Stopped);
-            assert_eq!(changed, Changed::Yes);
+            assert_eq!(changed, Changed::Applied);
             ("one", 0)
         };
         assert_eq!(said(one.charge(ask(key)).await), replay_of(name, key));

@@ -65,7 +65,7 @@ async fn a_failure_in_a_transaction_of_the_callers_own<B: Bank>(
     two: &Process<B>,
 ) {
     bank.in_a_transaction_of_the_callers_own(one, Round::FailedAndKept).await;
-    assert_eq!(two.onceward.show(ask("failed own").id()).await.unwrap(), None);
+    assert_eq!(two.onceward.receipt(ask("failed own").id()).await.unwrap(), None);
     assert_eq!(said(two.charge(ask("failed own")).await), first_of("two", "failed own"));
 }
 
@@ -85,7 +85,7 @@ async fn an_outcome_is_kept_for_as_long_as_it_says<B: Bank>(one: &Process<B>) {
         let work = async |_: Lease, _: Tx<B>| Ok(Outcome::succeeded("x").keep(keep)?);
         let ran = ran(one.onceward.transact(&one.transactions, asked.clone(), work).await);
         assert_eq!(ran.expires_in, keep.duration(), "{keep:?}");
-        let receipt = one.onceward.show(asked.id()).await.unwrap().expect("it is kept");
+        let receipt = one.onceward.receipt(asked.id()).await.unwrap().expect("it is kept");
         match (receipt.due, keep.duration()) {
             (Due::Never, None) => {}
             (Due::In(left), Some(keep)) => assert!(left <= keep + keep / 64 && left > keep / 2, "{left:?}"),
@@ -97,15 +97,15 @@ async fn an_outcome_is_kept_for_as_long_as_it_says<B: Bank>(one: &Process<B>) {
 /// It waits, with what is known of it, and the next ask takes it over as the first write of a transaction.
 async fn what_was_settled_as_not_done_is_begun<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     let ticket = claimed(one.onceward.claim(ask("settled")).await);
-    assert_eq!(one.onceward.doubt(&ticket, &Policy::http()).await.unwrap(), Changed::Yes);
+    assert_eq!(one.onceward.mark_unknown(&ticket, &Policy::http()).await.unwrap(), Changed::Applied);
     let refused = two.charge(ask("settled")).await.unwrap();
     assert_eq!(refused, Answer::Refused(Refusal::OutcomeUnknown));
     let settle = async |fence: Fence| {
         let settled = one.onceward.settle(&ticket.id, fence, &Settlement::NotDone, &Policy::http()).await;
         settled.unwrap()
     };
-    assert_eq!(settle(ticket.fence).await, Changed::Yes);
-    let waiting = one.onceward.show(&ticket.id).await.unwrap().expect("it waits");
+    assert_eq!(settle(ticket.fence).await, Changed::Applied);
+    let waiting = one.onceward.receipt(&ticket.id).await.unwrap().expect("it waits");
     assert_eq!(waiting.status.state(), State::Waiting);
     let work = async |lease: Lease, tx: Tx<B>| {
         assert_eq!(lease.prior(), Prior::Settled);
@@ -141,14 +141,14 @@ async fn steps_are_found_by_their_intent<B: Bank>(bank: &B, one: &Process<B>) {
                 B::charge(&tx, name).await?;
                 Ok(Outcome::succeeded(name))
             };
-            lease.step_in(&one.transactions, name, step).await?.ran()?;
+            lease.step_in(&one.transactions, name, step).await?.into_result()?;
         }
         // A step of a step is not one of the intent's.
         let nested = async |step: Lease| {
-            step.step("inner", async |_| Ok(Outcome::succeeded("inner"))).await?.ran()?;
+            step.step("inner", async |_| Ok(Outcome::succeeded("inner"))).await?.into_result()?;
             Ok(Outcome::succeeded("outer"))
         };
-        lease.step("third", nested).await?.ran()?;
+        lease.step("third", nested).await?.into_result()?;
         Ok(Outcome::succeeded("all"))
     };
     // Others with a name that begins alike, or the same key.

@@ -149,7 +149,7 @@ pub(super) async fn a_lapsed_claim_is_taken_over<B: Bench>(stage: Stage<B>) -> C
     let ask = Ask::new(id("a"), *ask("a").fingerprint(), Arc::new(policy));
     let engine = stage.engine()?;
     let claimed = engine.claim(ask.clone()).await?;
-    let onceward::Claimed::Yes(ticket) = claimed else {
+    let onceward::Claimed::Granted(ticket) = claimed else {
         return Err(Wrong(format!("nobody has it, and a claim got {claimed:?}")));
     };
     stage.trial.until_over(&id("a")).await?;
@@ -158,7 +158,7 @@ pub(super) async fn a_lapsed_claim_is_taken_over<B: Bench>(stage: Stage<B>) -> C
     ensure!(ran.fence > ticket.fence, "took over {} with fence {}", ticket.fence, ran.fence);
     stage.count_is("a", 1).await?;
     let late = engine.complete(&ticket, ask.policy(), Outcome::succeeded("late")).await?;
-    ensure!(matches!(late, onceward::Changed::No(_)), "a former owner completed: {late:?}");
+    ensure!(matches!(late, onceward::Changed::NotOwner(_)), "a former owner completed: {late:?}");
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward::{Found, Id, Record, ScanOf, Seen, State, Swap, Version};
+use onceward::{Found, Id, Record, ScanTarget, Seen, State, Swap, Version};
 
 use super::super::trial::{
     Answered, Checked, FAR, Wrong, creation, ensure, everything, held, id_of, once_each, record, same, sorted,
@@ -198,12 +198,12 @@ pub(super) async fn what_was_committed_is_found_by_scans<B: Bench>(stage: Stage<
 }
 
 /// Ways to find a step that waits and is due.
-fn scans(parent: &Id) -> [ScanOf; 4] {
+fn scans(parent: &Id) -> [ScanTarget; 4] {
     let state = Some(State::Waiting);
     [
-        ScanOf::Due(None),
-        ScanOf::Due(state),
-        ScanOf::Matching(onceward::Filter { state, ..onceward::Filter::default() }),
-        ScanOf::StepsOf(parent.clone()),
+        ScanTarget::Due(None),
+        ScanTarget::Due(state),
+        ScanTarget::Matching(onceward::Filter { state, ..onceward::Filter::default() }),
+        ScanTarget::StepsOf(parent.clone()),
     ]
 }

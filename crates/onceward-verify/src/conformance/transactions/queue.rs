@@ -46,7 +46,7 @@ pub(super) async fn enqueued_and_committed_is_there<B: Bench>(stage: Stage<B>) -
 }
 
 async fn waits_with_its_input(engine: &Onceward) -> Checked {
-    let receipt = engine.show(job().id()).await?;
+    let receipt = engine.receipt(job().id()).await?;
     let receipt = receipt.ok_or_else(|| Wrong("enqueued and committed, and it is not there".into()))?;
     let input = receipt.status.job().map(|job| job.input.clone()).unwrap_or_default();
     ensure!(receipt.status.state() == State::Waiting, "enqueued, and it is {}", receipt.status.state());
@@ -60,14 +60,16 @@ pub(super) async fn claimed_and_completed_inside_is_all_or_nothing<B: Bench>(sta
     for commits in [false, true] {
         let (mut tx, version) = stage.claim(&own).await?;
         let ticket = match engine.claim_in(&mut tx, &second).await? {
-            Claimed::Yes(ticket) => ticket,
-            Claimed::No(answer) => return Err(Wrong(format!("nobody has it, and a claim got {answer:?}"))),
+            Claimed::Granted(ticket) => ticket,
+            Claimed::Answered(answer) => {
+                return Err(Wrong(format!("nobody has it, and a claim got {answer:?}")));
+            }
         };
         stage.write(&mut tx, "a").await?;
         let outcome = Outcome::succeeded("inside");
         engine.complete_in(&mut tx, &second, &ticket, &outcome).await?;
         let again = engine.claim_in(&mut tx, &second).await?;
-        ensure!(matches!(again, Claimed::No(_)), "completed inside, and a claim inside got {again:?}");
+        ensure!(matches!(again, Claimed::Answered(_)), "completed inside, and a claim inside got {again:?}");
         stage.is_absent(second.id(), "not committed").await?;
         if commits {
             stage.commit(tx, &completion(&own, version)).await?;

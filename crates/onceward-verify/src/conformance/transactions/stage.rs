@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onceward::{
-    Answer, Ask, Fault, Fingerprint, Id, Join, Onceward, Outcome, Policy, Ran, Record, Seen, State, Stopped,
-    Swap, Swapped, Transactions, Version,
+    Answer, Ask, Completed, Fault, Fingerprint, Id, Join, Onceward, Outcome, Policy, Record, Seen, State,
+    Stopped, Swap, Swapped, Transactions, Version,
 };
 
 use super::super::trial::{Answered, Checked, DEADLINE, FAR, Trial, Wrong, ensure, id_of, plausible, record};
@@ -137,7 +137,7 @@ impl<B: Bench> Stage<B> {
     }
 
     /// Asks an engine for work that adds one to the counter of its key.
-    pub(super) async fn transact(&self, engine: &Onceward, ask: Ask) -> Checked<Ran> {
+    pub(super) async fn transact(&self, engine: &Onceward, ask: Ask) -> Checked<Completed> {
         let key = ask.id().key().to_owned();
         let work = async |_, mut tx: Tx<B>| {
             self.bench.write(&mut tx, &key).await?;
@@ -148,8 +148,8 @@ impl<B: Bench> Stage<B> {
 }
 
 /// The outcome, where a refusal is wrong.
-pub(super) fn ran(answer: onceward::Result<Answer>) -> Checked<Ran> {
-    answer?.ran().map_err(|refusal| Wrong(format!("refused: {refusal}")))
+pub(super) fn ran(answer: onceward::Result<Answer>) -> Checked<Completed> {
+    answer?.into_result().map_err(|refusal| Wrong(format!("refused: {refusal}")))
 }
 
 /// An ask of its own for every name: duplicates wait, and a lapsed claim is taken over.

@@ -50,8 +50,8 @@ impl<'a> Doubts<'a> {
             self.open.remove(step.id);
         }
         let says_so = match step.after.map(|after| &after.status) {
-            Some(Status::Held(held)) => held.prior == Prior::InDoubt,
-            Some(Status::Waiting(waiting)) => waiting.prior == Prior::InDoubt,
+            Some(Status::Held(held)) => held.prior == Prior::Unknown,
+            Some(Status::Waiting(waiting)) => waiting.prior == Prior::Unknown,
             _ => true,
         };
         require(!now || says_so, FREED, "forgot that an earlier run may have had its effect")

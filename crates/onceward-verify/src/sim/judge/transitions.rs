@@ -1,7 +1,7 @@
 //! One write, held against the life of a receipt. Every pair of before and after is either named here as legal,
 //! with its condition, or it is a violation.
 
-use onceward::receipt::{Dead, Done, Doubt, End as Ended, Held, Status, Unknown, Waiting};
+use onceward::receipt::{Dead, Done, End as Ended, Held, Status, Unknown, UnknownReason, Waiting};
 use onceward::{Due, Id, OnExpired, OnUnknown, Prior, Receipt, State};
 
 use super::facts::Facts;
@@ -143,7 +143,7 @@ impl Step<'_> {
                     (true, false) => Counted::NotAgain,
                     (false, _) => Counted::Once,
                 };
-                let says_so = counted != Counted::Once || now.prior == Prior::InDoubt;
+                let says_so = counted != Counted::Once || now.prior == Prior::Unknown;
                 require(says_so, LIFE, "took over from a doubt and does not say so")?;
                 self.job_of_claim(held.job.as_ref(), now.job.as_ref(), &now.claim, counted)
             }
@@ -161,8 +161,10 @@ impl Step<'_> {
                 let agreed = held.on_unknown == OnUnknown::Hold
                     || self.somebody_asked(|policy| policy.unknown_rule() == OnUnknown::Hold);
                 require(agreed, LIFE, "in doubt for good although everybody said retry")?;
-                match unknown.doubt {
-                    Doubt::LeaseEnded => require(over, LEASE, "its lease was called over before its end"),
+                match unknown.reason {
+                    UnknownReason::LeaseEnded => {
+                        require(over, LEASE, "its lease was called over before its end")
+                    }
                     _ => require(!self.is_working(&held.claim), LEASE, "put in doubt while its work goes on"),
                 }
             }
@@ -196,9 +198,9 @@ impl Step<'_> {
         given_up?;
         let how = self.begun(&held.claim).and_then(|run| run.ended.map(|(_, how)| how));
         let in_doubt = matches!(how, Some(End::Unknown | End::Panicked | End::Cut));
-        let expected = if in_doubt { Prior::InDoubt } else { held.prior };
+        let expected = if in_doubt { Prior::Unknown } else { held.prior };
         require(now.prior == expected, LIFE, "says something else of earlier runs than is known")?;
-        let goes_back = held.prior == Prior::InDoubt && held.on_unknown == OnUnknown::Hold;
+        let goes_back = held.prior == Prior::Unknown && held.on_unknown == OnUnknown::Hold;
         let suspended = matches!(how, None | Some(End::Suspended));
         require(!goes_back || suspended, HOLD, "a run in the place of a doubt freed the key")?;
         job_of_ending(held.job.as_ref(), now.job.as_ref(), !suspended)
@@ -284,7 +286,7 @@ impl Step<'_> {
             Some(Status::Waiting(now)) => {
                 require(now.claim == dead.claim, LIFE, "waits again under another claim")?;
                 let retried =
-                    dead.prior != Prior::InDoubt && self.facts.closing(self.id, self.event, Closing::Retry);
+                    dead.prior != Prior::Unknown && self.facts.closing(self.id, self.event, Closing::Retry);
                 require(retried || self.is_settled(&dead.claim), DEAD, "tried again without anybody's word")?;
                 self.job_unstarted(Some(&dead.job), now.job.as_ref(), &now.claim)
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward::{Ran, Ticket};
+use onceward::{Completed, Ticket};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -146,7 +146,7 @@ impl ClaimMade {
 }
 
 impl ClaimReplayed {
-    pub fn new(ran: &Ran) -> Self {
+    pub fn new(ran: &Completed) -> Self {
         Self {
             claimed: false,
             outcome: OutcomeShown::new(&ran.outcome),

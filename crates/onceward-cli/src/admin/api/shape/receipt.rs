@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward::receipt::{Closed, Done, Doubt, End, Held, Prior, Receipt, Status};
+use onceward::receipt::{Closed, Done, End, Held, Prior, Receipt, Status, UnknownReason};
 use onceward::{Age, Due, Error, Found, Id, OnUnknown, codec};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -153,7 +153,7 @@ impl ReceiptShown {
             }
             Status::Waiting(waiting) => shown.prior = prior_name(waiting.prior),
             Status::Dead(dead) => shown.prior = prior_name(dead.prior),
-            Status::Unknown(unknown) => shown.doubt = Some(doubt_name(unknown.doubt).into()),
+            Status::Unknown(unknown) => shown.doubt = Some(doubt_name(unknown.reason).into()),
             Status::Done(Done { end: End::Outcome(outcome), .. }) => {
                 shown.verdict = Some(Verdict::of(outcome));
             }
@@ -223,7 +223,7 @@ fn prior_name(prior: Prior) -> Option<String> {
     match prior {
         Prior::Nothing => None,
         Prior::Settled => Some("settled".into()),
-        Prior::InDoubt => Some("in_doubt".into()),
+        Prior::Unknown => Some("in_doubt".into()),
     }
 }
 
@@ -235,12 +235,12 @@ fn closed_name(closed: Closed) -> &'static str {
     }
 }
 
-fn doubt_name(doubt: Doubt) -> &'static str {
+fn doubt_name(doubt: UnknownReason) -> &'static str {
     match doubt {
-        Doubt::LeaseEnded => "lease_ended",
-        Doubt::Reported => "reported",
-        Doubt::Panicked => "panicked",
-        Doubt::Dropped => "dropped",
+        UnknownReason::LeaseEnded => "lease_ended",
+        UnknownReason::Reported => "reported",
+        UnknownReason::Panicked => "panicked",
+        UnknownReason::Dropped => "dropped",
     }
 }
 
