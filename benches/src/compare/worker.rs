@@ -106,8 +106,11 @@ impl Queue {
                     Ok(Outcome::succeeded(ANSWER))
                 }
             };
-            let worker = Worker::new(engine.clone()).operation("payout", policy.clone(), work).unwrap();
-            let worker = worker.options(WorkerOptions { concurrency, ..WorkerOptions::default() });
+            let worker = Worker::builder(engine.clone())
+                .with_operation("payout", policy.clone(), work)
+                .with_options(WorkerOptions::default().with_concurrency(concurrency))
+                .build()
+                .unwrap();
             tasks.spawn(async move { worker.run_until(std::future::pending()).await });
         }
         Self { onceward, policy, waiting, _workers: tasks }
@@ -121,7 +124,7 @@ impl Queue {
                 let key = key();
                 let done = wait_for(&waiting, &key);
                 let id = Id::new("tenant", "payout", &key).unwrap();
-                let ask = Ask::new(id, Fingerprint::new(1, [7; 32]), policy).input(INPUT);
+                let ask = Ask::new(id, Fingerprint::new(1, [7; 32]), policy).with_input(INPUT);
                 assert_eq!(onceward.enqueue(ask).await.unwrap(), Enqueued::Accepted);
                 done.await.unwrap();
             }

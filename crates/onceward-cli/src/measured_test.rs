@@ -8,12 +8,7 @@ use onceward_stores::MemoryStore;
 use super::*;
 
 fn swap(key: &str) -> Swap {
-    let record = Record {
-        state: State::Held,
-        due_in: Some(Duration::from_secs(1)),
-        ends_with_writer: false,
-        bytes: Bytes::new(),
-    };
+    let record = Record::new(State::Held, Bytes::new()).with_due_in(Some(Duration::from_secs(1)));
     Swap { id: Id::new("s", "o", key).unwrap(), seen: Seen::Absent, new: Some(record) }
 }
 

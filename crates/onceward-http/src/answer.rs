@@ -116,7 +116,7 @@ fn problem_of_error(route: &Route, error: &Error) -> Problem {
 /// Whether coming back may bring an answer depends on who ends the doubt: a hook and another run do so by
 /// themselves, a person does not.
 fn outcome_unknown(route: &Route) -> Problem {
-    let by_itself = route.is_reconciled() || route.policy.unknown_rule() == OnUnknown::Retry;
+    let by_itself = route.is_reconciled() || route.policy.on_unknown() == OnUnknown::Retry;
     Problem::OutcomeUnknown { retry_after: by_itself.then_some(SOON) }
 }
 

@@ -67,7 +67,7 @@ pub struct Fingerprints {
     /// For a new receipt, and for the stored ones made like it.
     pub current: Fingerprint,
     /// For receipts from before an upgrade or a rotation: hand them to
-    /// [`Ask::also`](onceward::Ask::also). Empty, and then free, where there is nothing older.
+    /// [`Ask::with_older_fingerprints`](onceward::Ask::with_older_fingerprints). Empty, and then free, where there is nothing older.
     pub older: Vec<Fingerprint>,
 }
 

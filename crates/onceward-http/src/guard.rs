@@ -96,7 +96,7 @@ fn ids<I>(
     let id = |secret| {
         let scope = match route.scope.read(request.headers(), request.extensions(), secret) {
             Some(scope) => scope,
-            None if route.anonymous_rule() == OnAnonymous::Share => Scope::ANONYMOUS,
+            None if route.on_anonymous() == OnAnonymous::Share => Scope::ANONYMOUS,
             None => return Err(Problem::ScopeMissing),
         };
         Id::new(scope.as_str(), &operation, &key).map_err(|error| Problem::KeyMalformed(error.to_string()))

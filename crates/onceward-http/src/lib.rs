@@ -43,6 +43,6 @@ pub use metrics::Metrics;
 pub use operation::{Name, Operation};
 pub use problem::Problem;
 pub use reconcile::{Reconcile, Reconciled, UnknownRequest};
-pub use route::{KeyRule, OnStoreFailure, Route};
+pub use route::{KeyRule, OnStoreFailure, Route, RouteBuilder};
 pub use scope::{CallerScope, OnAnonymous, ScopeFrom};
 pub use transact::ResponseLease;

@@ -111,7 +111,7 @@ async fn settle(shared: &Shared, looking: &Looking, request: Parts) -> Result<()
     let fence = unknown.claim.fence;
     let asking = reconciler.hook.reconcile(UnknownRequest { id: id.clone(), fence, request });
     let settlement = match tokio::time::timeout(ANSWER_MAX, asking).await {
-        Ok(Reconciled::Happened(response)) => Settlement::Done(recorded::outcome(&shared.route, &response)?),
+        Ok(Reconciled::Happened(response)) => Settlement::Done(recorded::outcome(&shared.route, &response)),
         Ok(Reconciled::DidNotHappen) => Settlement::NotDone,
         Ok(Reconciled::NotYet) => return Ok(()),
         Ok(Reconciled::Failed(why)) => {

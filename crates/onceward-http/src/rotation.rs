@@ -52,12 +52,14 @@ impl Ids {
     /// the request.
     pub(crate) fn ask(self, prints: Fingerprints, policy: &std::sync::Arc<Policy>) -> Asks {
         if self.others.is_empty() {
-            let current = Ask::new(self.current, prints.current, policy.clone()).also(prints.older);
+            let current =
+                Ask::new(self.current, prints.current, policy.clone()).with_older_fingerprints(prints.older);
             return Asks { current, others: Vec::new() };
         }
         let all: Vec<Fingerprint> = std::iter::once(prints.current).chain(prints.older).collect();
-        let ask =
-            |(secret, id): (usize, Id)| Ask::new(id, all[secret], policy.clone()).also(all.iter().copied());
+        let ask = |(secret, id): (usize, Id)| {
+            Ask::new(id, all[secret], policy.clone()).with_older_fingerprints(all.iter().copied())
+        };
         Asks { current: ask((0, self.current)), others: self.others.into_iter().map(ask).collect() }
     }
 }
@@ -156,7 +158,7 @@ fn ending_like(answer: &Result<Answer>) -> Result<Outcome, Stopped> {
         // Kept for as long as the one that it is a copy of.
         Ok(Answer::Completed(Completed { outcome, replayed: true, expires_in, .. })) => {
             let retention = expires_in.map_or(Retention::Forever, Retention::For);
-            Ok(outcome.clone().keep(retention).unwrap_or_else(|_| outcome.clone()))
+            Ok(outcome.clone().with_retention(retention).unwrap_or_else(|_| outcome.clone()))
         }
         Ok(Answer::Completed(ran)) => Ok(ran.outcome.clone()),
         Ok(Answer::Refused(Refusal::ResponseNotStored { verdict, note })) => {

@@ -280,7 +280,7 @@ fn ending(
     outcome: impl FnOnce() -> Outcome,
 ) -> Result<Outcome, Stopped> {
     match (action, route.own_retention(StatusClass::of(status))) {
-        (Action::Replay, Some(retention)) => Ok(outcome().keep(retention)?),
+        (Action::Replay, Some(retention)) => Ok(outcome().with_retention(retention)?),
         (Action::Replay, None) => Ok(outcome()),
         (Action::Retry, _) => {
             Err(Stopped::before_effect(format!("the service answered {status}, which frees the key")))

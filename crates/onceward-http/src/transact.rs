@@ -77,7 +77,7 @@ impl ResponseLease {
                 let outcome = recorded::outcome(&self.shared.route, &response);
                 *self.made() = Some(response);
                 match action {
-                    Action::Replay => Ok(outcome?),
+                    Action::Replay => Ok(outcome),
                     Action::Retry | Action::Unknown => {
                         Err(Stopped::before_effect("the response is none that is kept"))
                     }

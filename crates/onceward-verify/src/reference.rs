@@ -68,7 +68,7 @@ impl Book {
 
     /// One page at this time.
     pub fn scan(&self, now_us: u64, query: &Scan) -> Page {
-        match &query.of {
+        match &query.target {
             ScanTarget::Due(state) => self.scan_due(now_us, query, *state),
             ScanTarget::Matching(filter) => self.walk(
                 now_us,
@@ -110,7 +110,7 @@ impl Book {
         due.truncate(query.limit);
         let next = due.last().filter(|_| more).map(|(due, id)| Cursor(place(*due, id).into()));
         let found = due.iter().map(|(_, id)| ((*id).clone(), self.cells[*id].found(now_us))).collect();
-        Page { found, unreadable: Vec::new(), next }
+        Page::new(found, next)
     }
 
     /// Looks at those that are `listed`, as an index lists them, and gives those of them that match.
@@ -129,7 +129,7 @@ impl Book {
         let next = last.map(|(id, _)| Cursor(Bytes::copy_from_slice(id.as_bytes())));
         let found = looked.iter().filter(|(id, cell)| matches(id, cell));
         let found = found.map(|(id, cell)| ((*id).clone(), cell.found(now_us))).collect();
-        Page { found, unreadable: Vec::new(), next }
+        Page::new(found, next)
     }
 }
 
@@ -147,13 +147,13 @@ impl Cell {
     }
 
     fn found(&self, now_us: u64) -> Found {
-        Found {
-            version: self.version,
-            state: self.state,
-            due: Due::between(now_us, self.due_us),
-            age: Age::between(now_us, self.created_us, self.updated_us),
-            bytes: self.bytes.clone(),
-        }
+        Found::new(
+            self.version,
+            self.state,
+            Due::between(now_us, self.due_us),
+            Age::between(now_us, self.created_us, self.updated_us),
+            self.bytes.clone(),
+        )
     }
 }
 
@@ -187,8 +187,8 @@ impl Default for Reference {
 impl Reference {
     /// What it promises.
     pub fn announced() -> Caps {
-        let promises = Promises { atomic: true, ..Promises::default() };
-        Caps::new("reference", promises).with_hints(Hints { batches_in_flight: 4, ..Hints::default() })
+        let promises = Promises::default().with_atomic(true);
+        Caps::new("reference", promises).with_hints(Hints::default().with_batches_in_flight(4))
     }
 
     /// A fresh and empty one.

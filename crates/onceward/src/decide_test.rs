@@ -92,7 +92,7 @@ fn a_fingerprint_of_an_older_version_is_recognised() {
     let receipt = receipt_of(Status::Unknown(unknown(claim(older, FOREIGN), UnknownReason::Reported)));
     let ask = Ask::new(id(), Fingerprint::new(1, [8; 32]), Arc::new(Policy::http()));
     assert_eq!(decide(&ask, Some(&receipt)), Decision::Refuse(Refusal::KeyReused));
-    let ask = ask.also([older]);
+    let ask = ask.with_older_fingerprints([older]);
     assert_eq!(decide(&ask, Some(&receipt)), Decision::Refuse(Refusal::OutcomeUnknown));
 }
 
@@ -180,11 +180,21 @@ fn every_asker() -> Vec<(String, Ask)> {
                 for (late_word, on_expired) in
                     [("forget", OnExpired::Run), ("refuse", OnExpired::Refuse(Retention::Forever))]
                 {
-                    let policy = Policy::http().on_unknown(on_unknown).on_failure(on_failure);
-                    let policy = policy.on_duplicate(on_duplicate).unwrap().on_expired(on_expired).unwrap();
+                    let policy = Policy::http()
+                        .to_builder()
+                        .with_on_unknown(on_unknown)
+                        .with_on_failure(on_failure)
+                        .build()
+                        .unwrap();
+                    let policy = policy
+                        .to_builder()
+                        .with_on_duplicate(on_duplicate)
+                        .with_on_expired(on_expired)
+                        .build()
+                        .unwrap();
                     let policy = Arc::new(policy);
                     for (id_word, id) in [("intent", id()), ("step", id().step("email").unwrap())] {
-                        let ask = Ask::new(id, same(), policy.clone()).attempt(OWN);
+                        let ask = Ask::new(id, same(), policy.clone()).with_attempt(OWN);
                         all.push((format!("{wait_word} {hold_word} {burn_word} {late_word} {id_word}"), ask));
                     }
                 }

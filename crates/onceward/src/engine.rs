@@ -3,6 +3,7 @@
 mod acquire;
 mod answer;
 mod answer_without_run;
+mod builder;
 mod cache;
 mod claim_guard;
 mod counts;
@@ -32,11 +33,13 @@ mod ticket;
 mod transact;
 mod wakers;
 mod worker;
+mod worker_builder;
 
 use std::future::Future;
 use std::sync::Arc;
 
 pub use answer::{Answer, Completed, Recorded};
+pub use builder::OncewardBuilder;
 pub use cache::CACHE_AGE_MAX;
 pub use counts::Counts;
 pub use enqueue::Enqueued;
@@ -46,17 +49,17 @@ pub use limits::Limits;
 pub use sweep::{Sweep, Swept};
 pub use ticket::{Changed, Claimed, Ticket};
 pub use worker::{Worked, Worker, WorkerCounts, WorkerOptions};
+pub use worker_builder::WorkerBuilder;
 
 use crate::ask::Ask;
-use crate::decide::decide;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::id::Id;
 use crate::join::{Join, Transactions};
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
 use crate::receipt::{Closed, Fence, Receipt};
-use crate::runtime::{Runtime, Task, TokioRuntime};
-use crate::store::{Caps, Page, Scan, ScanTarget, Store};
+use crate::runtime::Task;
+use crate::store::{Caps, Cursor, Page, Scan, ScanTarget, Store};
 use crate::transition::Settlement;
 use inner::Inner;
 
@@ -73,8 +76,8 @@ impl Onceward {
     }
 
     /// An engine with something other than the defaults.
-    pub fn builder(store: Arc<dyn Store>) -> Builder {
-        Builder { store, world: None, limits: Limits::default(), rules: decide, volatile: Volatile::Refused }
+    pub fn builder(store: Arc<dyn Store>) -> OncewardBuilder {
+        OncewardBuilder::new(store)
     }
 
     /// Runs `work` once for the intent of `ask`, whoever asks however often, and gives its outcome.
@@ -150,7 +153,7 @@ impl Onceward {
         transact::transact(&self.inner, transactions, ask, work).await
     }
 
-    /// Leaves an intent to a [`Worker`]: it waits with its [input](Ask::input) until one begins. An ask for it
+    /// Leaves an intent to a [`Worker`]: it waits with its [input](Ask::with_input) until one begins. An ask for it
     /// meanwhile runs it at once. Dropping the future may leave it enqueued.
     pub async fn enqueue(&self, ask: Ask) -> Result<Enqueued> {
         enqueue::enqueue(&self.inner, &ask).await
@@ -166,12 +169,18 @@ impl Onceward {
     /// Goes on with an intent exactly as it was [found](Self::receipt): it waits, or its owner fell silent, and the
     /// rules let it be run again. If its receipt has changed meanwhile, nothing is begun. For callers that choose
     /// by themselves what a [`Worker`] would look for. Dropping the future is as for [`run`](Self::run).
-    pub async fn resume<F, W>(&self, id: &Id, found: &Receipt, policy: Arc<Policy>, work: F) -> Result<Worked>
+    pub async fn resume<F, W>(
+        &self,
+        id: &Id,
+        found: &Receipt,
+        policy: impl Into<Arc<Policy>>,
+        work: F,
+    ) -> Result<Worked>
     where
         F: FnOnce(Lease) -> W,
         W: Future<Output = Result<Outcome, Stopped>>,
     {
-        resume::resume(self.inner.clone(), id, found, policy, work).await
+        resume::resume(self.inner.clone(), id, found, policy.into(), work).await
     }
 
     /// Has the workers of this process look at once.
@@ -210,8 +219,8 @@ impl Onceward {
     }
 
     /// One page of the steps of an intent.
-    pub async fn steps(&self, id: &Id, after: Option<crate::Cursor>, limit: usize) -> Result<Page> {
-        self.inner.scan(&Scan { of: ScanTarget::StepsOf(id.clone()), after, limit }).await
+    pub async fn steps(&self, id: &Id, after: Option<Cursor>, limit: usize) -> Result<Page> {
+        self.inner.scan(&Scan::new(ScanTarget::StepsOf(id.clone()), limit).with_after(after)).await
     }
 
     /// Claims inside a transaction that the caller holds. The claim counts when that transaction commits:
@@ -224,11 +233,10 @@ impl Onceward {
     pub async fn complete_in<J: Join + ?Sized>(
         &self,
         tx: &mut J,
-        ask: &Ask,
         ticket: &Ticket,
         outcome: &Outcome,
     ) -> Result<()> {
-        transact::complete_in(&self.inner, tx, ask, ticket, outcome).await
+        transact::complete_in(&self.inner, tx, ticket, outcome).await
     }
 
     /// Claims an intent for a caller that cannot pass a closure. The caller renews the lease itself,
@@ -238,25 +246,25 @@ impl Onceward {
         ticket::claim(&self.inner, ask).await
     }
 
-    /// Renews a claim by the lease of `policy`, counted from now.
-    pub async fn renew(&self, ticket: &Ticket, policy: &Policy) -> Result<Changed> {
-        ticket::change(&self.inner, ticket, policy, ticket::Change::Renew).await
+    /// Renews the lease of a claim, counted from now.
+    pub async fn renew(&self, ticket: &Ticket) -> Result<Changed> {
+        ticket::change(&self.inner, ticket, ticket::Change::Renew).await
     }
 
     /// Records the outcome of a claim. Calling it again with the same outcome changes nothing.
-    pub async fn complete(&self, ticket: &Ticket, policy: &Policy, outcome: Outcome) -> Result<Changed> {
-        ticket::change(&self.inner, ticket, policy, ticket::Change::complete(&self.inner, &outcome, policy))
-            .await
+    pub async fn complete(&self, ticket: &Ticket, outcome: Outcome) -> Result<Changed> {
+        let change = ticket::Change::complete(&self.inner, &outcome, ticket.policy());
+        ticket::change(&self.inner, ticket, change).await
     }
 
     /// Gives a claim back: nothing happened, the next ask runs.
-    pub async fn release(&self, ticket: &Ticket, policy: &Policy) -> Result<Changed> {
-        ticket::change(&self.inner, ticket, policy, ticket::Change::release()).await
+    pub async fn release(&self, ticket: &Ticket) -> Result<Changed> {
+        ticket::change(&self.inner, ticket, ticket::Change::release()).await
     }
 
     /// Reports that the effect of a claim may or may not have happened.
-    pub async fn mark_unknown(&self, ticket: &Ticket, policy: &Policy) -> Result<Changed> {
-        ticket::change(&self.inner, ticket, policy, ticket::Change::mark_unknown()).await
+    pub async fn mark_unknown(&self, ticket: &Ticket) -> Result<Changed> {
+        ticket::change(&self.inner, ticket, ticket::Change::mark_unknown()).await
     }
 
     /// Says what became of an effect in doubt. `fence` names the run that was looked into, as
@@ -316,94 +324,5 @@ impl Onceward {
 impl std::fmt::Debug for Onceward {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Onceward").field("store", &self.caps().name).finish_non_exhaustive()
-    }
-}
-
-/// Builds an [`Onceward`].
-pub struct Builder {
-    store: Arc<dyn Store>,
-    world: Option<Arc<dyn Runtime>>,
-    limits: Limits,
-    rules: Rules,
-    volatile: Volatile,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Volatile {
-    Refused,
-    Accepted,
-}
-
-impl Builder {
-    /// Sets the bounds.
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
-        self
-    }
-
-    /// Sets where time, tasks and randomness come from.
-    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
-        self.world = Some(runtime);
-        self
-    }
-
-    /// Says out loud that receipts may be lost with the process: a retry after a restart then runs
-    /// again. For tests, and for nothing that costs money.
-    pub fn accept_volatile(mut self) -> Self {
-        self.volatile = Volatile::Accepted;
-        self
-    }
-
-    /// Replaces the rules of the protocol. For the judge, which shows that wrong rules are caught.
-    #[doc(hidden)]
-    pub fn rules(mut self, rules: Rules) -> Self {
-        self.rules = rules;
-        self
-    }
-
-    /// Builds it. Fails if the store is not fit to be the record of truth.
-    pub fn build(self) -> Result<Onceward> {
-        let caps = self.store.caps();
-        if !caps.promises.atomic {
-            let detail = format!(
-                "the {} store does not decide races atomically, so two copies could both run; use another store",
-                caps.name
-            );
-            return Err(Error::new(ErrorKind::Unfit, detail));
-        }
-        if !caps.promises.durable && self.volatile == Volatile::Refused {
-            let detail = format!(
-                "the {} store forgets its receipts with the process; use a durable store, or call accept_volatile() if that is meant",
-                caps.name
-            );
-            return Err(Error::new(ErrorKind::Unfit, detail));
-        }
-        self.limits.check()?;
-        let limits = self.limits.clamped(caps.promises.record_bytes_max);
-        let world = self.world.unwrap_or_else(|| Arc::new(TokioRuntime::new()));
-        let counters = Arc::new(counts::Counters::default());
-        let inner = Inner {
-            group: group::Group::new(self.store.clone(), world.clone(), counters.clone(), limits.clone()),
-            flights: flight::Flights::new(limits.waiters_max),
-            cache: cache::Cache::new(limits.cache_bytes_max),
-            owed: owed::Owed::new(limits.owed_releases_max),
-            enqueued: Arc::default(),
-            unrecorded_bytes: std::sync::atomic::AtomicUsize::new(0),
-            keeper: keeper::Keeper::new(),
-            poller: poller::Poller::new(),
-            sweep_from: sync::Mutex::new(None),
-            store: self.store,
-            world,
-            rules: self.rules,
-            limits,
-            counters,
-        };
-        Ok(Onceward { inner: Arc::new(inner) })
-    }
-}
-
-impl std::fmt::Debug for Builder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("store", &self.store.caps().name).finish_non_exhaustive()
     }
 }

@@ -29,8 +29,9 @@ pub use clock::{Clock, SystemClock};
 pub use counters::Counter;
 pub use decide::{Decision, Refusal, Takeover, decide};
 pub use engine::{
-    Answer, Builder, CACHE_AGE_MAX, Changed, Claimed, Completed, Counts, Enqueued, Lease, Limits, Onceward,
-    Recorded, Rules, Sweep, Swept, Ticket, Worked, Worker, WorkerCounts, WorkerOptions,
+    Answer, CACHE_AGE_MAX, Changed, Claimed, Completed, Counts, Enqueued, Lease, Limits, Onceward,
+    OncewardBuilder, Recorded, Rules, Sweep, Swept, Ticket, Worked, Worker, WorkerBuilder, WorkerCounts,
+    WorkerOptions,
 };
 pub use error::{Applied, Error, ErrorKind, PriorReceipt, Result};
 pub use fingerprint::Fingerprint;
@@ -39,7 +40,7 @@ pub use join::{Fault, Join, Transactions};
 pub use outcome::{Effect, NOTE_BYTES_MAX, Outcome, Snapshot, Stopped, Verdict};
 pub use policy::{
     BACKOFF_MAX, Backoff, KeepInput, LEASE_MAX, LEASE_MIN, OnDuplicate, OnExpired, OnFailure, OnUnknown,
-    Policy, RETENTION_MAX, Retention, TRIES_MAX, WAIT_MAX,
+    Policy, PolicyBuilder, RETENTION_MAX, Retention, TRIES_MAX, WAIT_MAX,
 };
 pub use receipt::{Attempt, Closed, Fence, Prior, Receipt};
 pub use runtime::{Runtime, Task, TokioRuntime};

@@ -62,8 +62,9 @@ impl Outcome {
         Self { verdict, snapshot: Snapshot::Omitted(note), retention: None }
     }
 
-    /// Says how long this very outcome is kept, whatever the policy says of its kind.
-    pub fn keep(mut self, retention: Retention) -> Result<Self> {
+    /// Sets how long this very outcome is kept, whatever the policy says of its kind. Fails if it is shorter than
+    /// 1 ms or longer than [`RETENTION_MAX`](crate::RETENTION_MAX), but not forever.
+    pub fn with_retention(mut self, retention: Retention) -> Result<Self> {
         check_retention("an outcome", retention)?;
         self.retention = Some(retention);
         Ok(self)

@@ -64,7 +64,7 @@ pub trait Signals: Send {
 }
 
 /// One conditional write.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swap {
     /// Whose record.
     pub id: Id,
@@ -84,7 +84,8 @@ pub enum Seen {
 }
 
 /// A record to be written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Record {
     /// In which state; kept apart from the bytes so that people and scans can read it.
     pub state: State,
@@ -95,6 +96,31 @@ pub struct Record {
     pub ends_with_writer: bool,
     /// The encoded receipt, see `codec.rs`.
     pub bytes: Bytes,
+}
+
+impl Record {
+    /// A record that never falls due.
+    pub fn new(state: State, bytes: impl Into<Bytes>) -> Self {
+        Self { state, due_in: None, ends_with_writer: false, bytes: bytes.into() }
+    }
+
+    /// Sets when it falls due, counted from the moment of the write; `None` for never.
+    pub fn with_due_in(mut self, due_in: impl Into<Option<Duration>>) -> Self {
+        self.due_in = due_in.into();
+        self
+    }
+
+    /// Sets whether it falls due at once when the process that wrote it has ended.
+    pub fn with_ends_with_writer(mut self, ends_with_writer: bool) -> Self {
+        self.ends_with_writer = ends_with_writer;
+        self
+    }
+
+    /// Sets the encoded receipt.
+    pub fn with_bytes(mut self, bytes: impl Into<Bytes>) -> Self {
+        self.bytes = bytes.into();
+        self
+    }
 }
 
 /// What became of one swap.
@@ -110,6 +136,7 @@ pub enum Swapped {
 
 /// A record as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Found {
     /// Its version: grows with every write to the id.
     pub version: Version,
@@ -121,6 +148,13 @@ pub struct Found {
     pub age: Age,
     /// The encoded receipt.
     pub bytes: Bytes,
+}
+
+impl Found {
+    /// A record of this version and state, with what remains until it falls due, its age and its receipt.
+    pub fn new(version: Version, state: State, due: Due, age: Age, bytes: impl Into<Bytes>) -> Self {
+        Self { version, state, due, age, bytes: bytes.into() }
+    }
 }
 
 /// How long ago a record was written.
@@ -225,10 +259,11 @@ impl Due {
 }
 
 /// Which records to read, and how many.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Scan {
     /// Which records.
-    pub of: ScanTarget,
+    pub target: ScanTarget,
     /// Go on behind this place; `None` starts at the beginning.
     pub after: Option<Cursor>,
     /// *Look at* no more than this many records (at least 1), so that one call is a bounded slice of work. A page
@@ -236,8 +271,33 @@ pub struct Scan {
     pub limit: usize,
 }
 
+impl Scan {
+    /// A scan from the beginning that looks at no more than `limit` records.
+    pub fn new(target: ScanTarget, limit: usize) -> Self {
+        Self { target, after: None, limit }
+    }
+
+    /// Sets which records.
+    pub fn with_target(mut self, target: ScanTarget) -> Self {
+        self.target = target;
+        self
+    }
+
+    /// Sets the place to go on behind; `None` starts at the beginning.
+    pub fn with_after(mut self, after: impl Into<Option<Cursor>>) -> Self {
+        self.after = after.into();
+        self
+    }
+
+    /// Sets how many records are looked at, at least 1.
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+}
+
 /// Which records a scan is about.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanTarget {
     /// Those whose due time has come, earliest first; only of this state, if one is given. Reads only what
     /// is due.
@@ -249,7 +309,8 @@ pub enum ScanTarget {
 }
 
 /// Which records match: those that fit all that is given.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Filter {
     /// Only this scope.
     pub scope: Option<String>,
@@ -281,6 +342,30 @@ impl TextMatch {
 }
 
 impl Filter {
+    /// Sets the only scope; `None` for any.
+    pub fn with_scope(mut self, scope: impl Into<Option<String>>) -> Self {
+        self.scope = scope.into();
+        self
+    }
+
+    /// Sets which operations; `None` for any.
+    pub fn with_operation(mut self, operation: impl Into<Option<TextMatch>>) -> Self {
+        self.operation = operation.into();
+        self
+    }
+
+    /// Sets the only key; `None` for any.
+    pub fn with_key(mut self, key: impl Into<Option<String>>) -> Self {
+        self.key = key.into();
+        self
+    }
+
+    /// Sets the only state; `None` for any.
+    pub fn with_state(mut self, state: impl Into<Option<State>>) -> Self {
+        self.state = state.into();
+        self
+    }
+
     /// Whether a record with this id and state matches.
     pub fn matches(&self, id: &Id, state: State) -> bool {
         self.state.is_none_or(|wanted| wanted == state)
@@ -292,6 +377,7 @@ impl Filter {
 
 /// One page of a scan.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Page {
     /// The records, each with its id.
     pub found: Vec<(Id, Found)>,
@@ -299,6 +385,19 @@ pub struct Page {
     pub unreadable: Vec<(Id, Error)>,
     /// Where to go on; `None` at the end.
     pub next: Option<Cursor>,
+}
+
+impl Page {
+    /// A page of these records, all of them readable, and where to go on.
+    pub fn new(found: Vec<(Id, Found)>, next: Option<Cursor>) -> Self {
+        Self { found, unreadable: Vec::new(), next }
+    }
+
+    /// Sets the records that cannot be read, and why.
+    pub fn with_unreadable(mut self, unreadable: Vec<(Id, Error)>) -> Self {
+        self.unreadable = unreadable;
+        self
+    }
 }
 
 /// A place in a scan: opaque, valid for the same query on the same store.
@@ -334,6 +433,7 @@ impl Caps {
 /// What a store promises. Begin from [`Promises::default`], which promises nothing.
 #[expect(clippy::struct_excessive_bools, reason = "each is a promise of its own, not a mode")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Promises {
     /// What was answered survives a crash of the process and of the machine.
     pub durable: bool,
@@ -363,8 +463,47 @@ impl Default for Promises {
     }
 }
 
+impl Promises {
+    /// Sets whether what was answered survives a crash of the process and of the machine.
+    pub fn with_durable(mut self, durable: bool) -> Self {
+        self.durable = durable;
+        self
+    }
+
+    /// Sets whether exactly one of two swaps that saw the same thing wins, also across a failover.
+    pub fn with_atomic(mut self, atomic: bool) -> Self {
+        self.atomic = atomic;
+        self
+    }
+
+    /// Sets whether several processes may use it at the same time.
+    pub fn with_shared(mut self, shared: bool) -> Self {
+        self.shared = shared;
+        self
+    }
+
+    /// Sets whether it can join the caller's own transaction.
+    pub fn with_transactions(mut self, transactions: bool) -> Self {
+        self.transactions = transactions;
+        self
+    }
+
+    /// Sets whose clock due times go by.
+    pub fn with_clock(mut self, clock: ClockSource) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the largest encoded receipt that it takes, in bytes.
+    pub fn with_record_bytes_max(mut self, bytes: usize) -> Self {
+        self.record_bytes_max = bytes;
+        self
+    }
+}
+
 /// Whose clock a store's due times go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ClockSource {
     /// Its own: one clock for all its users.
     Store,
@@ -377,6 +516,7 @@ pub enum ClockSource {
 
 /// What the engine gains by knowing of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Hints {
     /// How many batches are worth having under way at once.
     pub batches_in_flight: usize,
@@ -393,8 +533,29 @@ impl Default for Hints {
     }
 }
 
+impl Hints {
+    /// Sets how many batches are worth having under way at once.
+    pub fn with_batches_in_flight(mut self, batches: usize) -> Self {
+        self.batches_in_flight = batches;
+        self
+    }
+
+    /// Sets whether the store makes batches itself.
+    pub fn with_batches_internally(mut self, batches_internally: bool) -> Self {
+        self.batches_internally = batches_internally;
+        self
+    }
+
+    /// Sets how it finds what is due.
+    pub fn with_due(mut self, due: DueLookup) -> Self {
+        self.due = due;
+        self
+    }
+}
+
 /// How a store finds what is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DueLookup {
     /// By an index: a scan costs what is due.
     Index,

@@ -62,7 +62,7 @@ pub enum Ending {
 impl Ending {
     /// Of work that came to an outcome: kept, unless it is a failure that may be tried again.
     pub fn of(outcome: Outcome, policy: &Policy) -> Self {
-        match (outcome.verdict(), policy.failure_rule()) {
+        match (outcome.verdict(), policy.on_failure()) {
             (Verdict::Failed, OnFailure::Retry) => {
                 Self::Release("it failed, and its policy has failures tried again".into())
             }
@@ -109,10 +109,10 @@ pub fn claim(ask: &Ask, attempt: Attempt, owner: Owner, takeover: Takeover, foun
     };
     Held {
         claim: Claim { fingerprint: ask.fingerprint, attempt, fence },
-        on_unknown: policy.unknown_rule(),
+        on_unknown: policy.on_unknown(),
         owner,
         prior,
-        late_effect_max: policy.late_effect(),
+        late_effect_max: policy.late_effect_max(),
         job,
     }
 }
@@ -128,13 +128,13 @@ fn begun(kept: Option<&Arc<Job>>, ask: &Ask) -> Option<Arc<Job>> {
 
 /// A claim, for as long as a lease.
 pub fn hold(held: Held, policy: &Policy) -> Write {
-    Write::new(Status::Held(held), Some(policy.lease_duration()))
+    Write::new(Status::Held(held), Some(policy.lease()))
 }
 
 /// A done status under a policy, and when its retention ends.
 fn done(id: &Id, held: &Held, outcome: Outcome, policy: &Policy) -> Write {
     let due_in = policy.retention_of(&outcome).duration();
-    let job = held.job.as_ref().filter(|_| policy.input_rule() == KeepInput::WithReceipt);
+    let job = held.job.as_ref().filter(|_| policy.keep_input() == KeepInput::WithReceipt);
     let job = job.map(|job| ended(job, ""));
     let done = Done { claim: held.claim, end: End::Outcome(outcome), tombstone: tombstone(id, policy), job };
     Write::new(Status::Done(done), due_in)
@@ -142,7 +142,7 @@ fn done(id: &Id, held: &Held, outcome: Outcome, policy: &Policy) -> Write {
 
 /// A step has none: it goes with its parent.
 fn tombstone(id: &Id, policy: &Policy) -> Option<Retention> {
-    match policy.expired_rule() {
+    match policy.on_expired() {
         OnExpired::Refuse(keep) if !id.is_step() => Some(keep),
         _ => None,
     }
@@ -156,7 +156,7 @@ fn ended(job: &Job, note: &str) -> Arc<Job> {
 
 /// What the end of a run makes of its receipt; `None` removes it.
 pub fn end(id: &Id, held: &Held, ending: &Ending, policy: &Policy) -> Option<Write> {
-    let rule = match (held.on_unknown, policy.unknown_rule()) {
+    let rule = match (held.on_unknown, policy.on_unknown()) {
         (OnUnknown::Retry, OnUnknown::Retry) => OnUnknown::Retry,
         _ => OnUnknown::Hold,
     };
@@ -189,11 +189,11 @@ pub fn end(id: &Id, held: &Held, ending: &Ending, policy: &Policy) -> Option<Wri
 /// What is to be tried again: later, if it carries its input; by the next ask, if it does not.
 fn again(held: &Held, prior: Prior, note: &str, policy: &Policy) -> Option<Write> {
     match (&held.job, prior) {
-        (Some(job), _) if job.started >= policy.tries() => {
+        (Some(job), _) if job.started >= policy.tries_max() => {
             Some(bury(held.claim, prior, held.on_unknown, &ended(job, note)))
         }
         (Some(job), _) => {
-            let pause = policy.backoff_rule().after(job.started);
+            let pause = policy.backoff().after(job.started);
             Some(Write::new(waiting(held.claim, prior, Some(ended(job, note))), Some(pause)))
         }
         (None, Prior::Nothing) => None,

@@ -126,7 +126,7 @@ fn the_last_owner_is_heard_until_somebody_else_has_the_receipt() {
 
 #[test]
 fn a_claim_counts_its_try_and_remembers_earlier_ones() {
-    let ask = ask(OnUnknown::Retry).input("new input");
+    let ask = ask(OnUnknown::Retry).with_input("new input");
     let waiting_with = |prior, job| receipt(waiting(claim_of(OTHER), prior, job), Due::Never);
     let lapsed = |prior, job| {
         let held = Held { claim: claim_of(OTHER), ..held(OnUnknown::Retry, prior, job) };
@@ -167,7 +167,7 @@ fn an_input_is_dropped_when_it_is_done_unless_it_is_kept() {
     let done = Ending::Done(Outcome::succeeded("ok"));
     let drops = policy(OnUnknown::Hold);
     assert_eq!(end(&id(), &run, &done, &drops).unwrap().status.job(), None);
-    let keeps = drops.keep_input(KeepInput::WithReceipt);
+    let keeps = drops.to_builder().with_keep_input(KeepInput::WithReceipt).build().unwrap();
     let kept = end(&id(), &run, &done, &keeps).unwrap();
     let job = kept.status.job().expect("it is kept");
     assert_eq!((&job.input[..], job.started, job.finished), (&b"input"[..], 1, 1));
@@ -178,7 +178,7 @@ fn a_failure_is_kept_or_tried_again_by_policy() {
     let keeps = policy(OnUnknown::Hold);
     assert!(matches!(Ending::of(Outcome::failed("no"), &keeps), Ending::Done(_)));
     assert!(matches!(Ending::of(Outcome::succeeded("yes"), &keeps), Ending::Done(_)));
-    let retries = keeps.on_failure(OnFailure::Retry);
+    let retries = keeps.to_builder().with_on_failure(OnFailure::Retry).build().unwrap();
     assert!(Ending::of(Outcome::failed("no"), &retries).is_release());
     assert!(!Ending::of(Outcome::succeeded("yes"), &retries).is_release());
 }
@@ -326,7 +326,7 @@ fn nobody_is_believed_that_it_did_not_happen_while_it_still_can() {
 
 #[test]
 fn an_intent_is_enqueued_once() {
-    let ask = ask(OnUnknown::Retry).input("new input").delay(Duration::from_secs(9));
+    let ask = ask(OnUnknown::Retry).with_input("new input").with_delay(Duration::from_secs(9));
     let cases: Vec<(Option<Receipt>, &str)> = vec![
         (None, "waiting Nothing 0/0 for 9s"),
         (Some(receipt(done_status(), Due::Over(DAY))), "waiting Nothing 0/0 for 9s"),
@@ -354,7 +354,7 @@ fn an_intent_is_enqueued_once() {
         };
         assert_eq!(shown, expected, "{found:?}");
     }
-    let other = Ask::new(id(), Fingerprint::of(b"other"), ask.policy.clone()).input("x");
+    let other = Ask::new(id(), Fingerprint::of(b"other"), ask.policy.clone()).with_input("x");
     let found = receipt(waiting(claim_of(OTHER), Prior::Nothing, Some(job(0))), Due::Never);
     let enqueued = enqueue(&other, &decide(&other, Some(&found)), Some(&found));
     assert_eq!(enqueued, Enqueue::Refused(Refusal::KeyReused));
@@ -527,10 +527,12 @@ fn id() -> Id {
 
 fn policy(on_unknown: OnUnknown) -> Policy {
     Policy::http()
-        .on_unknown(on_unknown)
-        .tries_max(TRIES)
-        .and_then(|policy| policy.backoff(Backoff { min: Duration::from_secs(1), max: DAY }))
-        .and_then(|policy| policy.on_duplicate(OnDuplicate::Conflict))
+        .to_builder()
+        .with_on_unknown(on_unknown)
+        .with_tries_max(TRIES)
+        .with_backoff(Backoff::new(Duration::from_secs(1), DAY))
+        .with_on_duplicate(OnDuplicate::Conflict)
+        .build()
         .unwrap()
 }
 

@@ -103,7 +103,7 @@ impl Store for TurnStore {
 
     fn caps(&self) -> Caps {
         let caps = self.inner.caps();
-        caps.with_hints(Hints { batches_in_flight: self.batches_in_flight, ..caps.hints })
+        caps.with_hints(caps.hints.with_batches_in_flight(self.batches_in_flight))
     }
 }
 
@@ -112,14 +112,19 @@ fn engine(store: &Arc<TurnStore>) -> Onceward {
 }
 
 fn process(store: &Arc<TurnStore>, process: u64) -> Onceward {
-    let limits = Limits { batch_swaps_max: 2, cache_bytes_max: 10_000, ..Limits::default() };
-    let builder = Onceward::builder(store.clone()).accept_volatile().limits(limits);
+    let limits = Limits::default().with_batch_swaps_max(2).with_cache_bytes_max(10_000);
+    let builder = Onceward::builder(store.clone()).accept_volatile().with_limits(limits);
     let world = ShuttleWorld { process, now_us: AtomicU64::new(0), next: AtomicU64::new(0) };
-    builder.runtime(Arc::new(world)).build().unwrap()
+    builder.with_runtime(Arc::new(world)).build().unwrap()
 }
 
 fn ask(key: &str, on_unknown: OnUnknown) -> Ask {
-    let policy = Policy::http().lease(Duration::from_hours(24)).unwrap().on_unknown(on_unknown);
+    let policy = Policy::http()
+        .to_builder()
+        .with_lease(Duration::from_hours(24))
+        .with_on_unknown(on_unknown)
+        .build()
+        .unwrap();
     Ask::new(Id::new("s", "o", key).unwrap(), Fingerprint::of(b""), Arc::new(policy))
 }
 

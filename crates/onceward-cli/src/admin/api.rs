@@ -31,7 +31,7 @@ use super::json::Json;
 use super::problem::Problem;
 use shape::{
     ClaimAsked, ClaimMade, ClaimReplayed, CloseAsked, CompleteAsked, IntentAsked, ListAsked, ProblemShown,
-    ReceiptAsked, ReceiptShown, ReceiptsShown, SettleAsked, TicketAsked, Ticketed,
+    ReceiptAsked, ReceiptShown, ReceiptsShown, SettleAsked, TicketAsked,
 };
 
 type Admin = State<Arc<AdminState>>;
@@ -88,11 +88,11 @@ async fn claim(State(state): Admin, Json(asked): Json<ClaimAsked>) -> Answered<R
     let policy = Arc::new(asked.policy.waiting(asked.wait_ms)?);
     let mut ask = Ask::new(id, shape::fingerprint(asked.fingerprint.as_deref()), policy.clone());
     if let Some(attempt) = &asked.attempt {
-        ask = ask.attempt(shape::attempt(attempt)?);
+        ask = ask.with_attempt(shape::attempt(attempt)?);
     }
     match state.onceward.claim(ask).await? {
         Claimed::Granted(ticket) => {
-            let made = ClaimMade::new(&ticket, &asked.policy, policy.lease_duration());
+            let made = ClaimMade::new(&ticket, &asked.policy, policy.lease());
             Ok((StatusCode::CREATED, Json(made)).into_response())
         }
         Claimed::Answered(Answer::Completed(ran)) => Ok(Json(ClaimReplayed::new(&ran)).into_response()),
@@ -106,8 +106,8 @@ async fn claim(State(state): Admin, Json(asked): Json<ClaimAsked>) -> Answered<R
     (status = 409, description = "not-yours: stop the work.", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 async fn renew(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
-    let Ticketed { ticket, policy } = asked.ticket.read()?;
-    changed(&ticket.id, state.onceward.renew(&ticket, &policy).await?)
+    let ticket = asked.ticket.read()?;
+    changed(ticket.id(), state.onceward.renew(&ticket).await?)
 }
 
 /// Records the outcome of a claim. Sending the same again changes nothing.
@@ -116,9 +116,9 @@ async fn renew(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<
     (status = 409, description = "not-yours: somebody else decided what became of it.", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 async fn complete(State(state): Admin, Json(asked): Json<CompleteAsked>) -> Answered<StatusCode> {
-    let Ticketed { ticket, policy } = asked.ticket.read()?;
+    let ticket = asked.ticket.read()?;
     let outcome = asked.outcome.read()?;
-    changed(&ticket.id, state.onceward.complete(&ticket, &policy, outcome).await?)
+    changed(ticket.id(), state.onceward.complete(&ticket, outcome).await?)
 }
 
 /// Gives a claim back: nothing happened, the next claim runs.
@@ -127,8 +127,8 @@ async fn complete(State(state): Admin, Json(asked): Json<CompleteAsked>) -> Answ
     (status = 409, description = "not-yours", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 async fn release(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
-    let Ticketed { ticket, policy } = asked.ticket.read()?;
-    changed(&ticket.id, state.onceward.release(&ticket, &policy).await?)
+    let ticket = asked.ticket.read()?;
+    changed(ticket.id(), state.onceward.release(&ticket).await?)
 }
 
 /// Reports that the effect of a claim may or may not have happened. By policy it is then held until
@@ -138,8 +138,8 @@ async fn release(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answere
     (status = 409, description = "not-yours", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 async fn doubt(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
-    let Ticketed { ticket, policy } = asked.ticket.read()?;
-    changed(&ticket.id, state.onceward.mark_unknown(&ticket, &policy).await?)
+    let ticket = asked.ticket.read()?;
+    changed(ticket.id(), state.onceward.mark_unknown(&ticket).await?)
 }
 
 fn changed(id: &Id, changed: Changed) -> Answered<StatusCode> {
@@ -332,13 +332,18 @@ async fn list(State(state): Admin, Asked(asked): Asked<ListAsked>) -> Answered<J
         (None, prefix) => prefix.map(TextMatch::StartsWith),
     };
     let state_asked = asked.state.map(Into::into);
-    let of =
-        ScanTarget::Matching(Filter { scope: asked.scope, operation, key: asked.key, state: state_asked });
+    let of = ScanTarget::Matching(
+        Filter::default()
+            .with_scope(asked.scope)
+            .with_operation(operation)
+            .with_key(asked.key)
+            .with_state(state_asked),
+    );
     let mut after = asked.cursor.as_deref().map(shape::cursor).transpose()?;
     let mut receipts = Vec::new();
     let mut looked_at = 0;
     loop {
-        let scan = Scan { of: of.clone(), after, limit: limit.saturating_sub(receipts.len()).max(1) };
+        let scan = Scan::new(of.clone(), limit.saturating_sub(receipts.len()).max(1)).with_after(after);
         looked_at += scan.limit;
         let page = state.onceward.list(&scan).await?;
         receipts.extend(page.found.iter().map(|(id, found)| ReceiptShown::found(id, found)));

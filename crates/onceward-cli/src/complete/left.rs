@@ -44,7 +44,7 @@ pub async fn all(onceward: &Onceward, operation: Option<&str>) -> Result<Vec<Lef
     for state in [State::Held, State::Waiting] {
         let mut after: Option<Cursor> = None;
         loop {
-            let scan = Scan { of: ScanTarget::Due(Some(state)), after, limit: SLICE_RECORDS };
+            let scan = Scan::new(ScanTarget::Due(Some(state)), SLICE_RECORDS).with_after(after);
             let page = onceward.list(&scan).await.map_err(|error| error.to_string())?;
             let mut unreadable = page.unreadable.len();
             for (id, found) in page.found {

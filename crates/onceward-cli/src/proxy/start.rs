@@ -72,9 +72,9 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let given_secret = std::env::var(secret::VARIABLE).ok();
     let secrets = secret::for_store(store_url, given_secret.as_deref(), &onceward).await?;
 
-    let mut admission = Admission::new().running_max(settings.in_flight_max.unwrap_or(IN_FLIGHT_MAX));
+    let mut admission = Admission::new().with_running_max(settings.in_flight_max.unwrap_or(IN_FLIGHT_MAX));
     if let Some(intents) = settings.in_flight_per_scope_max {
-        admission = admission.running_per_scope_max(intents);
+        admission = admission.with_running_per_scope_max(intents);
     }
     let ground = Ground {
         onceward: onceward.clone(),

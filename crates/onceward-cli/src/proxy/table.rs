@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use http::{Method, Request};
 use onceward::Onceward;
 use onceward_http::fingerprint::Secrets;
-use onceward_http::{Admission, CallerScope, Metrics, OncewardLayer, OncewardService, Route, publication};
+use onceward_http::{Admission, CallerScope, Metrics, OncewardLayer, OncewardService, publication};
 use serde_json::Value;
 use tower_layer::Layer;
 
@@ -91,11 +91,13 @@ impl Entry {
                 key: effective.forward_key,
                 patience: effective.answer_timeout,
             };
-            route = Arc::new(Route::clone(&route).reconcile(hook));
+            let reconciled = route.to_builder().with_reconcile(hook).build();
+            route = Arc::new(reconciled.expect("a hook makes no checked route wrong"));
         }
-        let (onceward, secrets) = (ground.onceward.clone(), ground.secrets.clone());
-        let layer = OncewardLayer::with(onceward, secrets, route, ground.metrics.clone())
-            .admission(ground.admission.clone());
+        let (onceward, secrets) = (ground.onceward.clone(), Secrets::clone(&ground.secrets));
+        let layer = OncewardLayer::new(onceward, secrets, route)
+            .with_metrics(ground.metrics.clone())
+            .with_admission(ground.admission.clone());
         Self { effective: effective.clone(), service: layer.layer(forward) }
     }
 }

@@ -48,8 +48,9 @@ impl Shop {
             let effects = effects.clone();
             move |lease| pay_out(lease, effects.clone())
         };
-        let worker = Worker::new(onceward.clone()).operation("payout", policy(OnUnknown::Retry), work);
-        let service = Service { onceward, worker: Arc::new(worker.unwrap()), effects };
+        let worker =
+            Worker::builder(onceward.clone()).with_operation("payout", policy(OnUnknown::Retry), work);
+        let service = Service { onceward, worker: Arc::new(worker.build().unwrap()), effects };
         Self { folder, runtime, service }
     }
 
@@ -70,7 +71,7 @@ impl Shop {
 
     /// Somebody leaves it to a worker.
     fn enqueue(&self, operation: &str, key: &str) {
-        let ask = ask(Id::new("acme corp", operation, key).unwrap(), OnUnknown::Retry).input("12");
+        let ask = ask(Id::new("acme corp", operation, key).unwrap(), OnUnknown::Retry).with_input("12");
         let enqueued = self.runtime.block_on(self.service.onceward.enqueue(ask)).unwrap();
         assert_eq!(enqueued, Enqueued::Accepted);
     }
@@ -78,7 +79,7 @@ impl Shop {
     /// Until this many leases are over, or tries are due.
     fn silence(&self, number: usize) {
         let due = |state| {
-            let scan = Scan { of: ScanTarget::Due(Some(state)), after: None, limit: 1_000 };
+            let scan = Scan::new(ScanTarget::Due(Some(state)), 1_000);
             let page = self.runtime.block_on(self.service.onceward.list(&scan)).unwrap();
             page.found.iter().filter(|(id, found)| !id.is_step() && found.due.is_over()).count()
         };
@@ -116,7 +117,7 @@ fn ask(id: Id, rule: OnUnknown) -> Ask {
 }
 
 fn policy(rule: OnUnknown) -> Arc<Policy> {
-    Arc::new(Policy::http().on_unknown(rule).lease(LEASE).unwrap())
+    Arc::new(Policy::http().to_builder().with_on_unknown(rule).with_lease(LEASE).build().unwrap())
 }
 
 /// The service has the code registered, and is told what to go on with.

@@ -8,7 +8,7 @@ use crate::key::{KeyForm, KeyShape};
 fn read_back(key: &Key) -> Option<String> {
     let mut headers = HeaderMap::new();
     headers.insert(IDEMPOTENCY_KEY, key.field_value());
-    KeyShape::default().form(KeyForm::Strict).read(&headers).unwrap().map(Cow::into_owned)
+    KeyShape::default().with_form(KeyForm::Strict).read(&headers).unwrap().map(Cow::into_owned)
 }
 
 #[test]

@@ -50,15 +50,13 @@ impl Client {
         for state in OPEN {
             let mut after = None;
             loop {
-                let filter = Filter {
-                    scope: Some(journal.name.clone()),
-                    operation: Some(TextMatch::Is(OPERATION.to_owned())),
-                    state: Some(state),
-                    ..Filter::default()
-                };
-                let scan = Scan { of: ScanTarget::Matching(filter), after, limit: PAGE_RECORDS };
+                let filter = Filter::default()
+                    .with_scope(journal.name.clone())
+                    .with_operation(TextMatch::Is(OPERATION.to_owned()))
+                    .with_state(state);
+                let scan = Scan::new(ScanTarget::Matching(filter), PAGE_RECORDS).with_after(after);
                 let page = journal.onceward.list(&scan).await.map_err(Error::journal)?;
-                let Page { found, unreadable, next } = page;
+                let Page { found, unreadable, next, .. } = page;
                 for (id, error) in unreadable {
                     // One that cannot be read must not hide the others.
                     let intent = id.key().to_owned();

@@ -412,7 +412,9 @@ async fn an_intent_that_was_given_up_by_the_engine_is_resumed_and_sent_all_the_s
         send().await.unwrap_err();
         let (onceward, id) = (Onceward::new(store).unwrap(), Id::new("client", "send", "order-7").unwrap());
         let found = onceward.receipt(&id).await.unwrap().unwrap();
-        let once = Arc::new(Policy::http().on_unknown(OnUnknown::Retry).tries_max(1).unwrap());
+        let once = Arc::new(
+            Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_tries_max(1).build().unwrap(),
+        );
         let fails = async |_| Err(Stopped::before_effect("it took its process with it"));
         onceward.resume(&id, &found, once, fails).await.unwrap();
         let state = onceward.receipt(&id).await.unwrap().unwrap().status.state();

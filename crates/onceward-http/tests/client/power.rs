@@ -121,7 +121,7 @@ async fn a_call_is_two_writes_of_one_record_and_nothing_is_left_beside_the_answe
         let written = (counted.batches.load(Ordering::SeqCst), counted.rows.load(Ordering::SeqCst));
         assert_eq!(written, (2 * calls, 2 * calls));
     }
-    let all = Scan { of: ScanTarget::Matching(Filter::default()), after: None, limit: 100 };
+    let all = Scan::new(ScanTarget::Matching(Filter::default()), 100);
     let page = counted.scan(&all).await.unwrap();
     assert!(page.found.iter().all(|(_, found)| found.state == State::Done), "{page:?}");
     assert_eq!(page.found.len(), 3, "one record an intent");

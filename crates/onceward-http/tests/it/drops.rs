@@ -53,7 +53,7 @@ impl Scene {
     fn new() -> Self {
         let onceward = Onceward::builder(Arc::new(MemoryStore::new())).accept_volatile().build().unwrap();
         let slow = Slow { begun: Arc::new(Semaphore::new(0)), go_on: Arc::new(Semaphore::new(0)) };
-        let route = Route::default().scope(ScopeFrom::Shared);
+        let route = Route::builder().with_scope(ScopeFrom::Shared).build().unwrap();
         let service = OncewardLayer::new(onceward.clone(), [7; 32], route).layer(slow.clone());
         Self { onceward, service, slow }
     }

@@ -49,8 +49,10 @@ impl Reconcile for Oracle {
 /// A stage on which the first charge is in doubt.
 async fn in_doubt(oracle: &Oracle, body: &str) -> Stage {
     // The policy alone would run it again; what is reconciled is held.
-    let policy = Policy::http().on_unknown(OnUnknown::Retry);
-    let stage = Stage::start(Route::default().reconcile(oracle.clone()).policy(policy)).await;
+    let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap();
+    let stage =
+        Stage::start(Route::builder().with_reconcile(oracle.clone()).with_policy(policy).build().unwrap())
+            .await;
     assert_eq!(stage.post("k", body).await.status, 504);
     stage
 }

@@ -59,8 +59,8 @@ impl Stage {
         limits: Limits,
         route: Route,
     ) -> Self {
-        let (secrets, admission) = (Arc::new(secrets), Arc::new(admission));
-        let onceward = Onceward::builder(store).limits(limits).accept_volatile().build().unwrap();
+        let admission = Arc::new(admission);
+        let onceward = Onceward::builder(store).with_limits(limits).accept_volatile().build().unwrap();
         let charges = Arc::new(AtomicUsize::new(0));
         let (gate, _) = watch::channel(true);
         let handler = {
@@ -68,8 +68,9 @@ impl Stage {
             move |request: Request| charge(request, charges.clone(), gate.subscribe())
         };
         let metrics = Arc::new(Metrics::new());
-        let layer = OncewardLayer::with(onceward, secrets, Arc::new(route), metrics.clone());
-        let layer = layer.admission(admission.clone());
+        let layer = OncewardLayer::new(onceward, secrets, route)
+            .with_metrics(metrics.clone())
+            .with_admission(admission.clone());
         let app = Router::new()
             .route("/charges", any(handler.clone()))
             .route("/refunds", any(handler))

@@ -92,7 +92,7 @@ async fn a_store_that_is_down_is_told_and_nothing_happens() {
 
 #[tokio::test]
 async fn a_route_can_rather_act_unguarded_than_not_at_all_and_says_so() {
-    let route = || Route::default().on_store_failure(OnStoreFailure::PassUnguarded);
+    let route = || Route::builder().with_on_store_failure(OnStoreFailure::PassUnguarded).build().unwrap();
     let (stage, health) = ailing_under(Limits::default(), route()).await;
     assert_eq!(stage.post("before", "{}").await.field("onceward-unguarded"), None);
     health.send_replace(Health::Down);
@@ -116,8 +116,17 @@ async fn a_route_can_rather_act_unguarded_than_not_at_all_and_says_so() {
 /// A known run is not repeated, however much the route would like to act.
 #[tokio::test]
 async fn nothing_is_passed_unguarded_that_somebody_is_known_to_have_run() {
-    let policy = Policy::http().lease(Duration::from_millis(20)).unwrap().on_unknown(OnUnknown::Retry);
-    let route = Route::default().policy(policy.clone()).on_store_failure(OnStoreFailure::PassUnguarded);
+    let policy = Policy::http()
+        .to_builder()
+        .with_lease(Duration::from_millis(20))
+        .with_on_unknown(OnUnknown::Retry)
+        .build()
+        .unwrap();
+    let route = Route::builder()
+        .with_policy(policy.clone())
+        .with_on_store_failure(OnStoreFailure::PassUnguarded)
+        .build()
+        .unwrap();
     // The first swap sees the lapsed claim of another process, the second cannot take it over.
     let store = Arc::new(DownAfter { inner: MemoryStore::new(), swaps: AtomicUsize::new(2) });
     let elsewhere = Onceward::builder(store.clone()).accept_volatile().build().unwrap();
@@ -169,7 +178,7 @@ impl Store for DownAfter {
 
 #[tokio::test]
 async fn claims_beyond_the_queue_are_told_to_come_back() {
-    let (stage, health) = ailing(Limits { queue_claims_max: 1, ..Limits::default() }).await;
+    let (stage, health) = ailing(Limits::default().with_queue_claims_max(1)).await;
     health.send_replace(Health::Stuck);
     let stage = Arc::new(stage);
     let mut posts = tokio::task::JoinSet::new();
@@ -191,9 +200,13 @@ async fn claims_beyond_the_queue_are_told_to_come_back() {
 
 #[tokio::test]
 async fn a_late_key_is_refused_where_the_route_says_so() {
-    let policy = Policy::http().keep(Retention::For(Duration::from_millis(200))).unwrap();
-    let policy = policy.on_expired(OnExpired::Refuse(Retention::Forever)).unwrap();
-    let stage = Stage::start(Route::default().policy(policy)).await;
+    let policy = Policy::http()
+        .to_builder()
+        .with_retention(Retention::For(Duration::from_millis(200)))
+        .build()
+        .unwrap();
+    let policy = policy.to_builder().with_on_expired(OnExpired::Refuse(Retention::Forever)).build().unwrap();
+    let stage = Stage::start(Route::builder().with_policy(policy).build().unwrap()).await;
     assert_eq!(stage.post("k", "{}").await.status, 201);
     let refused = tokio::time::timeout(Duration::from_secs(20), async {
         loop {
@@ -215,12 +228,15 @@ async fn dead_and_closed_keys_are_refused_and_not_to_be_sent_again() {
     let elsewhere = Onceward::builder(store.clone()).accept_volatile().build().unwrap();
     let stage = Stage::over(store, Limits::default(), Route::default()).await;
     let id = |key| Id::new("anonymous", "POST /charges", key).unwrap();
-    let policy = Arc::new(Policy::http().tries_max(1).unwrap().on_unknown(OnUnknown::Retry));
+    let policy = Arc::new(
+        Policy::http().to_builder().with_tries_max(1).with_on_unknown(OnUnknown::Retry).build().unwrap(),
+    );
 
     elsewhere.close(&id("closed"), &policy).await.unwrap();
-    elsewhere.enqueue(Ask::new(id("dead"), print_of("{}"), policy.clone()).input("12")).await.unwrap();
+    elsewhere.enqueue(Ask::new(id("dead"), print_of("{}"), policy.clone()).with_input("12")).await.unwrap();
     let fails = async |_: Lease| Err(Stopped::before_effect("no such account"));
-    let worker = Worker::new(elsewhere.clone()).operation("POST /charges", policy, fails).unwrap();
+    let worker =
+        Worker::builder(elsewhere.clone()).with_operation("POST /charges", policy, fails).build().unwrap();
     assert_eq!(worker.run_once().await.unwrap().dead, 1);
 
     for key in ["dead", "closed"] {

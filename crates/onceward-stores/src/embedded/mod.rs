@@ -229,13 +229,9 @@ impl Store for EmbeddedStore {
     }
 
     fn caps(&self) -> Caps {
-        let promises = Promises {
-            durable: true,
-            atomic: true,
-            record_bytes_max: RECEIPT_BYTES_MAX,
-            ..Promises::default()
-        };
-        let hints = Hints { batches_in_flight: 2, batches_internally: true, ..Hints::default() };
+        let promises =
+            Promises::default().with_durable(true).with_atomic(true).with_record_bytes_max(RECEIPT_BYTES_MAX);
+        let hints = Hints::default().with_batches_in_flight(2).with_batches_internally(true);
         Caps::new("embedded", promises).with_hints(hints)
     }
 }

@@ -47,9 +47,9 @@ pub(crate) fn load(shared: &Shared, ids: &[Id]) -> Vec<Loaded> {
 
 pub(crate) fn scan(shared: &Shared, query: &Scan) -> Result<Page> {
     let (after, limit) = (query.after.as_ref(), kit::scan_limit(query));
-    match &query.of {
+    match &query.target {
         ScanTarget::Due(state) => {
-            let filter = Filter { state: *state, ..Filter::default() };
+            let filter = Filter::default().with_state(*state);
             due::scan(shared, &due::Query::due(&filter), after, limit)
         }
         ScanTarget::StepsOf(parent) => index::scan_steps(shared, parent, after, limit),
@@ -159,7 +159,7 @@ impl<'a> PageBuilder<'a> {
             }
             Err(error) => {
                 // In which state it is, nobody can tell.
-                let any_state = Filter { state: None, ..filter.clone() };
+                let any_state = filter.clone().with_state(None);
                 let is_new = self.page.unreadable.iter().all(|(other, _)| *other != id);
                 if is_new && any_state.matches(&id, State::Done) {
                     self.page.unreadable.push((id, error));

@@ -16,7 +16,8 @@ fn id(key: &str) -> Id {
 }
 
 fn put(id: &Id, seen: Seen, state: State, due_in: Option<Duration>) -> Swap {
-    let record = Record { state, due_in, ends_with_writer: true, bytes: Bytes::from_static(b"receipt") };
+    let record =
+        Record::new(state, Bytes::from_static(b"receipt")).with_due_in(due_in).with_ends_with_writer(true);
     Swap { id: id.clone(), seen, new: Some(record) }
 }
 
@@ -51,7 +52,7 @@ fn damage(store: &EmbeddedStore, ids: &[&Id], damage: impl Fn(&mut Vec<u8>)) {
 async fn page(store: &EmbeddedStore, of: ScanTarget) -> (Vec<String>, Vec<String>) {
     let (mut found, mut unreadable, mut after) = (Vec::new(), Vec::new(), None);
     loop {
-        let page = store.scan(&Scan { of: of.clone(), after, limit: 2 }).await.unwrap();
+        let page = store.scan(&Scan::new(of.clone(), 2).with_after(after)).await.unwrap();
         found.extend(page.found.into_iter().map(|(id, _)| id.key().to_owned()));
         for (id, error) in page.unreadable {
             assert_eq!(error.kind(), ErrorKind::Damaged);
@@ -67,7 +68,7 @@ async fn page(store: &EmbeddedStore, of: ScanTarget) -> (Vec<String>, Vec<String
 }
 
 fn in_state(state: State) -> ScanTarget {
-    ScanTarget::Matching(Filter { state: Some(state), ..Filter::default() })
+    ScanTarget::Matching(Filter::default().with_state(state))
 }
 
 fn names(keys: &[&str]) -> Vec<String> {
@@ -139,12 +140,10 @@ async fn a_scan_goes_past_damaged_rows_and_names_them() {
     let (found, unreadable) = page(&store, ScanTarget::Due(None)).await;
     assert_eq!((found.len(), unreadable.len()), (State::ALL.len(), State::ALL.len()));
     assert_eq!(page(&store, ScanTarget::StepsOf(parent)).await, (names(&["parent"]), names(&["parent"])));
-    let one = Filter {
-        scope: Some("scope".into()),
-        operation: Some(onceward::TextMatch::Is("operation".into())),
-        key: Some("done-never-bad".into()),
-        state: None,
-    };
+    let one = Filter::default()
+        .with_scope("scope".to_owned())
+        .with_operation(onceward::TextMatch::Is("operation".into()))
+        .with_key("done-never-bad".to_owned());
     assert_eq!(page(&store, ScanTarget::Matching(one)).await, (vec![], names(&["done-never-bad"])));
 }
 

@@ -151,7 +151,7 @@ impl Store for MemoryStore {
     }
 
     fn caps(&self) -> Caps {
-        let promises = Promises { atomic: true, transactions: true, ..Promises::default() };
+        let promises = Promises::default().with_atomic(true).with_transactions(true);
         Caps::new("memory", promises)
     }
 }

@@ -378,13 +378,13 @@ impl Write {
 
     fn found(&self, now_us: u64) -> Option<Found> {
         let record = self.record.as_ref()?;
-        Some(Found {
-            version: Version(self.version),
-            state: record.state,
-            due: Due::between(now_us, kit::due_us(self.at_us, record.due_in)),
-            age: Age::between(now_us, self.created, self.version),
-            bytes: record.bytes.clone(),
-        })
+        Some(Found::new(
+            Version(self.version),
+            record.state,
+            Due::between(now_us, kit::due_us(self.at_us, record.due_in)),
+            Age::between(now_us, self.created, self.version),
+            record.bytes.clone(),
+        ))
     }
 }
 

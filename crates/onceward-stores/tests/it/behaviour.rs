@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onceward::{
     Age, Applied, Ask, Clock, Due, Enqueued, ErrorKind, Filter, Fingerprint, Id, Limits, Onceward, Policy,
-    Record, Scan, ScanTarget, Seen, State, Store, Swap, TextMatch, Version,
+    Scan, ScanTarget, Seen, State, Store, Swap, TextMatch, Version,
 };
 use onceward_stores::MemoryStore;
 
@@ -132,7 +132,12 @@ fn matching_finds_each_record_once_in_bounded_pages() {
         won(store, put(other, Seen::Absent, State::Held, None));
         let matching = |scope: Option<&str>, operation: Option<&str>, state| {
             let operation = operation.map(|operation| TextMatch::Is(operation.to_owned()));
-            ScanTarget::Matching(Filter { scope: scope.map(str::to_owned), operation, key: None, state })
+            ScanTarget::Matching(
+                Filter::default()
+                    .with_scope(scope.map(str::to_owned))
+                    .with_operation(operation)
+                    .with_state(state),
+            )
         };
         let count = |of: ScanTarget, limit| {
             let mut keys = scan_keys(store, &of, limit);
@@ -157,7 +162,7 @@ fn matching_finds_each_record_once_in_bounded_pages() {
 #[test]
 fn far_due_times_and_strange_cursors_do_no_harm() {
     on_each_store(|store, clock| {
-        let far = Record { due_in: Some(Duration::MAX), ..record(State::Done, None, "far") };
+        let far = record(State::Done, None, "far").with_due_in(Some(Duration::MAX));
         won(store, Swap { id: id(1), seen: Seen::Absent, new: Some(far) });
         assert!(matches!(load(store, 1).unwrap().due, Due::In(_)));
         clock.set(NOON_US * 2);
@@ -165,7 +170,7 @@ fn far_due_times_and_strange_cursors_do_no_harm() {
         let states = State::ALL.map(Some);
         for state in states.into_iter().chain([None]) {
             let cursor = onceward::Cursor(bytes::Bytes::from_static(b"x"));
-            let scan = Scan { of: ScanTarget::Due(state), after: Some(cursor), limit: 1 };
+            let scan = Scan::new(ScanTarget::Due(state), 1).with_after(Some(cursor));
             assert_eq!(block_on(store.scan(&scan)).unwrap_err().kind(), ErrorKind::Invalid);
         }
     });
@@ -365,12 +370,13 @@ fn a_filter_with_every_part_finds_its_one_record() {
     on_each_store(|store, _| {
         hold(store, "here", 30);
         let filter = |key: &str, state| {
-            ScanTarget::Matching(Filter {
-                scope: Some("tenant".into()),
-                operation: Some(TextMatch::Is("POST /charges".into())),
-                key: Some(key.into()),
-                state,
-            })
+            ScanTarget::Matching(
+                Filter::default()
+                    .with_scope("tenant".to_owned())
+                    .with_operation(TextMatch::Is("POST /charges".into()))
+                    .with_key(key.to_owned())
+                    .with_state(state),
+            )
         };
         assert_eq!(scan_keys(store, &filter("here", None), 1), ["here"]);
         assert_eq!(scan_keys(store, &filter("here", Some(State::Held)), 1), ["here"]);
@@ -386,7 +392,7 @@ fn inputs_are_kept_up_to_their_bound_and_refused_beyond_it() {
     let check = |store: Arc<dyn Store>| {
         let onceward = Onceward::builder(Arc::clone(&store)).accept_volatile().build().unwrap();
         let enqueue = |key: &str, input: Vec<u8>| {
-            let ask = Ask::new(id(key), Fingerprint::of(&input), Policy::http().into()).input(input);
+            let ask = Ask::new(id(key), Fingerprint::of(&input), Policy::http()).with_input(input);
             block_on(onceward.enqueue(ask))
         };
         for (key, bytes) in [("none", 0), ("some", 1000), ("bound", bound)] {

@@ -218,7 +218,7 @@ async fn a_sweep_costs_what_is_due_and_not_what_is_kept(server: &MariaDb) {
     let itself = read() - idle;
     let scan = async |of| {
         let before = read();
-        let found = store.scan(&Scan { of, after: None, limit: 100 }).await.unwrap().found.len();
+        let found = store.scan(&Scan::new(of, 100)).await.unwrap().found.len();
         (found, read() - before - itself)
     };
     let (found, rows) = scan(ScanTarget::Due(None)).await;
@@ -232,8 +232,7 @@ async fn a_sweep_costs_what_is_due_and_not_what_is_kept(server: &MariaDb) {
         let (found, rows) = scan(ScanTarget::Due(Some(state))).await;
         assert_eq!(found, 1, "{state}");
         assert!(rows < 200.0, "{rows} rows for what is {state} and due");
-        let (found, rows) =
-            scan(ScanTarget::Matching(Filter { state: Some(state), ..Filter::default() })).await;
+        let (found, rows) = scan(ScanTarget::Matching(Filter::default().with_state(state))).await;
         assert_eq!(found, 1, "{state}");
         assert!(rows < 200.0, "{rows} rows for what is {state}");
     }

@@ -221,14 +221,14 @@ async fn a_scan_is_not_gone_on_with_by_another() {
     let store = open(&server.url("postgres")).await.unwrap();
     let batch: Vec<Swap> = (0..5).map(|key| put(id(key), Seen::Absent, State::Waiting, Some(0))).collect();
     store.swap(&batch).await.unwrap();
-    let waiting = Filter { state: Some(State::Waiting), ..Filter::default() };
+    let waiting = Filter::default().with_state(State::Waiting);
     let scans =
         [ScanTarget::Due(None), ScanTarget::Matching(Filter::default()), ScanTarget::Matching(waiting)];
     for (number, of) in scans.iter().enumerate() {
-        let scan = Scan { of: of.clone(), after: None, limit: 2 };
+        let scan = Scan::new(of.clone(), 2);
         let next = store.scan(&scan).await.unwrap().next.expect("there are more");
         for (other, of) in scans.iter().enumerate() {
-            let on = Scan { of: of.clone(), after: Some(next.clone()), limit: 2 };
+            let on = Scan::new(of.clone(), 2).with_after(Some(next.clone()));
             match store.scan(&on).await {
                 Ok(page) => assert!(other == number && !page.found.is_empty(), "{of:?}"),
                 Err(error) => {
@@ -236,7 +236,7 @@ async fn a_scan_is_not_gone_on_with_by_another() {
                 }
             }
         }
-        let strange = Scan { after: Some(Cursor(id(1).as_bytes().to_vec().into())), ..scan };
+        let strange = scan.with_after(Some(Cursor(id(1).as_bytes().to_vec().into())));
         refused(store.scan(&strange).await, ErrorKind::Invalid, "cursor");
     }
 }
@@ -289,7 +289,7 @@ async fn what_removals_leave_behind_is_purged() {
         remove(key).await;
     }
     let count = || server.sql("postgres", "SELECT count(*) FROM onceward_receipts WHERE state = 'free'");
-    let sweep = Scan { of: ScanTarget::Due(None), after: None, limit: 10 };
+    let sweep = Scan::new(ScanTarget::Due(None), 10);
     assert!(store.scan(&sweep).await.unwrap().found.is_empty());
     assert_eq!(count(), "20", "they are young");
     server.sql("postgres", "UPDATE onceward_receipts SET due = clock_timestamp() - interval '1 second'");

@@ -184,13 +184,13 @@ async fn scans_read_only_what_they_are_about() {
         }
     }
     let count = async |of: ScanTarget| {
-        let page = store.scan(&Scan { of, after: None, limit: 10 }).await.unwrap();
+        let page = store.scan(&Scan::new(of, 10)).await.unwrap();
         assert!(page.next.is_none() && page.unreadable.is_empty());
         page.found.len()
     };
     for state in [State::Waiting, State::Held, State::Unknown, State::Dead] {
         assert_eq!(count(ScanTarget::Due(Some(state))).await, 1, "{state}");
-        let filter = Filter { state: Some(state), ..Filter::default() };
+        let filter = Filter::default().with_state(state);
         assert_eq!(count(ScanTarget::Matching(filter)).await, 3, "{state}");
     }
     let steps = ["one", "two"].map(|name| id("0007").step(name).unwrap());

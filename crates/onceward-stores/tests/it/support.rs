@@ -47,12 +47,9 @@ pub(crate) fn id(key: impl std::fmt::Display) -> Id {
 
 /// What is held is held by a run of this process.
 pub(crate) fn record(state: State, due_in_s: Option<u64>, bytes: &'static str) -> Record {
-    Record {
-        state,
-        due_in: due_in_s.map(Duration::from_secs),
-        ends_with_writer: state == State::Held,
-        bytes: Bytes::from_static(bytes.as_bytes()),
-    }
+    Record::new(state, Bytes::from_static(bytes.as_bytes()))
+        .with_due_in(due_in_s.map(Duration::from_secs))
+        .with_ends_with_writer(state == State::Held)
 }
 
 pub(crate) fn put(id: Id, seen: Seen, state: State, due_in_s: Option<u64>) -> Swap {
@@ -86,7 +83,7 @@ pub(crate) fn hold(store: &dyn Store, key: impl std::fmt::Display, lease_s: u64)
 /// Held on behalf of somebody who outlives this process.
 #[cfg(feature = "embedded")]
 pub(crate) fn hold_for_others(store: &dyn Store, key: impl std::fmt::Display, lease_s: u64) -> Version {
-    let record = Record { ends_with_writer: false, ..record(State::Held, Some(lease_s), "receipt") };
+    let record = record(State::Held, Some(lease_s), "receipt").with_ends_with_writer(false);
     won(store, Swap { id: id(key), seen: Seen::Absent, new: Some(record) })
 }
 
@@ -107,7 +104,7 @@ pub(crate) const DUE: ScanTarget = ScanTarget::Due(None);
 
 /// Everything in this state.
 pub(crate) fn in_state(state: State) -> ScanTarget {
-    ScanTarget::Matching(Filter { state: Some(state), ..Filter::default() })
+    ScanTarget::Matching(Filter::default().with_state(state))
 }
 
 /// Everything.
@@ -116,7 +113,7 @@ pub(crate) fn everything() -> ScanTarget {
 }
 
 pub(crate) fn page(store: &dyn Store, of: ScanTarget, after: Option<onceward::Cursor>, limit: usize) -> Page {
-    block_on(store.scan(&Scan { of, after, limit })).unwrap()
+    block_on(store.scan(&Scan::new(of, limit).with_after(after))).unwrap()
 }
 
 /// The keys of everything a scan finds, page by page.

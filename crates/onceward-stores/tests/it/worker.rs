@@ -36,14 +36,19 @@ const POINTS: [Dies; 5] = [Dies::AtOnce, Dies::Reserved, Dies::Called, Dies::Tra
 
 fn policy() -> Arc<Policy> {
     let pause = Duration::from_millis(10);
-    let backoff = Backoff { min: pause, max: pause };
-    let policy = Policy::queue().lease(Duration::from_secs(2)).unwrap().backoff(backoff).unwrap();
+    let backoff = Backoff::new(pause, pause);
+    let policy = Policy::queue()
+        .to_builder()
+        .with_lease(Duration::from_secs(2))
+        .with_backoff(backoff)
+        .build()
+        .unwrap();
     // On a machine under load a lease may be lost on the way.
-    Arc::new(policy.tries_max(100).unwrap())
+    Arc::new(policy.to_builder().with_tries_max(100).build().unwrap())
 }
 
 fn options() -> WorkerOptions {
-    WorkerOptions { grace: Duration::ZERO, pause: Duration::from_millis(20), ..WorkerOptions::default() }
+    WorkerOptions::default().with_grace(Duration::ZERO).with_pause(Duration::from_millis(20))
 }
 
 fn id(key: &str) -> Id {
@@ -153,8 +158,11 @@ async fn every_death_is_made_good<B: Bank>(bank: &B) {
             let payout = Arc::clone(&payout);
             async move { payout.run(lease).await }
         };
-        let worker =
-            Worker::new(onceward.clone()).operation("payout", policy(), work).unwrap().options(options());
+        let worker = Worker::builder(onceward.clone())
+            .with_operation("payout", policy(), work)
+            .with_options(options())
+            .build()
+            .unwrap();
         workers.push((onceward, worker));
     }
     let all_done = async |onceward: &Onceward| {
@@ -205,7 +213,7 @@ async fn what_is_enqueued_is_done_once<B: Bank>(bank: &B) {
     // Others stand beside it, enqueued without a transaction of the caller's.
     let others: Vec<String> = (0..20).map(|number| format!("other-{number}")).collect();
     for key in &others {
-        assert_eq!(one.onceward.enqueue(ask(key).input("12")).await.unwrap(), Enqueued::Accepted);
+        assert_eq!(one.onceward.enqueue(ask(key).with_input("12")).await.unwrap(), Enqueued::Accepted);
     }
 
     let keys: Vec<String> = others.into_iter().chain(["enqueued".into()]).collect();
@@ -247,20 +255,27 @@ fn charger<B: Bank>(process: &Process<B>) -> Worker {
             Ok(lease.transact(&transactions, charge).await?.outcome)
         }
     };
-    Worker::new(process.onceward.clone()).operation("charge", policy(), work).unwrap().options(options())
+    Worker::builder(process.onceward.clone())
+        .with_operation("charge", policy(), work)
+        .with_options(options())
+        .build()
+        .unwrap()
 }
 
 /// Tries and the last error are in the receipt, so that every process sees them; used up, it is dead.
 async fn what_keeps_failing_is_dead<B: Bank>(bank: &B) {
     let (one, two) = (Process::new(bank, "one").await, Process::new(bank, "two").await);
-    let policy = Arc::new(Policy::clone(&policy()).tries_max(3).unwrap());
-    let ask = Ask::new(ask("fails").id().clone(), Fingerprint::of(b"12"), policy.clone()).input("12");
+    let policy = Arc::new(policy().to_builder().with_tries_max(3).build().unwrap());
+    let ask = Ask::new(ask("fails").id().clone(), Fingerprint::of(b"12"), policy.clone()).with_input("12");
     let id = ask.id().clone();
     one.onceward.enqueue(ask.clone()).await.unwrap();
     let fails = |process: &Process<B>| {
         let work =
             async |lease: Lease| Err(Stopped::before_effect(format!("no money at try {}", lease.tries())));
-        Worker::new(process.onceward.clone()).operation("charge", policy.clone(), work).unwrap()
+        Worker::builder(process.onceward.clone())
+            .with_operation("charge", policy.clone(), work)
+            .build()
+            .unwrap()
     };
     let workers = [fails(&one), fails(&two)];
     for tried in 1..=3 {

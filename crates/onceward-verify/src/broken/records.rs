@@ -52,7 +52,6 @@ pub(super) fn mix_up(found: &mut Found, last: &mut Option<Bytes>) {
 
 /// A record that is not in the store yet: a claim in it has no fence of its own.
 fn read(bytes: &Bytes, state: State) -> Option<Status> {
-    let found =
-        Found { version: Version(0), state, due: Due::Never, age: Age::default(), bytes: bytes.clone() };
+    let found = Found::new(Version(0), state, Due::Never, Age::default(), bytes.clone());
     codec::decode(&found).ok().map(|receipt| receipt.status)
 }

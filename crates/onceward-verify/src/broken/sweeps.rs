@@ -47,14 +47,14 @@ impl SweepFlaw {
 
     /// One sweep.
     pub async fn sweep(self, store: &dyn Store, sweep: &Sweep) -> Result<()> {
-        let matching = |state| ScanTarget::Matching(Filter { state: Some(state), ..Filter::default() });
+        let matching = |state| ScanTarget::Matching(Filter::default().with_state(state));
         let of = match self {
             Self::RemovesKept => matching(State::Done),
             Self::RemovesUnknown => matching(State::Unknown),
             Self::RemovesDead => matching(State::Dead),
             _ => ScanTarget::Due(None),
         };
-        let page = store.scan(&Scan { of, after: None, limit: sweep.slice_records }).await?;
+        let page = store.scan(&Scan::new(of, sweep.slice_records)).await?;
         for (id, found) in page.found {
             let Ok(receipt) = codec::decode(&found) else { continue };
             if !self.removes(&id, &receipt.status) {

@@ -92,7 +92,7 @@ pub(super) async fn cursor_goes_on(trial: Trial) -> Checked {
 pub(super) async fn sweep_beside_removal(trial: Trial) -> Checked {
     let batch = (0..60).map(|number| creation(&id(number), record(State::Done, AT_ONCE, "x")));
     trial.swap(&batch.collect::<Vec<_>>()).await?;
-    let mut query = Scan { of: DUE, after: None, limit: 7 };
+    let mut query = Scan::new(DUE, 7);
     let mut seen = Vec::new();
     for _ in 0..70 {
         let page = trial.page(&query).await?;

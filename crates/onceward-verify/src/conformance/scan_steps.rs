@@ -78,7 +78,7 @@ pub(super) async fn follow_every_write(trial: Trial) -> Checked {
     let steps: Result<Vec<Id>, _> = (0..20).map(|number| parent.step(&format!("step-{number}"))).collect();
     let steps = steps?;
     trial.swap(&sorted(steps.iter().map(|step| creation(step, held("old"))).collect())).await?;
-    let mut query = Scan { of: ScanTarget::StepsOf(parent.clone()), after: None, limit: 3 };
+    let mut query = Scan::new(ScanTarget::StepsOf(parent.clone()), 3);
     let mut seen = Vec::new();
     for _ in 0..60 {
         let page = trial.page(&query).await?;

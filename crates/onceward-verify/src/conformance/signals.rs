@@ -70,8 +70,8 @@ pub(super) async fn change_speed_and_nothing_else(trial: Trial) -> Checked {
 pub(super) async fn hints_change_speed_and_nothing_else(trial: Trial) -> Checked {
     let own = trial.store.caps().hints;
     let others = [
-        Hints { batches_in_flight: 1, batches_internally: false, due: DueLookup::Walk },
-        Hints { batches_in_flight: 64, due: DueLookup::Index, ..own },
+        Hints::default().with_batches_in_flight(1).with_batches_internally(false).with_due(DueLookup::Walk),
+        own.with_batches_in_flight(64).with_due(DueLookup::Index),
     ];
     for (number, hints) in others.into_iter().enumerate() {
         let (inner, signals) = (Arc::clone(&trial.store), Mangling::Doubled);
@@ -90,15 +90,16 @@ async fn everything_is_done_once(store: Arc<dyn Store>, scope: &str) -> Checked 
     let policy = Arc::new(Policy::http());
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&runs);
-    let worker = Worker::new(other.clone())
-        .options(WorkerOptions { pause: Duration::from_millis(50), ..WorkerOptions::default() })
-        .operation("job", Arc::clone(&policy), move |lease: Lease| {
+    let worker = Worker::builder(other.clone())
+        .with_options(WorkerOptions::default().with_pause(Duration::from_millis(50)))
+        .with_operation("job", Arc::clone(&policy), move |lease: Lease| {
             counted.fetch_add(1, Ordering::SeqCst);
             async move { Ok(Outcome::succeeded(lease.input().cloned().unwrap_or_default())) }
-        })?;
+        })
+        .build()?;
     let ask = |operation: &str, number: usize| {
         let id = id_of(scope, operation, &number.to_string());
-        Ask::new(id, Fingerprint::of(b"same"), Arc::clone(&policy)).input(number.to_string())
+        Ask::new(id, Fingerprint::of(b"same"), Arc::clone(&policy)).with_input(number.to_string())
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let working = tokio::spawn(async move { worker.run_until(async { drop(stopped.await) }).await });
@@ -164,5 +165,5 @@ async fn until_done(store: &dyn Store, ids: &[Id]) -> Checked {
 }
 
 fn scan_of(of: ScanTarget) -> onceward::Scan {
-    onceward::Scan { of, after: None, limit: 100 }
+    onceward::Scan::new(of, 100)
 }

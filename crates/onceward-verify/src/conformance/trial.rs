@@ -170,7 +170,7 @@ impl Trial {
         limit: usize,
         pages_max: usize,
     ) -> Checked<Vec<(Id, Found)>> {
-        let mut query = Scan { of, after: None, limit };
+        let mut query = Scan::new(of, limit);
         let mut found = Vec::new();
         for _ in 0..pages_max {
             let page = self.page(&query).await?;
@@ -180,7 +180,7 @@ impl Trial {
                 None => return Ok(found),
             }
         }
-        Err(Wrong(format!("{:?} with limit {limit} did not end after {pages_max} pages", query.of)))
+        Err(Wrong(format!("{:?} with limit {limit} did not end after {pages_max} pages", query.target)))
     }
 }
 
@@ -244,7 +244,7 @@ pub(super) fn held(bytes: impl Into<Bytes>) -> Record {
 
 /// A record.
 pub(super) fn record(state: State, due_in: Option<Duration>, bytes: impl Into<Bytes>) -> Record {
-    Record { state, due_in, ends_with_writer: false, bytes: bytes.into() }
+    Record::new(state, bytes.into()).with_due_in(due_in)
 }
 
 /// Every record there is.

@@ -161,7 +161,7 @@ async fn is_listed_by_every_scan<D: Damage>(scene: &Scene<D>) -> Checked {
         ScanTarget::Due(None),
         ScanTarget::Due(state),
         ScanTarget::Matching(Filter::default()),
-        ScanTarget::Matching(Filter { scope: Some("scope".into()), ..Filter::default() }),
+        ScanTarget::Matching(Filter::default().with_scope("scope".to_owned())),
         ScanTarget::StepsOf(scene.parent.clone()),
     ];
     for of in scans {
@@ -197,7 +197,7 @@ async fn does_not_stop_a_sweep<D: Damage>(scene: &Scene<D>) -> Checked {
 /// All pages: what was found and what could not be read, each sorted.
 async fn pages<D: Damage>(scene: &Scene<D>, of: ScanTarget, limit: usize) -> Checked<(Vec<Id>, Vec<Id>)> {
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-    let mut query = Scan { of, after: None, limit };
+    let mut query = Scan::new(of, limit);
     for _ in 0..40 {
         let page = scene.trial.store.scan(&query).await?;
         found.extend(page.found.into_iter().map(|(id, _)| id));
@@ -209,5 +209,5 @@ async fn pages<D: Damage>(scene: &Scene<D>, of: ScanTarget, limit: usize) -> Che
             return Ok((found, unreadable));
         }
     }
-    Err(Wrong(format!("{:?} with limit {limit} did not end", query.of)))
+    Err(Wrong(format!("{:?} with limit {limit} did not end", query.target)))
 }

@@ -172,19 +172,14 @@ impl Store for Handle {
 
     fn caps(&self) -> Caps {
         let server = self.store.habits.home == Home::Server;
-        let promises = Promises {
-            durable: true,
-            atomic: true,
-            shared: server,
-            transactions: server,
-            ..Promises::default()
-        };
+        let promises = Promises::default()
+            .with_durable(true)
+            .with_atomic(true)
+            .with_shared(server)
+            .with_transactions(server);
         // The embedded store makes batches itself, and no server does. What is carried arrives, also when its
         // caller has gone.
-        Caps::new("simulated", promises).with_hints(Hints {
-            batches_in_flight: 2,
-            batches_internally: !server,
-            ..Hints::default()
-        })
+        Caps::new("simulated", promises)
+            .with_hints(Hints::default().with_batches_in_flight(2).with_batches_internally(!server))
     }
 }

@@ -42,8 +42,8 @@ pub(super) async fn operator(stage: Arc<Stage>, process: Process, engine: Oncewa
             return;
         }
         let wanted = stage.executor.draw(|random| random.pick(&[State::Unknown, State::Dead]));
-        let filter = Filter { state: Some(wanted), ..Filter::default() };
-        let query = Scan { of: ScanTarget::Matching(filter), after: None, limit: 16 };
+        let filter = Filter::default().with_state(wanted);
+        let query = Scan::new(ScanTarget::Matching(filter), 16);
         let Ok(page) = engine.list(&query).await else { continue };
         for (id, found) in page.found {
             let Ok(receipt) = codec::decode(&found) else { continue };

@@ -139,9 +139,9 @@ impl Stage {
         }
         let engine_over = |store: Arc<dyn Store>| {
             Onceward::builder(store)
-                .runtime(Arc::clone(&world))
-                .limits(limits.clone())
-                .rules(self.variant.rules)
+                .with_runtime(Arc::clone(&world))
+                .with_limits(limits.clone())
+                .with_rules(self.variant.rules)
                 .build()
                 .expect("the simulated store is fit to be the record of truth")
         };

@@ -176,14 +176,13 @@ fn over() -> Swapped {
 
 fn found(new: &Record, version: Version) -> Found {
     let due = new.due_in.map_or(Due::Never, Due::In);
-    Found { version, state: new.state, due, age: Age::default(), bytes: new.bytes.clone() }
+    Found::new(version, new.state, due, Age::default(), new.bytes.clone())
 }
 
 /// A version above all that were given so far: that of a record which is not there for anybody to see.
 fn next_version(books: &mut Books, now_us: u64) -> Version {
     let id = Id::new("sim", "version", "of-a-transaction").expect("a right id");
-    let new =
-        Record { state: State::Gone, due_in: None, ends_with_writer: false, bytes: bytes::Bytes::new() };
+    let new = Record::new(State::Gone, bytes::Bytes::new());
     let put = Swap { id: id.clone(), seen: Seen::Absent, new: Some(new) };
     let Swapped::Won(version) = books.now.swap(now_us, &put) else {
         unreachable!("it is always removed again")

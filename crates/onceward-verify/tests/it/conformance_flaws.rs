@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use onceward::{
-    Caps, Filter, Found, Hints, Id, Loaded, Page, Promises, Record, Scan, ScanTarget, Signals, State, Store,
-    StoreFuture, Swap, Swapped, TextMatch, Watch,
+    Caps, Filter, Found, Id, Loaded, Page, Record, Scan, ScanTarget, Signals, State, Store, StoreFuture,
+    Swap, Swapped, TextMatch, Watch,
 };
 use onceward_verify::conformance;
 use onceward_verify::reference::Reference;
@@ -139,26 +139,26 @@ impl Flawed {
     /// Walks over everything and keeps what fits.
     async fn walk(&self, query: &Scan, fits: impl Fn(&Id, &Found) -> bool) -> onceward::Result<Page> {
         let of = ScanTarget::Matching(Filter::default());
-        let mut page = self.inner.scan(&Scan { of, ..query.clone() }).await?;
+        let mut page = self.inner.scan(&query.clone().with_target(of)).await?;
         page.found.retain(|(id, found)| fits(id, found));
         Ok(page)
     }
 
     async fn spoiled_scan(&self, query: &Scan) -> onceward::Result<Page> {
-        match (self.flaw, &query.of) {
+        match (self.flaw, &query.target) {
             (Flaw::DueOfEveryState, ScanTarget::Due(_)) => {
-                self.inner.scan(&Scan { of: ScanTarget::Due(None), ..query.clone() }).await
+                self.inner.scan(&query.clone().with_target(ScanTarget::Due(None))).await
             }
             (Flaw::DueOfAnotherState, ScanTarget::Due(Some(State::Waiting))) => {
-                self.inner.scan(&Scan { of: ScanTarget::Due(Some(State::Held)), ..query.clone() }).await
+                self.inner.scan(&query.clone().with_target(ScanTarget::Due(Some(State::Held)))).await
             }
             (
                 Flaw::PrefixFoldsCase,
                 ScanTarget::Matching(Filter { operation: Some(TextMatch::StartsWith(prefix)), .. }),
             ) => {
                 let prefix = prefix.to_ascii_lowercase();
-                let ScanTarget::Matching(filter) = &query.of else { unreachable!("matched above") };
-                let filter = Filter { operation: None, ..filter.clone() };
+                let ScanTarget::Matching(filter) = &query.target else { unreachable!("matched above") };
+                let filter = filter.clone().with_operation(None);
                 self.walk(query, |id, found| {
                     filter.matches(id, found.state)
                         && id.operation().to_ascii_lowercase().starts_with(&prefix)
@@ -184,7 +184,7 @@ impl Flawed {
             (_, ScanTarget::Matching(filter)) => {
                 let mut filter = filter.clone();
                 self.spoil_filter(&mut filter);
-                self.inner.scan(&Scan { of: ScanTarget::Matching(filter), ..query.clone() }).await
+                self.inner.scan(&query.clone().with_target(ScanTarget::Matching(filter))).await
             }
             _ => self.inner.scan(query).await,
         }
@@ -234,10 +234,9 @@ impl Store for Flawed {
     fn caps(&self) -> Caps {
         let caps = self.inner.caps();
         match self.flaw {
-            Flaw::NoBatchInFlight => caps.with_hints(Hints { batches_in_flight: 0, ..caps.hints }),
+            Flaw::NoBatchInFlight => caps.with_hints(caps.hints.with_batches_in_flight(0)),
             Flaw::RecordsTooSmall => {
-                Caps::new(caps.name, Promises { record_bytes_max: 1_000, ..caps.promises })
-                    .with_hints(caps.hints)
+                Caps::new(caps.name, caps.promises.with_record_bytes_max(1_000)).with_hints(caps.hints)
             }
             _ => caps,
         }

@@ -123,8 +123,7 @@ impl FlawedTransactions {
             return;
         };
         let due = new.due_in.map_or(Due::Never, Due::In);
-        let found =
-            Found { version: *version, state: new.state, due, age: Age::default(), bytes: new.bytes.clone() };
+        let found = Found::new(*version, new.state, due, Age::default(), new.bytes.clone());
         lock(&self.leaked).insert(claim.id.clone(), found);
     }
 }
@@ -210,11 +209,8 @@ impl Join for FlawedTx {
                 Flaw::LookCreates => {
                     let mut batch = batch.to_vec();
                     for swap in batch.iter_mut().filter(|swap| swap.seen == Seen::Absent) {
-                        swap.new.get_or_insert_with(|| onceward::Record {
-                            state: onceward::State::Held,
-                            due_in: None,
-                            ends_with_writer: false,
-                            bytes: bytes::Bytes::new(),
+                        swap.new.get_or_insert_with(|| {
+                            onceward::Record::new(onceward::State::Held, bytes::Bytes::new())
                         });
                     }
                     self.inner.swap(&batch).await

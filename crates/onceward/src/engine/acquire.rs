@@ -159,7 +159,7 @@ pub(crate) async fn ask_store<C: Claimant>(
     let mut held = transition::claim(ask, attempt, claimant.owner(), takeover, None);
     let mut sight = PriorReceipt::NotSeen;
     for _ in 0..ROUNDS_MAX {
-        let claim = seal_claim(&ask.id, seen, &held, ask.policy.lease_duration());
+        let claim = seal_claim(&ask.id, seen, &held, ask.policy.lease());
         let (sent_at, reply) = claimant.write(claim).await;
         let mut receipt = match reply {
             ClaimReply::Swapped(Swapped::Won(version)) => {
@@ -270,7 +270,7 @@ fn won(mut held: Held, version: Version, sent_at: Duration, policy: &crate::Poli
     if held.claim.fence == FENCE_IS_VERSION {
         held.claim.fence = Fence(version.0);
     }
-    Running::new(held, version, sent_at, policy.lease_duration())
+    Running::new(held, version, sent_at, policy.lease())
 }
 
 /// Our own claim, if its lease is sure to be alive; otherwise it is renewed first.

@@ -87,7 +87,7 @@ impl ClaimGuard {
         }
         self.flight.run(running);
         self.inner.counters.claims.one();
-        self.inner.keeper.watch(&self.inner, self.flight.policy.lease_duration());
+        self.inner.keeper.watch(&self.inner, self.flight.policy.lease());
     }
 
     /// The fence of the claim.

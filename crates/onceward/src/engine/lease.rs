@@ -62,7 +62,7 @@ impl Lease {
         }
     }
 
-    /// What was asked, if the receipt carries it ([`Ask::input`]).
+    /// What was asked, if the receipt carries it ([`Ask::with_input`]).
     pub fn input(&self) -> Option<&Bytes> {
         self.job.as_ref().map(|job| &job.input)
     }
@@ -116,14 +116,20 @@ impl Lease {
         W: Future<Output = Result<Outcome, Stopped>>,
     {
         // A former owner's step may outlive the former owner's lease by one renewal.
-        let patience = (self.flight.policy.lease_duration() * 3).min(WAIT_MAX);
-        let policy = Policy::clone(&self.flight.policy).on_duplicate(OnDuplicate::Wait(patience))?;
-        self.step_under(Arc::new(policy), name, work).await
+        let patience = (self.flight.policy.lease() * 3).min(WAIT_MAX);
+        let policy =
+            self.flight.policy.to_builder().with_on_duplicate(OnDuplicate::Wait(patience)).build()?;
+        self.step_under(policy, name, work).await
     }
 
     /// Like [`Lease::step`], under a policy of its own. Typical: the intent as a whole may be retried,
     /// but this one call to a service that knows no keys must be held when in doubt.
-    pub async fn step_under<F, W>(&self, policy: Arc<Policy>, name: &str, work: F) -> Result<Answer>
+    pub async fn step_under<F, W>(
+        &self,
+        policy: impl Into<Arc<Policy>>,
+        name: &str,
+        work: F,
+    ) -> Result<Answer>
     where
         F: FnOnce(Lease) -> W,
         W: Future<Output = Result<Outcome, Stopped>>,

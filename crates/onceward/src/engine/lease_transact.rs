@@ -322,7 +322,7 @@ fn renewed_to(flight: &Flight, version: Version, sent_at: Option<Duration>) {
     flight.with_running(|running| {
         running.version = running.version.max(version);
         if let Some(sent_at) = sent_at {
-            let lease = flight.policy.lease_duration();
+            let lease = flight.policy.lease();
             (running.lease_ends, running.renew_at) = (sent_at + lease, sent_at + lease / 3);
         }
     });

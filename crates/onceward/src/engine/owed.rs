@@ -137,7 +137,7 @@ fn stands(reply: &SwapReply) -> Stands {
 /// alive.
 async fn repay(inner: Arc<Inner>, world: &dyn Runtime, debt: &Debt, stands: Stands) {
     let (weak, mut first) = (Arc::downgrade(&inner), Some(inner));
-    let lease = debt.policy.lease_duration();
+    let lease = debt.policy.lease();
     // A write that was lost on the way may arrive late, but not long after everybody has given it up.
     let looked_for_until = world.now() + lease * 2;
     let mut pause = PAUSE_MIN;

@@ -39,7 +39,7 @@ where
     let Some(claim) = found.status.claim() else { return Ok(Worked::TakenElsewhere) };
     let attempt = Attempt(inner.world.random());
     // A run that nobody has kept an input for becomes one that is tried again until it is done or dead.
-    let mut ask = Ask::new(id.clone(), claim.fingerprint, policy).input(Vec::new());
+    let mut ask = Ask::new(id.clone(), claim.fingerprint, policy).with_input(Vec::new());
     ask.attempt = Some(attempt);
     let takeover = match inner.decide(&ask, Some(found)) {
         Decision::Run(takeover @ (Takeover::Waiting | Takeover::Lapsed)) => takeover,
@@ -64,14 +64,14 @@ where
         Ok(Swapped::Failed(error)) | Err(error) => return Err(guard.fail(error)),
     };
     held.claim.fence = Fence(version.0);
-    let running = Running::new(held, version, sent_at, ask.policy.lease_duration());
+    let running = Running::new(held, version, sent_at, ask.policy.lease());
     if inner.now() >= running.lease_ends {
         // The answer took so long that the lease may be over: no work begins under such a one.
         drop(guard);
         return Ok(Worked::TakenElsewhere);
     }
     inner.counters.takeovers.one();
-    let last = running.held.job.as_ref().is_some_and(|job| job.started >= ask.policy.tries());
+    let last = running.held.job.as_ref().is_some_and(|job| job.started >= ask.policy.tries_max());
     guard.claimed(running);
     guard.begin_work();
     let lease = Lease::of(&guard, ask.fingerprint);

@@ -11,6 +11,7 @@ use super::inner::Inner;
 use super::sealed::open_any;
 use crate::ask::Ask;
 use crate::error::{Applied, Result};
+use crate::fingerprint::Fingerprint;
 use crate::id::Id;
 use crate::outcome::Outcome;
 use crate::policy::Policy;
@@ -18,16 +19,67 @@ use crate::receipt::{Attempt, Fence, Owner, Receipt, Status, UnknownReason};
 use crate::store::{Seen, Swapped};
 use crate::transition::{self, AfterLoss, Ending, Write};
 
-/// Proof of a claim. Its parts can be sent anywhere; whoever shows them is the owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Proof of a claim, and the policy that it was made under. Its parts can be sent to another process, which
+/// makes the same ticket of them with [`Ticket::new`]. Whoever has them is the owner of the claim.
+#[derive(Clone, Debug)]
 pub struct Ticket {
-    /// Which intent.
-    pub id: Id,
-    /// Which try.
-    pub attempt: Attempt,
-    /// The fence of the claim.
-    pub fence: Fence,
+    id: Id,
+    attempt: Attempt,
+    fence: Fence,
+    policy: Arc<Policy>,
+    /// Known to the process that made the claim. Without it, the receipt has to be read first.
+    pub(crate) fingerprint: Option<Fingerprint>,
 }
+
+impl Ticket {
+    /// The ticket of a claim from its parts, as [`Onceward::claim`](crate::Onceward::claim) gave them: perhaps to
+    /// another process.
+    pub fn new(id: Id, attempt: Attempt, fence: Fence, policy: impl Into<Arc<Policy>>) -> Self {
+        Self { id, attempt, fence, policy: policy.into(), fingerprint: None }
+    }
+
+    /// Sets the policy under which the claim is renewed and ended.
+    pub fn with_policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
+        self.policy = policy.into();
+        self
+    }
+
+    /// Of a claim that an ask has just made.
+    pub(crate) fn of(ask: &Ask, attempt: Attempt, fence: Fence) -> Self {
+        let fingerprint = Some(ask.fingerprint);
+        Self { id: ask.id.clone(), attempt, fence, policy: ask.policy.clone(), fingerprint }
+    }
+
+    /// The intent that was claimed.
+    pub fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// The try that has claimed it.
+    pub fn attempt(&self) -> Attempt {
+        self.attempt
+    }
+
+    /// The fence of the claim. Hand it to whatever has the effect, so that a former owner is refused there.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// The policy of the claim.
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+}
+
+/// By the claim and its policy: it does not matter how the ticket came about.
+impl PartialEq for Ticket {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.id, self.attempt, self.fence, &self.policy)
+            == (&other.id, other.attempt, other.fence, &other.policy)
+    }
+}
+
+impl Eq for Ticket {}
 
 /// What a claim by hand leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +128,7 @@ pub(crate) async fn claim(inner: &Arc<Inner>, mut ask: Ask) -> Result<Claimed> {
         Acquired::Run(mut guard) => {
             let (attempt, fence) = (guard.flight.attempt, guard.fence());
             guard.detach();
-            Ok(Claimed::Granted(Ticket { id: ask.id, attempt, fence }))
+            Ok(Claimed::Granted(Ticket::of(&ask, attempt, fence)))
         }
         Acquired::Answer(answer) => Ok(Claimed::Answered(answer)),
     }
@@ -85,19 +137,14 @@ pub(crate) async fn claim(inner: &Arc<Inner>, mut ask: Ask) -> Result<Claimed> {
 /// A renewal or an ending may be written this often against a receipt that keeps moving under it.
 const TRIES_MAX: usize = 8;
 
-pub(crate) async fn change(
-    inner: &Inner,
-    ticket: &Ticket,
-    policy: &Policy,
-    change: Change,
-) -> Result<Changed> {
+pub(crate) async fn change(inner: &Inner, ticket: &Ticket, change: Change) -> Result<Changed> {
     let mut receipt = inner.load(&ticket.id).await?;
     let mut last = None;
     for _ in 0..TRIES_MAX {
         let Some(found) = receipt.filter(|found| is_of(found, ticket)) else {
             break;
         };
-        let write = match step(&found, policy, &change, ticket) {
+        let write = match step(&found, &change, ticket) {
             Step::Write(write) => write,
             // A repeated call whose first answer was lost: what it wants is already so.
             Step::AlreadySo => return Ok(Changed::Applied),
@@ -143,7 +190,8 @@ enum Step {
     Refuse,
 }
 
-fn step(found: &Receipt, policy: &Policy, change: &Change, ticket: &Ticket) -> Step {
+fn step(found: &Receipt, change: &Change, ticket: &Ticket) -> Step {
+    let policy = &*ticket.policy;
     let Change::End(ending) = change else {
         return match &found.status {
             Status::Held(held) => Step::Write(Some(transition::hold(held.clone(), policy))),

@@ -23,6 +23,7 @@ use super::pattern::Pattern;
 use super::race::{either, signalled, within};
 use super::resume::resume;
 use super::sealed::open;
+use super::worker_builder::WorkerBuilder;
 use crate::error::Result;
 use crate::id::Id;
 use crate::outcome::{Outcome, Stopped};
@@ -52,14 +53,15 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// # use onceward::*; use std::sync::Arc;
 /// # async fn example(onceward: Onceward, stop: impl Future<Output = ()>) -> Result<()> {
 /// let policy = Arc::new(Policy::queue());
-/// let ask = Ask::new(Id::new("tenant-7", "payout", "81")?, Fingerprint::of(b"12"), policy.clone()).input("12");
+/// let ask = Ask::new(Id::new("tenant-7", "payout", "81")?, Fingerprint::of(b"12"), policy.clone()).with_input("12");
 /// onceward.enqueue(ask).await?;
 ///
-/// let worker = Worker::new(onceward).operation("payout", policy, async |lease: Lease| {
+/// let payout = async |lease: Lease| {
 ///     let amount = lease.input().cloned().unwrap_or_default();
 ///     let transfer = lease.step("transfer", async |_| Ok(Outcome::succeeded(amount))).await?;
 ///     Ok(transfer.into_result()?.outcome)
-/// })?;
+/// };
+/// let worker = Worker::builder(onceward).with_operation("payout", policy, payout).build()?;
 /// worker.run_until(stop).await;
 /// # Ok(()) }
 /// ```
@@ -70,12 +72,12 @@ pub struct Worker {
     state: Mutex<WorkerState>,
 }
 
-struct Operation {
-    policy: Arc<Policy>,
-    work: Box<dyn Fn(Lease) -> Working + Send + Sync>,
+pub(super) struct Operation {
+    pub(super) policy: Arc<Policy>,
+    pub(super) work: Box<dyn Fn(Lease) -> Working + Send + Sync>,
 }
 
-type Working = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>>;
+pub(super) type Working = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>>;
 
 #[derive(Default)]
 struct WorkerState {
@@ -85,7 +87,8 @@ struct WorkerState {
 }
 
 /// How fast a worker goes about it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WorkerOptions {
     /// Intents worked on at the same time.
     pub concurrency: usize,
@@ -102,8 +105,29 @@ impl Default for WorkerOptions {
     }
 }
 
+impl WorkerOptions {
+    /// Sets how many intents are worked on at the same time.
+    pub fn with_concurrency(mut self, intents: usize) -> Self {
+        self.concurrency = intents;
+        self
+    }
+
+    /// Sets the longest time between two looks.
+    pub fn with_pause(mut self, pause: Duration) -> Self {
+        self.pause = pause;
+        self
+    }
+
+    /// Sets how long an intent is left to its caller's own retry after its lease ended.
+    pub fn with_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+}
+
 /// What became of one intent that was to be worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Worked {
     /// It has an outcome now.
     Finished,
@@ -151,29 +175,17 @@ pub struct WorkerCounts {
 type Ready = (Id, Result<Worked>);
 
 impl Worker {
-    /// A worker without any code yet.
-    pub fn new(onceward: Onceward) -> Self {
-        Self { onceward, operations: Vec::new(), options: WorkerOptions::default(), state: Mutex::default() }
+    /// A worker over an engine, to be given its code.
+    pub fn builder(onceward: Onceward) -> WorkerBuilder {
+        WorkerBuilder::new(onceward)
     }
 
-    /// Registers the code of an operation, and the policy it runs under. A pattern is a name (`payout`), a prefix
-    /// (`payout*`) or a route (`POST /orders/{id}/pay`); the first that fits counts.
-    ///
-    /// Under [`OnUnknown::Hold`] only what waits is begun: what was left in the middle is for somebody to settle.
-    pub fn operation<F, W>(mut self, pattern: &str, policy: Arc<Policy>, work: F) -> Result<Self>
-    where
-        F: Fn(Lease) -> W + Send + Sync + 'static,
-        W: Future<Output = Result<Outcome, Stopped>> + Send + 'static,
-    {
-        let work = Box::new(move |lease| Box::pin(work(lease)) as Working);
-        self.operations.push((Pattern::parse(pattern)?, Operation { policy, work }));
-        Ok(self)
-    }
-
-    /// Sets how fast it goes about it.
-    pub fn options(mut self, options: WorkerOptions) -> Self {
-        self.options = options;
-        self
+    pub(super) fn new(
+        onceward: Onceward,
+        operations: Vec<(Pattern, Operation)>,
+        options: WorkerOptions,
+    ) -> Self {
+        Self { onceward, operations, options, state: Mutex::default() }
     }
 
     /// Works on one intent now, whether it is due or not: for a service that is told about it. Dropping it is as
@@ -249,7 +261,7 @@ impl Worker {
             let mut after = self.state().look_from[at].take();
             for _ in 0..SLICES_MAX {
                 let of = ScanTarget::Due(Some(state));
-                let scan = Scan { of, after: after.take(), limit: SLICE_RECORDS };
+                let scan = Scan::new(of, SLICE_RECORDS).with_after(after.take());
                 let page = crowd.beside(self.onceward.inner.scan(&scan)).await?;
                 seen.unreadable += page.unreadable.len() as u64;
                 let found = page.found.into_iter().filter_map(|(id, found)| match open(&found) {
@@ -355,7 +367,7 @@ impl Worker {
 /// A lease that ended without a word is run again only if both its owner and this worker agree.
 fn is_held_when_in_doubt(receipt: &Receipt, policy: &Policy) -> bool {
     match &receipt.status {
-        Status::Held(held) => held.on_unknown == OnUnknown::Hold || policy.unknown_rule() == OnUnknown::Hold,
+        Status::Held(held) => held.on_unknown == OnUnknown::Hold || policy.on_unknown() == OnUnknown::Hold,
         _ => false,
     }
 }

@@ -6,11 +6,11 @@ use onceward::{Answer, OnUnknown, Outcome, Policy, Refusal};
 use crate::stage::{Stage, ask, id, never, secs, settle_down};
 
 fn retry() -> Policy {
-    Policy::http().on_unknown(OnUnknown::Retry).lease(secs(10)).unwrap()
+    Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(secs(10)).build().unwrap()
 }
 
 fn hold() -> Policy {
-    Policy::http().lease(secs(10)).unwrap()
+    Policy::http().to_builder().with_lease(secs(10)).build().unwrap()
 }
 
 /// Starts work that never ends, in a process that is then killed.

@@ -136,7 +136,7 @@ async fn a_duplicate_in_another_process_waits_and_is_answered_soon_after() {
 async fn a_wait_that_runs_out_is_told_when_to_come_back() {
     let stage = Stage::new();
     let (here, elsewhere) = (stage.process(), stage.process());
-    let policy = Policy::http().on_duplicate(OnDuplicate::Wait(secs(2))).unwrap();
+    let policy = Policy::http().to_builder().with_on_duplicate(OnDuplicate::Wait(secs(2))).build().unwrap();
     tokio::spawn({
         let (here, policy) = (here.clone(), policy.clone());
         async move { here.run(ask("k", &policy), async |_| std::future::pending().await).await }
@@ -154,7 +154,7 @@ async fn a_wait_that_runs_out_is_told_when_to_come_back() {
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_answered_at_once() {
     let stage = Stage::new();
-    let policy = Policy::http().on_duplicate(OnDuplicate::Conflict).unwrap();
+    let policy = Policy::http().to_builder().with_on_duplicate(OnDuplicate::Conflict).build().unwrap();
     let (here, elsewhere) = (stage.process(), stage.process());
     tokio::spawn({
         let (here, policy) = (here.clone(), policy.clone());

@@ -9,7 +9,7 @@ use onceward::{
 use crate::stage::{Stage, ask, id, never, paid, secs, settle_down};
 
 fn retry() -> Policy {
-    Policy::http().on_unknown(OnUnknown::Retry)
+    Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap()
 }
 
 async fn status(onceward: &onceward::Onceward, key: &str) -> Option<Status> {
@@ -33,7 +33,7 @@ async fn a_failure_is_the_answer_or_frees_the_key_by_policy() {
     let again = onceward.run(ask("burned", &Policy::http()), never).await.unwrap().into_result().unwrap();
     assert_eq!((again.outcome, again.replayed), (Outcome::failed("declined"), true));
 
-    let policy = Policy::http().on_failure(OnFailure::Retry);
+    let policy = Policy::http().to_builder().with_on_failure(OnFailure::Retry).build().unwrap();
     let first = onceward.run(ask("free", &policy), decline).await.unwrap().into_result().unwrap();
     assert_eq!((first.recorded, first.expires_in), (Recorded::Released, None));
     let again = onceward.run(ask("free", &policy), paid).await.unwrap().into_result().unwrap();

@@ -43,7 +43,7 @@ async fn a_claim_that_was_refused_is_an_error_and_runs_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_says_whether_a_receipt_had_been_seen() {
     let stage = Stage::new();
-    let policy = Policy::http().on_unknown(OnUnknown::Retry);
+    let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap();
     stage.store.script([Fault::Refuse]);
     let error = stage.process().run(ask("k", &policy), never).await.unwrap_err();
     assert_eq!((error.applied(), error.prior_receipt()), (Applied::No, PriorReceipt::NotSeen));
@@ -51,7 +51,7 @@ async fn a_failure_says_whether_a_receipt_had_been_seen() {
     let onceward::Claimed::Granted(_) = stage.process().claim(ask("k", &policy)).await.unwrap() else {
         panic!("the key is free")
     };
-    tokio::time::sleep(policy.lease_duration()).await;
+    tokio::time::sleep(policy.lease()).await;
     // The lapsed claim is seen, and taking it over fails.
     stage.store.script([Fault::Pass, Fault::Refuse]);
     let error = stage.process().run(ask("k", &policy), never).await.unwrap_err();
@@ -125,7 +125,8 @@ async fn an_outcome_is_insisted_on_while_the_lease_lasts() {
 async fn under_retry_an_outcome_is_given_up_when_the_lease_ends() {
     let stage = Stage::new();
     let onceward = stage.process();
-    let policy = Policy::http().lease(secs(5)).unwrap().on_unknown(OnUnknown::Retry);
+    let policy =
+        Policy::http().to_builder().with_lease(secs(5)).with_on_unknown(OnUnknown::Retry).build().unwrap();
     stage.store.script([Fault::Pass].into_iter().chain([Fault::Refuse; 1_000]));
     let ran = onceward.run(ask("k", &policy), paid).await.unwrap().into_result().unwrap();
     assert_eq!(ran.recorded, Recorded::NotYet);
@@ -141,7 +142,7 @@ async fn under_retry_an_outcome_is_given_up_when_the_lease_ends() {
 async fn under_hold_an_outcome_is_written_for_as_long_as_the_process_lives() {
     let stage = Stage::new();
     let onceward = stage.process();
-    let policy = Policy::http().lease(secs(5)).unwrap();
+    let policy = Policy::http().to_builder().with_lease(secs(5)).build().unwrap();
     stage.store.script([Fault::Pass].into_iter().chain(std::iter::repeat_n(Fault::Refuse, 100_000)));
     stage.store.fail_loads(100_000);
     let ran = onceward.run(ask("k", &policy), paid).await.unwrap().into_result().unwrap();
@@ -161,9 +162,9 @@ async fn under_hold_an_outcome_is_written_for_as_long_as_the_process_lives() {
 #[tokio::test(start_paused = true)]
 async fn outcomes_that_wait_for_the_store_are_bounded_in_bytes() {
     let stage = Stage::new();
-    let limits = onceward::Limits { unrecorded_bytes_max: 1_000, ..onceward::Limits::default() };
+    let limits = onceward::Limits::default().with_unrecorded_bytes_max(1_000);
     let store = stage.store.clone();
-    let onceward = onceward::Onceward::builder(store).limits(limits).accept_volatile().build().unwrap();
+    let onceward = onceward::Onceward::builder(store).with_limits(limits).accept_volatile().build().unwrap();
     for key in ["fits", "does-not"] {
         // No time passes between the two, so the claim is the one that gets through.
         stage.store.heal();
@@ -191,7 +192,7 @@ async fn work_that_never_began_is_not_in_doubt() {
         for found_by_another in [false, true] {
             let stage = Stage::new();
             let onceward = stage.process();
-            let policy = Policy::http().lease(secs(5)).unwrap();
+            let policy = Policy::http().to_builder().with_lease(secs(5)).build().unwrap();
             stage
                 .store
                 .script([Fault::LoseReply].into_iter().chain(std::iter::repeat_n(Fault::Refuse, 10_000)));
@@ -226,7 +227,7 @@ async fn work_that_never_began_is_not_in_doubt() {
 async fn a_claim_that_arrives_late_is_given_back() {
     let stage = Stage::new();
     let onceward = stage.process();
-    let policy = Policy::http().lease(secs(5)).unwrap();
+    let policy = Policy::http().to_builder().with_lease(secs(5)).build().unwrap();
     stage.store.close_gate();
     let mut run = Box::pin(onceward.run(ask("k", &policy), never));
     assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(run.as_mut().poll(cx).is_pending())).await);
@@ -256,7 +257,7 @@ async fn a_release_whose_answer_was_lost_is_a_release() {
 async fn no_mix_of_faults_runs_anything_twice_under_hold() {
     let stage = Stage::new();
     let processes = [stage.process(), stage.process()];
-    let policy = Policy::http().lease(secs(2)).unwrap();
+    let policy = Policy::http().to_builder().with_lease(secs(2)).build().unwrap();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for round in 0..300 {
         let runs = Arc::new(AtomicUsize::new(0));
@@ -295,11 +296,10 @@ async fn no_mix_of_faults_runs_anything_twice_under_hold() {
 async fn a_damaged_receipt_is_an_error_that_names_it_and_runs_nothing() {
     use onceward::{Record, Seen, State, Store, Swap};
     let stage = Stage::new();
-    let record =
-        Record { state: State::Done, due_in: None, ends_with_writer: false, bytes: "not a receipt".into() };
+    let record = Record::new(State::Done, "not a receipt");
     stage.store.swap(&[Swap { id: id("k"), seen: Seen::Absent, new: Some(record) }]).await.unwrap();
     let onceward = stage.process();
-    let policy = Policy::http().on_unknown(OnUnknown::Retry);
+    let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap();
     let error = onceward.run(ask("k", &policy), never).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
 }

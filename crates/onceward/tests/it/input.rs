@@ -10,7 +10,7 @@ use onceward::{
 use crate::stage::{Fault, Stage, ask, ask_for, id, never, paid, secs, settle_down};
 
 fn retry() -> Policy {
-    Policy::http().on_unknown(OnUnknown::Retry).lease(secs(10)).unwrap()
+    Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(secs(10)).build().unwrap()
 }
 
 async fn input_of(onceward: &Onceward, key: &str) -> String {
@@ -22,7 +22,7 @@ async fn input_of(onceward: &Onceward, key: &str) -> String {
 async fn a_replaced_input_is_durable_at_once_and_survives_renewals_and_the_end_of_the_run() {
     let stage = Stage::new();
     let (here, elsewhere) = (stage.process(), stage.process());
-    let stopped = here.run(ask("k", &retry()).input("one"), async |lease| {
+    let stopped = here.run(ask("k", &retry()).with_input("one"), async |lease| {
         lease.replace_input("two").await?;
         assert_eq!(input_of(&elsewhere, "k").await, "two");
         assert_eq!(lease.input().unwrap(), "one", "this run goes on with what it began with");
@@ -32,7 +32,7 @@ async fn a_replaced_input_is_durable_at_once_and_survives_renewals_and_the_end_o
     });
     assert_eq!(stopped.await.unwrap_err().kind(), ErrorKind::Stopped);
     assert!(here.counts().renewals > 3, "{:?}", here.counts());
-    let ran = elsewhere.run(ask("k", &retry()).input("three"), async |lease| {
+    let ran = elsewhere.run(ask("k", &retry()).with_input("three"), async |lease| {
         assert_eq!((lease.input().unwrap(), lease.tries()), (&"two".into(), 1));
         Ok(Outcome::succeeded("paid"))
     });
@@ -49,7 +49,7 @@ async fn a_replaced_input_is_there_after_a_crash() {
             kill.now();
             std::future::pending().await
         };
-        dying.run(ask("k", &retry()).input("one"), work).await
+        dying.run(ask("k", &retry()).with_input("one"), work).await
     });
     tokio::time::sleep(secs(11)).await;
     run.abort();
@@ -65,23 +65,29 @@ async fn a_replaced_input_is_there_after_a_crash() {
 #[tokio::test(start_paused = true)]
 async fn an_input_is_not_replaced_where_there_is_none_or_it_is_too_large() {
     let stage = Stage::new();
-    let limits = Limits { input_bytes_max: 8, ..Limits::default() };
-    let onceward =
-        Onceward::builder(stage.store.behind_the_gate()).accept_volatile().limits(limits).build().unwrap();
+    let limits = Limits::default().with_input_bytes_max(8);
+    let onceward = Onceward::builder(stage.store.behind_the_gate())
+        .accept_volatile()
+        .with_limits(limits)
+        .build()
+        .unwrap();
     let replace = async |lease: onceward::Lease, input: &'static str| {
         let error = lease.replace_input(input).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         Ok(Outcome::succeeded("paid"))
     };
     onceward.run(ask("none", &retry()), |lease| replace(lease, "two")).await.unwrap();
-    onceward.run(ask("large", &retry()).input("one"), |lease| replace(lease, "123456789")).await.unwrap();
+    onceward
+        .run(ask("large", &retry()).with_input("one"), |lease| replace(lease, "123456789"))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_has_changed_since_it_was_found_is_not_resumed() {
     let stage = Stage::new();
     let (here, elsewhere) = (stage.process(), stage.process());
-    here.enqueue(ask("k", &retry()).input("one")).await.unwrap();
+    here.enqueue(ask("k", &retry()).with_input("one")).await.unwrap();
     let found = here.receipt(&id("k")).await.unwrap().unwrap();
     let suspend = async |_| Err(Stopped::suspend(secs(0)));
     let resumed = elsewhere.resume(&id("k"), &found, Arc::new(retry()), suspend).await.unwrap();
@@ -100,14 +106,15 @@ async fn a_claim_that_is_owed_back_is_free_for_another_request_only_if_it_carrie
     for carries in [true, false] {
         let stage = Stage::new();
         let onceward = stage.process();
-        let first = if carries { ask("k", &retry()).input("one") } else { ask("k", &retry()) };
+        let first = if carries { ask("k", &retry()).with_input("one") } else { ask("k", &retry()) };
         // It is in the store, its owner does not know, and cannot find out for a while.
         stage.store.script([Fault::LoseReply]);
         stage.store.fail_loads(4);
         assert_eq!(onceward.run(first, never).await.unwrap_err().applied(), Applied::Maybe);
         let held = stage.store.behind_the_gate().load(&[id("k")]).await.unwrap().remove(0).unwrap();
         assert_eq!(held.unwrap().state, State::Held);
-        let answer = onceward.run(ask_for("k", "something else", &retry()).input("two"), paid).await.unwrap();
+        let answer =
+            onceward.run(ask_for("k", "something else", &retry()).with_input("two"), paid).await.unwrap();
         if carries {
             assert_eq!(answer.into_result().unwrap_err(), Refusal::KeyReused);
             // Given back, it waits for those who asked for the same.
@@ -124,8 +131,8 @@ async fn a_claim_that_is_owed_back_is_free_for_another_request_only_if_it_carrie
 async fn a_claim_under_way_is_given_back_when_the_engine_goes_away_with_its_caller() {
     for carries in [true, false] {
         let stage = Stage::new();
-        let policy = retry().on_duplicate(OnDuplicate::Conflict).unwrap();
-        let first = if carries { ask("k", &policy).input("one") } else { ask("k", &policy) };
+        let policy = retry().to_builder().with_on_duplicate(OnDuplicate::Conflict).build().unwrap();
+        let first = if carries { ask("k", &policy).with_input("one") } else { ask("k", &policy) };
         let here = stage.process();
         stage.store.close_gate();
         let run = tokio::spawn(async move { here.run(first, never).await });
@@ -136,8 +143,13 @@ async fn a_claim_under_way_is_given_back_when_the_engine_goes_away_with_its_call
         stage.store.open_gate();
         settle_down().await;
         assert!(stage.store.batches().len() > 1, "it arrived, and was given back");
-        let ran =
-            stage.process().run(ask("k", &policy).input("one"), paid).await.unwrap().into_result().unwrap();
+        let ran = stage
+            .process()
+            .run(ask("k", &policy).with_input("one"), paid)
+            .await
+            .unwrap()
+            .into_result()
+            .unwrap();
         assert!(!ran.replayed);
     }
 }

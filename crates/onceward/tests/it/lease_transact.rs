@@ -33,7 +33,7 @@ impl Charges {
 }
 
 fn policy() -> Policy {
-    Policy::http().on_unknown(OnUnknown::Retry).lease(secs(3)).unwrap()
+    Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(secs(3)).build().unwrap()
 }
 
 fn body(answer: &Answer) -> (&[u8], bool, Recorded) {
@@ -171,7 +171,7 @@ async fn work_that_stops_is_rolled_back_and_the_run_goes_on() {
     assert_eq!(charges.count(), 0);
 
     // A failure that may be tried again is not committed either.
-    let policy = policy().on_failure(OnFailure::Retry);
+    let policy = policy().to_builder().with_on_failure(OnFailure::Retry).build().unwrap();
     let answer = onceward.run(ask("again", &policy), async |lease| {
         let ran = lease.transact(&transactions, async |tx| {
             charges.charge(&tx);
@@ -254,12 +254,7 @@ async fn renew_behind_the_gate(stage: &Stage, lease: &Lease) {
 }
 
 async fn put(store: &dyn Store, id: &Id, seen: Seen, status: &Status) {
-    let new = onceward::Record {
-        state: status.state(),
-        due_in: Some(secs(3)),
-        ends_with_writer: false,
-        bytes: codec::encode(status),
-    };
+    let new = onceward::Record::new(status.state(), codec::encode(status)).with_due_in(Some(secs(3)));
     let swapped = store.swap(&[Swap { id: id.clone(), seen, new: Some(new) }]).await.unwrap();
     assert!(matches!(swapped[..], [Swapped::Won(_)]), "{swapped:?}");
 }
@@ -322,7 +317,7 @@ async fn what_a_dead_process_had_not_committed_is_done_by_the_next() {
 async fn a_worker_commits_the_outcome_of_its_task() {
     let stage = Stage::new();
     let (onceward, transactions, charges) = (stage.process(), stage.store.transactions(), Charges::default());
-    onceward.enqueue(ask("k", &policy()).input("12")).await.unwrap();
+    onceward.enqueue(ask("k", &policy()).with_input("12")).await.unwrap();
     let (there, book) = (transactions.clone(), charges.clone());
     let work = move |lease: Lease| {
         let (transactions, charges) = (there.clone(), book.clone());
@@ -335,7 +330,8 @@ async fn a_worker_commits_the_outcome_of_its_task() {
             Err(Stopped::before_effect("said too late to count"))
         }
     };
-    let worker = Worker::new(onceward.clone()).operation("charge", Arc::new(policy()), work).unwrap();
+    let worker =
+        Worker::builder(onceward.clone()).with_operation("charge", Arc::new(policy()), work).build().unwrap();
     assert_eq!(worker.run_once().await.unwrap().finished, 1);
     assert_eq!(charges.count(), 1);
     let receipt = onceward.receipt(&id("k")).await.unwrap().unwrap();

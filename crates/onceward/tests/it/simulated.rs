@@ -35,7 +35,7 @@ async fn a_transaction_that_stops_leaves_its_waiters_to_ask_for_themselves() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_to_be_retried_is_released_also_where_that_is_delayed() {
     let stage = Stage::new();
-    let policy = Policy::http().on_failure(OnFailure::Retry);
+    let policy = Policy::http().to_builder().with_on_failure(OnFailure::Retry).build().unwrap();
     stage.store.script([Fault::Pass, Fault::Refuse]);
     let failed = async |_: Lease| Ok(Outcome::failed("declined"));
     let ran = stage.process().run(ask("k", &policy), failed).await.unwrap().into_result().unwrap();
@@ -46,7 +46,7 @@ async fn a_failure_to_be_retried_is_released_also_where_that_is_delayed() {
 async fn an_enqueue_that_fails_after_a_lost_answer_may_have_happened() {
     let stage = Stage::new();
     stage.store.script([Fault::LoseWrite, Fault::Refuse]);
-    let error = stage.process().enqueue(ask("k", &Policy::queue()).input("12")).await.unwrap_err();
+    let error = stage.process().enqueue(ask("k", &Policy::queue()).with_input("12")).await.unwrap_err();
     assert_eq!(error.applied(), Applied::Maybe);
 }
 
@@ -91,7 +91,7 @@ async fn both_claims_of_an_ask_are_given_back() {
 /// A doubt under which an earlier one lies does not hide it.
 #[test]
 fn a_doubt_remembers_the_one_before_it() {
-    let policy = Policy::http().on_unknown(OnUnknown::Hold);
+    let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Hold).build().unwrap();
     let held = transition::claim(&ask("k", &policy), Attempt(7), Owner::Run, Takeover::Absent, None);
     let held = Held { prior: Prior::Unknown, ..held };
     let receipt = |status, due| Receipt { version: Version(9), due, age: Age::default(), status };

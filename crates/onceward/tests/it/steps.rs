@@ -8,7 +8,7 @@ use onceward::{Answer, OnUnknown, Onceward, Outcome, Policy, Result, State, Stop
 use crate::stage::{Stage, ask, id, secs, settle_down};
 
 fn policy() -> Policy {
-    Policy::http().on_unknown(OnUnknown::Retry).lease(secs(10)).unwrap()
+    Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(secs(10)).build().unwrap()
 }
 
 #[derive(Clone, Default)]

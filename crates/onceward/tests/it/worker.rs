@@ -16,7 +16,7 @@ const PHASES: [&str; 3] = ["reserve", "transfer", "confirm"];
 const LEASE: Duration = Duration::from_secs(10);
 
 fn policy() -> Arc<Policy> {
-    Arc::new(Policy::http().on_unknown(OnUnknown::Retry).lease(LEASE).unwrap())
+    Arc::new(Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(LEASE).build().unwrap())
 }
 
 fn ask(key: &str) -> Ask {
@@ -71,10 +71,11 @@ async fn abandon(stage: &Stage, effects: &Effects, key: &str, after: usize) {
 
 fn worker(onceward: &Onceward, effects: &Effects) -> Worker {
     let effects = effects.clone();
-    Worker::new(onceward.clone())
-        .operation("charge", policy(), move |lease| operation(lease, effects.clone(), None))
+    Worker::builder(onceward.clone())
+        .with_operation("charge", policy(), move |lease| operation(lease, effects.clone(), None))
+        .with_options(WorkerOptions::default().with_grace(Duration::ZERO))
+        .build()
         .unwrap()
-        .options(WorkerOptions { grace: Duration::ZERO, ..WorkerOptions::default() })
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,7 +132,7 @@ async fn two_workers_and_a_caller_do_nothing_twice() {
 async fn what_is_held_when_in_doubt_is_never_touched() {
     let stage = Stage::new();
     let onceward = stage.process();
-    let hold = Arc::new(Policy::http().lease(LEASE).unwrap());
+    let hold = Arc::new(Policy::http().to_builder().with_lease(LEASE).build().unwrap());
     let ask = Ask::new(id("doubtful"), Fingerprint::of(b""), hold.clone());
     assert!(matches!(onceward.claim(ask).await.unwrap(), Claimed::Granted(_)));
 
@@ -140,7 +141,7 @@ async fn what_is_held_when_in_doubt_is_never_touched() {
     let before = onceward.receipt(&id("doubtful")).await.unwrap().unwrap();
     let counts = worker.run_once().await.unwrap();
     assert_eq!((counts.needs_settlement, counts.finished, counts.failed), (1, 0, 0));
-    let holding = Worker::new(onceward.clone()).operation("charge", hold, paid).unwrap();
+    let holding = Worker::builder(onceward.clone()).with_operation("charge", hold, paid).build().unwrap();
     assert_eq!(holding.work_on(&id("doubtful")).await.unwrap(), Worked::NeedsSettlement);
     let after = onceward.receipt(&id("doubtful")).await.unwrap().unwrap();
     assert_eq!((before.version, before.status), (after.version, after.status));
@@ -159,15 +160,16 @@ async fn what_has_no_code_here_is_counted_and_left() {
     assert!(matches!(onceward.claim(other).await.unwrap(), Claimed::Granted(_)));
     abandon(&stage, &Effects::default(), "mine", 1).await;
     tokio::time::advance(LEASE * 2).await;
-    let none = Worker::new(onceward.clone());
+    let none = Worker::builder(onceward.clone()).build().unwrap();
     assert_eq!(none.run_once().await.unwrap().no_code, 2);
     let enqueued = Ask::new(Id::new("tenant", "ship", "later").unwrap(), Fingerprint::of(b""), policy());
-    assert_eq!(onceward.enqueue(enqueued.input("box")).await.unwrap(), Enqueued::Accepted);
+    assert_eq!(onceward.enqueue(enqueued.with_input("box")).await.unwrap(), Enqueued::Accepted);
     tokio::time::advance(secs(1)).await;
     assert_eq!(none.run_once().await.unwrap().no_code, 3);
     assert_eq!(none.counts().finished + none.counts().failed, 0);
     for wrong in ["", "charge#step"] {
-        let refused = Worker::new(onceward.clone()).operation(wrong, policy(), paid).unwrap_err();
+        let refused =
+            Worker::builder(onceward.clone()).with_operation(wrong, policy(), paid).build().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid);
     }
 }
@@ -197,10 +199,13 @@ async fn code_that_keeps_failing_backs_off_and_is_dead_in_the_end() {
             }
         }
     };
-    let slow = Policy::clone(&policy()).backoff(Backoff { min: secs(20), max: secs(60) }).unwrap();
-    let options = WorkerOptions { grace: Duration::ZERO, pause: secs(1), ..WorkerOptions::default() };
-    let worker =
-        Worker::new(onceward.clone()).operation("charge", Arc::new(slow), work).unwrap().options(options);
+    let slow = policy().to_builder().with_backoff(Backoff::new(secs(20), secs(60))).build().unwrap();
+    let options = WorkerOptions::default().with_grace(Duration::ZERO).with_pause(secs(1));
+    let worker = Worker::builder(onceward.clone())
+        .with_operation("charge", Arc::new(slow), work)
+        .with_options(options)
+        .build()
+        .unwrap();
     worker.run_until(tokio::time::sleep(secs(600))).await;
     let tries = tries.lock().unwrap().clone();
     let gaps: Vec<u64> = tries.windows(2).map(|pair| pair[1].as_secs() - pair[0].as_secs()).collect();
@@ -276,8 +281,12 @@ async fn it_stops_on_a_signal_and_keeps_to_its_bound() {
             }
         }
     };
-    let options = WorkerOptions { concurrency: 3, grace: Duration::ZERO, ..WorkerOptions::default() };
-    let worker = Worker::new(onceward).operation("charge", policy(), work).unwrap().options(options);
+    let options = WorkerOptions::default().with_concurrency(3).with_grace(Duration::ZERO);
+    let worker = Worker::builder(onceward)
+        .with_operation("charge", policy(), work)
+        .with_options(options)
+        .build()
+        .unwrap();
     let stop = Notify::new();
     let signal = async {
         tokio::time::sleep(secs(40)).await;
@@ -308,8 +317,12 @@ async fn one_that_hangs_holds_nobody_up() {
             operation(lease, effects.clone(), stands_after)
         }
     };
-    let options = WorkerOptions { grace: Duration::ZERO, ..WorkerOptions::default() };
-    let worker = Worker::new(onceward).operation("charge", policy(), work).unwrap().options(options);
+    let options = WorkerOptions::default().with_grace(Duration::ZERO);
+    let worker = Worker::builder(onceward)
+        .with_operation("charge", policy(), work)
+        .with_options(options)
+        .build()
+        .unwrap();
     let later = async {
         tokio::time::sleep(secs(60)).await;
         abandon(&stage, &effects, "later", 1).await;
@@ -353,12 +366,12 @@ async fn one_intent_is_completed_by_its_name() {
     abandon(&stage, &effects, "one", 2).await;
     assert_eq!(own.work_on(&id("one")).await.unwrap(), Worked::NothingToDo, "its lease is alive");
     tokio::time::advance(LEASE * 2).await;
-    let none = Worker::new(onceward.clone());
+    let none = Worker::builder(onceward.clone()).build().unwrap();
     assert_eq!(none.work_on(&id("one")).await.unwrap(), Worked::NoCode);
     let other = stage.process();
     let failing = async |_: Lease| Ok(Outcome::failed("declined"));
-    let queue = Arc::new(Policy::queue().lease(LEASE).unwrap());
-    let failing = Worker::new(other.clone()).operation("charge", queue, failing).unwrap();
+    let queue = Arc::new(Policy::queue().to_builder().with_lease(LEASE).build().unwrap());
+    let failing = Worker::builder(other.clone()).with_operation("charge", queue, failing).build().unwrap();
     assert!(matches!(failing.work_on(&id("one")).await.unwrap(), Worked::Failed(_)));
     let one = id("one");
     let (first, second) = tokio::join!(own.work_on(&one), own.work_on(&one));
@@ -368,14 +381,18 @@ async fn one_intent_is_completed_by_its_name() {
     for (key, expected) in [("one", Worked::NothingToDo), ("none", Worked::NothingToDo)] {
         assert_eq!(own.work_on(&id(key)).await.unwrap(), expected);
     }
-    let hold = Ask::new(id("held"), Fingerprint::of(b""), Arc::new(Policy::http().lease(LEASE).unwrap()));
+    let hold = Ask::new(
+        id("held"),
+        Fingerprint::of(b""),
+        Arc::new(Policy::http().to_builder().with_lease(LEASE).build().unwrap()),
+    );
     assert!(matches!(other.claim(hold).await.unwrap(), Claimed::Granted(_)));
     tokio::time::advance(LEASE * 2).await;
     assert_eq!(own.work_on(&id("held")).await.unwrap(), Worked::NeedsSettlement);
 }
 
 fn enqueued(key: &str) -> Ask {
-    ask(key).input(format!("input of {key}"))
+    ask(key).with_input(format!("input of {key}"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -384,7 +401,7 @@ async fn what_is_enqueued_is_done_once_with_its_input() {
     let onceward = stage.process();
     assert_eq!(onceward.enqueue(enqueued("a")).await.unwrap(), Enqueued::Accepted);
     assert_eq!(onceward.enqueue(enqueued("a")).await.unwrap(), Enqueued::AlreadyThere(State::Waiting));
-    let other = Ask::new(id("a"), Fingerprint::of(b"other"), policy()).input("other");
+    let other = Ask::new(id("a"), Fingerprint::of(b"other"), policy()).with_input("other");
     assert_eq!(onceward.enqueue(other).await.unwrap(), Enqueued::Refused(Refusal::KeyReused));
 
     let inputs = Arc::new(Mutex::new(Vec::new()));
@@ -397,7 +414,9 @@ async fn what_is_enqueued_is_done_once_with_its_input() {
         }
     };
     let workers: Vec<_> = (0..3)
-        .map(|_| Worker::new(stage.process()).operation("charge", policy(), echo.clone()).unwrap())
+        .map(|_| {
+            Worker::builder(stage.process()).with_operation("charge", policy(), echo.clone()).build().unwrap()
+        })
         .collect();
     for worker in &workers {
         worker.run_once().await.unwrap();
@@ -414,9 +433,10 @@ async fn what_is_enqueued_is_done_once_with_its_input() {
 #[tokio::test(start_paused = true)]
 async fn an_ask_does_not_wait_for_a_worker() {
     let onceward = Stage::new().process();
-    onceward.enqueue(enqueued("soon").delay(secs(3_600))).await.unwrap();
+    onceward.enqueue(enqueued("soon").with_delay(secs(3_600))).await.unwrap();
     let echo = async |lease: Lease| Ok(Outcome::succeeded(lease.input().cloned().unwrap()));
-    let ran = onceward.run(ask("soon").input("another input"), echo).await.unwrap().into_result().unwrap();
+    let ran =
+        onceward.run(ask("soon").with_input("another input"), echo).await.unwrap().into_result().unwrap();
     assert_eq!((ran.outcome, ran.replayed), (Outcome::succeeded("input of soon"), false));
 }
 
@@ -424,7 +444,7 @@ async fn an_ask_does_not_wait_for_a_worker() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_wakes_for_what_its_process_enqueues() {
     let onceward = Stage::new().process();
-    let options = WorkerOptions { pause: secs(3_600), ..WorkerOptions::default() };
+    let options = WorkerOptions::default().with_pause(secs(3_600));
     let done = Arc::new(Notify::new());
     let work = {
         let done = done.clone();
@@ -433,7 +453,11 @@ async fn a_worker_wakes_for_what_its_process_enqueues() {
             async { Ok(Outcome::succeeded("done")) }
         }
     };
-    let worker = Worker::new(onceward.clone()).operation("charge", policy(), work).unwrap().options(options);
+    let worker = Worker::builder(onceward.clone())
+        .with_operation("charge", policy(), work)
+        .with_options(options)
+        .build()
+        .unwrap();
     let running = tokio::spawn(async move { worker.run_until(std::future::pending()).await });
     // Long enough that it looks only once an hour.
     tokio::time::sleep(secs(36_000)).await;
@@ -458,8 +482,8 @@ async fn a_delay_is_waited_for_and_a_suspension_counts_nothing() {
             async move { if enough { Ok(Outcome::succeeded("at last")) } else { Err(Stopped::suspend(secs(60))) } }
         }
     };
-    let worker = Worker::new(onceward.clone()).operation("charge", policy(), work).unwrap();
-    onceward.enqueue(enqueued("later").delay(secs(100))).await.unwrap();
+    let worker = Worker::builder(onceward.clone()).with_operation("charge", policy(), work).build().unwrap();
+    onceward.enqueue(enqueued("later").with_delay(secs(100))).await.unwrap();
     worker.run_until(tokio::time::sleep(secs(3_600))).await;
     let begun = begun.lock().unwrap().clone();
     assert_eq!(begun.len(), 20, "far more often than it has tries");
@@ -477,7 +501,7 @@ async fn a_delay_is_waited_for_and_a_suspension_counts_nothing() {
 async fn work_that_kills_its_process_is_dead_after_its_tries() {
     let stage = Stage::new();
     stage.process().enqueue(enqueued("poison")).await.unwrap();
-    let options = WorkerOptions { grace: Duration::ZERO, pause: secs(1), ..WorkerOptions::default() };
+    let options = WorkerOptions::default().with_grace(Duration::ZERO).with_pause(secs(1));
     let mut deaths = 0;
     for _ in 0..20 {
         let (doomed, kill) = stage.mortal_process();
@@ -489,8 +513,11 @@ async fn work_that_kills_its_process_is_dead_after_its_tries() {
                 std::future::pending()
             }
         };
-        let worker =
-            Worker::new(doomed).operation("charge", policy(), work).unwrap().options(options.clone());
+        let worker = Worker::builder(doomed)
+            .with_operation("charge", policy(), work)
+            .with_options(options.clone())
+            .build()
+            .unwrap();
         let running = tokio::spawn(async move { worker.run_until(std::future::pending()).await });
         if tokio::time::timeout(secs(120), reached.notified()).await.is_ok() {
             deaths += 1;
@@ -511,9 +538,10 @@ async fn work_that_kills_its_process_is_dead_after_its_tries() {
 #[tokio::test(start_paused = true)]
 async fn a_dead_letter_is_retried_or_discarded_by_a_person() {
     let onceward = Stage::new().process();
-    let once = Arc::new(Policy::clone(&policy()).tries_max(1).unwrap());
+    let once = Arc::new(policy().to_builder().with_tries_max(1).build().unwrap());
     let refuse = async |_: Lease| Err(Stopped::before_effect("no\u{7}pe\n"));
-    let failing = Worker::new(onceward.clone()).operation("charge", once.clone(), refuse).unwrap();
+    let failing =
+        Worker::builder(onceward.clone()).with_operation("charge", once.clone(), refuse).build().unwrap();
     for key in ["retried", "discarded", "settled"] {
         onceward.enqueue(enqueued(key)).await.unwrap();
         assert_eq!(failing.work_on(&id(key)).await.unwrap(), Worked::Dead);
@@ -523,7 +551,8 @@ async fn a_dead_letter_is_retried_or_discarded_by_a_person() {
     }
     onceward.sweep(&Sweep::default()).await.unwrap();
     assert_eq!(onceward.retry_dead(&id("retried")).await.unwrap(), Changed::Applied);
-    let working = Worker::new(onceward.clone()).operation("charge", once.clone(), paid).unwrap();
+    let working =
+        Worker::builder(onceward.clone()).with_operation("charge", once.clone(), paid).build().unwrap();
     assert_eq!(working.run_once().await.unwrap().finished, 1);
     assert!(matches!(onceward.retry_dead(&id("retried")).await.unwrap(), Changed::NotOwner(Some(_))));
 
@@ -547,7 +576,7 @@ async fn what_waits_can_be_cancelled_and_what_runs_cannot() {
         Changed::NotOwner(Some(_))
     ));
     assert!(matches!(onceward.cancel(&id("nobody"), &policy()).await.unwrap(), Changed::NotOwner(None)));
-    let worker = Worker::new(onceward.clone()).operation("charge", policy(), paid).unwrap();
+    let worker = Worker::builder(onceward.clone()).with_operation("charge", policy(), paid).build().unwrap();
     assert_eq!(worker.run_once().await.unwrap().finished, 0);
     // Whatever is asked under the key, it is not run.
     for body in ["whatever was asked", "something else"] {
@@ -576,13 +605,14 @@ async fn an_input_outlives_runs_that_stop() {
     assert!(tokio::time::timeout(secs(1), dropped).await.is_err());
     settle_down().await;
     tokio::time::advance(secs(3_600 * 24 * 30)).await;
-    onceward.sweep(&Sweep { abandoned_after: Duration::ZERO, ..Sweep::default() }).await.unwrap();
+    onceward.sweep(&Sweep::default().with_abandoned_after(Duration::ZERO)).await.unwrap();
     for (key, prior) in [("stopped", Prior::Nothing), ("dropped", Prior::Unknown)] {
         let receipt = onceward.receipt(&id(key)).await.unwrap().expect("it is not forgotten");
         assert_eq!(receipt.status.state(), State::Waiting, "{key}");
         assert_eq!(receipt.status.job().unwrap().input, format!("input of {key}"));
         let seen = async |lease: Lease| Ok(Outcome::succeeded(format!("{:?}", lease.prior())));
-        let worker = Worker::new(onceward.clone()).operation("charge", policy(), seen).unwrap();
+        let worker =
+            Worker::builder(onceward.clone()).with_operation("charge", policy(), seen).build().unwrap();
         assert_eq!(worker.work_on(&id(key)).await.unwrap(), Worked::Finished);
         let outcome = onceward.run(ask(key), paid).await.unwrap().into_result().unwrap().outcome;
         assert_eq!(outcome, Outcome::succeeded(format!("{prior:?}")));
@@ -593,10 +623,10 @@ async fn an_input_outlives_runs_that_stop() {
 async fn an_input_over_the_bound_is_refused_before_anything_happens() {
     let onceward = Stage::new().process();
     let large = vec![0; (1 << 20) + 1];
-    let error = onceward.enqueue(ask("large").input(large.clone())).await.unwrap_err();
+    let error = onceward.enqueue(ask("large").with_input(large.clone())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("input_bytes_max"), "{error}");
-    assert!(onceward.run(ask("large").input(large), crate::stage::never).await.is_err());
+    assert!(onceward.run(ask("large").with_input(large), crate::stage::never).await.is_err());
     assert_eq!(onceward.receipt(&id("large")).await.unwrap(), None);
-    assert_eq!(onceward.enqueue(ask("fits").input(vec![0; 1 << 20])).await.unwrap(), Enqueued::Accepted);
+    assert_eq!(onceward.enqueue(ask("fits").with_input(vec![0; 1 << 20])).await.unwrap(), Enqueued::Accepted);
 }

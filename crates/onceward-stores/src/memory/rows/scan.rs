@@ -15,7 +15,7 @@ impl Rows {
     /// One page. It takes `&mut` because it moves the stale entries that it comes upon.
     pub(crate) fn scan(&mut self, query: &Scan, now_us: u64) -> Result<Page> {
         let (after, limit) = (query.after.as_ref(), kit::scan_limit(query));
-        match &query.of {
+        match &query.target {
             ScanTarget::Due(state) => self.scan_due(*state, after, limit, now_us),
             ScanTarget::Matching(filter) => self.scan_matching(filter, after, limit, now_us),
             ScanTarget::StepsOf(parent) => self.scan_steps(parent, after, limit, now_us),

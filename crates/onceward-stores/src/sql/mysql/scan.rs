@@ -23,7 +23,7 @@ const LAST: &[u8] = b"\x7f";
 
 pub(super) async fn scan(store: &MySqlStore, query: &Scan) -> Result<Page> {
     let (after, limit) = (query.after.as_ref(), query.limit.clamp(1, PAGE_RECORDS_MAX));
-    match &query.of {
+    match &query.target {
         ScanTarget::Due(state) => due(store, *state, after, limit).await,
         ScanTarget::Matching(filter) => {
             let is_one_key = filter.scope.is_some() && filter.key.is_some();

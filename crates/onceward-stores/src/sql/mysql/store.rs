@@ -254,19 +254,19 @@ impl Store for MySqlStore {
     }
 
     fn caps(&self) -> Caps {
-        let promises = Promises {
-            durable: true,
-            atomic: true,
-            shared: true,
-            transactions: true,
-            clock: ClockSource::Store,
-            record_bytes_max: self.record_bytes_max,
-        };
-        Caps::new("mysql", promises).with_hints(Hints {
-            batches_in_flight: (self.connections / 2).max(1),
-            batches_internally: false,
-            due: DueLookup::Index,
-        })
+        let promises = Promises::default()
+            .with_durable(true)
+            .with_atomic(true)
+            .with_shared(true)
+            .with_transactions(true)
+            .with_clock(ClockSource::Store)
+            .with_record_bytes_max(self.record_bytes_max);
+        Caps::new("mysql", promises).with_hints(
+            Hints::default()
+                .with_batches_in_flight((self.connections / 2).max(1))
+                .with_batches_internally(false)
+                .with_due(DueLookup::Index),
+        )
     }
 }
 

@@ -73,7 +73,7 @@ impl Place {
 
 pub(super) async fn scan(store: &PostgresStore, query: &Scan) -> Result<Page> {
     let (after, limit) = (query.after.as_ref(), scan_limit(query));
-    match &query.of {
+    match &query.target {
         ScanTarget::Due(state) => due(store, *state, after, limit).await,
         ScanTarget::Matching(filter) => {
             let is_one_key = filter.scope.is_some() && filter.key.is_some();
@@ -85,12 +85,10 @@ pub(super) async fn scan(store: &PostgresStore, query: &Scan) -> Result<Page> {
             }
         }
         ScanTarget::StepsOf(of) => {
-            let filter = Filter {
-                scope: Some(of.scope().to_owned()),
-                key: Some(of.key().to_owned()),
-                operation: Some(TextMatch::StartsWith(of.operation().to_owned())),
-                state: None,
-            };
+            let filter = Filter::default()
+                .with_scope(of.scope().to_owned())
+                .with_key(of.key().to_owned())
+                .with_operation(TextMatch::StartsWith(of.operation().to_owned()));
             by_id(store, &filter, after, limit, |id| id.parent().as_ref() == Some(of)).await
         }
     }

@@ -176,23 +176,23 @@ impl Store for PostgresStore {
     }
 
     fn caps(&self) -> Caps {
-        let promises = Promises {
-            durable: true,
-            atomic: true,
-            shared: true,
-            transactions: true,
-            clock: ClockSource::Store,
-            record_bytes_max: RECORD_BYTES_MAX,
-        };
+        let promises = Promises::default()
+            .with_durable(true)
+            .with_atomic(true)
+            .with_shared(true)
+            .with_transactions(true)
+            .with_clock(ClockSource::Store)
+            .with_record_bytes_max(RECORD_BYTES_MAX);
         // While one waits for the disk the other computes. With more of them each carries less, and
         // what a statement and a commit cost by themselves is shared by fewer. A batch of claims and
         // completions takes two connections; the rest are for looks and scans.
         let batches_in_flight = (self.connections / 2).clamp(1, 2);
-        Caps::new("postgres", promises).with_hints(Hints {
-            batches_in_flight,
-            batches_internally: false,
-            due: DueLookup::Index,
-        })
+        Caps::new("postgres", promises).with_hints(
+            Hints::default()
+                .with_batches_in_flight(batches_in_flight)
+                .with_batches_internally(false)
+                .with_due(DueLookup::Index),
+        )
     }
 }
 

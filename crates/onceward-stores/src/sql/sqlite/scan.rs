@@ -112,7 +112,7 @@ pub(super) fn scan(connection: &Connection, query: &Scan) -> Result<Page> {
     let mut page = Filling::new(connection, scan_limit(query));
     let after = query.after.as_ref();
     let everything = Filter::default();
-    match &query.of {
+    match &query.target {
         ScanTarget::Due(state) => {
             let Place { due_us, scope, key, operation } = &place(after, Order::Due)?;
             let (now, name) = (page.now, state.map(State::name));

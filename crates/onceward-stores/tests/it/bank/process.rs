@@ -140,13 +140,16 @@ impl Round {
         match self {
             Self::Undone | Self::Kept | Self::FoundDone => self.claim(process, tx).await,
             Self::FailedAndKept => {
-                let ask = ask_under("failed own", Policy::http().on_failure(OnFailure::Retry));
+                let ask = ask_under(
+                    "failed own",
+                    Policy::http().to_builder().with_on_failure(OnFailure::Retry).build().unwrap(),
+                );
                 let ticket = claimed(process.onceward.claim_in(&mut Joined(tx), &ask).await);
                 let (outcome, mut joined) = (Outcome::failed("declined"), Joined(tx));
-                process.onceward.complete_in(&mut joined, &ask, &ticket, &outcome).await.unwrap();
+                process.onceward.complete_in(&mut joined, &ticket, &outcome).await.unwrap();
             }
             Self::EnqueuedAndUndone | Self::EnqueuedAndKept | Self::FoundWaiting => {
-                let ask = ask("enqueued").input("12");
+                let ask = ask("enqueued").with_input("12");
                 let enqueued = process.onceward.enqueue_in(&mut Joined(tx), &ask).await.unwrap();
                 let expected = match self {
                     Self::FoundWaiting => Enqueued::AlreadyThere(State::Waiting),
@@ -164,7 +167,7 @@ impl Round {
                 assert_ne!(self, Self::FoundDone);
                 tx.fetch("INSERT INTO charges VALUES ('own')", &[]).await.unwrap();
                 let (outcome, mut joined) = (process.outcome("own"), Joined(tx));
-                process.onceward.complete_in(&mut joined, &ask("own"), &ticket, &outcome).await.unwrap();
+                process.onceward.complete_in(&mut joined, &ticket, &outcome).await.unwrap();
             }
             Claimed::Answered(answer) => {
                 assert_eq!(self, Self::FoundDone);

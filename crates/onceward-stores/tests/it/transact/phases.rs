@@ -9,7 +9,11 @@ use tokio::sync::Notify;
 use crate::bank::{Bank, Process, Tx, ask_under, ran};
 
 pub(super) async fn die_one_after_the_other<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
-    let policy = Policy::queue().on_duplicate(OnDuplicate::Wait(Duration::from_secs(20))).unwrap();
+    let policy = Policy::queue()
+        .to_builder()
+        .with_on_duplicate(OnDuplicate::Wait(Duration::from_secs(20)))
+        .build()
+        .unwrap();
     let (called, stands) = (AtomicUsize::new(0), Notify::new());
     let stand_still = async || {
         stands.notify_one();

@@ -145,7 +145,11 @@ pub(super) async fn a_failure_is_an_outcome<B: Bench>(stage: Stage<B>) -> Checke
 }
 
 pub(super) async fn a_lapsed_claim_is_taken_over<B: Bench>(stage: Stage<B>) -> Checked {
-    let policy = Policy::http().on_unknown(OnUnknown::Retry).lease(onceward::LEASE_MIN)?;
+    let policy = Policy::http()
+        .to_builder()
+        .with_on_unknown(OnUnknown::Retry)
+        .with_lease(onceward::LEASE_MIN)
+        .build()?;
     let ask = Ask::new(id("a"), *ask("a").fingerprint(), Arc::new(policy));
     let engine = stage.engine()?;
     let claimed = engine.claim(ask.clone()).await?;
@@ -155,16 +159,16 @@ pub(super) async fn a_lapsed_claim_is_taken_over<B: Bench>(stage: Stage<B>) -> C
     stage.trial.until_over(&id("a")).await?;
     let ran = stage.transact(&stage.engine()?, ask.clone()).await?;
     ensure!(!ran.replayed, "the lease had ended, and the next got {ran:?}");
-    ensure!(ran.fence > ticket.fence, "took over {} with fence {}", ticket.fence, ran.fence);
+    ensure!(ran.fence > ticket.fence(), "took over {} with fence {}", ticket.fence(), ran.fence);
     stage.count_is("a", 1).await?;
-    let late = engine.complete(&ticket, ask.policy(), Outcome::succeeded("late")).await?;
+    let late = engine.complete(&ticket, Outcome::succeeded("late")).await?;
     ensure!(matches!(late, onceward::Changed::NotOwner(_)), "a former owner completed: {late:?}");
     Ok(())
 }
 
 pub(super) async fn what_waits_is_begun<B: Bench>(stage: Stage<B>) -> Checked {
     let engine = stage.engine()?;
-    let job = ask("a").input("input");
+    let job = ask("a").with_input("input");
     let enqueued = engine.enqueue(job.clone()).await?;
     ensure!(enqueued == Enqueued::Accepted, "enqueued, and it is {enqueued:?}");
     let work = async |lease: Lease, mut tx: Tx<B>| {

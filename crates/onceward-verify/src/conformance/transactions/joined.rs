@@ -203,7 +203,7 @@ fn scans(parent: &Id) -> [ScanTarget; 4] {
     [
         ScanTarget::Due(None),
         ScanTarget::Due(state),
-        ScanTarget::Matching(onceward::Filter { state, ..onceward::Filter::default() }),
+        ScanTarget::Matching(onceward::Filter::default().with_state(state)),
         ScanTarget::StepsOf(parent.clone()),
     ]
 }

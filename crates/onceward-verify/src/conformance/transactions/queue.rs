@@ -67,7 +67,7 @@ pub(super) async fn claimed_and_completed_inside_is_all_or_nothing<B: Bench>(sta
         };
         stage.write(&mut tx, "a").await?;
         let outcome = Outcome::succeeded("inside");
-        engine.complete_in(&mut tx, &second, &ticket, &outcome).await?;
+        engine.complete_in(&mut tx, &ticket, &outcome).await?;
         let again = engine.claim_in(&mut tx, &second).await?;
         ensure!(matches!(again, Claimed::Answered(_)), "completed inside, and a claim inside got {again:?}");
         stage.is_absent(second.id(), "not committed").await?;
@@ -89,5 +89,5 @@ pub(super) async fn claimed_and_completed_inside_is_all_or_nothing<B: Bench>(sta
 }
 
 fn job() -> Ask {
-    Ask::new(id("job"), Fingerprint::of(b"input"), Arc::new(Policy::http())).input("input")
+    Ask::new(id("job"), Fingerprint::of(b"input"), Arc::new(Policy::http())).with_input("input")
 }

@@ -83,7 +83,7 @@ impl Asker<'_> {
 
     /// Whether the contract is to run again what ended so.
     fn is_to_be_retried(&self, verdict: Verdict) -> bool {
-        verdict == Verdict::Failed && self.call.policy.failure_rule() == OnFailure::Retry
+        verdict == Verdict::Failed && self.call.policy.on_failure() == OnFailure::Retry
     }
 
     /// The outcome of the caller's own work.
@@ -110,7 +110,7 @@ impl Asker<'_> {
     fn recorded_by_hand(&self) -> Legal {
         let kept = match self.ended() {
             Some(End::Succeeded) => true,
-            Some(End::Failed) => self.call.policy.failure_rule() == OnFailure::Replay,
+            Some(End::Failed) => self.call.policy.on_failure() == OnFailure::Replay,
             _ => false,
         };
         let stamped = |span: &Span| self.is_stamped(span);
@@ -152,7 +152,7 @@ impl Asker<'_> {
                 require(!self.is_alone(), REFUSAL, "was told `in progress` because of its own claim")
             }
             Refusal::OutcomeUnknown => {
-                let asker_holds = policy.unknown_rule() == OnUnknown::Hold;
+                let asker_holds = policy.on_unknown() == OnUnknown::Hold;
                 let so = there.any(|span| match &span.receipt.status {
                     Status::Unknown(_) => true,
                     Status::Held(held) => due(span) && (asker_holds || held.on_unknown == OnUnknown::Hold),
@@ -161,7 +161,7 @@ impl Asker<'_> {
                 require(so, REFUSAL, "was told `outcome unknown`, nothing was in doubt")
             }
             Refusal::KeyExpired => {
-                let refuses = policy.expired_rule() != OnExpired::Run;
+                let refuses = policy.on_expired() != OnExpired::Run;
                 let so = there.any(|span| match &span.receipt.status {
                     Status::Done(_) => due(span),
                     Status::Gone(_) => true,
@@ -173,7 +173,7 @@ impl Asker<'_> {
                 let so = there.any(|span| match &span.receipt.status {
                     Status::Dead(_) => true,
                     Status::Held(held) => {
-                        let used_up = held.job.as_ref().is_some_and(|job| job.started >= policy.tries());
+                        let used_up = held.job.as_ref().is_some_and(|job| job.started >= policy.tries_max());
                         used_up && due(span) && held.on_unknown == OnUnknown::Retry
                     }
                     _ => false,

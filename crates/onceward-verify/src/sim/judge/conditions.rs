@@ -32,12 +32,12 @@ impl Step<'_> {
             None => Err((LEASE, "given up while its work goes on".into())),
             Some(End::BeforeEffect | End::Suspended) => Ok(()),
             Some(End::Failed) => {
-                let retry = run.policy.failure_rule() == OnFailure::Retry;
+                let retry = run.policy.on_failure() == OnFailure::Retry;
                 require(retry, DONE, "a failure to be kept was given up")
             }
             Some(End::Succeeded) => Err((DONE, "a success was given up".into())),
             Some(End::Unknown | End::Panicked | End::Cut) => {
-                let retry = run.policy.unknown_rule() == OnUnknown::Retry;
+                let retry = run.policy.on_unknown() == OnUnknown::Retry;
                 require(retry, rule, "given up although its effect may have happened")
             }
         }

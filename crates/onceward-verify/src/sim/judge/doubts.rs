@@ -71,7 +71,7 @@ fn may_have_happened(step: &Step<'_>, claim: &Claim) -> bool {
     let Some(run) = step.begun(claim) else { return false };
     match run.ended.filter(|(at, _)| at.event < step.event).map(|(_, how)| how) {
         Some(End::BeforeEffect | End::Suspended) => false,
-        Some(End::Failed) => run.policy.failure_rule() != OnFailure::Retry,
+        Some(End::Failed) => run.policy.on_failure() != OnFailure::Retry,
         _ => true,
     }
 }

@@ -43,7 +43,7 @@ fn left(facts: &Facts, id: &Id, span: &Span, now: Moment) -> Option<(&'static st
         // Steps go on with their intents.
         Status::Held(held) => {
             let both = |rule| (held.on_unknown, rule) == (OnUnknown::Retry, OnUnknown::Retry);
-            if worked_on.is_some_and(|workers| both(workers.policy.unknown_rule())) {
+            if worked_on.is_some_and(|workers| both(workers.policy.on_unknown())) {
                 return Some((COMPLETED, "is still where its owner left it"));
             }
             never_began(facts, id, &held.claim, held.on_unknown)

@@ -153,13 +153,13 @@ impl Step<'_> {
             Status::Done(done) if done.claim == held.claim => Ok(()),
             Status::Done(done) => {
                 require(self.tx.is_some(), OVERLAP, "completed by somebody who does not hold it")?;
-                let rule = self.by_stamp(done).map_or(OnUnknown::Hold, |call| call.policy.unknown_rule());
+                let rule = self.by_stamp(done).map_or(OnUnknown::Hold, |call| call.policy.on_unknown());
                 self.may_be_taken_over(held, over, &done.claim, rule)
             }
             Status::Unknown(unknown) => {
                 require(unknown.claim == held.claim, LIFE, "put in doubt under another claim")?;
                 let agreed = held.on_unknown == OnUnknown::Hold
-                    || self.somebody_asked(|policy| policy.unknown_rule() == OnUnknown::Hold);
+                    || self.somebody_asked(|policy| policy.on_unknown() == OnUnknown::Hold);
                 require(agreed, LIFE, "in doubt for good although everybody said retry")?;
                 match unknown.reason {
                     UnknownReason::LeaseEnded => {
@@ -171,7 +171,8 @@ impl Step<'_> {
             Status::Waiting(now) => self.wait_again(held, over, before, now),
             Status::Dead(dead) => {
                 require(dead.claim == held.claim, LIFE, "buried under another claim")?;
-                let tries_min = self.facts.contracts(self.id, self.event).map(onceward::Policy::tries).min();
+                let tries_min =
+                    self.facts.contracts(self.id, self.event).map(onceward::Policy::tries_max).min();
                 let is_enough = tries_min.is_some_and(|min| dead.job.started >= min);
                 require(is_enough, TRIES, "given up before its tries were used up")?;
                 if over && held.on_unknown == OnUnknown::Retry {
@@ -208,9 +209,8 @@ impl Step<'_> {
 
     fn leave_done(&self, done: &Done, before: &Receipt) -> Legal {
         let over = before.due.is_over();
-        let expired = over
-            && !self.id.is_step()
-            && self.somebody_asked(|policy| policy.expired_rule() == OnExpired::Run);
+        let expired =
+            over && !self.id.is_step() && self.somebody_asked(|policy| policy.on_expired() == OnExpired::Run);
         match self.after.map(|after| (&after.status, after)) {
             Some((Status::Held(now), after)) => {
                 require(expired, DONE, "a kept outcome was run again")?;
@@ -301,7 +301,7 @@ impl Step<'_> {
 
     fn leave_gone(&self, before: &Receipt) -> Legal {
         let over = before.due.is_over();
-        let free = over || self.somebody_asked(|policy| policy.expired_rule() == OnExpired::Run);
+        let free = over || self.somebody_asked(|policy| policy.on_expired() == OnExpired::Run);
         match self.after.map(|after| (&after.status, after)) {
             Some((Status::Held(now), after)) => {
                 require(free, LIFE, "a tombstone did not keep its key")?;

@@ -138,8 +138,8 @@ impl ClaimMade {
         Self {
             claimed: true,
             ticket: TicketText::new(ticket, policy),
-            attempt: ticket.attempt.to_string(),
-            fence: ticket.fence.0,
+            attempt: ticket.attempt().to_string(),
+            fence: ticket.fence().0,
             lease_ms: millis(lease),
         }
     }
