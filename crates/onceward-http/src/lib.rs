@@ -11,6 +11,8 @@ mod body;
 #[cfg(feature = "client")]
 pub mod client;
 mod collect;
+#[cfg(feature = "axum")]
+mod extract;
 pub mod fingerprint;
 mod future;
 mod guard;
@@ -36,6 +38,8 @@ mod transact;
 pub use action::{Action, StatusClass};
 pub use admission::Admission;
 pub use body::{BoxError, ResponseBody};
+#[cfg(feature = "axum")]
+pub use extract::{LeaseMissing, RequestLease};
 pub use fingerprint::Secrets;
 pub use future::ResponseFuture;
 pub use layer::{OncewardLayer, OncewardService};

@@ -15,6 +15,8 @@ mod error;
 mod fingerprint;
 mod id;
 mod join;
+#[cfg(feature = "serde")]
+mod json;
 mod outcome;
 mod policy;
 pub mod receipt;

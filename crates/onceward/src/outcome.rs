@@ -110,9 +110,16 @@ impl Eq for Outcome {}
 
 impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.snapshot {
-            Snapshot::Kept(body) => write!(f, "{:?}({} bytes)", self.verdict, body.len()),
-            Snapshot::Omitted(note) => write!(f, "{:?}(omitted: {note:?})", self.verdict),
+        write!(f, "{:?}({:?})", self.verdict, self.snapshot)
+    }
+}
+
+/// Without the body: it may be long, and it has no business in a log.
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kept(body) => write!(f, "{} bytes", body.len()),
+            Self::Omitted(note) => write!(f, "omitted: {note:?}"),
         }
     }
 }

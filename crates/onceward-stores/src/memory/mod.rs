@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use onceward::{
-    Caps, Clock, Id, Loaded, Page, Promises, Result, Scan, Store, StoreFuture, Swap, Swapped, SystemClock,
-    Watch,
+    Caps, Clock, Id, Loaded, Onceward, Page, Promises, Result, Scan, Store, StoreFuture, Swap, Swapped,
+    SystemClock, Watch,
 };
 
 use self::locks::{Locks, Name};
@@ -44,6 +44,28 @@ struct State {
     rows: Rows,
     locks: Locks,
     opened: Opened,
+}
+
+/// An engine over an empty store in memory, for tests and examples: its receipts are gone with the process.
+///
+/// It has its own store. For an engine whose transactions are in memory too, or for two engines over one store, make
+/// a [`MemoryStore`] and give clones of it to [`Onceward::builder`] and [`MemoryTransactions::new`].
+///
+/// ```
+/// use onceward::{Ask, Fingerprint, Id, Outcome, Policy};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let onceward = onceward_stores::in_memory();
+/// for replayed in [false, true] {
+///     let ask = Ask::new(Id::new("test", "charge", "order-81")?, Fingerprint::of(b"12"), Policy::http());
+///     let charge = async |_| Ok(Outcome::succeeded("charged"));
+///     assert_eq!(onceward.run(ask, charge).await?.into_result()?.replayed, replayed);
+/// }
+/// # Ok(()) }
+/// ```
+pub fn in_memory() -> Onceward {
+    let engine = Onceward::builder(Arc::new(MemoryStore::new())).accept_volatile().build();
+    engine.expect("the memory store decides races atomically, and it was accepted that it forgets")
 }
 
 impl MemoryStore {

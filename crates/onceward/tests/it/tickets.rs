@@ -1,6 +1,12 @@
 //! Claims by hand, for callers that cannot pass a closure.
 
-use onceward::{Answer, Attempt, Changed, Claimed, OnFailure, OnUnknown, Outcome, Policy, Refusal, Ticket};
+use std::sync::Arc;
+
+use onceward::{
+    Answer, Attempt, Changed, Claimed, ErrorKind, OnFailure, OnUnknown, Onceward, Outcome, Policy, Refusal,
+    Ticket, Transactions,
+};
+use onceward_stores::{MemoryStore, MemoryTransactions};
 
 use crate::stage::{Fault, Stage, ask, never, paid, secs};
 
@@ -131,5 +137,35 @@ async fn lost_answers_of_a_ticket_are_resolved_by_looking() {
         let ticket = claim(&onceward, "other").await;
         stage.store.script([fault]);
         assert_eq!(onceward.release(&ticket).await.unwrap(), Changed::Applied, "{fault:?}");
+    }
+}
+
+/// The parts of a ticket, sent elsewhere, make the same ticket again, also for a claim inside a transaction.
+#[tokio::test]
+async fn a_ticket_is_rebuilt_from_its_parts() {
+    let rebuilt = |ticket: &Ticket| {
+        Ticket::new(ticket.id().clone(), ticket.attempt(), ticket.fence(), ticket.policy().clone())
+    };
+    let store = MemoryStore::new();
+    let onceward = Onceward::builder(Arc::new(store.clone())).accept_volatile().build().unwrap();
+    let Claimed::Granted(ticket) = onceward.claim(ask("by hand", &policy())).await.unwrap() else { panic!() };
+    assert_eq!(rebuilt(&ticket), ticket);
+    let outcome = Outcome::succeeded("paid");
+    assert_eq!(onceward.complete(&rebuilt(&ticket), outcome.clone()).await.unwrap(), Changed::Applied);
+
+    let transactions = MemoryTransactions::new(&store);
+    let mut tx = transactions.begin_bare(secs(1)).await.unwrap();
+    let Claimed::Granted(ticket) = onceward.claim_in(&mut tx, &ask("inside", &policy())).await.unwrap()
+    else {
+        panic!()
+    };
+    let stranger = Ticket::new(ticket.id().clone(), Attempt(7), ticket.fence(), policy());
+    let refused = onceward.complete_in(&mut tx, &stranger, &outcome).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
+    onceward.complete_in(&mut tx, &rebuilt(&ticket), &outcome).await.unwrap();
+    tx.commit().unwrap();
+    for key in ["by hand", "inside"] {
+        let replay = onceward.run(ask(key, &policy()), never).await.unwrap().into_result().unwrap();
+        assert_eq!((replay.outcome, replay.replayed), (outcome.clone(), true), "{key}");
     }
 }
