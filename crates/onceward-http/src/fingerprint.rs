@@ -63,6 +63,7 @@ pub struct Head<'a> {
 
 /// The fingerprint of a request under each version and secret that is still honoured.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Fingerprints {
     /// For a new receipt, and for the stored ones made like it.
     pub current: Fingerprint,

@@ -39,6 +39,7 @@ struct Pattern {
 
 /// Why a key is refused. One sentence for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BadKey {
     /// There are several field lines.
     Several,

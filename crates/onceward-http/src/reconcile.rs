@@ -34,6 +34,7 @@ pub trait Reconcile: Send + Sync + 'static {
 
 /// An intent whose outcome is unknown, and the request that asked for it again.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct UnknownRequest {
     /// Which intent.
     pub id: Id,
@@ -45,6 +46,7 @@ pub struct UnknownRequest {
 
 /// What was found out.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Reconciled {
     /// It happened, and this is its answer from now on.
     Happened(Response<Bytes>),

@@ -164,6 +164,7 @@ const CHECKS: &[Check<Trial>] = table! {
 
 /// One check that a store did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Failure {
     /// Which check.
     pub check: &'static str,

@@ -63,6 +63,7 @@ pub trait Transactions: Send + Sync {
 
 /// Why a transaction did not begin or did not commit.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Fault {
     /// Another transaction has the id, and did not end in time.
     Busy,

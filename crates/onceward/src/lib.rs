@@ -22,6 +22,7 @@ mod policy;
 pub mod receipt;
 mod runtime;
 mod store;
+#[doc(hidden)]
 pub mod transition;
 
 pub use ask::Ask;
@@ -29,10 +30,14 @@ pub use child::{ChildKey, child_key};
 pub use clock::{Clock, SystemClock};
 #[doc(hidden)]
 pub use counters::Counter;
-pub use decide::{Decision, Refusal, Takeover, decide};
+pub use decide::Refusal;
+#[doc(hidden)]
+pub use decide::{Decision, Takeover, decide};
+#[doc(hidden)]
+pub use engine::Rules;
 pub use engine::{
     Answer, CACHE_AGE_MAX, Changed, Claimed, Completed, Counts, Enqueued, Lease, Limits, Onceward,
-    OncewardBuilder, Recorded, Rules, Sweep, Swept, Ticket, Worked, Worker, WorkerBuilder, WorkerCounts,
+    OncewardBuilder, Recorded, Sweep, Swept, Ticket, Worked, Worker, WorkerBuilder, WorkerCounts,
     WorkerOptions,
 };
 pub use error::{Applied, Error, ErrorKind, PriorReceipt, Result};

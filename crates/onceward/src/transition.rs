@@ -311,7 +311,7 @@ pub enum Settlement {
     /// ([`Policy::late_effect_max`]).
     NotDone,
     /// It did not happen and will not, also where what was sent could still take effect.
-    NotDoneNow,
+    ForceNotDone,
 }
 
 /// What a settlement makes of a receipt that is in doubt or dead. `Ok(None)` if it is neither.
@@ -337,7 +337,7 @@ pub fn settle(id: &Id, found: &Receipt, settlement: &Settlement, policy: &Policy
             );
             Err(Error::new(ErrorKind::Conflict, detail))
         }
-        Settlement::NotDone | Settlement::NotDoneNow => Ok(Some(match &run.job {
+        Settlement::NotDone | Settlement::ForceNotDone => Ok(Some(match &run.job {
             Some(job) => {
                 let job = Job { started: 0, finished: 0, ..Job::clone(job) };
                 Write::new(waiting(run.claim, Prior::Settled, Some(Arc::new(job))), Some(Duration::ZERO))

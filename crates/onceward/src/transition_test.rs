@@ -21,8 +21,8 @@ const ENDS: &[(&str, &str, &str)] = &[
     ("", "done", "done outcome"),
     ("hold", "doubt", "unknown"),
     ("hold doubtful", "release", "unknown"),
-    ("retry doubtful no-job", "release", "waiting InDoubt for a day"),
-    ("retry doubtful tries-left", "release", "waiting InDoubt 2/2 for 2s"),
+    ("retry doubtful no-job", "release", "waiting Unknown for a day"),
+    ("retry doubtful tries-left", "release", "waiting Unknown 2/2 for 2s"),
     ("retry doubtful last-try", "release", "dead Nothing 3/3"),
     ("settled no-job", "release", "waiting Settled for a day"),
     ("settled tries-left", "release", "waiting Settled 2/2 for 2s"),
@@ -31,18 +31,18 @@ const ENDS: &[(&str, &str, &str)] = &[
     ("fresh no-job", "release", "absent"),
     ("fresh tries-left", "release", "waiting Nothing 2/2 for 2s"),
     ("fresh last-try", "release", "dead Nothing 3/3"),
-    ("retry no-job", "doubt", "waiting InDoubt for a day"),
-    ("retry tries-left", "doubt", "waiting InDoubt 2/2 for 2s"),
+    ("retry no-job", "doubt", "waiting Unknown for a day"),
+    ("retry tries-left", "doubt", "waiting Unknown 2/2 for 2s"),
     ("retry last-try", "doubt", "dead Nothing 3/3"),
     ("fresh no-job", "suspend", "absent"),
     ("settled no-job", "suspend", "waiting Settled for a day"),
-    ("doubtful no-job", "suspend", "waiting InDoubt for a day"),
+    ("doubtful no-job", "suspend", "waiting Unknown for a day"),
     ("fresh tries-left", "suspend", "waiting Nothing 1/1 for 9s"),
     ("settled tries-left", "suspend", "waiting Settled 1/1 for 9s"),
-    ("doubtful tries-left", "suspend", "waiting InDoubt 1/1 for 9s"),
+    ("doubtful tries-left", "suspend", "waiting Unknown 1/1 for 9s"),
     ("fresh last-try", "suspend", "waiting Nothing 2/2 for 9s"),
     ("settled last-try", "suspend", "waiting Settled 2/2 for 9s"),
-    ("doubtful last-try", "suspend", "waiting InDoubt 2/2 for 9s"),
+    ("doubtful last-try", "suspend", "waiting Unknown 2/2 for 9s"),
 ];
 
 #[test]
@@ -284,7 +284,7 @@ fn a_settlement_ends_doubts_and_dead_letters_and_nothing_else() {
     ];
     for (name, found, by_done, by_not_done) in cases {
         for (settlement, expected) in
-            [(&done, by_done), (&Settlement::NotDone, by_not_done), (&Settlement::NotDoneNow, by_not_done)]
+            [(&done, by_done), (&Settlement::NotDone, by_not_done), (&Settlement::ForceNotDone, by_not_done)]
         {
             let shown = match settle(&id(), &found, settlement, &policy) {
                 Ok(Some(write)) => show(Some(&write)),
@@ -320,7 +320,7 @@ fn nobody_is_believed_that_it_did_not_happen_while_it_still_can() {
         if let Err(error) = not_done {
             assert!(error.to_string().contains("may still take effect for 1s"), "{error}");
         }
-        assert!(settle(&id(), &found, &Settlement::NotDoneNow, &policy).unwrap().is_some());
+        assert!(settle(&id(), &found, &Settlement::ForceNotDone, &policy).unwrap().is_some());
     }
 }
 

@@ -164,7 +164,7 @@ async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered
     let (settlement, counter) = match (&asked.done, asked.not_done, asked.force) {
         (Some(outcome), false, false) => (Settlement::Done(outcome.read()?), &state.settlements.done),
         (None, true, false) => (Settlement::NotDone, &state.settlements.not_done),
-        (None, true, true) => (Settlement::NotDoneNow, &state.settlements.not_done),
+        (None, true, true) => (Settlement::ForceNotDone, &state.settlements.not_done),
         _ => {
             let detail = "give either `done` with the outcome, or `not_done: true`, the latter perhaps with `force: true`";
             return Err(Problem::Invalid(detail.into()));
@@ -190,7 +190,7 @@ async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered
             let found = match settlement {
                 Settlement::Done(_) => "done",
                 Settlement::NotDone => "not done",
-                Settlement::NotDoneNow => "not done, by force",
+                Settlement::ForceNotDone => "not done, by force",
             };
             let key = crate::telemetry::hashed(id.key());
             tracing::warn!(
@@ -221,7 +221,7 @@ fn is_settled_so(status: &Status, fence: Fence, settlement: &Settlement) -> bool
         }
         (
             Status::Waiting(Waiting { claim, prior: Prior::Settled, .. }),
-            Settlement::NotDone | Settlement::NotDoneNow,
+            Settlement::NotDone | Settlement::ForceNotDone,
         ) => claim.fence == fence,
         _ => false,
     }

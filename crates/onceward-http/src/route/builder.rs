@@ -108,14 +108,14 @@ impl RouteBuilder {
 
     /// Adds a response field that is never stored.
     pub fn with_omitted_field(mut self, name: HeaderName) -> Self {
-        self.route.omitted.also(name);
+        self.route.omitted = self.route.omitted.with_field(name);
         self
     }
 
     /// Has `Set-Cookie` stored and replayed like any other field. By default it is not: a cookie is made
     /// for whoever sent that one request.
     pub fn with_cookies_replayed(mut self) -> Self {
-        self.route.omitted.keep_cookies();
+        self.route.omitted = self.route.omitted.without_cookies();
         self
     }
 

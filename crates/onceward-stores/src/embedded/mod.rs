@@ -73,6 +73,7 @@ const QUESTIONS_MAX: usize = 1024;
 
 /// How to open an [`EmbeddedStore`].
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Options {
     /// Memory for blocks read from disk.
     pub cache_bytes: u64,
@@ -89,6 +90,36 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Sets how much memory is used for blocks read from disk, in bytes.
+    pub fn with_cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// Sets how much memory is used for rows not yet written to tables, in bytes. It counts when the folder is
+    /// created.
+    pub fn with_write_buffer_bytes(mut self, bytes: u64) -> Self {
+        self.write_buffer_bytes = bytes;
+        self
+    }
+
+    /// Sets the clock.
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("cache_bytes", &self.cache_bytes)
+            .field("write_buffer_bytes", &self.write_buffer_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Receipts in a folder.
 ///
 /// Dropping it ends its threads and closes the folder before the drop returns, which under load takes a
@@ -102,6 +133,12 @@ pub struct EmbeddedStore {
     threads: Vec<JoinHandle<()>>,
     /// Last, so that the folder is let go after everything else.
     shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for EmbeddedStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EmbeddedStore").finish_non_exhaustive()
+    }
 }
 
 /// What the threads have in common.

@@ -46,6 +46,12 @@ struct State {
     opened: Opened,
 }
 
+impl std::fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
 /// An engine over an empty store in memory, for tests and examples: its receipts are gone with the process.
 ///
 /// It has its own store. For an engine whose transactions are in memory too, or for two engines over one store, make

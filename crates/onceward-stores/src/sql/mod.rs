@@ -84,7 +84,8 @@ const PURGE_ROWS_MAX: i64 = 1_000;
 const TRIES_MAX: usize = 10;
 
 /// How to use a database.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// Connections of the store's own. A handful keeps several batches in flight; more only compete.
     pub connections: usize,
@@ -101,6 +102,24 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Sets how many connections the store has.
+    pub fn with_connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sets how long one call may take, from 10 ms to a minute.
+    pub fn with_call_timeout(mut self, call_timeout: Duration) -> Self {
+        self.call_timeout = call_timeout;
+        self
+    }
+
+    /// Sets whether opening brings the tables up to date.
+    pub fn with_migrations(mut self, migrations: Migrations) -> Self {
+        self.migrations = migrations;
+        self
+    }
+
     fn call_timeout(&self) -> Duration {
         self.call_timeout.clamp(Duration::from_millis(10), CALL_MAX)
     }

@@ -54,7 +54,7 @@ impl Clock for Gate {
 
 fn open_gated(path: &Path) -> (EmbeddedStore, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
-    let options = Options { clock: Arc::clone(&gate) as Arc<dyn Clock>, ..Options::default() };
+    let options = Options::default().with_clock(Arc::clone(&gate) as Arc<dyn Clock>);
     (block_on(EmbeddedStore::open(path, options)).unwrap(), gate)
 }
 

@@ -160,7 +160,7 @@ async fn connections_are_kept(server: &MariaDb) {
 
 async fn missing_rights_are_named(server: &MariaDb) {
     let url = server.database("rights");
-    let require = Options { migrations: Migrations::Require, ..Options::default() };
+    let require = Options::default().with_migrations(Migrations::Require);
     refused(MySqlStore::open(&url, require.clone()).await, ErrorKind::Invalid, "onceward migrate");
     server.sql("rights", "CREATE USER guest");
     let guest = url.replace("root@", "guest@");

@@ -103,7 +103,7 @@ async fn what_cannot_be_opened_is_explained() {
     refused(open(&old).await, ErrorKind::Invalid, "version 12, at least 13 is needed");
 
     let url = server.database("rights");
-    let require = Options { migrations: Migrations::Require, ..Options::default() };
+    let require = Options::default().with_migrations(Migrations::Require);
     refused(PostgresStore::open(&url, require.clone()).await, ErrorKind::Invalid, "onceward migrate");
     server.sql("rights", "CREATE ROLE guest LOGIN; REVOKE CREATE ON SCHEMA public FROM public");
     let guest = url.replace("postgres@", "guest@");
@@ -263,7 +263,7 @@ async fn connections_that_run_out_are_an_error_and_come_back() {
 #[tokio::test]
 async fn a_lock_held_by_others_is_not_waited_for_forever() {
     let Some(server) = Postgres::start() else { return };
-    let options = Options { call_timeout: Duration::from_millis(800), ..Options::default() };
+    let options = Options::default().with_call_timeout(Duration::from_millis(800));
     let store = PostgresStore::open(&server.url("postgres"), options).await.unwrap();
     let (client, connection) =
         tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.unwrap();

@@ -114,7 +114,7 @@ fn write_and_be_killed(folder: &Path, round: u64, batches: u64) -> Vec<(String, 
 #[test]
 fn child_fills_journals_until_it_is_killed() {
     let Some(folder) = std::env::var_os("ONCEWARD_TEST_ROTATION") else { return };
-    let options = Options { write_buffer_bytes: 8 << 20, ..Options::default() };
+    let options = Options::default().with_write_buffer_bytes(8 << 20);
     let store = block_on(EmbeddedStore::open(Path::new(&folder), options)).unwrap();
     let round: u64 = std::env::var("ONCEWARD_TEST_ROUND").unwrap().parse().unwrap();
     if round == 0 {

@@ -73,7 +73,7 @@ async fn what_cannot_be_opened_is_explained() {
     let swapped = store.swap(&[put(id(1), Seen::Absent, State::Held, None)]).await.unwrap();
     assert!(matches!(swapped[0], Swapped::Won(version) if version.0 > 4_000_000_000_000_000), "{swapped:?}");
 
-    let require = Options { migrations: Migrations::Require, ..Options::default() };
+    let require = Options::default().with_migrations(Migrations::Require);
     refused(SqliteStore::open(at("new"), require).await, ErrorKind::Invalid, "onceward migrate");
     assert_eq!(SqliteStore::migrate(at("new")).await.unwrap(), Migrated { from: 0, to: 1 });
     assert_eq!(SqliteStore::migrate(at("new")).await.unwrap(), Migrated { from: 1, to: 1 });
@@ -84,7 +84,7 @@ async fn what_cannot_be_opened_is_explained() {
 async fn a_lock_held_by_others_is_not_waited_for_forever() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("locked.db");
-    let options = Options { call_timeout: Duration::from_millis(200), ..Options::default() };
+    let options = Options::default().with_call_timeout(Duration::from_millis(200));
     let store = SqliteStore::open(&path, options).await.unwrap();
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -104,7 +104,7 @@ async fn a_lock_held_by_others_is_not_waited_for_forever() {
 async fn a_crowd_before_a_locked_file_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("crowd.db");
-    let options = Options { call_timeout: Duration::from_secs(60), ..Options::default() };
+    let options = Options::default().with_call_timeout(Duration::from_secs(60));
     let store = Arc::new(SqliteStore::open(&path, options).await.unwrap());
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();

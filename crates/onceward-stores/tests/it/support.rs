@@ -185,7 +185,7 @@ mod embedded {
     }
 
     pub(crate) fn open_at(path: &Path, clock: &Arc<HandClock>) -> EmbeddedStore {
-        let options = Options { clock: Arc::clone(clock) as Arc<dyn Clock>, ..Options::default() };
+        let options = Options::default().with_clock(Arc::clone(clock) as Arc<dyn Clock>);
         block_on(EmbeddedStore::open(path, options)).unwrap()
     }
 

@@ -281,7 +281,7 @@ async fn what_keeps_failing_is_dead<B: Bank>(bank: &B) {
     for tried in 1..=3 {
         let done = workers[tried % 2].work_on(&id).await.unwrap();
         let receipt = one.onceward.receipt(&id).await.unwrap().expect("it stays");
-        let Job { started, finished, note, input } = &**receipt.status.job().expect("it is kept");
+        let Job { started, finished, note, input, .. } = &**receipt.status.job().expect("it is kept");
         assert_eq!((usize::from(*started), usize::from(*finished)), (tried, tried));
         assert_eq!(
             (&input[..], note.contains(&format!("no money at try {tried}"))),

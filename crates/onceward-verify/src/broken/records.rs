@@ -19,8 +19,9 @@ pub(super) fn changed(flaw: StoreFlaw, swap: &Swap) -> Option<Swap> {
         }
         StoreFlaw::CountsNoTries if record.state == State::Held => {
             let Some(Status::Held(mut held)) = read(&record.bytes, record.state) else { return None };
-            let job = held.job.as_ref().filter(|job| job.started > 1)?;
-            held.job = Some(Arc::new(Job { started: 1, finished: 0, ..Job::clone(job) }));
+            let mut job = Job::clone(held.job.as_ref().filter(|job| job.started > 1)?);
+            (job.started, job.finished) = (1, 0);
+            held.job = Some(Arc::new(job));
             record.bytes = codec::encode(&Status::Held(held));
         }
         StoreFlaw::DoubtFreesTheKey if record.state == State::Waiting => {
@@ -46,7 +47,7 @@ pub(super) fn mix_up(found: &mut Found, last: &mut Option<Bytes>) {
     let Some(job) = job else { return };
     let own = job.input.clone();
     let input = last.replace(own).unwrap_or_else(|| job.input.clone());
-    *job = Arc::new(Job { input, ..Job::clone(job) });
+    Arc::make_mut(job).input = input;
     found.bytes = codec::encode(&status);
 }
 

@@ -69,7 +69,7 @@ async fn settle_by_chance(stage: &Stage, process: Process, engine: &Onceward, id
     let fingerprint = claim.fingerprint.digest()[0];
     let settlement = match stage.executor.draw(|random| random.below(20)) {
         0..10 => Settlement::NotDone,
-        10 => Settlement::NotDoneNow,
+        10 => Settlement::ForceNotDone,
         _ => Settlement::Done(Outcome::succeeded(Stamp { name: name(id), fingerprint, call: 0 }.text())),
     };
     settle(stage, process, engine, id, claim, settlement).await;
@@ -87,7 +87,7 @@ pub(super) async fn settle(
     let said = What::Settling { id: id.clone(), fence: claim.fence, settlement: settlement.clone() };
     stage.recorder.record(process, said);
     if stage.variant.operator == OperatorFlaw::SettlesBeforeLateEffects && settlement == Settlement::NotDone {
-        settlement = Settlement::NotDoneNow;
+        settlement = Settlement::ForceNotDone;
     }
     let _ = engine.settle(id, claim.fence, &settlement, &stage.policy_of(id)).await;
 }

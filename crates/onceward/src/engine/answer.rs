@@ -19,6 +19,7 @@ pub enum Answer {
 
 /// An outcome, and how it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Completed {
     /// What the work produced.
     pub outcome: Outcome,

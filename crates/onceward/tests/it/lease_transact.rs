@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onceward::receipt::{Claim, Done, End, Status};
+use onceward::receipt::{Done, End, Status};
 use onceward::{
     Answer, Attempt, Completed, Error, ErrorKind, Fault, Id, Lease, OnFailure, OnUnknown, Outcome, Policy,
     Recorded, Seen, Stopped, Store, Swap, Swapped, Transactions, Worker, codec,
@@ -270,10 +270,10 @@ async fn a_former_owner_commits_nothing_and_gets_the_answer_of_its_successor() {
             let store = stage.store.behind_the_gate();
             let found = store.load(&[lease.id().clone()]).await?.pop().unwrap()?.unwrap();
             let Status::Held(held) = codec::decode(&found)?.status else { panic!("it is held") };
-            let claim =
-                Claim { attempt: Attempt(7), fence: onceward::Fence(found.version.0 + 1), ..held.claim };
+            let mut claim = held.claim;
+            (claim.attempt, claim.fence) = (Attempt(7), onceward::Fence(found.version.0 + 1));
             let end = End::Outcome(Outcome::succeeded("theirs"));
-            let done = Status::Done(Done { claim, end, tombstone: None, job: None });
+            let done = Status::Done(Done::new(claim, end));
             put(&*store, lease.id(), Seen::Version(found.version), &done).await;
             Ok(Outcome::succeeded("ours"))
         });

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onceward::receipt::{Held, Owner, Status, Waiting};
+use onceward::receipt::{Owner, Status, Waiting};
 use onceward::transition::{self, Ending};
 use onceward::{
     Age, Answer, Applied, Attempt, Caps, Due, Error, ErrorKind, Id, Lease, Loaded, OnFailure, OnUnknown,
@@ -92,9 +92,9 @@ async fn both_claims_of_an_ask_are_given_back() {
 #[test]
 fn a_doubt_remembers_the_one_before_it() {
     let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Hold).build().unwrap();
-    let held = transition::claim(&ask("k", &policy), Attempt(7), Owner::Run, Takeover::Absent, None);
-    let held = Held { prior: Prior::Unknown, ..held };
-    let receipt = |status, due| Receipt { version: Version(9), due, age: Age::default(), status };
+    let mut held = transition::claim(&ask("k", &policy), Attempt(7), Owner::Run, Takeover::Absent, None);
+    held.prior = Prior::Unknown;
+    let receipt = |status, due| Receipt::new(Version(9), due, Age::default(), status);
     let lapsed = receipt(Status::Held(held), Due::Over(secs(1)));
     let unknown = receipt(transition::lapse(&lapsed).unwrap().status, Due::Never);
     let run = transition::run_of(&unknown.status).unwrap();

@@ -75,7 +75,7 @@ impl Step<'_> {
 
     /// Unless somebody took it upon themselves, what was sent has had its time.
     pub(super) fn is_late_enough(&self, claim: &Claim, ago: Duration, late: Duration) -> Legal {
-        let by_force = |settlement: &Settlement| *settlement == Settlement::NotDoneNow;
+        let by_force = |settlement: &Settlement| *settlement == Settlement::ForceNotDone;
         let forced = self.facts.settled(self.id, claim.fence, self.event, by_force);
         require(forced || ago >= late, LATE, "settled while what was sent may still take effect")
     }
@@ -86,6 +86,7 @@ impl Step<'_> {
             Closed::Cancelled => (Closing::Cancel, state == Some(State::Waiting)),
             Closed::Discarded => (Closing::Discard, state == Some(State::Dead)),
             Closed::Undone => (Closing::Undo, true),
+            _ => return require(false, LIFE, "was closed for a reason that is not known here"),
         };
         let wanted = fits && self.facts.closing(self.id, self.event, closing);
         require(wanted, LIFE, "was closed without anybody's word")
