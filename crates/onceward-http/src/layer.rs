@@ -25,7 +25,8 @@ use crate::route::{KeyRule, Route};
 /// Made once, not for each request.
 static KEY: HeaderName = IDEMPOTENCY_KEY;
 
-/// Makes the service behind it safe to retry. See [`Route`] for what can be set.
+/// Makes the requests of the service behind it idempotent: a retry with the same `Idempotency-Key` gets the recorded
+/// response. See [`Route`] for what can be set.
 ///
 /// ```
 /// # use onceward_http::{OncewardLayer, Route};

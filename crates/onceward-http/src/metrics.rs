@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::problem::Problem;
 
-/// Counters of the wire. [`Metrics::each`] reads them all.
+/// Counters of the HTTP layer. [`Metrics::each`] reads them all.
 #[derive(Debug, Default)]
 pub struct Metrics {
     pub(crate) guarded: Gauge,
@@ -22,7 +22,7 @@ impl Metrics {
         Self::default()
     }
 
-    /// Counts a refusal. The layer counts its own; this is for whoever answers with a [`Problem`] besides.
+    /// Counts a refusal. The layer counts its own; this is for other code that answers with a [`Problem`].
     pub fn refused(&self, problem: &Problem) {
         self.refusals[problem.index()].one();
     }

@@ -41,7 +41,7 @@ pub enum OnStoreFailure {
     PassUnguarded,
 }
 
-/// What is promised for a route. The default is the IETF profile: keys required on POST and PATCH,
+/// The idempotency contract of one route: which requests are guarded, and what is promised for them. The default is the IETF profile: keys required on POST and PATCH,
 /// answers kept for 24 hours, duplicates wait, server errors free the key.
 ///
 /// ```

@@ -10,7 +10,7 @@ use crate::id::Id;
 use crate::policy::Policy;
 use crate::receipt::Attempt;
 
-/// Which intent, what exactly, and under which contract.
+/// One request to have an intent carried out: its id, the fingerprint of what is asked, and the policy.
 #[derive(Clone, Debug)]
 pub struct Ask {
     pub(crate) id: Id,

@@ -16,7 +16,7 @@ pub const LEASE_MIN: Duration = Duration::from_millis(20);
 pub const LEASE_MAX: Duration = Duration::from_hours(24);
 /// Longest time a duplicate may wait; longer waits hold connections that nobody is behind any more.
 pub const WAIT_MAX: Duration = Duration::from_hours(1);
-/// Longest bounded retention; whoever means longer means [`Retention::Forever`].
+/// Longest bounded retention; beyond it, use [`Retention::Forever`].
 pub const RETENTION_MAX: Duration = Duration::from_hours(24 * 366 * 100);
 
 /// Most tries that a policy may allow.
@@ -24,7 +24,8 @@ pub const TRIES_MAX: u16 = 10_000;
 /// Longest pause between two tries, and longest time that an effect can be late.
 pub const BACKOFF_MAX: Duration = Duration::from_hours(24 * 7);
 
-/// What is promised for one kind of operation. Start from a preset and change what differs.
+/// The idempotency contract of one kind of operation: lease, retention, duplicates, failures, unknown outcomes. Start
+/// from a preset and change what differs.
 ///
 /// ```
 /// use onceward::{OnUnknown, Policy};
@@ -70,7 +71,7 @@ impl Backoff {
         Self { min, max }
     }
 
-    /// The pause after so many tries.
+    /// The pause after this number of tries.
     pub(crate) fn after(self, tries: u16) -> Duration {
         let doublings = u32::from(tries.saturating_sub(1)).min(30);
         self.min.saturating_mul(1 << doublings).min(self.max)
@@ -111,7 +112,7 @@ pub enum OnUnknown {
     /// Never run again by itself: held until somebody settles it.
     Hold,
     /// Run again, with a higher fence. For work that is safe to repeat, or that hands the fence or a
-    /// child key to whoever has the effect.
+    /// child key to the service that has the effect.
     Retry,
 }
 
@@ -129,7 +130,7 @@ pub enum OnExpired {
 pub enum Retention {
     /// This long.
     For(Duration),
-    /// For ever.
+    /// Forever.
     Forever,
 }
 
@@ -179,7 +180,7 @@ impl Policy {
         }
     }
 
-    /// For money: kept for ever, a failure is the answer, an unknown outcome is held.
+    /// For money: kept forever, a failure is the answer, an unknown outcome is held.
     pub fn ledger() -> Self {
         Self { retention_succeeded: Retention::Forever, retention_failed: Retention::Forever, ..Self::http() }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A task without a result.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The surroundings of the engine. [`TokioRuntime`] is the real one.
+/// Where the engine gets time, tasks and randomness from. [`TokioRuntime`] is the default.
 pub trait Runtime: Send + Sync + 'static {
     /// Time since an arbitrary start; never goes back.
     fn now(&self) -> Duration;

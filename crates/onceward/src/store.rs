@@ -18,7 +18,7 @@ use crate::id::Id;
 /// *batch* buys builds that do not grow with the number of stores.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// Where receipts are kept.
+/// Stores receipts: a table with batched compare-and-set.
 ///
 /// An implementation proves itself with `onceward_verify::conformance::run`, which exercises every
 /// sentence below. There are no default methods, so that a wrapper cannot forget one.
@@ -411,7 +411,7 @@ pub struct Caps {
     /// A short name for messages: `embedded`, `memory`, `postgres`, …
     pub name: &'static str,
     /// What it promises. The engine refuses to be built on a store whose promises do not make it fit to be
-    /// the record of truth, unless that is said out loud.
+    /// the record of truth, unless that is accepted explicitly.
     pub promises: Promises,
     /// What makes it faster. Wrong hints change speed and nothing else.
     pub hints: Hints,

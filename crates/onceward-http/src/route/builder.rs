@@ -113,7 +113,7 @@ impl RouteBuilder {
     }
 
     /// Has `Set-Cookie` stored and replayed like any other field. By default it is not: a cookie is made
-    /// for whoever sent that one request.
+    /// for the client of that one request.
     pub fn with_cookies_replayed(mut self) -> Self {
         self.route.omitted = self.route.omitted.without_cookies();
         self

@@ -61,7 +61,7 @@ pub trait SqlTransaction: Send {
     ) -> impl Future<Output = Result<Option<Vec<Cell>>>> + Send + 'a;
 }
 
-/// Makes a transaction one that receipts can ride in:
+/// A transaction of the caller's own that receipts are written in:
 /// `onceward.claim_in(&mut Joined(&mut tx), &ask)`.
 pub struct Joined<'t, T>(pub &'t mut T);
 

@@ -30,7 +30,7 @@ pub struct Completed {
     /// Whether the receipt is in the store. [`Recorded::NotYet`] means: the effect happened, the store could not
     /// be reached, and the receipt is still being written in the background.
     pub recorded: Recorded,
-    /// How long a retry will still get this outcome; `None` for ever, or not at all (see `recorded`
+    /// How long a retry will still get this outcome; `None` if forever, or not at all (see `recorded`
     /// and [`OnFailure::Retry`](crate::OnFailure)).
     pub expires_in: Option<Duration>,
 }

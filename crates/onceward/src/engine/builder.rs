@@ -37,13 +37,13 @@ impl OncewardBuilder {
         self
     }
 
-    /// Sets where time, tasks and randomness come from.
+    /// Sets where time, tasks and randomness come from; by default, a [`TokioRuntime`].
     pub fn with_runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.world = Some(runtime);
         self
     }
 
-    /// Says out loud that receipts may be lost with the process: a retry after a restart then runs
+    /// Accepts a store that loses its receipts with the process: a retry after a restart then runs
     /// again. For tests, and for nothing that costs money.
     pub fn accept_volatile(mut self) -> Self {
         self.volatile = Volatile::Accepted;
@@ -57,7 +57,8 @@ impl OncewardBuilder {
         self
     }
 
-    /// Builds it. Fails if the store is not fit to be the record of truth.
+    /// Builds the engine. Fails if the store does not decide races atomically, or is not durable and that was not
+    /// accepted, or if a limit makes no sense.
     pub fn build(self) -> Result<Onceward> {
         let caps = self.store.caps();
         if !caps.promises.atomic {

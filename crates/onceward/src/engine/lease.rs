@@ -23,7 +23,8 @@ use crate::outcome::{Outcome, Stopped};
 use crate::policy::{OnDuplicate, Policy, WAIT_MAX};
 use crate::receipt::{Attempt, Fence, Held, Job, Prior};
 
-/// The right to run one intent, renewed by itself for as long as the work lives. Cheap to clone.
+/// The right to run one intent, given to its work. It is renewed automatically for as long as the work lives. Cheap
+/// to clone.
 #[derive(Clone)]
 pub struct Lease {
     inner: Arc<Inner>,
@@ -89,8 +90,8 @@ impl Lease {
         &self.flight.id
     }
 
-    /// Grows with every takeover. Hand it to whatever has the effect, so that a slow former owner can
-    /// be turned away there too.
+    /// The fence of this run: it grows with every takeover. Send it along with the effect, so that a slow former owner
+    /// is refused there too.
     pub fn fence(&self) -> Fence {
         self.fence
     }
@@ -100,13 +101,13 @@ impl Lease {
         self.flight.attempt
     }
 
-    /// The key for a downstream call: the same for every try of this intent, and for nothing else.
+    /// Derives the idempotency key of a downstream call: the same for every try of this intent, and unique to it.
     pub fn child(&self, label: &str) -> Result<ChildKey> {
         child_key(self.id(), label)
     }
 
-    /// A recovery point: runs `work` once for this intent, whoever runs the intent. A later run of
-    /// the intent skips it and gets the recorded outcome.
+    /// Runs a step once for this intent: a recovery point. A later run of the intent skips `work` and gets the
+    /// recorded outcome of the step.
     ///
     /// The step has a receipt of its own, under the policy of the intent except that a step still
     /// held by a former owner is waited for. See [`Lease::step_under`] for another policy.
@@ -144,7 +145,7 @@ impl Lease {
         Ok(receipt.and_then(|receipt| receipt.status.outcome().cloned()))
     }
 
-    /// A recovery point in a transaction: what `work` writes through `tx` and the step's receipt commit
+    /// Runs a step in a transaction: what `work` writes through `tx` and the step's receipt commit
     /// together, so a crash leaves both or neither. See [`Onceward::transact`](crate::Onceward::transact).
     pub async fn step_in<T, F, W>(&self, transactions: &T, name: &str, work: F) -> Result<Answer>
     where

@@ -20,7 +20,7 @@ use crate::store::{Seen, Swapped};
 use crate::transition::{self, AfterLoss, Ending, Write};
 
 /// Proof of a claim, and the policy that it was made under. Its parts can be sent to another process, which
-/// makes the same ticket of them with [`Ticket::new`]. Whoever has them is the owner of the claim.
+/// makes the same ticket of them with [`Ticket::new`]. Its holder is the owner of the claim.
 #[derive(Clone, Debug)]
 pub struct Ticket {
     id: Id,

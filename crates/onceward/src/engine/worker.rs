@@ -86,7 +86,7 @@ struct WorkerState {
     look_from: [Option<Cursor>; 2],
 }
 
-/// How fast a worker goes about it.
+/// How many intents a worker runs at a time, and how often it looks for more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerOptions {
@@ -95,7 +95,7 @@ pub struct WorkerOptions {
     /// Longest time between two looks. What this process enqueues is begun at once; for the rest, a worker that
     /// finds nothing looks ever more rarely, up to this.
     pub pause: Duration,
-    /// An intent whose owner fell silent is left alone for so long after its lease ended, for its caller's own retry.
+    /// How long after its lease expired an abandoned intent is left to its caller's own retry.
     pub grace: Duration,
 }
 
@@ -188,7 +188,7 @@ impl Worker {
         Self { onceward, operations, options, state: Mutex::default() }
     }
 
-    /// Works on one intent now, whether it is due or not: for a service that is told about it. Dropping it is as
+    /// Runs one intent now, whether it is due or not: for a service that is told about it. Dropping it is as
     /// with [`run_once`](Self::run_once).
     pub async fn work_on(&self, id: &Id) -> Result<Worked> {
         let inner = &self.onceward.inner;
@@ -206,7 +206,7 @@ impl Worker {
         Ok(completion)
     }
 
-    /// Looks once at everything that is due, works on what it may, and says what it has done so far.
+    /// Looks once for intents that are due, runs those that it may, and returns its counters.
     ///
     /// **Dropping** the returned future leaves what is under way in doubt: by policy it is tried again, or held.
     pub async fn run_once(&self) -> Result<WorkerCounts> {
@@ -217,7 +217,7 @@ impl Worker {
         looked.map(|_| self.counts())
     }
 
-    /// Looks again and again, until `stop` is ready; then nothing more is begun, and what is under way is
+    /// Looks for intents repeatedly, until `stop` is ready; then nothing more is begun, and what is under way is
     /// finished. A look that fails is logged and tried again. Dropping it is as with [`run_once`](Self::run_once).
     pub async fn run_until(&self, stop: impl Future<Output = ()>) {
         let inner = &self.onceward.inner;
@@ -245,7 +245,7 @@ impl Worker {
         self.count(crowd.ready());
     }
 
-    /// What it has done so far.
+    /// Returns the counters of this worker.
     pub fn counts(&self) -> WorkerCounts {
         self.state().counts
     }

@@ -39,7 +39,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how fast it goes about it.
+    /// Sets how many intents it runs at a time, and how often it looks for more.
     pub fn with_options(mut self, options: WorkerOptions) -> Self {
         self.options = options;
         self

@@ -17,7 +17,7 @@ use crate::sql::join::{Cell, Dialect, SqlTransaction, Value, swap_each};
 use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over};
 use crate::sql::{CALL_MAX, Options};
 
-/// Begins transactions in which receipts ride along.
+/// Begins transactions that a receipt commits with.
 pub type MySqlTransactions = PooledTransactions<MySqlDriver>;
 
 /// Transactions of `mysql_async`.

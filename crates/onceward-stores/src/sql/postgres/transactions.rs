@@ -34,7 +34,7 @@ pub enum Isolation {
     Serializable,
 }
 
-/// Begins transactions in which receipts ride along.
+/// Begins transactions that a receipt commits with.
 #[derive(Clone)]
 pub struct PostgresTransactions {
     pool: Pool,

@@ -24,7 +24,7 @@ use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over
 /// Connections kept for the next transaction.
 const IDLE_MAX: usize = 4;
 
-/// Begins transactions in which receipts ride along.
+/// Begins transactions that a receipt commits with.
 pub type SqliteTransactions = PooledTransactions<SqliteDriver>;
 
 /// Transactions of rusqlite.

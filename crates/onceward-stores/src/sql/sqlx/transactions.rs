@@ -20,7 +20,7 @@ use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over
 /// Between two tries to begin while another connection writes.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
-/// Begins transactions in which receipts ride along, on a pool that the caller has already. It must lead to
+/// Begins transactions that a receipt commits with, on a pool that the caller has already. It must lead to
 /// the database that the engine's store is in.
 pub type SqlxTransactions<DB> = PooledTransactions<SqlxDriver<DB>>;
 
