@@ -19,9 +19,9 @@ use crate::body::BoxError;
 use crate::layer::Shared;
 use crate::{recorded, snapshot};
 
-/// The [`Lease`] of a run on a route that says
-/// [`effects_in_transaction`](crate::Route::effects_in_transaction): it commits the response with the handler's own
-/// writes. It is among the extensions of the request.
+/// The [`Lease`] of a run on a route that is built
+/// [`with_effects_in_transaction`](crate::RouteBuilder::with_effects_in_transaction): it commits the
+/// response with the handler's own writes. It is among the extensions of the request.
 ///
 /// ```
 /// # use axum::{Extension, response::{IntoResponse, Response}, http::StatusCode};

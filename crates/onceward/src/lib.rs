@@ -13,7 +13,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What became of an intent is a [`Receipt`](receipt::Receipt). This crate is the protocol and its engine. It knows
+//! What became of an intent is a [`Receipt`]. This crate is the protocol and its engine. It knows
 //! no HTTP and no database: a [`Store`] keeps the receipts, and a [`Runtime`] gives it time and tasks.
 //!
 //! | feature | adds |
