@@ -25,17 +25,17 @@ async fn memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_transactions() {
-    conformance::transactions(async || Ok(MemoryBench::new())).await;
+    conformance::transactions(async || Ok(MemoryHarness::new())).await;
 }
 
 /// The counters are numbers in this process, locked by their names as a database locks rows.
-struct MemoryBench {
+struct MemoryHarness {
     store: MemoryStore,
     transactions: MemoryTransactions,
     counters: Arc<Mutex<HashMap<String, u64>>>,
 }
 
-impl MemoryBench {
+impl MemoryHarness {
     fn new() -> Self {
         let store = MemoryStore::new();
         let transactions = MemoryTransactions::new(&store);
@@ -43,7 +43,7 @@ impl MemoryBench {
     }
 }
 
-impl conformance::Bench for MemoryBench {
+impl conformance::Harness for MemoryHarness {
     type T = MemoryTransactions;
 
     fn store(&self) -> Arc<dyn Store> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use onceward::{ErrorKind, Fingerprint, Id, Result, Stopped, Store};
 use onceward_stores::sql::{Dialect, SqlTransaction, Value};
-use onceward_verify::conformance::{self, Bench, Damage};
+use onceward_verify::conformance::{self, Damage, Harness};
 
 use crate::bank::{
     Bank, MySqlBank, PostgresBank, Process, SqliteBank, Tx, ask, first_of, on_every_engine, said,
@@ -26,7 +26,7 @@ impl<B: Bank> Open<B> {
     }
 }
 
-impl<B: Bank> Bench for Open<B> {
+impl<B: Bank> Harness for Open<B> {
     type T = B::T;
 
     fn store(&self) -> Arc<dyn Store> {

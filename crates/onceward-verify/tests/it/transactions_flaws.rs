@@ -9,10 +9,10 @@ use onceward::{
     Store, StoreFuture, Swap, Swapped, Transactions, Watch,
 };
 use onceward_stores::memory::{MemoryTransactions, MemoryTx};
-use onceward_verify::conformance::{self, Bench};
+use onceward_verify::conformance::{self, Harness};
 use tokio::task::JoinSet;
 
-use crate::transactions::MemoryBench;
+use crate::transactions::MemoryHarness;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
@@ -51,7 +51,7 @@ async fn every_flaw_is_named() {
     let mut hunts = JoinSet::new();
     for (flaw, check) in CAUGHT_BY {
         hunts.spawn(async move {
-            let failure = conformance::first_transaction_failure(async || Ok(FlawedBench::new(flaw))).await;
+            let failure = conformance::first_transaction_failure(async || Ok(FlawedHarness::new(flaw))).await;
             let named = failure.as_ref().is_some_and(|failure| failure.check == check);
             (!named).then(|| format!("{flaw:?}: not named by {check}, but: {failure:?}"))
         });
@@ -61,15 +61,15 @@ async fn every_flaw_is_named() {
 }
 
 /// A right bench behind a flaw.
-struct FlawedBench {
-    inner: Arc<MemoryBench>,
+struct FlawedHarness {
+    inner: Arc<MemoryHarness>,
     store: Arc<LeakingStore>,
     transactions: FlawedTransactions,
 }
 
-impl FlawedBench {
+impl FlawedHarness {
     fn new(flaw: Flaw) -> Self {
-        let inner = Arc::new(MemoryBench::fresh());
+        let inner = Arc::new(MemoryHarness::fresh());
         let leaked = Leaked::default();
         let store = Arc::new(LeakingStore { inner: inner.store(), leaked: Arc::clone(&leaked) });
         let of = inner.transactions().clone();
@@ -78,7 +78,7 @@ impl FlawedBench {
     }
 }
 
-impl Bench for FlawedBench {
+impl Harness for FlawedHarness {
     type T = FlawedTransactions;
 
     fn store(&self) -> Arc<dyn Store> {

@@ -6,9 +6,9 @@ use onceward::{Ask, Claimed, Enqueued, Fingerprint, Lease, Onceward, Outcome, Po
 
 use super::super::trial::{Checked, Wrong, ensure};
 use super::stage::{Stage, ask, completion, id, ran};
-use super::{Bench, Tx};
+use super::{Harness, Tx};
 
-pub(super) async fn enqueued_and_rolled_back_is_not_there<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn enqueued_and_rolled_back_is_not_there<B: Harness>(stage: Stage<B>) -> Checked {
     let (engine, own) = (stage.engine()?, id("own"));
     for round in 0..2 {
         let (mut tx, _) = stage.claim(&own).await?;
@@ -27,7 +27,7 @@ pub(super) async fn enqueued_and_rolled_back_is_not_there<B: Bench>(stage: Stage
     stage.is_absent(job().id(), "enqueued and rolled back").await
 }
 
-pub(super) async fn enqueued_and_committed_is_there<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn enqueued_and_committed_is_there<B: Harness>(stage: Stage<B>) -> Checked {
     let (engine, own) = (stage.engine()?, id("own"));
     let (mut tx, version) = stage.claim(&own).await?;
     let enqueued = engine.enqueue_in(&mut tx, &job()).await?;
@@ -55,7 +55,7 @@ async fn waits_with_its_input(engine: &Onceward) -> Checked {
 }
 
 /// A second intent claimed and completed by hand, as in a transaction that the caller began.
-pub(super) async fn claimed_and_completed_inside_is_all_or_nothing<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn claimed_and_completed_inside_is_all_or_nothing<B: Harness>(stage: Stage<B>) -> Checked {
     let (engine, own, second) = (stage.engine()?, id("own"), ask("second"));
     for commits in [false, true] {
         let (mut tx, version) = stage.claim(&own).await?;
