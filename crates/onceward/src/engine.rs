@@ -52,6 +52,7 @@ pub use worker::{Worked, Worker, WorkerCounts, WorkerOptions};
 pub use worker_builder::WorkerBuilder;
 
 use crate::ask::Ask;
+use crate::caps::Caps;
 use crate::error::Result;
 use crate::id::Id;
 use crate::join::{Join, Transactions};
@@ -59,7 +60,7 @@ use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
 use crate::receipt::{Closed, Fence, Receipt};
 use crate::runtime::Task;
-use crate::store::{Caps, Cursor, Page, Scan, ScanTarget, Store};
+use crate::store::{Cursor, Page, Scan, ScanTarget, Store};
 use crate::transition::Settlement;
 use inner::Inner;
 

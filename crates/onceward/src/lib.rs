@@ -21,6 +21,7 @@
 //! | `serde` | outcomes as JSON: `Outcome::json`, `Completed::json`, `Lease::step_json` |
 
 mod ask;
+mod caps;
 mod child;
 mod clock;
 pub mod codec;
@@ -42,6 +43,7 @@ mod store;
 pub mod transition;
 
 pub use ask::Ask;
+pub use caps::{Caps, ClockSource, DueLookup, Hints, Promises};
 pub use child::{ChildKey, child_key};
 pub use clock::{Clock, SystemClock};
 #[doc(hidden)]
@@ -68,7 +70,7 @@ pub use policy::{
 pub use receipt::{Attempt, Closed, Fence, Prior, Receipt};
 pub use runtime::{Runtime, Task, TokioRuntime};
 pub use store::{
-    Age, Caps, ClockSource, Cursor, Due, DueLookup, Filter, Found, Hints, Loaded, Page, Promises, Record,
-    Scan, ScanTarget, Seen, Signals, State, Store, StoreFuture, Swap, Swapped, TextMatch, Version, Watch,
+    Age, Cursor, Due, Filter, Found, Loaded, Page, Record, Scan, ScanTarget, Seen, Signals, State, Store,
+    StoreFuture, Swap, Swapped, TextMatch, Version, Watch,
 };
 pub use transition::Settlement;

@@ -53,6 +53,20 @@ fn absurd_durations_are_refused() {
             .build(),
         "a tombstone",
     );
+    refused(Policy::http().to_builder().with_tries_max(0).build(), "0 tries");
+    refused(Policy::http().to_builder().with_tries_max(TRIES_MAX + 1).build(), "10001 tries");
+    let shrinks = Backoff::new(SECOND, Duration::ZERO);
+    refused(Policy::http().to_builder().with_backoff(shrinks).build(), "does not grow");
+    let long = Backoff::new(SECOND, BACKOFF_MAX + SECOND);
+    refused(Policy::http().to_builder().with_backoff(long).build(), "604800s");
+    refused(Policy::http().to_builder().with_late_effect_max(Duration::MAX).build(), "late");
+}
+
+/// Only what is built counts: a wrong value that was replaced is none.
+#[test]
+fn setters_check_nothing() {
+    let policy = Policy::http().to_builder().with_lease(Duration::ZERO).with_lease(SECOND).build().unwrap();
+    assert_eq!(policy.lease(), SECOND);
 }
 
 #[test]
