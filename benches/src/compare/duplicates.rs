@@ -56,7 +56,7 @@ async fn storm(onceward: &Onceward, round: usize, count: u64) -> Latency {
                 Ok(Outcome::succeeded("once"))
             };
             let answer = onceward.run(Ask::new(id, Fingerprint::of(b""), policy), work).await;
-            (answer.unwrap().ran().unwrap().replayed, Instant::now())
+            (answer.unwrap().into_result().unwrap().replayed, Instant::now())
         });
     }
     let answers = copies.join_all().await;

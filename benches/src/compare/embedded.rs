@@ -63,7 +63,7 @@ pub async fn claims(onceward: &Onceward, round: u64, length: impl Future<Output 
         let (onceward, ask) = (onceward.clone(), Ask::new(id, Fingerprint::new(1, [7; 32]), policy.clone()));
         async move {
             let work = async |_| Ok(Outcome::succeeded(vec![b'x'; BODY_BYTES]));
-            assert!(!onceward.run(ask, work).await.unwrap().ran().unwrap().replayed);
+            assert!(!onceward.run(ask, work).await.unwrap().into_result().unwrap().replayed);
         }
     };
     callers(CALLERS, length, call).await

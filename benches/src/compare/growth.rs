@@ -177,12 +177,7 @@ pub async fn put_done(store: &dyn Store, bytes: &Bytes, round: u64, numbers: Ran
     for first in numbers.clone().step_by(usize::try_from(BATCH).unwrap()) {
         let mut batch: Vec<_> = (first..(first + BATCH).min(numbers.end))
             .map(|number| {
-                let record = Record {
-                    state: State::Done,
-                    due_in: Some(due_in),
-                    ends_with_writer: false,
-                    bytes: bytes.clone(),
-                };
+                let record = Record::new(State::Done, bytes.clone()).with_due_in(Some(due_in));
                 Swap { id: id(round, number), seen: Seen::Absent, new: Some(record) }
             })
             .collect();

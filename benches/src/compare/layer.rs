@@ -45,7 +45,8 @@ impl Service<Request<Full<Bytes>>> for Handler {
 
 /// The handler behind the layer.
 pub fn guarded() -> OncewardService<Handler> {
-    OncewardLayer::new(engine(), [7; 32], Route::default().key(KeyRule::Optional)).layer(Handler)
+    OncewardLayer::new(engine(), [7; 32], Route::builder().with_key(KeyRule::Optional).build().unwrap())
+        .layer(Handler)
 }
 
 /// A small JSON request, with or without a key.

@@ -47,7 +47,7 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
             let waiter = tokio::spawn({
                 let onceward = onceward.clone();
                 async move {
-                    let ran = onceward.run(ask(&key, LEASE), begun).await.unwrap().ran().unwrap();
+                    let ran = onceward.run(ask(&key, LEASE), begun).await.unwrap().into_result().unwrap();
                     assert!(!ran.replayed, "the owner never ends");
                     Instant::now()
                 }
@@ -84,6 +84,7 @@ async fn open(url: &str) -> Onceward {
 }
 
 fn ask(key: &str, lease: Duration) -> Ask {
-    let policy = Policy::http().lease(lease).unwrap().on_unknown(OnUnknown::Retry);
+    let policy =
+        Policy::http().to_builder().with_lease(lease).with_on_unknown(OnUnknown::Retry).build().unwrap();
     Ask::new(Id::new("tenant", "POST /charges", key).unwrap(), Fingerprint::of(b""), Arc::new(policy))
 }

@@ -78,7 +78,7 @@ pub(super) async fn claims(onceward: &Onceward, count: usize, length: Duration) 
         let (onceward, ask) = (onceward.clone(), ask(&policy));
         async move {
             let work = async |_: Lease| Ok(Outcome::succeeded(ANSWER));
-            assert!(!onceward.run(ask, work).await.unwrap().ran().unwrap().replayed);
+            assert!(!onceward.run(ask, work).await.unwrap().into_result().unwrap().replayed);
         }
     };
     callers(count, tokio::time::sleep(length), call).await
@@ -94,7 +94,9 @@ async fn transact(onceward: &Onceward, transactions: &PostgresTransactions, leng
                 tx.execute(&statement, &[&"a"]).await?;
                 Ok(Outcome::succeeded(ANSWER))
             };
-            assert!(!onceward.transact(&transactions, ask, work).await.unwrap().ran().unwrap().replayed);
+            assert!(
+                !onceward.transact(&transactions, ask, work).await.unwrap().into_result().unwrap().replayed
+            );
         }
     };
     callers(TRANSACTIONS, tokio::time::sleep(length), call).await

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onceward::{Ask, Enqueued, Fingerprint, Id, Lease, Onceward, Outcome, Pace, Policy, Worker};
+use onceward::{Ask, Enqueued, Fingerprint, Id, Lease, Onceward, Outcome, Policy, Worker, WorkerOptions};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -118,8 +118,11 @@ impl Queue {
                     Ok(Outcome::succeeded(ANSWER))
                 }
             };
-            let worker = Worker::new(engine.clone()).operation(&operation, policy.clone(), work).unwrap();
-            let worker = worker.pace(Pace { concurrency, ..Pace::default() });
+            let worker = Worker::builder(engine.clone())
+                .with_operation(&operation, policy.clone(), work)
+                .with_options(WorkerOptions::default().with_concurrency(concurrency))
+                .build()
+                .unwrap();
             tasks.spawn(async move { worker.run_until(std::future::pending()).await });
         }
         Self { onceward, operation, policy, waiting, _workers: tasks }
@@ -135,7 +138,7 @@ impl Queue {
                 let key = key();
                 let done = wait_for(&waiting, &key);
                 let id = Id::new("tenant", &operation, &key).unwrap();
-                let ask = Ask::new(id, Fingerprint::new(1, [7; 32]), policy).input(INPUT);
+                let ask = Ask::new(id, Fingerprint::new(1, [7; 32]), policy).with_input(INPUT);
                 assert_eq!(onceward.enqueue(ask).await.unwrap(), Enqueued::Accepted);
                 done.await.unwrap();
             }

@@ -191,7 +191,7 @@ impl Desk {
             let (onceward, tell) = (self.onceward.clone(), Arc::clone(&self.tell));
             telling.spawn(async move {
                 let said = tell.about(&left).await;
-                let now = onceward.show(&left.id).await;
+                let now = onceward.receipt(&left.id).await;
                 drop(place);
                 (left, said, now)
             });

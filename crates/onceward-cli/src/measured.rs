@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 pub use histogram::Histogram;
-use onceward::{Applied, Caps, Error, Fut, Id, Loaded, Page, Scan, Store, Swap, Swapped, Watch};
+use onceward::{Applied, Caps, Error, Id, Loaded, Page, Scan, Store, StoreFuture, Swap, Swapped, Watch};
 use onceward_stores::Groups;
 
 /// Upper bounds of the latency buckets, in microseconds: from a store in this process to one that is
@@ -160,7 +160,7 @@ struct Measured {
 }
 
 impl Store for Measured {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             let under_way = self.measures.begin(Call::Swap, Some(batch.len()));
             let answers = under_way.end(self.inner.swap(batch).await)?;
@@ -173,7 +173,7 @@ impl Store for Measured {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             let under_way = self.measures.begin(Call::Load, Some(ids.len()));
             let answers = under_way.end(self.inner.load(ids).await)?;
@@ -184,7 +184,7 @@ impl Store for Measured {
         })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let under_way = self.measures.begin(Call::Scan, None);
             under_way.end(self.inner.scan(query).await)

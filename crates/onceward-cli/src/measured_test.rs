@@ -8,12 +8,7 @@ use onceward_stores::MemoryStore;
 use super::*;
 
 fn swap(key: &str) -> Swap {
-    let record = Record {
-        state: State::Held,
-        due_in: Some(Duration::from_secs(1)),
-        ends_with_writer: false,
-        bytes: Bytes::new(),
-    };
+    let record = Record::new(State::Held, Bytes::new()).with_due_in(Some(Duration::from_secs(1)));
     Swap { id: Id::new("s", "o", key).unwrap(), seen: Seen::Absent, new: Some(record) }
 }
 
@@ -71,7 +66,7 @@ enum Poor {
 }
 
 impl Store for Poor {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         let gone = || Error::new(ErrorKind::Unavailable, "gone").maybe_applied();
         Box::pin(async move {
             match self {
@@ -82,7 +77,7 @@ impl Store for Poor {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         let gone = || Error::new(ErrorKind::Damaged, "gone");
         Box::pin(async move {
             match self {
@@ -92,7 +87,7 @@ impl Store for Poor {
         })
     }
 
-    fn scan<'a>(&'a self, _: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, _: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async { Ok(Page::default()) })
     }
 

@@ -48,19 +48,19 @@ impl Admission {
     }
 
     /// Sets how many intents may run at once.
-    pub fn running_max(mut self, intents: usize) -> Self {
+    pub fn with_running_max(mut self, intents: usize) -> Self {
         self.running_max = intents;
         self
     }
 
     /// Sets how many intents of one scope may run at once.
-    pub fn running_per_scope_max(mut self, intents: usize) -> Self {
+    pub fn with_running_per_scope_max(mut self, intents: usize) -> Self {
         self.running_per_scope_max = Some(intents);
         self
     }
 
     /// Sets how many bytes of request bodies may be in memory at once.
-    pub fn body_bytes_max(mut self, bytes: usize) -> Self {
+    pub fn with_body_bytes_max(mut self, bytes: usize) -> Self {
         self.body_bytes_max = bytes;
         self
     }

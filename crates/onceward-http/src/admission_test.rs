@@ -6,7 +6,7 @@ fn id(scope: &str) -> Id {
 
 #[test]
 fn room_is_given_back() {
-    let admission = Admission::new().running_max(3).running_per_scope_max(2);
+    let admission = Admission::new().with_running_max(3).with_running_per_scope_max(2);
     let a = admission.enter(&id("a")).ok().unwrap();
     let b = admission.enter(&id("a")).ok().unwrap();
     assert_eq!(admission.enter(&id("a")).err(), Some(quota_exceeded()));
@@ -24,7 +24,7 @@ fn room_is_given_back() {
 
 #[test]
 fn bytes_are_given_back() {
-    let admission = Admission::new().body_bytes_max(10);
+    let admission = Admission::new().with_body_bytes_max(10);
     assert!(admission.take_bytes(6) && !admission.take_bytes(5) && admission.take_bytes(4));
     assert!(!admission.take_bytes(usize::MAX / 2));
     assert_eq!(admission.body_bytes(), 10);

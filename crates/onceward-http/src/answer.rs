@@ -16,7 +16,7 @@ use crate::snapshot;
 
 /// A refusal as a response, counted.
 pub(crate) fn refuse<B>(shared: &Shared, problem: Problem) -> Response<ResponseBody<B>> {
-    shared.meters.refused(&problem);
+    shared.metrics.refused(&problem);
     let status = shared.route.status_of(&problem);
     problem.into_response(status).map(ResponseBody::whole)
 }
@@ -30,7 +30,7 @@ pub(crate) fn empty<B>(status: StatusCode) -> Response<ResponseBody<B>> {
 /// The response to an answer from a receipt, or to a refusal.
 pub(crate) fn of<B>(shared: &Shared, answer: Answer) -> Response<ResponseBody<B>> {
     let ran = match answer {
-        Answer::Ran(ran) => ran,
+        Answer::Completed(ran) => ran,
         Answer::Refused(refusal) => return refuse(shared, problem_of(&shared.route, refusal)),
     };
     let Some(response) = snapshot::decode(ran.outcome.body()) else {
@@ -116,7 +116,7 @@ fn problem_of_error(route: &Route, error: &Error) -> Problem {
 /// Whether coming back may bring an answer depends on who ends the doubt: a hook and another run do so by
 /// themselves, a person does not.
 fn outcome_unknown(route: &Route) -> Problem {
-    let by_itself = route.is_reconciled() || route.policy.unknown_rule() == OnUnknown::Retry;
+    let by_itself = route.is_reconciled() || route.policy.on_unknown() == OnUnknown::Retry;
     Problem::OutcomeUnknown { retry_after: by_itself.then_some(SOON) }
 }
 

@@ -63,11 +63,12 @@ pub struct Head<'a> {
 
 /// The fingerprint of a request under each version and secret that is still honoured.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Fingerprints {
     /// For a new receipt, and for the stored ones made like it.
     pub current: Fingerprint,
     /// For receipts from before an upgrade or a rotation: hand them to
-    /// [`Ask::also`](onceward::Ask::also). Empty, and then free, where there is nothing older.
+    /// [`Ask::with_older_fingerprints`](onceward::Ask::with_older_fingerprints). Empty, and then free, where there is nothing older.
     pub older: Vec<Fingerprint>,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Ticket {
 
 impl Ticket {
     fn new(shared: &Arc<Shared>) -> Self {
-        shared.meters.in_flight.one();
+        shared.metrics.in_flight.one();
         Self { shared: shared.clone(), body_bytes: 0 }
     }
 
@@ -66,7 +66,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.shared.meters.in_flight.one_less();
+        self.shared.metrics.in_flight.one_less();
         self.shared.admission.give_bytes(self.body_bytes);
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn admit<I>(
     request: &Request<I>,
     key_lines: &GetAll<'_, HeaderValue>,
 ) -> Result<(Ticket, Ids), Problem> {
-    shared.meters.guarded.one();
+    shared.metrics.guarded.one();
     Ok((Ticket::new(shared), ids(shared, request, key_lines)?))
 }
 
@@ -96,7 +96,7 @@ fn ids<I>(
     let id = |secret| {
         let scope = match route.scope.read(request.headers(), request.extensions(), secret) {
             Some(scope) => scope,
-            None if route.anonymous_rule() == OnAnonymous::Share => Scope::ANONYMOUS,
+            None if route.on_anonymous() == OnAnonymous::Share => Scope::ANONYMOUS,
             None => return Err(Problem::ScopeMissing),
         };
         Id::new(scope.as_str(), &operation, &key).map_err(|error| Problem::KeyMalformed(error.to_string()))
@@ -138,7 +138,7 @@ where
     let head = Head::from(&rest.parts);
     let prints = fingerprint::fingerprints(&route.fingerprint, &shared.secrets, &head, &body);
     let asks = rest.ids.ask(prints, &route.policy);
-    if let Some(answer) = asks.recall(&shared.onceward) {
+    if let Some(answer) = asks.cached_answer(&shared.onceward) {
         return Begun::Answered(answer::of(shared, answer));
     }
     let request = Request::from_parts(rest.parts, I::from(body));

@@ -39,6 +39,7 @@ struct Pattern {
 
 /// Why a key is refused. One sentence for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BadKey {
     /// There are several field lines.
     Several,
@@ -79,13 +80,13 @@ impl Default for KeyShape {
 
 impl KeyShape {
     /// Sets how strictly the field is read.
-    pub fn form(mut self, form: KeyForm) -> Self {
+    pub fn with_form(mut self, form: KeyForm) -> Self {
         self.form = form;
         self
     }
 
     /// Sets the fewest characters of a key.
-    pub fn length_min(mut self, characters: usize) -> Result<Self> {
+    pub(crate) fn with_length_min(mut self, characters: usize) -> Result<Self> {
         if !(1..=KEY_BYTES_MAX).contains(&characters) {
             let detail = format!(
                 "a key of at least {characters} characters; it must be between 1 and {KEY_BYTES_MAX}"
@@ -97,7 +98,7 @@ impl KeyShape {
     }
 
     /// Sets the regular expression that a key must match as a whole.
-    pub fn pattern(mut self, pattern: &str) -> Result<Self> {
+    pub(crate) fn with_pattern(mut self, pattern: &str) -> Result<Self> {
         let bad = |error: regex_lite::Error| {
             Error::new(ErrorKind::Invalid, format!("{pattern:?} is no pattern for keys")).caused_by(error)
         };
@@ -109,17 +110,17 @@ impl KeyShape {
     }
 
     /// How strictly the field is read.
-    pub fn form_rule(&self) -> KeyForm {
+    pub fn form(&self) -> KeyForm {
         self.form
     }
 
     /// The fewest characters of a key.
-    pub fn shortest(&self) -> usize {
+    pub fn length_min(&self) -> usize {
         self.length_min
     }
 
     /// The regular expression that a key must match as a whole.
-    pub fn pattern_text(&self) -> Option<&str> {
+    pub fn pattern(&self) -> Option<&str> {
         self.pattern.as_ref().map(|pattern| pattern.text.as_str())
     }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn read(headers: &HeaderMap, form: KeyForm) -> Result<Option<String>, BadKey> {
-    KeyShape::default().form(form).read(headers).map(|key| key.map(Cow::into_owned))
+    KeyShape::default().with_form(form).read(headers).map(|key| key.map(Cow::into_owned))
 }
 
 fn field(text: &str) -> HeaderMap {
@@ -84,21 +84,23 @@ fn raw_keys_are_taken_as_they_stand() {
 
 #[test]
 fn a_route_can_want_longer_keys_of_some_form() {
-    let shape = KeyShape::default().length_min(4).unwrap();
+    let shape = KeyShape::default().with_length_min(4).unwrap();
     assert_eq!(shape.read(&field("abc")), Err(BadKey::TooShort(4)));
     assert_eq!(shape.read(&field("\"abcd\"")), Ok(Some("abcd".into())));
     assert_eq!(shape.read(&field("\"\"")), Err(BadKey::Empty));
-    assert!(KeyShape::default().length_min(0).is_err() && KeyShape::default().length_min(256).is_err());
+    assert!(
+        KeyShape::default().with_length_min(0).is_err() && KeyShape::default().with_length_min(256).is_err()
+    );
 
-    let shape = KeyShape::default().pattern("[0-9a-f]{4}|any").unwrap();
+    let shape = KeyShape::default().with_pattern("[0-9a-f]{4}|any").unwrap();
     for (key, good) in
         [("12af", true), ("any", true), ("12afx", false), ("x12af", false), ("anything", false)]
     {
         assert_eq!(shape.read(&field(key)).is_ok(), good, "{key}");
     }
-    assert_eq!(shape.pattern_text(), Some("[0-9a-f]{4}|any"));
+    assert_eq!(shape.pattern(), Some("[0-9a-f]{4}|any"));
     for bad in ["(", "a)|(b", "["] {
-        assert!(KeyShape::default().pattern(bad).is_err(), "{bad}");
+        assert!(KeyShape::default().with_pattern(bad).is_err(), "{bad}");
     }
 }
 

@@ -14,18 +14,19 @@ use tower_service::Service;
 use crate::admission::Admission;
 use crate::answer;
 use crate::body::{BoxError, ResponseBody};
-use crate::fingerprint::{SECRET_BYTES, Secrets};
+use crate::fingerprint::Secrets;
 use crate::future::ResponseFuture;
 use crate::guard;
 use crate::headers::IDEMPOTENCY_KEY;
-use crate::meters::Meters;
+use crate::metrics::Metrics;
 use crate::reading::Reading;
 use crate::route::{KeyRule, Route};
 
 /// Made once, not for each request.
 static KEY: HeaderName = IDEMPOTENCY_KEY;
 
-/// Makes the service behind it safe to retry. See [`Route`] for what can be set.
+/// Makes the requests of the service behind it idempotent: a retry with the same `Idempotency-Key` gets the recorded
+/// response. See [`Route`] for what can be set.
 ///
 /// ```
 /// # use onceward_http::{OncewardLayer, Route};
@@ -59,32 +60,33 @@ pub(crate) struct Shared {
     pub(crate) onceward: Onceward,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) route: Arc<Route>,
-    pub(crate) meters: Arc<Meters>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) admission: Arc<Admission>,
 }
 
 impl OncewardLayer {
-    /// A layer over an engine. `secret` keys the hashes of scopes and bodies: keep it for as long as
-    /// receipts are kept, and use the same one in all processes that share a store.
-    pub fn new(onceward: Onceward, secret: [u8; SECRET_BYTES], route: Route) -> Self {
-        Self::with(onceward, Arc::new(Secrets::new(secret)), Arc::new(route), Arc::new(Meters::new()))
-    }
-
-    /// A layer that shares its parts with others: the layers of all routes of one process have the same
-    /// engine, secrets and meters.
+    /// A layer over an engine. The secrets key the hashes of scopes and bodies: keep them for as long as receipts
+    /// are kept, and use the same ones in all processes that share a store.
     ///
     /// While several secrets are listed, an intent has a receipt under each of them, so that any two
     /// processes that share one agree on what was done. To rotate: add the new secret behind the old one
     /// everywhere, then put it in front everywhere, then take the old one off once the receipts from
     /// before are past their retention. Child keys come from the secret in front.
-    pub fn with(onceward: Onceward, secrets: Arc<Secrets>, route: Arc<Route>, meters: Arc<Meters>) -> Self {
-        let admission = Arc::default();
-        Self { shared: Arc::new(Shared { onceward, secrets, route, meters, admission }) }
+    pub fn new(onceward: Onceward, secrets: impl Into<Secrets>, route: impl Into<Arc<Route>>) -> Self {
+        let (secrets, route) = (Arc::new(secrets.into()), route.into());
+        let (metrics, admission) = (Arc::default(), Arc::default());
+        Self { shared: Arc::new(Shared { onceward, secrets, route, metrics, admission }) }
     }
 
-    /// Shares the room for running intents with other layers.
-    pub fn admission(mut self, admission: Arc<Admission>) -> Self {
-        self.shared = Arc::new(Shared { admission, ..Shared::clone(&self.shared) });
+    /// Sets the counters, which the layers of all routes of one process may share.
+    pub fn with_metrics(mut self, metrics: impl Into<Arc<Metrics>>) -> Self {
+        self.shared = Arc::new(Shared { metrics: metrics.into(), ..Shared::clone(&self.shared) });
+        self
+    }
+
+    /// Sets the room for running intents, which the layers of all routes of one process may share.
+    pub fn with_admission(mut self, admission: impl Into<Arc<Admission>>) -> Self {
+        self.shared = Arc::new(Shared { admission: admission.into(), ..Shared::clone(&self.shared) });
         self
     }
 }
@@ -92,9 +94,9 @@ impl OncewardLayer {
 impl Shared {
     /// The field lines of the key, if the layer has a say in this request; counts those in which it has none.
     fn guarded_by<'r, I>(&self, request: &'r Request<I>) -> Option<GetAll<'r, HeaderValue>> {
-        let Self { route, meters, .. } = self;
+        let Self { route, metrics, .. } = self;
         if !route.methods.contains(request.method()) {
-            meters.unguarded_methods.one();
+            metrics.unguarded_methods.one();
             return None;
         }
         let guarded = match route.key {
@@ -104,7 +106,7 @@ impl Shared {
             KeyRule::Ignored => false,
         };
         if !guarded {
-            meters.keyless.one();
+            metrics.keyless.one();
             return None;
         }
         Some(request.headers().get_all(&KEY))

@@ -22,13 +22,14 @@ impl Route {
     pub fn preset(name: &str) -> Result<Self> {
         Ok(match name {
             "ietf" => Self::default(),
-            "stripe" => Self::default()
-                .key(KeyRule::Optional)
-                .key_form(KeyForm::Raw)
-                .methods([Method::POST])
-                .on_class(StatusClass::ServerError, Action::Replay),
-            "queue" => Self::default().policy(Policy::queue()),
-            "ledger" => Self::default().policy(Policy::ledger()),
+            "stripe" => Self::builder()
+                .with_key(KeyRule::Optional)
+                .with_key_form(KeyForm::Raw)
+                .with_methods([Method::POST])
+                .with_on_class(StatusClass::ServerError, Action::Replay)
+                .build()?,
+            "queue" => Self::builder().with_policy(Policy::queue()).build()?,
+            "ledger" => Self::builder().with_policy(Policy::ledger()).build()?,
             _ => {
                 let known = Self::PRESETS.join(", ");
                 let detail = format!("there is no preset {name:?}; there are {known}");

@@ -8,6 +8,7 @@ use http::{HeaderValue, Response, StatusCode};
 
 /// What a client can be told. The type's name never changes; the status can be mapped per route.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Problem {
     /// The route wants a key.
     KeyMissing,

@@ -37,9 +37,9 @@ pub fn json(routes: &[(String, Arc<Route>)]) -> Value {
 /// extension `x-idempotency`, for each method of each path that is guarded.
 pub fn openapi(routes: &[(String, Arc<Route>)]) -> Value {
     let mut paths = Map::new();
-    for (path, route) in routes.iter().filter(|(_, route)| route.key_rule() != KeyRule::Ignored) {
+    for (path, route) in routes.iter().filter(|(_, route)| route.key() != KeyRule::Ignored) {
         let item = paths.entry(path).or_insert_with(|| json!({}));
-        for method in route.guarded_methods() {
+        for method in route.methods() {
             // The first route that is tried is the one that counts.
             let operation = &mut item[method.as_str().to_ascii_lowercase()];
             if operation.is_null() {
@@ -60,8 +60,8 @@ pub fn openapi(routes: &[(String, Arc<Route>)]) -> Value {
 }
 
 fn of_route(path: &str, route: &Route) -> Value {
-    let methods: Vec<_> = route.guarded_methods().iter().map(http::Method::as_str).collect();
-    if route.key_rule() == KeyRule::Ignored {
+    let methods: Vec<_> = route.methods().iter().map(http::Method::as_str).collect();
+    if route.key() == KeyRule::Ignored {
         return json!({ "path": path, "methods": methods, "key": { "rule": "ignored" } });
     }
     json!({
@@ -69,16 +69,16 @@ fn of_route(path: &str, route: &Route) -> Value {
         "methods": methods,
         "key": key(route),
         "scope": scope(route),
-        "operation": route.operation_name().to_string(),
+        "operation": route.operation().to_string(),
         "fingerprint": fingerprint(route),
-        "request_bytes_max": route.largest_request(),
-        "response_bytes_max": route.largest_response(),
+        "request_bytes_max": route.request_bytes_max(),
+        "response_bytes_max": route.response_bytes_max(),
         "not_replayed": route.omitted_fields().map(http::HeaderName::as_str).collect::<Vec<_>>(),
         "duplicates": duplicates(route),
         "outcomes": outcomes(route),
         "unknown": unknown(route),
         "expired": expired(route),
-        "store_failure": match route.store_failure_rule() {
+        "store_failure": match route.on_store_failure() {
             OnStoreFailure::Refuse => "refuse",
             OnStoreFailure::PassUnguarded => "pass-unguarded",
         },
@@ -90,19 +90,19 @@ fn key(route: &Route) -> Value {
     let shape = route.key_shape();
     json!({
         "rule": key_rule(route),
-        "form": match shape.form_rule() {
+        "form": match shape.form() {
             KeyForm::Strict => "strict",
             KeyForm::Lenient => "lenient",
             KeyForm::Raw => "raw",
         },
-        "length_min": shape.shortest(),
+        "length_min": shape.length_min(),
         "length_max": onceward::KEY_BYTES_MAX,
-        "pattern": shape.pattern_text(),
+        "pattern": shape.pattern(),
     })
 }
 
 fn key_rule(route: &Route) -> &'static str {
-    match route.key_rule() {
+    match route.key() {
         KeyRule::Required => "required",
         KeyRule::Optional => "optional",
         KeyRule::Ignored => "ignored",
@@ -111,13 +111,13 @@ fn key_rule(route: &Route) -> &'static str {
 
 fn scope(route: &Route) -> Value {
     json!({
-        "from": match route.scope_source() {
+        "from": match route.scope() {
             ScopeFrom::Authorization => "authorization".to_owned(),
             ScopeFrom::Header(name) => format!("header {name}"),
             ScopeFrom::Extension => "caller".to_owned(),
             ScopeFrom::Shared => "shared".to_owned(),
         },
-        "anonymous": match route.anonymous_rule() {
+        "anonymous": match route.on_anonymous() {
             OnAnonymous::Share => "shared",
             OnAnonymous::Refuse => "refused",
         },
@@ -125,7 +125,7 @@ fn scope(route: &Route) -> Value {
 }
 
 fn fingerprint(route: &Route) -> Value {
-    let rules = route.fingerprint_rules();
+    let rules = route.fingerprint();
     json!({
         "members": pick(rules.members()),
         "parameters": pick(rules.parameters()),
@@ -143,7 +143,7 @@ fn pick<T: ToString>(pick: &Pick<T>) -> Value {
 }
 
 fn duplicates(route: &Route) -> Value {
-    match route.contract().duplicate_rule() {
+    match route.policy().on_duplicate() {
         OnDuplicate::Wait(at_most) => json!({ "rule": "wait", "seconds_max": seconds(at_most) }),
         OnDuplicate::Conflict => json!({ "rule": "conflict" }),
     }
@@ -171,7 +171,7 @@ fn outcomes(route: &Route) -> Value {
 }
 
 fn unknown(route: &Route) -> &'static str {
-    match route.contract().unknown_rule() {
+    match route.policy().on_unknown() {
         _ if route.is_reconciled() => "reconcile",
         OnUnknown::Hold => "hold",
         OnUnknown::Retry => "retry",
@@ -179,7 +179,7 @@ fn unknown(route: &Route) -> &'static str {
 }
 
 fn expired(route: &Route) -> Value {
-    match route.contract().expired_rule() {
+    match route.policy().on_expired() {
         OnExpired::Run => json!({ "rule": "run" }),
         OnExpired::Refuse(keep) => json!({ "rule": "reject", "kept_seconds": kept(keep) }),
     }
@@ -211,17 +211,17 @@ fn parameter(route: &Route) -> Value {
     let shape = route.key_shape();
     let mut schema = json!({ "type": "string" });
     // With quotes or without: the lengths and the pattern are of what is between them.
-    if shape.form_rule() == KeyForm::Raw {
-        schema["minLength"] = shape.shortest().into();
+    if shape.form() == KeyForm::Raw {
+        schema["minLength"] = shape.length_min().into();
         schema["maxLength"] = onceward::KEY_BYTES_MAX.into();
-        if let Some(pattern) = shape.pattern_text() {
+        if let Some(pattern) = shape.pattern() {
             schema["pattern"] = format!("^(?:{pattern})$").into();
         }
     }
     json!({
         "name": "Idempotency-Key",
         "in": "header",
-        "required": route.key_rule() == KeyRule::Required,
+        "required": route.key() == KeyRule::Required,
         "description": "One new random value per intent, the same one on every retry.",
         "schema": schema,
     })

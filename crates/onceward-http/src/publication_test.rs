@@ -33,11 +33,14 @@ fn the_default_says_what_the_profile_says() {
 #[test]
 fn what_is_set_is_published() {
     let route = Route::preset("ledger")
-        .and_then(|route| route.problem_status("key-reused", StatusCode::CONFLICT))
-        .and_then(|route| route.key_pattern("[a-z]+"))
         .unwrap()
-        .on_class(StatusClass::ServerError, crate::Action::Unknown)
-        .on_store_failure(OnStoreFailure::PassUnguarded);
+        .to_builder()
+        .with_problem_status("key-reused", StatusCode::CONFLICT)
+        .with_key_pattern("[a-z]+")
+        .with_on_class(StatusClass::ServerError, crate::Action::Unknown)
+        .with_on_store_failure(OnStoreFailure::PassUnguarded)
+        .build()
+        .unwrap();
     let route = one(route);
     assert_eq!(route["outcomes"]["2xx"], json!({ "action": "replay", "kept_seconds": null }));
     assert_eq!(route["outcomes"]["5xx"], json!({ "action": "unknown" }));
@@ -47,15 +50,18 @@ fn what_is_set_is_published() {
     assert!(problems.iter().any(|p| p["type"] == "urn:onceward:problem:key-reused" && p["status"] == 409));
     // A policy that keeps no failures does not say that it does.
     assert_eq!(
-        one(Route::default().policy(Policy::queue()))["outcomes"]["4xx"],
+        one(Route::builder().with_policy(Policy::queue()).build().unwrap())["outcomes"]["4xx"],
         json!({ "action": "retry" })
     );
-    assert_eq!(one(Route::default().key(KeyRule::Ignored))["key"], json!({ "rule": "ignored" }));
+    assert_eq!(
+        one(Route::builder().with_key(KeyRule::Ignored).build().unwrap())["key"],
+        json!({ "rule": "ignored" })
+    );
 }
 
 #[test]
 fn the_openapi_fragment_has_each_guarded_operation_once() {
-    let ignored = Route::default().key(KeyRule::Ignored);
+    let ignored = Route::builder().with_key(KeyRule::Ignored).build().unwrap();
     let routes: Vec<_> = [
         ("/charges", Route::default()),
         ("/charges", Route::preset("stripe").unwrap()),

@@ -29,12 +29,13 @@ const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// Finds out what became of an intent whose outcome is unknown, usually by asking the service.
 pub trait Reconcile: Send + Sync + 'static {
     /// Asked once at a time for each intent. It may be dropped at any time and asked again.
-    fn reconcile(&self, doubt: Doubtful) -> Pin<Box<dyn Future<Output = Reconciled> + Send + '_>>;
+    fn reconcile(&self, unknown: UnknownRequest) -> Pin<Box<dyn Future<Output = Reconciled> + Send + '_>>;
 }
 
 /// An intent whose outcome is unknown, and the request that asked for it again.
 #[derive(Clone, Debug)]
-pub struct Doubtful {
+#[non_exhaustive]
+pub struct UnknownRequest {
     /// Which intent.
     pub id: Id,
     /// The run that is in doubt.
@@ -45,6 +46,7 @@ pub struct Doubtful {
 
 /// What was found out.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Reconciled {
     /// It happened, and this is its answer from now on.
     Happened(Response<Bytes>),
@@ -95,7 +97,7 @@ impl Drop for Looking {
 /// Has the doubt about an intent looked into, beside everything else, unless that is being done already.
 pub(crate) fn look_into(shared: &Arc<Shared>, reconciler: &Arc<Reconciler>, id: &Id, request: &Parts) {
     let Some(looking) = reconciler.begin(id) else { return };
-    shared.meters.reconciles.one();
+    shared.metrics.reconciles.one();
     let (shared_there, request) = (shared.clone(), request.clone());
     shared.onceward.spawn(Box::pin(async move {
         if let Err(error) = settle(&shared_there, &looking, request).await {
@@ -106,12 +108,12 @@ pub(crate) fn look_into(shared: &Arc<Shared>, reconciler: &Arc<Reconciler>, id: 
 
 async fn settle(shared: &Shared, looking: &Looking, request: Parts) -> Result<()> {
     let Looking { reconciler, id } = looking;
-    let Some(receipt) = shared.onceward.show(id).await? else { return Ok(()) };
+    let Some(receipt) = shared.onceward.receipt(id).await? else { return Ok(()) };
     let Status::Unknown(unknown) = receipt.status else { return Ok(()) };
     let fence = unknown.claim.fence;
-    let asking = reconciler.hook.reconcile(Doubtful { id: id.clone(), fence, request });
+    let asking = reconciler.hook.reconcile(UnknownRequest { id: id.clone(), fence, request });
     let settlement = match tokio::time::timeout(ANSWER_MAX, asking).await {
-        Ok(Reconciled::Happened(response)) => Settlement::Done(recorded::outcome(&shared.route, &response)?),
+        Ok(Reconciled::Happened(response)) => Settlement::Done(recorded::outcome(&shared.route, &response)),
         Ok(Reconciled::DidNotHappen) => Settlement::NotDone,
         Ok(Reconciled::NotYet) => return Ok(()),
         Ok(Reconciled::Failed(why)) => {
@@ -132,8 +134,8 @@ async fn settle(shared: &Shared, looking: &Looking, request: Parts) -> Result<()
         settled => settled?,
     };
     match settled {
-        Changed::Yes => tracing::info!(?id, fence = fence.0, ?settlement, "a doubt was settled"),
-        Changed::No(_) => tracing::info!(?id, fence = fence.0, "a doubt had ended already"),
+        Changed::Applied => tracing::info!(?id, fence = fence.0, ?settlement, "a doubt was settled"),
+        Changed::NotOwner(_) => tracing::info!(?id, fence = fence.0, "a doubt had ended already"),
     }
     Ok(())
 }

@@ -1,16 +1,15 @@
 //! A whole response as the outcome that it is replayed from.
 
-use bytes::Bytes;
 use http::Response;
-use onceward::{Outcome, Result, Verdict};
+use onceward::{Outcome, Verdict};
 
 use crate::action::StatusClass;
 use crate::route::{Route, verdict};
 use crate::snapshot;
 
 /// The outcome that a route keeps of a response: its body is left out if it is over the bound.
-pub(crate) fn outcome(route: &Route, response: &Response<Bytes>) -> Result<Outcome> {
-    let (status, body) = (response.status(), response.body());
+pub(crate) fn outcome<B: AsRef<[u8]>>(route: &Route, response: &Response<B>) -> Outcome {
+    let (status, body) = (response.status(), response.body().as_ref());
     let outcome = if body.len() > route.response_bytes_max {
         Outcome::omitted(verdict(status), status.as_str().to_owned())
     } else {
@@ -21,7 +20,7 @@ pub(crate) fn outcome(route: &Route, response: &Response<Bytes>) -> Result<Outco
         }
     };
     match route.own_retention(StatusClass::of(status)) {
-        Some(retention) => outcome.keep(retention),
-        None => Ok(outcome),
+        Some(retention) => outcome.with_retention(retention).expect("checked when the route was built"),
+        None => outcome,
     }
 }

@@ -15,8 +15,8 @@ use std::pin::Pin;
 use std::vec;
 
 use onceward::{
-    Answer, Applied, Ask, Fingerprint, Id, Lease, Onceward, Outcome, Policy, Ran, Recorded, Refusal, Result,
-    Retention, Stopped,
+    Answer, Applied, Ask, Completed, Fingerprint, Id, Lease, Onceward, Outcome, Policy, Recorded, Refusal,
+    Result, Retention, Stopped,
 };
 
 use crate::fingerprint::Fingerprints;
@@ -52,26 +52,28 @@ impl Ids {
     /// the request.
     pub(crate) fn ask(self, prints: Fingerprints, policy: &std::sync::Arc<Policy>) -> Asks {
         if self.others.is_empty() {
-            let current = Ask::new(self.current, prints.current, policy.clone()).also(prints.older);
+            let current =
+                Ask::new(self.current, prints.current, policy.clone()).with_older_fingerprints(prints.older);
             return Asks { current, others: Vec::new() };
         }
         let all: Vec<Fingerprint> = std::iter::once(prints.current).chain(prints.older).collect();
-        let ask =
-            |(secret, id): (usize, Id)| Ask::new(id, all[secret], policy.clone()).also(all.iter().copied());
+        let ask = |(secret, id): (usize, Id)| {
+            Ask::new(id, all[secret], policy.clone()).with_older_fingerprints(all.iter().copied())
+        };
         Asks { current: ask((0, self.current)), others: self.others.into_iter().map(ask).collect() }
     }
 }
 
 impl Asks {
     /// The answer that is at hand under any of the ids.
-    pub(crate) fn recall(&self, onceward: &Onceward) -> Option<Answer> {
-        self.each().find_map(|ask| onceward.recall(ask))
+    pub(crate) fn cached_answer(&self, onceward: &Onceward) -> Option<Answer> {
+        self.each().find_map(|ask| onceward.cached_answer(ask))
     }
 
     /// The answer of others under any of the ids, without a run.
-    pub(crate) async fn attend(&self, onceward: &Onceward) -> Result<Option<Answer>> {
+    pub(crate) async fn answer_without_running(&self, onceward: &Onceward) -> Result<Option<Answer>> {
         for ask in self.each() {
-            if let Some(answer) = onceward.attend(ask).await? {
+            if let Some(answer) = onceward.answer_without_running(ask).await? {
                 return Ok(Some(answer));
             }
         }
@@ -150,15 +152,15 @@ fn lease_of(current: &Id, mut leases: Vec<Lease>) -> Lease {
 /// How a receipt ends whose intent got this answer under the next id.
 fn ending_like(answer: &Result<Answer>) -> Result<Outcome, Stopped> {
     match answer {
-        Ok(Answer::Ran(Ran { recorded: Recorded::Released, .. })) => {
+        Ok(Answer::Completed(Completed { recorded: Recorded::Released, .. })) => {
             Err(Stopped::before_effect("it is free to run again"))
         }
         // Kept for as long as the one that it is a copy of.
-        Ok(Answer::Ran(Ran { outcome, replayed: true, expires_in, .. })) => {
+        Ok(Answer::Completed(Completed { outcome, replayed: true, expires_in, .. })) => {
             let retention = expires_in.map_or(Retention::Forever, Retention::For);
-            Ok(outcome.clone().keep(retention).unwrap_or_else(|_| outcome.clone()))
+            Ok(outcome.clone().with_retention(retention).unwrap_or_else(|_| outcome.clone()))
         }
-        Ok(Answer::Ran(ran)) => Ok(ran.outcome.clone()),
+        Ok(Answer::Completed(ran)) => Ok(ran.outcome.clone()),
         Ok(Answer::Refused(Refusal::ResponseNotStored { verdict, note })) => {
             Ok(Outcome::omitted(*verdict, note.clone()))
         }

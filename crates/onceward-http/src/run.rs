@@ -9,7 +9,8 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
 use onceward::{
-    Answer, Applied, Ask, Error, ErrorKind, Id, Lease, Outcome, Ran, Refusal, Sight, Stopped, Verdict,
+    Answer, Applied, Ask, Completed, Error, ErrorKind, Id, Lease, Outcome, PriorReceipt, Refusal, Stopped,
+    Verdict,
 };
 use tokio::sync::mpsc;
 use tower_service::Service;
@@ -64,7 +65,7 @@ where
         let (route, admission) = (&shared.route, &shared.admission);
         // Where there is no room for another run, those of others still give answers.
         if let Err(problem) = admission.check(asks.current.id()) {
-            return Ended::Answer(Ok(match Box::pin(asks.attend(&shared.onceward)).await {
+            return Ended::Answer(Ok(match Box::pin(asks.answer_without_running(&shared.onceward)).await {
                 Ok(Some(answer)) => {
                     look_into_doubt(shared, &answer, asks.each().map(Ask::id), waiting);
                     answer::of(shared, answer)
@@ -118,12 +119,12 @@ where
         Ended::Answer(match (answer, made) {
             (answer, Made::Live(end)) => {
                 // The answer on record may be another's by now, and then this one must not look complete.
-                if matches!(&answer, Ok(Answer::Ran(Ran { replayed: false, .. })) | Err(_)) {
+                if matches!(&answer, Ok(Answer::Completed(Completed { replayed: false, .. })) | Err(_)) {
                     Box::pin(end.send()).await;
                 }
                 return Ended::Live;
             }
-            (Ok(Answer::Ran(ran)), Made::Whole(response)) if !ran.replayed => {
+            (Ok(Answer::Completed(ran)), Made::Whole(response)) if !ran.replayed => {
                 Ok(answer::with_expiry(response, ran.expires_in))
             }
             (Ok(answer), _) => {
@@ -137,7 +138,7 @@ where
             (Err(error), Made::Nothing) => match waiting.filter(|_| may_pass_unguarded(route, &error)) {
                 Some(request) => match admission.enter(&id) {
                     Ok(_room) => {
-                        shared.meters.passed_unguarded.one();
+                        shared.metrics.passed_unguarded.one();
                         pass_unguarded(Box::pin(service.call(request)).await)
                     }
                     Err(problem) => Ok(answer::refuse(shared, problem)),
@@ -172,7 +173,7 @@ fn may_pass_unguarded(route: &Route, error: &Error) -> bool {
     route.on_store_failure == OnStoreFailure::PassUnguarded
         && matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full)
         && error.applied() == Applied::No
-        && error.sight() == Sight::Nothing
+        && error.prior_receipt() == PriorReceipt::NotSeen
 }
 
 fn pass_unguarded<B, E>(answer: Result<Response<B>, E>) -> Answered<B, E> {
@@ -279,7 +280,7 @@ fn ending(
     outcome: impl FnOnce() -> Outcome,
 ) -> Result<Outcome, Stopped> {
     match (action, route.own_retention(StatusClass::of(status))) {
-        (Action::Replay, Some(retention)) => Ok(outcome().keep(retention)?),
+        (Action::Replay, Some(retention)) => Ok(outcome().with_retention(retention)?),
         (Action::Replay, None) => Ok(outcome()),
         (Action::Retry, _) => {
             Err(Stopped::before_effect(format!("the service answered {status}, which frees the key")))

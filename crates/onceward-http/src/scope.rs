@@ -10,6 +10,7 @@ use crate::fingerprint::SECRET_BYTES;
 /// Choose something that stays the same between two tries of one intent: a token that is refreshed in
 /// between would make the retry a stranger, and its effect a second one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ScopeFrom {
     /// A keyed hash of the `Authorization` field.
     #[default]

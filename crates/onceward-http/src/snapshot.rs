@@ -37,7 +37,7 @@ const NEVER_STORED: [HeaderName; 10] = [
 ];
 
 /// Which fields are left out, by name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Omitted(Vec<HeaderName>);
 
 impl Default for Omitted {
@@ -48,15 +48,17 @@ impl Default for Omitted {
 
 impl Omitted {
     /// Adds a field.
-    pub fn also(&mut self, name: HeaderName) {
+    pub fn with_field(mut self, name: HeaderName) -> Self {
         if !self.0.contains(&name) {
             self.0.push(name);
         }
+        self
     }
 
     /// Takes `Set-Cookie` off the list. Nothing else can be: the rest belongs to one connection or moment.
-    pub fn keep_cookies(&mut self) {
+    pub fn without_cookies(mut self) -> Self {
         self.0.retain(|name| name != SET_COOKIE);
+        self
     }
 
     /// All of them.

@@ -12,16 +12,16 @@ use bytes::Bytes;
 use http::Response;
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
-use onceward::{ErrorKind, Lease, Ran, Recorded, Result, Stopped, Transactions};
+use onceward::{Completed, ErrorKind, Lease, Recorded, Result, Stopped, Transactions};
 
 use crate::action::Action;
 use crate::body::BoxError;
 use crate::layer::Shared;
 use crate::{recorded, snapshot};
 
-/// The [`Lease`] of a run on a route that says
-/// [`effects_in_transaction`](crate::Route::effects_in_transaction): it commits the response with the handler's own
-/// writes. It is among the extensions of the request.
+/// The [`Lease`] of a run on a route that is built
+/// [`with_effects_in_transaction`](crate::RouteBuilder::with_effects_in_transaction): it commits the
+/// response with the handler's own writes. It is among the extensions of the request.
 ///
 /// ```
 /// # use axum::{Extension, response::{IntoResponse, Response}, http::StatusCode};
@@ -77,7 +77,7 @@ impl ResponseLease {
                 let outcome = recorded::outcome(&self.shared.route, &response);
                 *self.made() = Some(response);
                 match action {
-                    Action::Replay => Ok(outcome?),
+                    Action::Replay => Ok(outcome),
                     Action::Retry | Action::Unknown => {
                         Err(Stopped::before_effect("the response is none that is kept"))
                     }
@@ -85,11 +85,11 @@ impl ResponseLease {
             }
         });
         match ran.await {
-            Ok(Ran { recorded: Recorded::Yes | Recorded::NotYet, .. }) => {
+            Ok(Completed { recorded: Recorded::Yes | Recorded::NotYet, .. }) => {
                 let made = self.made().clone();
                 Ok(made.expect("it was committed").map(Full::new))
             }
-            Ok(Ran { recorded: Recorded::Released, .. }) => {
+            Ok(Completed { recorded: Recorded::Released, .. }) => {
                 Ok(self.made().take().expect("the work has returned it").map(Full::new))
             }
             Err(error) => match self.made().take() {
@@ -100,7 +100,7 @@ impl ResponseLease {
     }
 
     /// What was committed, to be sent.
-    pub(crate) fn committed(&self) -> Option<(Ran, Option<Response<Bytes>>)> {
+    pub(crate) fn committed(&self) -> Option<(Completed, Option<Response<Bytes>>)> {
         let ran = self.lease.committed()?;
         // Without one, the handler has encoded the response itself.
         let response = self.made().take().or_else(|| snapshot::decode(ran.outcome.body()));

@@ -15,7 +15,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             let key = lease.child("provider")?; // for the call downstream: the same on every try
             Ok(Outcome::succeeded(format!("charged under {key}")))
         };
-        let ran = onceward.run(ask, charge).await?.ran()?; // same key, other body: refused
+        let ran = onceward.run(ask, charge).await?.into_result()?; // same key, other body: refused
         println!("{:?}, replayed: {}", ran.outcome.body(), ran.replayed);
     }
     Ok(())

@@ -11,7 +11,7 @@ pub mod sql;
 #[cfg(feature = "embedded")]
 pub use embedded::EmbeddedStore;
 pub use kit::groups::Groups;
-pub use memory::{MemoryStore, MemoryTransactions};
+pub use memory::{MemoryStore, MemoryTransactions, in_memory};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use open::migrate;
 pub use open::{Opened, open, open_with_metrics};
@@ -21,6 +21,18 @@ pub use sql::mysql::MySqlStore;
 pub use sql::postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use sql::sqlite::SqliteStore;
+
+// The drivers whose types are in signatures here, in the versions that fit.
+#[cfg(feature = "postgres")]
+pub use deadpool_postgres;
+#[cfg(feature = "mysql")]
+pub use mysql_async;
+#[cfg(feature = "sqlite")]
+pub use rusqlite;
+#[cfg(any(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
+pub use sqlx;
+#[cfg(feature = "postgres")]
+pub use tokio_postgres;
 
 /// What the SQL stores take from the kit.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]

@@ -37,8 +37,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     std::fs::create_dir_all(&folder)?;
     let store = onceward_stores::open(&format!("embedded:{}", folder.join("receipts").display())).await?;
-    let policy = Policy::http().lease(Duration::from_secs(1))?;
-    let layer = OncewardLayer::new(Onceward::new(store)?, [7; 32], Route::default().policy(policy));
+    let policy = Policy::http().to_builder().with_lease(Duration::from_secs(1)).build()?;
+    let layer =
+        OncewardLayer::new(Onceward::new(store)?, [7; 32], Route::builder().with_policy(policy).build()?);
     let (book, count) = (folder.join("charges"), folder.join("charges"));
     let app = Router::new()
         .route("/charges", post(async move || charge(book.clone()).await))

@@ -6,7 +6,7 @@
 //! | suite | for | the author brings |
 //! |---|---|---|
 //! | [`run`] | every store | a fresh store for each check |
-//! | [`transactions()`] | every [`onceward::Transactions`] | a [`Bench`]: its store, and a table of counters |
+//! | [`transactions()`] | every [`onceward::Transactions`] | a [`Harness`]: its store, and a table of counters |
 //! | [`unreadable()`] | stores whose records can be damaged | a [`Damage`]: a way to damage a record |
 //!
 //! Together they are the definition of done of a new store or driver. What they cannot see needs a test that
@@ -42,7 +42,7 @@ use onceward::{Caps, Store};
 
 use trial::{Checked, Trial, Wrong};
 
-pub use transactions::{Bench, Tx, first_transaction_failure, transaction_failures, transactions};
+pub use transactions::{Harness, Tx, first_transaction_failure, transaction_failures, transactions};
 pub use unreadable::{Damage, unreadable, unreadable_failures};
 
 /// No check may take longer: a store that wedges is reported like any other that is wrong.
@@ -164,6 +164,7 @@ const CHECKS: &[Check<Trial>] = table! {
 
 /// One check that a store did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Failure {
     /// Which check.
     pub check: &'static str,

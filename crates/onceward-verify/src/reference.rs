@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onceward::{
-    Age, Caps, Clock, Cursor, Due, Found, Fut, Hints, Id, Loaded, Page, Promises, Record, Scan, ScanOf, Seen,
-    Signals, State, Store, Swap, Swapped, SystemClock, Version, Watch,
+    Age, Caps, Clock, Cursor, Due, Found, Hints, Id, Loaded, Page, Promises, Record, Scan, ScanTarget, Seen,
+    Signals, State, Store, StoreFuture, Swap, Swapped, SystemClock, Version, Watch,
 };
 use tokio::sync::broadcast;
 
@@ -68,9 +68,9 @@ impl Book {
 
     /// One page at this time.
     pub fn scan(&self, now_us: u64, query: &Scan) -> Page {
-        match &query.of {
-            ScanOf::Due(state) => self.scan_due(now_us, query, *state),
-            ScanOf::Matching(filter) => self.walk(
+        match &query.target {
+            ScanTarget::Due(state) => self.scan_due(now_us, query, *state),
+            ScanTarget::Matching(filter) => self.walk(
                 now_us,
                 query,
                 // As an index over the states that are not settled does: done and gone ones are not looked
@@ -78,7 +78,7 @@ impl Book {
                 |_, cell| filter.state.is_none_or(|state| state == cell.state || is_settled(state)),
                 |id, cell| filter.matches(id, cell.state),
             ),
-            ScanOf::StepsOf(parent) => {
+            ScanTarget::StepsOf(parent) => {
                 let is_step = |id: &Id, _: &Cell| id.parent().as_ref() == Some(parent);
                 self.walk(now_us, query, is_step, |_, _| true)
             }
@@ -110,7 +110,7 @@ impl Book {
         due.truncate(query.limit);
         let next = due.last().filter(|_| more).map(|(due, id)| Cursor(place(*due, id).into()));
         let found = due.iter().map(|(_, id)| ((*id).clone(), self.cells[*id].found(now_us))).collect();
-        Page { found, unreadable: Vec::new(), next }
+        Page::new(found, next)
     }
 
     /// Looks at those that are `listed`, as an index lists them, and gives those of them that match.
@@ -129,7 +129,7 @@ impl Book {
         let next = last.map(|(id, _)| Cursor(Bytes::copy_from_slice(id.as_bytes())));
         let found = looked.iter().filter(|(id, cell)| matches(id, cell));
         let found = found.map(|(id, cell)| ((*id).clone(), cell.found(now_us))).collect();
-        Page { found, unreadable: Vec::new(), next }
+        Page::new(found, next)
     }
 }
 
@@ -147,13 +147,13 @@ impl Cell {
     }
 
     fn found(&self, now_us: u64) -> Found {
-        Found {
-            version: self.version,
-            state: self.state,
-            due: Due::between(now_us, self.due_us),
-            age: Age::between(now_us, self.created_us, self.updated_us),
-            bytes: self.bytes.clone(),
-        }
+        Found::new(
+            self.version,
+            self.state,
+            Due::between(now_us, self.due_us),
+            Age::between(now_us, self.created_us, self.updated_us),
+            self.bytes.clone(),
+        )
     }
 }
 
@@ -187,8 +187,8 @@ impl Default for Reference {
 impl Reference {
     /// What it promises.
     pub fn announced() -> Caps {
-        let promises = Promises { atomic: true, ..Promises::default() };
-        Caps::new("reference", promises).with_hints(Hints { batches_in_flight: 4, ..Hints::default() })
+        let promises = Promises::default().with_atomic(true);
+        Caps::new("reference", promises).with_hints(Hints::default().with_batches_in_flight(4))
     }
 
     /// A fresh and empty one.
@@ -196,14 +196,14 @@ impl Reference {
         Arc::new(Self::default())
     }
 
-    fn with<'a, T: Send + 'a>(&self, work: impl FnOnce(&mut Book, u64) -> T) -> Fut<'a, T> {
+    fn with<'a, T: Send + 'a>(&self, work: impl FnOnce(&mut Book, u64) -> T) -> StoreFuture<'a, T> {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         Box::pin(ready(Ok(work(&mut book, SystemClock.now_us()))))
     }
 }
 
 impl Store for Reference {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             let swap = |book: &mut Book, now_us| batch.iter().map(|swap| book.swap(now_us, swap)).collect();
             let answers: Vec<Swapped> = self.with(swap).await?;
@@ -217,11 +217,11 @@ impl Store for Reference {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         self.with(|book, now_us| ids.iter().map(|id| Ok(book.load(now_us, id))).collect())
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.with(|book, now_us| book.scan(now_us, query))
     }
 

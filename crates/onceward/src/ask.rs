@@ -10,7 +10,7 @@ use crate::id::Id;
 use crate::policy::Policy;
 use crate::receipt::Attempt;
 
-/// Which intent, what exactly, and under which contract.
+/// One request to have an intent carried out: its id, the fingerprint of what is asked, and the policy.
 #[derive(Clone, Debug)]
 pub struct Ask {
     pub(crate) id: Id,
@@ -27,12 +27,12 @@ pub struct Ask {
 impl Ask {
     /// Asks for `id`, as described by `fingerprint`, under `policy`. Keep the policy in one `Arc` per
     /// kind of operation.
-    pub fn new(id: Id, fingerprint: Fingerprint, policy: Arc<Policy>) -> Self {
+    pub fn new(id: Id, fingerprint: Fingerprint, policy: impl Into<Arc<Policy>>) -> Self {
         Self {
             id,
             fingerprint,
             also: Vec::new(),
-            policy,
+            policy: policy.into(),
             attempt: None,
             named: false,
             input: None,
@@ -42,7 +42,7 @@ impl Ask {
 
     /// Adds the same request's fingerprints under older rules or secrets. A receipt written under
     /// those is then still recognised, so an upgrade never turns an honest retry into a refusal.
-    pub fn also(mut self, older: impl IntoIterator<Item = Fingerprint>) -> Self {
+    pub fn with_older_fingerprints(mut self, older: impl IntoIterator<Item = Fingerprint>) -> Self {
         self.also.extend(older);
         self
     }
@@ -50,7 +50,7 @@ impl Ask {
     /// Names this try. Only needed by a caller that claims over an unreliable wire: asking again with
     /// the same attempt finds its own claim instead of somebody else's. For that reason such a claim is
     /// not given back when the asking is dropped; its lease ends by itself.
-    pub fn attempt(mut self, attempt: Attempt) -> Self {
+    pub fn with_attempt(mut self, attempt: Attempt) -> Self {
         self.attempt = Some(attempt);
         self.named = true;
         self
@@ -61,13 +61,13 @@ impl Ask {
     ///
     /// An intent with an input is never forgotten before it is done: where another would be free again, it
     /// waits for its next try.
-    pub fn input(mut self, input: impl Into<Bytes>) -> Self {
+    pub fn with_input(mut self, input: impl Into<Bytes>) -> Self {
         self.input = Some(input.into());
         self
     }
 
     /// Has a worker begin no earlier than this long after it was enqueued. Who runs it asks at once.
-    pub fn delay(mut self, delay: Duration) -> Self {
+    pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
@@ -85,6 +85,21 @@ impl Ask {
     /// What is asked.
     pub fn fingerprint(&self) -> &Fingerprint {
         &self.fingerprint
+    }
+
+    /// What is asked, as it is to be kept in the receipt.
+    pub fn input(&self) -> Option<&Bytes> {
+        self.input.as_ref()
+    }
+
+    /// Which try this is, if the caller has named it.
+    pub fn attempt(&self) -> Option<Attempt> {
+        self.attempt.filter(|_| self.named)
+    }
+
+    /// How long after it was enqueued a worker may begin.
+    pub fn delay(&self) -> Duration {
+        self.delay
     }
 
     /// Whether a stored fingerprint describes this request, by the rules of the stored one's version.

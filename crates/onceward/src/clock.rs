@@ -1,6 +1,6 @@
 //! The clock of a store that lives in this process: microseconds since 1970.
 //!
-//! The engine itself never reads it; its time comes from [`World`](crate::World).
+//! The engine itself never reads it; its time comes from [`Runtime`](crate::Runtime).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -38,8 +38,8 @@ use crate::fingerprint::Fingerprint;
 use crate::outcome::{Outcome, Snapshot, Verdict};
 use crate::policy::{OnUnknown, Retention};
 use crate::receipt::{
-    Attempt, Claim, Closed, Dead, Done, Doubt, End, Fence, Gone, Held, Job, Owner, Prior, Receipt, Status,
-    Unknown, Waiting,
+    Attempt, Claim, Closed, Dead, Done, End, Fence, Gone, Held, Job, Owner, Prior, Receipt, Status, Unknown,
+    UnknownReason, Waiting,
 };
 use crate::store::{Found, Version};
 
@@ -172,7 +172,7 @@ fn write(status: &Parts<'_>, out: &mut [u8]) {
     let prior_flag = |prior: Prior| match prior {
         Prior::Nothing => 0,
         Prior::Settled => flag::SETTLED,
-        Prior::InDoubt => flag::IN_DOUBT,
+        Prior::Unknown => flag::IN_DOUBT,
     };
     out.put_u8(FORMAT);
     match status {
@@ -219,11 +219,11 @@ fn write(status: &Parts<'_>, out: &mut [u8]) {
             let late = set(flag::LATE, !unknown.late_effect_max.is_zero());
             out.put_slice(&[3, prior_flag(unknown.prior) | late | job]);
             put_claim(&mut out, &unknown.claim);
-            out.put_u8(match unknown.doubt {
-                Doubt::LeaseEnded => 0,
-                Doubt::Reported => 1,
-                Doubt::Panicked => 2,
-                Doubt::Dropped => 3,
+            out.put_u8(match unknown.reason {
+                UnknownReason::LeaseEnded => 0,
+                UnknownReason::Reported => 1,
+                UnknownReason::Panicked => 2,
+                UnknownReason::Dropped => 3,
             });
             put_late(&mut out, unknown.late_effect_max);
         }
@@ -400,7 +400,7 @@ impl Input<'_> {
         match (self.flag(flag::SETTLED), self.flag(flag::IN_DOUBT)) {
             (false, false) => Ok(Prior::Nothing),
             (true, false) => Ok(Prior::Settled),
-            (false, true) => Ok(Prior::InDoubt),
+            (false, true) => Ok(Prior::Unknown),
             (true, true) => Err(damaged("what is known of earlier runs contradicts itself")),
         }
     }
@@ -437,11 +437,11 @@ impl Input<'_> {
     fn unknown(&mut self, version: Version) -> Result<Unknown> {
         Ok(Unknown {
             claim: self.claim(version)?,
-            doubt: match self.u8()? {
-                0 => Doubt::LeaseEnded,
-                1 => Doubt::Reported,
-                2 => Doubt::Panicked,
-                3 => Doubt::Dropped,
+            reason: match self.u8()? {
+                0 => UnknownReason::LeaseEnded,
+                1 => UnknownReason::Reported,
+                2 => UnknownReason::Panicked,
+                3 => UnknownReason::Dropped,
                 other => return Err(damaged(format!("unknown doubt {other}"))),
             },
             prior: self.prior()?,

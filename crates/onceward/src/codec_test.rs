@@ -139,9 +139,9 @@ fn samples() -> Vec<(&'static str, Status)> {
     let done = |end, tombstone, job| Status::Done(Done { claim: fenced, end, tombstone, job });
     let outcome = |outcome, tombstone| done(End::Outcome(outcome), tombstone, None);
     let closed = |closed| done(End::Closed(closed), None, None);
-    let unknown = |doubt, late_ms, job| {
+    let unknown = |reason, late_ms, job| {
         let late_effect_max = Duration::from_millis(late_ms);
-        Status::Unknown(Unknown { claim: fenced, doubt, prior: Prior::Nothing, late_effect_max, job })
+        Status::Unknown(Unknown { claim: fenced, reason, prior: Prior::Nothing, late_effect_max, job })
     };
     let held = |claim, on_unknown, owner, prior, late_ms, job| {
         let late_effect_max = Duration::from_millis(late_ms);
@@ -152,9 +152,9 @@ fn samples() -> Vec<(&'static str, Status)> {
         ("held, renewed", held(fenced, OnUnknown::Retry, Owner::Run, Prior::Nothing, 0, None)),
         ("held, by a ticket", held(fenced, OnUnknown::Hold, Owner::Ticket, Prior::Nothing, 0, None)),
         ("held, after a settlement", held(fenced, OnUnknown::Hold, Owner::Run, Prior::Settled, 0, None)),
-        ("held, after a doubt", held(fenced, OnUnknown::Retry, Owner::Run, Prior::InDoubt, 0, None)),
+        ("held, after a doubt", held(fenced, OnUnknown::Retry, Owner::Run, Prior::Unknown, 0, None)),
         ("held, late effect", held(fenced, OnUnknown::Hold, Owner::Run, Prior::Nothing, 60_000, None)),
-        ("held, with input", held(fenced, OnUnknown::Retry, Owner::Run, Prior::InDoubt, 7, Some(job()))),
+        ("held, with input", held(fenced, OnUnknown::Retry, Owner::Run, Prior::Unknown, 7, Some(job()))),
         ("done, succeeded", outcome(Outcome::succeeded("paid"), None)),
         ("done, failed", outcome(Outcome::failed("declined"), day)),
         ("done, omitted", outcome(Outcome::omitted(Verdict::Succeeded, "201"), Some(Retention::Forever))),
@@ -164,16 +164,16 @@ fn samples() -> Vec<(&'static str, Status)> {
         ("done, cancelled", closed(Closed::Cancelled)),
         ("done, discarded", closed(Closed::Discarded)),
         ("done, undone", closed(Closed::Undone)),
-        ("unknown, lease ended", unknown(Doubt::LeaseEnded, 0, None)),
-        ("unknown, reported", unknown(Doubt::Reported, 0, None)),
-        ("unknown, panicked", unknown(Doubt::Panicked, 60_000, None)),
-        ("unknown, dropped", unknown(Doubt::Dropped, 0, Some(job()))),
+        ("unknown, lease ended", unknown(UnknownReason::LeaseEnded, 0, None)),
+        ("unknown, reported", unknown(UnknownReason::Reported, 0, None)),
+        ("unknown, panicked", unknown(UnknownReason::Panicked, 60_000, None)),
+        ("unknown, dropped", unknown(UnknownReason::Dropped, 0, Some(job()))),
         (
             "unknown, after a doubt",
             Status::Unknown(Unknown {
                 claim: fenced,
-                doubt: Doubt::Reported,
-                prior: Prior::InDoubt,
+                reason: UnknownReason::Reported,
+                prior: Prior::Unknown,
                 late_effect_max: Duration::ZERO,
                 job: None,
             }),
@@ -189,11 +189,11 @@ fn samples() -> Vec<(&'static str, Status)> {
         ),
         (
             "waiting, for another try",
-            Status::Waiting(Waiting { claim: fenced, prior: Prior::InDoubt, job: Some(job()) }),
+            Status::Waiting(Waiting { claim: fenced, prior: Prior::Unknown, job: Some(job()) }),
         ),
         ("waiting, settled", Status::Waiting(Waiting { claim: fenced, prior: Prior::Settled, job: None })),
         ("dead", Status::Dead(Dead { claim: fenced, prior: Prior::Nothing, job: job() })),
-        ("dead, after a doubt", Status::Dead(Dead { claim: fenced, prior: Prior::InDoubt, job: job() })),
+        ("dead, after a doubt", Status::Dead(Dead { claim: fenced, prior: Prior::Unknown, job: job() })),
     ]
 }
 
@@ -249,23 +249,23 @@ fn any_status() -> impl Strategy<Value = Status> {
     let jobs = jobs.prop_map(|(started, finished, note, input)| {
         Arc::new(Job { started, finished, note, input: input.into() })
     });
-    let priors = prop_oneof![Just(Prior::Nothing), Just(Prior::Settled), Just(Prior::InDoubt)];
+    let priors = prop_oneof![Just(Prior::Nothing), Just(Prior::Settled), Just(Prior::Unknown)];
     let (owners, rules) = (
         prop_oneof![Just(Owner::Run), Just(Owner::Ticket)],
         prop_oneof![Just(OnUnknown::Hold), Just(OnUnknown::Retry)],
     );
     let late = prop_oneof![Just(0), 1..=u32::MAX].prop_map(|ms| Duration::from_millis(ms.into()));
     let doubts = prop_oneof![
-        Just(Doubt::LeaseEnded),
-        Just(Doubt::Reported),
-        Just(Doubt::Panicked),
-        Just(Doubt::Dropped)
+        Just(UnknownReason::LeaseEnded),
+        Just(UnknownReason::Reported),
+        Just(UnknownReason::Panicked),
+        Just(UnknownReason::Dropped)
     ];
     let closed = prop_oneof![Just(Closed::Cancelled), Just(Closed::Discarded), Just(Closed::Undone)];
     let parts = (claims, 0..9u8, body, tombstones, jobs, any::<bool>());
     let more = (priors, owners, rules, late, doubts, closed);
     (parts, more).prop_map(|((claim, kind, body, tombstone, job, with_job), more)| {
-        let (prior, owner, on_unknown, late_effect_max, doubt, closed) = more;
+        let (prior, owner, on_unknown, late_effect_max, reason, closed) = more;
         let maybe_job = with_job.then(|| job.clone());
         let done = |end| Status::Done(Done { claim, end, tombstone, job: maybe_job.clone() });
         match kind {
@@ -274,7 +274,7 @@ fn any_status() -> impl Strategy<Value = Status> {
             2 => done(End::Outcome(Outcome::failed(body))),
             3 => done(End::Outcome(Outcome::omitted(Verdict::Succeeded, body))),
             4 => done(End::Closed(closed)),
-            5 => Status::Unknown(Unknown { claim, doubt, prior, late_effect_max, job: maybe_job }),
+            5 => Status::Unknown(Unknown { claim, reason, prior, late_effect_max, job: maybe_job }),
             6 => Status::Waiting(Waiting { claim, prior, job: maybe_job }),
             7 => Status::Dead(Dead { claim, prior, job }),
             _ => Status::Gone(Gone { fence: claim.fence }),

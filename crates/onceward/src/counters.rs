@@ -38,7 +38,7 @@ macro_rules! counters {
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Counts so many.
+    /// Counts `by` at once.
     pub fn add(&self, by: usize) {
         self.0.fetch_add(by as u64, Ordering::Relaxed);
     }

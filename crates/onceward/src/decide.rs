@@ -85,7 +85,7 @@ pub fn decide(ask: &Ask, found: Option<&Receipt>) -> Decision {
 
     // A receipt past its retention binds nobody any more, so its fingerprint does not either. A step that is
     // there counts, whatever its due time says: it is kept for as long as its parent.
-    match (&receipt.status, policy.expired_rule()) {
+    match (&receipt.status, policy.on_expired()) {
         (Status::Gone(_), _) if over => return Decision::Run(Takeover::Expired),
         (Status::Gone(_), OnExpired::Run) => return Decision::Run(Takeover::Expired),
         (Status::Gone(_), OnExpired::Refuse(_)) => return Decision::Refuse(Refusal::KeyExpired),
@@ -106,13 +106,13 @@ pub fn decide(ask: &Ask, found: Option<&Receipt>) -> Decision {
         Status::Held(held) if !over && ask.attempt == Some(held.claim.attempt) => {
             Decision::Run(Takeover::Own)
         }
-        Status::Held(_) if !over => match policy.duplicate_rule() {
+        Status::Held(_) if !over => match policy.on_duplicate() {
             OnDuplicate::Wait(at_most) => Decision::Wait { at_most },
             OnDuplicate::Conflict => Decision::Refuse(Refusal::in_progress(receipt.due)),
         },
         // Both the owner and the asker must have agreed to a second run.
-        Status::Held(held) => match (held.on_unknown, policy.unknown_rule(), &held.job) {
-            (OnUnknown::Retry, OnUnknown::Retry, Some(job)) if job.started >= policy.tries() => {
+        Status::Held(held) => match (held.on_unknown, policy.on_unknown(), &held.job) {
+            (OnUnknown::Retry, OnUnknown::Retry, Some(job)) if job.started >= policy.tries_max() => {
                 Decision::Refuse(Refusal::dead(job))
             }
             (OnUnknown::Retry, OnUnknown::Retry, _) => Decision::Run(Takeover::Lapsed),

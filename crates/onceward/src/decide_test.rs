@@ -10,7 +10,9 @@ use crate::fingerprint::Fingerprint;
 use crate::id::Id;
 use crate::outcome::Outcome;
 use crate::policy::{OnFailure, Policy, Retention};
-use crate::receipt::{Attempt, Claim, Dead, Doubt, Fence, Gone, Held, Owner, Prior, Unknown, Waiting};
+use crate::receipt::{
+    Attempt, Claim, Dead, Fence, Gone, Held, Owner, Prior, Unknown, UnknownReason, Waiting,
+};
 use crate::store::{Age, Version};
 
 /// `found` and `asker` are patterns: each word must hold. The asker's words are `wait|conflict`,
@@ -87,10 +89,10 @@ fn every_cell_has_one_row_and_decides_by_it() {
 #[test]
 fn a_fingerprint_of_an_older_version_is_recognised() {
     let older = Fingerprint::new(0, [7; 32]);
-    let receipt = receipt_of(Status::Unknown(unknown(claim(older, FOREIGN), Doubt::Reported)));
+    let receipt = receipt_of(Status::Unknown(unknown(claim(older, FOREIGN), UnknownReason::Reported)));
     let ask = Ask::new(id(), Fingerprint::new(1, [8; 32]), Arc::new(Policy::http()));
     assert_eq!(decide(&ask, Some(&receipt)), Decision::Refuse(Refusal::KeyReused));
-    let ask = ask.also([older]);
+    let ask = ask.with_older_fingerprints([older]);
     assert_eq!(decide(&ask, Some(&receipt)), Decision::Refuse(Refusal::OutcomeUnknown));
 }
 
@@ -158,7 +160,7 @@ fn every_found() -> Vec<(String, Option<Receipt>)> {
                     );
                 }
             }
-            let unknown = unknown(claim(print, attempt), Doubt::LeaseEnded);
+            let unknown = unknown(claim(print, attempt), UnknownReason::LeaseEnded);
             add(format!("unknown {print_word} {own_word}"), Due::Never, Status::Unknown(unknown));
         }
     }
@@ -178,11 +180,21 @@ fn every_asker() -> Vec<(String, Ask)> {
                 for (late_word, on_expired) in
                     [("forget", OnExpired::Run), ("refuse", OnExpired::Refuse(Retention::Forever))]
                 {
-                    let policy = Policy::http().on_unknown(on_unknown).on_failure(on_failure);
-                    let policy = policy.on_duplicate(on_duplicate).unwrap().on_expired(on_expired).unwrap();
+                    let policy = Policy::http()
+                        .to_builder()
+                        .with_on_unknown(on_unknown)
+                        .with_on_failure(on_failure)
+                        .build()
+                        .unwrap();
+                    let policy = policy
+                        .to_builder()
+                        .with_on_duplicate(on_duplicate)
+                        .with_on_expired(on_expired)
+                        .build()
+                        .unwrap();
                     let policy = Arc::new(policy);
                     for (id_word, id) in [("intent", id()), ("step", id().step("email").unwrap())] {
-                        let ask = Ask::new(id, same(), policy.clone()).attempt(OWN);
+                        let ask = Ask::new(id, same(), policy.clone()).with_attempt(OWN);
                         all.push((format!("{wait_word} {hold_word} {burn_word} {late_word} {id_word}"), ask));
                     }
                 }
@@ -231,8 +243,8 @@ fn job(started: u16) -> Arc<Job> {
     Arc::new(Job { started, ..Job::new(Bytes::from_static(b"input")) })
 }
 
-fn unknown(claim: Claim, doubt: Doubt) -> Unknown {
-    Unknown { claim, doubt, prior: Prior::Nothing, late_effect_max: Duration::ZERO, job: None }
+fn unknown(claim: Claim, reason: UnknownReason) -> Unknown {
+    Unknown { claim, reason, prior: Prior::Nothing, late_effect_max: Duration::ZERO, job: None }
 }
 
 fn receipt_of(status: Status) -> Receipt {

@@ -3,6 +3,7 @@
 mod acquire;
 mod answer;
 mod answer_without_run;
+mod builder;
 mod cache;
 mod claim_guard;
 mod counts;
@@ -32,11 +33,13 @@ mod ticket;
 mod transact;
 mod wakers;
 mod worker;
+mod worker_builder;
 
 use std::future::Future;
 use std::sync::Arc;
 
-pub use answer::{Answer, Ran, Recorded};
+pub use answer::{Answer, Completed, Recorded};
+pub use builder::OncewardBuilder;
 pub use cache::CACHE_AGE_MAX;
 pub use counts::Counts;
 pub use enqueue::Enqueued;
@@ -45,59 +48,64 @@ pub use lease::Lease;
 pub use limits::Limits;
 pub use sweep::{Sweep, Swept};
 pub use ticket::{Changed, Claimed, Ticket};
-pub use worker::{Completion, Pace, WorkCounts, Worker};
+pub use worker::{Worked, Worker, WorkerCounts, WorkerOptions};
+pub use worker_builder::WorkerBuilder;
 
 use crate::ask::Ask;
-use crate::decide::decide;
-use crate::error::{Error, ErrorKind, Result};
+use crate::caps::Caps;
+use crate::error::Result;
 use crate::id::Id;
 use crate::join::{Join, Transactions};
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
 use crate::receipt::{Closed, Fence, Receipt};
-use crate::store::{Caps, Page, Scan, ScanOf, Store};
+use crate::runtime::Task;
+use crate::store::{Cursor, Page, Scan, ScanTarget, Store};
 use crate::transition::Settlement;
-use crate::world::{Task, TokioWorld, World};
 use inner::Inner;
 
-/// Runs each intent once and gives everyone the same answer. Cheap to clone; all clones are one.
+/// The engine: runs the work of each idempotency key once, and gives the recorded outcome to every retry. Cheap to
+/// clone; all clones share one engine.
 #[derive(Clone)]
 pub struct Onceward {
     inner: Arc<Inner>,
 }
 
 impl Onceward {
-    /// An engine over a store that is fit to be the record of truth, with everything at its default.
+    /// Creates an engine over a store, with default limits. Fails if the store is not durable or does not decide races
+    /// atomically.
     pub fn new(store: Arc<dyn Store>) -> Result<Self> {
         Self::builder(store).build()
     }
 
-    /// An engine with something other than the defaults.
-    pub fn builder(store: Arc<dyn Store>) -> Builder {
-        Builder { store, world: None, limits: Limits::default(), rules: decide, volatile: Volatile::Refused }
+    /// Returns a builder for an engine with other limits, or over a store that is not durable.
+    pub fn builder(store: Arc<dyn Store>) -> OncewardBuilder {
+        OncewardBuilder::new(store)
     }
 
-    /// Runs `work` once for the intent of `ask`, whoever asks however often, and gives its outcome.
+    /// Runs `work` once for the idempotency key of `ask`, and gives its outcome to this call and to every retry.
     ///
-    /// * The outcome is in the store before this returns ([`Ran::recorded`] names the one exception).
-    /// * A duplicate gets the recorded outcome; while the first is running it waits or is refused.
-    /// * If the lease is lost, the work is dropped, and the answer is that of whoever has it now.
-    /// * **Dropping** the returned future before the work began gives the claim back. Dropping it
-    ///   later leaves the effect in doubt, as does a **panic** in the work: by policy it is then held
-    ///   for settlement or free to run again. An outcome that was reached is recorded all the same.
+    /// * The outcome is in the store before this returns ([`Completed::recorded`] names the one exception).
+    /// * A duplicate gets the recorded outcome. While the first call is running, a duplicate waits or is refused, by policy.
+    /// * If the lease is lost, the work is dropped, and the answer is that of the run that took over.
+    /// * **Dropping** the returned future before the work began gives the claim back. Dropping it later leaves the
+    ///   outcome unknown, as does a **panic** in the work: by policy it is then held until it is settled, or free to
+    ///   run again. An outcome that was reached is recorded all the same.
     ///
     /// ```
-    /// # use onceward::*; use std::sync::Arc;
-    /// # async fn example(onceward: Onceward, body: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
-    /// let policy = Arc::new(Policy::http());
-    /// let ask = Ask::new(Id::new("tenant-7", "charge", "order-81")?, Fingerprint::of(body), policy);
-    /// let ran = onceward
-    ///     .run(ask, async |lease| {
-    ///         let key = lease.child("provider")?; // the same on every retry
+    /// # use onceward::*;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let onceward = onceward_stores::in_memory();
+    /// let body = br#"{"amount":12}"#;
+    /// for replayed in [false, true] {
+    ///     let ask = Ask::new(Id::new("tenant-7", "charge", "order-81")?, Fingerprint::of(body), Policy::http());
+    ///     let charge = async |lease: Lease| {
+    ///         let key = lease.child("provider")?; // the idempotency key of the call downstream: the same on every retry
     ///         Ok(Outcome::succeeded(format!("charged with {key}")))
-    ///     })
-    ///     .await?
-    ///     .ran()?;
+    ///     };
+    ///     let completed = onceward.run(ask, charge).await?.into_result()?;
+    ///     assert_eq!(completed.replayed, replayed);
+    /// }
     /// # Ok(()) }
     /// ```
     pub fn run<F, W>(&self, ask: Ask, work: F) -> impl Future<Output = Result<Answer>> + use<F, W>
@@ -108,27 +116,27 @@ impl Onceward {
         run::run(self.inner.clone(), ask, work)
     }
 
-    /// The answer to an ask, if it is at hand in this process: what [`run`](Self::run) would replay at once.
-    /// For callers who spare themselves the preparations of a run.
-    pub fn recall(&self, ask: &Ask) -> Option<Answer> {
+    /// Returns the answer to an ask if it is in the memory of this process: what [`run`](Self::run) would replay without
+    /// a trip to the store. For callers that want to skip the preparations of a run.
+    pub fn cached_answer(&self, ask: &Ask) -> Option<Answer> {
         answer_without_run::cached_answer(&self.inner, ask)
     }
 
-    /// The answer to an ask that needs no run of its own: a recorded one, or that of whoever runs it now,
-    /// waited for as policy says. `None` if a run would have to begin. For callers that have no room for
-    /// another run; nothing is claimed, so a run that begins meanwhile is nobody's fault.
-    pub async fn attend(&self, ask: &Ask) -> Result<Option<Answer>> {
+    /// Returns the answer to an ask that needs no run of its own: a recorded one, or that of a run elsewhere, waited for
+    /// as policy says. `None` if a run would have to begin. For callers that have no capacity for another run. Nothing
+    /// is claimed, so a run may begin elsewhere meanwhile.
+    pub async fn answer_without_running(&self, ask: &Ask) -> Result<Option<Answer>> {
         answer_without_run::answer_without_running(&self.inner, ask).await
     }
 
-    /// Runs a task beside everything else, where the engine runs its own: for callers that go away and
-    /// leave a run behind. Where no runtime is left, the task is dropped.
+    /// Spawns a task where the engine spawns its own: for callers that go away and leave a run behind. Where no
+    /// runtime is left, the task is dropped.
     pub fn spawn(&self, task: Task) {
         self.inner.world.spawn(task);
     }
 
-    /// Like [`run`](Self::run), in one transaction of the database that the store is in: receipt and
-    /// business writes commit together or not at all.
+    /// Runs `work` once, like [`run`](Self::run), in one transaction of the database that the store is in: the
+    /// receipt and the writes of the work commit together or not at all.
     ///
     /// * The unique index decides. A duplicate elsewhere waits on it, at most as long as its policy says,
     ///   and is then answered with the winner's outcome.
@@ -141,6 +149,29 @@ impl Onceward {
     ///   that it did not happen.
     /// * Inside the work of another transaction of this engine it is refused: it could wait for that one forever.
     /// * **Dropping** the returned future rolls back; dropped during the commit itself, the receipt tells.
+    ///
+    /// ```
+    /// # use onceward::*; use std::sync::Arc; use std::sync::atomic::{AtomicUsize, Ordering};
+    /// use onceward_stores::memory::{MemoryStore, MemoryTransactions, MemoryTx};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new();
+    /// let transactions = MemoryTransactions::new(&store); // or of PostgreSQL, MySQL, SQLite, sqlx
+    /// let onceward = Onceward::builder(Arc::new(store)).accept_volatile().build()?;
+    /// let charges = Arc::new(AtomicUsize::new(0));
+    /// for replayed in [false, true] {
+    ///     let ask = Ask::new(Id::new("tenant-7", "charge", "order-81")?, Fingerprint::of(b"12"), Policy::http());
+    ///     let charge = async |_: Lease, tx: MemoryTx| {
+    ///         let charges = charges.clone();
+    ///         tx.on_commit(move || drop(charges.fetch_add(1, Ordering::SeqCst)))?; // the business write
+    ///         Ok(Outcome::succeeded("charged"))                                    // and its receipt: one commit
+    ///     };
+    ///     let completed = onceward.transact(&transactions, ask, charge).await?.into_result()?;
+    ///     assert_eq!(completed.replayed, replayed);
+    /// }
+    /// assert_eq!(charges.load(Ordering::SeqCst), 1);
+    /// # Ok(()) }
+    /// ```
     pub async fn transact<T, F, W>(&self, transactions: &T, ask: Ask, work: F) -> Result<Answer>
     where
         T: Transactions,
@@ -150,78 +181,77 @@ impl Onceward {
         transact::transact(&self.inner, transactions, ask, work).await
     }
 
-    /// Leaves an intent to a [`Worker`]: it waits with its [input](Ask::input) until one begins. An ask for it
-    /// meanwhile runs it at once. Dropping the future may leave it enqueued.
+    /// Enqueues an intent for a [`Worker`]: it waits with its [input](Ask::with_input) until one begins. A
+    /// [`run`](Self::run) of it meanwhile runs it at once. Dropping the future may leave it enqueued.
     pub async fn enqueue(&self, ask: Ask) -> Result<Enqueued> {
         enqueue::enqueue(&self.inner, &ask).await
     }
 
-    /// The same inside a transaction that the caller holds: it counts when that transaction commits. Call
+    /// Enqueues an intent inside a transaction that the caller holds: it counts when that transaction commits. Call
     /// [`wake_workers`](Self::wake_workers) after the commit, or leave it to the workers' next look. After an error,
     /// roll back.
     pub async fn enqueue_in<J: Join + ?Sized>(&self, tx: &mut J, ask: &Ask) -> Result<Enqueued> {
         enqueue::enqueue_in(&self.inner, tx, ask).await
     }
 
-    /// Goes on with an intent exactly as it was [found](Self::show): it waits, or its owner fell silent, and the
-    /// rules let it be run again. If its receipt has changed meanwhile, nothing is begun. For callers that choose
-    /// by themselves what a [`Worker`] would look for. Dropping the future is as for [`run`](Self::run).
+    /// Resumes an intent whose receipt was [read](Self::receipt) as `found`: it waits, or its lease has expired, and the
+    /// policies allow another run. If the receipt has changed meanwhile, nothing is begun. For callers that select
+    /// intents themselves, as a [`Worker`] would. Dropping the future is as for [`run`](Self::run).
     pub async fn resume<F, W>(
         &self,
         id: &Id,
         found: &Receipt,
-        policy: Arc<Policy>,
+        policy: impl Into<Arc<Policy>>,
         work: F,
-    ) -> Result<Completion>
+    ) -> Result<Worked>
     where
         F: FnOnce(Lease) -> W,
         W: Future<Output = Result<Outcome, Stopped>>,
     {
-        resume::resume(self.inner.clone(), id, found, policy, group::Leave::AtOnce, work).await
+        resume::resume(self.inner.clone(), id, found, policy.into(), group::Leave::AtOnce, work).await
     }
 
-    /// Has the workers of this process look at once.
+    /// Wakes the workers of this process, to look for enqueued intents at once.
     pub fn wake_workers(&self) {
         self.inner.enqueued.wake();
     }
 
-    /// Cancels an intent that waits for a worker: nobody will run it, and asks for it are refused until its
-    /// retention ends. Nothing is changed if it does not wait.
+    /// Cancels an intent that waits for a worker: it is not run, and asks for it are refused until its retention ends.
+    /// Changes nothing if it does not wait.
     pub async fn cancel(&self, id: &Id, policy: &Policy) -> Result<Changed> {
         settle::close(&self.inner, id, settle::Closable::Waiting, Closed::Cancelled, policy).await
     }
 
-    /// Has an intent whose tries were used up tried again, from the first try on. Nothing is changed if it is not
-    /// dead. Fails if one of its tries is in doubt: [settle](Self::settle) it first.
+    /// Retries an intent whose tries were used up, from the first try on. Changes nothing if it is not dead. Fails if one
+    /// of its tries may have taken effect: [settle](Self::settle) it first.
     pub async fn retry_dead(&self, id: &Id) -> Result<Changed> {
         settle::retry(&self.inner, id).await
     }
 
-    /// Gives up an intent whose tries were used up: nobody will run it until its retention ends.
+    /// Discards an intent whose tries were used up: it is not run until its retention ends.
     pub async fn discard_dead(&self, id: &Id, policy: &Policy) -> Result<Changed> {
         settle::close(&self.inner, id, settle::Closable::Dead, Closed::Discarded, policy).await
     }
 
-    /// Closes an intent that has not begun, also one that nobody has asked for yet: a copy that comes late is
-    /// refused. For undoing what never happened. Fails while it runs or its outcome is unknown; changes nothing if
-    /// it is done.
+    /// Closes an intent that has not begun, also one that was never asked for: a late copy of the request is then refused.
+    /// For undoing what never happened. Fails while it runs or its outcome is unknown; changes nothing if it is done.
     pub async fn close(&self, id: &Id, policy: &Policy) -> Result<Changed> {
         settle::close(&self.inner, id, settle::Closable::NotBegun, Closed::Undone, policy).await
     }
 
-    /// Removes what a done receipt says, and keeps that it is done: a retry is told that the answer was not stored.
-    /// Other processes may give it for [`CACHE_AGE_MAX`] more.
+    /// Erases the stored outcome of a done receipt, and keeps that it is done: a retry is told that the answer was not
+    /// stored. Other processes may replay it from memory for [`CACHE_AGE_MAX`] more.
     pub async fn erase(&self, id: &Id) -> Result<Changed> {
         settle::erase(&self.inner, id).await
     }
 
-    /// One page of the steps of an intent.
-    pub async fn steps(&self, id: &Id, after: Option<crate::Cursor>, limit: usize) -> Result<Page> {
-        self.inner.scan(&Scan { of: ScanOf::StepsOf(id.clone()), after, limit }).await
+    /// Reads one page of the steps of an intent.
+    pub async fn steps(&self, id: &Id, after: Option<Cursor>, limit: usize) -> Result<Page> {
+        self.inner.scan(&Scan::new(ScanTarget::StepsOf(id.clone()), limit).with_after(after)).await
     }
 
-    /// Claims inside a transaction that the caller holds. The claim counts when that transaction commits:
-    /// first write the outcome with [`complete_in`](Self::complete_in). After an error, roll back.
+    /// Claims an intent inside a transaction that the caller holds. The claim counts when that transaction commits: first
+    /// write the outcome with [`complete_in`](Self::complete_in). After an error, roll back.
     pub async fn claim_in<J: Join + ?Sized>(&self, tx: &mut J, ask: &Ask) -> Result<Claimed> {
         transact::claim_in(&self.inner, tx, ask).await
     }
@@ -230,43 +260,42 @@ impl Onceward {
     pub async fn complete_in<J: Join + ?Sized>(
         &self,
         tx: &mut J,
-        ask: &Ask,
         ticket: &Ticket,
         outcome: &Outcome,
     ) -> Result<()> {
-        transact::complete_in(&self.inner, tx, ask, ticket, outcome).await
+        transact::complete_in(&self.inner, tx, ticket, outcome).await
     }
 
     /// Claims an intent for a caller that cannot pass a closure. The caller renews the lease itself,
     /// and ends it with [`complete`](Self::complete), [`release`](Self::release) or
-    /// [`doubt`](Self::doubt). Dropping the future gives the claim back.
+    /// [`mark_unknown`](Self::mark_unknown). Dropping the future gives the claim back.
     pub async fn claim(&self, ask: Ask) -> Result<Claimed> {
         ticket::claim(&self.inner, ask).await
     }
 
-    /// Renews a claim by the lease of `policy`, counted from now.
-    pub async fn renew(&self, ticket: &Ticket, policy: &Policy) -> Result<Changed> {
-        ticket::change(&self.inner, ticket, policy, ticket::Change::Renew).await
+    /// Renews the lease of a claim, counted from now.
+    pub async fn renew(&self, ticket: &Ticket) -> Result<Changed> {
+        ticket::change(&self.inner, ticket, ticket::Change::Renew).await
     }
 
     /// Records the outcome of a claim. Calling it again with the same outcome changes nothing.
-    pub async fn complete(&self, ticket: &Ticket, policy: &Policy, outcome: Outcome) -> Result<Changed> {
-        ticket::change(&self.inner, ticket, policy, ticket::Change::complete(&self.inner, &outcome, policy))
-            .await
+    pub async fn complete(&self, ticket: &Ticket, outcome: Outcome) -> Result<Changed> {
+        let change = ticket::Change::complete(&self.inner, &outcome, ticket.policy());
+        ticket::change(&self.inner, ticket, change).await
     }
 
     /// Gives a claim back: nothing happened, the next ask runs.
-    pub async fn release(&self, ticket: &Ticket, policy: &Policy) -> Result<Changed> {
-        ticket::change(&self.inner, ticket, policy, ticket::Change::release()).await
+    pub async fn release(&self, ticket: &Ticket) -> Result<Changed> {
+        ticket::change(&self.inner, ticket, ticket::Change::release()).await
     }
 
     /// Reports that the effect of a claim may or may not have happened.
-    pub async fn doubt(&self, ticket: &Ticket, policy: &Policy) -> Result<Changed> {
-        ticket::change(&self.inner, ticket, policy, ticket::Change::doubt()).await
+    pub async fn mark_unknown(&self, ticket: &Ticket) -> Result<Changed> {
+        ticket::change(&self.inner, ticket, ticket::Change::mark_unknown()).await
     }
 
-    /// Says what became of an effect in doubt. `fence` names the run that was looked into, as
-    /// [`show`](Self::show) gave it; if another run has taken its place, nothing is changed.
+    /// Settles an unknown outcome: records what became of the effect. `fence` names the run that was examined, as
+    /// [`receipt`](Self::receipt) gave it; if another run has taken its place, nothing is changed.
     pub async fn settle(
         &self,
         id: &Id,
@@ -277,17 +306,17 @@ impl Onceward {
         settle::settle(&self.inner, id, fence, settlement, policy).await
     }
 
-    /// The receipt of an intent as it is now.
-    pub async fn show(&self, id: &Id) -> Result<Option<Receipt>> {
+    /// Reads the receipt of an intent as it is now.
+    pub async fn receipt(&self, id: &Id) -> Result<Option<Receipt>> {
         self.inner.load(id).await
     }
 
-    /// One page of receipts, undecoded: a damaged one must not hide the others.
+    /// Reads one page of receipts, undecoded: a damaged one must not hide the others.
     pub async fn list(&self, scan: &Scan) -> Result<Page> {
         self.inner.store.scan(scan).await
     }
 
-    /// Removes what is past its retention and writes down what became unknown. Safe at any time and
+    /// Removes receipts past their retention, and marks outcomes of expired leases as unknown. Safe at any time and
     /// beside any traffic; call it now and then, or leave it to [`sweep_forever`](Self::sweep_forever).
     pub async fn sweep(&self, sweep: &Sweep) -> Result<Swept> {
         sweep::sweep(&self.inner, sweep).await
@@ -308,12 +337,12 @@ impl Onceward {
         }
     }
 
-    /// What this engine has seen so far.
+    /// Returns the counters of this engine.
     pub fn counts(&self) -> Counts {
         self.inner.counters.read()
     }
 
-    /// What its store can and cannot promise.
+    /// Returns what the store promises.
     pub fn caps(&self) -> Caps {
         self.inner.store.caps()
     }
@@ -322,94 +351,5 @@ impl Onceward {
 impl std::fmt::Debug for Onceward {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Onceward").field("store", &self.caps().name).finish_non_exhaustive()
-    }
-}
-
-/// Builds an [`Onceward`].
-pub struct Builder {
-    store: Arc<dyn Store>,
-    world: Option<Arc<dyn World>>,
-    limits: Limits,
-    rules: Rules,
-    volatile: Volatile,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Volatile {
-    Refused,
-    Accepted,
-}
-
-impl Builder {
-    /// Sets the bounds.
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
-        self
-    }
-
-    /// Sets where time, tasks and randomness come from.
-    pub fn world(mut self, world: Arc<dyn World>) -> Self {
-        self.world = Some(world);
-        self
-    }
-
-    /// Says out loud that receipts may be lost with the process: a retry after a restart then runs
-    /// again. For tests, and for nothing that costs money.
-    pub fn accept_volatile(mut self) -> Self {
-        self.volatile = Volatile::Accepted;
-        self
-    }
-
-    /// Replaces the rules of the protocol. For the judge, which shows that wrong rules are caught.
-    #[doc(hidden)]
-    pub fn rules(mut self, rules: Rules) -> Self {
-        self.rules = rules;
-        self
-    }
-
-    /// Builds it. Fails if the store is not fit to be the record of truth.
-    pub fn build(self) -> Result<Onceward> {
-        let caps = self.store.caps();
-        if !caps.promises.atomic {
-            let detail = format!(
-                "the {} store does not decide races atomically, so two copies could both run; use another store",
-                caps.name
-            );
-            return Err(Error::new(ErrorKind::Unfit, detail));
-        }
-        if !caps.promises.durable && self.volatile == Volatile::Refused {
-            let detail = format!(
-                "the {} store forgets its receipts with the process; use a durable store, or call accept_volatile() if that is meant",
-                caps.name
-            );
-            return Err(Error::new(ErrorKind::Unfit, detail));
-        }
-        self.limits.check()?;
-        let limits = self.limits.clamped(caps.promises.record_bytes_max);
-        let world = self.world.unwrap_or_else(|| Arc::new(TokioWorld::new()));
-        let counters = Arc::new(counts::Counters::default());
-        let inner = Inner {
-            group: group::Group::new(self.store.clone(), world.clone(), counters.clone(), limits.clone()),
-            flights: flight::Flights::new(limits.waiters_max),
-            cache: cache::Cache::new(limits.cache_bytes_max),
-            owed: owed::Owed::new(limits.owed_releases_max),
-            enqueued: Arc::default(),
-            unrecorded_bytes: std::sync::atomic::AtomicUsize::new(0),
-            keeper: keeper::Keeper::new(),
-            poller: poller::Poller::new(),
-            sweep_from: sync::Mutex::new(None),
-            store: self.store,
-            world,
-            rules: self.rules,
-            limits,
-            counters,
-        };
-        Ok(Onceward { inner: Arc::new(inner) })
-    }
-}
-
-impl std::fmt::Debug for Builder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("store", &self.store.caps().name).finish_non_exhaustive()
     }
 }

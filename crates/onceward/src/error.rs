@@ -47,11 +47,11 @@ pub enum Applied {
 
 /// Whether the receipt of the intent had been seen when the failure came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Sight {
+pub enum PriorReceipt {
     /// Nothing is known of the intent: as far as anybody here can tell it is asked for the first time.
-    Nothing,
+    NotSeen,
     /// There was one: somebody ran the intent before, or is running it now.
-    Receipt,
+    Seen,
 }
 
 /// A failure. Its `Display` is one line that a person can act on.
@@ -59,7 +59,7 @@ pub enum Sight {
 pub struct Error {
     kind: ErrorKind,
     applied: Applied,
-    sight: Sight,
+    prior_receipt: PriorReceipt,
     detail: Cow<'static, str>,
     cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
@@ -70,7 +70,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// A failure that changed nothing. `detail` says what went wrong and what to do.
     pub fn new(kind: ErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, applied: Applied::No, sight: Sight::Nothing, detail: detail.into(), cause: None }
+        Self {
+            kind,
+            applied: Applied::No,
+            prior_receipt: PriorReceipt::NotSeen,
+            detail: detail.into(),
+            cause: None,
+        }
     }
 
     /// Says that the write may have happened although it failed.
@@ -97,12 +103,12 @@ impl Error {
 
     /// Whether a receipt of the intent had been seen by then. A caller who would rather act unguarded than
     /// not at all when the store is down must not do so if there was one.
-    pub fn sight(&self) -> Sight {
-        self.sight
+    pub fn prior_receipt(&self) -> PriorReceipt {
+        self.prior_receipt
     }
 
-    pub(crate) fn after_sight(mut self) -> Self {
-        self.sight = Sight::Receipt;
+    pub(crate) fn after_receipt_seen(mut self) -> Self {
+        self.prior_receipt = PriorReceipt::Seen;
         self
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A versioned digest of what was asked. Two fingerprints of different versions say nothing about
-/// each other; see [`Ask::also`](crate::Ask::also) for how a caller bridges an upgrade.
+/// each other; see [`Ask::with_older_fingerprints`](crate::Ask::with_older_fingerprints) for how a caller bridges an upgrade.
 ///
 /// How a request becomes canonical bytes is the edge's business; here they are only digested.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -24,7 +24,7 @@ const ID_BYTES_USUAL: usize = HEAD_BYTES + 160;
 /// or a route, and [`Id::new`] refuses it, so no operation can be mistaken for a step.
 const STEP_MARK: u8 = b'#';
 
-/// Who asks, what for, and the caller's own token for this one intent.
+/// The identity of one intent: scope (who asks), operation (what for) and idempotency key.
 ///
 /// ```
 /// let id = onceward::Id::new("tenant-7", "POST /charges", "order-81")?;
@@ -42,7 +42,7 @@ const STEP_MARK: u8 = b'#';
 #[derive(Clone)]
 pub struct Id {
     bytes: Arc<[u8]>,
-    /// Of the bytes, seeded anew in each process. An id is looked up in half a dozen tables on its way
+    /// Of the bytes, with another seed in each process. An id is looked up in half a dozen tables on its way
     /// through the engine; this way it is read once.
     hash: u64,
 }

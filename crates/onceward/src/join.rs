@@ -7,7 +7,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::store::{Fut, Swap, Swapped};
+use crate::store::{StoreFuture, Swap, Swapped};
 
 /// A transaction under way, in the database that the engine's store is in.
 pub trait Join: Send {
@@ -16,7 +16,7 @@ pub trait Join: Send {
     /// one of the ids, this waits for its end; of two that saw the same thing, one wins.
     ///
     /// After an error the transaction must be rolled back.
-    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>>;
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>>;
 }
 
 /// Where transactions come from.
@@ -63,6 +63,7 @@ pub trait Transactions: Send + Sync {
 
 /// Why a transaction did not begin or did not commit.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Fault {
     /// Another transaction has the id, and did not end in time.
     Busy,

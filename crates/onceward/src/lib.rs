@@ -1,10 +1,27 @@
-//! Onceward makes retries safe by construction: whatever is sent again, its effect happens once, and
-//! everyone gets the same answer.
+//! Idempotency for Rust services: [`Onceward::run`] does the work of an idempotency key once, and every retry gets
+//! the recorded outcome.
 //!
-//! A [`Receipt`](receipt::Receipt) is the only thing it knows. This crate is the protocol and its
-//! engine; it knows no wire and no database, and time only through its [`World`].
+//! ```
+//! use onceward::{Ask, Fingerprint, Id, Lease, Outcome, Policy};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let onceward = onceward_stores::in_memory(); // or Onceward::new(onceward_stores::open("embedded:./data").await?)?
+//! let ask = Ask::new(Id::new("tenant-7", "charge", "order-81")?, Fingerprint::of(b"12 EUR"), Policy::http());
+//! let charge = async |_: Lease| Ok(Outcome::succeeded("charged"));
+//! let completed = onceward.run(ask, charge).await?.into_result()?;
+//! assert_eq!(&completed.outcome.body()[..], b"charged");
+//! # Ok(()) }
+//! ```
+//!
+//! What became of an intent is a [`Receipt`]. This crate is the protocol and its engine. It knows
+//! no HTTP and no database: a [`Store`] keeps the receipts, and a [`Runtime`] gives it time and tasks.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `serde` | outcomes as JSON: `Outcome::json`, `Completed::json`, `Lease::step_json` |
 
 mod ask;
+mod caps;
 mod child;
 mod clock;
 pub mod codec;
@@ -15,36 +32,45 @@ mod error;
 mod fingerprint;
 mod id;
 mod join;
+#[cfg(feature = "serde")]
+mod json;
 mod outcome;
 mod policy;
 pub mod receipt;
+mod runtime;
 mod store;
+#[doc(hidden)]
 pub mod transition;
-mod world;
 
 pub use ask::Ask;
+pub use caps::{Caps, ClockSource, DueLookup, Hints, Promises};
 pub use child::{ChildKey, child_key};
 pub use clock::{Clock, SystemClock};
 #[doc(hidden)]
 pub use counters::Counter;
-pub use decide::{Decision, Refusal, Takeover, decide};
+pub use decide::Refusal;
+#[doc(hidden)]
+pub use decide::{Decision, Takeover, decide};
+#[doc(hidden)]
+pub use engine::Rules;
 pub use engine::{
-    Answer, Builder, CACHE_AGE_MAX, Changed, Claimed, Completion, Counts, Enqueued, Lease, Limits, Onceward,
-    Pace, Ran, Recorded, Rules, Sweep, Swept, Ticket, WorkCounts, Worker,
+    Answer, CACHE_AGE_MAX, Changed, Claimed, Completed, Counts, Enqueued, Lease, Limits, Onceward,
+    OncewardBuilder, Recorded, Sweep, Swept, Ticket, Worked, Worker, WorkerBuilder, WorkerCounts,
+    WorkerOptions,
 };
-pub use error::{Applied, Error, ErrorKind, Result, Sight};
+pub use error::{Applied, Error, ErrorKind, PriorReceipt, Result};
 pub use fingerprint::Fingerprint;
 pub use id::{Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, SCOPE_BYTES_MAX};
 pub use join::{Fault, Join, Transactions};
 pub use outcome::{Effect, NOTE_BYTES_MAX, Outcome, Snapshot, Stopped, Verdict};
 pub use policy::{
     BACKOFF_MAX, Backoff, KeepInput, LEASE_MAX, LEASE_MIN, OnDuplicate, OnExpired, OnFailure, OnUnknown,
-    Policy, RETENTION_MAX, Retention, TRIES_MAX, WAIT_MAX,
+    Policy, PolicyBuilder, RETENTION_MAX, Retention, TRIES_MAX, WAIT_MAX,
 };
 pub use receipt::{Attempt, Closed, Fence, Prior, Receipt};
+pub use runtime::{Runtime, Task, TokioRuntime};
 pub use store::{
-    Age, Caps, ClockOf, Cursor, Due, DueBy, Filter, Found, Fut, Hints, Loaded, Page, Promises, Record, Scan,
-    ScanOf, Seen, Signals, State, Store, Swap, Swapped, Text, Version, Watch,
+    Age, Cursor, Due, Filter, Found, Loaded, Page, Record, Scan, ScanTarget, Seen, Signals, State, Store,
+    StoreFuture, Swap, Swapped, TextMatch, Version, Watch,
 };
 pub use transition::Settlement;
-pub use world::{Task, TokioWorld, World};

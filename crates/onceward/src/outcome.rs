@@ -62,8 +62,9 @@ impl Outcome {
         Self { verdict, snapshot: Snapshot::Omitted(note), retention: None }
     }
 
-    /// Says how long this very outcome is kept, whatever the policy says of its kind.
-    pub fn keep(mut self, retention: Retention) -> Result<Self> {
+    /// Sets how long this very outcome is kept, whatever the policy says of its kind. Fails if it is shorter than
+    /// 1 ms or longer than [`RETENTION_MAX`](crate::RETENTION_MAX), but not forever.
+    pub fn with_retention(mut self, retention: Retention) -> Result<Self> {
         check_retention("an outcome", retention)?;
         self.retention = Some(retention);
         Ok(self)
@@ -109,9 +110,16 @@ impl Eq for Outcome {}
 
 impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.snapshot {
-            Snapshot::Kept(body) => write!(f, "{:?}({} bytes)", self.verdict, body.len()),
-            Snapshot::Omitted(note) => write!(f, "{:?}(omitted: {note:?})", self.verdict),
+        write!(f, "{:?}({:?})", self.verdict, self.snapshot)
+    }
+}
+
+/// Without the body: it may be long, and it has no business in a log.
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kept(body) => write!(f, "{} bytes", body.len()),
+            Self::Omitted(note) => write!(f, "omitted: {note:?}"),
         }
     }
 }

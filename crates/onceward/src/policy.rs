@@ -1,7 +1,11 @@
 //! The contract for one kind of operation: how long things last, and what happens in the awkward
 //! cases. Checked when it is made, so that nothing behind it has to doubt a duration.
 
+mod builder;
+
 use std::time::Duration;
+
+pub use builder::PolicyBuilder;
 
 use crate::error::{Error, Result};
 use crate::outcome::{Outcome, Verdict};
@@ -12,7 +16,7 @@ pub const LEASE_MIN: Duration = Duration::from_millis(20);
 pub const LEASE_MAX: Duration = Duration::from_hours(24);
 /// Longest time a duplicate may wait; longer waits hold connections that nobody is behind any more.
 pub const WAIT_MAX: Duration = Duration::from_hours(1);
-/// Longest bounded retention; whoever means longer means [`Retention::Forever`].
+/// Longest bounded retention; beyond it, use [`Retention::Forever`].
 pub const RETENTION_MAX: Duration = Duration::from_hours(24 * 366 * 100);
 
 /// Most tries that a policy may allow.
@@ -20,13 +24,19 @@ pub const TRIES_MAX: u16 = 10_000;
 /// Longest pause between two tries, and longest time that an effect can be late.
 pub const BACKOFF_MAX: Duration = Duration::from_hours(24 * 7);
 
-/// What is promised for one kind of operation. Start from a preset and change what differs.
+/// The idempotency contract of one kind of operation: lease, retention, duplicates, failures, unknown outcomes. Start
+/// from a preset and change what differs.
 ///
 /// ```
 /// use onceward::{OnUnknown, Policy};
 /// use std::time::Duration;
 ///
-/// let policy = Policy::http().lease(Duration::from_secs(10))?.on_unknown(OnUnknown::Retry);
+/// let policy = Policy::http()
+///     .to_builder()
+///     .with_lease(Duration::from_secs(10))
+///     .with_on_unknown(OnUnknown::Retry)
+///     .build()?;
+/// assert_eq!(policy.lease(), Duration::from_secs(10));
 /// # Ok::<(), onceward::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +46,8 @@ pub struct Policy {
     on_failure: OnFailure,
     on_unknown: OnUnknown,
     on_expired: OnExpired,
-    keep_succeeded: Retention,
-    keep_failed: Retention,
+    retention_succeeded: Retention,
+    retention_failed: Retention,
     tries_max: u16,
     backoff: Backoff,
     keep_input: KeepInput,
@@ -47,15 +57,21 @@ pub struct Policy {
 /// How long an intent that carries its input waits between two tries: the first pause, doubled with every
 /// further one, up to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Backoff {
-    /// After the first try.
+    /// The pause after the first try.
     pub min: Duration,
-    /// The longest.
+    /// The longest pause.
     pub max: Duration,
 }
 
 impl Backoff {
-    /// The pause after so many tries.
+    /// A pause that begins at `min` and is doubled after every try, up to `max`.
+    pub fn new(min: Duration, max: Duration) -> Self {
+        Self { min, max }
+    }
+
+    /// The pause after this number of tries.
     pub(crate) fn after(self, tries: u16) -> Duration {
         let doublings = u32::from(tries.saturating_sub(1)).min(30);
         self.min.saturating_mul(1 << doublings).min(self.max)
@@ -96,7 +112,7 @@ pub enum OnUnknown {
     /// Never run again by itself: held until somebody settles it.
     Hold,
     /// Run again, with a higher fence. For work that is safe to repeat, or that hands the fence or a
-    /// child key to whoever has the effect.
+    /// child key to the service that has the effect.
     Retry,
 }
 
@@ -114,7 +130,7 @@ pub enum OnExpired {
 pub enum Retention {
     /// This long.
     For(Duration),
-    /// For ever.
+    /// Forever.
     Forever,
 }
 
@@ -139,10 +155,10 @@ impl Policy {
             on_failure: OnFailure::Replay,
             on_unknown: OnUnknown::Hold,
             on_expired: OnExpired::Run,
-            keep_succeeded: DAY,
-            keep_failed: DAY,
+            retention_succeeded: DAY,
+            retention_failed: DAY,
             tries_max: 5,
-            backoff: Backoff { min: Duration::from_secs(1), max: Duration::from_secs(300) },
+            backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(300)),
             keep_input: KeepInput::UntilDone,
             late_effect_max: Duration::ZERO,
         }
@@ -158,170 +174,72 @@ impl Policy {
             on_failure: OnFailure::Retry,
             on_unknown: OnUnknown::Retry,
             on_expired: OnExpired::Run,
-            keep_succeeded: WEEK,
-            keep_failed: WEEK,
+            retention_succeeded: WEEK,
+            retention_failed: WEEK,
             ..Self::http()
         }
     }
 
-    /// For money: kept for ever, a failure is the answer, an unknown outcome is held.
+    /// For money: kept forever, a failure is the answer, an unknown outcome is held.
     pub fn ledger() -> Self {
-        Self { keep_succeeded: Retention::Forever, keep_failed: Retention::Forever, ..Self::http() }
+        Self { retention_succeeded: Retention::Forever, retention_failed: Retention::Forever, ..Self::http() }
     }
 
-    /// Sets how long a claim lasts between renewals, and so how long a dead owner blocks its key.
-    pub fn lease(mut self, lease: Duration) -> Result<Self> {
-        if !(LEASE_MIN..=LEASE_MAX).contains(&lease) {
-            return Err(Error::invalid(format!(
-                "a lease of {lease:?} is not between {LEASE_MIN:?} and {LEASE_MAX:?}"
-            )));
-        }
-        self.lease = lease;
-        Ok(self)
-    }
-
-    /// Sets what a duplicate gets while the first one runs.
-    pub fn on_duplicate(mut self, rule: OnDuplicate) -> Result<Self> {
-        if let OnDuplicate::Wait(at_most) = rule
-            && (at_most.is_zero() || at_most > WAIT_MAX)
-        {
-            return Err(Error::invalid(format!(
-                "a wait of at most {at_most:?} is not between 1 ns and {WAIT_MAX:?}; not waiting at all is OnDuplicate::Conflict"
-            )));
-        }
-        self.on_duplicate = rule;
-        Ok(self)
-    }
-
-    /// Sets what a failed outcome means for the key.
-    pub fn on_failure(mut self, rule: OnFailure) -> Self {
-        self.on_failure = rule;
-        self
-    }
-
-    /// Sets what happens when nobody can tell whether the effect happened.
-    pub fn on_unknown(mut self, rule: OnUnknown) -> Self {
-        self.on_unknown = rule;
-        self
-    }
-
-    /// Sets what a key past its retention gets.
-    pub fn on_expired(mut self, rule: OnExpired) -> Result<Self> {
-        if let OnExpired::Refuse(keep) = rule {
-            check_retention("a tombstone", keep)?;
-        }
-        self.on_expired = rule;
-        Ok(self)
-    }
-
-    /// Sets how long every outcome is kept.
-    pub fn keep(self, retention: Retention) -> Result<Self> {
-        self.keep_succeeded(retention)?.keep_failed(retention)
-    }
-
-    /// Sets how long a success is kept.
-    pub fn keep_succeeded(mut self, retention: Retention) -> Result<Self> {
-        check_retention("a success", retention)?;
-        self.keep_succeeded = retention;
-        Ok(self)
-    }
-
-    /// Sets how long a failure is kept.
-    pub fn keep_failed(mut self, retention: Retention) -> Result<Self> {
-        check_retention("a failure", retention)?;
-        self.keep_failed = retention;
-        Ok(self)
-    }
-
-    /// Sets how often an intent that carries its input is tried before it is dead: at least once.
-    pub fn tries_max(mut self, tries: u16) -> Result<Self> {
-        if !(1..=TRIES_MAX).contains(&tries) {
-            return Err(Error::invalid(format!("{tries} tries are not between 1 and {TRIES_MAX}")));
-        }
-        self.tries_max = tries;
-        Ok(self)
-    }
-
-    /// Sets how long an intent that carries its input waits between two tries.
-    pub fn backoff(mut self, backoff: Backoff) -> Result<Self> {
-        if backoff.min > backoff.max || backoff.max > BACKOFF_MAX {
-            return Err(Error::invalid(format!(
-                "a pause of {:?} to {:?} between tries does not grow up to at most {BACKOFF_MAX:?}",
-                backoff.min, backoff.max
-            )));
-        }
-        self.backoff = backoff;
-        Ok(self)
-    }
-
-    /// Sets what becomes of the input when the intent is done.
-    pub fn keep_input(mut self, rule: KeepInput) -> Self {
-        self.keep_input = rule;
-        self
-    }
-
-    /// Sets how long after its owner has last had the lease an effect can still happen: what was sent before
-    /// may be on its way. Nobody is believed before then that it did not happen.
-    pub fn late_effect_max(mut self, late: Duration) -> Result<Self> {
-        if late > BACKOFF_MAX {
-            return Err(Error::invalid(format!(
-                "an effect cannot be {late:?} late; at most {BACKOFF_MAX:?} is allowed for"
-            )));
-        }
-        self.late_effect_max = late;
-        Ok(self)
+    /// A builder that starts from this policy, to change some of it.
+    pub fn to_builder(&self) -> PolicyBuilder {
+        PolicyBuilder::from(self.clone())
     }
 
     /// How often an intent that carries its input is tried.
-    pub fn tries(&self) -> u16 {
+    pub fn tries_max(&self) -> u16 {
         self.tries_max
     }
 
     /// How long it waits between two tries.
-    pub fn backoff_rule(&self) -> Backoff {
+    pub fn backoff(&self) -> Backoff {
         self.backoff
     }
 
     /// What becomes of the input when the intent is done.
-    pub fn input_rule(&self) -> KeepInput {
+    pub fn keep_input(&self) -> KeepInput {
         self.keep_input
     }
 
     /// How long an effect can happen after its owner has last had the lease.
-    pub fn late_effect(&self) -> Duration {
+    pub fn late_effect_max(&self) -> Duration {
         self.late_effect_max
     }
 
     /// How long a claim lasts between renewals.
-    pub fn lease_duration(&self) -> Duration {
+    pub fn lease(&self) -> Duration {
         self.lease
     }
 
     /// What a duplicate gets while the first one runs.
-    pub fn duplicate_rule(&self) -> OnDuplicate {
+    pub fn on_duplicate(&self) -> OnDuplicate {
         self.on_duplicate
     }
 
     /// What a failed outcome means for the key.
-    pub fn failure_rule(&self) -> OnFailure {
+    pub fn on_failure(&self) -> OnFailure {
         self.on_failure
     }
 
     /// What happens when nobody can tell whether the effect happened.
-    pub fn unknown_rule(&self) -> OnUnknown {
+    pub fn on_unknown(&self) -> OnUnknown {
         self.on_unknown
     }
 
     /// What a key past its retention gets.
-    pub fn expired_rule(&self) -> OnExpired {
+    pub fn on_expired(&self) -> OnExpired {
         self.on_expired
     }
 
     /// How long an outcome with this verdict is kept.
     pub fn retention(&self, verdict: Verdict) -> Retention {
         match verdict {
-            Verdict::Succeeded => self.keep_succeeded,
-            Verdict::Failed => self.keep_failed,
+            Verdict::Succeeded => self.retention_succeeded,
+            Verdict::Failed => self.retention_failed,
         }
     }
 

@@ -16,8 +16,8 @@ fn presets_say_what_the_docs_say() {
     for (policy, keep, unknown, failure) in cases {
         assert_eq!(policy.retention(Verdict::Succeeded), keep);
         assert_eq!(policy.retention(Verdict::Failed), keep);
-        assert_eq!(policy.unknown_rule(), unknown);
-        assert_eq!(policy.failure_rule(), failure);
+        assert_eq!(policy.on_unknown(), unknown);
+        assert_eq!(policy.on_failure(), failure);
     }
 }
 
@@ -30,22 +30,51 @@ fn refused(result: Result<Policy>, expect: &str) {
 
 #[test]
 fn absurd_durations_are_refused() {
-    refused(Policy::http().lease(Duration::ZERO), "a lease of 0ns");
-    refused(Policy::http().lease(Duration::from_millis(19)), "20ms");
-    refused(Policy::http().lease(Duration::MAX), "86400s");
-    refused(Policy::http().on_duplicate(OnDuplicate::Wait(Duration::ZERO)), "OnDuplicate::Conflict");
-    refused(Policy::http().on_duplicate(OnDuplicate::Wait(Duration::MAX)), "3600s");
-    refused(Policy::http().keep(Retention::For(Duration::ZERO)), "at least 1 ms");
-    refused(Policy::http().keep(Retention::For(Duration::MAX)), "Retention::Forever");
-    refused(Policy::http().on_expired(OnExpired::Refuse(Retention::For(Duration::ZERO))), "a tombstone");
+    refused(Policy::http().to_builder().with_lease(Duration::ZERO).build(), "a lease of 0ns");
+    refused(Policy::http().to_builder().with_lease(Duration::from_millis(19)).build(), "20ms");
+    refused(Policy::http().to_builder().with_lease(Duration::MAX).build(), "86400s");
+    refused(
+        Policy::http().to_builder().with_on_duplicate(OnDuplicate::Wait(Duration::ZERO)).build(),
+        "OnDuplicate::Conflict",
+    );
+    refused(Policy::http().to_builder().with_on_duplicate(OnDuplicate::Wait(Duration::MAX)).build(), "3600s");
+    refused(
+        Policy::http().to_builder().with_retention(Retention::For(Duration::ZERO)).build(),
+        "at least 1 ms",
+    );
+    refused(
+        Policy::http().to_builder().with_retention(Retention::For(Duration::MAX)).build(),
+        "Retention::Forever",
+    );
+    refused(
+        Policy::http()
+            .to_builder()
+            .with_on_expired(OnExpired::Refuse(Retention::For(Duration::ZERO)))
+            .build(),
+        "a tombstone",
+    );
+    refused(Policy::http().to_builder().with_tries_max(0).build(), "0 tries");
+    refused(Policy::http().to_builder().with_tries_max(TRIES_MAX + 1).build(), "10001 tries");
+    let shrinks = Backoff::new(SECOND, Duration::ZERO);
+    refused(Policy::http().to_builder().with_backoff(shrinks).build(), "does not grow");
+    let long = Backoff::new(SECOND, BACKOFF_MAX + SECOND);
+    refused(Policy::http().to_builder().with_backoff(long).build(), "604800s");
+    refused(Policy::http().to_builder().with_late_effect_max(Duration::MAX).build(), "late");
+}
+
+/// Only what is built counts: a wrong value that was replaced is none.
+#[test]
+fn setters_check_nothing() {
+    let policy = Policy::http().to_builder().with_lease(Duration::ZERO).with_lease(SECOND).build().unwrap();
+    assert_eq!(policy.lease(), SECOND);
 }
 
 #[test]
 fn sensible_durations_are_accepted() {
-    let policy = Policy::http().lease(LEASE_MIN).unwrap().lease(LEASE_MAX).unwrap();
-    let policy = policy.on_duplicate(OnDuplicate::Wait(WAIT_MAX)).unwrap();
-    let policy = policy.keep(Retention::For(RETENTION_MAX)).unwrap();
-    let policy = policy.keep_failed(Retention::For(SECOND)).unwrap();
+    let policy = Policy::http().to_builder().with_lease(LEASE_MIN).with_lease(LEASE_MAX).build().unwrap();
+    let policy = policy.to_builder().with_on_duplicate(OnDuplicate::Wait(WAIT_MAX)).build().unwrap();
+    let policy = policy.to_builder().with_retention(Retention::For(RETENTION_MAX)).build().unwrap();
+    let policy = policy.to_builder().with_retention_failed(Retention::For(SECOND)).build().unwrap();
     assert_eq!(policy.retention(Verdict::Failed), Retention::For(SECOND));
     assert_eq!(policy.retention(Verdict::Succeeded), Retention::For(RETENTION_MAX));
 }

@@ -15,6 +15,7 @@ use crate::store::{Age, Due, State, Version};
 
 /// What became of one intent, as the store had it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Receipt {
     /// The version of the record; every change must name it.
     pub version: Version,
@@ -27,6 +28,11 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// A receipt of this version and status, with what remains until it falls due and its age.
+    pub fn new(version: Version, due: Due, age: Age, status: Status) -> Self {
+        Self { version, due, age, status }
+    }
+
     /// The receipt as it is at the latest by `now`, if the store was asked for it at `asked_at`. `None`
     /// if its time may have come meanwhile: who asked later has to look again.
     pub(crate) fn aged(mut self, asked_at: Duration, now: Duration) -> Option<Self> {
@@ -57,6 +63,7 @@ pub enum Status {
 
 /// A claim, and all that its owner needs to be recognised by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Claim {
     /// What was asked.
     pub fingerprint: Fingerprint,
@@ -75,6 +82,7 @@ impl Claim {
 
 /// What is kept of an intent so that somebody else can do it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Job {
     /// What was asked.
     pub input: Bytes,
@@ -95,6 +103,7 @@ impl Job {
 
 /// A receipt in state waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Waiting {
     /// What was asked, and whose run was the last.
     pub claim: Claim,
@@ -112,11 +121,12 @@ pub enum Prior {
     /// One was in doubt, and somebody said that its effect did not happen.
     Settled,
     /// One may have had its effect. A run in its place never frees the key by itself.
-    InDoubt,
+    Unknown,
 }
 
 /// A receipt in state held.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Held {
     /// Who holds it.
     pub claim: Claim,
@@ -144,6 +154,7 @@ pub enum Owner {
 
 /// A receipt in state done.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Done {
     /// Who did it.
     pub claim: Claim,
@@ -153,6 +164,13 @@ pub struct Done {
     pub tombstone: Option<Retention>,
     /// What was asked, if the policy keeps it.
     pub job: Option<Arc<Job>>,
+}
+
+impl Done {
+    /// An end without a tombstone, and without what was asked.
+    pub fn new(claim: Claim, end: End) -> Self {
+        Self { claim, end, tombstone: None, job: None }
+    }
 }
 
 /// What a done intent ended with.
@@ -166,6 +184,7 @@ pub enum End {
 
 /// Why an intent was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Closed {
     /// It was cancelled before anybody had begun.
     Cancelled,
@@ -175,13 +194,31 @@ pub enum Closed {
     Undone,
 }
 
+impl Closed {
+    /// The word for it, as it is in answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            Self::Discarded => "discarded",
+            Self::Undone => "undone",
+        }
+    }
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// A receipt in state unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Unknown {
     /// Whose effect is in doubt.
     pub claim: Claim,
     /// How it came about.
-    pub doubt: Doubt,
+    pub reason: UnknownReason,
     /// What is known of the runs before it.
     pub prior: Prior,
     /// How long after the end of the lease the effect can still happen.
@@ -192,6 +229,7 @@ pub struct Unknown {
 
 /// A receipt in state dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Dead {
     /// What was asked, and whose run was the last.
     pub claim: Claim,
@@ -204,6 +242,7 @@ pub struct Dead {
 
 /// A receipt in state gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gone {
     /// The fence of the run that was forgotten.
     pub fence: Fence,
@@ -211,7 +250,8 @@ pub struct Gone {
 
 /// How an outcome became unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Doubt {
+#[non_exhaustive]
+pub enum UnknownReason {
     /// The lease ended without a word from its owner.
     LeaseEnded,
     /// The work said that it cannot tell.
@@ -220,6 +260,24 @@ pub enum Doubt {
     Panicked,
     /// The work was dropped before its end.
     Dropped,
+}
+
+impl UnknownReason {
+    /// The word for it, as it is in answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::LeaseEnded => "lease_ended",
+            Self::Reported => "reported",
+            Self::Panicked => "panicked",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+impl fmt::Display for UnknownReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 impl Status {

@@ -11,14 +11,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::caps::Caps;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Id;
 
 /// What a store's methods return. Boxed: a store is always behind `dyn`, and one allocation per
 /// *batch* buys builds that do not grow with the number of stores.
-pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// Where receipts are kept.
+/// Stores receipts: a table with batched compare-and-set.
 ///
 /// An implementation proves itself with `onceward_verify::conformance::run`, which exercises every
 /// sentence below. There are no default methods, so that a wrapper cannot forget one.
@@ -34,14 +35,14 @@ pub trait Store: Send + Sync + 'static {
     /// * An error is about the whole batch: [`Applied::No`](crate::Applied::No) promises that none of
     ///   it happened.
     /// * The new version is above every version this id ever had, also after its record was removed.
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>>;
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>>;
 
     /// Reads records as they are now, in the order asked for, each with its own result. What it returns is
     /// never older than the last finished `swap`.
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>>;
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>>;
 
-    /// Reads one page of records. See [`ScanOf`].
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page>;
+    /// Reads one page of records. See [`ScanTarget`].
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page>;
 
     /// A signal of the store's own that records have changed, where it has one.
     fn watch(&self) -> Option<Watch>;
@@ -64,7 +65,7 @@ pub trait Signals: Send {
 }
 
 /// One conditional write.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swap {
     /// Whose record.
     pub id: Id,
@@ -84,7 +85,8 @@ pub enum Seen {
 }
 
 /// A record to be written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Record {
     /// In which state; kept apart from the bytes so that people and scans can read it.
     pub state: State,
@@ -95,6 +97,31 @@ pub struct Record {
     pub ends_with_writer: bool,
     /// The encoded receipt, see `codec.rs`.
     pub bytes: Bytes,
+}
+
+impl Record {
+    /// A record that never falls due.
+    pub fn new(state: State, bytes: impl Into<Bytes>) -> Self {
+        Self { state, due_in: None, ends_with_writer: false, bytes: bytes.into() }
+    }
+
+    /// Sets when it falls due, counted from the moment of the write; `None` for never.
+    pub fn with_due_in(mut self, due_in: impl Into<Option<Duration>>) -> Self {
+        self.due_in = due_in.into();
+        self
+    }
+
+    /// Sets whether it falls due at once when the process that wrote it has ended.
+    pub fn with_ends_with_writer(mut self, ends_with_writer: bool) -> Self {
+        self.ends_with_writer = ends_with_writer;
+        self
+    }
+
+    /// Sets the encoded receipt.
+    pub fn with_bytes(mut self, bytes: impl Into<Bytes>) -> Self {
+        self.bytes = bytes.into();
+        self
+    }
 }
 
 /// What became of one swap.
@@ -110,6 +137,7 @@ pub enum Swapped {
 
 /// A record as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Found {
     /// Its version: grows with every write to the id.
     pub version: Version,
@@ -121,6 +149,13 @@ pub struct Found {
     pub age: Age,
     /// The encoded receipt.
     pub bytes: Bytes,
+}
+
+impl Found {
+    /// A record of this version and state, with what remains until it falls due, its age and its receipt.
+    pub fn new(version: Version, state: State, due: Due, age: Age, bytes: impl Into<Bytes>) -> Self {
+        Self { version, state, due, age, bytes: bytes.into() }
+    }
 }
 
 /// How long ago a record was written.
@@ -225,10 +260,11 @@ impl Due {
 }
 
 /// Which records to read, and how many.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Scan {
     /// Which records.
-    pub of: ScanOf,
+    pub target: ScanTarget,
     /// Go on behind this place; `None` starts at the beginning.
     pub after: Option<Cursor>,
     /// *Look at* no more than this many records (at least 1), so that one call is a bounded slice of work. A page
@@ -236,9 +272,34 @@ pub struct Scan {
     pub limit: usize,
 }
 
+impl Scan {
+    /// A scan from the beginning that looks at no more than `limit` records.
+    pub fn new(target: ScanTarget, limit: usize) -> Self {
+        Self { target, after: None, limit }
+    }
+
+    /// Sets which records.
+    pub fn with_target(mut self, target: ScanTarget) -> Self {
+        self.target = target;
+        self
+    }
+
+    /// Sets the place to go on behind; `None` starts at the beginning.
+    pub fn with_after(mut self, after: impl Into<Option<Cursor>>) -> Self {
+        self.after = after.into();
+        self
+    }
+
+    /// Sets how many records are looked at, at least 1.
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+}
+
 /// Which records a scan is about.
-#[derive(Clone, Debug)]
-pub enum ScanOf {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScanTarget {
     /// Those whose due time has come, earliest first; only of this state, if one is given. Reads only what
     /// is due.
     Due(Option<State>),
@@ -249,12 +310,13 @@ pub enum ScanOf {
 }
 
 /// Which records match: those that fit all that is given.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Filter {
     /// Only this scope.
     pub scope: Option<String>,
     /// Only such operations.
-    pub operation: Option<Text>,
+    pub operation: Option<TextMatch>,
     /// Only this key.
     pub key: Option<String>,
     /// Only this state. Waiting, held, unknown and dead records are found without reading done ones.
@@ -263,14 +325,14 @@ pub struct Filter {
 
 /// Which text matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Text {
+pub enum TextMatch {
     /// This one.
     Is(String),
     /// Any that begins like this.
     StartsWith(String),
 }
 
-impl Text {
+impl TextMatch {
     /// Whether this text matches.
     pub fn matches(&self, text: &str) -> bool {
         match self {
@@ -281,6 +343,30 @@ impl Text {
 }
 
 impl Filter {
+    /// Sets the only scope; `None` for any.
+    pub fn with_scope(mut self, scope: impl Into<Option<String>>) -> Self {
+        self.scope = scope.into();
+        self
+    }
+
+    /// Sets which operations; `None` for any.
+    pub fn with_operation(mut self, operation: impl Into<Option<TextMatch>>) -> Self {
+        self.operation = operation.into();
+        self
+    }
+
+    /// Sets the only key; `None` for any.
+    pub fn with_key(mut self, key: impl Into<Option<String>>) -> Self {
+        self.key = key.into();
+        self
+    }
+
+    /// Sets the only state; `None` for any.
+    pub fn with_state(mut self, state: impl Into<Option<State>>) -> Self {
+        self.state = state.into();
+        self
+    }
+
     /// Whether a record with this id and state matches.
     pub fn matches(&self, id: &Id, state: State) -> bool {
         self.state.is_none_or(|wanted| wanted == state)
@@ -292,6 +378,7 @@ impl Filter {
 
 /// One page of a scan.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Page {
     /// The records, each with its id.
     pub found: Vec<(Id, Found)>,
@@ -301,103 +388,19 @@ pub struct Page {
     pub next: Option<Cursor>,
 }
 
-/// A place in a scan: opaque, valid for the same query on the same store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cursor(pub Bytes);
-
-/// What a store can and cannot promise, and what the engine gains by knowing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Caps {
-    /// A short name for messages: `embedded`, `memory`, `postgres`, …
-    pub name: &'static str,
-    /// What it promises. The engine refuses to be built on a store whose promises do not make it fit to be
-    /// the record of truth, unless that is said out loud.
-    pub promises: Promises,
-    /// What makes it faster. Wrong hints change speed and nothing else.
-    pub hints: Hints,
-}
-
-impl Caps {
-    /// A store of this name that promises `promises`, with the default hints.
-    pub fn new(name: &'static str, promises: Promises) -> Self {
-        Self { name, promises, hints: Hints::default() }
+impl Page {
+    /// A page of these records, all of them readable, and where to go on.
+    pub fn new(found: Vec<(Id, Found)>, next: Option<Cursor>) -> Self {
+        Self { found, unreadable: Vec::new(), next }
     }
 
-    /// The same store with other hints.
-    pub fn with_hints(mut self, hints: Hints) -> Self {
-        self.hints = hints;
+    /// Sets the records that cannot be read, and why.
+    pub fn with_unreadable(mut self, unreadable: Vec<(Id, Error)>) -> Self {
+        self.unreadable = unreadable;
         self
     }
 }
 
-/// What a store promises. Begin from [`Promises::default`], which promises nothing.
-#[expect(clippy::struct_excessive_bools, reason = "each is a promise of its own, not a mode")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Promises {
-    /// What was answered survives a crash of the process and of the machine.
-    pub durable: bool,
-    /// Of two swaps that saw the same thing, exactly one wins; always, also across a failover.
-    pub atomic: bool,
-    /// Several processes may use it at the same time. One that is not shared knows when it is opened that
-    /// every process before has ended, and [`Record::ends_with_writer`] counts.
-    pub shared: bool,
-    /// It can join the caller's own transaction.
-    pub transactions: bool,
-    /// Whose clock due times go by.
-    pub clock: ClockOf,
-    /// The largest encoded receipt that it takes, in bytes.
-    pub record_bytes_max: usize,
-}
-
-impl Default for Promises {
-    fn default() -> Self {
-        Self {
-            durable: false,
-            atomic: false,
-            shared: false,
-            transactions: false,
-            clock: ClockOf::Store,
-            record_bytes_max: 1 << 30,
-        }
-    }
-}
-
-/// Whose clock a store's due times go by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClockOf {
-    /// Its own: one clock for all its users.
-    Store,
-    /// That of each process that uses it. They may differ by this much, which leases must allow for.
-    Process {
-        /// The difference that is allowed for.
-        margin: Duration,
-    },
-}
-
-/// What the engine gains by knowing of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hints {
-    /// How many batches are worth having under way at once.
-    pub batches_in_flight: usize,
-    /// It makes groups of the batches that wait, in a thread or task of its own, and a swap whose future
-    /// was polled once goes on when that is dropped. The engine then makes no batches and hands each swap over.
-    pub batches_internally: bool,
-    /// How it finds what is due.
-    pub due: DueBy,
-}
-
-impl Default for Hints {
-    fn default() -> Self {
-        Self { batches_in_flight: 1, batches_internally: false, due: DueBy::Index }
-    }
-}
-
-/// How a store finds what is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DueBy {
-    /// By an index: a scan costs what is due.
-    Index,
-    /// By walking over everything: a scan costs what is kept, so it is made rarely.
-    Walk,
-}
+/// A place in a scan: opaque, valid for the same query on the same store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor(pub Bytes);

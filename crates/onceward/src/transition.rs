@@ -26,8 +26,8 @@ use crate::id::Id;
 use crate::outcome::{Effect, NOTE_BYTES_MAX, Outcome, Stopped, Verdict};
 use crate::policy::{KeepInput, OnExpired, OnFailure, OnUnknown, Policy, Retention};
 use crate::receipt::{
-    Attempt, Claim, Closed, Dead, Done, Doubt, End, Gone, Held, Job, Owner, Prior, Receipt, Status, Unknown,
-    Waiting,
+    Attempt, Claim, Closed, Dead, Done, End, Gone, Held, Job, Owner, Prior, Receipt, Status, Unknown,
+    UnknownReason, Waiting,
 };
 use crate::store::{Due, State, Version};
 
@@ -54,7 +54,7 @@ pub enum Ending {
     /// Without one, and certainly without effect. Why.
     Release(String),
     /// Nobody can tell whether it had its effect. Why.
-    Doubt(Doubt, String),
+    Unknown(UnknownReason, String),
     /// It goes on later, after this long: the try does not count.
     Suspend(Duration),
 }
@@ -62,7 +62,7 @@ pub enum Ending {
 impl Ending {
     /// Of work that came to an outcome: kept, unless it is a failure that may be tried again.
     pub fn of(outcome: Outcome, policy: &Policy) -> Self {
-        match (outcome.verdict(), policy.failure_rule()) {
+        match (outcome.verdict(), policy.on_failure()) {
             (Verdict::Failed, OnFailure::Retry) => {
                 Self::Release("it failed, and its policy has failures tried again".into())
             }
@@ -77,7 +77,7 @@ impl Ending {
         }
         match stopped.effect() {
             Effect::None => Self::Release(stopped.to_string()),
-            Effect::Maybe => Self::Doubt(Doubt::Reported, stopped.to_string()),
+            Effect::Maybe => Self::Unknown(UnknownReason::Reported, stopped.to_string()),
         }
     }
 
@@ -103,16 +103,16 @@ pub fn claim(ask: &Ask, attempt: Attempt, owner: Owner, takeover: Takeover, foun
             (FENCE_IS_VERSION, prior, status.job().cloned().or_else(|| begun(None, ask)))
         }
         (Takeover::Lapsed, Some(Status::Held(held))) => {
-            (FENCE_IS_VERSION, Prior::InDoubt, begun(held.job.as_ref(), ask))
+            (FENCE_IS_VERSION, Prior::Unknown, begun(held.job.as_ref(), ask))
         }
         _ => (FENCE_IS_VERSION, Prior::Nothing, begun(None, ask)),
     };
     Held {
         claim: Claim { fingerprint: ask.fingerprint, attempt, fence },
-        on_unknown: policy.unknown_rule(),
+        on_unknown: policy.on_unknown(),
         owner,
         prior,
-        late_effect_max: policy.late_effect(),
+        late_effect_max: policy.late_effect_max(),
         job,
     }
 }
@@ -128,13 +128,13 @@ fn begun(kept: Option<&Arc<Job>>, ask: &Ask) -> Option<Arc<Job>> {
 
 /// A claim, for as long as a lease.
 pub fn hold(held: Held, policy: &Policy) -> Write {
-    Write::new(Status::Held(held), Some(policy.lease_duration()))
+    Write::new(Status::Held(held), Some(policy.lease()))
 }
 
 /// A done status under a policy, and when its retention ends.
 fn done(id: &Id, held: &Held, outcome: Outcome, policy: &Policy) -> Write {
     let due_in = policy.retention_of(&outcome).duration();
-    let job = held.job.as_ref().filter(|_| policy.input_rule() == KeepInput::WithReceipt);
+    let job = held.job.as_ref().filter(|_| policy.keep_input() == KeepInput::WithReceipt);
     let job = job.map(|job| ended(job, ""));
     let done = Done { claim: held.claim, end: End::Outcome(outcome), tombstone: tombstone(id, policy), job };
     Write::new(Status::Done(done), due_in)
@@ -142,7 +142,7 @@ fn done(id: &Id, held: &Held, outcome: Outcome, policy: &Policy) -> Write {
 
 /// A step has none: it goes with its parent.
 fn tombstone(id: &Id, policy: &Policy) -> Option<Retention> {
-    match policy.expired_rule() {
+    match policy.on_expired() {
         OnExpired::Refuse(keep) if !id.is_step() => Some(keep),
         _ => None,
     }
@@ -156,23 +156,23 @@ fn ended(job: &Job, note: &str) -> Arc<Job> {
 
 /// What the end of a run makes of its receipt; `None` removes it.
 pub fn end(id: &Id, held: &Held, ending: &Ending, policy: &Policy) -> Option<Write> {
-    let rule = match (held.on_unknown, policy.unknown_rule()) {
+    let rule = match (held.on_unknown, policy.on_unknown()) {
         (OnUnknown::Retry, OnUnknown::Retry) => OnUnknown::Retry,
         _ => OnUnknown::Hold,
     };
-    let unknown = |doubt: Doubt, note: &str| {
+    let unknown = |reason: UnknownReason, note: &str| {
         let job = held.job.as_ref().map(|job| ended(job, note));
         let (claim, prior, late_effect_max) = (held.claim, held.prior, held.late_effect_max);
-        let unknown = Unknown { claim, doubt, prior, late_effect_max, job };
+        let unknown = Unknown { claim, reason, prior, late_effect_max, job };
         Some(Write::new(Status::Unknown(unknown), None))
     };
     match (ending, rule) {
         (Ending::Done(outcome), _) => Some(done(id, held, outcome.clone(), policy)),
-        (Ending::Doubt(doubt, note), OnUnknown::Hold) => unknown(*doubt, note),
-        (Ending::Doubt(_, note), OnUnknown::Retry) => again(held, Prior::InDoubt, note, policy),
+        (Ending::Unknown(reason, note), OnUnknown::Hold) => unknown(*reason, note),
+        (Ending::Unknown(_, note), OnUnknown::Retry) => again(held, Prior::Unknown, note, policy),
         // Where a first run would release, one that took over from a doubt goes back to it.
-        (Ending::Release(note), OnUnknown::Hold) if held.prior == Prior::InDoubt => {
-            unknown(Doubt::Reported, note)
+        (Ending::Release(note), OnUnknown::Hold) if held.prior == Prior::Unknown => {
+            unknown(UnknownReason::Reported, note)
         }
         (Ending::Release(note), _) => again(held, held.prior, note, policy),
         (Ending::Suspend(pause), _) => match &held.job {
@@ -189,11 +189,11 @@ pub fn end(id: &Id, held: &Held, ending: &Ending, policy: &Policy) -> Option<Wri
 /// What is to be tried again: later, if it carries its input; by the next ask, if it does not.
 fn again(held: &Held, prior: Prior, note: &str, policy: &Policy) -> Option<Write> {
     match (&held.job, prior) {
-        (Some(job), _) if job.started >= policy.tries() => {
+        (Some(job), _) if job.started >= policy.tries_max() => {
             Some(bury(held.claim, prior, held.on_unknown, &ended(job, note)))
         }
         (Some(job), _) => {
-            let pause = policy.backoff_rule().after(job.started);
+            let pause = policy.backoff().after(job.started);
             Some(Write::new(waiting(held.claim, prior, Some(ended(job, note))), Some(pause)))
         }
         (None, Prior::Nothing) => None,
@@ -220,7 +220,7 @@ pub fn lapse(found: &Receipt) -> Option<Write> {
     let Status::Held(held) = &found.status else { return None };
     let unknown = Unknown {
         claim: held.claim,
-        doubt: Doubt::LeaseEnded,
+        reason: UnknownReason::LeaseEnded,
         prior: held.prior,
         late_effect_max: held.late_effect_max,
         job: held.job.clone(),
@@ -234,7 +234,7 @@ pub fn exhaust(found: &Receipt) -> Option<Write> {
     let Status::Held(held) = &found.status else { return None };
     let job = held.job.as_ref()?;
     let job = Arc::new(Job { note: lapsed_note(job), ..Job::clone(job) });
-    Some(bury(held.claim, Prior::InDoubt, held.on_unknown, &job))
+    Some(bury(held.claim, Prior::Unknown, held.on_unknown, &job))
 }
 
 fn lapsed_note(job: &Job) -> String {
@@ -281,7 +281,7 @@ pub fn after_loss(
         (Status::Done(_) | Status::Gone(_), _) => AfterLoss::FencedOff,
         // Somebody put our run in doubt while we were silent, or a write of ours did that. The owner of the
         // work can end the doubt, but not with another one.
-        (Status::Unknown(_), Ending::Doubt(..)) => AfterLoss::Recorded,
+        (Status::Unknown(_), Ending::Unknown(..)) => AfterLoss::Recorded,
         (Status::Unknown(_), _) => AfterLoss::WriteAgain(receipt.version),
         // An outcome counts for more than a try that was to be made; all else is there already.
         (Status::Waiting(_) | Status::Dead(_), Ending::Done(_)) => AfterLoss::WriteAgain(receipt.version),
@@ -311,7 +311,7 @@ pub enum Settlement {
     /// ([`Policy::late_effect_max`]).
     NotDone,
     /// It did not happen and will not, also where what was sent could still take effect.
-    NotDoneNow,
+    ForceNotDone,
 }
 
 /// What a settlement makes of a receipt that is in doubt or dead. `Ok(None)` if it is neither.
@@ -337,7 +337,7 @@ pub fn settle(id: &Id, found: &Receipt, settlement: &Settlement, policy: &Policy
             );
             Err(Error::new(ErrorKind::Conflict, detail))
         }
-        Settlement::NotDone | Settlement::NotDoneNow => Ok(Some(match &run.job {
+        Settlement::NotDone | Settlement::ForceNotDone => Ok(Some(match &run.job {
             Some(job) => {
                 let job = Job { started: 0, finished: 0, ..Job::clone(job) };
                 Write::new(waiting(run.claim, Prior::Settled, Some(Arc::new(job))), Some(Duration::ZERO))
@@ -448,7 +448,7 @@ pub fn close(id: &Id, found: Option<&Receipt>, why: Closed, policy: &Policy) -> 
 /// Has a dead intent tried again, from the first try on. `Ok(None)` if it is not dead.
 pub fn retry(found: &Receipt) -> Result<Option<Write>> {
     let Status::Dead(Dead { claim, prior, job }) = &found.status else { return Ok(None) };
-    if *prior == Prior::InDoubt {
+    if *prior == Prior::Unknown {
         let detail = "one of its tries may have taken effect; settle it as not done before it is tried again";
         return Err(Error::new(ErrorKind::Conflict, detail));
     }

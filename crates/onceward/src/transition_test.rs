@@ -21,8 +21,8 @@ const ENDS: &[(&str, &str, &str)] = &[
     ("", "done", "done outcome"),
     ("hold", "doubt", "unknown"),
     ("hold doubtful", "release", "unknown"),
-    ("retry doubtful no-job", "release", "waiting InDoubt for a day"),
-    ("retry doubtful tries-left", "release", "waiting InDoubt 2/2 for 2s"),
+    ("retry doubtful no-job", "release", "waiting Unknown for a day"),
+    ("retry doubtful tries-left", "release", "waiting Unknown 2/2 for 2s"),
     ("retry doubtful last-try", "release", "dead Nothing 3/3"),
     ("settled no-job", "release", "waiting Settled for a day"),
     ("settled tries-left", "release", "waiting Settled 2/2 for 2s"),
@@ -31,18 +31,18 @@ const ENDS: &[(&str, &str, &str)] = &[
     ("fresh no-job", "release", "absent"),
     ("fresh tries-left", "release", "waiting Nothing 2/2 for 2s"),
     ("fresh last-try", "release", "dead Nothing 3/3"),
-    ("retry no-job", "doubt", "waiting InDoubt for a day"),
-    ("retry tries-left", "doubt", "waiting InDoubt 2/2 for 2s"),
+    ("retry no-job", "doubt", "waiting Unknown for a day"),
+    ("retry tries-left", "doubt", "waiting Unknown 2/2 for 2s"),
     ("retry last-try", "doubt", "dead Nothing 3/3"),
     ("fresh no-job", "suspend", "absent"),
     ("settled no-job", "suspend", "waiting Settled for a day"),
-    ("doubtful no-job", "suspend", "waiting InDoubt for a day"),
+    ("doubtful no-job", "suspend", "waiting Unknown for a day"),
     ("fresh tries-left", "suspend", "waiting Nothing 1/1 for 9s"),
     ("settled tries-left", "suspend", "waiting Settled 1/1 for 9s"),
-    ("doubtful tries-left", "suspend", "waiting InDoubt 1/1 for 9s"),
+    ("doubtful tries-left", "suspend", "waiting Unknown 1/1 for 9s"),
     ("fresh last-try", "suspend", "waiting Nothing 2/2 for 9s"),
     ("settled last-try", "suspend", "waiting Settled 2/2 for 9s"),
-    ("doubtful last-try", "suspend", "waiting InDoubt 2/2 for 9s"),
+    ("doubtful last-try", "suspend", "waiting Unknown 2/2 for 9s"),
 ];
 
 #[test]
@@ -126,7 +126,7 @@ fn the_last_owner_is_heard_until_somebody_else_has_the_receipt() {
 
 #[test]
 fn a_claim_counts_its_try_and_remembers_earlier_ones() {
-    let ask = ask(OnUnknown::Retry).input("new input");
+    let ask = ask(OnUnknown::Retry).with_input("new input");
     let waiting_with = |prior, job| receipt(waiting(claim_of(OTHER), prior, job), Due::Never);
     let lapsed = |prior, job| {
         let held = Held { claim: claim_of(OTHER), ..held(OnUnknown::Retry, prior, job) };
@@ -138,9 +138,9 @@ fn a_claim_counts_its_try_and_remembers_earlier_ones() {
         (Takeover::Absent, None, Prior::Nothing, 1, "new input"),
         (Takeover::Waiting, Some(waiting_with(Prior::Nothing, kept.clone())), Prior::Nothing, 2, "input"),
         (Takeover::Waiting, Some(waiting_with(Prior::Settled, None)), Prior::Settled, 1, "new input"),
-        (Takeover::Waiting, Some(waiting_with(Prior::InDoubt, None)), Prior::InDoubt, 1, "new input"),
-        (Takeover::Lapsed, Some(lapsed(Prior::Nothing, kept.clone())), Prior::InDoubt, 2, "input"),
-        (Takeover::Lapsed, Some(lapsed(Prior::Nothing, None)), Prior::InDoubt, 1, "new input"),
+        (Takeover::Waiting, Some(waiting_with(Prior::Unknown, None)), Prior::Unknown, 1, "new input"),
+        (Takeover::Lapsed, Some(lapsed(Prior::Nothing, kept.clone())), Prior::Unknown, 2, "input"),
+        (Takeover::Lapsed, Some(lapsed(Prior::Nothing, None)), Prior::Unknown, 1, "new input"),
         // A try of ours that never began does not count twice.
         (Takeover::Owed, Some(lapsed(Prior::Nothing, kept.clone())), Prior::Nothing, 1, "input"),
         (Takeover::Own, Some(lapsed(Prior::Settled, kept)), Prior::Settled, 1, "input"),
@@ -167,7 +167,7 @@ fn an_input_is_dropped_when_it_is_done_unless_it_is_kept() {
     let done = Ending::Done(Outcome::succeeded("ok"));
     let drops = policy(OnUnknown::Hold);
     assert_eq!(end(&id(), &run, &done, &drops).unwrap().status.job(), None);
-    let keeps = drops.keep_input(KeepInput::WithReceipt);
+    let keeps = drops.to_builder().with_keep_input(KeepInput::WithReceipt).build().unwrap();
     let kept = end(&id(), &run, &done, &keeps).unwrap();
     let job = kept.status.job().expect("it is kept");
     assert_eq!((&job.input[..], job.started, job.finished), (&b"input"[..], 1, 1));
@@ -178,7 +178,7 @@ fn a_failure_is_kept_or_tried_again_by_policy() {
     let keeps = policy(OnUnknown::Hold);
     assert!(matches!(Ending::of(Outcome::failed("no"), &keeps), Ending::Done(_)));
     assert!(matches!(Ending::of(Outcome::succeeded("yes"), &keeps), Ending::Done(_)));
-    let retries = keeps.on_failure(OnFailure::Retry);
+    let retries = keeps.to_builder().with_on_failure(OnFailure::Retry).build().unwrap();
     assert!(Ending::of(Outcome::failed("no"), &retries).is_release());
     assert!(!Ending::of(Outcome::succeeded("yes"), &retries).is_release());
 }
@@ -273,7 +273,7 @@ fn a_settlement_ends_doubts_and_dead_letters_and_nothing_else() {
         ("lapsed", held_receipt(OnUnknown::Hold, None, over), "done outcome", "waiting Settled for a day"),
         (
             "dead",
-            receipt(dead_status(Prior::InDoubt), Due::Never),
+            receipt(dead_status(Prior::Unknown), Due::Never),
             "done outcome",
             "waiting Settled 0/0 for 0ns",
         ),
@@ -284,7 +284,7 @@ fn a_settlement_ends_doubts_and_dead_letters_and_nothing_else() {
     ];
     for (name, found, by_done, by_not_done) in cases {
         for (settlement, expected) in
-            [(&done, by_done), (&Settlement::NotDone, by_not_done), (&Settlement::NotDoneNow, by_not_done)]
+            [(&done, by_done), (&Settlement::NotDone, by_not_done), (&Settlement::ForceNotDone, by_not_done)]
         {
             let shown = match settle(&id(), &found, settlement, &policy) {
                 Ok(Some(write)) => show(Some(&write)),
@@ -320,13 +320,13 @@ fn nobody_is_believed_that_it_did_not_happen_while_it_still_can() {
         if let Err(error) = not_done {
             assert!(error.to_string().contains("may still take effect for 1s"), "{error}");
         }
-        assert!(settle(&id(), &found, &Settlement::NotDoneNow, &policy).unwrap().is_some());
+        assert!(settle(&id(), &found, &Settlement::ForceNotDone, &policy).unwrap().is_some());
     }
 }
 
 #[test]
 fn an_intent_is_enqueued_once() {
-    let ask = ask(OnUnknown::Retry).input("new input").delay(Duration::from_secs(9));
+    let ask = ask(OnUnknown::Retry).with_input("new input").with_delay(Duration::from_secs(9));
     let cases: Vec<(Option<Receipt>, &str)> = vec![
         (None, "waiting Nothing 0/0 for 9s"),
         (Some(receipt(done_status(), Due::Over(DAY))), "waiting Nothing 0/0 for 9s"),
@@ -354,7 +354,7 @@ fn an_intent_is_enqueued_once() {
         };
         assert_eq!(shown, expected, "{found:?}");
     }
-    let other = Ask::new(id(), Fingerprint::of(b"other"), ask.policy.clone()).input("x");
+    let other = Ask::new(id(), Fingerprint::of(b"other"), ask.policy.clone()).with_input("x");
     let found = receipt(waiting(claim_of(OTHER), Prior::Nothing, Some(job(0))), Due::Never);
     let enqueued = enqueue(&other, &decide(&other, Some(&found)), Some(&found));
     assert_eq!(enqueued, Enqueue::Refused(Refusal::KeyReused));
@@ -385,7 +385,7 @@ fn only_what_has_not_begun_is_closed() {
 fn the_dead_are_tried_again_unless_they_are_in_doubt() {
     let again = retry(&receipt(dead_status(Prior::Nothing), Due::Never)).unwrap();
     assert_eq!(show(again.as_ref()), "waiting Nothing 0/0 for 0ns");
-    assert!(retry(&receipt(dead_status(Prior::InDoubt), Due::Never)).is_err());
+    assert!(retry(&receipt(dead_status(Prior::Unknown), Due::Never)).is_err());
     assert_eq!(retry(&receipt(done_status(), Due::Never)).unwrap(), None);
 }
 
@@ -433,7 +433,7 @@ fn every_run() -> Vec<(String, Held, Policy)> {
         ("hold", OnUnknown::Hold, OnUnknown::Retry),
         ("retry", OnUnknown::Retry, OnUnknown::Retry),
     ];
-    let priors = [("fresh", Prior::Nothing), ("settled", Prior::Settled), ("doubtful", Prior::InDoubt)];
+    let priors = [("fresh", Prior::Nothing), ("settled", Prior::Settled), ("doubtful", Prior::Unknown)];
     let jobs = [("no-job", None), ("tries-left", Some(2)), ("last-try", Some(TRIES))];
     let mut all = Vec::new();
     for (rule_word, claimed, by_policy) in rules {
@@ -453,7 +453,7 @@ fn every_ending() -> [(&'static str, Ending); 4] {
     [
         ("done", Ending::Done(Outcome::succeeded("ok"))),
         ("release", Ending::Release("refused".into())),
-        ("doubt", Ending::Doubt(Doubt::Reported, "no answer".into())),
+        ("doubt", Ending::Unknown(UnknownReason::Reported, "no answer".into())),
         ("suspend", Ending::Suspend(Duration::from_secs(9))),
     ]
 }
@@ -474,7 +474,7 @@ fn every_found() -> Vec<(String, Option<Receipt>)> {
                 "unknown",
                 Status::Unknown(Unknown {
                     claim,
-                    doubt: Doubt::LeaseEnded,
+                    reason: UnknownReason::LeaseEnded,
                     prior: Prior::Nothing,
                     late_effect_max: Duration::ZERO,
                     job: None,
@@ -527,10 +527,12 @@ fn id() -> Id {
 
 fn policy(on_unknown: OnUnknown) -> Policy {
     Policy::http()
-        .on_unknown(on_unknown)
-        .tries_max(TRIES)
-        .and_then(|policy| policy.backoff(Backoff { min: Duration::from_secs(1), max: DAY }))
-        .and_then(|policy| policy.on_duplicate(OnDuplicate::Conflict))
+        .to_builder()
+        .with_on_unknown(on_unknown)
+        .with_tries_max(TRIES)
+        .with_backoff(Backoff::new(Duration::from_secs(1), DAY))
+        .with_on_duplicate(OnDuplicate::Conflict)
+        .build()
         .unwrap()
 }
 
@@ -560,8 +562,8 @@ fn held_receipt(on_unknown: OnUnknown, job: Option<Arc<Job>>, due: Due) -> Recei
 }
 
 fn unknown_status(job: Option<Arc<Job>>) -> Status {
-    let (doubt, prior) = (Doubt::Reported, Prior::Nothing);
-    Status::Unknown(Unknown { claim: claim_of(OWN), doubt, prior, late_effect_max: Duration::ZERO, job })
+    let (reason, prior) = (UnknownReason::Reported, Prior::Nothing);
+    Status::Unknown(Unknown { claim: claim_of(OWN), reason, prior, late_effect_max: Duration::ZERO, job })
 }
 
 fn dead_status(prior: Prior) -> Status {

@@ -11,8 +11,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use onceward::{
-    Answer, Ask, Caps, Error, ErrorKind, Fingerprint, Fut, Hints, Id, Limits, Loaded, OnUnknown, Onceward,
-    Outcome, Page, Policy, Refusal, Scan, Store, Swap, Swapped, Task, Watch, World,
+    Answer, Ask, Caps, Error, ErrorKind, Fingerprint, Hints, Id, Limits, Loaded, OnUnknown, Onceward,
+    Outcome, Page, Policy, Refusal, Runtime, Scan, Store, StoreFuture, Swap, Swapped, Task, Watch,
 };
 use onceward_stores::MemoryStore;
 use shuttle::future::{block_on, spawn, yield_now};
@@ -27,7 +27,7 @@ struct ShuttleWorld {
     next: AtomicU64,
 }
 
-impl World for ShuttleWorld {
+impl Runtime for ShuttleWorld {
     fn now(&self) -> Duration {
         Duration::from_micros(self.now_us.load(Ordering::SeqCst))
     }
@@ -69,7 +69,7 @@ impl TurnStore {
 }
 
 impl Store for TurnStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         assert!(batch.is_sorted_by(|a, b| a.id < b.id), "sorted, and no id twice");
         Box::pin(async move {
             yield_now().await;
@@ -86,14 +86,14 @@ impl Store for TurnStore {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             yield_now().await;
             self.inner.load(ids).await
         })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
     }
 
@@ -103,7 +103,7 @@ impl Store for TurnStore {
 
     fn caps(&self) -> Caps {
         let caps = self.inner.caps();
-        caps.with_hints(Hints { batches_in_flight: self.batches_in_flight, ..caps.hints })
+        caps.with_hints(caps.hints.with_batches_in_flight(self.batches_in_flight))
     }
 }
 
@@ -112,14 +112,19 @@ fn engine(store: &Arc<TurnStore>) -> Onceward {
 }
 
 fn process(store: &Arc<TurnStore>, process: u64) -> Onceward {
-    let limits = Limits { batch_swaps_max: 2, cache_bytes_max: 10_000, ..Limits::default() };
-    let builder = Onceward::builder(store.clone()).accept_volatile().limits(limits);
+    let limits = Limits::default().with_batch_swaps_max(2).with_cache_bytes_max(10_000);
+    let builder = Onceward::builder(store.clone()).accept_volatile().with_limits(limits);
     let world = ShuttleWorld { process, now_us: AtomicU64::new(0), next: AtomicU64::new(0) };
-    builder.world(Arc::new(world)).build().unwrap()
+    builder.with_runtime(Arc::new(world)).build().unwrap()
 }
 
 fn ask(key: &str, on_unknown: OnUnknown) -> Ask {
-    let policy = Policy::http().lease(Duration::from_hours(24)).unwrap().on_unknown(on_unknown);
+    let policy = Policy::http()
+        .to_builder()
+        .with_lease(Duration::from_hours(24))
+        .with_on_unknown(on_unknown)
+        .build()
+        .unwrap();
     Ask::new(Id::new("s", "o", key).unwrap(), Fingerprint::of(b""), Arc::new(policy))
 }
 
@@ -143,7 +148,7 @@ fn all_agree(processes: &[Onceward]) {
         })
         .collect();
     for task in tasks {
-        let ran = block_on(task).unwrap().unwrap().ran().unwrap();
+        let ran = block_on(task).unwrap().unwrap().into_result().unwrap();
         assert_eq!(ran.outcome, Outcome::succeeded("0"));
     }
     assert_eq!(effects.load(Ordering::SeqCst), 1);
@@ -177,7 +182,7 @@ fn many_intents_share_batches_and_each_runs_once() {
                     })
                     .collect();
                 for task in tasks {
-                    block_on(task).unwrap().unwrap().ran().unwrap();
+                    block_on(task).unwrap().unwrap().into_result().unwrap();
                 }
                 assert_eq!(effects.load(Ordering::SeqCst), 5);
             },
@@ -209,14 +214,17 @@ fn a_caller_dropped_at_any_await_wedges_nobody() {
                         assert!(effects.load(Ordering::SeqCst) <= 1, "held work ran twice");
                         for answer in &answers {
                             assert!(
-                                matches!(answer, Answer::Ran(_) | Answer::Refused(Refusal::OutcomeUnknown)),
+                                matches!(
+                                    answer,
+                                    Answer::Completed(_) | Answer::Refused(Refusal::OutcomeUnknown)
+                                ),
                                 "{answer:?}"
                             );
                         }
                     }
                     OnUnknown::Retry => {
                         let outcomes: Vec<_> =
-                            answers.into_iter().map(|a| a.ran().unwrap().outcome).collect();
+                            answers.into_iter().map(|a| a.into_result().unwrap().outcome).collect();
                         assert_eq!(outcomes[0], outcomes[1]);
                     }
                 }

@@ -69,7 +69,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Each handler below commits its effects, its answer and the receipt of the request together. So a run that died
     // is simply begun again: it has committed all of that, or nothing.
-    let route = Route::default().policy(Policy::http().lease(lease)?).effects_in_transaction();
+    let route = Route::builder()
+        .with_policy(Policy::http().to_builder().with_lease(lease).build()?)
+        .with_effects_in_transaction()
+        .build()?;
     // In production the secret comes from the configuration and is the same in every process.
     let layer = OncewardLayer::new(onceward.clone(), *b"a secret of the payments example", route);
     let guarded = Router::new()

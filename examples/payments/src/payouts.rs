@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use onceward::{Ask, Backoff, Fingerprint, Id, Lease, Outcome, Pace, Policy, Stopped, Worker};
+use onceward::{Ask, Backoff, Fingerprint, Id, Lease, Outcome, Policy, Stopped, Worker, WorkerOptions};
 use onceward_http::ResponseLease;
 
 use crate::charges::NewCharge;
@@ -25,7 +25,7 @@ pub async fn pay_out(
 ) -> Result<Response, Failure> {
     let input = serde_json::to_vec(&new)?;
     let id = Id::new(lease.id().scope(), OPERATION, lease.id().key())?;
-    let task = Ask::new(id, Fingerprint::of(&input), app.payout_policy.clone()).input(input);
+    let task = Ask::new(id, Fingerprint::of(&input), app.payout_policy.clone()).with_input(input);
     let accepted = app.database.accept_payout(&lease, &new, &app.onceward, &task).await?;
     app.onceward.wake_workers();
     Ok(accepted.into_response())
@@ -38,17 +38,20 @@ pub async fn show(State(app): State<App>, Path(key): Path<String>) -> Result<Str
 
 /// How payouts are worked on. Nobody may give up a payout because services are restarted a lot.
 pub fn policy(lease: Duration) -> onceward::Result<Policy> {
-    let backoff = Backoff { min: Duration::from_millis(100), max: Duration::from_secs(60) };
-    Policy::queue().lease(lease)?.tries_max(100)?.backoff(backoff)
+    let backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(60));
+    Policy::queue().to_builder().with_lease(lease).with_tries_max(100).with_backoff(backoff).build()
 }
 
 /// Works on payouts that were accepted, also on those that a process left behind when it died.
 pub fn worker(app: &App) -> onceward::Result<Worker> {
     let (app_there, policy) = (app.clone(), Arc::clone(&app.payout_policy));
-    let lease = policy.lease_duration();
-    let pace = Pace { pause: lease, grace: lease, ..Pace::default() };
+    let lease = policy.lease();
+    let options = WorkerOptions::default().with_pause(lease).with_grace(lease);
     let work = move |lease| finish(app_there.clone(), lease);
-    Ok(Worker::new(app.onceward.clone()).operation(OPERATION, policy, work)?.pace(pace))
+    Worker::builder(app.onceward.clone())
+        .with_operation(OPERATION, policy, work)
+        .with_options(options)
+        .build()
 }
 
 async fn finish(app: App, lease: Lease) -> Result<Outcome, Stopped> {
@@ -57,6 +60,6 @@ async fn finish(app: App, lease: Lease) -> Result<Outcome, Stopped> {
         // The same key on every try: the provider transfers once, however often it is asked.
         Ok(Outcome::succeeded(app.provider.transfer(step.child("transfer")?, asked.amount).await?))
     });
-    let transfer = transfer.await?.ran()?.outcome;
+    let transfer = transfer.await?.into_result()?.outcome;
     Ok(app.database.confirm_payout(&lease, transfer.body()).await?)
 }

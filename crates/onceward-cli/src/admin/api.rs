@@ -18,8 +18,8 @@ use http::StatusCode;
 use http::request::Parts;
 use onceward::receipt::{Closed, Done, End, Prior, Status, Waiting};
 use onceward::{
-    Answer, Ask, Changed, Claimed, Cursor, ErrorKind, Fence, Filter, Id, Receipt, Scan, ScanOf, Settlement,
-    Text,
+    Answer, Ask, Changed, Claimed, Cursor, ErrorKind, Fence, Filter, Id, Receipt, Scan, ScanTarget,
+    Settlement, TextMatch,
 };
 use serde::de::DeserializeOwned;
 use utoipa::OpenApi;
@@ -31,7 +31,7 @@ use super::json::Json;
 use super::problem::Problem;
 use shape::{
     ClaimAsked, ClaimMade, ClaimReplayed, CloseAsked, CompleteAsked, IntentAsked, ListAsked, ProblemShown,
-    ReceiptAsked, ReceiptShown, ReceiptsShown, SettleAsked, TicketAsked, Ticketed,
+    ReceiptAsked, ReceiptShown, ReceiptsShown, SettleAsked, TicketAsked,
 };
 
 type Admin = State<Arc<AdminState>>;
@@ -88,15 +88,15 @@ async fn claim(State(state): Admin, Json(asked): Json<ClaimAsked>) -> Answered<R
     let policy = Arc::new(asked.policy.waiting(asked.wait_ms)?);
     let mut ask = Ask::new(id, shape::fingerprint(asked.fingerprint.as_deref()), policy.clone());
     if let Some(attempt) = &asked.attempt {
-        ask = ask.attempt(shape::attempt(attempt)?);
+        ask = ask.with_attempt(shape::attempt(attempt)?);
     }
     match state.onceward.claim(ask).await? {
-        Claimed::Yes(ticket) => {
-            let made = ClaimMade::new(&ticket, &asked.policy, policy.lease_duration());
+        Claimed::Granted(ticket) => {
+            let made = ClaimMade::new(&ticket, &asked.policy, policy.lease());
             Ok((StatusCode::CREATED, Json(made)).into_response())
         }
-        Claimed::No(Answer::Ran(ran)) => Ok(Json(ClaimReplayed::new(&ran)).into_response()),
-        Claimed::No(Answer::Refused(refusal)) => Err(refusal.into()),
+        Claimed::Answered(Answer::Completed(ran)) => Ok(Json(ClaimReplayed::new(&ran)).into_response()),
+        Claimed::Answered(Answer::Refused(refusal)) => Err(refusal.into()),
     }
 }
 
@@ -106,8 +106,8 @@ async fn claim(State(state): Admin, Json(asked): Json<ClaimAsked>) -> Answered<R
     (status = 409, description = "not-yours: stop the work.", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 async fn renew(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
-    let Ticketed { ticket, policy } = asked.ticket.read()?;
-    changed(&ticket.id, state.onceward.renew(&ticket, &policy).await?)
+    let ticket = asked.ticket.read()?;
+    changed(ticket.id(), state.onceward.renew(&ticket).await?)
 }
 
 /// Records the outcome of a claim. Sending the same again changes nothing.
@@ -116,9 +116,9 @@ async fn renew(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<
     (status = 409, description = "not-yours: somebody else decided what became of it.", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 async fn complete(State(state): Admin, Json(asked): Json<CompleteAsked>) -> Answered<StatusCode> {
-    let Ticketed { ticket, policy } = asked.ticket.read()?;
+    let ticket = asked.ticket.read()?;
     let outcome = asked.outcome.read()?;
-    changed(&ticket.id, state.onceward.complete(&ticket, &policy, outcome).await?)
+    changed(ticket.id(), state.onceward.complete(&ticket, outcome).await?)
 }
 
 /// Gives a claim back: nothing happened, the next claim runs.
@@ -127,8 +127,8 @@ async fn complete(State(state): Admin, Json(asked): Json<CompleteAsked>) -> Answ
     (status = 409, description = "not-yours", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 async fn release(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
-    let Ticketed { ticket, policy } = asked.ticket.read()?;
-    changed(&ticket.id, state.onceward.release(&ticket, &policy).await?)
+    let ticket = asked.ticket.read()?;
+    changed(ticket.id(), state.onceward.release(&ticket).await?)
 }
 
 /// Reports that the effect of a claim may or may not have happened. By policy it is then held until
@@ -138,14 +138,14 @@ async fn release(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answere
     (status = 409, description = "not-yours", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 async fn doubt(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
-    let Ticketed { ticket, policy } = asked.ticket.read()?;
-    changed(&ticket.id, state.onceward.doubt(&ticket, &policy).await?)
+    let ticket = asked.ticket.read()?;
+    changed(ticket.id(), state.onceward.mark_unknown(&ticket).await?)
 }
 
 fn changed(id: &Id, changed: Changed) -> Answered<StatusCode> {
     match changed {
-        Changed::Yes => Ok(StatusCode::NO_CONTENT),
-        Changed::No(receipt) => {
+        Changed::Applied => Ok(StatusCode::NO_CONTENT),
+        Changed::NotOwner(receipt) => {
             Err(Problem::NotYours(receipt.map(|receipt| Box::new(ReceiptShown::without_body(id, &receipt)))))
         }
     }
@@ -164,7 +164,7 @@ async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered
     let (settlement, counter) = match (&asked.done, asked.not_done, asked.force) {
         (Some(outcome), false, false) => (Settlement::Done(outcome.read()?), &state.settlements.done),
         (None, true, false) => (Settlement::NotDone, &state.settlements.not_done),
-        (None, true, true) => (Settlement::NotDoneNow, &state.settlements.not_done),
+        (None, true, true) => (Settlement::ForceNotDone, &state.settlements.not_done),
         _ => {
             let detail = "give either `done` with the outcome, or `not_done: true`, the latter perhaps with `force: true`";
             return Err(Problem::Invalid(detail.into()));
@@ -172,7 +172,7 @@ async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered
     };
     let settled = match state.onceward.settle(&id, fence, &settlement, &policy).await {
         Err(error) if error.kind() == ErrorKind::Conflict => {
-            let receipt = state.onceward.show(&id).await?;
+            let receipt = state.onceward.receipt(&id).await?;
             let running =
                 |receipt: &Receipt| matches!(receipt.status, Status::Held(_)) && !receipt.due.is_over();
             let running = receipt.as_ref().is_some_and(running);
@@ -185,12 +185,12 @@ async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered
         settled => settled?,
     };
     match settled {
-        Changed::Yes => {
+        Changed::Applied => {
             counter.fetch_add(1, Ordering::Relaxed);
             let found = match settlement {
                 Settlement::Done(_) => "done",
                 Settlement::NotDone => "not done",
-                Settlement::NotDoneNow => "not done, by force",
+                Settlement::ForceNotDone => "not done, by force",
             };
             let key = crate::telemetry::hashed(id.key());
             tracing::warn!(
@@ -203,12 +203,12 @@ async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered
             );
             Ok(StatusCode::NO_CONTENT)
         }
-        Changed::No(None) => Err(Problem::NoReceipt),
+        Changed::NotOwner(None) => Err(Problem::NoReceipt),
         // The same again, whose first answer was lost.
-        Changed::No(Some(receipt)) if is_settled_so(&receipt.status, fence, &settlement) => {
+        Changed::NotOwner(Some(receipt)) if is_settled_so(&receipt.status, fence, &settlement) => {
             Ok(StatusCode::NO_CONTENT)
         }
-        Changed::No(Some(receipt)) => {
+        Changed::NotOwner(Some(receipt)) => {
             Err(Problem::NotInDoubt(Box::new(ReceiptShown::without_body(&id, &receipt))))
         }
     }
@@ -221,7 +221,7 @@ fn is_settled_so(status: &Status, fence: Fence, settlement: &Settlement) -> bool
         }
         (
             Status::Waiting(Waiting { claim, prior: Prior::Settled, .. }),
-            Settlement::NotDone | Settlement::NotDoneNow,
+            Settlement::NotDone | Settlement::ForceNotDone,
         ) => claim.fence == fence,
         _ => false,
     }
@@ -286,13 +286,13 @@ fn changed_by_hand(
     what: &'static str,
 ) -> Answered<StatusCode> {
     match changed {
-        Changed::Yes => {
+        Changed::Applied => {
             let key = crate::telemetry::hashed(id.key());
             tracing::warn!(scope = id.scope(), operation = id.operation(), %key, "{what}");
             Ok(StatusCode::NO_CONTENT)
         }
-        Changed::No(None) => Err(Problem::NoReceipt),
-        Changed::No(Some(receipt)) => match &receipt.status {
+        Changed::NotOwner(None) => Err(Problem::NoReceipt),
+        Changed::NotOwner(Some(receipt)) => match &receipt.status {
             Status::Done(Done { end: End::Closed(closed), .. }) if wanted == Some(*closed) => {
                 Ok(StatusCode::NO_CONTENT)
             }
@@ -308,7 +308,7 @@ fn changed_by_hand(
 ))]
 async fn show(State(state): Admin, Asked(asked): Asked<ReceiptAsked>) -> Answered<Json<ReceiptShown>> {
     let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
-    let receipt = state.onceward.show(&id).await?.ok_or(Problem::NoReceipt)?;
+    let receipt = state.onceward.receipt(&id).await?.ok_or(Problem::NoReceipt)?;
     Ok(Json(ReceiptShown::new(&id, &receipt)))
 }
 
@@ -328,16 +328,22 @@ async fn list(State(state): Admin, Asked(asked): Asked<ListAsked>) -> Answered<J
         (Some(_), Some(_)) => {
             return Err(Problem::Invalid("give `operation` or `operation_prefix`, not both".into()));
         }
-        (Some(operation), None) => Some(Text::Is(operation)),
-        (None, prefix) => prefix.map(Text::StartsWith),
+        (Some(operation), None) => Some(TextMatch::Is(operation)),
+        (None, prefix) => prefix.map(TextMatch::StartsWith),
     };
     let state_asked = asked.state.map(Into::into);
-    let of = ScanOf::Matching(Filter { scope: asked.scope, operation, key: asked.key, state: state_asked });
+    let of = ScanTarget::Matching(
+        Filter::default()
+            .with_scope(asked.scope)
+            .with_operation(operation)
+            .with_key(asked.key)
+            .with_state(state_asked),
+    );
     let mut after = asked.cursor.as_deref().map(shape::cursor).transpose()?;
     let mut receipts = Vec::new();
     let mut looked_at = 0;
     loop {
-        let scan = Scan { of: of.clone(), after, limit: limit.saturating_sub(receipts.len()).max(1) };
+        let scan = Scan::new(of.clone(), limit.saturating_sub(receipts.len()).max(1)).with_after(after);
         looked_at += scan.limit;
         let page = state.onceward.list(&scan).await?;
         receipts.extend(page.found.iter().map(|(id, found)| ReceiptShown::found(id, found)));

@@ -66,7 +66,7 @@ impl Readiness {
             }
         };
         let probe = Id::new("onceward", "readyz", "probe").expect("a valid id");
-        let store = async { within(onceward.show(&probe)).await.map(drop) };
+        let store = async { within(onceward.receipt(&probe)).await.map(drop) };
         let (store, upstream) = tokio::join!(store, upstream);
         let parts = Parts { store, upstream };
         *last = Some((Instant::now(), parts.clone()));

@@ -1,5 +1,5 @@
 use axum::body::to_bytes;
-use onceward::{Caps, Error, ErrorKind, Fut, Loaded, Page, Scan, Store, Swap, Swapped, Watch};
+use onceward::{Caps, Error, ErrorKind, Loaded, Page, Scan, Store, StoreFuture, Swap, Swapped, Watch};
 use onceward_stores::MemoryStore;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -15,11 +15,11 @@ enum Poor {
 }
 
 impl Store for Poor {
-    fn swap<'a>(&'a self, _: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, _: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "cannot be reached")) })
     }
 
-    fn load<'a>(&'a self, _: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, _: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async {
             match self {
                 Self::Fails => Err(Error::new(ErrorKind::Unavailable, "cannot be reached")),
@@ -28,7 +28,7 @@ impl Store for Poor {
         })
     }
 
-    fn scan<'a>(&'a self, _: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, _: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async { Ok(Page::default()) })
     }
 

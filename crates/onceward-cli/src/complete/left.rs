@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use onceward::receipt::{Held, Status, Waiting};
-use onceward::{Cursor, Due, Fence, Found, Id, OnUnknown, Onceward, Scan, ScanOf, State, codec};
+use onceward::{Cursor, Due, Fence, Found, Id, OnUnknown, Onceward, Scan, ScanTarget, State, codec};
 
 /// Records looked at in one slice.
 const SLICE_RECORDS: usize = 256;
@@ -44,7 +44,7 @@ pub async fn all(onceward: &Onceward, operation: Option<&str>) -> Result<Vec<Lef
     for state in [State::Held, State::Waiting] {
         let mut after: Option<Cursor> = None;
         loop {
-            let scan = Scan { of: ScanOf::Due(Some(state)), after, limit: SLICE_RECORDS };
+            let scan = Scan::new(ScanTarget::Due(Some(state)), SLICE_RECORDS).with_after(after);
             let page = onceward.list(&scan).await.map_err(|error| error.to_string())?;
             let mut unreadable = page.unreadable.len();
             for (id, found) in page.found {

@@ -73,23 +73,23 @@ fn block(text: &mut String, title: &str, effective: &Effective) {
 
 /// Every term and its value, as it would be written.
 fn rows(effective: &Effective) -> Vec<(&'static str, String)> {
-    let (route, policy) = (&*effective.route, effective.route.contract());
-    if route.key_rule() == KeyRule::Ignored {
+    let (route, policy) = (&*effective.route, effective.route.policy());
+    if route.key() == KeyRule::Ignored {
         return vec![("key", "ignored: everything passes unguarded".into())];
     }
     let mut rows = vec![
         ("preset", effective.preset.clone()),
-        ("guarded methods", names(route.guarded_methods())),
+        ("guarded methods", names(route.methods())),
         ("key", key(route)),
         ("scope", scope(effective)),
-        ("operation", route.operation_name().to_string()),
+        ("operation", route.operation().to_string()),
         ("compared", compared(route)),
-        ("request_bytes_max", Size(route.largest_request()).to_string()),
-        ("response_bytes_max", Size(route.largest_response()).to_string()),
-        ("lease", Period(policy.lease_duration()).to_string()),
+        ("request_bytes_max", Size(route.request_bytes_max()).to_string()),
+        ("response_bytes_max", Size(route.response_bytes_max()).to_string()),
+        ("lease", Period(policy.lease()).to_string()),
         (
             "on_duplicate",
-            match policy.duplicate_rule() {
+            match policy.on_duplicate() {
                 OnDuplicate::Wait(at_most) => format!("wait, at most {}", Period(at_most)),
                 OnDuplicate::Conflict => "conflict".into(),
             },
@@ -98,7 +98,7 @@ fn rows(effective: &Effective) -> Vec<(&'static str, String)> {
         ("on_unknown", unknown(effective)),
         (
             "on_expired",
-            match policy.expired_rule() {
+            match policy.on_expired() {
                 OnExpired::Run => "run: a late retry is a new intent".into(),
                 OnExpired::Refuse(kept) => format!("reject, remembered for {}", Keep(kept)),
             },
@@ -116,7 +116,7 @@ fn rows(effective: &Effective) -> Vec<(&'static str, String)> {
         ("answer_timeout", Period(effective.answer_timeout).to_string()),
         (
             "fail_open",
-            match route.store_failure_rule() {
+            match route.on_store_failure() {
                 OnStoreFailure::Refuse => "false: refused while the store cannot be reached".into(),
                 OnStoreFailure::PassUnguarded => {
                     "true: UNGUARDED while the store cannot be reached; a retry may then run twice".into()
@@ -133,26 +133,26 @@ fn rows(effective: &Effective) -> Vec<(&'static str, String)> {
 }
 
 fn key(route: &Route) -> String {
-    let rule = match route.key_rule() {
+    let rule = match route.key() {
         KeyRule::Required => "required",
         KeyRule::Optional => "optional",
         KeyRule::Ignored => "ignored",
     };
     let shape = route.key_shape();
-    let form = match shape.form_rule() {
+    let form = match shape.form() {
         KeyForm::Strict => "strict: in quotes",
         KeyForm::Lenient => "lenient: with or without quotes",
         KeyForm::Raw => "raw: as it stands",
     };
-    let mut text = format!("{rule}, {form}, at least {} characters", shape.shortest());
-    if let Some(pattern) = shape.pattern_text() {
+    let mut text = format!("{rule}, {form}, at least {} characters", shape.length_min());
+    if let Some(pattern) = shape.pattern() {
         let _ = write!(text, ", matching {pattern}");
     }
     text
 }
 
 fn scope(effective: &Effective) -> String {
-    match effective.route.anonymous_rule() {
+    match effective.route.on_anonymous() {
         OnAnonymous::Share => format!("{}; without it all share one", effective.scope),
         OnAnonymous::Refuse => format!("{}; without it refused", effective.scope),
     }
@@ -167,7 +167,7 @@ fn compared(route: &Route) -> String {
             Pick::Except(except) => format!("{what} (except {})", list(except)),
         }
     }
-    let rules = route.fingerprint_rules();
+    let rules = route.fingerprint();
     let mut text =
         format!("method, path, {}, {}", picked("query", rules.parameters()), picked("body", rules.members()));
     for header in rules.headers() {
@@ -196,7 +196,7 @@ fn outcomes(route: &Route) -> String {
 }
 
 fn unknown(effective: &Effective) -> String {
-    match (&effective.reconcile_url, effective.route.contract().unknown_rule()) {
+    match (&effective.reconcile_url, effective.route.policy().on_unknown()) {
         (Some(url), _) => format!("reconcile: GET {url}"),
         (None, OnUnknown::Hold) => "hold: never run again until somebody settles it".into(),
         (None, OnUnknown::Retry) => "retry: the upstream may get it again, with a higher fence".into(),

@@ -8,7 +8,9 @@ use http::Method;
 use onceward::{OnDuplicate, OnExpired, OnUnknown, Policy, Retention};
 use onceward_http::fingerprint::{Pick, Rules};
 use onceward_http::key::KeyForm;
-use onceward_http::{KeyRule, OnAnonymous, OnStoreFailure, Operation, Route, ScopeFrom, StatusClass};
+use onceward_http::{
+    KeyRule, OnAnonymous, OnStoreFailure, Operation, Route, RouteBuilder, ScopeFrom, StatusClass,
+};
 
 use super::pattern::Pattern;
 use super::terms::{Anonymous, Compared, Duplicate, Expired, Form, KeepTerm, Key, ScopeTerm, Terms, Unknown};
@@ -42,25 +44,26 @@ pub use super::terms::ScopeTerm as ScopeSource;
 impl Effective {
     pub fn new(terms: &Terms) -> Result<Self, String> {
         let preset = terms.preset.as_ref().map_or("ietf", |preset| preset.0.as_str());
-        let mut route = Route::preset(preset).map_err(text)?;
+        let preset_route = Route::preset(preset).map_err(text)?;
+        let mut route = preset_route.to_builder();
         // Drop-in: what knows no keys must pass, unless somebody says otherwise.
-        route = route.key(match terms.key.unwrap_or(Key::Optional) {
+        route = route.with_key(match terms.key.unwrap_or(Key::Optional) {
             Key::Required => KeyRule::Required,
             Key::Optional => KeyRule::Optional,
             Key::Ignored => KeyRule::Ignored,
         });
         if let Some(form) = terms.key_form {
-            route = route.key_form(match form {
+            route = route.with_key_form(match form {
                 Form::Strict => KeyForm::Strict,
                 Form::Lenient => KeyForm::Lenient,
                 Form::Raw => KeyForm::Raw,
             });
         }
         if let Some(characters) = terms.key_length_min {
-            route = route.key_length_min(characters).map_err(|error| format!("key_length_min: {error}"))?;
+            route = checked("key_length_min", route.with_key_length_min(characters))?;
         }
         if let Some(pattern) = &terms.key_pattern {
-            route = route.key_pattern(pattern).map_err(|error| format!("key_pattern: {error}"))?;
+            route = checked("key_pattern", route.with_key_pattern(pattern))?;
         }
         let methods: Option<Vec<Method>> =
             terms.methods.as_ref().map(|methods| methods.iter().map(|method| method.0.clone()).collect());
@@ -68,24 +71,24 @@ impl Effective {
             if methods.is_empty() {
                 return Err("methods: at least one is needed; `key = \"ignored\"` guards none".into());
             }
-            route = route.methods(methods.iter().cloned());
+            route = route.with_methods(methods.iter().cloned());
         }
         let scope = terms.scope.clone().unwrap_or(ScopeTerm::Authorization);
-        route = route.scope(match &scope {
+        route = route.with_scope(match &scope {
             ScopeTerm::Authorization => ScopeFrom::Authorization,
             ScopeTerm::Header(name) => ScopeFrom::Header(name.clone()),
             ScopeTerm::Jwt(_) | ScopeTerm::Mtls => ScopeFrom::Extension,
             ScopeTerm::Shared => ScopeFrom::Shared,
         });
         if let Some(rule) = terms.anonymous {
-            route = route.on_anonymous(match rule {
+            route = route.with_on_anonymous(match rule {
                 Anonymous::Share => OnAnonymous::Share,
                 Anonymous::Refuse => OnAnonymous::Refuse,
             });
         }
         let pattern = terms.path.clone().unwrap_or_else(Pattern::all);
         if let Some(operation) = &terms.operation {
-            route = route.operation(match operation.as_str() {
+            route = route.with_operation(match operation.as_str() {
                 "path" => Operation::Path,
                 "route" => {
                     Operation::named(pattern.as_str()).map_err(|error| format!("operation: {error}"))?
@@ -94,13 +97,13 @@ impl Effective {
             });
         }
         if let Some(compared) = &terms.fingerprint {
-            route = route.fingerprint(rules(compared)?);
+            route = route.with_fingerprint(rules(compared)?);
         }
         if let Some(size) = terms.request_bytes_max {
-            route = route.request_bytes_max(size.0);
+            route = route.with_request_bytes_max(size.0);
         }
         if let Some(size) = terms.response_bytes_max {
-            route = route.response_bytes_max(size.0);
+            route = route.with_response_bytes_max(size.0);
         }
         route = outcomes(route, terms)?;
         let answer_timeout = terms.answer_timeout.map_or(ANSWER_TIMEOUT, |period| period.0);
@@ -108,24 +111,25 @@ impl Effective {
             return Err("answer_timeout: the upstream needs some time to answer".into());
         }
         // What a dead gateway has sent may run in the service for as long as anybody would have waited for it.
-        let policy = policy(Policy::clone(route.contract()), terms)?;
-        let policy =
-            policy.late_effect_max(answer_timeout).map_err(|error| format!("answer_timeout: {error}"))?;
-        route = route.policy(policy);
+        let policy = policy(Policy::clone(preset_route.policy()), terms)?;
+        let policy = policy
+            .to_builder()
+            .with_late_effect_max(answer_timeout)
+            .build()
+            .map_err(|error| format!("answer_timeout: {error}"))?;
+        route = route.with_policy(policy);
         route = keep(route, terms)?;
         for field in terms.omit_fields.iter().flatten() {
-            route = route.omit(field.0.clone());
+            route = route.with_omitted_field(field.0.clone());
         }
         if terms.replay_cookies == Some(true) {
-            route = route.replay_cookies();
+            route = route.with_cookies_replayed();
         }
         for (name, status) in terms.problem_status.iter().flatten() {
-            route = route
-                .problem_status(&name.0, status.0)
-                .map_err(|error| format!("problem_status: {error}"))?;
+            route = checked("problem_status", route.with_problem_status(&name.0, status.0))?;
         }
         if terms.fail_open == Some(true) {
-            route = route.on_store_failure(OnStoreFailure::PassUnguarded);
+            route = route.with_on_store_failure(OnStoreFailure::PassUnguarded);
         }
         let reconcile_url = reconcile_url(terms)?;
         Ok(Self {
@@ -133,7 +137,7 @@ impl Effective {
             methods,
             preset: preset.to_owned(),
             scope,
-            route: Arc::new(route),
+            route: Arc::new(route.build().map_err(text)?),
             forward_key: terms.forward_key.unwrap_or_default(),
             answer_timeout,
             reconcile_url,
@@ -177,26 +181,31 @@ fn rules(compared: &Compared) -> Result<Rules, String> {
         .with_headers(compared.headers.iter().map(|field| field.0.clone())))
 }
 
-fn outcomes(mut route: Route, terms: &Terms) -> Result<Route, String> {
+fn outcomes(mut route: RouteBuilder, terms: &Terms) -> Result<RouteBuilder, String> {
     // Classes first, so that a status set by itself stands out from its class, whatever the order.
     for (answers, action) in terms.outcomes.iter().flatten() {
         route = match (answers, answers.status()) {
-            (Answers::Class(digit), _) => route.on_class(class(*digit)?, (*action).into()),
-            (_, Some(status)) => route.on_status(status, (*action).into()),
+            (Answers::Class(digit), _) => route.with_on_class(class(*digit)?, (*action).into()),
+            (_, Some(status)) => route.with_on_status(status, (*action).into()),
             (Answers::Status(_), None) => return Err(format!("outcomes: there is no status {answers}")),
         };
     }
     Ok(route)
 }
 
-fn keep(mut route: Route, terms: &Terms) -> Result<Route, String> {
+/// A route so far, or the field that it does not take.
+fn checked(field: &str, route: RouteBuilder) -> Result<RouteBuilder, String> {
+    route.build().map(RouteBuilder::from).map_err(|error| format!("{field}: {error}"))
+}
+
+fn keep(mut route: RouteBuilder, terms: &Terms) -> Result<RouteBuilder, String> {
     let Some(KeepTerm::ByClass(table)) = &terms.keep else { return Ok(route) };
     for (answers, keep) in table {
         let Answers::Class(digit) = answers else {
             return Err(format!("keep: write a class such as `2xx`, not {answers}"));
         };
         let retention = keep.check().map_err(|error| format!("keep: {error}"))?;
-        route = route.keep(class(*digit)?, retention).map_err(|error| format!("keep: {error}"))?;
+        route = checked("keep", route.with_retention(class(*digit)?, retention))?;
     }
     Ok(route)
 }
@@ -207,9 +216,10 @@ fn class(digit: u8) -> Result<StatusClass, String> {
 
 fn policy(mut policy: Policy, terms: &Terms) -> Result<Policy, String> {
     if let Some(lease) = terms.lease {
-        policy = policy.lease(lease.0).map_err(|error| format!("lease: {error}"))?;
+        policy =
+            policy.to_builder().with_lease(lease.0).build().map_err(|error| format!("lease: {error}"))?;
     }
-    let waits = match policy.duplicate_rule() {
+    let waits = match policy.on_duplicate() {
         OnDuplicate::Wait(at_most) => Some(at_most),
         OnDuplicate::Conflict => None,
     };
@@ -218,15 +228,24 @@ fn policy(mut policy: Policy, terms: &Terms) -> Result<Policy, String> {
         (Some(Duplicate::Conflict), ..) | (None, None, None) => OnDuplicate::Conflict,
         (_, at_most, usual) => OnDuplicate::Wait(at_most.or(usual).unwrap_or(WAIT_AT_MOST)),
     };
-    policy = policy.on_duplicate(duplicate).map_err(|error| format!("wait_at_most: {error}"))?;
+    policy = policy
+        .to_builder()
+        .with_on_duplicate(duplicate)
+        .build()
+        .map_err(|error| format!("wait_at_most: {error}"))?;
     if let Some(KeepTerm::All(keep)) = &terms.keep {
-        policy = policy.keep(keep.0).map_err(|error| format!("keep: {error}"))?;
+        policy =
+            policy.to_builder().with_retention(keep.0).build().map_err(|error| format!("keep: {error}"))?;
     }
     policy = match terms.on_unknown {
         None => policy,
-        Some(Unknown::Retry) => policy.on_unknown(OnUnknown::Retry),
+        Some(Unknown::Retry) => {
+            policy.to_builder().with_on_unknown(OnUnknown::Retry).build().map_err(text)?
+        }
         // What is reconciled must be held until the service has been asked.
-        Some(Unknown::Hold | Unknown::Reconcile) => policy.on_unknown(OnUnknown::Hold),
+        Some(Unknown::Hold | Unknown::Reconcile) => {
+            policy.to_builder().with_on_unknown(OnUnknown::Hold).build().map_err(text)?
+        }
     };
     let kept = terms.expired_kept.map_or(EXPIRED_KEPT, |keep| keep.0);
     match terms.on_expired {
@@ -234,10 +253,12 @@ fn policy(mut policy: Policy, terms: &Terms) -> Result<Policy, String> {
             Err("expired_kept: nothing is kept unless on_expired is \"reject\"".into())
         }
         None => Ok(policy),
-        Some(Expired::Run) => policy.on_expired(OnExpired::Run).map_err(text),
-        Some(Expired::Reject) => {
-            policy.on_expired(OnExpired::Refuse(kept)).map_err(|error| format!("expired_kept: {error}"))
-        }
+        Some(Expired::Run) => policy.to_builder().with_on_expired(OnExpired::Run).build().map_err(text),
+        Some(Expired::Reject) => policy
+            .to_builder()
+            .with_on_expired(OnExpired::Refuse(kept))
+            .build()
+            .map_err(|error| format!("expired_kept: {error}")),
     }
 }
 

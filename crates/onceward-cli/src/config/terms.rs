@@ -278,19 +278,23 @@ impl<'de> Deserialize<'de> for ScopeTerm {
 
 fn lease<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Period>, D::Error> {
     let lease = Period::deserialize(deserializer)?;
-    Policy::http().lease(lease.0).map_err(D::Error::custom)?;
+    Policy::http().to_builder().with_lease(lease.0).build().map_err(D::Error::custom)?;
     Ok(Some(lease))
 }
 
 fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Period>, D::Error> {
     let wait = Period::deserialize(deserializer)?;
-    Policy::http().on_duplicate(OnDuplicate::Wait(wait.0)).map_err(D::Error::custom)?;
+    Policy::http()
+        .to_builder()
+        .with_on_duplicate(OnDuplicate::Wait(wait.0))
+        .build()
+        .map_err(D::Error::custom)?;
     Ok(Some(wait))
 }
 
 impl Keep {
     /// Whether a policy takes it.
     pub fn check(self) -> Result<Retention, onceward::Error> {
-        Policy::http().keep(self.0).map(|_| self.0)
+        Policy::http().to_builder().with_retention(self.0).build().map(|_| self.0)
     }
 }

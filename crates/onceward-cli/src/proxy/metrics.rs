@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use onceward_http::Meters;
+use onceward_http::Metrics;
 
 /// Writes every meter of the wire. One name may come with several labels.
-pub fn write(meters: &Meters, out: &mut String) {
+pub fn write(metrics: &Metrics, out: &mut String) {
     let mut last = "";
-    for (name, label, value) in meters.each() {
+    for (name, label, value) in metrics.each() {
         // Everything only grows, except for what is under way now.
         let (kind, suffix) = if name == "in_flight" { ("gauge", "") } else { ("counter", "_total") };
         if name != last {

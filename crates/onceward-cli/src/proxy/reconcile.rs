@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use onceward::child_key;
 use onceward_http::headers::{ONCEWARD_FENCE, ONCEWARD_STATUS};
-use onceward_http::{Doubtful, Reconcile, Reconciled};
+use onceward_http::{Reconcile, Reconciled, UnknownRequest};
 
 use super::fields;
 use super::forward::{CHILD_LABEL, ForwardKey, Upstream};
@@ -36,9 +36,9 @@ pub struct ByAsking {
 }
 
 impl Reconcile for ByAsking {
-    fn reconcile(&self, doubt: Doubtful) -> Pin<Box<dyn Future<Output = Reconciled> + Send + '_>> {
+    fn reconcile(&self, unknown: UnknownRequest) -> Pin<Box<dyn Future<Output = Reconciled> + Send + '_>> {
         Box::pin(async move {
-            match self.ask(&doubt).await {
+            match self.ask(&unknown).await {
                 Ok(answer) => answer,
                 Err(why) => Reconciled::Failed(why),
             }
@@ -47,22 +47,22 @@ impl Reconcile for ByAsking {
 }
 
 impl ByAsking {
-    async fn ask(&self, doubt: &Doubtful) -> Result<Reconciled, String> {
+    async fn ask(&self, unknown: &UnknownRequest) -> Result<Reconciled, String> {
         let key = match self.key {
             ForwardKey::Derived => {
-                child_key(&doubt.id, CHILD_LABEL).map_err(|error| error.to_string())?.to_string()
+                child_key(&unknown.id, CHILD_LABEL).map_err(|error| error.to_string())?.to_string()
             }
-            ForwardKey::Same | ForwardKey::Stripped => doubt.id.key().to_owned(),
+            ForwardKey::Same | ForwardKey::Stripped => unknown.id.key().to_owned(),
         };
         let target: Uri =
             self.template.replace("{key}", &escaped(&key)).parse().map_err(|error| format!("{error}"))?;
         let mut request =
             Request::get(target).body(Payload::Whole(None)).map_err(|error| error.to_string())?;
         // Whoever may ask for the intent may ask what became of it.
-        if let Some(credentials) = doubt.request.headers.get(AUTHORIZATION) {
+        if let Some(credentials) = unknown.request.headers.get(AUTHORIZATION) {
             request.headers_mut().insert(AUTHORIZATION, credentials.clone());
         }
-        request.headers_mut().insert(ONCEWARD_FENCE, HeaderValue::from(doubt.fence.0));
+        request.headers_mut().insert(ONCEWARD_FENCE, HeaderValue::from(unknown.fence.0));
         let pace = Pace::idle(self.patience);
         let answer = self.upstream.ask(request, self.patience, pace).await;
         let answer = answer.map_err(|(Failure::NotSent(why) | Failure::NoAnswer(why))| why)?;

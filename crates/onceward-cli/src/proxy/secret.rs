@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use onceward::{Filter, Onceward, Scan, ScanOf};
+use onceward::{Filter, Onceward, Scan, ScanTarget};
 use onceward_http::fingerprint::{SECRET_BYTES, Secrets};
 
 /// Secrets by environment: one, or several with commas, the one in use first.
@@ -44,7 +44,7 @@ fn read(given: &str) -> Result<Secrets, String> {
         Ok(blake3::derive_key("onceward 2026-11-16 gateway secret", secret.as_bytes()))
     });
     let first = secrets.next().expect("split gives at least one")?;
-    Ok(Secrets::new(first).and_older(secrets.collect::<Result<Vec<_>, _>>()?))
+    Ok(Secrets::new(first).with_older(secrets.collect::<Result<Vec<_>, _>>()?))
 }
 
 /// Reads the secret in a folder, or makes one that is there to stay before anything is hashed with it.
@@ -66,7 +66,7 @@ async fn kept(folder: &Path, onceward: &Onceward) -> Result<Secrets, String> {
         Err(error) => return Err(wrong(&error.to_string())),
     }
     // Receipts without their secret are out of reach, and under a new one everything would run again.
-    let first = Scan { of: ScanOf::Matching(Filter::default()), after: None, limit: 1 };
+    let first = Scan::new(ScanTarget::Matching(Filter::default()), 1);
     let page = onceward.list(&first).await.map_err(|error| error.to_string())?;
     if !page.found.is_empty() {
         return Err(wrong(&format!(

@@ -9,7 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::Uri;
 use onceward::{Onceward, Sweep};
-use onceward_http::{Admission, Meters};
+use onceward_http::{Admission, Metrics};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -72,14 +72,14 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let given_secret = std::env::var(secret::VARIABLE).ok();
     let secrets = secret::for_store(store_url, given_secret.as_deref(), &onceward).await?;
 
-    let mut admission = Admission::new().running_max(settings.in_flight_max.unwrap_or(IN_FLIGHT_MAX));
+    let mut admission = Admission::new().with_running_max(settings.in_flight_max.unwrap_or(IN_FLIGHT_MAX));
     if let Some(intents) = settings.in_flight_per_scope_max {
-        admission = admission.running_per_scope_max(intents);
+        admission = admission.with_running_per_scope_max(intents);
     }
     let ground = Ground {
         onceward: onceward.clone(),
         secrets: Arc::new(secrets),
-        meters: Arc::new(Meters::new()),
+        metrics: Arc::new(Metrics::new()),
         admission: Arc::new(admission),
         upstream: Arc::new(upstream),
         callers,
@@ -104,7 +104,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     tokio::spawn(reload::follow(gateway.clone(), config.map(|path| (path, file)), hangup));
 
     let readiness = Readiness::with_upstream(gateway.ground.upstream.address());
-    let wire = gateway.ground.meters.clone();
+    let wire = gateway.ground.metrics.clone();
     let wire_metrics = Box::new(move |out: &mut String| metrics::write(&wire, out));
     let state = AdminState::new(onceward, measures, readiness.clone(), door, wire_metrics);
     say(&format!("admin on http://{}", local(&admin_listener)?));
@@ -204,7 +204,7 @@ async fn wait_for_end([mut terminate, mut interrupt]: [Signal; 2], stop: watch::
 async fn settle_down(gateway: &Gateway) {
     const LOOK_EVERY: Duration = Duration::from_millis(20);
     let waited = tokio::time::timeout(gateway.bounds.drain_timeout, async {
-        while gateway.ground.meters.in_flight() > 0 {
+        while gateway.ground.metrics.in_flight() > 0 {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     });

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use http::{Method, Request};
 use onceward::Onceward;
 use onceward_http::fingerprint::Secrets;
-use onceward_http::{Admission, CallerScope, Meters, OncewardLayer, OncewardService, Route, publication};
+use onceward_http::{Admission, CallerScope, Metrics, OncewardLayer, OncewardService, publication};
 use serde_json::Value;
 use tower_layer::Layer;
 
@@ -21,7 +21,7 @@ use crate::config::{Effective, Routes, ScopeSource};
 pub struct Ground {
     pub onceward: Onceward,
     pub secrets: Arc<Secrets>,
-    pub meters: Arc<Meters>,
+    pub metrics: Arc<Metrics>,
     pub admission: Arc<Admission>,
     pub upstream: Arc<Upstream>,
     pub callers: Callers,
@@ -91,11 +91,13 @@ impl Entry {
                 key: effective.forward_key,
                 patience: effective.answer_timeout,
             };
-            route = Arc::new(Route::clone(&route).reconcile(hook));
+            let reconciled = route.to_builder().with_reconcile(hook).build();
+            route = Arc::new(reconciled.expect("a hook makes no checked route wrong"));
         }
-        let (onceward, secrets) = (ground.onceward.clone(), ground.secrets.clone());
-        let layer = OncewardLayer::with(onceward, secrets, route, ground.meters.clone())
-            .admission(ground.admission.clone());
+        let (onceward, secrets) = (ground.onceward.clone(), Secrets::clone(&ground.secrets));
+        let layer = OncewardLayer::new(onceward, secrets, route)
+            .with_metrics(ground.metrics.clone())
+            .with_admission(ground.admission.clone());
         Self { effective: effective.clone(), service: layer.layer(forward) }
     }
 }

@@ -11,8 +11,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
 use onceward::{
-    Ask, Claimed, Completion, Enqueued, Fingerprint, Id, Lease, OnUnknown, Onceward, Outcome, Policy, Scan,
-    ScanOf, State as Receipts, Stopped, Worker,
+    Ask, Claimed, Enqueued, Fingerprint, Id, Lease, OnUnknown, Onceward, Outcome, Policy, Scan, ScanTarget,
+    State as Receipts, Stopped, Worked, Worker,
 };
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -48,8 +48,9 @@ impl Shop {
             let effects = effects.clone();
             move |lease| pay_out(lease, effects.clone())
         };
-        let worker = Worker::new(onceward.clone()).operation("payout", policy(OnUnknown::Retry), work);
-        let service = Service { onceward, worker: Arc::new(worker.unwrap()), effects };
+        let worker =
+            Worker::builder(onceward.clone()).with_operation("payout", policy(OnUnknown::Retry), work);
+        let service = Service { onceward, worker: Arc::new(worker.build().unwrap()), effects };
         Self { folder, runtime, service }
     }
 
@@ -65,12 +66,12 @@ impl Shop {
     fn leave(&self, operation: &str, key: &str, rule: OnUnknown) {
         let ask = ask(Id::new("acme corp", operation, key).unwrap(), rule);
         let claimed = self.runtime.block_on(self.service.onceward.claim(ask)).unwrap();
-        assert!(matches!(claimed, Claimed::Yes(_)));
+        assert!(matches!(claimed, Claimed::Granted(_)));
     }
 
     /// Somebody leaves it to a worker.
     fn enqueue(&self, operation: &str, key: &str) {
-        let ask = ask(Id::new("acme corp", operation, key).unwrap(), OnUnknown::Retry).input("12");
+        let ask = ask(Id::new("acme corp", operation, key).unwrap(), OnUnknown::Retry).with_input("12");
         let enqueued = self.runtime.block_on(self.service.onceward.enqueue(ask)).unwrap();
         assert_eq!(enqueued, Enqueued::Accepted);
     }
@@ -78,7 +79,7 @@ impl Shop {
     /// Until this many leases are over, or tries are due.
     fn silence(&self, number: usize) {
         let due = |state| {
-            let scan = Scan { of: ScanOf::Due(Some(state)), after: None, limit: 1_000 };
+            let scan = Scan::new(ScanTarget::Due(Some(state)), 1_000);
             let page = self.runtime.block_on(self.service.onceward.list(&scan)).unwrap();
             page.found.iter().filter(|(id, found)| !id.is_step() && found.due.is_over()).count()
         };
@@ -116,7 +117,7 @@ fn ask(id: Id, rule: OnUnknown) -> Ask {
 }
 
 fn policy(rule: OnUnknown) -> Arc<Policy> {
-    Arc::new(Policy::http().on_unknown(rule).lease(LEASE).unwrap())
+    Arc::new(Policy::http().to_builder().with_on_unknown(rule).with_lease(LEASE).build().unwrap())
 }
 
 /// The service has the code registered, and is told what to go on with.
@@ -125,8 +126,8 @@ async fn resume(State(service): State<Service>, body: String) -> StatusCode {
     assert!(told["fence"].as_u64().is_some_and(|fence| fence > 0), "{told}");
     let part = |name: &str| told[name].as_str().unwrap().to_owned();
     let id = Id::new(&part("scope"), &part("operation"), &part("key")).unwrap();
-    match service.worker.complete(&id).await.unwrap() {
-        Completion::Finished | Completion::NotLeft => StatusCode::OK,
+    match service.worker.work_on(&id).await.unwrap() {
+        Worked::Finished | Worked::NothingToDo => StatusCode::OK,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
@@ -140,7 +141,7 @@ async fn pay_out(lease: Lease, effects: Arc<Mutex<HashMap<String, usize>>>) -> R
         *effects.lock().unwrap().entry(key.to_owned()).or_default() += 1;
         Ok(Outcome::succeeded("paid out"))
     };
-    Ok(lease.step("pay", pay).await?.ran()?.outcome)
+    Ok(lease.step("pay", pay).await?.into_result()?.outcome)
 }
 
 #[derive(Debug)]

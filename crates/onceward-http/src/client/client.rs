@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use onceward::{Clock, Effect, Fut, Retention, Store, SystemClock};
+use onceward::{Clock, Effect, Retention, Store, StoreFuture, SystemClock};
 use tokio::sync::OnceCell;
 
 use super::answer::Answer;
@@ -51,7 +51,7 @@ pub(crate) struct Inner {
 }
 
 /// Opens the store of a journal.
-pub(crate) type Open = Arc<dyn Fn() -> Fut<'static, Arc<dyn Store>> + Send + Sync>;
+pub(crate) type Open = Arc<dyn Fn() -> StoreFuture<'static, Arc<dyn Store>> + Send + Sync>;
 
 /// How the journal is to be opened.
 pub(crate) struct Opening {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use onceward::TokioWorld;
+use onceward::TokioRuntime;
 use tokio::time::Instant;
 
 use super::breaker::Passage;
@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) hosts: Hosts,
     pub(crate) counters: Counters,
     /// For keys.
-    pub(crate) world: TokioWorld,
+    pub(crate) world: TokioRuntime,
     start: Instant,
 }
 
@@ -33,7 +33,7 @@ impl Shared {
             terms,
             hosts: Hosts::new(terms),
             counters: Counters::default(),
-            world: TokioWorld::new(),
+            world: TokioRuntime::new(),
             start: Instant::now(),
         }
     }

@@ -68,7 +68,7 @@ pub(crate) struct Journal {
     clock: Arc<dyn Clock>,
     pub(crate) sending: Arc<Policy>,
     /// As `sending`, but what is in doubt is held.
-    holding: Policy,
+    holding: Arc<Policy>,
     omitted: Omitted,
     /// How many answers were handed out and are being recorded.
     recording: watch::Sender<usize>,
@@ -77,28 +77,30 @@ pub(crate) struct Journal {
 impl Journal {
     pub(crate) async fn open(opening: &Opening) -> Result<Arc<Self>> {
         let store = (opening.open)().await?;
-        let limits = Limits {
-            body_bytes_max: opening.answer_bytes_max.saturating_add(FIELDS_BYTES_MAX),
-            input_bytes_max: opening.request_bytes_max.saturating_add(FIELDS_BYTES_MAX).min(INPUT_BYTES_MAX),
-            ..Limits::default()
-        };
+        let limits = Limits::default()
+            .with_body_bytes_max(opening.answer_bytes_max.saturating_add(FIELDS_BYTES_MAX))
+            .with_input_bytes_max(
+                opening.request_bytes_max.saturating_add(FIELDS_BYTES_MAX).min(INPUT_BYTES_MAX),
+            );
         // The key makes it harmless to send again what a dead process may have sent. How often that is done, and
         // when, is for the terms of the client to say, not for the receipt.
         let policy = Policy::http()
-            .on_unknown(OnUnknown::Retry)
-            .on_failure(OnFailure::Replay)
-            .on_duplicate(OnDuplicate::Wait(WAIT_MAX))?
-            .keep(opening.keep)?
-            .keep_input(KeepInput::UntilDone)
-            .backoff(Backoff { min: Duration::ZERO, max: Duration::ZERO })?
-            .tries_max(TRIES_MAX)?;
+            .to_builder()
+            .with_on_unknown(OnUnknown::Retry)
+            .with_on_failure(OnFailure::Replay)
+            .with_on_duplicate(OnDuplicate::Wait(WAIT_MAX))
+            .with_retention(opening.keep)
+            .with_keep_input(KeepInput::UntilDone)
+            .with_backoff(Backoff::new(Duration::ZERO, Duration::ZERO))
+            .with_tries_max(TRIES_MAX)
+            .build()?;
         Id::new(&opening.name, OPERATION, "name")?;
         Ok(Arc::new(Self {
-            onceward: Onceward::builder(store.clone()).limits(limits).build()?,
+            onceward: Onceward::builder(store.clone()).with_limits(limits).build()?,
             store,
             name: opening.name.clone(),
             clock: opening.clock.clone(),
-            holding: policy.clone().on_unknown(OnUnknown::Hold),
+            holding: Arc::new(policy.to_builder().with_on_unknown(OnUnknown::Hold).build()?),
             sending: Arc::new(policy),
             omitted: Omitted::default(),
             recording: watch::Sender::new(0),
@@ -111,7 +113,7 @@ impl Journal {
 
     /// The ask of a caller, who waits if somebody is sending it already.
     pub(crate) fn ask(&self, id: &Id, fingerprint: Fingerprint, input: Bytes) -> Ask {
-        Ask::new(id.clone(), fingerprint, self.sending.clone()).input(input)
+        Ask::new(id.clone(), fingerprint, self.sending.clone()).with_input(input)
     }
 
     /// A request that is about to be written down.
@@ -144,10 +146,10 @@ impl Journal {
 
     /// Writes down that nobody can tell what became of the request that is held, so that nobody sends it again.
     pub(crate) async fn doubt(&self, lease: &Lease) -> Result<()> {
-        let ticket = Ticket { id: lease.id().clone(), attempt: lease.attempt(), fence: lease.fence() };
-        match self.onceward.doubt(&ticket, &self.holding).await? {
-            Changed::Yes => Ok(()),
-            Changed::No(_) => {
+        let ticket = Ticket::new(lease.id().clone(), lease.attempt(), lease.fence(), self.holding.clone());
+        match self.onceward.mark_unknown(&ticket).await? {
+            Changed::Applied => Ok(()),
+            Changed::NotOwner(_) => {
                 let detail = "somebody else has the intent by now";
                 Err(onceward::Error::new(ErrorKind::LeaseLost, detail))
             }

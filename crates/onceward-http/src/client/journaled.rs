@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use onceward::{Effect, Fingerprint, Id, Lease, Outcome, Prior, Ran, Refusal, Stopped, Verdict};
+use onceward::{Completed, Effect, Fingerprint, Id, Lease, Outcome, Prior, Refusal, Stopped, Verdict};
 use tokio::sync::oneshot;
 
 use super::answer::Answer;
@@ -142,8 +142,11 @@ impl Client {
             };
             // Who was told the answer is told nothing more.
             telling.tell(match (ran, sent) {
-                (Ok(onceward::Answer::Ran(Ran { replayed: false, .. })), Some(Sent::Ended(end))) => end,
-                (Ok(onceward::Answer::Ran(ran)), _) => self.recorded_answer(&ran.outcome),
+                (
+                    Ok(onceward::Answer::Completed(Completed { replayed: false, .. })),
+                    Some(Sent::Ended(end)),
+                ) => end,
+                (Ok(onceward::Answer::Completed(ran)), _) => self.recorded_answer(&ran.outcome),
                 (Ok(onceward::Answer::Refused(refusal)), _) => Err(refused(&id, &refusal)),
                 (Err(error), Some(Sent::Ended(end))) if error.kind() == onceward::ErrorKind::Stopped => end,
                 (Err(error), _) if error.kind() == onceward::ErrorKind::Invalid => {
@@ -289,7 +292,7 @@ fn stays_open(status: http::StatusCode) -> bool {
 fn leave_open(lease: &Lease, departed: Departed, why: &'static str) -> Stopped {
     match (departed, lease.prior()) {
         (Departed::Maybe, Prior::Nothing | Prior::Settled) => Stopped::unknown(why),
-        (Departed::No, _) | (Departed::Maybe, Prior::InDoubt) => Stopped::suspend(Duration::ZERO),
+        (Departed::No, _) | (Departed::Maybe, Prior::Unknown) => Stopped::suspend(Duration::ZERO),
     }
 }
 

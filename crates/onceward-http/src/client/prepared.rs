@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
-use onceward::{Fingerprint, KEY_BYTES_MAX, World};
+use onceward::{Fingerprint, KEY_BYTES_MAX, Runtime};
 use reqwest::Url;
 
 use super::error::{Error, Result};
@@ -36,7 +36,7 @@ impl Key {
     /// that keys made one after the other lie side by side in every table they are written to, the
     /// server's and our journal's: a random place for each is a walk through cold memory. Every call
     /// makes one, so it is written in place.
-    pub(crate) fn random(world: &dyn World, now: SystemTime) -> Self {
+    pub(crate) fn random(world: &dyn Runtime, now: SystemTime) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         // A clock that is wrong costs the neighbourhood, nothing else.
         let time_ms = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();

@@ -1,4 +1,4 @@
-use onceward::TokioWorld;
+use onceward::TokioRuntime;
 
 use super::*;
 use crate::headers::IDEMPOTENCY_KEY;
@@ -8,12 +8,12 @@ use crate::key::{KeyForm, KeyShape};
 fn read_back(key: &Key) -> Option<String> {
     let mut headers = HeaderMap::new();
     headers.insert(IDEMPOTENCY_KEY, key.field_value());
-    KeyShape::default().form(KeyForm::Strict).read(&headers).unwrap().map(Cow::into_owned)
+    KeyShape::default().with_form(KeyForm::Strict).read(&headers).unwrap().map(Cow::into_owned)
 }
 
 #[test]
 fn a_random_key_is_a_uuid_and_no_two_are_the_same() {
-    let world = TokioWorld::new();
+    let world = TokioRuntime::new();
     let now = SystemTime::now();
     let keys: std::collections::BTreeSet<String> =
         (0..1_000).map(|_| Key::random(&world, now).text().into_owned()).collect();
@@ -29,7 +29,7 @@ fn a_random_key_is_a_uuid_and_no_two_are_the_same() {
 
 #[test]
 fn a_later_key_sorts_behind_an_earlier_one_whenever_it_is() {
-    let world = TokioWorld::new();
+    let world = TokioRuntime::new();
     let at = |ms| SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(ms);
     let key = |ms| Key::random(&world, at(ms)).text().into_owned();
     let keys: Vec<String> = (0..48).map(|bit| key(1 << bit)).collect();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use onceward::receipt::{Receipt, Status};
-use onceward::{Filter, Id, Page, Refusal, Scan, ScanOf, State, Text};
+use onceward::{Filter, Id, Page, Refusal, Scan, ScanTarget, State, TextMatch};
 use tokio::task::{JoinError, JoinSet};
 
 use super::answer::Answer;
@@ -50,15 +50,13 @@ impl Client {
         for state in OPEN {
             let mut after = None;
             loop {
-                let filter = Filter {
-                    scope: Some(journal.name.clone()),
-                    operation: Some(Text::Is(OPERATION.to_owned())),
-                    state: Some(state),
-                    ..Filter::default()
-                };
-                let scan = Scan { of: ScanOf::Matching(filter), after, limit: PAGE_RECORDS };
+                let filter = Filter::default()
+                    .with_scope(journal.name.clone())
+                    .with_operation(TextMatch::Is(OPERATION.to_owned()))
+                    .with_state(state);
+                let scan = Scan::new(ScanTarget::Matching(filter), PAGE_RECORDS).with_after(after);
                 let page = journal.onceward.list(&scan).await.map_err(Error::journal)?;
-                let Page { found, unreadable, next } = page;
+                let Page { found, unreadable, next, .. } = page;
                 for (id, error) in unreadable {
                     // One that cannot be read must not hide the others.
                     let intent = id.key().to_owned();
@@ -100,12 +98,12 @@ impl Client {
     /// Goes on with an intent, if it is open and nobody is busy with it.
     async fn resume_intent(&self, id: &Id) -> Result<Option<Answer>> {
         let journal = self.journal().await?;
-        let Some(mut found) = journal.onceward.show(id).await.map_err(Error::journal)? else {
+        let Some(mut found) = journal.onceward.receipt(id).await.map_err(Error::journal)? else {
             return Ok(None);
         };
         if let Status::Dead(_) = found.status {
             journal.onceward.retry_dead(id).await.map_err(Error::journal)?;
-            match journal.onceward.show(id).await.map_err(Error::journal)? {
+            match journal.onceward.receipt(id).await.map_err(Error::journal)? {
                 Some(now) => found = now,
                 None => return Ok(None),
             }

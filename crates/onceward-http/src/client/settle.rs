@@ -54,7 +54,7 @@ enum Settled {
 
 /// Settles what is there now; without an outcome, it did not happen.
 async fn settle(journal: &Journal, id: &Id, outcome: Option<&Outcome>) -> Result<Settled> {
-    let found = journal.onceward.show(id).await.map_err(Error::journal)?;
+    let found = journal.onceward.receipt(id).await.map_err(Error::journal)?;
     let Some(found) = found else {
         return Err(not_in_doubt(id, "the journal has no intent of that name"));
     };
@@ -64,8 +64,8 @@ async fn settle(journal: &Journal, id: &Id, outcome: Option<&Outcome>) -> Result
             let settled =
                 journal.onceward.settle(id, unknown.claim.fence, &settlement, &journal.sending).await;
             Ok(match settled.map_err(Error::journal)? {
-                Changed::Yes => Settled::Yes,
-                Changed::No(_) => Settled::NotYet,
+                Changed::Applied => Settled::Yes,
+                Changed::NotOwner(_) => Settled::NotYet,
             })
         }
         (Status::Unknown(_), None) => {

@@ -161,11 +161,11 @@ fn secrets_rotate() {
     let [old, new] = [[1; SECRET_BYTES], [2; SECRET_BYTES]];
     let before = fingerprints(&rules, &Secrets::new(old), &head, b"{}");
     assert_eq!(before, Fingerprints { current: fingerprint(&rules, &old, &head, b"{}"), older: vec![] });
-    let after = fingerprints(&rules, &Secrets::new(new).and_older([old, new, old]), &head, b"{}");
+    let after = fingerprints(&rules, &Secrets::new(new).with_older([old, new, old]), &head, b"{}");
     assert_eq!(after.current, fingerprint(&rules, &new, &head, b"{}"));
     assert_eq!(after.older, [before.current]);
     assert_ne!(after.current, before.current);
-    assert_eq!(format!("{:?}", Secrets::new(new).and_older([old])), "Secrets(1 current, 1 older)");
+    assert_eq!(format!("{:?}", Secrets::new(new).with_older([old])), "Secrets(1 current, 1 older)");
 }
 
 #[test]

@@ -22,7 +22,7 @@ impl Secrets {
 
     /// Adds older secrets, under which stored fingerprints are still recognised. One that is there
     /// already is not added again: it would only cost another digest.
-    pub fn and_older(mut self, older: impl IntoIterator<Item = [u8; SECRET_BYTES]>) -> Self {
+    pub fn with_older(mut self, older: impl IntoIterator<Item = [u8; SECRET_BYTES]>) -> Self {
         for secret in older {
             if secret != self.current && !self.older.contains(&secret) {
                 self.older.push(secret);
@@ -44,6 +44,12 @@ impl Secrets {
     /// All of them, the current one first.
     pub fn all(&self) -> impl Iterator<Item = &[u8; SECRET_BYTES]> {
         iter::once(&self.current).chain(&self.older)
+    }
+}
+
+impl From<[u8; SECRET_BYTES]> for Secrets {
+    fn from(current: [u8; SECRET_BYTES]) -> Self {
+        Self::new(current)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use http::{HeaderName, Method, StatusCode};
-use onceward::{OnFailure, Policy, Retention, Verdict};
+use http::{HeaderName, Method, Response, StatusCode};
+use onceward::{OnFailure, Outcome, Policy, Retention, Verdict};
 
 use super::{Effects, KeyRule, OnStoreFailure, Route};
 use crate::action::{Action, StatusClass};
@@ -11,11 +11,12 @@ use crate::fingerprint;
 use crate::key::KeyShape;
 use crate::operation::Operation;
 use crate::problem::Problem;
+use crate::recorded;
 use crate::scope::{OnAnonymous, ScopeFrom};
 
 impl Route {
     /// Whether a key is required.
-    pub fn key_rule(&self) -> KeyRule {
+    pub fn key(&self) -> KeyRule {
         self.key
     }
 
@@ -25,48 +26,65 @@ impl Route {
     }
 
     /// Which methods are guarded.
-    pub fn guarded_methods(&self) -> &[Method] {
+    pub fn methods(&self) -> &[Method] {
         &self.methods
     }
 
     /// The contract: lease, retention, duplicates, unknown outcomes.
-    pub fn contract(&self) -> &Arc<Policy> {
+    pub fn policy(&self) -> &Arc<Policy> {
         &self.policy
     }
 
     /// Where the scope comes from.
-    pub fn scope_source(&self) -> &ScopeFrom {
+    pub fn scope(&self) -> &ScopeFrom {
         &self.scope
     }
 
     /// What a request gets that does not say who asks.
-    pub fn anonymous_rule(&self) -> OnAnonymous {
+    pub fn on_anonymous(&self) -> OnAnonymous {
         self.on_anonymous.unwrap_or_else(|| self.scope.on_anonymous())
     }
 
     /// How the operation is named.
-    pub fn operation_name(&self) -> &Operation {
+    pub fn operation(&self) -> &Operation {
         &self.operation
     }
 
     /// What of a request its fingerprint is made of.
-    pub fn fingerprint_rules(&self) -> &fingerprint::Rules {
+    pub fn fingerprint(&self) -> &fingerprint::Rules {
         &self.fingerprint
     }
 
     /// The largest request body, in bytes.
-    pub fn largest_request(&self) -> usize {
+    pub fn request_bytes_max(&self) -> usize {
         self.request_bytes_max
     }
 
     /// The largest response body that is kept, in bytes.
-    pub fn largest_response(&self) -> usize {
+    pub fn response_bytes_max(&self) -> usize {
         self.response_bytes_max
     }
 
     /// Every response field that is not stored, besides those that `Connection` names.
     pub fn omitted_fields(&self) -> impl Iterator<Item = &HeaderName> {
         self.omitted.fields()
+    }
+
+    /// The outcome from which a response is replayed: for work that commits the outcome of a request itself, for
+    /// example with [`Lease::transact`](onceward::Lease::transact). Fields that are never replayed are left out, and
+    /// so is a body over [`response_bytes_max`](Self::response_bytes_max).
+    ///
+    /// ```
+    /// use onceward_http::{Route, snapshot};
+    ///
+    /// let response = http::Response::builder().status(201).body("charged")?;
+    /// let outcome = Route::default().outcome(&response);
+    /// let replayed = snapshot::decode(outcome.body()).expect("the bytes of a response");
+    /// assert_eq!((replayed.status().as_u16(), &replayed.body()[..]), (201, &b"charged"[..]));
+    /// # Ok::<(), http::Error>(())
+    /// ```
+    pub fn outcome<B: AsRef<[u8]>>(&self, response: &Response<B>) -> Outcome {
+        recorded::outcome(self, response)
     }
 
     /// What a response with this status means for its key.
@@ -106,7 +124,7 @@ impl Route {
     }
 
     /// What happens when the store cannot be reached.
-    pub fn store_failure_rule(&self) -> OnStoreFailure {
+    pub fn on_store_failure(&self) -> OnStoreFailure {
         self.on_store_failure
     }
 
@@ -126,7 +144,7 @@ impl Route {
 
     /// A policy that has failures tried again keeps none, whatever the table says.
     fn under_policy(&self, action: Action, verdict: Verdict) -> Action {
-        match (action, verdict, self.policy.failure_rule()) {
+        match (action, verdict, self.policy.on_failure()) {
             (Action::Replay, Verdict::Failed, OnFailure::Retry) => Action::Retry,
             _ => action,
         }

@@ -353,7 +353,7 @@ async fn a_name_past_its_retention_is_a_new_intent_and_a_resumption_removes_its_
     }
     assert!(client.resume().await.unwrap().is_empty());
     let id = Id::new("client", "send", "order-7").unwrap();
-    assert_eq!(Onceward::new(store).unwrap().show(&id).await.unwrap(), None);
+    assert_eq!(Onceward::new(store).unwrap().receipt(&id).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -411,11 +411,13 @@ async fn an_intent_that_was_given_up_by_the_engine_is_resumed_and_sent_all_the_s
         let send = || client.post(&server.url).json(&body()).intent("order-7").send();
         send().await.unwrap_err();
         let (onceward, id) = (Onceward::new(store).unwrap(), Id::new("client", "send", "order-7").unwrap());
-        let found = onceward.show(&id).await.unwrap().unwrap();
-        let once = Arc::new(Policy::http().on_unknown(OnUnknown::Retry).tries_max(1).unwrap());
+        let found = onceward.receipt(&id).await.unwrap().unwrap();
+        let once = Arc::new(
+            Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_tries_max(1).build().unwrap(),
+        );
         let fails = async |_| Err(Stopped::before_effect("it took its process with it"));
         onceward.resume(&id, &found, once, fails).await.unwrap();
-        let state = onceward.show(&id).await.unwrap().unwrap().status.state();
+        let state = onceward.receipt(&id).await.unwrap().unwrap().status.state();
         assert_eq!(state, State::Dead);
         well.store(true, Ordering::SeqCst);
         let answer = if by_name { send().await } else { client.resume().await.unwrap().remove(0).result };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use onceward::{
-    Caps, Clock, Filter, Fut, Id, Loaded, Page, Scan, ScanOf, State, Store, Swap, Swapped, Watch,
+    Caps, Clock, Filter, Id, Loaded, Page, Scan, ScanTarget, State, Store, StoreFuture, Swap, Swapped, Watch,
 };
 use onceward_http::client::{Client, ErrorKind, Source};
 use tokio::sync::Notify;
@@ -39,7 +39,7 @@ impl Cut {
 }
 
 impl Store for Cut {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             self.batches.fetch_add(1, Ordering::SeqCst);
             self.rows.fetch_add(batch.len() as u64, Ordering::SeqCst);
@@ -51,11 +51,11 @@ impl Store for Cut {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         self.store.load(ids)
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.store.scan(query)
     }
 
@@ -121,7 +121,7 @@ async fn a_call_is_two_writes_of_one_record_and_nothing_is_left_beside_the_answe
         let written = (counted.batches.load(Ordering::SeqCst), counted.rows.load(Ordering::SeqCst));
         assert_eq!(written, (2 * calls, 2 * calls));
     }
-    let all = Scan { of: ScanOf::Matching(Filter::default()), after: None, limit: 100 };
+    let all = Scan::new(ScanTarget::Matching(Filter::default()), 100);
     let page = counted.scan(&all).await.unwrap();
     assert!(page.found.iter().all(|(_, found)| found.state == State::Done), "{page:?}");
     assert_eq!(page.found.len(), 3, "one record an intent");

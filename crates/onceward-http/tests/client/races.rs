@@ -102,7 +102,7 @@ async fn come_to_an_end(seed: u64, store: Arc<dyn Store>) {
     let ended = async {
         loop {
             later.resume().await.unwrap();
-            let receipt = onceward.show(&id).await.unwrap();
+            let receipt = onceward.receipt(&id).await.unwrap();
             if receipt.is_none_or(|receipt| receipt.status.state() == State::Done) {
                 break;
             }
@@ -110,7 +110,7 @@ async fn come_to_an_end(seed: u64, store: Arc<dyn Store>) {
         }
     };
     let ended = tokio::time::timeout(SOON, ended).await;
-    assert!(ended.is_ok(), "race {seed} does not come to an end: {:?}", onceward.show(&id).await);
+    assert!(ended.is_ok(), "race {seed} does not come to an end: {:?}", onceward.receipt(&id).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onceward::{Caps, Error, Fut, Id, Loaded, Page, Result, Scan, State, Store, Swap, Swapped, Watch};
+use onceward::{
+    Caps, Error, Id, Loaded, Page, Result, Scan, State, Store, StoreFuture, Swap, Swapped, Watch,
+};
 use tokio::sync::{Notify, Semaphore};
 
 pub struct Staged {
@@ -99,7 +101,7 @@ impl Staged {
 }
 
 impl Store for Staged {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             self.pass(batch, Held::Claim).await;
             self.pass(batch, Held::Removal).await;
@@ -112,11 +114,11 @@ impl Store for Staged {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async { self.store()?.load(ids).await })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async { self.store()?.scan(query).await })
     }
 

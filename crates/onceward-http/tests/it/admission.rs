@@ -15,7 +15,7 @@ async fn within(admission: Admission) -> Arc<Stage> {
 
 #[tokio::test]
 async fn new_work_over_the_bound_is_refused_while_replays_pass_and_duplicates_wait() {
-    let stage = within(Admission::new().running_max(1)).await;
+    let stage = within(Admission::new().with_running_max(1)).await;
     let done = stage.post("done", "{}").await;
     stage.gate.send_replace(false);
     let running = stage.begin("POST", "/charges", &[("Idempotency-Key", "k")], "{}").await;
@@ -44,7 +44,7 @@ async fn new_work_over_the_bound_is_refused_while_replays_pass_and_duplicates_wa
 /// However many come at once, no more run than there is room for, and nobody is left hanging.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_never_takes_more_room_than_there_is() {
-    let stage = within(Admission::new().running_max(3)).await;
+    let stage = within(Admission::new().with_running_max(3)).await;
     stage.gate.send_replace(false);
     let mut posts = tokio::task::JoinSet::new();
     for at in 0..50 {
@@ -64,7 +64,7 @@ async fn a_crowd_never_takes_more_room_than_there_is() {
 
 #[tokio::test]
 async fn a_caller_over_its_quota_is_refused_and_others_are_not() {
-    let stage = within(Admission::new().running_per_scope_max(1)).await;
+    let stage = within(Admission::new().with_running_per_scope_max(1)).await;
     stage.gate.send_replace(false);
     let by = |who| [("Idempotency-Key", "k"), ("Authorization", who)];
     let running = [
@@ -84,7 +84,7 @@ async fn a_caller_over_its_quota_is_refused_and_others_are_not() {
 
 #[tokio::test]
 async fn bodies_in_memory_are_bounded_and_given_back() {
-    let stage = within(Admission::new().body_bytes_max(100)).await;
+    let stage = within(Admission::new().with_body_bytes_max(100)).await;
     let large = format!("\"{}\"", "x".repeat(60));
     stage.gate.send_replace(false);
     let running = stage.begin("POST", "/charges", &[("Idempotency-Key", "k")], &large).await;

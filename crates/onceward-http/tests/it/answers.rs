@@ -30,7 +30,7 @@ async fn a_quoted_and_a_raw_key_are_the_same() {
     let stage = Stage::start(Route::default()).await;
     stage.post("\"8e03\"", "{}").await;
     assert_eq!(stage.post("8e03", "{}").await.field("idempotent-replayed"), Some("true"));
-    let strict = Stage::start(Route::default().key_form(KeyForm::Strict)).await;
+    let strict = Stage::start(Route::builder().with_key_form(KeyForm::Strict).build().unwrap()).await;
     assert_eq!(strict.post("8e03", "{}").await.problem(), "key-malformed");
     assert_eq!(strict.charges(), 0);
 }
@@ -95,7 +95,7 @@ async fn the_same_key_on_another_path_method_or_scope_is_another_intent() {
         }
     }
     assert_eq!(stage.charges(), 4);
-    let shared = Stage::start(Route::default().scope(ScopeFrom::Shared)).await;
+    let shared = Stage::start(Route::builder().with_scope(ScopeFrom::Shared).build().unwrap()).await;
     for who in ["a", "b"] {
         shared.send("POST", "/charges", &[key, ("Authorization", who)], "{}").await;
     }
@@ -111,7 +111,7 @@ async fn other_methods_and_keyless_requests_pass_where_they_may() {
     }
     assert_eq!(stage.charges(), 4, "nothing was guarded");
     for (rule, key) in [(KeyRule::Optional, None), (KeyRule::Ignored, Some("k"))] {
-        let stage = Stage::start(Route::default().key(rule)).await;
+        let stage = Stage::start(Route::builder().with_key(rule).build().unwrap()).await;
         let fields: Vec<_> = key.map(|key| ("Idempotency-Key", key)).into_iter().collect();
         for _ in 0..2 {
             assert_eq!(stage.send("POST", "/charges", &fields, "{}").await.status, 201);
@@ -122,7 +122,7 @@ async fn other_methods_and_keyless_requests_pass_where_they_may() {
 
 #[tokio::test]
 async fn a_body_over_the_bound_is_refused_and_does_nothing() {
-    let stage = Stage::start(Route::default().request_bytes_max(100)).await;
+    let stage = Stage::start(Route::builder().with_request_bytes_max(100).build().unwrap()).await;
     let refused = stage.post("k", &format!("\"{}\"", "x".repeat(200))).await;
     assert_eq!((refused.status, refused.problem()), (413, "body-too-large"));
     assert_eq!(stage.charges(), 0);
@@ -131,8 +131,8 @@ async fn a_body_over_the_bound_is_refused_and_does_nothing() {
 
 #[tokio::test]
 async fn a_conflict_is_told_at_once_with_a_time_to_come_back() {
-    let policy = Policy::http().on_duplicate(OnDuplicate::Conflict).unwrap();
-    let stage = Stage::start(Route::default().policy(policy)).await;
+    let policy = Policy::http().to_builder().with_on_duplicate(OnDuplicate::Conflict).build().unwrap();
+    let stage = Stage::start(Route::builder().with_policy(policy).build().unwrap()).await;
     let running = stage.begin_running("{}").await;
     let refused = stage.post("k", "{}").await;
     assert_eq!((refused.status, refused.problem()), (409, "in-progress"));
@@ -145,8 +145,8 @@ async fn a_conflict_is_told_at_once_with_a_time_to_come_back() {
 #[tokio::test]
 async fn a_wait_that_runs_out_is_a_conflict() {
     let patience = std::time::Duration::from_millis(100);
-    let policy = Policy::http().on_duplicate(OnDuplicate::Wait(patience)).unwrap();
-    let stage = Stage::start(Route::default().policy(policy)).await;
+    let policy = Policy::http().to_builder().with_on_duplicate(OnDuplicate::Wait(patience)).build().unwrap();
+    let stage = Stage::start(Route::builder().with_policy(policy).build().unwrap()).await;
     let running = stage.begin_running("{}").await;
     let refused = stage.post("k", "{}").await;
     assert_eq!((refused.status, refused.problem()), (409, "in-progress"));

@@ -53,7 +53,7 @@ impl Scene {
     fn new() -> Self {
         let onceward = Onceward::builder(Arc::new(MemoryStore::new())).accept_volatile().build().unwrap();
         let slow = Slow { begun: Arc::new(Semaphore::new(0)), go_on: Arc::new(Semaphore::new(0)) };
-        let route = Route::default().scope(ScopeFrom::Shared);
+        let route = Route::builder().with_scope(ScopeFrom::Shared).build().unwrap();
         let service = OncewardLayer::new(onceward.clone(), [7; 32], route).layer(slow.clone());
         Self { onceward, service, slow }
     }
@@ -68,7 +68,7 @@ impl Scene {
         let id = Id::new("shared", "POST /charges", "k").unwrap();
         let ended = async {
             loop {
-                match self.onceward.show(&id).await.unwrap().map(|receipt| receipt.status) {
+                match self.onceward.receipt(&id).await.unwrap().map(|receipt| receipt.status) {
                     Some(Status::Held(_)) => tokio::time::sleep(Duration::from_millis(2)).await,
                     ended => return ended,
                 }
@@ -133,7 +133,7 @@ fn a_runtime_that_ends_takes_the_work_with_it_and_nothing_runs_again() {
         let after = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         after.block_on(async {
             let id = Id::new("shared", "POST /charges", "k").unwrap();
-            let status = scene.onceward.show(&id).await.unwrap().expect("the claim stands").status;
+            let status = scene.onceward.receipt(&id).await.unwrap().expect("the claim stands").status;
             assert!(matches!(status, Status::Held(_) | Status::Unknown(_)), "{status:?}");
         });
         assert_eq!(scene.slow.begun.available_permits(), 0, "nobody ran it again");

@@ -5,6 +5,7 @@ mod answers;
 mod bodies;
 mod drops;
 mod duplicates;
+mod extract;
 mod outcomes;
 mod reconcile;
 mod rotation;

@@ -38,23 +38,31 @@ async fn each_class_has_its_rule() {
 #[tokio::test]
 async fn a_route_can_say_otherwise() {
     let teapot = StatusCode::IM_A_TEAPOT;
-    let seen = twice(Route::default().on_status(teapot, Action::Retry), "\"status 418\"").await;
+    let seen =
+        twice(Route::builder().with_on_status(teapot, Action::Retry).build().unwrap(), "\"status 418\"")
+            .await;
     assert_eq!(seen, (418, 418, false, 2));
-    let seen = twice(Route::default().on_server_error(Action::Replay), "\"status 500\"").await;
+    let seen =
+        twice(Route::builder().with_on_server_error(Action::Replay).build().unwrap(), "\"status 500\"").await;
     assert_eq!(seen, (500, 500, true, 1));
-    let seen = twice(Route::default().on_server_error(Action::Unknown), "\"status 500\"").await;
+    let seen =
+        twice(Route::builder().with_on_server_error(Action::Unknown).build().unwrap(), "\"status 500\"")
+            .await;
     assert_eq!(seen, (500, 409, false, 1));
 }
 
 /// Whoever forwarded the request knows more than the status says.
 #[tokio::test]
 async fn the_service_has_the_last_word_on_its_response() {
-    let held = || Route::default().on_server_error(Action::Replay);
+    let held = || Route::builder().with_on_server_error(Action::Replay).build().unwrap();
     assert_eq!(twice(held(), "\"unsent\"").await, (502, 502, false, 2), "nothing was sent: it runs again");
     assert_eq!(twice(held(), "\"unanswered\"").await, (504, 409, false, 1), "sent: it does not");
     assert_eq!(twice(Route::default(), "\"final 503\"").await, (503, 503, true, 1));
-    let retry = Policy::http().on_unknown(OnUnknown::Retry);
-    assert_eq!(twice(Route::default().policy(retry), "\"unanswered\"").await, (504, 504, false, 2));
+    let retry = Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap();
+    assert_eq!(
+        twice(Route::builder().with_policy(retry).build().unwrap(), "\"unanswered\"").await,
+        (504, 504, false, 2)
+    );
     let queue = Route::preset("queue").unwrap();
     assert_eq!(
         twice(queue, "\"final 409\"").await,
@@ -93,8 +101,8 @@ async fn a_response_that_breaks_off_is_unknown_or_tried_again_and_says_which() {
         assert_eq!(answer.field("retry-after"), None);
     }
     assert_eq!(stage.charges(), 1);
-    let retry = Policy::http().on_unknown(OnUnknown::Retry);
-    let stage = Stage::start(Route::default().policy(retry)).await;
+    let retry = Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap();
+    let stage = Stage::start(Route::builder().with_policy(retry).build().unwrap()).await;
     for charges in 1..=2 {
         let answer = stage.post("k", "\"broken\"").await;
         assert_eq!((answer.status, answer.problem()), (409, "outcome-unknown"));

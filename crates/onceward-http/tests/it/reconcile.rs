@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use onceward::{OnUnknown, Policy};
-use onceward_http::{Doubtful, Reconcile, Reconciled, Route};
+use onceward_http::{Reconcile, Reconciled, Route, UnknownRequest};
 use tokio::sync::Semaphore;
 
 use crate::stage::{Answer, Stage, until};
@@ -36,8 +36,8 @@ impl Oracle {
 }
 
 impl Reconcile for Oracle {
-    fn reconcile(&self, doubt: Doubtful) -> Pin<Box<dyn Future<Output = Reconciled> + Send + '_>> {
-        assert_eq!((doubt.id.key(), doubt.request.uri.path()), ("k", "/charges"));
+    fn reconcile(&self, unknown: UnknownRequest) -> Pin<Box<dyn Future<Output = Reconciled> + Send + '_>> {
+        assert_eq!((unknown.id.key(), unknown.request.uri.path()), ("k", "/charges"));
         self.asked.fetch_add(1, Ordering::SeqCst);
         Box::pin(async {
             self.let_speak.acquire().await.unwrap().forget();
@@ -49,8 +49,10 @@ impl Reconcile for Oracle {
 /// A stage on which the first charge is in doubt.
 async fn in_doubt(oracle: &Oracle, body: &str) -> Stage {
     // The policy alone would run it again; what is reconciled is held.
-    let policy = Policy::http().on_unknown(OnUnknown::Retry);
-    let stage = Stage::start(Route::default().reconcile(oracle.clone()).policy(policy)).await;
+    let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap();
+    let stage =
+        Stage::start(Route::builder().with_reconcile(oracle.clone()).with_policy(policy).build().unwrap())
+            .await;
     assert_eq!(stage.post("k", body).await.status, 504);
     stage
 }

@@ -13,7 +13,7 @@ const B: [u8; 32] = [2; 32];
 const C: [u8; 32] = [3; 32];
 
 fn listed(secrets: &[[u8; 32]]) -> Secrets {
-    Secrets::new(secrets[0]).and_older(secrets[1..].iter().copied())
+    Secrets::new(secrets[0]).with_older(secrets[1..].iter().copied())
 }
 
 /// One process for each list, over one store.
@@ -95,7 +95,12 @@ async fn a_doubt_is_seen_by_all_who_share_a_secret() {
 /// What is released is released under every secret.
 #[tokio::test]
 async fn a_free_key_is_free_for_all() {
-    let retry = || Route::default().policy(Policy::http().on_unknown(OnUnknown::Retry));
+    let retry = || {
+        Route::builder()
+            .with_policy(Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap())
+            .build()
+            .unwrap()
+    };
     for body in ["\"unsent\"", "\"status 500\"", "\"unanswered\""] {
         let stages = processes(&[&[A, B], &[A], &[B], &[B, A]], retry).await;
         for (at, stage) in stages.iter().enumerate() {

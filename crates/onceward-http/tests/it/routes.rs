@@ -13,20 +13,20 @@ use crate::stage::{Answer, Stage};
 
 #[tokio::test]
 async fn a_problem_can_have_another_status_and_keeps_its_type() {
-    let route = Route::default().problem_status("key-reused", StatusCode::CONFLICT).unwrap();
+    let route = Route::builder().with_problem_status("key-reused", StatusCode::CONFLICT).build().unwrap();
     let stage = Stage::start(route).await;
     stage.post("k", "{}").await;
     let reused = stage.post("k", "[]").await;
     assert_eq!((reused.status, reused.problem()), (409, "key-reused"));
     assert!(reused.body.contains("\"status\":409"), "{}", reused.body);
     assert_eq!(stage.send("POST", "/charges", &[], "{}").await.status, 400, "the others stay");
-    assert!(Route::default().problem_status("no-such", StatusCode::CONFLICT).is_err());
-    assert!(Route::default().problem_status("key-reused", StatusCode::OK).is_err());
+    assert!(Route::builder().with_problem_status("no-such", StatusCode::CONFLICT).build().is_err());
+    assert!(Route::builder().with_problem_status("key-reused", StatusCode::OK).build().is_err());
 }
 
 #[tokio::test]
 async fn keys_can_have_a_least_length_and_a_pattern() {
-    let route = Route::default().key_length_min(3).unwrap().key_pattern("[a-z]+").unwrap();
+    let route = Route::builder().with_key_length_min(3).with_key_pattern("[a-z]+").build().unwrap();
     let stage = Stage::start(route).await;
     for (key, status) in [("ab", 400), ("abc", 201), ("\"abc\"", 201), ("ABC", 400), ("abc1", 400)] {
         let answer = stage.post(key, "{}").await;
@@ -47,9 +47,10 @@ fn promised(answer: &Answer) -> Option<u64> {
 #[tokio::test]
 async fn each_class_can_have_a_retention_of_its_own() {
     let hour = Retention::For(Duration::from_secs(3_600));
-    let route = Route::default()
-        .keep(StatusClass::Success, Retention::Forever)
-        .and_then(|route| route.keep(StatusClass::ClientError, hour))
+    let route = Route::builder()
+        .with_retention(StatusClass::Success, Retention::Forever)
+        .with_retention(StatusClass::ClientError, hour)
+        .build()
         .unwrap();
     let stage = Stage::start(route).await;
     for _ in 0..2 {
@@ -59,12 +60,17 @@ async fn each_class_can_have_a_retention_of_its_own() {
         let redirection = promised(&stage.post("c", "\"status 303\"").await).unwrap();
         assert!((86_390..=86_401).contains(&redirection), "by the policy: {redirection}");
     }
-    assert!(Route::default().keep(StatusClass::Success, Retention::For(Duration::ZERO)).is_err());
+    assert!(
+        Route::builder()
+            .with_retention(StatusClass::Success, Retention::For(Duration::ZERO))
+            .build()
+            .is_err()
+    );
 }
 
 #[tokio::test]
 async fn cookies_are_replayed_only_where_it_is_said() {
-    let stage = Stage::start(Route::default().replay_cookies()).await;
+    let stage = Stage::start(Route::builder().with_cookies_replayed().build().unwrap()).await;
     let first = stage.post("k", "{}").await;
     assert_eq!(first.field("set-cookie"), Some("session=1"));
     assert_eq!(stage.post("k", "{}").await.field("set-cookie"), Some("session=1"));
@@ -72,7 +78,9 @@ async fn cookies_are_replayed_only_where_it_is_said() {
 
 #[tokio::test]
 async fn a_named_operation_has_one_key_for_all_its_paths() {
-    let stage = Stage::start(Route::default().operation(Operation::named("payments").unwrap())).await;
+    let stage =
+        Stage::start(Route::builder().with_operation(Operation::named("payments").unwrap()).build().unwrap())
+            .await;
     let key = [("Idempotency-Key", "k")];
     assert_eq!(stage.send("POST", "/charges", &key, "{}").await.status, 201);
     let other = stage.send("POST", "/refunds", &key, "{}").await;
@@ -82,7 +90,7 @@ async fn a_named_operation_has_one_key_for_all_its_paths() {
 
 #[tokio::test]
 async fn a_scope_found_out_in_front_of_the_layer_keeps_tenants_apart() {
-    let stage = Stage::start(Route::default().scope(ScopeFrom::Extension)).await;
+    let stage = Stage::start(Route::builder().with_scope(ScopeFrom::Extension).build().unwrap()).await;
     for (caller, replayed) in [("a", None), ("b", None), ("a", Some("true")), ("b", Some("true"))] {
         // A credential that is refreshed between two tries does not matter here.
         let fields =
@@ -97,15 +105,19 @@ async fn a_scope_found_out_in_front_of_the_layer_keeps_tenants_apart() {
     }
     assert_eq!(stage.charges(), 2);
 
-    let route = Route::default().scope(ScopeFrom::Extension).on_anonymous(OnAnonymous::Share);
+    let route = Route::builder()
+        .with_scope(ScopeFrom::Extension)
+        .with_on_anonymous(OnAnonymous::Share)
+        .build()
+        .unwrap();
     assert_eq!(Stage::start(route).await.post("k", "{}").await.status, 201);
-    let strict = Stage::start(Route::default().on_anonymous(OnAnonymous::Refuse)).await;
+    let strict = Stage::start(Route::builder().with_on_anonymous(OnAnonymous::Refuse).build().unwrap()).await;
     assert_eq!(strict.post("k", "{}").await.problem(), "scope-missing");
 }
 
 #[tokio::test]
 async fn every_request_is_counted_once_as_what_it_was() {
-    let stage = Stage::start(Route::default().key(KeyRule::Optional)).await;
+    let stage = Stage::start(Route::builder().with_key(KeyRule::Optional).build().unwrap()).await;
     stage.send("GET", "/charges", &[], "").await;
     stage.send("POST", "/charges", &[], "{}").await;
     stage.post("k", "{}").await;
@@ -121,7 +133,7 @@ async fn every_request_is_counted_once_as_what_it_was() {
     ] {
         assert_eq!(stage.meter(name, label), expect, "{name} {label:?}");
     }
-    assert_eq!(stage.meters.each().filter(|(name, ..)| *name == "refusals").count(), Problem::NAMES.len());
+    assert_eq!(stage.metrics.each().filter(|(name, ..)| *name == "refusals").count(), Problem::NAMES.len());
 }
 
 #[tokio::test]
@@ -158,33 +170,35 @@ fn presets_say_what_they_promise() {
 /// Whatever was set can be read back: what is published is what is done.
 #[test]
 fn a_route_tells_all_it_was_told() {
-    let policy = Policy::ledger().on_expired(OnExpired::Refuse(Retention::Forever)).unwrap();
-    let route = Route::default()
-        .key(KeyRule::Optional)
-        .key_form(KeyForm::Strict)
-        .key_length_min(16)
-        .and_then(|route| route.key_pattern("[0-9a-f-]+"))
-        .unwrap()
-        .methods([Method::PUT])
-        .policy(policy.clone())
-        .scope(ScopeFrom::Header(HeaderName::from_static("x-tenant")))
-        .request_bytes_max(10)
-        .response_bytes_max(20)
-        .omit(HeaderName::from_static("x-trace"))
-        .replay_cookies()
-        .on_status(StatusCode::IM_A_TEAPOT, Action::Unknown)
-        .on_store_failure(OnStoreFailure::PassUnguarded);
-    assert_eq!((route.key_rule(), route.key_shape().form_rule()), (KeyRule::Optional, KeyForm::Strict));
-    assert_eq!((route.key_shape().shortest(), route.key_shape().pattern_text()), (16, Some("[0-9a-f-]+")));
-    assert_eq!((route.guarded_methods(), &**route.contract()), (&[Method::PUT][..], &policy));
-    assert_eq!(*route.scope_source(), ScopeFrom::Header(HeaderName::from_static("x-tenant")));
-    assert_eq!(route.anonymous_rule(), OnAnonymous::Share);
-    assert_eq!((route.largest_request(), route.largest_response()), (10, 20));
+    let policy =
+        Policy::ledger().to_builder().with_on_expired(OnExpired::Refuse(Retention::Forever)).build().unwrap();
+    let route = Route::builder()
+        .with_key(KeyRule::Optional)
+        .with_key_form(KeyForm::Strict)
+        .with_key_length_min(16)
+        .with_key_pattern("[0-9a-f-]+")
+        .with_methods([Method::PUT])
+        .with_policy(policy.clone())
+        .with_scope(ScopeFrom::Header(HeaderName::from_static("x-tenant")))
+        .with_request_bytes_max(10)
+        .with_response_bytes_max(20)
+        .with_omitted_field(HeaderName::from_static("x-trace"))
+        .with_cookies_replayed()
+        .with_on_status(StatusCode::IM_A_TEAPOT, Action::Unknown)
+        .with_on_store_failure(OnStoreFailure::PassUnguarded)
+        .build()
+        .unwrap();
+    assert_eq!((route.key(), route.key_shape().form()), (KeyRule::Optional, KeyForm::Strict));
+    assert_eq!((route.key_shape().length_min(), route.key_shape().pattern()), (16, Some("[0-9a-f-]+")));
+    assert_eq!((route.methods(), &**route.policy()), (&[Method::PUT][..], &policy));
+    assert_eq!(*route.scope(), ScopeFrom::Header(HeaderName::from_static("x-tenant")));
+    assert_eq!(route.on_anonymous(), OnAnonymous::Share);
+    assert_eq!((route.request_bytes_max(), route.response_bytes_max()), (10, 20));
     let omitted: Vec<_> = route.omitted_fields().map(HeaderName::as_str).collect();
     assert!(omitted.contains(&"x-trace") && omitted.contains(&"date") && !omitted.contains(&"set-cookie"));
     let teapot = (StatusCode::IM_A_TEAPOT, Action::Unknown);
     assert!(route.status_actions().any(|listed| listed == teapot));
     assert_eq!(route.action(StatusCode::IM_A_TEAPOT), Action::Unknown);
-    assert_eq!(route.store_failure_rule(), OnStoreFailure::PassUnguarded);
-    assert_eq!(*route.operation_name(), Operation::Path);
+    assert_eq!(route.on_store_failure(), OnStoreFailure::PassUnguarded);
+    assert_eq!(*route.operation(), Operation::Path);
 }

@@ -17,7 +17,7 @@ use axum::routing::any;
 use axum::{Extension, Router};
 use bytes::Bytes;
 use onceward::{Limits, Onceward, Store};
-use onceward_http::{Action, Admission, CallerScope, Meters, OncewardLayer, Route, Secrets};
+use onceward_http::{Action, Admission, CallerScope, Metrics, OncewardLayer, Route, Secrets};
 use onceward_stores::MemoryStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 pub struct Stage {
     pub address: SocketAddr,
-    pub meters: Arc<Meters>,
+    pub metrics: Arc<Metrics>,
     pub admission: Arc<Admission>,
     pub charges: Arc<AtomicUsize>,
     /// Charges wait until this is true.
@@ -59,17 +59,18 @@ impl Stage {
         limits: Limits,
         route: Route,
     ) -> Self {
-        let (secrets, admission) = (Arc::new(secrets), Arc::new(admission));
-        let onceward = Onceward::builder(store).limits(limits).accept_volatile().build().unwrap();
+        let admission = Arc::new(admission);
+        let onceward = Onceward::builder(store).with_limits(limits).accept_volatile().build().unwrap();
         let charges = Arc::new(AtomicUsize::new(0));
         let (gate, _) = watch::channel(true);
         let handler = {
             let (charges, gate) = (charges.clone(), gate.clone());
             move |request: Request| charge(request, charges.clone(), gate.subscribe())
         };
-        let meters = Arc::new(Meters::new());
-        let layer = OncewardLayer::with(onceward, secrets, Arc::new(route), meters.clone());
-        let layer = layer.admission(admission.clone());
+        let metrics = Arc::new(Metrics::new());
+        let layer = OncewardLayer::new(onceward, secrets, route)
+            .with_metrics(metrics.clone())
+            .with_admission(admission.clone());
         let app = Router::new()
             .route("/charges", any(handler.clone()))
             .route("/refunds", any(handler))
@@ -78,7 +79,7 @@ impl Stage {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await });
-        Self { address, meters, admission, charges, gate }
+        Self { address, metrics, admission, charges, gate }
     }
 
     pub fn charges(&self) -> usize {
@@ -87,7 +88,7 @@ impl Stage {
 
     /// What a meter says, with the value of its label if it has one.
     pub fn meter(&self, name: &str, label: Option<&str>) -> u64 {
-        let mut all = self.meters.each();
+        let mut all = self.metrics.each();
         let found = all.find(|(n, pair, _)| *n == name && pair.map(|(_, value)| value) == label);
         found.unwrap_or_else(|| panic!("there is no meter {name} {label:?}")).2
     }

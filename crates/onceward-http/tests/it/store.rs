@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use onceward::{
-    Ask, Caps, Error, ErrorKind, Fingerprint, Fut, Id, Lease, Limits, Loaded, OnExpired, OnUnknown, Onceward,
-    Page, Policy, Retention, Scan, Stopped, Store, Swap, Swapped, Watch, Worker,
+    Ask, Caps, Error, ErrorKind, Fingerprint, Id, Lease, Limits, Loaded, OnExpired, OnUnknown, Onceward,
+    Page, Policy, Retention, Scan, Stopped, Store, StoreFuture, Swap, Swapped, Watch, Worker,
 };
 use onceward_http::{OnStoreFailure, Route};
 use onceward_stores::MemoryStore;
@@ -30,7 +30,7 @@ struct Ailing {
 }
 
 impl Store for Ailing {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             let mut health = self.health.clone();
             let now = *health.wait_for(|health| *health != Health::Stuck).await.unwrap();
@@ -45,7 +45,7 @@ impl Store for Ailing {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             if *self.health.borrow() == Health::Mute {
                 return Err(Error::new(ErrorKind::Unavailable, "the answer was lost"));
@@ -54,7 +54,7 @@ impl Store for Ailing {
         })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
     }
 
@@ -92,7 +92,7 @@ async fn a_store_that_is_down_is_told_and_nothing_happens() {
 
 #[tokio::test]
 async fn a_route_can_rather_act_unguarded_than_not_at_all_and_says_so() {
-    let route = || Route::default().on_store_failure(OnStoreFailure::PassUnguarded);
+    let route = || Route::builder().with_on_store_failure(OnStoreFailure::PassUnguarded).build().unwrap();
     let (stage, health) = ailing_under(Limits::default(), route()).await;
     assert_eq!(stage.post("before", "{}").await.field("onceward-unguarded"), None);
     health.send_replace(Health::Down);
@@ -116,8 +116,17 @@ async fn a_route_can_rather_act_unguarded_than_not_at_all_and_says_so() {
 /// A known run is not repeated, however much the route would like to act.
 #[tokio::test]
 async fn nothing_is_passed_unguarded_that_somebody_is_known_to_have_run() {
-    let policy = Policy::http().lease(Duration::from_millis(20)).unwrap().on_unknown(OnUnknown::Retry);
-    let route = Route::default().policy(policy.clone()).on_store_failure(OnStoreFailure::PassUnguarded);
+    let policy = Policy::http()
+        .to_builder()
+        .with_lease(Duration::from_millis(20))
+        .with_on_unknown(OnUnknown::Retry)
+        .build()
+        .unwrap();
+    let route = Route::builder()
+        .with_policy(policy.clone())
+        .with_on_store_failure(OnStoreFailure::PassUnguarded)
+        .build()
+        .unwrap();
     // The first swap sees the lapsed claim of another process, the second cannot take it over.
     let store = Arc::new(DownAfter { inner: MemoryStore::new(), swaps: AtomicUsize::new(2) });
     let elsewhere = Onceward::builder(store.clone()).accept_volatile().build().unwrap();
@@ -125,7 +134,7 @@ async fn nothing_is_passed_unguarded_that_somebody_is_known_to_have_run() {
     let id = Id::new("anonymous", "POST /charges", "k").unwrap();
     elsewhere.claim(Ask::new(id.clone(), print_of("{}"), Arc::new(policy))).await.unwrap();
     let lapsed = async {
-        while !elsewhere.show(&id).await.unwrap().unwrap().due.is_over() {
+        while !elsewhere.receipt(&id).await.unwrap().unwrap().due.is_over() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
@@ -142,7 +151,7 @@ struct DownAfter {
 }
 
 impl Store for DownAfter {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         let left = self.swaps.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         match left {
             Ok(_) => self.inner.swap(batch),
@@ -150,11 +159,11 @@ impl Store for DownAfter {
         }
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         self.inner.load(ids)
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
     }
 
@@ -169,7 +178,7 @@ impl Store for DownAfter {
 
 #[tokio::test]
 async fn claims_beyond_the_queue_are_told_to_come_back() {
-    let (stage, health) = ailing(Limits { queue_claims_max: 1, ..Limits::default() }).await;
+    let (stage, health) = ailing(Limits::default().with_queue_claims_max(1)).await;
     health.send_replace(Health::Stuck);
     let stage = Arc::new(stage);
     let mut posts = tokio::task::JoinSet::new();
@@ -191,9 +200,13 @@ async fn claims_beyond_the_queue_are_told_to_come_back() {
 
 #[tokio::test]
 async fn a_late_key_is_refused_where_the_route_says_so() {
-    let policy = Policy::http().keep(Retention::For(Duration::from_millis(200))).unwrap();
-    let policy = policy.on_expired(OnExpired::Refuse(Retention::Forever)).unwrap();
-    let stage = Stage::start(Route::default().policy(policy)).await;
+    let policy = Policy::http()
+        .to_builder()
+        .with_retention(Retention::For(Duration::from_millis(200)))
+        .build()
+        .unwrap();
+    let policy = policy.to_builder().with_on_expired(OnExpired::Refuse(Retention::Forever)).build().unwrap();
+    let stage = Stage::start(Route::builder().with_policy(policy).build().unwrap()).await;
     assert_eq!(stage.post("k", "{}").await.status, 201);
     let refused = tokio::time::timeout(Duration::from_secs(20), async {
         loop {
@@ -215,13 +228,16 @@ async fn dead_and_closed_keys_are_refused_and_not_to_be_sent_again() {
     let elsewhere = Onceward::builder(store.clone()).accept_volatile().build().unwrap();
     let stage = Stage::over(store, Limits::default(), Route::default()).await;
     let id = |key| Id::new("anonymous", "POST /charges", key).unwrap();
-    let policy = Arc::new(Policy::http().tries_max(1).unwrap().on_unknown(OnUnknown::Retry));
+    let policy = Arc::new(
+        Policy::http().to_builder().with_tries_max(1).with_on_unknown(OnUnknown::Retry).build().unwrap(),
+    );
 
     elsewhere.close(&id("closed"), &policy).await.unwrap();
-    elsewhere.enqueue(Ask::new(id("dead"), print_of("{}"), policy.clone()).input("12")).await.unwrap();
+    elsewhere.enqueue(Ask::new(id("dead"), print_of("{}"), policy.clone()).with_input("12")).await.unwrap();
     let fails = async |_: Lease| Err(Stopped::before_effect("no such account"));
-    let worker = Worker::new(elsewhere.clone()).operation("POST /charges", policy, fails).unwrap();
-    assert_eq!(worker.round().await.unwrap().dead, 1);
+    let worker =
+        Worker::builder(elsewhere.clone()).with_operation("POST /charges", policy, fails).build().unwrap();
+    assert_eq!(worker.run_once().await.unwrap().dead, 1);
 
     for key in ["dead", "closed"] {
         let refused = stage.post(key, "{}").await;

@@ -8,7 +8,7 @@ use crate::stage::Stage;
 
 #[tokio::test]
 async fn a_response_over_the_cap_is_passed_on_whole_and_leaves_a_note() {
-    let stage = Stage::start(Route::default().response_bytes_max(1_000)).await;
+    let stage = Stage::start(Route::builder().with_response_bytes_max(1_000).build().unwrap()).await;
     let kept = stage.post("small", "\"large 1000\"").await;
     assert_eq!((kept.status, kept.body.len()), (200, 1_000));
     assert_eq!(stage.post("small", "\"large 1000\"").await.field("idempotent-replayed"), Some("true"));
@@ -28,7 +28,7 @@ async fn a_response_over_the_cap_is_passed_on_whole_and_leaves_a_note() {
 /// The note must be there when the last byte is: a retry sent right after the end never runs.
 #[tokio::test]
 async fn the_end_of_a_live_response_waits_for_its_receipt() {
-    let stage = Stage::start(Route::default().response_bytes_max(10)).await;
+    let stage = Stage::start(Route::builder().with_response_bytes_max(10).build().unwrap()).await;
     for round in 0..100 {
         let key = format!("k{round}");
         assert_eq!(stage.post(&key, "\"large 5000\"").await.body.len(), 5_000);
@@ -40,7 +40,7 @@ async fn the_end_of_a_live_response_waits_for_its_receipt() {
 /// A client that counts bytes knows the end before it is told; the last byte has to wait too.
 #[tokio::test]
 async fn the_last_byte_of_an_announced_length_waits_for_its_receipt() {
-    let stage = Stage::start(Route::default().response_bytes_max(10)).await;
+    let stage = Stage::start(Route::builder().with_response_bytes_max(10).build().unwrap()).await;
     for round in 0..100 {
         let fields = [("Idempotency-Key", &*format!("k{round}"))];
         let mut socket = stage.begin("POST", "/charges", &fields, "\"sized 5000\"").await;
@@ -63,7 +63,7 @@ async fn the_last_byte_of_an_announced_length_waits_for_its_receipt() {
 /// A part of a response must never look like the whole.
 #[tokio::test]
 async fn a_live_response_that_breaks_off_breaks_off_for_the_client_too() {
-    let stage = Stage::start(Route::default().response_bytes_max(10)).await;
+    let stage = Stage::start(Route::builder().with_response_bytes_max(10).build().unwrap()).await;
     for body in ["\"large then broken\"", "\"large then panic\""] {
         let first = stage.post(body, body).await;
         assert!(first.status == 0 || !first.whole, "{first:?}");
@@ -76,7 +76,11 @@ async fn a_live_response_that_breaks_off_breaks_off_for_the_client_too() {
 /// What is not to be kept frees its key, however large it is.
 #[tokio::test]
 async fn a_live_response_that_frees_the_key_leaves_no_note() {
-    let route = Route::default().response_bytes_max(10).on_status(StatusCode::OK, Action::Retry);
+    let route = Route::builder()
+        .with_response_bytes_max(10)
+        .with_on_status(StatusCode::OK, Action::Retry)
+        .build()
+        .unwrap();
     let stage = Stage::start(route).await;
     for charges in 1..=2 {
         let answer = stage.post("k", "\"large 5000\"").await;
@@ -87,7 +91,7 @@ async fn a_live_response_that_frees_the_key_leaves_no_note() {
 
 #[tokio::test]
 async fn a_client_that_leaves_in_the_middle_of_a_live_response_cancels_nothing() {
-    let stage = Stage::start(Route::default().response_bytes_max(10)).await;
+    let stage = Stage::start(Route::builder().with_response_bytes_max(10).build().unwrap()).await;
     let mut socket = stage.begin("POST", "/charges", &[("Idempotency-Key", "k")], "\"large 30000000\"").await;
     let mut some = [0; 1_000];
     socket.read_exact(&mut some).await.unwrap();

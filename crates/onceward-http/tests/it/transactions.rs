@@ -11,7 +11,7 @@ use axum::routing::any;
 use axum::{Extension, Router};
 use onceward::receipt::Status;
 use onceward::{Id, OnUnknown, Onceward, Policy, Stopped};
-use onceward_http::{Admission, Meters, OncewardLayer, ResponseLease, Route, Secrets};
+use onceward_http::{Admission, Metrics, OncewardLayer, ResponseLease, Route, Secrets};
 use onceward_stores::MemoryStore;
 use onceward_stores::memory::{MemoryTransactions, MemoryTx};
 use tokio::net::TcpListener;
@@ -41,9 +41,9 @@ impl Scene {
         let charges = Arc::new(AtomicUsize::new(0));
         let service = Service { transactions: MemoryTransactions::new(store), charges: charges.clone() };
         let onceward = Onceward::builder(Arc::new(store.clone())).accept_volatile().build().unwrap();
-        let (meters, admission) = (Arc::new(Meters::new()), Arc::new(Admission::new()));
-        let route = Arc::new(route.effects_in_transaction());
-        let layer = OncewardLayer::with(onceward.clone(), Arc::new(secrets), route, meters.clone());
+        let (metrics, admission) = (Arc::new(Metrics::new()), Arc::new(Admission::new()));
+        let route = route.to_builder().with_effects_in_transaction().build().unwrap();
+        let layer = OncewardLayer::new(onceward.clone(), secrets, route).with_metrics(metrics.clone());
         let handler = move |Extension(lease): Extension<ResponseLease>, request: Request| {
             let service = service.clone();
             async move { service.charge(lease, request).await }
@@ -53,12 +53,12 @@ impl Scene {
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await });
         let (gate, _) = watch::channel(true);
-        Self { stage: Stage { address, meters, admission, charges, gate }, onceward }
+        Self { stage: Stage { address, metrics, admission, charges, gate }, onceward }
     }
 
     async fn status(&self) -> Option<Status> {
         let id = Id::new("anonymous", "POST /charges", "k").unwrap();
-        self.onceward.show(&id).await.unwrap().map(|receipt| receipt.status)
+        self.onceward.receipt(&id).await.unwrap().map(|receipt| receipt.status)
     }
 }
 
@@ -139,7 +139,7 @@ async fn a_response_that_frees_the_key_commits_nothing() {
 
 #[tokio::test]
 async fn failures_and_large_responses_are_committed_by_the_rules_of_the_route() {
-    let scene = Scene::start(Route::default().response_bytes_max(1_000)).await;
+    let scene = Scene::start(Route::builder().with_response_bytes_max(1_000).build().unwrap()).await;
     for _ in 0..2 {
         let declined = scene.stage.post("k", "\"declined\"").await;
         assert_eq!((declined.status, declined.body.as_str()), (402, "declined"));
@@ -164,13 +164,18 @@ async fn a_handler_that_commits_nothing_is_under_the_usual_rules() {
 
 #[test]
 fn such_a_route_has_no_doubts_whatever_its_policy_says() {
-    let hold = Policy::http().on_unknown(OnUnknown::Hold).lease(Duration::from_secs(7)).unwrap();
+    let hold = Policy::http()
+        .to_builder()
+        .with_on_unknown(OnUnknown::Hold)
+        .with_lease(Duration::from_secs(7))
+        .build()
+        .unwrap();
     for route in [
-        Route::default().policy(hold.clone()).effects_in_transaction(),
-        Route::default().effects_in_transaction().policy(hold),
+        Route::builder().with_policy(hold.clone()).with_effects_in_transaction().build().unwrap(),
+        Route::builder().with_effects_in_transaction().with_policy(hold).build().unwrap(),
     ] {
-        assert_eq!(route.contract().unknown_rule(), OnUnknown::Retry);
-        assert_eq!(route.contract().lease_duration(), Duration::from_secs(7));
+        assert_eq!(route.policy().on_unknown(), OnUnknown::Retry);
+        assert_eq!(route.policy().lease(), Duration::from_secs(7));
         assert!(route.has_effects_in_transaction());
     }
 }
@@ -182,7 +187,7 @@ async fn a_commit_counts_under_every_secret_at_once() {
     let (old, new) = ([1; 32], [2; 32]);
     for secrets in [[old, new], [new, old]] {
         let store = MemoryStore::new();
-        let both = Secrets::new(secrets[0]).and_older([secrets[1]]);
+        let both = Secrets::new(secrets[0]).with_older([secrets[1]]);
         let scene = Scene::over(&store, both, Route::default()).await;
         let fields = [("Idempotency-Key", "k"), ("Authorization", "Bearer t")];
         let first = scene.stage.send("POST", "/charges", &fields, "{}").await;

@@ -47,7 +47,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 use onceward::{
-    Caps, Clock, Error, ErrorKind, Fut, Hints, Id, Loaded, Page, Promises, Result, Scan, Store, Swap,
+    Caps, Clock, Error, ErrorKind, Hints, Id, Loaded, Page, Promises, Result, Scan, Store, StoreFuture, Swap,
     Swapped, SystemClock, Watch,
 };
 use tokio::sync::oneshot;
@@ -73,6 +73,7 @@ const QUESTIONS_MAX: usize = 1024;
 
 /// How to open an [`EmbeddedStore`].
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Options {
     /// Memory for blocks read from disk.
     pub cache_bytes: u64,
@@ -89,6 +90,36 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Sets how much memory is used for blocks read from disk, in bytes.
+    pub fn with_cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// Sets how much memory is used for rows not yet written to tables, in bytes. It counts when the folder is
+    /// created.
+    pub fn with_write_buffer_bytes(mut self, bytes: u64) -> Self {
+        self.write_buffer_bytes = bytes;
+        self
+    }
+
+    /// Sets the clock.
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("cache_bytes", &self.cache_bytes)
+            .field("write_buffer_bytes", &self.write_buffer_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Receipts in a folder.
 ///
 /// Dropping it ends its threads and closes the folder before the drop returns, which under load takes a
@@ -102,6 +133,12 @@ pub struct EmbeddedStore {
     threads: Vec<JoinHandle<()>>,
     /// Last, so that the folder is let go after everything else.
     shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for EmbeddedStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EmbeddedStore").finish_non_exhaustive()
+    }
 }
 
 /// What the threads have in common.
@@ -187,7 +224,7 @@ impl EmbeddedStore {
 }
 
 impl Store for EmbeddedStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             if !batch.is_sorted_by(|one, next| one.id < next.id) {
                 return Err(Error::new(
@@ -207,7 +244,7 @@ impl Store for EmbeddedStore {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
             send(self.loads.as_ref(), reader::Ask { question: ids.to_vec(), reply })?;
@@ -215,7 +252,7 @@ impl Store for EmbeddedStore {
         })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
             send(self.scans.as_ref(), reader::Ask { question: query.clone(), reply })?;
@@ -229,13 +266,9 @@ impl Store for EmbeddedStore {
     }
 
     fn caps(&self) -> Caps {
-        let promises = Promises {
-            durable: true,
-            atomic: true,
-            record_bytes_max: RECEIPT_BYTES_MAX,
-            ..Promises::default()
-        };
-        let hints = Hints { batches_in_flight: 2, batches_internally: true, ..Hints::default() };
+        let promises =
+            Promises::default().with_durable(true).with_atomic(true).with_record_bytes_max(RECEIPT_BYTES_MAX);
+        let hints = Hints::default().with_batches_in_flight(2).with_batches_internally(true);
         Caps::new("embedded", promises).with_hints(hints)
     }
 }

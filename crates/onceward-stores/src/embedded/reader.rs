@@ -5,7 +5,7 @@
 use std::ops::Bound;
 use std::sync::mpsc;
 
-use onceward::{Cursor, Error, Filter, Id, Loaded, Page, Result, Scan, ScanOf, State, Text};
+use onceward::{Cursor, Error, Filter, Id, Loaded, Page, Result, Scan, ScanTarget, State, TextMatch};
 use tokio::sync::oneshot;
 
 use super::row::Row;
@@ -47,13 +47,13 @@ pub(crate) fn load(shared: &Shared, ids: &[Id]) -> Vec<Loaded> {
 
 pub(crate) fn scan(shared: &Shared, query: &Scan) -> Result<Page> {
     let (after, limit) = (query.after.as_ref(), kit::scan_limit(query));
-    match &query.of {
-        ScanOf::Due(state) => {
-            let filter = Filter { state: *state, ..Filter::default() };
+    match &query.target {
+        ScanTarget::Due(state) => {
+            let filter = Filter::default().with_state(*state);
             due::scan(shared, &due::Query::due(&filter), after, limit)
         }
-        ScanOf::StepsOf(parent) => index::scan_steps(shared, parent, after, limit),
-        ScanOf::Matching(filter) => match (kit::only_id(filter), filter.state) {
+        ScanTarget::StepsOf(parent) => index::scan_steps(shared, parent, after, limit),
+        ScanTarget::Matching(filter) => match (kit::only_id(filter), filter.state) {
             (Some(id), _) => {
                 let mut page = PageBuilder::new(shared, limit);
                 // Parts that make no id match nothing.
@@ -111,7 +111,7 @@ fn scan_rows(shared: &Shared, after: Option<&Cursor>, limit: usize, filter: &Fil
 pub(crate) fn id_prefix(filter: &Filter) -> Vec<u8> {
     let length = |text: &str| u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes();
     match (&filter.scope, &filter.operation) {
-        (Some(scope), Some(Text::Is(operation))) => {
+        (Some(scope), Some(TextMatch::Is(operation))) => {
             [&length(scope)[1..], &length(operation), scope.as_bytes(), operation.as_bytes()].concat()
         }
         (Some(scope), _) => length(scope)[1..].to_vec(),
@@ -159,7 +159,7 @@ impl<'a> PageBuilder<'a> {
             }
             Err(error) => {
                 // In which state it is, nobody can tell.
-                let any_state = Filter { state: None, ..filter.clone() };
+                let any_state = filter.clone().with_state(None);
                 let is_new = self.page.unreadable.iter().all(|(other, _)| *other != id);
                 if is_new && any_state.matches(&id, State::Done) {
                     self.page.unreadable.push((id, error));

@@ -132,13 +132,13 @@ impl Row {
         } else {
             Due::between(now_us, (self.due_us != NEVER_US).then_some(self.due_us))
         };
-        Found {
-            version: Version(self.version),
-            state: self.state,
+        Found::new(
+            Version(self.version),
+            self.state,
             due,
-            age: Age::between(now_us, self.created, self.version),
-            bytes: self.bytes.clone(),
-        }
+            Age::between(now_us, self.created, self.version),
+            self.bytes.clone(),
+        )
     }
 
     /// Where the due index has this row; leases are not in it (see `held.rs`).

@@ -91,7 +91,7 @@ fn what_does_not_end_with_its_writer_keeps_its_lease() {
 #[test]
 fn only_what_is_held_ends_with_its_writer() {
     for state in State::ALL {
-        let record = Record { state, due_in: None, ends_with_writer: true, bytes: Bytes::new() };
+        let record = Record::new(state, Bytes::new()).with_ends_with_writer(true);
         assert_eq!(Row::new(&record, 1, None, 0).ends_with_writer, state == State::Held);
     }
 }

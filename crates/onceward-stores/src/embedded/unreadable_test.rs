@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fjall::{OwnedWriteBatch, PersistMode};
-use onceward::{Applied, Filter, Record, ScanOf, Seen, State, Version};
+use onceward::{Applied, Filter, Record, ScanTarget, Seen, State, Version};
 
 use super::record::{GroupRecord, RECORD_KEY};
 use super::*;
@@ -16,7 +16,8 @@ fn id(key: &str) -> Id {
 }
 
 fn put(id: &Id, seen: Seen, state: State, due_in: Option<Duration>) -> Swap {
-    let record = Record { state, due_in, ends_with_writer: true, bytes: Bytes::from_static(b"receipt") };
+    let record =
+        Record::new(state, Bytes::from_static(b"receipt")).with_due_in(due_in).with_ends_with_writer(true);
     Swap { id: id.clone(), seen, new: Some(record) }
 }
 
@@ -48,10 +49,10 @@ fn damage(store: &EmbeddedStore, ids: &[&Id], damage: impl Fn(&mut Vec<u8>)) {
     batch.commit().unwrap();
 }
 
-async fn page(store: &EmbeddedStore, of: ScanOf) -> (Vec<String>, Vec<String>) {
+async fn page(store: &EmbeddedStore, of: ScanTarget) -> (Vec<String>, Vec<String>) {
     let (mut found, mut unreadable, mut after) = (Vec::new(), Vec::new(), None);
     loop {
-        let page = store.scan(&Scan { of: of.clone(), after, limit: 2 }).await.unwrap();
+        let page = store.scan(&Scan::new(of.clone(), 2).with_after(after)).await.unwrap();
         found.extend(page.found.into_iter().map(|(id, _)| id.key().to_owned()));
         for (id, error) in page.unreadable {
             assert_eq!(error.kind(), ErrorKind::Damaged);
@@ -66,8 +67,8 @@ async fn page(store: &EmbeddedStore, of: ScanOf) -> (Vec<String>, Vec<String>) {
     }
 }
 
-fn in_state(state: State) -> ScanOf {
-    ScanOf::Matching(Filter { state: Some(state), ..Filter::default() })
+fn in_state(state: State) -> ScanTarget {
+    ScanTarget::Matching(Filter::default().with_state(state))
 }
 
 fn names(keys: &[&str]) -> Vec<String> {
@@ -125,27 +126,25 @@ async fn a_scan_goes_past_damaged_rows_and_names_them() {
         row.truncate(11);
     });
 
-    let (found, unreadable) = page(&store, ScanOf::Matching(Filter::default())).await;
+    let (found, unreadable) = page(&store, ScanTarget::Matching(Filter::default())).await;
     assert_eq!((found.len(), unreadable.len()), (damaged.len(), damaged.len()));
     for state in [State::Waiting, State::Held, State::Unknown, State::Dead] {
         let all = |part| ["later", "never", "over"].map(|kind| format!("{state}-{kind}-{part}")).to_vec();
         assert_eq!(page(&store, in_state(state)).await, (all("good"), all("bad")), "{state}");
     }
     for state in State::ALL {
-        let (found, unreadable) = page(&store, ScanOf::Due(Some(state))).await;
+        let (found, unreadable) = page(&store, ScanTarget::Due(Some(state))).await;
         assert_eq!(found, [format!("{state}-over-good")]);
         assert!(unreadable.contains(&format!("{state}-over-bad")), "{state}: {unreadable:?}");
     }
-    let (found, unreadable) = page(&store, ScanOf::Due(None)).await;
+    let (found, unreadable) = page(&store, ScanTarget::Due(None)).await;
     assert_eq!((found.len(), unreadable.len()), (State::ALL.len(), State::ALL.len()));
-    assert_eq!(page(&store, ScanOf::StepsOf(parent)).await, (names(&["parent"]), names(&["parent"])));
-    let one = Filter {
-        scope: Some("scope".into()),
-        operation: Some(onceward::Text::Is("operation".into())),
-        key: Some("done-never-bad".into()),
-        state: None,
-    };
-    assert_eq!(page(&store, ScanOf::Matching(one)).await, (vec![], names(&["done-never-bad"])));
+    assert_eq!(page(&store, ScanTarget::StepsOf(parent)).await, (names(&["parent"]), names(&["parent"])));
+    let one = Filter::default()
+        .with_scope("scope".to_owned())
+        .with_operation(onceward::TextMatch::Is("operation".into()))
+        .with_key("done-never-bad".to_owned());
+    assert_eq!(page(&store, ScanTarget::Matching(one)).await, (vec![], names(&["done-never-bad"])));
 }
 
 #[tokio::test]
@@ -160,7 +159,7 @@ async fn a_folder_with_a_damaged_claim_opens_and_frees_the_others() {
 
     for _ in 0..2 {
         let store = open(folder.path()).await;
-        for of in [ScanOf::Due(None), ScanOf::Due(Some(State::Held)), in_state(State::Held)] {
+        for of in [ScanTarget::Due(None), ScanTarget::Due(Some(State::Held)), in_state(State::Held)] {
             assert_eq!(page(&store, of).await, (names(&["good"]), names(&["bad"])));
         }
         let batch = [

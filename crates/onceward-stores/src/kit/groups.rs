@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How large the groups were that a store has made of the swaps that waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Groups {
     /// The number of groups of one swap, of up to 2, up to 4 and so on up to 1024, and of larger ones.
     pub by_size: [u64; 12],

@@ -39,15 +39,13 @@ fn a_cursor_comes_back_as_it_was_and_no_other_is_taken() {
 
 #[test]
 fn a_filter_with_all_parts_names_one_id() {
-    let filter = Filter {
-        scope: Some("s".into()),
-        operation: Some(Text::Is("o#step".into())),
-        key: Some("k".into()),
-        state: None,
-    };
+    let filter = Filter::default()
+        .with_scope("s".to_owned())
+        .with_operation(TextMatch::Is("o#step".into()))
+        .with_key("k".to_owned());
     let id = only_id(&filter).unwrap().unwrap();
     assert!(filter.matches(&id, onceward::State::Done));
-    assert!(only_id(&Filter { key: None, ..filter.clone() }).is_none());
-    assert!(only_id(&Filter { operation: Some(Text::StartsWith("o".into())), ..filter.clone() }).is_none());
-    assert!(only_id(&Filter { key: Some("\n".into()), ..filter }).unwrap().is_err());
+    assert!(only_id(&filter.clone().with_key(None)).is_none());
+    assert!(only_id(&filter.clone().with_operation(TextMatch::StartsWith("o".into()))).is_none());
+    assert!(only_id(&filter.with_key("\n".to_owned())).unwrap().is_err());
 }

@@ -9,7 +9,7 @@ pub(crate) mod signals;
 
 use std::time::Duration;
 
-use onceward::{Clock, Filter, Id, Result, Scan, Seen, Text};
+use onceward::{Clock, Filter, Id, Result, Scan, Seen, TextMatch};
 
 /// Times beyond this are taken for this: versions start from the clock and must be able to grow from
 /// any time that it has shown.
@@ -50,7 +50,7 @@ pub(crate) fn scan_limit(query: &Scan) -> usize {
 /// The one id that can match, if the filter names all its parts.
 pub(crate) fn only_id(filter: &Filter) -> Option<Result<Id>> {
     match filter {
-        Filter { scope: Some(scope), operation: Some(Text::Is(operation)), key: Some(key), .. } => {
+        Filter { scope: Some(scope), operation: Some(TextMatch::Is(operation)), key: Some(key), .. } => {
             Some(Id::from_columns(scope, operation, key))
         }
         _ => None,

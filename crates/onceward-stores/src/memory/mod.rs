@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use onceward::{
-    Caps, Clock, Fut, Id, Loaded, Page, Promises, Result, Scan, Store, Swap, Swapped, SystemClock, Watch,
+    Caps, Clock, Id, Loaded, Onceward, Page, Promises, Result, Scan, Store, StoreFuture, Swap, Swapped,
+    SystemClock, Watch,
 };
 
 use self::locks::{Locks, Name};
@@ -43,6 +44,34 @@ struct State {
     rows: Rows,
     locks: Locks,
     opened: Opened,
+}
+
+impl std::fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+/// An engine over an empty store in memory, for tests and examples: its receipts are gone with the process.
+///
+/// It has its own store. For an engine whose transactions are in memory too, or for two engines over one store, make
+/// a [`MemoryStore`] and give clones of it to [`Onceward::builder`] and [`MemoryTransactions::new`].
+///
+/// ```
+/// use onceward::{Ask, Fingerprint, Id, Outcome, Policy};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let onceward = onceward_stores::in_memory();
+/// for replayed in [false, true] {
+///     let ask = Ask::new(Id::new("test", "charge", "order-81")?, Fingerprint::of(b"12"), Policy::http());
+///     let charge = async |_| Ok(Outcome::succeeded("charged"));
+///     assert_eq!(onceward.run(ask, charge).await?.into_result()?.replayed, replayed);
+/// }
+/// # Ok(()) }
+/// ```
+pub fn in_memory() -> Onceward {
+    let engine = Onceward::builder(Arc::new(MemoryStore::new())).accept_volatile().build();
+    engine.expect("the memory store decides races atomically, and it was accepted that it forgets")
 }
 
 impl MemoryStore {
@@ -117,7 +146,7 @@ impl Default for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         let mut state = self.shared.state();
         if !state.locks.is_empty() {
             drop(state);
@@ -130,7 +159,7 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(answers)))
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         let now_us = self.shared.now_us();
         let state = self.shared.state();
         let found = ids.iter().map(|id| Ok(state.rows.found(id, now_us))).collect();
@@ -138,7 +167,7 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(found)))
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         let now_us = self.shared.now_us();
         let page = self.shared.state().rows.scan(query, now_us);
         Box::pin(ready(page))
@@ -150,7 +179,7 @@ impl Store for MemoryStore {
     }
 
     fn caps(&self) -> Caps {
-        let promises = Promises { atomic: true, transactions: true, ..Promises::default() };
+        let promises = Promises::default().with_atomic(true).with_transactions(true);
         Caps::new("memory", promises)
     }
 }

@@ -267,13 +267,13 @@ struct Stamp {
 
 impl Row {
     fn found(&self, now_us: u64) -> Found {
-        Found {
-            version: Version(self.version),
-            state: self.state,
-            due: Due::between(now_us, self.due_us.map(NonZeroU64::get)),
-            age: Age::between(now_us, self.created_us, self.version),
-            bytes: self.bytes.clone(),
-        }
+        Found::new(
+            Version(self.version),
+            self.state,
+            Due::between(now_us, self.due_us.map(NonZeroU64::get)),
+            Age::between(now_us, self.created_us, self.version),
+            self.bytes.clone(),
+        )
     }
 }
 

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use onceward::{
-    Age, Due, Error, ErrorKind, Fault, Found, Fut, Id, Join, Record, Result, Swap, Swapped, TokioWorld,
-    Transactions, Version, World,
+    Age, Due, Error, ErrorKind, Fault, Found, Id, Join, Record, Result, Runtime, StoreFuture, Swap, Swapped,
+    TokioRuntime, Transactions, Version,
 };
 
 use super::locks::{Name, Number};
@@ -65,7 +65,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct MemoryTransactions {
     shared: Arc<Shared>,
-    world: Arc<dyn World>,
+    world: Arc<dyn Runtime>,
 }
 
 /// A handle on a transaction under way. When all are dropped before the commit, it is undone.
@@ -76,7 +76,7 @@ pub struct MemoryTx {
 
 struct Handle {
     shared: Arc<Shared>,
-    world: Arc<dyn World>,
+    world: Arc<dyn Runtime>,
     number: Number,
     patience: Duration,
 }
@@ -109,11 +109,11 @@ struct Write {
 impl MemoryTransactions {
     /// Transactions over the receipts of this store; they wait by tokio's clock.
     pub fn new(store: &MemoryStore) -> Self {
-        Self::with_world(store, Arc::new(TokioWorld::new()))
+        Self::with_runtime(store, Arc::new(TokioRuntime::new()))
     }
 
     /// The same, with time from elsewhere: for simulations.
-    pub fn with_world(store: &MemoryStore, world: Arc<dyn World>) -> Self {
+    pub fn with_runtime(store: &MemoryStore, world: Arc<dyn Runtime>) -> Self {
         Self { shared: Arc::clone(&store.shared), world }
     }
 
@@ -164,7 +164,7 @@ impl MemoryTx {
 
 /// Dropping the future leaves out what was not yet swapped.
 impl Join for MemoryTx {
-    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             let mut answers = Vec::with_capacity(batch.len());
             for swap in batch {
@@ -378,13 +378,13 @@ impl Write {
 
     fn found(&self, now_us: u64) -> Option<Found> {
         let record = self.record.as_ref()?;
-        Some(Found {
-            version: Version(self.version),
-            state: record.state,
-            due: Due::between(now_us, kit::due_us(self.at_us, record.due_in)),
-            age: Age::between(now_us, self.created, self.version),
-            bytes: record.bytes.clone(),
-        })
+        Some(Found::new(
+            Version(self.version),
+            record.state,
+            Due::between(now_us, kit::due_us(self.at_us, record.due_in)),
+            Age::between(now_us, self.created, self.version),
+            record.bytes.clone(),
+        ))
     }
 }
 

@@ -13,8 +13,7 @@ fn id(key: &str) -> Id {
 }
 
 fn put(key: &str, seen: Seen, bytes: &'static str) -> Swap {
-    let bytes = bytes.into();
-    let record = Record { state: Receipt::Held, due_in: None, ends_with_writer: false, bytes };
+    let record = Record::new(Receipt::Held, bytes);
     Swap { id: id(key), seen, new: Some(record) }
 }
 

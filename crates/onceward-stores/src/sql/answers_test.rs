@@ -51,8 +51,8 @@ fn a_failure_of_one_record_is_its_own() {
 #[test]
 fn a_record_that_is_too_large_is_refused_before_it_fails_others() {
     let mut batch = batch(2);
-    let bytes = vec![0; 101].into();
-    batch[0].new = Some(Record { state: State::Done, due_in: None, ends_with_writer: false, bytes });
+    let bytes = vec![0; 101];
+    batch[0].new = Some(Record::new(State::Done, bytes));
     let mut answers = Answers::new(&batch, 100);
     assert_eq!(answers.open(), [1]);
     answers.add(&[1], Err(down()));

@@ -6,7 +6,7 @@ use onceward::{Error, ErrorKind, Result};
 use super::join::{Cell, Dialect, SqlTransaction, Value};
 
 /// A column of states, and how to find the row.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct States<'a> {
     /// The table.
     pub table: &'a str,

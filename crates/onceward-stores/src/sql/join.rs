@@ -6,7 +6,7 @@
 
 use std::future::Future;
 
-use onceward::{Fut, Join, Result, Swap, Swapped};
+use onceward::{Join, Result, StoreFuture, Swap, Swapped};
 
 /// The SQL that a database speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,12 +61,12 @@ pub trait SqlTransaction: Send {
     ) -> impl Future<Output = Result<Option<Vec<Cell>>>> + Send + 'a;
 }
 
-/// Makes a transaction one that receipts can ride in:
+/// A transaction of the caller's own that receipts are written in:
 /// `onceward.claim_in(&mut Joined(&mut tx), &ask)`.
 pub struct Joined<'t, T>(pub &'t mut T);
 
 impl<T: SqlTransaction> Join for Joined<'_, T> {
-    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(swap_each(self.0, batch))
     }
 }

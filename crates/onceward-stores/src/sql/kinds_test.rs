@@ -3,8 +3,7 @@ use onceward::State;
 use super::*;
 
 fn swap(scope: &str, key: &str, seen: Seen, writes: bool) -> Swap {
-    let record =
-        Record { state: State::Held, due_in: None, ends_with_writer: false, bytes: bytes::Bytes::new() };
+    let record = Record::new(State::Held, bytes::Bytes::new());
     Swap { id: Id::new(scope, "operation", key).unwrap(), seen, new: writes.then_some(record) }
 }
 

@@ -16,7 +16,7 @@
 //! **Versions.** A version is the database's clock in microseconds, or one more than the version before,
 //! whichever is higher. The clock alone keeps two claims apart of which the first was rolled back. What a record
 //! leaves behind when it is removed must not fit below the next one: a statement reads the clock a moment before it
-//! writes. So a record that is young when it is removed leaves a `free` row for [`FREE_GRACE`], longer than any
+//! writes. So a record that is young when it is removed leaves a `free` row for two minutes, longer than any
 //! statement of ours may run, and a claim of the place meanwhile counts on from there. Scans and loads do not see
 //! free rows.
 //!
@@ -84,7 +84,8 @@ const PURGE_ROWS_MAX: i64 = 1_000;
 const TRIES_MAX: usize = 10;
 
 /// How to use a database.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// Connections of the store's own. A handful keeps several batches in flight; more only compete.
     pub connections: usize,
@@ -101,6 +102,24 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Sets how many connections the store has.
+    pub fn with_connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sets how long one call may take, from 10 ms to a minute.
+    pub fn with_call_timeout(mut self, call_timeout: Duration) -> Self {
+        self.call_timeout = call_timeout;
+        self
+    }
+
+    /// Sets whether opening brings the tables up to date.
+    pub fn with_migrations(mut self, migrations: Migrations) -> Self {
+        self.migrations = migrations;
+        self
+    }
+
     fn call_timeout(&self) -> Duration {
         self.call_timeout.clamp(Duration::from_millis(10), CALL_MAX)
     }

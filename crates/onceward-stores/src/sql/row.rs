@@ -79,7 +79,7 @@ pub(super) fn found(columns: Columns<'_>) -> Result<Found> {
     };
     let ago = |us: i64| Duration::from_micros(us.max(0).unsigned_abs());
     let age = Age { created: ago(columns.created_us), updated: ago(columns.updated_us) };
-    Ok(Found { version: version(columns.version)?, state, due, age, bytes: columns.receipt })
+    Ok(Found::new(version(columns.version)?, state, due, age, columns.receipt))
 }
 
 /// What a swap that has not won is told about the record that is there: one that cannot be read is that

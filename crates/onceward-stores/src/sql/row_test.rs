@@ -34,7 +34,7 @@ fn a_row_of_something_else_is_said_to_be_damaged() {
 
 #[test]
 fn what_no_database_can_count_is_cut_down() {
-    let record = |due_in| Record { state: State::Done, due_in, ends_with_writer: false, bytes: Bytes::new() };
+    let record = |due_in| Record::new(State::Done, Bytes::new()).with_due_in(due_in);
     assert_eq!(due_us(&record(Some(Duration::MAX))), Some(micros(DUE_MAX)));
     assert_eq!(due_us(&record(None)), None);
     assert_eq!(seen(Version(u64::MAX)), -1);
@@ -51,9 +51,9 @@ fn open_states_have_numbers_of_their_own() {
 #[test]
 fn a_row_matches_by_its_words() {
     let id = Id::new("s", "o", "k").unwrap();
-    let of = |state| Filter { state, scope: Some("s".into()), ..Filter::default() };
+    let of = |state| Filter::default().with_state(state).with_scope("s".to_owned());
     assert!(matches(&of(None), &id, b"paused"), "it cannot be read, and is there");
     assert!(matches(&of(Some(State::Held)), &id, b"held"));
     assert!(!matches(&of(Some(State::Held)), &id, b"paused"));
-    assert!(!matches(&Filter { key: Some("other".into()), ..of(None) }, &id, b"held"));
+    assert!(!matches(&of(None).with_key("other".to_owned()), &id, b"held"));
 }

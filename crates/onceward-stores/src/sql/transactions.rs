@@ -49,7 +49,7 @@ pub enum Fate {
     Failed,
 }
 
-/// Begins transactions in which receipts ride along, on a pool.
+/// Begins transactions that a receipt commits with, on a pool.
 #[derive(Clone, Debug)]
 pub struct PooledTransactions<D>(pub(super) D);
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onceward::{
     Age, Applied, Ask, Clock, Due, Enqueued, ErrorKind, Filter, Fingerprint, Id, Limits, Onceward, Policy,
-    Record, Scan, ScanOf, Seen, State, Store, Swap, Text, Version,
+    Scan, ScanTarget, Seen, State, Store, Swap, TextMatch, Version,
 };
 use onceward_stores::MemoryStore;
 
@@ -131,10 +131,15 @@ fn matching_finds_each_record_once_in_bounded_pages() {
         let other = onceward::Id::new("other", "POST /charges", "1").unwrap();
         won(store, put(other, Seen::Absent, State::Held, None));
         let matching = |scope: Option<&str>, operation: Option<&str>, state| {
-            let operation = operation.map(|operation| Text::Is(operation.to_owned()));
-            ScanOf::Matching(Filter { scope: scope.map(str::to_owned), operation, key: None, state })
+            let operation = operation.map(|operation| TextMatch::Is(operation.to_owned()));
+            ScanTarget::Matching(
+                Filter::default()
+                    .with_scope(scope.map(str::to_owned))
+                    .with_operation(operation)
+                    .with_state(state),
+            )
         };
-        let count = |of: ScanOf, limit| {
+        let count = |of: ScanTarget, limit| {
             let mut keys = scan_keys(store, &of, limit);
             let all = keys.len();
             keys.sort();
@@ -157,7 +162,7 @@ fn matching_finds_each_record_once_in_bounded_pages() {
 #[test]
 fn far_due_times_and_strange_cursors_do_no_harm() {
     on_each_store(|store, clock| {
-        let far = Record { due_in: Some(Duration::MAX), ..record(State::Done, None, "far") };
+        let far = record(State::Done, None, "far").with_due_in(Some(Duration::MAX));
         won(store, Swap { id: id(1), seen: Seen::Absent, new: Some(far) });
         assert!(matches!(load(store, 1).unwrap().due, Due::In(_)));
         clock.set(NOON_US * 2);
@@ -165,7 +170,7 @@ fn far_due_times_and_strange_cursors_do_no_harm() {
         let states = State::ALL.map(Some);
         for state in states.into_iter().chain([None]) {
             let cursor = onceward::Cursor(bytes::Bytes::from_static(b"x"));
-            let scan = Scan { of: ScanOf::Due(state), after: Some(cursor), limit: 1 };
+            let scan = Scan::new(ScanTarget::Due(state), 1).with_after(Some(cursor));
             assert_eq!(block_on(store.scan(&scan)).unwrap_err().kind(), ErrorKind::Invalid);
         }
     });
@@ -208,7 +213,7 @@ fn a_page_is_bounded_whatever_it_is_asked_for() {
             block_on(store.swap(&batch)).unwrap();
         }
         clock.advance(Duration::from_secs(2));
-        for of in [DUE, ScanOf::Due(Some(State::Done)), everything(), in_state(State::Done)] {
+        for of in [DUE, ScanTarget::Due(Some(State::Done)), everything(), in_state(State::Done)] {
             let first = page(store, of.clone(), None, usize::MAX);
             assert!(first.found.len() <= 10_000 && first.next.is_some(), "{of:?}");
             assert_eq!(scan_keys(store, &of, usize::MAX).len() as u64, ROWS, "{of:?}");
@@ -260,7 +265,7 @@ fn each_state_is_found_by_itself_also_where_it_changes() {
             let all = page(store, everything(), None, 1000).found;
             assert_eq!(all.len(), last.len());
             for state in State::ALL {
-                let keys = |of: &ScanOf, limit| {
+                let keys = |of: &ScanTarget, limit| {
                     let mut keys = scan_keys(store, of, limit);
                     keys.sort();
                     keys
@@ -275,7 +280,7 @@ fn each_state_is_found_by_itself_also_where_it_changes() {
                 for limit in [1, 2, 100] {
                     assert_eq!(keys(&in_state(state), limit), expected(false), "{state}, {limit}");
                     assert_eq!(
-                        keys(&ScanOf::Due(Some(state)), limit),
+                        keys(&ScanTarget::Due(Some(state)), limit),
                         expected(true),
                         "due, {state}, {limit}"
                     );
@@ -328,7 +333,7 @@ fn steps_are_listed_below_their_intent_and_nowhere_else() {
         let steps = |parent: &Id, limit| {
             let (mut found, mut after) = (Vec::new(), None);
             loop {
-                let page = page(store, ScanOf::StepsOf(parent.clone()), after, limit);
+                let page = page(store, ScanTarget::StepsOf(parent.clone()), after, limit);
                 found.extend(page.found.into_iter().map(|(id, _)| id.operation().to_owned()));
                 after = page.next;
                 if after.is_none() {
@@ -347,7 +352,7 @@ fn steps_are_listed_below_their_intent_and_nowhere_else() {
         }
         // Removed and made again, it is there once.
         let step = id("a").step("one").unwrap();
-        let version = page(store, ScanOf::StepsOf(id("a")), None, 10)
+        let version = page(store, ScanTarget::StepsOf(id("a")), None, 10)
             .found
             .into_iter()
             .find_map(|(id, found)| (id == step).then_some(found.version))
@@ -365,12 +370,13 @@ fn a_filter_with_every_part_finds_its_one_record() {
     on_each_store(|store, _| {
         hold(store, "here", 30);
         let filter = |key: &str, state| {
-            ScanOf::Matching(Filter {
-                scope: Some("tenant".into()),
-                operation: Some(Text::Is("POST /charges".into())),
-                key: Some(key.into()),
-                state,
-            })
+            ScanTarget::Matching(
+                Filter::default()
+                    .with_scope("tenant".to_owned())
+                    .with_operation(TextMatch::Is("POST /charges".into()))
+                    .with_key(key.to_owned())
+                    .with_state(state),
+            )
         };
         assert_eq!(scan_keys(store, &filter("here", None), 1), ["here"]);
         assert_eq!(scan_keys(store, &filter("here", Some(State::Held)), 1), ["here"]);
@@ -386,13 +392,13 @@ fn inputs_are_kept_up_to_their_bound_and_refused_beyond_it() {
     let check = |store: Arc<dyn Store>| {
         let onceward = Onceward::builder(Arc::clone(&store)).accept_volatile().build().unwrap();
         let enqueue = |key: &str, input: Vec<u8>| {
-            let ask = Ask::new(id(key), Fingerprint::of(&input), Policy::http().into()).input(input);
+            let ask = Ask::new(id(key), Fingerprint::of(&input), Policy::http()).with_input(input);
             block_on(onceward.enqueue(ask))
         };
         for (key, bytes) in [("none", 0), ("some", 1000), ("bound", bound)] {
             let input: Vec<u8> = (0..bytes).map(|at| u8::try_from(at % 251).unwrap()).collect();
             assert_eq!(enqueue(key, input.clone()).unwrap(), Enqueued::Accepted);
-            let receipt = block_on(onceward.show(&id(key))).unwrap().unwrap();
+            let receipt = block_on(onceward.receipt(&id(key))).unwrap().unwrap();
             assert_eq!(receipt.status.state(), State::Waiting);
             assert_eq!(&receipt.status.job().unwrap().input[..], input, "{key}");
         }

@@ -3,7 +3,7 @@
 //! anything. The numbers are in `docs/stores.md`.
 
 use bytes::Bytes;
-use onceward::{Filter, Id, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Version};
+use onceward::{Filter, Id, Record, Scan, ScanTarget, Seen, State, Store, Swap, Swapped, Version};
 use onceward_stores::PostgresStore;
 use onceward_stores::sql::Options;
 use onceward_stores::sql::postgres::{PostgresTransactions, PostgresTx};
@@ -22,12 +22,7 @@ async fn open(server: &Postgres) -> PostgresStore {
 async fn receipts(store: &PostgresStore, name: &str, count: u32) {
     let record = |state, due_in_s| {
         let due_in = Some(std::time::Duration::from_secs(due_in_s));
-        Some(Record {
-            state,
-            due_in,
-            ends_with_writer: false,
-            bytes: Bytes::from_static(&[7; RECEIPT_BYTES]),
-        })
+        Some(Record::new(state, Bytes::from_static(&[7; RECEIPT_BYTES])).with_due_in(due_in))
     };
     for batch in 0..count / BATCH {
         let ids: Vec<Id> = (0..BATCH).map(|number| id(format!("{name}-{batch}-{number:04}"))).collect();
@@ -57,7 +52,8 @@ fn won(swapped: &[Swapped]) -> Vec<Version> {
 async fn sweep(store: &PostgresStore) -> usize {
     let (mut after, mut seen) = (None, 0);
     loop {
-        let page = store.scan(&Scan { of: ScanOf::Due(None), after, limit: BATCH as usize }).await.unwrap();
+        let page =
+            store.scan(&Scan::new(ScanTarget::Due(None), BATCH as usize).with_after(after)).await.unwrap();
         seen += page.found.len();
         let done = page.found.into_iter().filter(|(_, found)| found.state == State::Done);
         let mut removals: Vec<Swap> =
@@ -228,10 +224,10 @@ async fn a_scan_by_state_or_for_steps_reads_what_it_is_about() {
     store.swap(&steps.map(|step| put(step, Seen::Absent, State::Done, Some(60)))).await.unwrap();
     drop(store);
     server.sql("postgres", "VACUUM ANALYZE onceward_receipts");
-    let scan = async |of: ScanOf, expected: usize| {
+    let scan = async |of: ScanTarget, expected: usize| {
         let named = format!("{of:?}");
         let read = entries_read_by(&server, "onceward_receipts%", async |store| {
-            let page = store.scan(&Scan { of: of.clone(), after: None, limit: 10 }).await.unwrap();
+            let page = store.scan(&Scan::new(of.clone(), 10)).await.unwrap();
             assert_eq!((page.found.len(), page.next), (expected, None), "{named}");
         });
         let read = read.await;
@@ -239,12 +235,12 @@ async fn a_scan_by_state_or_for_steps_reads_what_it_is_about() {
         assert!(read < 50, "{named}: {read} entries read");
     };
     for state in OPEN {
-        scan(ScanOf::Due(Some(state)), 1).await;
-        scan(ScanOf::Matching(Filter { state: Some(state), ..Filter::default() }), 2).await;
+        scan(ScanTarget::Due(Some(state)), 1).await;
+        scan(ScanTarget::Matching(Filter::default().with_state(state)), 2).await;
     }
-    scan(ScanOf::StepsOf(parent.clone()), 2).await;
+    scan(ScanTarget::StepsOf(parent.clone()), 2).await;
     let key = Some(parent.key().to_owned());
-    scan(ScanOf::Matching(Filter { scope: Some("tenant".into()), key, ..Filter::default() }), 3).await;
+    scan(ScanTarget::Matching(Filter::default().with_scope("tenant".to_owned()).with_key(key)), 3).await;
 }
 
 /// A worker looks often, and what it has worked on leaves dead entries behind: it does not read them again and again
@@ -279,7 +275,7 @@ async fn the_looks_of_a_worker_do_not_read_what_is_dead_again_and_again() {
         entries_read_by(&server, "onceward_receipts%", async |store| {
             for _ in 0..count {
                 for state in [State::Waiting, State::Held] {
-                    let scan = Scan { of: ScanOf::Due(Some(state)), after: None, limit: 256 };
+                    let scan = Scan::new(ScanTarget::Due(Some(state)), 256);
                     assert_eq!(store.scan(&scan).await.unwrap().found.len(), 1, "{state}");
                 }
             }
@@ -390,7 +386,7 @@ async fn a_receipt_in_a_transaction_moves_in_no_index() {
         let fingerprint = onceward::Fingerprint::new(1, [7; 32]);
         let ask = onceward::Ask::new(id(key), fingerprint, policy.clone());
         let work = async |_: onceward::Lease, _: PostgresTx| Ok(onceward::Outcome::succeeded("paid"));
-        assert!(onceward.transact(&transactions, ask, work).await.unwrap().ran().is_ok());
+        assert!(onceward.transact(&transactions, ask, work).await.unwrap().into_result().is_ok());
     }
     drop((onceward, transactions));
     nobody_is_connected(&server).await;

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use onceward::{
-    Applied, Clock, ErrorKind, Filter, Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, Record, Result,
-    SCOPE_BYTES_MAX, ScanOf, Seen, State, Store, Swap, Swapped, Text,
+    Applied, Clock, ErrorKind, Filter, Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, Result, SCOPE_BYTES_MAX,
+    ScanTarget, Seen, State, Store, Swap, Swapped, TextMatch,
 };
 use onceward_stores::EmbeddedStore;
 use onceward_stores::embedded::Options;
@@ -54,7 +54,7 @@ impl Clock for Gate {
 
 fn open_gated(path: &Path) -> (EmbeddedStore, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
-    let options = Options { clock: Arc::clone(&gate) as Arc<dyn Clock>, ..Options::default() };
+    let options = Options::default().with_clock(Arc::clone(&gate) as Arc<dyn Clock>);
     (block_on(EmbeddedStore::open(path, options)).unwrap(), gate)
 }
 
@@ -142,7 +142,7 @@ fn the_last_handle_may_be_dropped_on_the_stores_own_thread() {
 }
 
 fn large(key: u64, bytes: usize) -> Swap {
-    let record = Record { bytes: vec![0; bytes].into(), ..record(State::Done, Some(0), "") };
+    let record = record(State::Done, Some(0), "").with_bytes(vec![0; bytes]);
     Swap { id: id(format!("{key:04}")), seen: Seen::Absent, new: Some(record) }
 }
 
@@ -153,7 +153,7 @@ fn a_page_of_large_receipts_is_bounded_by_bytes() {
     let store = open(folder.path());
     let batch: Vec<Swap> = (0..24).map(|key| large(key, MIB)).collect();
     block_on(store.swap(&batch)).unwrap();
-    let matching = |state| ScanOf::Matching(Filter { state, ..Filter::default() });
+    let matching = |state| ScanTarget::Matching(Filter::default().with_state(state));
     for of in [DUE, matching(None)] {
         let page = page(&store, of.clone(), None, 1000);
         assert!((1..=9).contains(&page.found.len()) && page.next.is_some(), "{of:?}: {}", page.found.len());
@@ -222,8 +222,8 @@ fn a_receipt_beyond_all_bounds_is_refused() {
     assert_eq!(store.caps().promises.record_bytes_max, 2 << 30);
 }
 
-fn matching(scope: &str, operation: Option<Text>) -> ScanOf {
-    ScanOf::Matching(Filter { scope: Some(scope.to_owned()), operation, ..Filter::default() })
+fn matching(scope: &str, operation: Option<TextMatch>) -> ScanTarget {
+    ScanTarget::Matching(Filter::default().with_scope(scope.to_owned()).with_operation(operation))
 }
 
 #[test]
@@ -246,8 +246,8 @@ fn the_longest_ids_are_kept_found_and_swept() {
     assert!(block_on(store.load(&ids)).unwrap().into_iter().all(|found| found.unwrap().is_some()));
     for of in [
         DUE,
-        matching(&scope, Some(Text::Is(operation.clone()))),
-        matching(&scope, Some(Text::StartsWith(operation.clone()))),
+        matching(&scope, Some(TextMatch::Is(operation.clone()))),
+        matching(&scope, Some(TextMatch::StartsWith(operation.clone()))),
     ] {
         assert_eq!(scan_keys(&store, &of, 2).len(), ids.len(), "{of:?}");
     }

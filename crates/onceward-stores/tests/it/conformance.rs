@@ -17,25 +17,25 @@ async fn memory() {
     let make = async || Ok(Arc::new(MemoryStore::new()) as Arc<dyn Store>);
     let caps = announced(
         "memory",
-        Promises { durable: false, atomic: true, shared: false, transactions: true, ..Promises::default() },
-        Hints { batches_in_flight: 1, batches_internally: false, ..Hints::default() },
+        Promises::default().with_durable(false).with_atomic(true).with_shared(false).with_transactions(true),
+        Hints::default().with_batches_in_flight(1).with_batches_internally(false),
     );
     conformance::run(make, caps).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_transactions() {
-    conformance::transactions(async || Ok(MemoryBench::new())).await;
+    conformance::transactions(async || Ok(MemoryHarness::new())).await;
 }
 
 /// The counters are numbers in this process, locked by their names as a database locks rows.
-struct MemoryBench {
+struct MemoryHarness {
     store: MemoryStore,
     transactions: MemoryTransactions,
     counters: Arc<Mutex<HashMap<String, u64>>>,
 }
 
-impl MemoryBench {
+impl MemoryHarness {
     fn new() -> Self {
         let store = MemoryStore::new();
         let transactions = MemoryTransactions::new(&store);
@@ -43,7 +43,7 @@ impl MemoryBench {
     }
 }
 
-impl conformance::Bench for MemoryBench {
+impl conformance::Harness for MemoryHarness {
     type T = MemoryTransactions;
 
     fn store(&self) -> Arc<dyn Store> {
@@ -83,8 +83,8 @@ async fn embedded() {
     };
     let caps = announced(
         "embedded",
-        Promises { durable: true, atomic: true, record_bytes_max: 2 << 30, ..Promises::default() },
-        Hints { batches_in_flight: 2, batches_internally: true, ..Hints::default() },
+        Promises::default().with_durable(true).with_atomic(true).with_record_bytes_max(2 << 30),
+        Hints::default().with_batches_in_flight(2).with_batches_internally(true),
     );
     conformance::run(make, caps).await;
 }
@@ -92,14 +92,12 @@ async fn embedded() {
 /// What every database promises.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 fn in_a_database(record_bytes_max: usize) -> Promises {
-    Promises {
-        durable: true,
-        atomic: true,
-        shared: true,
-        transactions: true,
-        record_bytes_max,
-        ..Promises::default()
-    }
+    Promises::default()
+        .with_durable(true)
+        .with_atomic(true)
+        .with_shared(true)
+        .with_transactions(true)
+        .with_record_bytes_max(record_bytes_max)
 }
 
 /// A fresh schema for each check: as good as a fresh database, and much faster to make.
@@ -121,7 +119,7 @@ async fn postgres() {
     let caps = announced(
         "postgres",
         in_a_database((1 << 30) - (16 << 20)),
-        Hints { batches_in_flight: 2, batches_internally: false, ..Hints::default() },
+        Hints::default().with_batches_in_flight(2).with_batches_internally(false),
     );
     conformance::run(make, caps).await;
 }
@@ -142,7 +140,7 @@ async fn sqlite() {
     let caps = announced(
         "sqlite",
         in_a_database(1_000_000_000 - (64 << 10)),
-        Hints { batches_in_flight: 2, batches_internally: false, ..Hints::default() },
+        Hints::default().with_batches_in_flight(2).with_batches_internally(false),
     );
     conformance::run(make, caps).await;
 }
@@ -162,7 +160,7 @@ async fn mysql() {
         "mysql",
         // Half of what the server takes by default, in hexadecimal.
         in_a_database(((16 << 20) - (64 << 10)) / 2 - (2 << 10)),
-        Hints { batches_in_flight: 4, batches_internally: false, ..Hints::default() },
+        Hints::default().with_batches_in_flight(4).with_batches_internally(false),
     );
     conformance::run(make, caps).await;
 }

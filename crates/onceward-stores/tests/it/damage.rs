@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use onceward::{Error, ErrorKind, Record, Seen, State, Swap};
+use onceward::{Error, ErrorKind, Seen, State, Swap};
 use tempfile::TempDir;
 
 use crate::support::*;
@@ -238,7 +238,7 @@ fn garbage_in_the_preallocated_rest_is_a_torn_tail() {
 }
 
 fn done_with(key: &str, body: Vec<u8>) -> Swap {
-    let new = Some(Record { bytes: body.into(), ..record(State::Done, None, "") });
+    let new = Some(record(State::Done, None, "").with_bytes(body));
     Swap { id: id(key), seen: Seen::Absent, new }
 }
 

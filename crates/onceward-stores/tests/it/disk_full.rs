@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use onceward::{Applied, ErrorKind, Record, Seen, State, Store, Swap, Swapped};
+use onceward::{Applied, ErrorKind, Seen, State, Store, Swap, Swapped};
 
 use crate::support::*;
 
@@ -53,8 +53,8 @@ fn a_full_disk_loses_nothing_and_says_so() {
         let store = open(&place);
         let mut kept = Vec::new();
         let claim = |key: u64| {
-            let bytes = vec![u8::try_from(key % 251).unwrap(); row_bytes].into();
-            let new = Some(Record { bytes, ..record(State::Done, None, "") });
+            let bytes = vec![u8::try_from(key % 251).unwrap(); row_bytes];
+            let new = Some(record(State::Done, None, "").with_bytes(bytes));
             Swap { id: id(key), seen: Seen::Absent, new }
         };
         let error = loop {
@@ -118,7 +118,7 @@ fn a_batch_that_only_fits_in_part_says_that_it_may_have_happened() {
     let claim = |key: u64| Swap {
         id: id(format!("{key:04}")),
         seen: Seen::Absent,
-        new: Some(Record { bytes: vec![7; 1 << 20].into(), ..record(State::Done, None, "") }),
+        new: Some(record(State::Done, None, "").with_bytes(vec![7; 1 << 20])),
     };
     let batch: Vec<Swap> = (0..60).map(claim).collect();
     let error = block_on(store.swap(&batch)).unwrap_err();

@@ -17,8 +17,8 @@ const ROOM: &str = "size=500m";
 struct Kept(Vec<Version>);
 
 fn claim(key: usize, bytes: usize) -> Swap {
-    let bytes = vec![u8::try_from(key % 251).unwrap(); bytes].into();
-    let new = Record { state: State::Done, due_in: None, ends_with_writer: false, bytes };
+    let bytes = vec![u8::try_from(key % 251).unwrap(); bytes];
+    let new = Record::new(State::Done, bytes);
     Swap { id: id(key), seen: Seen::Absent, new: Some(new) }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use onceward::{Due, Record, Seen, State, Store, Swap, Swapped};
+use onceward::{Due, Seen, State, Store, Swap, Swapped};
 
 use crate::support::*;
 
@@ -12,7 +12,7 @@ fn batch(keys: std::ops::Range<u64>, due_in: impl Fn(u64) -> Duration) -> Vec<Sw
     keys.map(|key| Swap {
         id: id(format!("{key:08}")),
         seen: Seen::Absent,
-        new: Some(Record { due_in: Some(due_in(key)), ..record(State::Done, None, "") }),
+        new: Some(record(State::Done, None, "").with_due_in(Some(due_in(key)))),
     })
     .collect()
 }

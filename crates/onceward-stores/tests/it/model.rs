@@ -100,8 +100,9 @@ fn batch(model: &MemoryStore, dice: &mut Dice) -> Vec<Swap> {
             let due_in = (dice.below(4) > 0).then(|| Duration::from_millis(dice.below(4000)));
             let ends_with_writer = dice.below(2) == 0;
             // The bytes tell which kind it is.
-            let bytes = vec![u8::from(ends_with_writer); 1 + usize::try_from(dice.below(9)).unwrap()].into();
-            let record = Record { state, due_in, ends_with_writer, bytes };
+            let bytes = vec![u8::from(ends_with_writer); 1 + usize::try_from(dice.below(9)).unwrap()];
+            let record =
+                Record::new(state, bytes).with_due_in(due_in).with_ends_with_writer(ends_with_writer);
             Swap { id, seen, new: (dice.below(5) > 0).then_some(record) }
         })
         .collect()

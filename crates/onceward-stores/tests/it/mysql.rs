@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use mysql_async::prelude::Queryable;
-use onceward::{Applied, Error, ErrorKind, Filter, Scan, ScanOf, Seen, State, Store, Swapped};
+use onceward::{Applied, Error, ErrorKind, Filter, Scan, ScanTarget, Seen, State, Store, Swapped};
 use onceward_stores::MySqlStore;
 use onceward_stores::sql::{Migrated, Migrations, Options};
 
@@ -160,7 +160,7 @@ async fn connections_are_kept(server: &MariaDb) {
 
 async fn missing_rights_are_named(server: &MariaDb) {
     let url = server.database("rights");
-    let require = Options { migrations: Migrations::Require, ..Options::default() };
+    let require = Options::default().with_migrations(Migrations::Require);
     refused(MySqlStore::open(&url, require.clone()).await, ErrorKind::Invalid, "onceward migrate");
     server.sql("rights", "CREATE USER guest");
     let guest = url.replace("root@", "guest@");
@@ -218,10 +218,10 @@ async fn a_sweep_costs_what_is_due_and_not_what_is_kept(server: &MariaDb) {
     let itself = read() - idle;
     let scan = async |of| {
         let before = read();
-        let found = store.scan(&Scan { of, after: None, limit: 100 }).await.unwrap().found.len();
+        let found = store.scan(&Scan::new(of, 100)).await.unwrap().found.len();
         (found, read() - before - itself)
     };
-    let (found, rows) = scan(ScanOf::Due(None)).await;
+    let (found, rows) = scan(ScanTarget::Due(None)).await;
     assert_eq!(found, State::ALL.len());
     println!("one sweep over 5,000 kept and {found} due receipts read {rows} rows");
     assert!(rows < 200.0, "{rows} rows");
@@ -229,17 +229,17 @@ async fn a_sweep_costs_what_is_due_and_not_what_is_kept(server: &MariaDb) {
     // Done receipts are not read for what is in another state, be they due or not.
     server.sql("kept", "UPDATE onceward_receipts SET due = '2000-01-01' WHERE state = 'done'");
     for state in [State::Waiting, State::Held, State::Unknown, State::Dead] {
-        let (found, rows) = scan(ScanOf::Due(Some(state))).await;
+        let (found, rows) = scan(ScanTarget::Due(Some(state))).await;
         assert_eq!(found, 1, "{state}");
         assert!(rows < 200.0, "{rows} rows for what is {state} and due");
-        let (found, rows) = scan(ScanOf::Matching(Filter { state: Some(state), ..Filter::default() })).await;
+        let (found, rows) = scan(ScanTarget::Matching(Filter::default().with_state(state))).await;
         assert_eq!(found, 1, "{state}");
         assert!(rows < 200.0, "{rows} rows for what is {state}");
     }
     // Nor those of other intents for the steps of one.
     let steps = ["one", "two"].map(|name| id(7).step(name).unwrap());
     store.swap(&steps.map(|step| put(step, Seen::Absent, State::Done, None))).await.unwrap();
-    let (found, rows) = scan(ScanOf::StepsOf(id(7))).await;
+    let (found, rows) = scan(ScanTarget::StepsOf(id(7))).await;
     assert_eq!(found, 2);
     assert!(rows < 50.0, "{rows} rows for two steps");
 }

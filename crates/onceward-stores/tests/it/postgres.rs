@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{
-    Applied, Cursor, Error, ErrorKind, Filter, Id, Scan, ScanOf, Seen, State, Store, Swap, Swapped,
+    Applied, Cursor, Error, ErrorKind, Filter, Id, Scan, ScanTarget, Seen, State, Store, Swap, Swapped,
 };
 use onceward_stores::PostgresStore;
 use onceward_stores::sql::{Migrated, Migrations, Options};
@@ -103,7 +103,7 @@ async fn what_cannot_be_opened_is_explained() {
     refused(open(&old).await, ErrorKind::Invalid, "version 12, at least 13 is needed");
 
     let url = server.database("rights");
-    let require = Options { migrations: Migrations::Require, ..Options::default() };
+    let require = Options::default().with_migrations(Migrations::Require);
     refused(PostgresStore::open(&url, require.clone()).await, ErrorKind::Invalid, "onceward migrate");
     server.sql("rights", "CREATE ROLE guest LOGIN; REVOKE CREATE ON SCHEMA public FROM public");
     let guest = url.replace("postgres@", "guest@");
@@ -221,13 +221,14 @@ async fn a_scan_is_not_gone_on_with_by_another() {
     let store = open(&server.url("postgres")).await.unwrap();
     let batch: Vec<Swap> = (0..5).map(|key| put(id(key), Seen::Absent, State::Waiting, Some(0))).collect();
     store.swap(&batch).await.unwrap();
-    let waiting = Filter { state: Some(State::Waiting), ..Filter::default() };
-    let scans = [ScanOf::Due(None), ScanOf::Matching(Filter::default()), ScanOf::Matching(waiting)];
+    let waiting = Filter::default().with_state(State::Waiting);
+    let scans =
+        [ScanTarget::Due(None), ScanTarget::Matching(Filter::default()), ScanTarget::Matching(waiting)];
     for (number, of) in scans.iter().enumerate() {
-        let scan = Scan { of: of.clone(), after: None, limit: 2 };
+        let scan = Scan::new(of.clone(), 2);
         let next = store.scan(&scan).await.unwrap().next.expect("there are more");
         for (other, of) in scans.iter().enumerate() {
-            let on = Scan { of: of.clone(), after: Some(next.clone()), limit: 2 };
+            let on = Scan::new(of.clone(), 2).with_after(Some(next.clone()));
             match store.scan(&on).await {
                 Ok(page) => assert!(other == number && !page.found.is_empty(), "{of:?}"),
                 Err(error) => {
@@ -235,7 +236,7 @@ async fn a_scan_is_not_gone_on_with_by_another() {
                 }
             }
         }
-        let strange = Scan { after: Some(Cursor(id(1).as_bytes().to_vec().into())), ..scan };
+        let strange = scan.with_after(Some(Cursor(id(1).as_bytes().to_vec().into())));
         refused(store.scan(&strange).await, ErrorKind::Invalid, "cursor");
     }
 }
@@ -262,7 +263,7 @@ async fn connections_that_run_out_are_an_error_and_come_back() {
 #[tokio::test]
 async fn a_lock_held_by_others_is_not_waited_for_forever() {
     let Some(server) = Postgres::start() else { return };
-    let options = Options { call_timeout: Duration::from_millis(800), ..Options::default() };
+    let options = Options::default().with_call_timeout(Duration::from_millis(800));
     let store = PostgresStore::open(&server.url("postgres"), options).await.unwrap();
     let (client, connection) =
         tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.unwrap();
@@ -288,7 +289,7 @@ async fn what_removals_leave_behind_is_purged() {
         remove(key).await;
     }
     let count = || server.sql("postgres", "SELECT count(*) FROM onceward_receipts WHERE state = 'free'");
-    let sweep = Scan { of: ScanOf::Due(None), after: None, limit: 10 };
+    let sweep = Scan::new(ScanTarget::Due(None), 10);
     assert!(store.scan(&sweep).await.unwrap().found.is_empty());
     assert_eq!(count(), "20", "they are young");
     server.sql("postgres", "UPDATE onceward_receipts SET due = clock_timestamp() - interval '1 second'");

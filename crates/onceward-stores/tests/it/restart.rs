@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use onceward::{Due, ErrorKind, ScanOf, Seen, State, Store, Swap, Swapped, Version};
+use onceward::{Due, ErrorKind, ScanTarget, Seen, State, Store, Swap, Swapped, Version};
 
 use crate::support::*;
 
@@ -41,7 +41,7 @@ fn what_is_held_for_others_keeps_its_lease() {
     drop(store);
     // The run of the process before is over with the opening, the ticket with its lease.
     let store = open_at(folder.path(), &clock);
-    assert_eq!(scan_keys(&store, &ScanOf::Due(Some(State::Held)), 10), ["run"]);
+    assert_eq!(scan_keys(&store, &ScanTarget::Due(Some(State::Held)), 10), ["run"]);
     let found = load(&store, "run").unwrap();
     assert_eq!((found.version, found.due), (run, Due::Over(Duration::ZERO)));
     assert_eq!(load(&store, "ticket").unwrap().due, Due::In(Duration::from_secs(1)));
@@ -78,11 +78,11 @@ fn every_state_is_found_again_after_a_restart() {
             keys.sort();
             assert_eq!(keys, ["later", "never", "soon"].map(|key| format!("{state}-{key}")));
             if state != State::Held {
-                let due = scan_keys(&store, &ScanOf::Due(Some(state)), 2);
+                let due = scan_keys(&store, &ScanTarget::Due(Some(state)), 2);
                 assert_eq!(due, [format!("{state}-soon")]);
             }
         }
-        assert_eq!(scan_keys(&store, &ScanOf::StepsOf(parent.clone()), 2), ["parent"]);
+        assert_eq!(scan_keys(&store, &ScanTarget::StepsOf(parent.clone()), 2), ["parent"]);
         let age = load(&store, "waiting-soon").unwrap().age;
         // Versions stand for times, and run ahead of a clock that stands still.
         assert!(age.created > Duration::from_secs(9) && age.created <= Duration::from_secs(10), "{age:?}");

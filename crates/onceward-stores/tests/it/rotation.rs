@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use onceward::{ErrorKind, Record, Seen, State, Store, Swap, Swapped, Version};
+use onceward::{ErrorKind, Seen, State, Store, Swap, Swapped, Version};
 use onceward_stores::EmbeddedStore;
 use onceward_stores::embedded::Options;
 
@@ -114,7 +114,7 @@ fn write_and_be_killed(folder: &Path, round: u64, batches: u64) -> Vec<(String, 
 #[test]
 fn child_fills_journals_until_it_is_killed() {
     let Some(folder) = std::env::var_os("ONCEWARD_TEST_ROTATION") else { return };
-    let options = Options { write_buffer_bytes: 8 << 20, ..Options::default() };
+    let options = Options::default().with_write_buffer_bytes(8 << 20);
     let store = block_on(EmbeddedStore::open(Path::new(&folder), options)).unwrap();
     let round: u64 = std::env::var("ONCEWARD_TEST_ROUND").unwrap().parse().unwrap();
     if round == 0 {
@@ -128,7 +128,7 @@ fn child_fills_journals_until_it_is_killed() {
         let swap = |key: &String| Swap {
             id: id(key),
             seen: Seen::Absent,
-            new: Some(Record { bytes: vec![7; ROW_BYTES].into(), ..record(State::Done, None, "") }),
+            new: Some(record(State::Done, None, "").with_bytes(vec![7; ROW_BYTES])),
         };
         let batch: Vec<Swap> = keys.iter().map(swap).collect();
         for (key, swapped) in keys.iter().zip(block_on(store.swap(&batch)).unwrap()) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use onceward::{ErrorKind, Fingerprint, Id, Result, Stopped, Store};
 use onceward_stores::sql::{Dialect, SqlTransaction, Value};
-use onceward_verify::conformance::{self, Bench, Damage};
+use onceward_verify::conformance::{self, Damage, Harness};
 
 use crate::bank::{
     Bank, MySqlBank, PostgresBank, Process, SqliteBank, Tx, ask, first_of, on_every_engine, said,
@@ -26,7 +26,7 @@ impl<B: Bank> Open<B> {
     }
 }
 
-impl<B: Bank> Bench for Open<B> {
+impl<B: Bank> Harness for Open<B> {
     type T = B::T;
 
     fn store(&self) -> Arc<dyn Store> {
@@ -130,7 +130,7 @@ async fn unreadable_receipts<B: Bank>(bank: &B) {
         assert_eq!(bank.count(key), 1, "{key}");
     }
     // Nothing was made of them: they are as they were, for a version that can read them.
-    let shown = other.onceward.show(ask("of the future").id()).await;
+    let shown = other.onceward.receipt(ask("of the future").id()).await;
     assert_eq!(shown.unwrap_err().kind(), ErrorKind::Damaged);
     // Another fingerprint does not get past them either.
     let policy = ask("flipped").policy().clone();

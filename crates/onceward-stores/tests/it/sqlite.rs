@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Applied, Error, ErrorKind, Filter, Scan, ScanOf, Seen, State, Store, Swapped, Transactions};
+use onceward::{
+    Applied, Error, ErrorKind, Filter, Scan, ScanTarget, Seen, State, Store, Swapped, Transactions,
+};
 use onceward_stores::SqliteStore;
 use onceward_stores::sql::sqlite::SqliteTransactions;
 use onceward_stores::sql::{Migrated, Migrations, Options};
@@ -71,7 +73,7 @@ async fn what_cannot_be_opened_is_explained() {
     let swapped = store.swap(&[put(id(1), Seen::Absent, State::Held, None)]).await.unwrap();
     assert!(matches!(swapped[0], Swapped::Won(version) if version.0 > 4_000_000_000_000_000), "{swapped:?}");
 
-    let require = Options { migrations: Migrations::Require, ..Options::default() };
+    let require = Options::default().with_migrations(Migrations::Require);
     refused(SqliteStore::open(at("new"), require).await, ErrorKind::Invalid, "onceward migrate");
     assert_eq!(SqliteStore::migrate(at("new")).await.unwrap(), Migrated { from: 0, to: 1 });
     assert_eq!(SqliteStore::migrate(at("new")).await.unwrap(), Migrated { from: 1, to: 1 });
@@ -82,7 +84,7 @@ async fn what_cannot_be_opened_is_explained() {
 async fn a_lock_held_by_others_is_not_waited_for_forever() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("locked.db");
-    let options = Options { call_timeout: Duration::from_millis(200), ..Options::default() };
+    let options = Options::default().with_call_timeout(Duration::from_millis(200));
     let store = SqliteStore::open(&path, options).await.unwrap();
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -102,7 +104,7 @@ async fn a_lock_held_by_others_is_not_waited_for_forever() {
 async fn a_crowd_before_a_locked_file_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("crowd.db");
-    let options = Options { call_timeout: Duration::from_secs(60), ..Options::default() };
+    let options = Options::default().with_call_timeout(Duration::from_secs(60));
     let store = Arc::new(SqliteStore::open(&path, options).await.unwrap());
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -181,17 +183,17 @@ async fn scans_read_only_what_they_are_about() {
             store.swap(&[put(id(key), Seen::Absent, state, due_in_s)]).await.unwrap();
         }
     }
-    let count = async |of: ScanOf| {
-        let page = store.scan(&Scan { of, after: None, limit: 10 }).await.unwrap();
+    let count = async |of: ScanTarget| {
+        let page = store.scan(&Scan::new(of, 10)).await.unwrap();
         assert!(page.next.is_none() && page.unreadable.is_empty());
         page.found.len()
     };
     for state in [State::Waiting, State::Held, State::Unknown, State::Dead] {
-        assert_eq!(count(ScanOf::Due(Some(state))).await, 1, "{state}");
-        let filter = Filter { state: Some(state), ..Filter::default() };
-        assert_eq!(count(ScanOf::Matching(filter)).await, 3, "{state}");
+        assert_eq!(count(ScanTarget::Due(Some(state))).await, 1, "{state}");
+        let filter = Filter::default().with_state(state);
+        assert_eq!(count(ScanTarget::Matching(filter)).await, 3, "{state}");
     }
     let steps = ["one", "two"].map(|name| id("0007").step(name).unwrap());
     store.swap(&steps.map(|step| put(step, Seen::Absent, State::Done, None))).await.unwrap();
-    assert_eq!(count(ScanOf::StepsOf(id("0007"))).await, 2);
+    assert_eq!(count(ScanTarget::StepsOf(id("0007"))).await, 2);
 }

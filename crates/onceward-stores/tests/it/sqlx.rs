@@ -128,7 +128,7 @@ async fn natural<B: Bank>(process: &Process<B>, order: &str) {
         place_and_pay(&mut tx, order).await;
         Ok(Outcome::succeeded("paid"))
     };
-    process.onceward.transact(&process.transactions, ask(order), work).await.unwrap().ran().unwrap();
+    process.onceward.transact(&process.transactions, ask(order), work).await.unwrap().into_result().unwrap();
 }
 
 async fn place_and_pay<T: SqlTransaction>(tx: &mut T, order: &str) {

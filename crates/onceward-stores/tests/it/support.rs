@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onceward::{
-    Clock, Error, Filter, Found, Id, Page, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Version,
+    Clock, Error, Filter, Found, Id, Page, Record, Scan, ScanTarget, Seen, State, Store, Swap, Swapped,
+    Version,
 };
 
 /// A clock that stands still until it is set.
@@ -46,12 +47,9 @@ pub(crate) fn id(key: impl std::fmt::Display) -> Id {
 
 /// What is held is held by a run of this process.
 pub(crate) fn record(state: State, due_in_s: Option<u64>, bytes: &'static str) -> Record {
-    Record {
-        state,
-        due_in: due_in_s.map(Duration::from_secs),
-        ends_with_writer: state == State::Held,
-        bytes: Bytes::from_static(bytes.as_bytes()),
-    }
+    Record::new(state, Bytes::from_static(bytes.as_bytes()))
+        .with_due_in(due_in_s.map(Duration::from_secs))
+        .with_ends_with_writer(state == State::Held)
 }
 
 pub(crate) fn put(id: Id, seen: Seen, state: State, due_in_s: Option<u64>) -> Swap {
@@ -85,7 +83,7 @@ pub(crate) fn hold(store: &dyn Store, key: impl std::fmt::Display, lease_s: u64)
 /// Held on behalf of somebody who outlives this process.
 #[cfg(feature = "embedded")]
 pub(crate) fn hold_for_others(store: &dyn Store, key: impl std::fmt::Display, lease_s: u64) -> Version {
-    let record = Record { ends_with_writer: false, ..record(State::Held, Some(lease_s), "receipt") };
+    let record = record(State::Held, Some(lease_s), "receipt").with_ends_with_writer(false);
     won(store, Swap { id: id(key), seen: Seen::Absent, new: Some(record) })
 }
 
@@ -102,24 +100,24 @@ pub(crate) fn load(store: &dyn Store, key: impl std::fmt::Display) -> Option<Fou
 }
 
 /// What is due, in whatever state.
-pub(crate) const DUE: ScanOf = ScanOf::Due(None);
+pub(crate) const DUE: ScanTarget = ScanTarget::Due(None);
 
 /// Everything in this state.
-pub(crate) fn in_state(state: State) -> ScanOf {
-    ScanOf::Matching(Filter { state: Some(state), ..Filter::default() })
+pub(crate) fn in_state(state: State) -> ScanTarget {
+    ScanTarget::Matching(Filter::default().with_state(state))
 }
 
 /// Everything.
-pub(crate) fn everything() -> ScanOf {
-    ScanOf::Matching(Filter::default())
+pub(crate) fn everything() -> ScanTarget {
+    ScanTarget::Matching(Filter::default())
 }
 
-pub(crate) fn page(store: &dyn Store, of: ScanOf, after: Option<onceward::Cursor>, limit: usize) -> Page {
-    block_on(store.scan(&Scan { of, after, limit })).unwrap()
+pub(crate) fn page(store: &dyn Store, of: ScanTarget, after: Option<onceward::Cursor>, limit: usize) -> Page {
+    block_on(store.scan(&Scan::new(of, limit).with_after(after))).unwrap()
 }
 
 /// The keys of everything a scan finds, page by page.
-pub(crate) fn scan_keys(store: &dyn Store, of: &ScanOf, limit: usize) -> Vec<String> {
+pub(crate) fn scan_keys(store: &dyn Store, of: &ScanTarget, limit: usize) -> Vec<String> {
     let mut keys = Vec::new();
     let mut after = None;
     loop {
@@ -187,7 +185,7 @@ mod embedded {
     }
 
     pub(crate) fn open_at(path: &Path, clock: &Arc<HandClock>) -> EmbeddedStore {
-        let options = Options { clock: Arc::clone(clock) as Arc<dyn Clock>, ..Options::default() };
+        let options = Options::default().with_clock(Arc::clone(clock) as Arc<dyn Clock>);
         block_on(EmbeddedStore::open(path, options)).unwrap()
     }
 

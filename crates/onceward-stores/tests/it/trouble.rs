@@ -52,7 +52,8 @@ fn claims(keys: std::ops::RangeInclusive<u32>) -> Vec<Swap> {
 /// A server that hangs must become an error that says what is not known, and the store must come back.
 async fn hangs<S: Server>(server: &S) {
     let connections = 2;
-    let options = Options { call_timeout: Duration::from_millis(500), connections, ..Options::default() };
+    let options =
+        Options::default().with_call_timeout(Duration::from_millis(500)).with_connections(connections);
     let store = server.open(options).await;
     let claim = claims(1..=1);
     store.swap(&claims(2..=2)).await.unwrap();
@@ -90,7 +91,7 @@ async fn hangs<S: Server>(server: &S) {
 /// A batch that is stuck halfway is given up as a whole: nothing of it comes later, and all of it can
 /// be had again.
 async fn is_in_the_way<S: Server>(server: &S) {
-    let options = Options { call_timeout: Duration::from_millis(800), ..Options::default() };
+    let options = Options::default().with_call_timeout(Duration::from_millis(800));
     let store = server.open(options).await;
     let other = server.occupy(12).await;
     let error = store.swap(&claims(11..=13)).await.unwrap_err();

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use onceward::receipt::{Job, Status};
 use onceward::{
-    Answer, Ask, Backoff, Changed, Closed, Completion, Enqueued, Fingerprint, Id, Lease, Onceward, Outcome,
-    Pace, Policy, Refusal, State, Stopped, Store, Transactions, Worker,
+    Answer, Ask, Backoff, Changed, Closed, Enqueued, Fingerprint, Id, Lease, Onceward, Outcome, Policy,
+    Refusal, State, Stopped, Store, Transactions, Worked, Worker, WorkerOptions,
 };
 use onceward_stores::sql::SqlTransaction;
 use onceward_stores::sql::mysql::MySqlTransactions;
@@ -36,14 +36,19 @@ const POINTS: [Dies; 5] = [Dies::AtOnce, Dies::Reserved, Dies::Called, Dies::Tra
 
 fn policy() -> Arc<Policy> {
     let pause = Duration::from_millis(10);
-    let backoff = Backoff { min: pause, max: pause };
-    let policy = Policy::queue().lease(Duration::from_secs(2)).unwrap().backoff(backoff).unwrap();
+    let backoff = Backoff::new(pause, pause);
+    let policy = Policy::queue()
+        .to_builder()
+        .with_lease(Duration::from_secs(2))
+        .with_backoff(backoff)
+        .build()
+        .unwrap();
     // On a machine under load a lease may be lost on the way.
-    Arc::new(policy.tries_max(100).unwrap())
+    Arc::new(policy.to_builder().with_tries_max(100).build().unwrap())
 }
 
-fn pace() -> Pace {
-    Pace { grace: Duration::ZERO, pause: Duration::from_millis(20), ..Pace::default() }
+fn options() -> WorkerOptions {
+    WorkerOptions::default().with_grace(Duration::ZERO).with_pause(Duration::from_millis(20))
 }
 
 fn id(key: &str) -> Id {
@@ -70,7 +75,7 @@ where
             Ok(Outcome::succeeded(phase.to_owned()))
         };
         self.perhaps(Dies::AtOnce).await;
-        lease.step_in(&self.transactions, "reserve", |_, tx| write("reserved", tx)).await?.ran()?;
+        lease.step_in(&self.transactions, "reserve", |_, tx| write("reserved", tx)).await?.into_result()?;
         self.perhaps(Dies::Reserved).await;
         let call = async |step: Lease| {
             let line = format!("{key} {}\n", step.child("transfer")?);
@@ -82,9 +87,9 @@ where
             self.perhaps(Dies::Called).await;
             Ok(Outcome::succeeded("transferred"))
         };
-        lease.step("transfer", call).await?.ran()?;
+        lease.step("transfer", call).await?.into_result()?;
         self.perhaps(Dies::Transferred).await;
-        lease.step_in(&self.transactions, "confirm", |_, tx| write("confirmed", tx)).await?.ran()?;
+        lease.step_in(&self.transactions, "confirm", |_, tx| write("confirmed", tx)).await?.into_result()?;
         self.perhaps(Dies::Confirmed).await;
         Ok(Outcome::succeeded("paid out"))
     }
@@ -153,14 +158,18 @@ async fn every_death_is_made_good<B: Bank>(bank: &B) {
             let payout = Arc::clone(&payout);
             async move { payout.run(lease).await }
         };
-        let worker = Worker::new(onceward.clone()).operation("payout", policy(), work).unwrap().pace(pace());
+        let worker = Worker::builder(onceward.clone())
+            .with_operation("payout", policy(), work)
+            .with_options(options())
+            .build()
+            .unwrap();
         workers.push((onceward, worker));
     }
     let all_done = async |onceward: &Onceward| {
         for dies in POINTS {
             let id = id(&format!("{dies:?}"));
             while onceward
-                .show(&id)
+                .receipt(&id)
                 .await
                 .unwrap()
                 .is_none_or(|receipt| receipt.status.state() != State::Done)
@@ -196,15 +205,15 @@ async fn what_is_enqueued_is_done_once<B: Bank>(bank: &B) {
     let (one, two) = (Process::new(bank, "one").await, Process::new(bank, "two").await);
     let id = ask("enqueued").id().clone();
     bank.in_a_transaction_of_the_callers_own(&one, Round::EnqueuedAndUndone).await;
-    assert_eq!(one.onceward.show(&id).await.unwrap(), None);
+    assert_eq!(one.onceward.receipt(&id).await.unwrap(), None);
     bank.in_a_transaction_of_the_callers_own(&one, Round::EnqueuedAndKept).await;
     bank.in_a_transaction_of_the_callers_own(&one, Round::FoundWaiting).await;
-    let receipt = one.onceward.show(&id).await.unwrap().expect("it was committed");
+    let receipt = one.onceward.receipt(&id).await.unwrap().expect("it was committed");
     assert_eq!(receipt.status.job().map(|job| &job.input[..]), Some(&b"12"[..]));
     // Others stand beside it, enqueued without a transaction of the caller's.
     let others: Vec<String> = (0..20).map(|number| format!("other-{number}")).collect();
     for key in &others {
-        assert_eq!(one.onceward.enqueue(ask(key).input("12")).await.unwrap(), Enqueued::Accepted);
+        assert_eq!(one.onceward.enqueue(ask(key).with_input("12")).await.unwrap(), Enqueued::Accepted);
     }
 
     let keys: Vec<String> = others.into_iter().chain(["enqueued".into()]).collect();
@@ -221,7 +230,7 @@ async fn what_is_enqueued_is_done_once<B: Bank>(bank: &B) {
     for key in &keys {
         assert_eq!(bank.count(key), 1, "{key}");
         // What was asked is gone with the work, and an ask is answered with the outcome.
-        let receipt = one.onceward.show(ask(key).id()).await.unwrap().expect("it is done");
+        let receipt = one.onceward.receipt(ask(key).id()).await.unwrap().expect("it is done");
         assert_eq!(receipt.status.job(), None);
         let answer = one.charge(ask(key)).await;
         assert_eq!(said(answer), ("charged 12".into(), true), "{key}");
@@ -229,7 +238,7 @@ async fn what_is_enqueued_is_done_once<B: Bank>(bank: &B) {
 }
 
 async fn state<B: Bank>(process: &Process<B>, key: &str) -> Option<State> {
-    process.onceward.show(ask(key).id()).await.unwrap().map(|receipt| receipt.status.state())
+    process.onceward.receipt(ask(key).id()).await.unwrap().map(|receipt| receipt.status.state())
 }
 
 /// Charges what it is given, in a transaction with the receipt.
@@ -246,26 +255,33 @@ fn charger<B: Bank>(process: &Process<B>) -> Worker {
             Ok(lease.transact(&transactions, charge).await?.outcome)
         }
     };
-    Worker::new(process.onceward.clone()).operation("charge", policy(), work).unwrap().pace(pace())
+    Worker::builder(process.onceward.clone())
+        .with_operation("charge", policy(), work)
+        .with_options(options())
+        .build()
+        .unwrap()
 }
 
 /// Tries and the last error are in the receipt, so that every process sees them; used up, it is dead.
 async fn what_keeps_failing_is_dead<B: Bank>(bank: &B) {
     let (one, two) = (Process::new(bank, "one").await, Process::new(bank, "two").await);
-    let policy = Arc::new(Policy::clone(&policy()).tries_max(3).unwrap());
-    let ask = Ask::new(ask("fails").id().clone(), Fingerprint::of(b"12"), policy.clone()).input("12");
+    let policy = Arc::new(policy().to_builder().with_tries_max(3).build().unwrap());
+    let ask = Ask::new(ask("fails").id().clone(), Fingerprint::of(b"12"), policy.clone()).with_input("12");
     let id = ask.id().clone();
     one.onceward.enqueue(ask.clone()).await.unwrap();
     let fails = |process: &Process<B>| {
         let work =
             async |lease: Lease| Err(Stopped::before_effect(format!("no money at try {}", lease.tries())));
-        Worker::new(process.onceward.clone()).operation("charge", policy.clone(), work).unwrap()
+        Worker::builder(process.onceward.clone())
+            .with_operation("charge", policy.clone(), work)
+            .build()
+            .unwrap()
     };
     let workers = [fails(&one), fails(&two)];
     for tried in 1..=3 {
-        let done = workers[tried % 2].complete(&id).await.unwrap();
-        let receipt = one.onceward.show(&id).await.unwrap().expect("it stays");
-        let Job { started, finished, note, input } = &**receipt.status.job().expect("it is kept");
+        let done = workers[tried % 2].work_on(&id).await.unwrap();
+        let receipt = one.onceward.receipt(&id).await.unwrap().expect("it stays");
+        let Job { started, finished, note, input, .. } = &**receipt.status.job().expect("it is kept");
         assert_eq!((usize::from(*started), usize::from(*finished)), (tried, tried));
         assert_eq!(
             (&input[..], note.contains(&format!("no money at try {tried}"))),
@@ -273,22 +289,22 @@ async fn what_keeps_failing_is_dead<B: Bank>(bank: &B) {
             "{note}"
         );
         match &receipt.status {
-            Status::Waiting(_) => assert!(tried < 3 && matches!(done, Completion::Failed(_)), "{done:?}"),
-            Status::Dead(_) => assert_eq!((tried, done), (3, Completion::Dead)),
+            Status::Waiting(_) => assert!(tried < 3 && matches!(done, Worked::Failed(_)), "{done:?}"),
+            Status::Dead(_) => assert_eq!((tried, done), (3, Worked::Dead)),
             status => panic!("{status:?}"),
         }
     }
-    let refused = two.onceward.attend(&ask).await.unwrap();
+    let refused = two.onceward.answer_without_running(&ask).await.unwrap();
     assert!(
         matches!(&refused, Some(Answer::Refused(Refusal::Dead { note })) if note.contains("try 3")),
         "{refused:?}"
     );
     // Somebody has it tried again, and then thinks better of it.
-    assert_ne!(two.onceward.cancel(&id, &policy).await.unwrap(), Changed::Yes);
-    assert_eq!(two.onceward.retry_dead(&id).await.unwrap(), Changed::Yes);
+    assert_ne!(two.onceward.cancel(&id, &policy).await.unwrap(), Changed::Applied);
+    assert_eq!(two.onceward.retry_dead(&id).await.unwrap(), Changed::Applied);
     assert_eq!(state(&one, "fails").await, Some(State::Waiting));
-    assert_eq!(two.onceward.cancel(&id, &policy).await.unwrap(), Changed::Yes);
-    assert_eq!(workers[0].complete(&id).await.unwrap(), Completion::NotLeft);
+    assert_eq!(two.onceward.cancel(&id, &policy).await.unwrap(), Changed::Applied);
+    assert_eq!(workers[0].work_on(&id).await.unwrap(), Worked::NothingToDo);
     let refused = one.charge(ask).await.unwrap();
     assert_eq!(refused, Answer::Refused(Refusal::Closed(Closed::Cancelled)));
     assert_eq!(bank.count("fails"), 0);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use onceward::{Answer, Attempt, Fingerprint, Id, Ran, Recorded};
+use onceward::{Answer, Attempt, Completed, Fingerprint, Id, Recorded};
 
 use crate::sim::executor::{Process, lock};
 
@@ -65,12 +65,12 @@ impl CallerFlaw {
 /// Answers that a caller keeps beside the engine, by process, intent and what was asked.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    kept: Mutex<BTreeMap<(Process, Id, u8), Ran>>,
+    kept: Mutex<BTreeMap<(Process, Id, u8), Completed>>,
 }
 
 impl Answers {
     pub(crate) fn keep(&self, process: Process, id: &Id, fingerprint: u8, answer: Option<&Answer>) {
-        if let Some(Answer::Ran(ran)) = answer
+        if let Some(Answer::Completed(ran)) = answer
             && ran.recorded == Recorded::Yes
         {
             lock(&self.kept).insert((process, id.clone(), fingerprint), ran.clone());
@@ -80,6 +80,6 @@ impl Answers {
     pub(crate) fn load(&self, process: Process, id: &Id, fingerprint: u8) -> Option<Answer> {
         let mut ran = lock(&self.kept).get(&(process, id.clone(), fingerprint)).cloned()?;
         ran.replayed = true;
-        Some(Answer::Ran(ran))
+        Some(Answer::Completed(ran))
     }
 }

@@ -19,13 +19,14 @@ pub(super) fn changed(flaw: StoreFlaw, swap: &Swap) -> Option<Swap> {
         }
         StoreFlaw::CountsNoTries if record.state == State::Held => {
             let Some(Status::Held(mut held)) = read(&record.bytes, record.state) else { return None };
-            let job = held.job.as_ref().filter(|job| job.started > 1)?;
-            held.job = Some(Arc::new(Job { started: 1, finished: 0, ..Job::clone(job) }));
+            let mut job = Job::clone(held.job.as_ref().filter(|job| job.started > 1)?);
+            (job.started, job.finished) = (1, 0);
+            held.job = Some(Arc::new(job));
             record.bytes = codec::encode(&Status::Held(held));
         }
         StoreFlaw::DoubtFreesTheKey if record.state == State::Waiting => {
             match read(&record.bytes, record.state)? {
-                Status::Waiting(Waiting { prior: Prior::InDoubt, job: None, .. }) => changed.new = None,
+                Status::Waiting(Waiting { prior: Prior::Unknown, job: None, .. }) => changed.new = None,
                 _ => return None,
             }
         }
@@ -46,13 +47,12 @@ pub(super) fn mix_up(found: &mut Found, last: &mut Option<Bytes>) {
     let Some(job) = job else { return };
     let own = job.input.clone();
     let input = last.replace(own).unwrap_or_else(|| job.input.clone());
-    *job = Arc::new(Job { input, ..Job::clone(job) });
+    Arc::make_mut(job).input = input;
     found.bytes = codec::encode(&status);
 }
 
 /// A record that is not in the store yet: a claim in it has no fence of its own.
 fn read(bytes: &Bytes, state: State) -> Option<Status> {
-    let found =
-        Found { version: Version(0), state, due: Due::Never, age: Age::default(), bytes: bytes.clone() };
+    let found = Found::new(Version(0), state, Due::Never, Age::default(), bytes.clone());
     codec::decode(&found).ok().map(|receipt| receipt.status)
 }

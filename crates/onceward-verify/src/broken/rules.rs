@@ -67,7 +67,7 @@ pub(super) fn fingerprint_ignored_once_done(ask: &Ask, found: Option<&Receipt>) 
 /// A lease counts as over when half of it is left.
 pub(super) fn takes_over_early(ask: &Ask, found: Option<&Receipt>) -> Decision {
     decide_about(ask, found, |receipt| match (&receipt.status, receipt.due) {
-        (Status::Held(_), Due::In(left)) if left < ask.policy().lease_duration() / 2 => {
+        (Status::Held(_), Due::In(left)) if left < ask.policy().lease() / 2 => {
             receipt.due = Due::Over(Duration::ZERO);
         }
         _ => {}
@@ -148,7 +148,7 @@ pub(super) fn runs_past_a_tombstone(ask: &Ask, found: Option<&Receipt>) -> Decis
 
 /// A key past its retention is refused where the contract calls it a new intent.
 pub(super) fn refuses_a_new_intent(ask: &Ask, found: Option<&Receipt>) -> Decision {
-    let refuses = ask.policy().expired_rule() == OnExpired::Run && is_over(found);
+    let refuses = ask.policy().on_expired() == OnExpired::Run && is_over(found);
     match decide(ask, found) {
         Decision::Run(Takeover::Expired) if refuses => Decision::Refuse(Refusal::KeyExpired),
         decision => decision,
@@ -217,7 +217,7 @@ pub(super) fn runs_an_expired_step(ask: &Ask, found: Option<&Receipt>) -> Decisi
 
 /// A claim whose answer was lost is taken for somebody else's.
 pub(super) fn own_claim_not_recognised(ask: &Ask, found: Option<&Receipt>) -> Decision {
-    match (decide(ask, found), found.map(|receipt| receipt.due), ask.policy().duplicate_rule()) {
+    match (decide(ask, found), found.map(|receipt| receipt.due), ask.policy().on_duplicate()) {
         (Decision::Run(Takeover::Own), _, OnDuplicate::Wait(at_most)) => Decision::Wait { at_most },
         (Decision::Run(Takeover::Own), Some(Due::In(retry_after)), OnDuplicate::Conflict) => {
             Decision::Refuse(Refusal::InProgress { retry_after })

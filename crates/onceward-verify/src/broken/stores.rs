@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use onceward::{
-    Applied, Caps, Due, Error, Filter, Found, Fut, Hints, Id, Loaded, Page, Result, Scan, ScanOf, Seen,
-    State, Store, Swap, Swapped, Version, Watch,
+    Applied, Caps, Due, Error, Filter, Found, Id, Loaded, Page, Result, Scan, ScanTarget, Seen, State, Store,
+    StoreFuture, Swap, Swapped, Version, Watch,
 };
 
 use super::records;
@@ -101,7 +101,7 @@ impl StoreFlaw {
     /// What a store with this flaw says of itself, if it says `right` without it.
     pub fn caps(self, right: Caps) -> Caps {
         let batches_internally = right.hints.batches_internally || self == Self::GathersOnlyWhileAsked;
-        right.with_hints(Hints { batches_internally, ..right.hints })
+        right.with_hints(right.hints.with_batches_internally(batches_internally))
     }
 }
 
@@ -267,8 +267,8 @@ impl BrokenStore {
 
     /// What has a due time at all, due or not.
     async fn scan_all(&self, query: &Scan, state: Option<State>) -> Result<Page> {
-        let of = ScanOf::Matching(Filter { state, ..Filter::default() });
-        let mut page = self.inner.scan(&Scan { of, ..query.clone() }).await?;
+        let of = ScanTarget::Matching(Filter::default().with_state(state));
+        let mut page = self.inner.scan(&query.clone().with_target(of)).await?;
         page.found.retain(|(_, found)| found.due != Due::Never);
         Ok(page)
     }
@@ -281,7 +281,7 @@ impl BrokenStore {
 }
 
 impl Store for BrokenStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             match self.flaw {
                 StoreFlaw::AnswersWinnersFirst => {
@@ -309,7 +309,7 @@ impl Store for BrokenStore {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             if self.flaw == StoreFlaw::DueVanishes {
                 for id in ids {
@@ -334,13 +334,13 @@ impl Store for BrokenStore {
         })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async move {
-            let mut page = match (self.flaw, &query.of) {
-                (StoreFlaw::ScanIgnoresDue, ScanOf::Due(state)) => self.scan_all(query, *state).await?,
-                (StoreFlaw::ListsHeldAsDue, ScanOf::Due(Some(State::Held)))
-                | (StoreFlaw::ListsWaitingAsDue, ScanOf::Due(Some(State::Waiting))) => {
-                    let ScanOf::Due(state) = query.of else { unreachable!("matched above") };
+            let mut page = match (self.flaw, &query.target) {
+                (StoreFlaw::ScanIgnoresDue, ScanTarget::Due(state)) => self.scan_all(query, *state).await?,
+                (StoreFlaw::ListsHeldAsDue, ScanTarget::Due(Some(State::Held)))
+                | (StoreFlaw::ListsWaitingAsDue, ScanTarget::Due(Some(State::Waiting))) => {
+                    let ScanTarget::Due(state) = query.target else { unreachable!("matched above") };
                     let mut page = self.scan_all(query, state).await?;
                     page.found.iter_mut().for_each(|(_, found)| found.due = Due::Over(LONG_AGO));
                     page
@@ -350,7 +350,7 @@ impl Store for BrokenStore {
             match self.flaw {
                 StoreFlaw::ScanSkips if page.next.is_some() => drop(page.found.pop()),
                 StoreFlaw::ScanRepeats if query.limit > 1 => {
-                    let back = Scan { limit: query.limit - 1, ..query.clone() };
+                    let back = query.clone().with_limit(query.limit - 1);
                     page.next = page.next.and(self.inner.scan(&back).await?.next);
                 }
                 StoreFlaw::FenceRestarts => {

@@ -1,7 +1,7 @@
 //! Broken sweeps: what people write who think that everything that is due can go.
 
 use onceward::receipt::Status;
-use onceward::{Filter, Id, Result, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Sweep, codec};
+use onceward::{Filter, Id, Result, Scan, ScanTarget, Seen, State, Store, Swap, Swapped, Sweep, codec};
 
 /// What is wrong with a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,14 +47,14 @@ impl SweepFlaw {
 
     /// One sweep.
     pub async fn sweep(self, store: &dyn Store, sweep: &Sweep) -> Result<()> {
-        let matching = |state| ScanOf::Matching(Filter { state: Some(state), ..Filter::default() });
+        let matching = |state| ScanTarget::Matching(Filter::default().with_state(state));
         let of = match self {
             Self::RemovesKept => matching(State::Done),
             Self::RemovesUnknown => matching(State::Unknown),
             Self::RemovesDead => matching(State::Dead),
-            _ => ScanOf::Due(None),
+            _ => ScanTarget::Due(None),
         };
-        let page = store.scan(&Scan { of, after: None, limit: sweep.slice_records }).await?;
+        let page = store.scan(&Scan::new(of, sweep.slice_records)).await?;
         for (id, found) in page.found {
             let Ok(receipt) = codec::decode(&found) else { continue };
             if !self.removes(&id, &receipt.status) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Task, World};
+use onceward::{Runtime, Task};
 
 /// What is wrong with the surroundings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum WorldFlaw {
 
 impl WorldFlaw {
     /// The world with this flaw.
-    pub fn break_it(self, inner: Arc<dyn World>) -> Arc<dyn World> {
+    pub fn break_it(self, inner: Arc<dyn Runtime>) -> Arc<dyn Runtime> {
         if self == Self::None { inner } else { Arc::new(BrokenWorld { inner, flaw: self }) }
     }
 }
@@ -33,11 +33,11 @@ impl WorldFlaw {
 const SET_BACK: Duration = Duration::from_millis(80);
 
 struct BrokenWorld {
-    inner: Arc<dyn World>,
+    inner: Arc<dyn Runtime>,
     flaw: WorldFlaw,
 }
 
-impl World for BrokenWorld {
+impl Runtime for BrokenWorld {
     fn now(&self) -> Duration {
         let now = self.inner.now();
         match self.flaw {

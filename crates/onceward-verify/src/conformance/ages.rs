@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use onceward::{Age, Id, ScanOf, Seen, State};
+use onceward::{Age, Id, ScanTarget, Seen, State};
 
 use super::trial::{Checked, DEADLINE, FAR, Trial, Wrong, ensure, everything, held, id, id_of, record};
 
@@ -71,9 +71,12 @@ pub(super) async fn are_the_same_in_scans(trial: Trial) -> Checked {
     until_old(&trial, &id).await?;
     trial.put(&id, Seen::Version(version), record(State::Waiting, Some(Duration::ZERO), "y")).await?;
     until_old(&trial, &id).await?;
-    for of in
-        [everything(), ScanOf::Due(None), ScanOf::Due(Some(State::Waiting)), ScanOf::StepsOf(parent.clone())]
-    {
+    for of in [
+        everything(),
+        ScanTarget::Due(None),
+        ScanTarget::Due(Some(State::Waiting)),
+        ScanTarget::StepsOf(parent.clone()),
+    ] {
         let what = format!("{of:?}");
         let before = age(&trial, &id).await?;
         let found = trial.pages(of, 10, 5).await?;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use onceward::{Due, Found, Record, ScanOf, Seen, State};
+use onceward::{Due, Found, ScanTarget, Seen, State};
 
 use super::trial::{Checked, DEADLINE, FAR, Trial, ensure, held, id, record};
 
@@ -141,7 +141,7 @@ pub(super) async fn over_changes_nothing_else(trial: Trial) -> Checked {
 /// for tests that can end a process; see [`Promises::shared`](onceward::Promises::shared).)
 pub(super) async fn with_its_writer_is_not_earlier_while_that_lives(trial: Trial) -> Checked {
     let (lease, never) = (id(1), id(2));
-    let with_writer = |due_in| Record { ends_with_writer: true, ..record(State::Held, due_in, "x") };
+    let with_writer = |due_in| record(State::Held, due_in, "x").with_ends_with_writer(true);
     trial.create(&never, with_writer(None)).await?;
     let mut start = Instant::now();
     let mut version = trial.create(&lease, with_writer(Some(FAR))).await?;
@@ -149,10 +149,10 @@ pub(super) async fn with_its_writer_is_not_earlier_while_that_lives(trial: Trial
         remaining(&trial.find(&lease).await?, FAR, start)?;
         let due = trial.find(&never).await?.due;
         ensure!(due == Due::Never, "a record that is never due is {due:?}");
-        let found = trial.pages(ScanOf::Due(None), 10, 5).await?;
+        let found = trial.pages(ScanTarget::Due(None), 10, 5).await?;
         ensure!(found.is_empty(), "their writer lives, and due are {found:?}");
         start = Instant::now();
-        let renewed = Record { ends_with_writer: bit, ..with_writer(Some(FAR)) };
+        let renewed = with_writer(Some(FAR)).with_ends_with_writer(bit);
         version = trial.put(&lease, Seen::Version(version), renewed).await?;
     }
     let renewed = with_writer(Some(SOON));

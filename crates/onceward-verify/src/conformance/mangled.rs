@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Caps, Fut, Hints, Id, Loaded, Page, Scan, Signals, Store, Swap, Swapped, Watch};
+use onceward::{Caps, Hints, Id, Loaded, Page, Scan, Signals, Store, StoreFuture, Swap, Swapped, Watch};
 
 use super::trial::id_of;
 
@@ -42,15 +42,15 @@ pub(super) struct Mangled {
 }
 
 impl Store for Mangled {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         self.store.swap(batch)
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         self.store.load(ids)
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.store.scan(query)
     }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use onceward::{Due, Id, Scan, ScanOf, Seen, State, Swap};
+use onceward::{Due, Id, Scan, ScanTarget, Seen, State, Swap};
 
 use super::trial::{Checked, FAR, Trial, creation, ensure, held, id, record, sorted};
 
-const DUE: ScanOf = ScanOf::Due(None);
+const DUE: ScanTarget = ScanTarget::Due(None);
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 /// Below this, two due times count as equal: stores may stamp the records of a batch one by one.
 const GRAIN: Duration = Duration::from_millis(40);
@@ -92,7 +92,7 @@ pub(super) async fn cursor_goes_on(trial: Trial) -> Checked {
 pub(super) async fn sweep_beside_removal(trial: Trial) -> Checked {
     let batch = (0..60).map(|number| creation(&id(number), record(State::Done, AT_ONCE, "x")));
     trial.swap(&batch.collect::<Vec<_>>()).await?;
-    let mut query = Scan { of: DUE, after: None, limit: 7 };
+    let mut query = Scan::new(DUE, 7);
     let mut seen = Vec::new();
     for _ in 0..70 {
         let page = trial.page(&query).await?;
@@ -147,7 +147,7 @@ pub(super) async fn by_state(trial: Trial) -> Checked {
     trial.swap(&batch.collect::<Vec<_>>()).await?;
     for (at, state) in State::ALL.into_iter().enumerate() {
         for limit in [1, 3, 100] {
-            let found = trial.pages(ScanOf::Due(Some(state)), limit, 80).await?;
+            let found = trial.pages(ScanTarget::Due(Some(state)), limit, 80).await?;
             for (id, found) in &found {
                 ensure!(found.state == state, "{id:?} is {}, asked for was what is {state}", found.state);
                 ensure!(found.due.is_over(), "{id:?} came up, its due time is {:?}", found.due);
@@ -174,7 +174,7 @@ pub(super) async fn by_state_earliest_comes_first(trial: Trial) -> Checked {
         trial.until_over(&id(number + 100)).await?;
     }
     for (state, from) in [(State::Waiting, 0), (State::Held, 100)] {
-        let found = trial.pages(ScanOf::Due(Some(state)), 1, 20).await?;
+        let found = trial.pages(ScanTarget::Due(Some(state)), 1, 20).await?;
         let found: Vec<Id> = found.into_iter().map(|(id, _)| id).collect();
         let expected = [1, 3, 0, 2].map(|number| id(number + from));
         ensure!(found == expected, "due in the order {expected:?}, found {found:?}");
@@ -188,7 +188,7 @@ pub(super) async fn by_state_reads_only_that_state(trial: Trial) -> Checked {
     trial.swap(&batch.collect::<Vec<_>>()).await?;
     for (number, state) in [(5000, State::Waiting), (6000, State::Held)] {
         trial.create(&id(number), record(state, AT_ONCE, "due")).await?;
-        let found = trial.pages(ScanOf::Due(Some(state)), 1, 5).await?;
+        let found = trial.pages(ScanTarget::Due(Some(state)), 1, 5).await?;
         exactly(found.into_iter().map(|(id, _)| id), [number])?;
     }
     Ok(())
@@ -201,7 +201,7 @@ pub(super) async fn by_state_follows_every_write(trial: Trial) -> Checked {
     for now in [State::Held, State::Done, State::Waiting, State::Gone, State::Held, State::Dead] {
         version = trial.put(&id, Seen::Version(version), record(now, AT_ONCE, "x")).await?;
         for state in State::ALL {
-            let found = trial.pages(ScanOf::Due(Some(state)), 5, 5).await?;
+            let found = trial.pages(ScanTarget::Due(Some(state)), 5, 5).await?;
             exactly(found.into_iter().map(|(id, _)| id), (state == now).then_some(1))?;
         }
     }

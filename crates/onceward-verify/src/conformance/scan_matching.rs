@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use onceward::{Filter, Id, Scan, ScanOf, Seen, State, Text, Version};
+use onceward::{Filter, Id, Scan, ScanTarget, Seen, State, TextMatch, Version};
 
 use super::trial::{
     Checked, FAR, Trial, Wrong, creation, ensure, everything, held, id, id_of, once_each, record, sorted,
@@ -39,12 +39,11 @@ pub(super) async fn each_filter_filters(trial: Trial) -> Checked {
         for operation in [None].into_iter().chain(operations.iter().map(Some)) {
             for key in [None, Some("key-1"), Some("missing")] {
                 for state in [None].into_iter().chain(State::ALL.map(Some)) {
-                    let filter = Filter {
-                        scope: scope.map(str::to_owned),
-                        operation: operation.cloned(),
-                        key: key.map(str::to_owned),
-                        state,
-                    };
+                    let filter = Filter::default()
+                        .with_scope(scope.map(str::to_owned))
+                        .with_operation(operation.cloned())
+                        .with_key(key.map(str::to_owned))
+                        .with_state(state);
                     let expected = all.iter().filter(|(id, is)| filter.matches(id, *is));
                     let expected: Vec<Id> = expected.map(|(id, _)| id.clone()).collect();
                     matches_exactly(&trial, filter, &expected).await?;
@@ -64,11 +63,11 @@ pub(super) async fn filters_are_exact(trial: Trial) -> Checked {
     }
     for word in ALIKE {
         let some = Some(word.to_owned());
-        let filter = Filter { scope: some.clone(), ..Filter::default() };
+        let filter = Filter::default().with_scope(some.clone());
         matches_exactly(&trial, filter, &[id_of(word, "operation", "key")]).await?;
-        let filter = Filter { operation: Some(is(word)), ..Filter::default() };
+        let filter = Filter::default().with_operation(is(word));
         matches_exactly(&trial, filter, &[id_of("scope", word, "key")]).await?;
-        let filter = Filter { key: some, ..Filter::default() };
+        let filter = Filter::default().with_key(some);
         matches_exactly(&trial, filter, &[id_of("scope", "operation", word)]).await?;
     }
     Ok(())
@@ -84,8 +83,7 @@ pub(super) async fn prefixes_are_exact(trial: Trial) -> Checked {
     }
     for prefix in ALIKE.into_iter().chain(["a#", "a#st", "aa/more", "aa/more!", ""]) {
         let expected: Vec<Id> = all.iter().filter(|id| id.operation().starts_with(prefix)).cloned().collect();
-        matches_exactly(&trial, Filter { operation: Some(starts(prefix)), ..Filter::default() }, &expected)
-            .await?;
+        matches_exactly(&trial, Filter::default().with_operation(starts(prefix)), &expected).await?;
     }
     Ok(())
 }
@@ -103,9 +101,9 @@ pub(super) async fn open_states_are_found_beside_done_ones(trial: Trial) -> Chec
         trial.create(&last, record(state, Some(FAR), "open")).await?;
         for operation in [None, Some(is("operation")), Some(starts("oper"))] {
             let scope = operation.as_ref().map(|_| "scope".to_owned());
-            let filter = Filter { scope, operation, key: None, state: Some(state) };
+            let filter = Filter::default().with_scope(scope).with_operation(operation).with_state(state);
             let named = format!("{filter:?}");
-            let found = trial.pages(ScanOf::Matching(filter), 1, 12).await?;
+            let found = trial.pages(ScanTarget::Matching(filter), 1, 12).await?;
             once_each(&found, std::slice::from_ref(&last))
                 .map_err(|wrong| Wrong(format!("{named}: {wrong}")))?;
         }
@@ -121,12 +119,12 @@ pub(super) async fn a_changed_state_is_found_under_the_new_one(trial: Trial) -> 
         version = trial.put(&id, Seen::Version(version), record(now, Some(FAR), "x")).await?;
         for state in State::ALL {
             let expected = if state == now { std::slice::from_ref(&id) } else { &[] };
-            matches_exactly(&trial, Filter { state: Some(state), ..Filter::default() }, expected).await?;
+            matches_exactly(&trial, Filter::default().with_state(state), expected).await?;
         }
     }
     trial.remove(&id, version).await?;
     for state in State::ALL {
-        matches_exactly(&trial, Filter { state: Some(state), ..Filter::default() }, &[]).await?;
+        matches_exactly(&trial, Filter::default().with_state(state), &[]).await?;
     }
     Ok(())
 }
@@ -153,7 +151,7 @@ pub(super) async fn pages_cover_beside_other_writes(trial: Trial) -> Checked {
     for number in (0..60).map(|number| number * 10 + 5) {
         others.insert(number, trial.create(&id(number), held("other")).await?);
     }
-    let mut query = Scan { of: everything(), after: None, limit: 5 };
+    let mut query = Scan::new(everything(), 5);
     let mut found = Vec::new();
     for round in 0..400 {
         let page = trial.page(&query).await?;
@@ -197,16 +195,16 @@ pub(super) async fn found_is_as_loaded(trial: Trial) -> Checked {
     Ok(())
 }
 
-fn is(operation: &str) -> Text {
-    Text::Is(operation.to_owned())
+fn is(operation: &str) -> TextMatch {
+    TextMatch::Is(operation.to_owned())
 }
 
-fn starts(prefix: &str) -> Text {
-    Text::StartsWith(prefix.to_owned())
+fn starts(prefix: &str) -> TextMatch {
+    TextMatch::StartsWith(prefix.to_owned())
 }
 
 async fn matches_exactly(trial: &Trial, filter: Filter, expected: &[Id]) -> Checked {
     let named = format!("{filter:?}");
-    let found = trial.pages(ScanOf::Matching(filter), 20, 30).await?;
+    let found = trial.pages(ScanTarget::Matching(filter), 20, 30).await?;
     once_each(&found, expected).map_err(|wrong| Wrong(format!("{named}: {wrong}")))
 }

@@ -1,6 +1,6 @@
 //! Scanning the steps of an intent: those directly below it, and nothing that is only named alike.
 
-use onceward::{Id, Scan, ScanOf, Seen, State};
+use onceward::{Id, Scan, ScanTarget, Seen, State};
 
 use super::trial::{Checked, FAR, Trial, Wrong, creation, ensure, held, id_of, once_each, record, sorted};
 
@@ -66,7 +66,7 @@ pub(super) async fn pages_cover_each_once(trial: Trial) -> Checked {
     }
     trial.swap(&sorted(all)).await?;
     for limit in [1, 7, 40, 1000] {
-        let found = trial.pages(ScanOf::StepsOf(parent.clone()), limit, 400).await?;
+        let found = trial.pages(ScanTarget::StepsOf(parent.clone()), limit, 400).await?;
         once_each(&found, &steps).map_err(|wrong| Wrong(format!("limit {limit}: {wrong}")))?;
     }
     Ok(())
@@ -78,7 +78,7 @@ pub(super) async fn follow_every_write(trial: Trial) -> Checked {
     let steps: Result<Vec<Id>, _> = (0..20).map(|number| parent.step(&format!("step-{number}"))).collect();
     let steps = steps?;
     trial.swap(&sorted(steps.iter().map(|step| creation(step, held("old"))).collect())).await?;
-    let mut query = Scan { of: ScanOf::StepsOf(parent.clone()), after: None, limit: 3 };
+    let mut query = Scan::new(ScanTarget::StepsOf(parent.clone()), 3);
     let mut seen = Vec::new();
     for _ in 0..60 {
         let page = trial.page(&query).await?;
@@ -97,7 +97,7 @@ pub(super) async fn follow_every_write(trial: Trial) -> Checked {
     steps_are(&trial, &parent, &steps[3..4]).await?;
     let written = record(State::Done, None, "done");
     let version = trial.put(&steps[3], Seen::Version(version), written.clone()).await?;
-    let found = trial.pages(ScanOf::StepsOf(parent), 10, 10).await?;
+    let found = trial.pages(ScanTarget::StepsOf(parent), 10, 10).await?;
     once_each(&found, &steps[3..4])?;
     super::trial::same(&found[0].0, &found[0].1, version, &written)?;
     ensure!(found[0].1.due == onceward::Due::Never, "never due, found {:?}", found[0].1.due);
@@ -105,6 +105,6 @@ pub(super) async fn follow_every_write(trial: Trial) -> Checked {
 }
 
 async fn steps_are(trial: &Trial, parent: &Id, expected: &[Id]) -> Checked {
-    let found = trial.pages(ScanOf::StepsOf(parent.clone()), 5, 60).await?;
+    let found = trial.pages(ScanTarget::StepsOf(parent.clone()), 5, 60).await?;
     once_each(&found, expected).map_err(|wrong| Wrong(format!("steps of {parent:?}: {wrong}")))
 }

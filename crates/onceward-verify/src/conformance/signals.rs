@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use onceward::{
-    Ask, DueBy, Enqueued, Fingerprint, Hints, Id, Lease, Onceward, Outcome, Pace, Policy, ScanOf, Seen,
-    State, Store, Watch, Worker,
+    Ask, DueLookup, Enqueued, Fingerprint, Hints, Id, Lease, Onceward, Outcome, Policy, ScanTarget, Seen,
+    State, Store, Watch, Worker, WorkerOptions,
 };
 
 use super::mangled::{Mangled, Mangling};
@@ -70,8 +70,8 @@ pub(super) async fn change_speed_and_nothing_else(trial: Trial) -> Checked {
 pub(super) async fn hints_change_speed_and_nothing_else(trial: Trial) -> Checked {
     let own = trial.store.caps().hints;
     let others = [
-        Hints { batches_in_flight: 1, batches_internally: false, due: DueBy::Walk },
-        Hints { batches_in_flight: 64, due: DueBy::Index, ..own },
+        Hints::default().with_batches_in_flight(1).with_batches_internally(false).with_due(DueLookup::Walk),
+        own.with_batches_in_flight(64).with_due(DueLookup::Index),
     ];
     for (number, hints) in others.into_iter().enumerate() {
         let (inner, signals) = (Arc::clone(&trial.store), Mangling::Doubled);
@@ -90,15 +90,16 @@ async fn everything_is_done_once(store: Arc<dyn Store>, scope: &str) -> Checked 
     let policy = Arc::new(Policy::http());
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&runs);
-    let worker = Worker::new(other.clone())
-        .pace(Pace { pause: Duration::from_millis(50), ..Pace::default() })
-        .operation("job", Arc::clone(&policy), move |lease: Lease| {
+    let worker = Worker::builder(other.clone())
+        .with_options(WorkerOptions::default().with_pause(Duration::from_millis(50)))
+        .with_operation("job", Arc::clone(&policy), move |lease: Lease| {
             counted.fetch_add(1, Ordering::SeqCst);
             async move { Ok(Outcome::succeeded(lease.input().cloned().unwrap_or_default())) }
-        })?;
+        })
+        .build()?;
     let ask = |operation: &str, number: usize| {
         let id = id_of(scope, operation, &number.to_string());
-        Ask::new(id, Fingerprint::of(b"same"), Arc::clone(&policy)).input(number.to_string())
+        Ask::new(id, Fingerprint::of(b"same"), Arc::clone(&policy)).with_input(number.to_string())
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let working = tokio::spawn(async move { worker.run_until(async { drop(stopped.await) }).await });
@@ -112,7 +113,7 @@ async fn everything_is_done_once(store: Arc<dyn Store>, scope: &str) -> Checked 
     working.await.map_err(|_| Wrong("the worker panicked".into()))?;
     ensure!(runs.load(Ordering::SeqCst) == JOBS, "{JOBS} jobs ran {} times", runs.load(Ordering::SeqCst));
     duplicates_are_answered_once(&[one, other], &ask("call", 0)).await?;
-    let open = store.scan(&scan_of(ScanOf::Due(Some(State::Waiting)))).await?.found;
+    let open = store.scan(&scan_of(ScanTarget::Due(Some(State::Waiting)))).await?.found;
     ensure!(open.is_empty(), "everything is done, and due are {open:?}");
     Ok(())
 }
@@ -135,7 +136,8 @@ async fn duplicates_are_answered_once(engines: &[Onceward], ask: &Ask) -> Checke
     let start = Instant::now();
     while let Some(answer) = calls.join_next().await {
         let answer = answer.map_err(|_| Wrong("a call panicked".into()))??;
-        let ran = answer.ran().map_err(|refusal| Wrong(format!("a duplicate was refused: {refusal}")))?;
+        let ran =
+            answer.into_result().map_err(|refusal| Wrong(format!("a duplicate was refused: {refusal}")))?;
         let body = ran.outcome.body();
         ensure!(*body == Bytes::from_static(b"run 0"), "a duplicate was answered with {body:?}");
     }
@@ -162,6 +164,6 @@ async fn until_done(store: &dyn Store, ids: &[Id]) -> Checked {
     }
 }
 
-fn scan_of(of: ScanOf) -> onceward::Scan {
-    onceward::Scan { of, after: None, limit: 100 }
+fn scan_of(of: ScanTarget) -> onceward::Scan {
+    onceward::Scan::new(of, 100)
 }

@@ -1,6 +1,6 @@
 //! One swap at a time: it happens if and only if the place looks as the writer saw it.
 
-use onceward::{Caps, ClockOf, Found, Id, LEASE_MAX, Record, Seen, State, Version};
+use onceward::{Caps, ClockSource, Found, Id, LEASE_MAX, Record, Seen, State, Version};
 
 use super::trial::{Answered, Checked, FAR, Trial, ensure, held, id, record, same};
 
@@ -24,7 +24,7 @@ pub(super) async fn caps_are_usable(trial: Trial) -> Checked {
         "records of up to {} bytes have no room for an outcome: {RECORD_OVERHEAD_BYTES} are needed beside it",
         promises.record_bytes_max
     );
-    if let ClockOf::Process { margin } = promises.clock {
+    if let ClockSource::Process { margin } = promises.clock {
         ensure!(margin < LEASE_MAX, "clocks that may differ by {margin:?} leave no lease to rely on");
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The second suite: for everything that joins a receipt to a transaction of the caller's own.
 //!
-//! A driver brings a [`Bench`]: a store, transactions on the same database, and one table of counters that
+//! A driver brings a [`Harness`]: a store, transactions on the same database, and one table of counters that
 //! stands for the business. The checks use it as the engine does, and then through the engine.
 
 mod bare;
@@ -26,15 +26,15 @@ use stage::Stage;
 ///
 /// ```
 /// # use onceward::{Error, ErrorKind, Result, Stopped, Store, Transactions};
-/// # use onceward_verify::conformance::{self, Bench, Tx}; use std::{future::Future, sync::Arc};
+/// # use onceward_verify::conformance::{self, Harness, Tx}; use std::{future::Future, sync::Arc};
 /// # trait Database: Transactions<Tx: Sync> + 'static {
 /// #     fn store(&self) -> Arc<dyn Store>;
 /// #     fn execute(tx: &mut Self::Tx, sql: &str, key: &str) -> impl Future<Output = Result<()>> + Send;
 /// #     fn query(&self, sql: &str, key: &str) -> impl Future<Output = Result<u64>> + Send;
 /// # }
-/// struct MyBench<D>(D);
+/// struct MyHarness<D>(D);
 ///
-/// impl<D: Database> Bench for MyBench<D> {
+/// impl<D: Database> Harness for MyHarness<D> {
 ///     type T = D;
 ///
 ///     fn store(&self) -> Arc<dyn Store> {
@@ -60,10 +60,10 @@ use stage::Stage;
 /// # async fn open<D: Database>() -> Result<D> { Err(Error::new(ErrorKind::Unavailable, "no database")) }
 /// // A whole test: a fresh database for each check, in one call.
 /// async fn conforms<D: Database>() {
-///     conformance::transactions(async || Ok(MyBench(open::<D>().await?))).await;
+///     conformance::transactions(async || Ok(MyHarness(open::<D>().await?))).await;
 /// }
 /// ```
-pub trait Bench: Send + Sync + 'static {
+pub trait Harness: Send + Sync + 'static {
     /// The transactions that are checked.
     type T: Transactions<Tx: Sync> + 'static;
 
@@ -81,8 +81,8 @@ pub trait Bench: Send + Sync + 'static {
     fn count(&self, key: &str) -> impl Future<Output = Result<u64, Stopped>> + Send;
 }
 
-/// A handle on a transaction of a bench.
-pub type Tx<B> = <<B as Bench>::T as Transactions>::Tx;
+/// A handle on a transaction of a harness.
+pub type Tx<B> = <<B as Harness>::T as Transactions>::Tx;
 
 macro_rules! table {
     ($($topic:ident: $($check:ident)+;)+) => {
@@ -94,7 +94,7 @@ macro_rules! table {
 }
 
 /// Every check there is.
-fn checks<B: Bench>() -> Vec<Check<Stage<B>>> {
+fn checks<B: Harness>() -> Vec<Check<Stage<B>>> {
     table! {
         claims:
             the_store_says_that_it_joins
@@ -163,12 +163,12 @@ fn checks<B: Bench>() -> Vec<Check<Stage<B>>> {
 /// Runs every check of transactions and panics with a list of those that failed. This is what a new driver
 /// must pass: its definition of done.
 ///
-/// `make` gives a bench on a fresh and empty database each time; for a server that is shared, a fresh schema
+/// `make` gives a harness on a fresh and empty database each time; for a server that is shared, a fresh schema
 /// or namespace. Give its transactions room for at least 8 connections. Needs a tokio runtime of either
 /// flavour.
 pub async fn transactions<B, M, F>(make: M)
 where
-    B: Bench,
+    B: Harness,
     M: Fn() -> F,
     F: Future<Output = onceward::Result<B>>,
 {
@@ -179,7 +179,7 @@ where
 /// Runs every check of transactions and returns those that failed. For tests that expect some to.
 pub async fn transaction_failures<B, M, F>(make: M) -> Vec<Failure>
 where
-    B: Bench,
+    B: Harness,
     M: Fn() -> F,
     F: Future<Output = onceward::Result<B>>,
 {
@@ -193,7 +193,7 @@ where
 /// Runs the checks of transactions until one fails. For broken drivers, where one is enough.
 pub async fn first_transaction_failure<B, M, F>(make: M) -> Option<Failure>
 where
-    B: Bench,
+    B: Harness,
     M: Fn() -> F,
     F: Future<Output = onceward::Result<B>>,
 {
@@ -207,12 +207,12 @@ where
 
 async fn failure_of<B, M, F>(check: &Check<Stage<B>>, make: &M) -> Option<Failure>
 where
-    B: Bench,
+    B: Harness,
     M: Fn() -> F,
     F: Future<Output = onceward::Result<B>>,
 {
     let checked = match make().await {
-        Ok(bench) => one(check, Stage::new(bench)).await,
+        Ok(harness) => one(check, Stage::new(harness)).await,
         Err(error) => Err(Wrong(format!("no transactions to check: {error:?}"))),
     };
     checked.err().map(|Wrong(wrong)| Failure { check: check.name, wrong })

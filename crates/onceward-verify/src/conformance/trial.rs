@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use onceward::{
-    Caps, Due, Filter, Found, Id, Page, Record, Scan, ScanOf, Seen, State, Store, Swap, Swapped, Version,
+    Caps, Due, Filter, Found, Id, Page, Record, Scan, ScanTarget, Seen, State, Store, Swap, Swapped, Version,
 };
 
 /// How long anything that must happen may take before it counts as never. Generous: a check that waits
@@ -166,11 +166,11 @@ impl Trial {
     /// Reads all pages. `pages_max` is what a store that makes progress cannot need.
     pub(super) async fn pages(
         &self,
-        of: ScanOf,
+        of: ScanTarget,
         limit: usize,
         pages_max: usize,
     ) -> Checked<Vec<(Id, Found)>> {
-        let mut query = Scan { of, after: None, limit };
+        let mut query = Scan::new(of, limit);
         let mut found = Vec::new();
         for _ in 0..pages_max {
             let page = self.page(&query).await?;
@@ -180,7 +180,7 @@ impl Trial {
                 None => return Ok(found),
             }
         }
-        Err(Wrong(format!("{:?} with limit {limit} did not end after {pages_max} pages", query.of)))
+        Err(Wrong(format!("{:?} with limit {limit} did not end after {pages_max} pages", query.target)))
     }
 }
 
@@ -244,12 +244,12 @@ pub(super) fn held(bytes: impl Into<Bytes>) -> Record {
 
 /// A record.
 pub(super) fn record(state: State, due_in: Option<Duration>, bytes: impl Into<Bytes>) -> Record {
-    Record { state, due_in, ends_with_writer: false, bytes: bytes.into() }
+    Record::new(state, bytes.into()).with_due_in(due_in)
 }
 
 /// Every record there is.
-pub(super) fn everything() -> ScanOf {
-    ScanOf::Matching(Filter::default())
+pub(super) fn everything() -> ScanTarget {
+    ScanTarget::Matching(Filter::default())
 }
 
 /// A swap that creates.

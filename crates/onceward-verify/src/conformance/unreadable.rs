@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use onceward::{Filter, Id, Scan, ScanOf, Seen, State, Store, Swap, Swapped};
+use onceward::{Filter, Id, Scan, ScanTarget, Seen, State, Store, Swap, Swapped};
 
 use super::trial::{Answered, Checked, FAR, Trial, Wrong, ensure, held, id_of, plausible, record, sorted};
 use super::{Check, Failure, conclude, one};
@@ -158,11 +158,11 @@ async fn is_listed_by_every_scan<D: Damage>(scene: &Scene<D>) -> Checked {
     scene.set().await?;
     let state = Some(State::Waiting);
     let scans = [
-        ScanOf::Due(None),
-        ScanOf::Due(state),
-        ScanOf::Matching(Filter::default()),
-        ScanOf::Matching(Filter { scope: Some("scope".into()), ..Filter::default() }),
-        ScanOf::StepsOf(scene.parent.clone()),
+        ScanTarget::Due(None),
+        ScanTarget::Due(state),
+        ScanTarget::Matching(Filter::default()),
+        ScanTarget::Matching(Filter::default().with_scope("scope".to_owned())),
+        ScanTarget::StepsOf(scene.parent.clone()),
     ];
     for of in scans {
         for limit in [1, 2, 100] {
@@ -173,7 +173,7 @@ async fn is_listed_by_every_scan<D: Damage>(scene: &Scene<D>) -> Checked {
             // one.
             let listed = unreadable.iter().all(|id| *id == scene.id(DAMAGED)) && unreadable.len() <= 1;
             ensure!(listed, "{named}: unreadable are {unreadable:?}");
-            let must = matches!(&of, ScanOf::Matching(filter) if filter.state.is_none());
+            let must = matches!(&of, ScanTarget::Matching(filter) if filter.state.is_none());
             ensure!(!must || unreadable.len() == 1, "{named}: the damaged record is not listed");
         }
     }
@@ -187,17 +187,17 @@ async fn does_not_stop_a_sweep<D: Damage>(scene: &Scene<D>) -> Checked {
         let version = scene.trial.find(&id).await?.version;
         scene.trial.put(&id, Seen::Version(version), record(State::Done, Some(FAR), "kept")).await?;
     }
-    let (due, _) = pages(scene, ScanOf::Due(None), 2).await?;
+    let (due, _) = pages(scene, ScanTarget::Due(None), 2).await?;
     ensure!(due.is_empty(), "nothing that can be read is due, found {due:?}");
-    let (found, _) = pages(scene, ScanOf::Matching(Filter::default()), 2).await?;
+    let (found, _) = pages(scene, ScanTarget::Matching(Filter::default()), 2).await?;
     ensure!(found == scene.sound(), "sound are {:?}, found {found:?}", scene.sound());
     Ok(())
 }
 
 /// All pages: what was found and what could not be read, each sorted.
-async fn pages<D: Damage>(scene: &Scene<D>, of: ScanOf, limit: usize) -> Checked<(Vec<Id>, Vec<Id>)> {
+async fn pages<D: Damage>(scene: &Scene<D>, of: ScanTarget, limit: usize) -> Checked<(Vec<Id>, Vec<Id>)> {
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-    let mut query = Scan { of, after: None, limit };
+    let mut query = Scan::new(of, limit);
     for _ in 0..40 {
         let page = scene.trial.store.scan(&query).await?;
         found.extend(page.found.into_iter().map(|(id, _)| id));
@@ -209,5 +209,5 @@ async fn pages<D: Damage>(scene: &Scene<D>, of: ScanOf, limit: usize) -> Checked
             return Ok((found, unreadable));
         }
     }
-    Err(Wrong(format!("{:?} with limit {limit} did not end", query.of)))
+    Err(Wrong(format!("{:?} with limit {limit} did not end", query.target)))
 }

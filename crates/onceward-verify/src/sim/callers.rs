@@ -67,10 +67,10 @@ impl Wish {
         let mut ask = Ask::new(flaw.id(&self.id), fingerprint, Arc::clone(&self.policy));
         if self.input {
             let stamp = Stamp { name: name(&self.id), fingerprint: self.fingerprint, call: call.0 };
-            ask = ask.input(stamp.text());
+            ask = ask.with_input(stamp.text());
         }
         match flaw.attempt(attempt) {
-            Some(attempt) => ask.attempt(attempt),
+            Some(attempt) => ask.with_attempt(attempt),
             None => ask,
         }
     }
@@ -145,13 +145,13 @@ async fn by_hand(stage: &Arc<Stage>, process: Process, engine: &Onceward, wish: 
             },
         };
         match claimed {
-            Ok(Claimed::Yes(ticket)) => {
-                let working = Working::begins(stage, process, waiting.call, ticket.fence, None);
-                waiting.told(Told::Ticket(ticket.fence));
+            Ok(Claimed::Granted(ticket)) => {
+                let working = Working::begins(stage, process, waiting.call, ticket.fence(), None);
+                waiting.told(Told::Ticket(ticket.fence()));
                 hold(stage, process, engine, wish, &ticket, waiting, working).await;
                 return false;
             }
-            Ok(Claimed::No(answer)) => {
+            Ok(Claimed::Answered(answer)) => {
                 waiting.told(Told::Answer(Box::new(answer)));
                 return false;
             }
@@ -181,10 +181,10 @@ async fn hold(
     });
     let mut left = plan.before + plan.after;
     while !left.is_zero() {
-        let stretch = left.min(policy.lease_duration() / 3);
+        let stretch = left.min(policy.lease() / 3);
         pause(stage, process, stretch).await;
         left -= stretch;
-        if renews && !left.is_zero() && matches!(engine.renew(ticket, policy).await, Ok(Changed::No(_))) {
+        if renews && !left.is_zero() && matches!(engine.renew(ticket).await, Ok(Changed::NotOwner(_))) {
             return;
         }
     }
@@ -202,21 +202,21 @@ async fn hold(
     working.ends(how);
     for _ in 0..3 {
         let changed = match how {
-            End::BeforeEffect => engine.release(ticket, policy).await,
-            End::Unknown if flaw == CallerFlaw::SaysNothingHappened => engine.release(ticket, policy).await,
-            End::Unknown => engine.doubt(ticket, policy).await,
+            End::BeforeEffect => engine.release(ticket).await,
+            End::Unknown if flaw == CallerFlaw::SaysNothingHappened => engine.release(ticket).await,
+            End::Unknown => engine.mark_unknown(ticket).await,
             _ => {
                 let plan = WorkPlan { omitted: false, ..plan };
                 let outcome = outcome(&wish.id, wish.fingerprint, waiting.call, &plan);
-                engine.complete(ticket, policy, outcome).await
+                engine.complete(ticket, outcome).await
             }
         };
         match changed {
-            Ok(Changed::Yes) => return waiting.told(Told::Recorded),
-            Ok(Changed::No(_)) if flaw == CallerFlaw::TakesTooLateForRecorded => {
+            Ok(Changed::Applied) => return waiting.told(Told::Recorded),
+            Ok(Changed::NotOwner(_)) if flaw == CallerFlaw::TakesTooLateForRecorded => {
                 return waiting.told(Told::Recorded);
             }
-            Ok(Changed::No(_)) => return waiting.told(Told::TooLate),
+            Ok(Changed::NotOwner(_)) => return waiting.told(Told::TooLate),
             Err(error) => waiting.told(told(Err(error))),
         }
     }

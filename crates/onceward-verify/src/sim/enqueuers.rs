@@ -18,7 +18,7 @@ pub(super) async fn enqueue(stage: &Arc<Stage>, process: Process, engine: &Oncew
         (std::time::Duration::from_micros(delay), impatient.then(|| random.micros(0, 5_000)))
     });
     let mut waiting = wish.asks(stage, process, Way::Enqueue);
-    let ask = wish.ask(stage.variant.caller, waiting.call, None).delay(delay);
+    let ask = wish.ask(stage.variant.caller, waiting.call, None).with_delay(delay);
     let enqueuing = Box::pin(engine.enqueue(ask));
     let enqueued = match patience {
         None => enqueuing.await,
@@ -46,7 +46,7 @@ pub(super) async fn close(stage: &Arc<Stage>, process: Process, engine: &Oncewar
     };
     let failed = changed.is_err();
     waiting.told(match changed {
-        Ok(changed) => Told::Closed(changed == Changed::Yes),
+        Ok(changed) => Told::Closed(changed == Changed::Applied),
         Err(error) => Told::Error(Box::new(error)),
     });
     failed

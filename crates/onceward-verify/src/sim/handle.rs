@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{
-    Caps, Error, ErrorKind, Fut, Hints, Id, Loaded, Page, Promises, Result, Scan, Store, Swap, Swapped, Watch,
+    Caps, Error, ErrorKind, Hints, Id, Loaded, Page, Promises, Result, Scan, Store, StoreFuture, Swap,
+    Swapped, Watch,
 };
 
 use super::executor::{Process, lock};
@@ -146,7 +147,7 @@ async fn carry_batch(store: Arc<SimStore>, sent: Sent, trip: Trip, tell: Tell) {
 }
 
 impl Store for Handle {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         assert!(
             batch.windows(2).all(|pair| pair[0].id < pair[1].id),
             "a batch is sorted and names no id twice"
@@ -154,12 +155,12 @@ impl Store for Handle {
         Box::pin(self.send(batch))
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         let ids = ids.to_vec();
         Box::pin(self.read(move |book, now_us| ids.iter().map(|id| Ok(book.load(now_us, id))).collect()))
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         let query = query.clone();
         Box::pin(self.read(move |book, now_us| book.scan(now_us, &query)))
     }
@@ -171,19 +172,14 @@ impl Store for Handle {
 
     fn caps(&self) -> Caps {
         let server = self.store.habits.home == Home::Server;
-        let promises = Promises {
-            durable: true,
-            atomic: true,
-            shared: server,
-            transactions: server,
-            ..Promises::default()
-        };
+        let promises = Promises::default()
+            .with_durable(true)
+            .with_atomic(true)
+            .with_shared(server)
+            .with_transactions(server);
         // The embedded store makes batches itself, and no server does. What is carried arrives, also when its
         // caller has gone.
-        Caps::new("simulated", promises).with_hints(Hints {
-            batches_in_flight: 2,
-            batches_internally: !server,
-            ..Hints::default()
-        })
+        Caps::new("simulated", promises)
+            .with_hints(Hints::default().with_batches_in_flight(2).with_batches_internally(!server))
     }
 }

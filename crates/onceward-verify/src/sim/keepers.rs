@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::receipt::{Claim, Status};
-use onceward::{Changed, Filter, Id, Onceward, Outcome, Scan, ScanOf, Settlement, State, Store, codec};
+use onceward::{Changed, Filter, Id, Onceward, Outcome, Scan, ScanTarget, Settlement, State, Store, codec};
 
 use super::callers::Wish;
 use super::executor::Process;
@@ -42,8 +42,8 @@ pub(super) async fn operator(stage: Arc<Stage>, process: Process, engine: Oncewa
             return;
         }
         let wanted = stage.executor.draw(|random| random.pick(&[State::Unknown, State::Dead]));
-        let filter = Filter { state: Some(wanted), ..Filter::default() };
-        let query = Scan { of: ScanOf::Matching(filter), after: None, limit: 16 };
+        let filter = Filter::default().with_state(wanted);
+        let query = Scan::new(ScanTarget::Matching(filter), 16);
         let Ok(page) = engine.list(&query).await else { continue };
         for (id, found) in page.found {
             let Ok(receipt) = codec::decode(&found) else { continue };
@@ -69,7 +69,7 @@ async fn settle_by_chance(stage: &Stage, process: Process, engine: &Onceward, id
     let fingerprint = claim.fingerprint.digest()[0];
     let settlement = match stage.executor.draw(|random| random.below(20)) {
         0..10 => Settlement::NotDone,
-        10 => Settlement::NotDoneNow,
+        10 => Settlement::ForceNotDone,
         _ => Settlement::Done(Outcome::succeeded(Stamp { name: name(id), fingerprint, call: 0 }.text())),
     };
     settle(stage, process, engine, id, claim, settlement).await;
@@ -87,7 +87,7 @@ pub(super) async fn settle(
     let said = What::Settling { id: id.clone(), fence: claim.fence, settlement: settlement.clone() };
     stage.recorder.record(process, said);
     if stage.variant.operator == OperatorFlaw::SettlesBeforeLateEffects && settlement == Settlement::NotDone {
-        settlement = Settlement::NotDoneNow;
+        settlement = Settlement::ForceNotDone;
     }
     let _ = engine.settle(id, claim.fence, &settlement, &stage.policy_of(id)).await;
 }
@@ -107,7 +107,7 @@ pub(super) async fn decide(
         _ => engine.retry_dead(id).await,
     };
     waiting.told(match changed {
-        Ok(changed) => Told::Closed(changed == Changed::Yes),
+        Ok(changed) => Told::Closed(changed == Changed::Applied),
         Err(error) => Told::Error(Box::new(error)),
     });
 }

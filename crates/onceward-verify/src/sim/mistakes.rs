@@ -42,8 +42,8 @@ pub(super) async fn after_asking(
         (CallerFlaw::RunsWhenRecordVanishes, Ok(Answer::Refused(Refusal::InProgress { .. }))) => {
             let mut fence = Fence(0);
             for _ in 0..LOOKS {
-                pause(stage, process, wish.policy.lease_duration() / 8).await;
-                match engine.show(&wish.id).await {
+                pause(stage, process, wish.policy.lease() / 8).await;
+                match engine.receipt(&wish.id).await {
                     Ok(None) => return run_unclaimed(stage, process, call, fence),
                     Ok(Some(receipt)) => fence = receipt.status.fence(),
                     Err(_) => {}

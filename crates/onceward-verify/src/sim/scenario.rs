@@ -118,7 +118,7 @@ impl Scenario {
         let long = lease_max * 3;
         let instant_per_thousand = random.pick(&[0, 200, 1000]);
         let isolation = random.pick(&[Isolation::Locks, Isolation::Optimistic]);
-        let short = Limits { cache_bytes_max: 0, waiters_max: 2, batch_swaps_max: 2, ..Limits::default() };
+        let short = Limits::default().with_cache_bytes_max(0).with_waiters_max(2).with_batch_swaps_max(2);
         Self {
             processes,
             callers: random.below(4) + 1,
@@ -137,11 +137,10 @@ impl Scenario {
 
     /// How one sweep goes.
     pub fn sweep(&self, random: &mut Random) -> Sweep {
-        Sweep {
-            slice_records: random.below(4) + 1,
-            slices_max: random.below(8) + 1,
-            abandoned_after: self.lease_max * u32::try_from(random.below(12)).unwrap_or_default(),
-        }
+        Sweep::default()
+            .with_slice_records(random.below(4) + 1)
+            .with_slices_max(random.below(8) + 1)
+            .with_abandoned_after(self.lease_max * u32::try_from(random.below(12)).unwrap_or_default())
     }
 }
 
@@ -181,18 +180,26 @@ fn contract(random: &mut Random, lease_max: Duration) -> Policy {
     let failure = if random.chance(500) { OnFailure::Replay } else { OnFailure::Retry };
     let unknown = if random.chance(500) { OnUnknown::Hold } else { OnUnknown::Retry };
     let lease = if random.chance(300) { onceward::LEASE_MIN } else { lease_max };
-    let policy = Policy::http().lease(lease).and_then(|policy| policy.on_duplicate(duplicate));
-    let policy = policy.map(|policy| policy.on_failure(failure).on_unknown(unknown));
     let (succeeded, failed) = (keep(random), keep(random));
     let tries = u16::try_from(random.below(4) + 1).unwrap_or(1);
-    let backoff = Backoff { min: random.micros(100, 10_000), max: lease_max };
+    let backoff = Backoff::new(random.micros(100, 10_000), lease_max);
     let late = if random.chance(700) { Duration::ZERO } else { random.micros(1_000, 200_000) };
     let input = if random.chance(700) { KeepInput::UntilDone } else { KeepInput::WithReceipt };
-    policy
-        .and_then(|policy| policy.on_expired(expired)?.keep_succeeded(succeeded)?.keep_failed(failed))
-        .and_then(|policy| policy.tries_max(tries)?.backoff(backoff)?.late_effect_max(late))
+    Policy::http()
+        .to_builder()
+        .with_lease(lease)
+        .with_on_duplicate(duplicate)
+        .with_on_failure(failure)
+        .with_on_unknown(unknown)
+        .with_on_expired(expired)
+        .with_retention_succeeded(succeeded)
+        .with_retention_failed(failed)
+        .with_tries_max(tries)
+        .with_backoff(backoff)
+        .with_late_effect_max(late)
+        .with_keep_input(input)
+        .build()
         .expect("a contract within all bounds")
-        .keep_input(input)
 }
 
 /// What one run of the work will do.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::receipt::Status;
-use onceward::{Answer, Id, Limits, Onceward, Policy, Refusal, Settlement, Store, World};
+use onceward::{Answer, Id, Limits, Onceward, Policy, Refusal, Runtime, Settlement, Store};
 
 use super::callers::{Wish, WorkPlanOf, by_run, caller};
 use super::executor::{Executor, OUTSIDE, Process, lock};
@@ -127,7 +127,7 @@ impl Stage {
 
     /// Starts a process: an engine of its own, callers, perhaps a worker, a sweep and an operator.
     fn start(self: &Arc<Self>, process: Process) {
-        let world: Arc<dyn World> = ProcessWorld::new(&self.executor, process);
+        let world: Arc<dyn Runtime> = ProcessWorld::new(&self.executor, process);
         let world = self.variant.world.break_it(world);
         let mut store = self.store.handle(process);
         if let Some((flaw, memory)) = &self.variant.store {
@@ -139,9 +139,9 @@ impl Stage {
         }
         let engine_over = |store: Arc<dyn Store>| {
             Onceward::builder(store)
-                .world(Arc::clone(&world))
-                .limits(limits.clone())
-                .rules(self.variant.rules)
+                .with_runtime(Arc::clone(&world))
+                .with_limits(limits.clone())
+                .with_rules(self.variant.rules)
                 .build()
                 .expect("the simulated store is fit to be the record of truth")
         };
@@ -322,7 +322,7 @@ async fn ask_for_all(stage: Arc<Stage>, process: Process, engine: Onceward) {
             last =
                 by_run(&stage, process, &engine, &wish, WorkPlanOf::This(WorkPlan::HEALTHY)).await.or(last);
             let wait = match &last {
-                Some(Answer::Ran(_)) => break,
+                Some(Answer::Completed(_)) => break,
                 Some(Answer::Refused(
                     Refusal::KeyExpired | Refusal::ResponseNotStored { .. } | Refusal::Closed(_),
                 )) => break,
@@ -357,7 +357,7 @@ async fn ask_for_all(stage: Arc<Stage>, process: Process, engine: Onceward) {
 }
 
 async fn settle_not_done(stage: &Stage, process: Process, engine: &Onceward, wish: &Wish) {
-    if let Ok(Some(receipt)) = engine.show(&wish.id).await
+    if let Ok(Some(receipt)) = engine.receipt(&wish.id).await
         && let Status::Unknown(_) | Status::Dead(_) = receipt.status
         && let Some(claim) = receipt.status.claim()
     {

@@ -59,12 +59,12 @@ fn describe(what: &What) -> String {
             call.0,
             name(id),
             if *input { " with its input" } else { "" },
-            policy.lease_duration(),
-            policy.duplicate_rule(),
-            policy.failure_rule(),
-            policy.unknown_rule(),
-            policy.expired_rule(),
-            policy.tries()
+            policy.lease(),
+            policy.on_duplicate(),
+            policy.on_failure(),
+            policy.on_unknown(),
+            policy.on_expired(),
+            policy.tries_max()
         ),
         What::Answered { call, told } => format!("call {:3}  is told {}", call.0, describe_told(told)),
         What::WentAway { call } => format!("call {:3}  went away", call.0),
@@ -88,8 +88,8 @@ fn describe(what: &What) -> String {
         What::Works(workers) => format!(
             "workers begin, with code for {:?}, {:?} on unknown, {} tries",
             workers.patterns,
-            workers.policy.unknown_rule(),
-            workers.policy.tries()
+            workers.policy.on_unknown(),
+            workers.policy.tries_max()
         ),
         What::Patience => "what needs nobody's word must be over by now".into(),
         What::Wedged(detail) => format!("WEDGED: {detail}"),
@@ -128,7 +128,7 @@ fn receipt(receipt: &Receipt) -> String {
             job(waiting.job.as_deref())
         ),
         Status::Dead(dead) => format!("{:?} before{}", dead.prior, job(Some(&dead.job))),
-        Status::Unknown(unknown) => format!("{:?}{}", unknown.doubt, job(unknown.job.as_deref())),
+        Status::Unknown(unknown) => format!("{:?}{}", unknown.reason, job(unknown.job.as_deref())),
         Status::Gone(_) => String::new(),
     };
     let fence = receipt.status.fence();
@@ -152,7 +152,7 @@ fn snapshot(snapshot: &Snapshot) -> String {
 fn describe_told(told: &Told) -> String {
     match told {
         Told::Answer(answer) => match &**answer {
-            Answer::Ran(ran) => format!(
+            Answer::Completed(ran) => format!(
                 "{:?} {} fence {} {}, {:?}",
                 ran.outcome.verdict(),
                 snapshot(ran.outcome.snapshot()),

@@ -51,7 +51,7 @@ pub(super) async fn transact(
         return None;
     };
     let committed = match &answer {
-        Ok(Answer::Ran(ran)) if !ran.replayed && ran.recorded == Recorded::Yes => Some(ran.fence),
+        Ok(Answer::Completed(ran)) if !ran.replayed && ran.recorded == Recorded::Yes => Some(ran.fence),
         _ => None,
     };
     for (fence, mut waiting, enqueued) in std::mem::take(&mut *lock(&pending)) {

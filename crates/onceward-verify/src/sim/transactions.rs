@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::{
-    Age, Due, Error, ErrorKind, Fault as Failure, Found, Fut, Id, Join, Record, Result, Seen, State, Swap,
-    Swapped, Transactions, Version, codec,
+    Age, Due, Error, ErrorKind, Fault as Failure, Found, Id, Join, Record, Result, Seen, State, StoreFuture,
+    Swap, Swapped, Transactions, Version, codec,
 };
 
 use super::commit::Commit;
@@ -176,14 +176,13 @@ fn over() -> Swapped {
 
 fn found(new: &Record, version: Version) -> Found {
     let due = new.due_in.map_or(Due::Never, Due::In);
-    Found { version, state: new.state, due, age: Age::default(), bytes: new.bytes.clone() }
+    Found::new(version, new.state, due, Age::default(), new.bytes.clone())
 }
 
 /// A version above all that were given so far: that of a record which is not there for anybody to see.
 fn next_version(books: &mut Books, now_us: u64) -> Version {
     let id = Id::new("sim", "version", "of-a-transaction").expect("a right id");
-    let new =
-        Record { state: State::Gone, due_in: None, ends_with_writer: false, bytes: bytes::Bytes::new() };
+    let new = Record::new(State::Gone, bytes::Bytes::new());
     let put = Swap { id: id.clone(), seen: Seen::Absent, new: Some(new) };
     let Swapped::Won(version) = books.now.swap(now_us, &put) else {
         unreachable!("it is always removed again")
@@ -193,7 +192,7 @@ fn next_version(books: &mut Books, now_us: u64) -> Version {
 }
 
 impl Join for SimTx {
-    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             let mut answers = Vec::with_capacity(batch.len());
             for swap in batch {

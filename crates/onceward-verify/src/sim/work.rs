@@ -192,7 +192,8 @@ async fn step(stage: &Arc<Stage>, process: Process, lease: &Lease, fingerprint: 
             resume_unwind(panic)
         }
     };
-    let goes_on = matches!(&answer, Ok(Answer::Ran(ran)) if ran.outcome.verdict() == Verdict::Succeeded);
+    let goes_on =
+        matches!(&answer, Ok(Answer::Completed(ran)) if ran.outcome.verdict() == Verdict::Succeeded);
     waiting.told(told(answer));
     goes_on
 }

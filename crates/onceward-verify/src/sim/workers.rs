@@ -4,7 +4,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use onceward::{Lease, Onceward, Outcome, Pace, Policy, Stopped, Worker};
+use onceward::{Lease, Onceward, Outcome, Policy, Stopped, Worker, WorkerOptions};
 
 use super::executor::Process;
 use super::history::{Way, What};
@@ -20,13 +20,14 @@ pub(super) async fn worker(stage: Arc<Stage>, process: Process, engine: Onceward
         return;
     }
     let Workers { every, patterns, policy } = workers;
-    let pace = Pace { concurrency: 2, pause: every, grace: every / 4 };
-    let mut worker = Worker::new(engine).pace(pace);
+    let options = WorkerOptions::default().with_concurrency(2).with_pause(every).with_grace(every / 4);
+    let mut builder = Worker::builder(engine).with_options(options);
     for pattern in patterns {
         let (contract, inside) = (Arc::clone(&policy), Arc::clone(&stage));
         let code = move |lease| do_work(Arc::clone(&inside), process, lease, Arc::clone(&contract));
-        worker = worker.operation(pattern, Arc::clone(&policy), code).expect("a right pattern");
+        builder = builder.with_operation(pattern, Arc::clone(&policy), code);
     }
+    let worker = builder.build().expect("all patterns are right");
     worker.run_until(pin!(std::future::pending())).await;
 }
 

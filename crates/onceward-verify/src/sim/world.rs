@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Task, World};
+use onceward::{Runtime, Task};
 
 use super::executor::{Executor, Process};
 
@@ -20,7 +20,7 @@ impl ProcessWorld {
     }
 }
 
-impl World for ProcessWorld {
+impl Runtime for ProcessWorld {
     fn now(&self) -> Duration {
         self.executor.clock(self.process)
     }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use onceward::{
-    Caps, Filter, Found, Fut, Hints, Id, Loaded, Page, Promises, Record, Scan, ScanOf, Signals, State, Store,
-    Swap, Swapped, Text, Watch,
+    Caps, Filter, Found, Id, Loaded, Page, Record, Scan, ScanTarget, Signals, State, Store, StoreFuture,
+    Swap, Swapped, TextMatch, Watch,
 };
 use onceward_verify::conformance;
 use onceward_verify::reference::Reference;
@@ -126,8 +126,10 @@ impl Flawed {
             }
             Flaw::IgnoresTheKey => filter.key = None,
             Flaw::ExactIsPrefix => {
-                if let Some(Text::Is(exact)) = filter.operation.take_if(|text| matches!(text, Text::Is(_))) {
-                    filter.operation = Some(Text::StartsWith(exact));
+                if let Some(TextMatch::Is(exact)) =
+                    filter.operation.take_if(|text| matches!(text, TextMatch::Is(_)))
+                {
+                    filter.operation = Some(TextMatch::StartsWith(exact));
                 }
             }
             _ => {}
@@ -136,37 +138,37 @@ impl Flawed {
 
     /// Walks over everything and keeps what fits.
     async fn walk(&self, query: &Scan, fits: impl Fn(&Id, &Found) -> bool) -> onceward::Result<Page> {
-        let of = ScanOf::Matching(Filter::default());
-        let mut page = self.inner.scan(&Scan { of, ..query.clone() }).await?;
+        let of = ScanTarget::Matching(Filter::default());
+        let mut page = self.inner.scan(&query.clone().with_target(of)).await?;
         page.found.retain(|(id, found)| fits(id, found));
         Ok(page)
     }
 
     async fn spoiled_scan(&self, query: &Scan) -> onceward::Result<Page> {
-        match (self.flaw, &query.of) {
-            (Flaw::DueOfEveryState, ScanOf::Due(_)) => {
-                self.inner.scan(&Scan { of: ScanOf::Due(None), ..query.clone() }).await
+        match (self.flaw, &query.target) {
+            (Flaw::DueOfEveryState, ScanTarget::Due(_)) => {
+                self.inner.scan(&query.clone().with_target(ScanTarget::Due(None))).await
             }
-            (Flaw::DueOfAnotherState, ScanOf::Due(Some(State::Waiting))) => {
-                self.inner.scan(&Scan { of: ScanOf::Due(Some(State::Held)), ..query.clone() }).await
+            (Flaw::DueOfAnotherState, ScanTarget::Due(Some(State::Waiting))) => {
+                self.inner.scan(&query.clone().with_target(ScanTarget::Due(Some(State::Held)))).await
             }
             (
                 Flaw::PrefixFoldsCase,
-                ScanOf::Matching(Filter { operation: Some(Text::StartsWith(prefix)), .. }),
+                ScanTarget::Matching(Filter { operation: Some(TextMatch::StartsWith(prefix)), .. }),
             ) => {
                 let prefix = prefix.to_ascii_lowercase();
-                let ScanOf::Matching(filter) = &query.of else { unreachable!("matched above") };
-                let filter = Filter { operation: None, ..filter.clone() };
+                let ScanTarget::Matching(filter) = &query.target else { unreachable!("matched above") };
+                let filter = filter.clone().with_operation(None);
                 self.walk(query, |id, found| {
                     filter.matches(id, found.state)
                         && id.operation().to_ascii_lowercase().starts_with(&prefix)
                 })
                 .await
             }
-            (Flaw::ReadsDoneOnesToo, ScanOf::Matching(filter)) => {
+            (Flaw::ReadsDoneOnesToo, ScanTarget::Matching(filter)) => {
                 self.walk(query, |id, found| filter.matches(id, found.state)).await
             }
-            (Flaw::ListsNestedSteps, ScanOf::StepsOf(parent)) => {
+            (Flaw::ListsNestedSteps, ScanTarget::StepsOf(parent)) => {
                 let below = format!("{}#", parent.operation());
                 self.walk(query, |id, _| {
                     let same = (id.scope(), id.key()) == (parent.scope(), parent.key());
@@ -174,15 +176,15 @@ impl Flawed {
                 })
                 .await
             }
-            (Flaw::StepsOfEveryScope, ScanOf::StepsOf(parent)) => {
+            (Flaw::StepsOfEveryScope, ScanTarget::StepsOf(parent)) => {
                 let of = |id: &Id| id.parent().map(|id| (id.operation().to_owned(), id.key().to_owned()));
                 let wanted = Some((parent.operation().to_owned(), parent.key().to_owned()));
                 self.walk(query, |id, _| of(id) == wanted).await
             }
-            (_, ScanOf::Matching(filter)) => {
+            (_, ScanTarget::Matching(filter)) => {
                 let mut filter = filter.clone();
                 self.spoil_filter(&mut filter);
-                self.inner.scan(&Scan { of: ScanOf::Matching(filter), ..query.clone() }).await
+                self.inner.scan(&query.clone().with_target(ScanTarget::Matching(filter))).await
             }
             _ => self.inner.scan(query).await,
         }
@@ -190,7 +192,7 @@ impl Flawed {
 }
 
 impl Store for Flawed {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             let written: Vec<Swap> = batch.iter().map(|swap| self.written(swap)).collect();
             let mut answers = self.inner.swap(&written).await?;
@@ -203,7 +205,7 @@ impl Store for Flawed {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             let mut loaded = self.inner.load(ids).await?;
             for (id, loaded) in ids.iter().zip(&mut loaded) {
@@ -215,7 +217,7 @@ impl Store for Flawed {
         })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let mut page = self.spoiled_scan(query).await?;
             for (id, found) in &mut page.found {
@@ -232,10 +234,9 @@ impl Store for Flawed {
     fn caps(&self) -> Caps {
         let caps = self.inner.caps();
         match self.flaw {
-            Flaw::NoBatchInFlight => caps.with_hints(Hints { batches_in_flight: 0, ..caps.hints }),
+            Flaw::NoBatchInFlight => caps.with_hints(caps.hints.with_batches_in_flight(0)),
             Flaw::RecordsTooSmall => {
-                Caps::new(caps.name, Promises { record_bytes_max: 1_000, ..caps.promises })
-                    .with_hints(caps.hints)
+                Caps::new(caps.name, caps.promises.with_record_bytes_max(1_000)).with_hints(caps.hints)
             }
             _ => caps,
         }

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use onceward::{Stopped, Store};
 use onceward_stores::MemoryStore;
 use onceward_stores::memory::{MemoryTransactions, MemoryTx};
-use onceward_verify::conformance::{self, Bench};
+use onceward_verify::conformance::{self, Harness};
 
 /// Counters in memory, changed at the commit.
-pub(crate) struct MemoryBench {
+pub(crate) struct MemoryHarness {
     store: MemoryStore,
     transactions: MemoryTransactions,
     counters: Arc<Mutex<BTreeMap<String, u64>>>,
 }
 
-impl MemoryBench {
+impl MemoryHarness {
     pub(crate) fn fresh() -> Self {
         let store = MemoryStore::new();
         let transactions = MemoryTransactions::new(&store);
@@ -23,7 +23,7 @@ impl MemoryBench {
     }
 }
 
-impl Bench for MemoryBench {
+impl Harness for MemoryHarness {
     type T = MemoryTransactions;
 
     fn store(&self) -> Arc<dyn Store> {
@@ -51,10 +51,10 @@ impl Bench for MemoryBench {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_passes() {
-    conformance::transactions(async || Ok(MemoryBench::fresh())).await;
+    conformance::transactions(async || Ok(MemoryHarness::fresh())).await;
 }
 
 #[tokio::test]
 async fn memory_passes_on_one_thread() {
-    conformance::transactions(async || Ok(MemoryBench::fresh())).await;
+    conformance::transactions(async || Ok(MemoryHarness::fresh())).await;
 }

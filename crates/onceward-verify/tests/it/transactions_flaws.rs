@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onceward::{
-    Age, Caps, Due, Error, ErrorKind, Fault, Found, Fut, Id, Join, Loaded, Page, Result, Scan, Seen, Stopped,
-    Store, Swap, Swapped, Transactions, Watch,
+    Age, Caps, Due, Error, ErrorKind, Fault, Found, Id, Join, Loaded, Page, Result, Scan, Seen, Stopped,
+    Store, StoreFuture, Swap, Swapped, Transactions, Watch,
 };
 use onceward_stores::memory::{MemoryTransactions, MemoryTx};
-use onceward_verify::conformance::{self, Bench};
+use onceward_verify::conformance::{self, Harness};
 use tokio::task::JoinSet;
 
-use crate::transactions::MemoryBench;
+use crate::transactions::MemoryHarness;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
@@ -51,7 +51,7 @@ async fn every_flaw_is_named() {
     let mut hunts = JoinSet::new();
     for (flaw, check) in CAUGHT_BY {
         hunts.spawn(async move {
-            let failure = conformance::first_transaction_failure(async || Ok(FlawedBench::new(flaw))).await;
+            let failure = conformance::first_transaction_failure(async || Ok(FlawedHarness::new(flaw))).await;
             let named = failure.as_ref().is_some_and(|failure| failure.check == check);
             (!named).then(|| format!("{flaw:?}: not named by {check}, but: {failure:?}"))
         });
@@ -61,15 +61,15 @@ async fn every_flaw_is_named() {
 }
 
 /// A right bench behind a flaw.
-struct FlawedBench {
-    inner: Arc<MemoryBench>,
+struct FlawedHarness {
+    inner: Arc<MemoryHarness>,
     store: Arc<LeakingStore>,
     transactions: FlawedTransactions,
 }
 
-impl FlawedBench {
+impl FlawedHarness {
     fn new(flaw: Flaw) -> Self {
-        let inner = Arc::new(MemoryBench::fresh());
+        let inner = Arc::new(MemoryHarness::fresh());
         let leaked = Leaked::default();
         let store = Arc::new(LeakingStore { inner: inner.store(), leaked: Arc::clone(&leaked) });
         let of = inner.transactions().clone();
@@ -78,7 +78,7 @@ impl FlawedBench {
     }
 }
 
-impl Bench for FlawedBench {
+impl Harness for FlawedHarness {
     type T = FlawedTransactions;
 
     fn store(&self) -> Arc<dyn Store> {
@@ -123,8 +123,7 @@ impl FlawedTransactions {
             return;
         };
         let due = new.due_in.map_or(Due::Never, Due::In);
-        let found =
-            Found { version: *version, state: new.state, due, age: Age::default(), bytes: new.bytes.clone() };
+        let found = Found::new(*version, new.state, due, Age::default(), new.bytes.clone());
         lock(&self.leaked).insert(claim.id.clone(), found);
     }
 }
@@ -200,7 +199,7 @@ async fn over_what_is_there(tx: &mut MemoryTx, swap: &Swap) -> Result<Swap, Faul
 }
 
 impl Join for FlawedTx {
-    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             match self.flaw {
                 Flaw::AnswersOnlyTheFirst => match batch.first() {
@@ -210,11 +209,8 @@ impl Join for FlawedTx {
                 Flaw::LookCreates => {
                     let mut batch = batch.to_vec();
                     for swap in batch.iter_mut().filter(|swap| swap.seen == Seen::Absent) {
-                        swap.new.get_or_insert_with(|| onceward::Record {
-                            state: onceward::State::Held,
-                            due_in: None,
-                            ends_with_writer: false,
-                            bytes: bytes::Bytes::new(),
+                        swap.new.get_or_insert_with(|| {
+                            onceward::Record::new(onceward::State::Held, bytes::Bytes::new())
                         });
                     }
                     self.inner.swap(&batch).await
@@ -239,11 +235,11 @@ struct LeakingStore {
 }
 
 impl Store for LeakingStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         self.inner.swap(batch)
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             let mut loaded = self.inner.load(ids).await?;
             for (id, loaded) in ids.iter().zip(&mut loaded) {
@@ -255,7 +251,7 @@ impl Store for LeakingStore {
         })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
     }
 

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use onceward::{Caps, Error, ErrorKind, Found, Fut, Id, Loaded, Page, Scan, Store, Swap, Swapped, Watch};
+use onceward::{
+    Caps, Error, ErrorKind, Found, Id, Loaded, Page, Scan, Store, StoreFuture, Swap, Swapped, Watch,
+};
 use onceward_verify::conformance::{self, Damage};
 use onceward_verify::reference::Reference;
 
@@ -79,7 +81,7 @@ impl Damage for Handle {
 }
 
 impl Store for Handle {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             let store = &self.0;
             if store.harm == Harm::FailsTheWholeSwap && batch.iter().any(|swap| store.is_damaged(&swap.id)) {
@@ -96,7 +98,7 @@ impl Store for Handle {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             let store = &self.0;
             let mut loaded = store.inner.load(ids).await?;
@@ -111,7 +113,7 @@ impl Store for Handle {
         })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let store = &self.0;
             let mut page = store.inner.scan(query).await?;

@@ -16,7 +16,7 @@ use super::sealed::{open, open_any, seal_claim};
 use crate::ask::Ask;
 use crate::codec::FENCE_IS_VERSION;
 use crate::decide::{Decision, Refusal, Takeover};
-use crate::error::{Applied, Error, Result, Sight};
+use crate::error::{Applied, Error, PriorReceipt, Result};
 use crate::receipt::{Attempt, Fence, Held, Owner, Prior, Receipt, Status};
 use crate::store::{Due, Seen, Swap, Swapped, Version};
 use crate::transition::{self, Write};
@@ -157,9 +157,9 @@ pub(crate) async fn ask_store<C: Claimant>(
     let mut takeover = Takeover::Absent;
     let mut seen = Seen::Absent;
     let mut held = transition::claim(ask, attempt, claimant.owner(), takeover, None);
-    let mut sight = Sight::Nothing;
+    let mut sight = PriorReceipt::NotSeen;
     for _ in 0..ROUNDS_MAX {
-        let claim = seal_claim(&ask.id, seen, &held, ask.policy.lease_duration());
+        let claim = seal_claim(&ask.id, seen, &held, ask.policy.lease());
         let (sent_at, reply) = claimant.write(claim).await;
         let mut receipt = match reply {
             ClaimReply::Swapped(Swapped::Won(version)) => {
@@ -189,13 +189,13 @@ pub(crate) async fn ask_store<C: Claimant>(
             // A claim of ours that was to be renewed, or whose answer was lost before, may stand.
             ClaimReply::Swapped(Swapped::Failed(error)) | ClaimReply::Failed(error) => {
                 let error = if claimant.claim_may_exist() { error.maybe_applied() } else { error };
-                return Err(if sight == Sight::Receipt { error.after_sight() } else { error });
+                return Err(if sight == PriorReceipt::Seen { error.after_receipt_seen() } else { error });
             }
         };
         // Until it is worth claiming again.
         (takeover, seen, held) = loop {
             if let Some(receipt) = &receipt {
-                sight = Sight::Receipt;
+                sight = PriorReceipt::Seen;
                 inner.cache.keep(&ask.id, receipt, sent_at);
             }
             match (decide(inner, ask, receipt.as_ref()), receipt) {
@@ -270,7 +270,7 @@ fn won(mut held: Held, version: Version, sent_at: Duration, policy: &crate::Poli
     if held.claim.fence == FENCE_IS_VERSION {
         held.claim.fence = Fence(version.0);
     }
-    Running::new(held, version, sent_at, policy.lease_duration())
+    Running::new(held, version, sent_at, policy.lease())
 }
 
 /// Our own claim, if its lease is sure to be alive; otherwise it is renewed first.

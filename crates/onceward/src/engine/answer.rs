@@ -7,19 +7,20 @@ use crate::outcome::Outcome;
 use crate::receipt::{Done, End, Fence, Receipt, Status};
 use crate::store::Due;
 
-/// The answer to an ask. A refusal is an answer too; [`Answer::ran`] makes it an error for callers
+/// The answer to an ask. A refusal is an answer too; [`Answer::into_result`] makes it an error for callers
 /// who like `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// There is an outcome: of this very call, or recorded.
-    Ran(Ran),
+    Completed(Completed),
     /// There is none to give.
     Refused(Refusal),
 }
 
 /// An outcome, and how it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ran {
+#[non_exhaustive]
+pub struct Completed {
     /// What the work produced.
     pub outcome: Outcome,
     /// Whether it comes from a receipt, and not from work done for this call.
@@ -29,7 +30,7 @@ pub struct Ran {
     /// Whether the receipt is in the store. [`Recorded::NotYet`] means: the effect happened, the store could not
     /// be reached, and the receipt is still being written in the background.
     pub recorded: Recorded,
-    /// How long a retry will still get this outcome; `None` for ever, or not at all (see `recorded`
+    /// How long a retry will still get this outcome; `None` if forever, or not at all (see `recorded`
     /// and [`OnFailure::Retry`](crate::OnFailure)).
     pub expires_in: Option<Duration>,
 }
@@ -47,9 +48,9 @@ pub enum Recorded {
 
 impl Answer {
     /// The outcome, or the refusal as an error.
-    pub fn ran(self) -> Result<Ran, Refusal> {
+    pub fn into_result(self) -> Result<Completed, Refusal> {
         match self {
-            Self::Ran(ran) => Ok(ran),
+            Self::Completed(ran) => Ok(ran),
             Self::Refused(refusal) => Err(refusal),
         }
     }
@@ -63,6 +64,12 @@ impl Answer {
             Due::In(remaining) => Some(remaining),
             Due::Never | Due::Over(_) => None,
         };
-        Self::Ran(Ran { outcome, replayed: true, fence: claim.fence, recorded: Recorded::Yes, expires_in })
+        Self::Completed(Completed {
+            outcome,
+            replayed: true,
+            fence: claim.fence,
+            recorded: Recorded::Yes,
+            expires_in,
+        })
     }
 }

@@ -12,8 +12,8 @@ use quick_cache::{OptionsBuilder, Weighter};
 use crate::id::Id;
 use crate::outcome::{Snapshot, Verdict};
 use crate::receipt::{Done, End, Receipt, Status};
+use crate::runtime::Runtime;
 use crate::store::{Age, Due, Version};
-use crate::world::World;
 
 /// How long a receipt is kept at hand before the store is asked again: an erasure is over everywhere after that.
 pub const CACHE_AGE_MAX: Duration = Duration::from_secs(60);
@@ -52,7 +52,7 @@ impl Cache {
     }
 
     /// The receipt of a success, with what remains of its retention. `None` once that is over.
-    pub(crate) fn load(&self, id: &Id, world: &dyn World) -> Option<Receipt> {
+    pub(crate) fn load(&self, id: &Id, world: &dyn Runtime) -> Option<Receipt> {
         let kept = self.kept.get(id)?;
         let now = world.now();
         if now >= kept.fresh_until {

@@ -23,7 +23,7 @@ use super::inner::Inner;
 use super::owed::{Debt, OwedClaim, give_back};
 use super::reply::reply;
 use crate::error::{Applied, Error};
-use crate::receipt::{Doubt, Fence, Owner, Receipt};
+use crate::receipt::{Fence, Owner, Receipt, UnknownReason};
 use crate::store::{Swap, Swapped};
 use crate::transition::Ending;
 
@@ -103,7 +103,7 @@ impl ClaimGuard {
         }
         self.flight.run(running);
         self.inner.counters.claims.one();
-        self.inner.keeper.watch(&self.inner, self.flight.policy.lease_duration());
+        self.inner.keeper.watch(&self.inner, self.flight.policy.lease());
     }
 
     /// The fence of the claim.
@@ -219,7 +219,9 @@ impl Drop for ClaimGuard {
                 self.inner.flights.end(&self.flight, None);
             }
             Stage::Claimed => self.finish_alone(Ending::Suspend(Duration::ZERO)),
-            Stage::Working => self.finish_alone(Ending::Doubt(Doubt::Dropped, "it was dropped".into())),
+            Stage::Working => {
+                self.finish_alone(Ending::Unknown(UnknownReason::Dropped, "it was dropped".into()));
+            }
             Stage::Finishing(ending, swapping) => {
                 finish::write_left_behind(&self.inner, self.flight.clone(), ending, swapping);
             }

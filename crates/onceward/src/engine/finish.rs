@@ -15,9 +15,9 @@ use crate::error::Error;
 use crate::outcome::{Outcome, Snapshot};
 use crate::policy::OnUnknown;
 use crate::receipt::{Done, End, Receipt, Status};
+use crate::runtime::Runtime;
 use crate::store::{Age, Due, Found, Seen, Swap, Swapped, Version};
 use crate::transition::{self, AfterLoss, Ending};
-use crate::world::World;
 
 /// What became of an ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ fn count(inner: &Inner, ending: &Ending) {
     match ending {
         Ending::Done(_) => inner.counters.completions.one(),
         Ending::Release(_) | Ending::Suspend(_) => inner.counters.releases.one(),
-        Ending::Doubt(..) => inner.counters.unknowns.one(),
+        Ending::Unknown(..) => inner.counters.unknowns.one(),
     }
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn write_left_behind(inner: &Arc<Inner>, flight: Arc<Flight>, ending:
 struct Unsettled {
     /// Between tries the engine is not kept alive: who drops the last handle of an engine wants its store.
     inner: Weak<Inner>,
-    world: Arc<dyn World>,
+    world: Arc<dyn Runtime>,
     flight: Arc<Flight>,
     ending: Ending,
     tell: Option<Sender<Finished>>,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use super::answer::Ran;
+use super::answer::Completed;
 use super::sync::Mutex;
 use super::wakers::Wakers;
 use crate::error::Error;
@@ -76,7 +76,7 @@ enum Phase {
         lost: Option<Box<Running>>,
     },
     /// With an outcome that was committed in a transaction of the work's own.
-    Committed(Box<Ran>),
+    Committed(Box<Completed>),
     Failed(Error),
 }
 
@@ -212,7 +212,7 @@ impl Flights {
     }
 
     /// Ends a flight whose work has committed its outcome in a transaction of its own.
-    pub(crate) fn commit(&self, flight: &Arc<Flight>, ran: Ran) {
+    pub(crate) fn commit(&self, flight: &Arc<Flight>, ran: Completed) {
         self.end_with(flight, |_| Phase::Committed(Box::new(ran)));
     }
 
@@ -307,9 +307,9 @@ impl Flight {
     }
 
     /// What the work has committed in a transaction of its own.
-    pub(crate) fn committed(&self) -> Option<Ran> {
+    pub(crate) fn committed(&self) -> Option<Completed> {
         match &self.state.lock().phase {
-            Phase::Committed(ran) => Some(Ran::clone(ran)),
+            Phase::Committed(ran) => Some(Completed::clone(ran)),
             _ => None,
         }
     }

@@ -28,12 +28,12 @@ use super::limits::Limits;
 use super::reply::{Receiver, Sender, reply};
 use super::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::Runtime;
 use crate::store::{Store, Swap, Swapped};
-use crate::world::World;
 
 pub(crate) struct Group {
     store: Arc<dyn Store>,
-    world: Arc<dyn World>,
+    world: Arc<dyn Runtime>,
     counters: Arc<Counters>,
     limits: Limits,
     batches_max: usize,
@@ -100,7 +100,7 @@ type Solo = Pin<Box<dyn Future<Output = SwapReply> + Send>>;
 impl Group {
     pub(crate) fn new(
         store: Arc<dyn Store>,
-        world: Arc<dyn World>,
+        world: Arc<dyn Runtime>,
         counters: Arc<Counters>,
         limits: Limits,
     ) -> Arc<Self> {

@@ -20,17 +20,17 @@ use crate::decide::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Id;
 use crate::receipt::Receipt;
+use crate::runtime::Runtime;
 use crate::store::{Cursor, Loaded, Page, Scan, Seen, Store};
 use crate::transition::Write;
-use crate::world::World;
 
-/// The shape of [`decide`](crate::decide). The engine takes it as a value so that the judge can show
+/// The shape of `decide`. The engine takes it as a value so that the judge can show
 /// that wrong rules are caught.
 pub type Rules = fn(&Ask, Option<&Receipt>) -> Decision;
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) world: Arc<dyn World>,
+    pub(crate) world: Arc<dyn Runtime>,
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
     pub(crate) counters: Arc<Counters>,

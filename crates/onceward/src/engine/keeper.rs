@@ -17,9 +17,9 @@ use super::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::policy::{LEASE_MIN, OnUnknown};
 use crate::receipt::{Job, Receipt, Status};
+use crate::runtime::Runtime;
 use crate::store::{Seen, Swap, Swapped};
 use crate::transition;
-use crate::world::World;
 
 pub(crate) struct Keeper {
     state: Mutex<State>,
@@ -74,7 +74,7 @@ const PACE: u32 = 6;
 
 /// Between rounds it does not keep the engine alive: whoever drops the last handle of an engine can
 /// open its store again at once.
-async fn keep(inner: Weak<Inner>, world: Arc<dyn World>) {
+async fn keep(inner: Weak<Inner>, world: Arc<dyn Runtime>) {
     let mut held_min = Duration::MAX;
     loop {
         let Some((pause, nudged)) = inner.upgrade().map(|inner| inner.keeper.pause(held_min, world.now()))
@@ -96,7 +96,7 @@ async fn keep(inner: Weak<Inner>, world: Arc<dyn World>) {
                 return;
             }
         }
-        held_min = held.iter().map(|flight| flight.policy.lease_duration()).min().unwrap_or(LEASE_MIN);
+        held_min = held.iter().map(|flight| flight.policy.lease()).min().unwrap_or(LEASE_MIN);
         let now = inner.now();
         let round: Vec<_> = held.into_iter().filter_map(|flight| renewal(&inner, flight, now)).collect();
         if !round.is_empty() {
@@ -116,7 +116,7 @@ fn renewal(inner: &Inner, flight: Arc<Flight>, now: Duration) -> Option<(Arc<Fli
         }
         (running.clone(), due, over)
     })?;
-    if over && flight.policy.unknown_rule() == OnUnknown::Retry {
+    if over && flight.policy.on_unknown() == OnUnknown::Retry {
         // Somebody else may be running it by now. Work under `Hold` goes on instead: nobody else
         // will run it, and its owner's word is worth more than a doubt.
         lose(inner, &flight, None);
@@ -139,7 +139,7 @@ async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>) {
             Ok(Swapped::Won(version)) => {
                 inner.counters.renewals.one();
                 flight.with_running(|running| {
-                    let lease = flight.policy.lease_duration();
+                    let lease = flight.policy.lease();
                     running.version = version;
                     (running.lease_ends, running.renew_at) = (sent_at + lease, sent_at + lease / 3);
                     running.renewed();
@@ -187,7 +187,7 @@ pub(crate) async fn replace_input(inner: &Inner, flight: &Flight, input: &Bytes)
             Ok(Swapped::Won(version)) => {
                 inner.counters.renewals.one();
                 flight.with_running(|running| {
-                    let lease = flight.policy.lease_duration();
+                    let lease = flight.policy.lease();
                     running.version = running.version.max(version);
                     running.lease_ends = running.lease_ends.max(sent_at + lease);
                     running.renew_at = running.renew_at.max(sent_at + lease / 3);
@@ -221,7 +221,7 @@ fn still_ours(flight: &Flight, receipt: &Receipt, sent_at: Duration) {
         // We were silent for too long and somebody put our run in doubt. There is no lease left to
         // renew, but our word can still end the doubt, unless somebody settles it first.
         Status::Unknown(_) => {
-            running.renew_at = sent_at + flight.policy.lease_duration() / 3;
+            running.renew_at = sent_at + flight.policy.lease() / 3;
             running.renewed();
         }
         // Our own ending, which is about to be reported.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::answer::{Answer, Ran};
+use super::answer::{Answer, Completed};
 use super::claim_guard::ClaimGuard;
 use super::flight::Flight;
 use super::inner::Inner;
@@ -23,7 +23,8 @@ use crate::outcome::{Outcome, Stopped};
 use crate::policy::{OnDuplicate, Policy, WAIT_MAX};
 use crate::receipt::{Attempt, Fence, Held, Job, Prior};
 
-/// The right to run one intent, renewed by itself for as long as the work lives. Cheap to clone.
+/// The right to run one intent, given to its work. It is renewed automatically for as long as the work lives. Cheap
+/// to clone.
 #[derive(Clone)]
 pub struct Lease {
     inner: Arc<Inner>,
@@ -62,7 +63,7 @@ impl Lease {
         }
     }
 
-    /// What was asked, if the receipt carries it ([`Ask::input`]).
+    /// What was asked, if the receipt carries it ([`Ask::with_input`]).
     pub fn input(&self) -> Option<&Bytes> {
         self.job.as_ref().map(|job| &job.input)
     }
@@ -89,8 +90,8 @@ impl Lease {
         &self.flight.id
     }
 
-    /// Grows with every takeover. Hand it to whatever has the effect, so that a slow former owner can
-    /// be turned away there too.
+    /// The fence of this run: it grows with every takeover. Send it along with the effect, so that a slow former owner
+    /// is refused there too.
     pub fn fence(&self) -> Fence {
         self.fence
     }
@@ -100,13 +101,13 @@ impl Lease {
         self.flight.attempt
     }
 
-    /// The key for a downstream call: the same for every try of this intent, and for nothing else.
+    /// Derives the idempotency key of a downstream call: the same for every try of this intent, and unique to it.
     pub fn child(&self, label: &str) -> Result<ChildKey> {
         child_key(self.id(), label)
     }
 
-    /// A recovery point: runs `work` once for this intent, whoever runs the intent. A later run of
-    /// the intent skips it and gets the recorded outcome.
+    /// Runs a step once for this intent: a recovery point. A later run of the intent skips `work` and gets the
+    /// recorded outcome of the step.
     ///
     /// The step has a receipt of its own, under the policy of the intent except that a step still
     /// held by a former owner is waited for. See [`Lease::step_under`] for another policy.
@@ -116,14 +117,20 @@ impl Lease {
         W: Future<Output = Result<Outcome, Stopped>>,
     {
         // A former owner's step may outlive the former owner's lease by one renewal.
-        let patience = (self.flight.policy.lease_duration() * 3).min(WAIT_MAX);
-        let policy = Policy::clone(&self.flight.policy).on_duplicate(OnDuplicate::Wait(patience))?;
-        self.step_under(Arc::new(policy), name, work).await
+        let patience = (self.flight.policy.lease() * 3).min(WAIT_MAX);
+        let policy =
+            self.flight.policy.to_builder().with_on_duplicate(OnDuplicate::Wait(patience)).build()?;
+        self.step_under(policy, name, work).await
     }
 
     /// Like [`Lease::step`], under a policy of its own. Typical: the intent as a whole may be retried,
     /// but this one call to a service that knows no keys must be held when in doubt.
-    pub async fn step_under<F, W>(&self, policy: Arc<Policy>, name: &str, work: F) -> Result<Answer>
+    pub async fn step_under<F, W>(
+        &self,
+        policy: impl Into<Arc<Policy>>,
+        name: &str,
+        work: F,
+    ) -> Result<Answer>
     where
         F: FnOnce(Lease) -> W,
         W: Future<Output = Result<Outcome, Stopped>>,
@@ -138,7 +145,7 @@ impl Lease {
         Ok(receipt.and_then(|receipt| receipt.status.outcome().cloned()))
     }
 
-    /// A recovery point in a transaction: what `work` writes through `tx` and the step's receipt commit
+    /// Runs a step in a transaction: what `work` writes through `tx` and the step's receipt commit
     /// together, so a crash leaves both or neither. See [`Onceward::transact`](crate::Onceward::transact).
     pub async fn step_in<T, F, W>(&self, transactions: &T, name: &str, work: F) -> Result<Answer>
     where
@@ -163,7 +170,7 @@ impl Lease {
     /// * If the database undoes the transaction in favour of another, the work is done again.
     /// * A commit whose answer was lost is looked up: the work is done again only if it did not happen.
     /// * **Dropping** the returned future rolls back; dropped during the commit itself, the receipt tells.
-    pub async fn transact<T, F, W>(&self, transactions: &T, work: F) -> Result<Ran>
+    pub async fn transact<T, F, W>(&self, transactions: &T, work: F) -> Result<Completed>
     where
         T: Transactions,
         F: FnMut(T::Tx) -> W,
@@ -173,7 +180,7 @@ impl Lease {
     }
 
     /// What was committed by [`Lease::transact`], if it was.
-    pub fn committed(&self) -> Option<Ran> {
+    pub fn committed(&self) -> Option<Completed> {
         self.flight.committed()
     }
 

@@ -17,7 +17,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::{Ran, Recorded};
+use super::answer::{Completed, Recorded};
 use super::answer_without_run::contended;
 use super::finish::bounded;
 use super::flight::{Flight, Renewal, Running};
@@ -41,7 +41,7 @@ const LOCKS_MAX: usize = 8;
 
 /// What became of one transaction.
 enum Tried {
-    Ended(Result<Ran>),
+    Ended(Result<Completed>),
     /// Certainly not committed: the same again makes sense.
     Undone(Error),
 }
@@ -53,7 +53,7 @@ pub(crate) async fn transact<T, F, W>(
     others: Option<&[Arc<Flight>]>,
     transactions: &T,
     mut work: F,
-) -> Result<Ran>
+) -> Result<Completed>
 where
     T: Transactions,
     F: FnMut(T::Tx) -> W,
@@ -149,7 +149,8 @@ impl<'a> Runs<'a> {
         if ending.is_release() {
             transactions.rollback(tx).await;
             let fence = self.main.running().map_or(crate::Fence(0), |running| running.held.claim.fence);
-            let ran = Ran { outcome, replayed: false, fence, recorded: Recorded::Released, expires_in: None };
+            let ran =
+                Completed { outcome, replayed: false, fence, recorded: Recorded::Released, expires_in: None };
             return Tried::Ended(Ok(ran));
         }
         self.commit(transactions, tx, outcome, &ending).await
@@ -249,11 +250,11 @@ impl<'a> Runs<'a> {
     }
 
     /// The runs are over, and nothing more is written for them.
-    fn committed(&self, paused: &Paused<'_>, outcome: &Outcome) -> Ran {
+    fn committed(&self, paused: &Paused<'_>, outcome: &Outcome) -> Completed {
         let mut main = None;
         for (flight, running) in &paused.leases {
             self.inner.counters.completions.one();
-            let ran = Ran {
+            let ran = Completed {
                 outcome: outcome.clone(),
                 replayed: false,
                 fence: running.held.claim.fence,
@@ -321,7 +322,7 @@ fn renewed_to(flight: &Flight, version: Version, sent_at: Option<Duration>) {
     flight.with_running(|running| {
         running.version = running.version.max(version);
         if let Some(sent_at) = sent_at {
-            let lease = flight.policy.lease_duration();
+            let lease = flight.policy.lease();
             (running.lease_ends, running.renew_at) = (sent_at + lease, sent_at + lease / 3);
         }
     });

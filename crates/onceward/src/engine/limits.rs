@@ -4,7 +4,8 @@ use crate::error::{Error, Result};
 
 /// The bounds of one engine. What goes beyond is refused or downgraded in a defined way, never piled
 /// up. (The parts of an id have bounds of their own, see [`Id`](crate::Id).)
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// Claims waiting for a place in a batch. A queue that is longer than the store can clear in
     /// about a second only adds latency; beyond it a claim fails with `Overloaded`. Completions are
@@ -32,6 +33,62 @@ pub struct Limits {
     /// Ids whose claims are owed back to the store, because their work never began. Beyond that their leases end
     /// by themselves.
     pub owed_releases_max: usize,
+}
+
+impl Limits {
+    /// Sets how many claims may wait for a place in a batch.
+    pub fn with_queue_claims_max(mut self, claims: usize) -> Self {
+        self.queue_claims_max = claims;
+        self
+    }
+
+    /// Sets how many swaps are in one batch.
+    pub fn with_batch_swaps_max(mut self, swaps: usize) -> Self {
+        self.batch_swaps_max = swaps;
+        self
+    }
+
+    /// Sets how many bytes of receipts are in one batch.
+    pub fn with_batch_bytes_max(mut self, bytes: usize) -> Self {
+        self.batch_bytes_max = bytes;
+        self
+    }
+
+    /// Sets how many duplicates may wait in this process.
+    pub fn with_waiters_max(mut self, waiters: usize) -> Self {
+        self.waiters_max = waiters;
+        self
+    }
+
+    /// Sets how many bytes of done receipts are cached for replays.
+    pub fn with_cache_bytes_max(mut self, bytes: usize) -> Self {
+        self.cache_bytes_max = bytes;
+        self
+    }
+
+    /// Sets the largest body of an outcome that is stored, in bytes.
+    pub fn with_body_bytes_max(mut self, bytes: usize) -> Self {
+        self.body_bytes_max = bytes;
+        self
+    }
+
+    /// Sets the largest input that is kept in a receipt, in bytes.
+    pub fn with_input_bytes_max(mut self, bytes: usize) -> Self {
+        self.input_bytes_max = bytes;
+        self
+    }
+
+    /// Sets how many bytes of outcomes may wait for a store that is away.
+    pub fn with_unrecorded_bytes_max(mut self, bytes: usize) -> Self {
+        self.unrecorded_bytes_max = bytes;
+        self
+    }
+
+    /// Sets how many claims may be owed back to the store.
+    pub fn with_owed_releases_max(mut self, claims: usize) -> Self {
+        self.owed_releases_max = claims;
+        self
+    }
 }
 
 /// Largest bound for a body that makes sense: receipts are for answers, not for files, and a receipt

@@ -16,9 +16,9 @@ use crate::error::{Applied, Result};
 use crate::id::Id;
 use crate::policy::Policy;
 use crate::receipt::{Attempt, Claim, Fence, Receipt, Status};
+use crate::runtime::Runtime;
 use crate::store::{Seen, Swapped};
 use crate::transition::{self, Ending};
-use crate::world::World;
 
 /// The claims that are owed back, by id.
 pub(crate) struct Owed {
@@ -135,9 +135,9 @@ fn stands(reply: &SwapReply) -> Stands {
 
 /// Until the claim certainly does not stand, or the engine is gone. Between tries it does not keep the engine
 /// alive.
-async fn repay(inner: Arc<Inner>, world: &dyn World, debt: &Debt, stands: Stands) {
+async fn repay(inner: Arc<Inner>, world: &dyn Runtime, debt: &Debt, stands: Stands) {
     let (weak, mut first) = (Arc::downgrade(&inner), Some(inner));
-    let lease = debt.policy.lease_duration();
+    let lease = debt.policy.lease();
     // A write that was lost on the way may arrive late, but not long after everybody has given it up.
     let looked_for_until = world.now() + lease * 2;
     let mut pause = PAUSE_MIN;

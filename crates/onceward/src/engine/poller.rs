@@ -18,8 +18,8 @@ use super::sync::Mutex;
 use crate::error::Result;
 use crate::id::Id;
 use crate::receipt::{Receipt, Status};
+use crate::runtime::Runtime;
 use crate::store::{Due, Loaded};
-use crate::world::World;
 
 /// Shortest tick: a few round trips to a store nearby.
 const TICK_MIN: Duration = Duration::from_millis(2);
@@ -119,7 +119,7 @@ impl Poller {
 }
 
 /// Like the keeper, it does not keep the engine alive between ticks.
-async fn poll(inner: Weak<Inner>, world: Arc<dyn World>) {
+async fn poll(inner: Weak<Inner>, world: Arc<dyn Runtime>) {
     let mut watch = inner.upgrade().and_then(|inner| inner.store.watch());
     loop {
         let Some(Some((pause, nudged))) = inner.upgrade().map(|inner| inner.poller.pause(world.now())) else {

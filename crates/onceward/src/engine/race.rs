@@ -5,8 +5,8 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::runtime::Runtime;
 use crate::store::Watch;
-use crate::world::World;
 
 /// Ready when the first of the two is.
 pub(crate) async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
@@ -22,7 +22,7 @@ pub(crate) async fn either(one: impl Future<Output = ()>, other: impl Future<Out
 const SIGNALS_APART: Duration = Duration::from_millis(2);
 
 /// Ready at the next signal of the store; never, if it has none.
-pub(crate) async fn signalled(world: &dyn World, watch: &mut Option<Watch>) {
+pub(crate) async fn signalled(world: &dyn Runtime, watch: &mut Option<Watch>) {
     match watch {
         Some(watch) => {
             world.sleep(SIGNALS_APART).await;
@@ -34,7 +34,11 @@ pub(crate) async fn signalled(world: &dyn World, watch: &mut Option<Watch>) {
 
 /// Waits for `future` at most `at_most`; `None` if the time ran out. The future is always asked
 /// first, so an answer that is there wins over a deadline that has passed.
-pub(crate) async fn within<F: Future>(world: &dyn World, at_most: Duration, future: F) -> Option<F::Output> {
+pub(crate) async fn within<F: Future>(
+    world: &dyn Runtime,
+    at_most: Duration,
+    future: F,
+) -> Option<F::Output> {
     let mut future = pin!(future);
     // The timer is made only when it is needed: most things that are waited for are there already.
     let mut sleep = None;

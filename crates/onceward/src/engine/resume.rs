@@ -12,16 +12,16 @@ use super::flight::{Joined, Named, Running};
 use super::group::{Leave, SwapReply, Urgency};
 use super::inner::Inner;
 use super::lease::Lease;
-use super::run::{Worked, finish, work_under};
+use super::run::{WorkEnd, finish, work_under};
 use super::sealed::seal;
-use super::worker::Completion;
+use super::worker::Worked;
 use crate::ask::Ask;
 use crate::decide::{Decision, Refusal, Takeover};
 use crate::error::Result;
 use crate::id::Id;
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
-use crate::receipt::{Attempt, Doubt, Fence, Owner, Receipt};
+use crate::receipt::{Attempt, Fence, Owner, Receipt, UnknownReason};
 use crate::store::{Seen, Swapped};
 use crate::transition::{self, Ending};
 
@@ -33,24 +33,24 @@ pub(crate) async fn resume<F, W>(
     policy: Arc<Policy>,
     leave: Leave,
     work: F,
-) -> Result<Completion>
+) -> Result<Worked>
 where
     F: FnOnce(Lease) -> W,
     W: Future<Output = Result<Outcome, Stopped>>,
 {
-    let Some(claim) = found.status.claim() else { return Ok(Completion::Elsewhere) };
+    let Some(claim) = found.status.claim() else { return Ok(Worked::TakenElsewhere) };
     let attempt = Attempt(inner.world.random());
     // A run that nobody has kept an input for becomes one that is tried again until it is done or dead.
-    let mut ask = Ask::new(id.clone(), claim.fingerprint, policy).input(Vec::new());
+    let mut ask = Ask::new(id.clone(), claim.fingerprint, policy).with_input(Vec::new());
     ask.attempt = Some(attempt);
     let takeover = match inner.decide(&ask, Some(found)) {
         Decision::Run(takeover @ (Takeover::Waiting | Takeover::Lapsed)) => takeover,
         Decision::Refuse(Refusal::Dead { .. }) => return bury(&inner, id, found).await,
-        _ => return Ok(Completion::Elsewhere),
+        _ => return Ok(Worked::TakenElsewhere),
     };
     let flight = match inner.flights.join(&ask.id, &ask.policy, attempt, Named::ByEngine) {
         Joined::Leader(flight) => flight,
-        Joined::Waiter(_) => return Ok(Completion::Elsewhere),
+        Joined::Waiter(_) => return Ok(Worked::TakenElsewhere),
     };
     let mut guard = ClaimGuard::new(inner.clone(), flight, Owner::Run).leaving(leave);
     let mut held = transition::claim(&ask, attempt, Owner::Run, takeover, Some(found));
@@ -62,65 +62,65 @@ where
         Ok(Swapped::Won(version)) => version,
         Ok(Swapped::Lost(_)) => {
             guard.end(None);
-            return Ok(Completion::Elsewhere);
+            return Ok(Worked::TakenElsewhere);
         }
         Ok(Swapped::Failed(error)) | Err(error) => return Err(guard.fail(error)),
     };
     held.claim.fence = Fence(version.0);
-    let running = Running::new(held, version, sent_at, ask.policy.lease_duration());
+    let running = Running::new(held, version, sent_at, ask.policy.lease());
     if inner.now() >= running.lease_ends {
         // The answer took so long that the lease may be over: no work begins under such a one.
         drop(guard);
-        return Ok(Completion::Elsewhere);
+        return Ok(Worked::TakenElsewhere);
     }
     inner.counters.takeovers.one();
-    let last = running.held.job.as_ref().is_some_and(|job| job.started >= ask.policy.tries());
+    let last = running.held.job.as_ref().is_some_and(|job| job.started >= ask.policy.tries_max());
     guard.claimed(running);
     guard.begin_work();
     let lease = Lease::of(&guard, ask.fingerprint);
-    let failed = |why: String| if last { Completion::Dead } else { Completion::Failed(why) };
+    let failed = |why: String| if last { Worked::Dead } else { Worked::Failed(why) };
     let worked = work_under(&guard, lease, work).await;
     if guard.flight.committed().is_some() {
-        return Ok(Completion::Finished);
+        return Ok(Worked::Finished);
     }
     match worked {
-        Worked::Finished(Ok(outcome)) => {
+        WorkEnd::Finished(Ok(outcome)) => {
             let kept = !Ending::of(outcome.clone(), &ask.policy).is_release();
-            let answer = finish(&inner, &ask, &mut guard, Worked::Finished(Ok(outcome))).await?;
+            let answer = finish(&inner, &ask, &mut guard, WorkEnd::Finished(Ok(outcome))).await?;
             Ok(match answer {
-                Answer::Ran(_) if kept => Completion::Finished,
-                Answer::Ran(_) => failed("it failed, and its policy has failures tried again".into()),
-                Answer::Refused(_) => Completion::Elsewhere,
+                Answer::Completed(_) if kept => Worked::Finished,
+                Answer::Completed(_) => failed("it failed, and its policy has failures tried again".into()),
+                Answer::Refused(_) => Worked::TakenElsewhere,
             })
         }
-        Worked::Finished(Err(stopped)) => {
+        WorkEnd::Finished(Err(stopped)) => {
             guard.finish(Ending::of_stopped(&stopped)).await;
             Ok(match stopped.suspended() {
-                Some(_) => Completion::Suspended,
+                Some(_) => Worked::Suspended,
                 None => failed(stopped.to_string()),
             })
         }
-        Worked::Panicked(_) => {
-            guard.finish(Ending::Doubt(Doubt::Panicked, "it panicked".into())).await;
+        WorkEnd::Panicked(_) => {
+            guard.finish(Ending::Unknown(UnknownReason::Panicked, "it panicked".into())).await;
             Ok(failed("it panicked".into()))
         }
-        Worked::LeaseLost => {
+        WorkEnd::LeaseLost => {
             guard.detach();
-            Ok(Completion::Elsewhere)
+            Ok(Worked::TakenElsewhere)
         }
     }
 }
 
 /// Writes down that the tries of a lapsed run are used up.
-async fn bury(inner: &Inner, id: &Id, found: &Receipt) -> Result<Completion> {
-    let Some(write) = transition::exhaust(found) else { return Ok(Completion::Dead) };
+async fn bury(inner: &Inner, id: &Id, found: &Receipt) -> Result<Worked> {
+    let Some(write) = transition::exhaust(found) else { return Ok(Worked::Dead) };
     let seen = Seen::Version(found.version);
     match inner.swap(id, seen, Some(&write), Urgency::Must).await.result? {
         Swapped::Won(_) => {
             count_lapse(inner, &write.status);
-            Ok(Completion::Dead)
+            Ok(Worked::Dead)
         }
-        Swapped::Lost(_) => Ok(Completion::Elsewhere),
+        Swapped::Lost(_) => Ok(Worked::TakenElsewhere),
         Swapped::Failed(error) => Err(error),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::acquire::{Acquired, acquire};
-use super::answer::{Answer, Ran, Recorded};
+use super::answer::{Answer, Completed, Recorded};
 use super::answer_without_run::answer_of_others;
 use super::claim_guard::ClaimGuard;
 use super::finish::{Finished, bounded};
@@ -16,13 +16,13 @@ use super::lease::Lease;
 use crate::ask::Ask;
 use crate::error::{Error, ErrorKind, Result};
 use crate::outcome::{Effect, Outcome, Stopped};
-use crate::receipt::{Doubt, Owner};
+use crate::receipt::{Owner, UnknownReason};
 use crate::transition::Ending;
 
 type Panic = Box<dyn std::any::Any + Send>;
 
 /// How the work ended.
-pub(crate) enum Worked {
+pub(crate) enum WorkEnd {
     Finished(Result<Outcome, Stopped>),
     Panicked(Panic),
     LeaseLost,
@@ -53,7 +53,7 @@ where
 
 /// Does the work, unless the lease is lost meanwhile.
 #[expect(clippy::manual_async_fn, reason = "as above")]
-pub(crate) fn work_under<F, W>(guard: &ClaimGuard, lease: Lease, work: F) -> impl Future<Output = Worked>
+pub(crate) fn work_under<F, W>(guard: &ClaimGuard, lease: Lease, work: F) -> impl Future<Output = WorkEnd>
 where
     F: FnOnce(Lease) -> W,
     W: Future<Output = Result<Outcome, Stopped>>,
@@ -61,16 +61,16 @@ where
     async move {
         let made = match catch_unwind(AssertUnwindSafe(|| work(lease))) {
             Ok(made) => made,
-            Err(panic) => return Worked::Panicked(panic),
+            Err(panic) => return WorkEnd::Panicked(panic),
         };
         let mut made = pin!(made);
         poll_fn(|cx| {
             match catch_unwind(AssertUnwindSafe(|| made.as_mut().poll(cx))) {
-                Ok(Poll::Ready(finished)) => return Poll::Ready(Worked::Finished(finished)),
+                Ok(Poll::Ready(finished)) => return Poll::Ready(WorkEnd::Finished(finished)),
                 Ok(Poll::Pending) => {}
-                Err(panic) => return Poll::Ready(Worked::Panicked(panic)),
+                Err(panic) => return Poll::Ready(WorkEnd::Panicked(panic)),
             }
-            guard.flight.poll_lost(cx).map(|()| Worked::LeaseLost)
+            guard.flight.poll_lost(cx).map(|()| WorkEnd::LeaseLost)
         })
         .await
     }
@@ -81,35 +81,35 @@ pub(crate) async fn finish(
     inner: &Arc<Inner>,
     ask: &Ask,
     guard: &mut ClaimGuard,
-    worked: Worked,
+    worked: WorkEnd,
 ) -> Result<Answer> {
     if let Some(ran) = guard.flight.committed() {
         // Whatever the work said after that: what was committed is the answer.
-        if let Worked::Panicked(panic) = worked {
+        if let WorkEnd::Panicked(panic) = worked {
             resume_unwind(panic)
         }
-        return Ok(Answer::Ran(ran));
+        return Ok(Answer::Completed(ran));
     }
     match worked {
-        Worked::Finished(Err(_)) if guard.flight.is_taken() => {
+        WorkEnd::Finished(Err(_)) if guard.flight.is_taken() => {
             guard.detach();
             Box::pin(answer_of_others(inner, ask)).await
         }
-        Worked::LeaseLost => {
+        WorkEnd::LeaseLost => {
             guard.detach();
             Box::pin(answer_of_others(inner, ask)).await
         }
-        Worked::Panicked(panic) => {
-            guard.finish(Ending::Doubt(Doubt::Panicked, "it panicked".into())).await;
+        WorkEnd::Panicked(panic) => {
+            guard.finish(Ending::Unknown(UnknownReason::Panicked, "it panicked".into())).await;
             resume_unwind(panic)
         }
-        Worked::Finished(Err(stopped)) => {
+        WorkEnd::Finished(Err(stopped)) => {
             guard.finish(Ending::of_stopped(&stopped)).await;
             let error =
                 Error::new(ErrorKind::Stopped, format!("the work ended without an outcome: {stopped}"));
             Err(if stopped.effect() == Effect::Maybe { error.maybe_applied() } else { error })
         }
-        Worked::Finished(Ok(outcome)) => {
+        WorkEnd::Finished(Ok(outcome)) => {
             let fence = guard.fence();
             let ending = Ending::of(bounded(inner, &outcome), &ask.policy);
             let retry = ending.is_release();
@@ -125,7 +125,7 @@ pub(crate) async fn finish(
                 Recorded::Released => None,
                 _ => ask.policy.retention_of(&outcome).duration(),
             };
-            Ok(Answer::Ran(Ran { outcome, replayed: false, fence, recorded, expires_in }))
+            Ok(Answer::Completed(Completed { outcome, replayed: false, fence, recorded, expires_in }))
         }
     }
 }

@@ -30,18 +30,18 @@ pub(crate) async fn settle(
     match found.filter(|found| found.status.fence() == fence) {
         Some(found) => match transition::settle(id, &found, settlement, policy)? {
             Some(write) => replace(inner, id, Some(&found), write).await,
-            None => Ok(Changed::No(Some(found))),
+            None => Ok(Changed::NotOwner(Some(found))),
         },
-        None => Ok(Changed::No(inner.load(id).await?)),
+        None => Ok(Changed::NotOwner(inner.load(id).await?)),
     }
 }
 
 /// Has a dead intent tried again.
 pub(crate) async fn retry(inner: &Inner, id: &Id) -> Result<Changed> {
-    let Some(found) = inner.load(id).await? else { return Ok(Changed::No(None)) };
+    let Some(found) = inner.load(id).await? else { return Ok(Changed::NotOwner(None)) };
     match transition::retry(&found)? {
         Some(write) => replace(inner, id, Some(&found), write).await,
-        None => Ok(Changed::No(Some(found))),
+        None => Ok(Changed::NotOwner(Some(found))),
     }
 }
 
@@ -70,24 +70,24 @@ pub(crate) async fn close(
             | (Closable::Dead, Some(Status::Dead(_)))
     );
     if !fits {
-        return Ok(Changed::No(found));
+        return Ok(Changed::NotOwner(found));
     }
     match transition::close(id, found.as_ref(), why, policy)? {
         Some(write) => {
             let changed = replace(inner, id, found.as_ref(), write).await?;
-            if changed == Changed::Yes {
+            if changed == Changed::Applied {
                 inner.counters.closed.one();
             }
             Ok(changed)
         }
-        None => Ok(Changed::No(found)),
+        None => Ok(Changed::NotOwner(found)),
     }
 }
 
 /// Removes what a done receipt says.
 pub(crate) async fn erase(inner: &Inner, id: &Id) -> Result<Changed> {
-    let Some(found) = inner.load(id).await? else { return Ok(Changed::No(None)) };
-    let Some(write) = transition::erase(&found) else { return Ok(Changed::No(Some(found))) };
+    let Some(found) = inner.load(id).await? else { return Ok(Changed::NotOwner(None)) };
+    let Some(write) = transition::erase(&found) else { return Ok(Changed::NotOwner(Some(found))) };
     let changed = replace(inner, id, Some(&found), write).await?;
     inner.cache.forget(id);
     Ok(changed)
@@ -99,9 +99,9 @@ async fn replace(inner: &Inner, id: &Id, found: Option<&Receipt>, write: Write) 
         Swapped::Won(_) => {
             inner.poller.look_now();
             inner.enqueued.wake();
-            Ok(Changed::Yes)
+            Ok(Changed::Applied)
         }
-        Swapped::Lost(now) => Ok(Changed::No(open_any(now.as_ref())?)),
+        Swapped::Lost(now) => Ok(Changed::NotOwner(open_any(now.as_ref())?)),
         Swapped::Failed(error) => Err(error),
     }
 }

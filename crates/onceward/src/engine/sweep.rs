@@ -7,11 +7,12 @@ use super::inner::Inner;
 use super::sealed::{open, seal};
 use crate::error::Result;
 use crate::id::Id;
-use crate::store::{Cursor, Found, Page, Scan, ScanOf, Seen, State, Swapped, Version};
+use crate::store::{Cursor, Found, Page, Scan, ScanTarget, Seen, State, Swapped, Version};
 use crate::transition::{self, Expiry};
 
 /// How much one sweep may do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Sweep {
     /// Records looked at in one slice.
     pub slice_records: usize,
@@ -28,8 +29,29 @@ impl Default for Sweep {
     }
 }
 
+impl Sweep {
+    /// Sets how many records are looked at in one slice.
+    pub fn with_slice_records(mut self, records: usize) -> Self {
+        self.slice_records = records;
+        self
+    }
+
+    /// Sets how many slices are in one sweep.
+    pub fn with_slices_max(mut self, slices: usize) -> Self {
+        self.slices_max = slices;
+        self
+    }
+
+    /// Sets how long ago a lease must have ended for abandoned work to be forgotten.
+    pub fn with_abandoned_after(mut self, abandoned_after: Duration) -> Self {
+        self.abandoned_after = abandoned_after;
+        self
+    }
+}
+
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Swept {
     /// Records looked at.
     pub seen: usize,
@@ -50,7 +72,7 @@ pub(crate) async fn sweep(inner: &Inner, sweep: &Sweep) -> Result<Swept> {
     // Not from the beginning: what stays in place there may be more than one sweep can look at.
     let mut after: Option<Cursor> = inner.sweep_from.lock().take();
     for _ in 0..sweep.slices_max {
-        let scan = Scan { of: ScanOf::Due(None), after: after.take(), limit: sweep.slice_records.max(1) };
+        let scan = Scan::new(ScanTarget::Due(None), sweep.slice_records.max(1)).with_after(after.take());
         let page = inner.scan(&scan).await?;
         after = page.next.clone();
         sweep_page(inner, sweep, page, &mut swept).await?;

@@ -11,31 +11,83 @@ use super::inner::Inner;
 use super::sealed::open_any;
 use crate::ask::Ask;
 use crate::error::{Applied, Result};
+use crate::fingerprint::Fingerprint;
 use crate::id::Id;
 use crate::outcome::Outcome;
 use crate::policy::Policy;
-use crate::receipt::{Attempt, Doubt, Fence, Owner, Receipt, Status};
+use crate::receipt::{Attempt, Fence, Owner, Receipt, Status, UnknownReason};
 use crate::store::{Seen, Swapped};
 use crate::transition::{self, AfterLoss, Ending, Write};
 
-/// Proof of a claim. Its parts can be sent anywhere; whoever shows them is the owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Proof of a claim, and the policy that it was made under. Its parts can be sent to another process, which
+/// makes the same ticket of them with [`Ticket::new`]. Its holder is the owner of the claim.
+#[derive(Clone, Debug)]
 pub struct Ticket {
-    /// Which intent.
-    pub id: Id,
-    /// Which try.
-    pub attempt: Attempt,
-    /// The fence of the claim.
-    pub fence: Fence,
+    id: Id,
+    attempt: Attempt,
+    fence: Fence,
+    policy: Arc<Policy>,
+    /// Known to the process that made the claim. Without it, the receipt has to be read first.
+    pub(crate) fingerprint: Option<Fingerprint>,
 }
+
+impl Ticket {
+    /// The ticket of a claim from its parts, as [`Onceward::claim`](crate::Onceward::claim) gave them: perhaps to
+    /// another process.
+    pub fn new(id: Id, attempt: Attempt, fence: Fence, policy: impl Into<Arc<Policy>>) -> Self {
+        Self { id, attempt, fence, policy: policy.into(), fingerprint: None }
+    }
+
+    /// Sets the policy under which the claim is renewed and ended.
+    pub fn with_policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
+        self.policy = policy.into();
+        self
+    }
+
+    /// Of a claim that an ask has just made.
+    pub(crate) fn of(ask: &Ask, attempt: Attempt, fence: Fence) -> Self {
+        let fingerprint = Some(ask.fingerprint);
+        Self { id: ask.id.clone(), attempt, fence, policy: ask.policy.clone(), fingerprint }
+    }
+
+    /// The intent that was claimed.
+    pub fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// The try that has claimed it.
+    pub fn attempt(&self) -> Attempt {
+        self.attempt
+    }
+
+    /// The fence of the claim. Hand it to whatever has the effect, so that a former owner is refused there.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// The policy of the claim.
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+}
+
+/// By the claim and its policy: it does not matter how the ticket came about.
+impl PartialEq for Ticket {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.id, self.attempt, self.fence, &self.policy)
+            == (&other.id, other.attempt, other.fence, &other.policy)
+    }
+}
+
+impl Eq for Ticket {}
 
 /// What a claim by hand leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// It is yours until the lease ends; renew it in time.
-    Yes(Ticket),
+    Granted(Ticket),
     /// There is an answer already.
-    No(Answer),
+    Answered(Answer),
 }
 
 /// What became of a change made with a ticket.
@@ -46,9 +98,9 @@ pub enum Claimed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// Done as asked.
-    Yes,
+    Applied,
     /// The receipt is not this ticket's any more; this is what is there.
-    No(Option<Receipt>),
+    NotOwner(Option<Receipt>),
 }
 
 /// What a ticket's holder wants to change.
@@ -66,8 +118,8 @@ impl Change {
         Self::End(Ending::Release("it was released".into()))
     }
 
-    pub(crate) fn doubt() -> Self {
-        Self::End(Ending::Doubt(Doubt::Reported, "its owner cannot tell".into()))
+    pub(crate) fn mark_unknown() -> Self {
+        Self::End(Ending::Unknown(UnknownReason::Reported, "its owner cannot tell".into()))
     }
 }
 
@@ -76,34 +128,29 @@ pub(crate) async fn claim(inner: &Arc<Inner>, mut ask: Ask) -> Result<Claimed> {
         Acquired::Run(mut guard) => {
             let (attempt, fence) = (guard.flight.attempt, guard.fence());
             guard.detach();
-            Ok(Claimed::Yes(Ticket { id: ask.id, attempt, fence }))
+            Ok(Claimed::Granted(Ticket::of(&ask, attempt, fence)))
         }
-        Acquired::Answer(answer) => Ok(Claimed::No(answer)),
+        Acquired::Answer(answer) => Ok(Claimed::Answered(answer)),
     }
 }
 
 /// A renewal or an ending may be written this often against a receipt that keeps moving under it.
 const TRIES_MAX: usize = 8;
 
-pub(crate) async fn change(
-    inner: &Inner,
-    ticket: &Ticket,
-    policy: &Policy,
-    change: Change,
-) -> Result<Changed> {
+pub(crate) async fn change(inner: &Inner, ticket: &Ticket, change: Change) -> Result<Changed> {
     let mut receipt = inner.load(&ticket.id).await?;
     let mut last = None;
     for _ in 0..TRIES_MAX {
         let Some(found) = receipt.filter(|found| is_of(found, ticket)) else {
             break;
         };
-        let write = match step(&found, policy, &change, ticket) {
+        let write = match step(&found, &change, ticket) {
             Step::Write(write) => write,
             // A repeated call whose first answer was lost: what it wants is already so.
-            Step::AlreadySo => return Ok(Changed::Yes),
+            Step::AlreadySo => return Ok(Changed::Applied),
             Step::Refuse => {
                 inner.counters.fenced_off.one();
-                return Ok(Changed::No(Some(found)));
+                return Ok(Changed::NotOwner(Some(found)));
             }
         };
         let seen = Seen::Version(found.version);
@@ -112,13 +159,13 @@ pub(crate) async fn change(
             Ok(Swapped::Won(_)) => {
                 count(inner, &change);
                 inner.poller.look_now();
-                return Ok(Changed::Yes);
+                return Ok(Changed::Applied);
             }
             Ok(Swapped::Lost(found)) => receipt = open_any(found.as_ref())?,
             Ok(Swapped::Failed(error)) | Err(error) if error.applied() == Applied::Maybe => {
                 receipt = inner.load(&ticket.id).await.map_err(|_| error.clone())?;
                 if receipt.is_none() && write.is_none() {
-                    return Ok(Changed::Yes);
+                    return Ok(Changed::Applied);
                 }
                 last = Some(error);
             }
@@ -132,7 +179,7 @@ pub(crate) async fn change(
         return Err(error);
     }
     inner.counters.fenced_off.one();
-    Ok(Changed::No(inner.load(&ticket.id).await?))
+    Ok(Changed::NotOwner(inner.load(&ticket.id).await?))
 }
 
 /// What a ticket's change means for the receipt that is there.
@@ -143,7 +190,8 @@ enum Step {
     Refuse,
 }
 
-fn step(found: &Receipt, policy: &Policy, change: &Change, ticket: &Ticket) -> Step {
+fn step(found: &Receipt, change: &Change, ticket: &Ticket) -> Step {
+    let policy = &*ticket.policy;
     let Change::End(ending) = change else {
         return match &found.status {
             Status::Held(held) => Step::Write(Some(transition::hold(held.clone(), policy))),
@@ -173,7 +221,7 @@ fn count(inner: &Inner, change: &Change) {
     match change {
         Change::Renew => inner.counters.renewals.one(),
         Change::End(Ending::Done(_)) => inner.counters.completions.one(),
-        Change::End(Ending::Doubt(..)) => inner.counters.unknowns.one(),
+        Change::End(Ending::Unknown(..)) => inner.counters.unknowns.one(),
         Change::End(Ending::Release(_) | Ending::Suspend(_)) => inner.counters.releases.one(),
     }
 }

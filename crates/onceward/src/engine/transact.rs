@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquire::{ClaimReply, Claimant, Granted, ROUNDS_MAX, Turn, ask_store, check_input, join};
-use super::answer::{Answer, Ran, Recorded};
+use super::answer::{Answer, Completed, Recorded};
 use super::answer_without_run::{WaitDeadline, answer, contended, refuse};
 use super::finish::bounded;
 use super::flight::{Flight, Running};
@@ -30,7 +30,7 @@ use crate::error::{Applied, Error, ErrorKind, Result};
 use crate::join::{Fault, Join, Transactions};
 use crate::outcome::{Outcome, Stopped, Verdict};
 use crate::policy::{KeepInput, OnDuplicate};
-use crate::receipt::{Attempt, Fence, Held, Owner, Receipt, Status};
+use crate::receipt::{Attempt, Claim, Fence, Held, Owner, Receipt, Status};
 use crate::store::{Age, Due, Seen, Swap, Swapped, Version};
 use crate::transition::{self, Ending};
 
@@ -92,8 +92,7 @@ pub(crate) async fn claim_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask: &
                 if takeover != Takeover::Absent {
                     inner.counters.takeovers.one();
                 }
-                let fence = Fence(version.0);
-                return Ok(Claimed::Yes(Ticket { id: ask.id.clone(), attempt, fence }));
+                return Ok(Claimed::Granted(Ticket::of(ask, attempt, Fence(version.0))));
             }
             Swapped::Lost(found) => open_any(found.as_ref())?,
             Swapped::Failed(error) => return Err(error),
@@ -103,11 +102,11 @@ pub(crate) async fn claim_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask: &
             // The run that has it holds no lock of this database's, so there is nothing to wait on here.
             Decision::Wait { .. } => {
                 let due = found.map_or(Due::Never, |found| found.due);
-                return Ok(Claimed::No(refuse(inner, Refusal::in_progress(due))));
+                return Ok(Claimed::Answered(refuse(inner, Refusal::in_progress(due))));
             }
             decision => {
                 let answer = answer(inner, found, decision);
-                return Ok(Claimed::No(answer.expect("replays and refusals are answers")));
+                return Ok(Claimed::Answered(answer.expect("replays and refusals are answers")));
             }
         };
     }
@@ -118,19 +117,22 @@ pub(crate) async fn claim_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask: &
 pub(crate) async fn complete_in<J: Join + ?Sized>(
     inner: &Inner,
     tx: &mut J,
-    ask: &Ask,
     ticket: &Ticket,
     outcome: &Outcome,
 ) -> Result<()> {
-    let ending = Ending::of(bounded(inner, outcome), &ask.policy);
-    let mut held = transition::claim(ask, ticket.attempt, Owner::Run, Takeover::Absent, None);
-    held.claim.fence = ticket.fence;
-    // Only where the job has to be kept does it matter which one it was.
-    if ending.is_release() || ask.policy.input_rule() == KeepInput::WithReceipt {
-        held = held_in(tx, ticket).await?.ok_or_else(not_held)?;
-    }
-    let write = transition::end(&ask.id, &held, &ending, &ask.policy);
-    let swap = seal(&ask.id, Seen::Version(Version(ticket.fence.0)), write.as_ref());
+    let policy = ticket.policy();
+    let ending = Ending::of(bounded(inner, outcome), policy);
+    let held = match ticket.fingerprint {
+        // Only where the job has to be kept does it matter which one it was.
+        Some(fingerprint) if !ending.is_release() && policy.keep_input() != KeepInput::WithReceipt => {
+            let ask = Ask::new(ticket.id().clone(), fingerprint, policy.clone());
+            let held = transition::claim(&ask, ticket.attempt(), Owner::Run, Takeover::Absent, None);
+            Held { claim: Claim { fence: ticket.fence(), ..held.claim }, ..held }
+        }
+        _ => held_in(tx, ticket).await?.ok_or_else(not_held)?,
+    };
+    let write = transition::end(ticket.id(), &held, &ending, policy);
+    let swap = seal(ticket.id(), Seen::Version(Version(ticket.fence().0)), write.as_ref());
     match swap_one(tx, &swap).await? {
         Swapped::Won(_) => {
             inner.counters.completions.one();
@@ -150,14 +152,14 @@ fn not_held() -> Error {
 
 /// What the transaction itself holds. (A swap of nothing for nothing is a look.)
 async fn held_in<J: Join + ?Sized>(tx: &mut J, ticket: &Ticket) -> Result<Option<Held>> {
-    let look = Swap { id: ticket.id.clone(), seen: Seen::Absent, new: None };
+    let look = Swap { id: ticket.id().clone(), seen: Seen::Absent, new: None };
     let found = match swap_one(tx, &look).await? {
         Swapped::Won(_) => None,
         Swapped::Lost(found) => open_any(found.as_ref())?,
         Swapped::Failed(error) => return Err(error),
     };
     Ok(match found.map(|found| found.status) {
-        Some(Status::Held(held)) if held.claim.attempt == ticket.attempt => Some(held),
+        Some(Status::Held(held)) if held.claim.attempt == ticket.attempt() => Some(held),
         _ => None,
     })
 }
@@ -281,7 +283,7 @@ impl Leader {
             .and_then(|receipt| receipt.status.claim())
             .is_some_and(|claim| claim.attempt == self.flight.attempt);
         match answer {
-            Answer::Ran(ran) if ours => Answer::Ran(Ran { replayed: false, ..ran }),
+            Answer::Completed(ran) if ours => Answer::Completed(Completed { replayed: false, ..ran }),
             answer => answer,
         }
     }
@@ -299,7 +301,7 @@ impl Leader {
         W: Future<Output = Result<Outcome, Stopped>>,
     {
         let inner = &self.inner;
-        let patience = match ask.policy.duplicate_rule() {
+        let patience = match ask.policy.on_duplicate() {
             OnDuplicate::Wait(at_most) => deadline.remaining(inner.now(), at_most).unwrap_or_default(),
             OnDuplicate::Conflict => PATIENCE_MIN,
         };
@@ -344,7 +346,7 @@ impl Leader {
         let fence = held.claim.fence;
         inner.counters.claims.one();
         // Duplicates here wait for us and not on the database.
-        let (due, age) = (Due::In(ask.policy.lease_duration()), Age::default());
+        let (due, age) = (Due::In(ask.policy.lease()), Age::default());
         let receipt = Receipt { version, due, age, status: Status::Held(held.clone()) };
         self.flight.follow(receipt, inner.now());
 
@@ -365,8 +367,9 @@ impl Leader {
         if ending.is_release() {
             transactions.rollback(tx).await;
             inner.counters.releases.one();
-            let ran = Ran { outcome, replayed: false, fence, recorded: Recorded::Released, expires_in: None };
-            return Tried::Answer(Answer::Ran(ran), None);
+            let ran =
+                Completed { outcome, replayed: false, fence, recorded: Recorded::Released, expires_in: None };
+            return Tried::Answer(Answer::Completed(ran), None);
         }
         let write = transition::end(&ask.id, &held, &ending, &ask.policy);
         let completion = seal(&ask.id, Seen::Version(version), write.as_ref());
@@ -374,8 +377,8 @@ impl Leader {
             Ok(()) => {
                 inner.counters.completions.one();
                 let expires_in = ask.policy.retention_of(&outcome).duration();
-                let ran = Ran { outcome, replayed: false, fence, recorded: Recorded::Yes, expires_in };
-                Tried::Answer(Answer::Ran(ran), None)
+                let ran = Completed { outcome, replayed: false, fence, recorded: Recorded::Yes, expires_in };
+                Tried::Answer(Answer::Completed(ran), None)
             }
             Err(Fault::Undone(error)) => Tried::Undone(error),
             Err(Fault::Busy) => Tried::Undone(contended()),

@@ -25,12 +25,13 @@ use super::pattern::Pattern;
 use super::race::{either, signalled, within};
 use super::resume::resume;
 use super::sealed::open;
+use super::worker_builder::WorkerBuilder;
 use crate::error::Result;
 use crate::id::Id;
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::{OnUnknown, Policy};
 use crate::receipt::{Receipt, Status};
-use crate::store::{Cursor, Due, Found, Scan, ScanOf, State};
+use crate::store::{Cursor, Due, Found, Scan, ScanTarget, State};
 
 /// Records looked at in one slice.
 const SLICE_RECORDS: usize = 256;
@@ -54,63 +55,86 @@ const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// # use onceward::*; use std::sync::Arc;
 /// # async fn example(onceward: Onceward, stop: impl Future<Output = ()>) -> Result<()> {
 /// let policy = Arc::new(Policy::queue());
-/// let ask = Ask::new(Id::new("tenant-7", "payout", "81")?, Fingerprint::of(b"12"), policy.clone()).input("12");
+/// let ask = Ask::new(Id::new("tenant-7", "payout", "81")?, Fingerprint::of(b"12"), policy.clone()).with_input("12");
 /// onceward.enqueue(ask).await?;
 ///
-/// let worker = Worker::new(onceward).operation("payout", policy, async |lease: Lease| {
+/// let payout = async |lease: Lease| {
 ///     let amount = lease.input().cloned().unwrap_or_default();
 ///     let transfer = lease.step("transfer", async |_| Ok(Outcome::succeeded(amount))).await?;
-///     Ok(transfer.ran()?.outcome)
-/// })?;
+///     Ok(transfer.into_result()?.outcome)
+/// };
+/// let worker = Worker::builder(onceward).with_operation("payout", policy, payout).build()?;
 /// worker.run_until(stop).await;
 /// # Ok(()) }
 /// ```
 pub struct Worker {
     onceward: Onceward,
     operations: Vec<(Pattern, Operation)>,
-    pace: Pace,
+    options: WorkerOptions,
     /// Of the intents that are due, those whose hash is nearest to this are begun first.
     preferred: u64,
     state: Mutex<WorkerState>,
 }
 
-struct Operation {
-    policy: Arc<Policy>,
-    work: Box<dyn Fn(Lease) -> Working + Send + Sync>,
+pub(super) struct Operation {
+    pub(super) policy: Arc<Policy>,
+    pub(super) work: Box<dyn Fn(Lease) -> Working + Send + Sync>,
 }
 
-type Working = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>>;
+pub(super) type Working = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>>;
 
 #[derive(Default)]
 struct WorkerState {
-    counts: WorkCounts,
+    counts: WorkerCounts,
     /// What the last look at each of [`STATES`] found and did not begin.
-    left: [WorkCounts; 2],
+    left: [WorkerCounts; 2],
     /// Where the next look goes on, if the last one did not come to the end.
     look_from: [Option<Cursor>; 2],
 }
 
-/// How fast a worker goes about it.
-#[derive(Clone, Debug)]
-pub struct Pace {
+/// How many intents a worker runs at a time, and how often it looks for more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerOptions {
     /// Intents worked on at the same time.
     pub concurrency: usize,
     /// Longest time between two looks. What this process enqueues is begun at once; for the rest, a worker that
     /// finds nothing looks ever more rarely, up to this.
     pub pause: Duration,
-    /// An intent whose owner fell silent is left alone for so long after its lease ended, for its caller's own retry.
+    /// How long after its lease expired an abandoned intent is left to its caller's own retry.
     pub grace: Duration,
 }
 
-impl Default for Pace {
+impl Default for WorkerOptions {
     fn default() -> Self {
         Self { concurrency: 8, pause: Duration::from_secs(1), grace: Duration::from_secs(10) }
     }
 }
 
+impl WorkerOptions {
+    /// Sets how many intents are worked on at the same time.
+    pub fn with_concurrency(mut self, intents: usize) -> Self {
+        self.concurrency = intents;
+        self
+    }
+
+    /// Sets the longest time between two looks.
+    pub fn with_pause(mut self, pause: Duration) -> Self {
+        self.pause = pause;
+        self
+    }
+
+    /// Sets how long an intent is left to its caller's own retry after its lease ended.
+    pub fn with_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+}
+
 /// What became of one intent that was to be worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Completion {
+#[non_exhaustive]
+pub enum Worked {
     /// It has an outcome now.
     Finished,
     /// Its code did not get to one, for this reason. It waits for its next try.
@@ -120,19 +144,19 @@ pub enum Completion {
     /// Its tries are used up.
     Dead,
     /// Somebody else went on with it.
-    Elsewhere,
+    TakenElsewhere,
     /// It must not be run again by itself; somebody has to settle it.
-    Held,
+    NeedsSettlement,
     /// There is nothing to do: it is done, it is running, or there is no receipt of it.
-    NotLeft,
+    NothingToDo,
     /// There is no code for it here.
-    Unregistered,
+    NoCode,
 }
 
 /// What a worker has done, and what its last look found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct WorkCounts {
+pub struct WorkerCounts {
     /// Intents that got an outcome.
     pub finished: u64,
     /// Times that the code did not get to one; it is tried again later.
@@ -142,19 +166,19 @@ pub struct WorkCounts {
     /// Intents whose tries were used up.
     pub dead: u64,
     /// Intents that somebody else went on with.
-    pub elsewhere: u64,
+    pub taken_elsewhere: u64,
     /// At the last look: intents that were left a moment ago.
-    pub left_lately: u64,
+    pub in_grace: u64,
     /// At the last look: intents that must not be run again by themselves; somebody has to settle them.
-    pub held: u64,
+    pub needs_settlement: u64,
     /// At the last look: intents that are due, of operations without code here. Steps are not counted: they go on
     /// with their intents.
-    pub unregistered: u64,
+    pub no_code: u64,
     /// At the last look: receipts that could not be read.
     pub unreadable: u64,
 }
 
-type Ready = (Id, Result<Completion>);
+type Ready = (Id, Result<Worked>);
 
 /// What is looked at, in this order.
 const STATES: [State; 2] = [State::Waiting, State::Held];
@@ -171,55 +195,43 @@ enum Looked {
 }
 
 impl Worker {
-    /// A worker without any code yet.
-    pub fn new(onceward: Onceward) -> Self {
+    /// A worker over an engine, to be given its code.
+    pub fn builder(onceward: Onceward) -> WorkerBuilder {
+        WorkerBuilder::new(onceward)
+    }
+
+    pub(super) fn new(
+        onceward: Onceward,
+        operations: Vec<(Pattern, Operation)>,
+        options: WorkerOptions,
+    ) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "half of the random bits are enough")]
         let preferred = onceward.inner.world.random() as u64;
-        Self { onceward, operations: Vec::new(), pace: Pace::default(), preferred, state: Mutex::default() }
+        Self { onceward, operations, options, preferred, state: Mutex::default() }
     }
 
-    /// Registers the code of an operation, and the policy it runs under. A pattern is a name (`payout`), a prefix
-    /// (`payout*`) or a route (`POST /orders/{id}/pay`); the first that fits counts.
-    ///
-    /// Under [`OnUnknown::Hold`] only what waits is begun: what was left in the middle is for somebody to settle.
-    pub fn operation<F, W>(mut self, pattern: &str, policy: Arc<Policy>, work: F) -> Result<Self>
-    where
-        F: Fn(Lease) -> W + Send + Sync + 'static,
-        W: Future<Output = Result<Outcome, Stopped>> + Send + 'static,
-    {
-        let work = Box::new(move |lease| Box::pin(work(lease)) as Working);
-        self.operations.push((Pattern::parse(pattern)?, Operation { policy, work }));
-        Ok(self)
-    }
-
-    /// Sets how fast it goes about it.
-    pub fn pace(mut self, pace: Pace) -> Self {
-        self.pace = pace;
-        self
-    }
-
-    /// Works on one intent now, whether it is due or not: for a service that is told about it. Dropping it is as
-    /// with [`round`](Self::round).
-    pub async fn complete(&self, id: &Id) -> Result<Completion> {
+    /// Runs one intent now, whether it is due or not: for a service that is told about it. Dropping it is as
+    /// with [`run_once`](Self::run_once).
+    pub async fn work_on(&self, id: &Id) -> Result<Worked> {
         let inner = &self.onceward.inner;
-        let Some(receipt) = inner.load(id).await? else { return Ok(Completion::NotLeft) };
+        let Some(receipt) = inner.load(id).await? else { return Ok(Worked::NothingToDo) };
         match (&receipt.status, receipt.due) {
             (Status::Waiting(_), _) | (Status::Held(_), Due::Over(_)) => {}
-            _ => return Ok(Completion::NotLeft),
+            _ => return Ok(Worked::NothingToDo),
         }
-        let Some(Operation { policy, work }) = self.code(id) else { return Ok(Completion::Unregistered) };
+        let Some(Operation { policy, work }) = self.code(id) else { return Ok(Worked::NoCode) };
         if is_held_when_in_doubt(&receipt, policy) {
-            return Ok(Completion::Held);
+            return Ok(Worked::NeedsSettlement);
         }
         let completion = resume(inner.clone(), id, &receipt, policy.clone(), Leave::AtOnce, work).await?;
         self.count(vec![(id.clone(), Ok(completion.clone()))]);
         Ok(completion)
     }
 
-    /// Looks once at everything that is due, works on what it may, and says what it has done so far.
+    /// Looks once for intents that are due, runs those that it may, and returns its counters.
     ///
     /// **Dropping** the returned future leaves what is under way in doubt: by policy it is tried again, or held.
-    pub async fn round(&self) -> Result<WorkCounts> {
+    pub async fn run_once(&self) -> Result<WorkerCounts> {
         let mut running = FutureSet::new(self.onceward.inner.group.clone());
         let never = pin!(std::future::pending());
         let mut never = Stop::new(never);
@@ -234,21 +246,21 @@ impl Worker {
         looked.map(|_| self.counts())
     }
 
-    /// Looks again and again, until `stop` is ready; then nothing more is begun, and what is under way is
-    /// finished. A look that fails is logged and tried again. Dropping it is as with [`round`](Self::round).
+    /// Looks for intents repeatedly, until `stop` is ready; then nothing more is begun, and what is under way is
+    /// finished. A look that fails is logged and tried again. Dropping it is as with [`run_once`](Self::run_once).
     pub async fn run_until(&self, stop: impl Future<Output = ()>) {
         let inner = &self.onceward.inner;
         let stop = pin!(stop);
         let (mut stop, mut running) = (Stop::new(stop), FutureSet::new(self.onceward.inner.group.clone()));
         let mut watch = inner.store.watch();
-        let pause_min = PAUSE_MIN.min(self.pace.pause);
+        let pause_min = PAUSE_MIN.min(self.options.pause);
         let (mut pause, mut lapsed_from) = (pause_min, inner.now());
         while !stop.is_set().await {
             let signals = inner.enqueued.count();
             // Leases lapse rarely, and wait for their callers first: not every look has to look for them.
             let lapsed = inner.now() >= lapsed_from;
             if lapsed {
-                lapsed_from = inner.now() + self.pace.pause;
+                lapsed_from = inner.now() + self.options.pause;
             }
             let states = if lapsed { &STATES[..] } else { &STATES[..1] };
             match self.look(states, &mut running, &mut stop).await {
@@ -258,9 +270,9 @@ impl Worker {
                     continue;
                 }
                 Ok(Looked::Begun) => pause = pause_min,
-                Ok(Looked::Nothing) => pause = (pause * 2).min(self.pace.pause),
+                Ok(Looked::Nothing) => pause = (pause * 2).min(self.options.pause),
                 Err(error) => {
-                    pause = self.pace.pause;
+                    pause = self.options.pause;
                     tracing::warn!(%error, "a look at what is to be done failed, trying again later");
                 }
             }
@@ -285,13 +297,13 @@ impl Worker {
         self.count(running.ready());
     }
 
-    /// What it has done so far.
-    pub fn counts(&self) -> WorkCounts {
+    /// Returns the counters of this worker.
+    pub fn counts(&self) -> WorkerCounts {
         let WorkerState { counts, left: [waiting, held], .. } = *self.state();
-        WorkCounts {
-            left_lately: waiting.left_lately + held.left_lately,
-            held: waiting.held + held.held,
-            unregistered: waiting.unregistered + held.unregistered,
+        WorkerCounts {
+            in_grace: waiting.in_grace + held.in_grace,
+            needs_settlement: waiting.needs_settlement + held.needs_settlement,
+            no_code: waiting.no_code + held.no_code,
             unreadable: waiting.unreadable + held.unreadable,
             ..counts
         }
@@ -306,13 +318,13 @@ impl Worker {
     ) -> Result<Looked> {
         let mut begun = 0;
         for (at, &state) in states.iter().enumerate() {
-            let mut seen = WorkCounts::default();
+            let mut seen = WorkerCounts::default();
             let mut after = self.state().look_from[at].take();
             for _ in 0..SLICES_MAX {
-                let scan = Scan { of: ScanOf::Due(Some(state)), after: after.take(), limit: SLICE_RECORDS };
+                let scan = Scan::new(ScanTarget::Due(Some(state)), SLICE_RECORDS).with_after(after.take());
                 let page = running.beside(self.onceward.inner.scan(&scan)).await?;
                 seen.unreadable += page.unreadable.len() as u64;
-                let elsewhere = self.counts().elsewhere;
+                let elsewhere = self.counts().taken_elsewhere;
                 for (id, receipt) in self.nearest_first(page.found, &mut seen) {
                     let Some(operation) = self.chosen(&id, &receipt, &mut seen) else { continue };
                     // What there is room for is begun together, and claimed in one batch.
@@ -323,12 +335,12 @@ impl Worker {
                     if stop.is_set().await {
                         return Ok(Looked::Begun);
                     }
-                    if self.counts().elsewhere > elsewhere {
+                    if self.counts().taken_elsewhere > elsewhere {
                         // Other workers are at the same page: what is left of it is worth less than a new one.
                         return Ok(Looked::MoreToBegin);
                     }
                     begun += 1;
-                    running.add(self.work_on(id, receipt, operation));
+                    running.add(self.work_on_found(id, receipt, operation));
                 }
                 after = page.next;
                 if after.is_none() {
@@ -341,7 +353,7 @@ impl Worker {
         Ok(if begun > 0 { Looked::Begun } else { Looked::Nothing })
     }
 
-    async fn work_on(&self, id: Id, receipt: Receipt, operation: &Operation) -> Ready {
+    async fn work_on_found(&self, id: Id, receipt: Receipt, operation: &Operation) -> Ready {
         let inner = self.onceward.inner.clone();
         let (policy, work) = (operation.policy.clone(), &operation.work);
         let completion = resume(inner, &id, &receipt, policy, Leave::OnFlush, work).await;
@@ -350,7 +362,7 @@ impl Worker {
 
     /// What a page has, without what this process is busy with. Every worker has an order of its own, so that many of
     /// them share a page instead of all wanting its first record.
-    fn nearest_first(&self, found: Vec<(Id, Found)>, seen: &mut WorkCounts) -> Vec<(Id, Receipt)> {
+    fn nearest_first(&self, found: Vec<(Id, Found)>, seen: &mut WorkerCounts) -> Vec<(Id, Receipt)> {
         let mut nearest = Vec::with_capacity(found.len());
         for (id, found) in found {
             if self.onceward.inner.flights.find(&id).is_some() {
@@ -376,7 +388,7 @@ impl Worker {
     }
 
     fn concurrency(&self) -> usize {
-        self.pace.concurrency.max(1)
+        self.options.concurrency.max(1)
     }
 
     fn code(&self, id: &Id) -> Option<&Operation> {
@@ -385,20 +397,20 @@ impl Worker {
     }
 
     /// The code of an intent that may be worked on now; for the others, the reason is counted.
-    fn chosen(&self, id: &Id, receipt: &Receipt, seen: &mut WorkCounts) -> Option<&Operation> {
+    fn chosen(&self, id: &Id, receipt: &Receipt, seen: &mut WorkerCounts) -> Option<&Operation> {
         let Some(operation) = self.code(id) else {
-            seen.unregistered += u64::from(!id.is_step());
+            seen.no_code += u64::from(!id.is_step());
             return None;
         };
         if is_held_when_in_doubt(receipt, &operation.policy) {
-            seen.held += 1;
+            seen.needs_settlement += 1;
             return None;
         }
         match (&receipt.status, receipt.due) {
             (Status::Waiting(waiting), _) => waiting.job.is_some().then_some(operation),
-            (Status::Held(_), Due::Over(ago)) if ago >= self.pace.grace => Some(operation),
+            (Status::Held(_), Due::Over(ago)) if ago >= self.options.grace => Some(operation),
             _ => {
-                seen.left_lately += 1;
+                seen.in_grace += 1;
                 None
             }
         }
@@ -408,18 +420,18 @@ impl Worker {
         for (id, completion) in ready {
             let counts = &mut self.state().counts;
             match completion {
-                Ok(Completion::Finished) => counts.finished += 1,
-                Ok(Completion::Elsewhere) => counts.elsewhere += 1,
-                Ok(Completion::Suspended) => counts.suspended += 1,
-                Ok(Completion::Dead) => {
+                Ok(Worked::Finished) => counts.finished += 1,
+                Ok(Worked::TakenElsewhere) => counts.taken_elsewhere += 1,
+                Ok(Worked::Suspended) => counts.suspended += 1,
+                Ok(Worked::Dead) => {
                     counts.dead += 1;
                     tracing::error!(?id, "the tries of an intent are used up, it is dead");
                 }
-                Ok(Completion::Failed(why)) => {
+                Ok(Worked::Failed(why)) => {
                     counts.failed += 1;
                     tracing::warn!(?id, %why, "an intent could not be finished, it is tried again later");
                 }
-                Ok(Completion::Held | Completion::NotLeft | Completion::Unregistered) => {}
+                Ok(Worked::NeedsSettlement | Worked::NothingToDo | Worked::NoCode) => {}
                 // Whatever became of it, the next look tells.
                 Err(error) => tracing::warn!(?id, %error, "the store failed under an intent"),
             }
@@ -434,7 +446,7 @@ impl Worker {
 /// A lease that ended without a word is run again only if both its owner and this worker agree.
 fn is_held_when_in_doubt(receipt: &Receipt, policy: &Policy) -> bool {
     match &receipt.status {
-        Status::Held(held) => held.on_unknown == OnUnknown::Hold || policy.unknown_rule() == OnUnknown::Hold,
+        Status::Held(held) => held.on_unknown == OnUnknown::Hold || policy.on_unknown() == OnUnknown::Hold,
         _ => false,
     }
 }

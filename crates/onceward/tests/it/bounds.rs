@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use onceward::{
-    Answer, Caps, ErrorKind, Fut, Id, Limits, Loaded, Onceward, Outcome, Page, Policy, Refusal, Scan, Store,
-    Swap, Swapped, Verdict,
+    Answer, Caps, ErrorKind, Id, Limits, Loaded, Onceward, Outcome, Page, Policy, Refusal, Scan, Store,
+    StoreFuture, Swap, Swapped, Verdict,
 };
 use onceward_stores::MemoryStore;
 
 use crate::stage::{Stage, ask, never, paid, settle_down};
 
 fn limited(stage: &Stage, limits: Limits) -> Onceward {
-    Onceward::builder(stage.store.clone()).accept_volatile().limits(limits).build().unwrap()
+    Onceward::builder(stage.store.clone()).accept_volatile().with_limits(limits).build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn claims_beyond_the_queue_are_turned_away_but_completions_never() {
     let stage = Stage::new();
-    let onceward = limited(&stage, Limits { queue_claims_max: 3, ..Limits::default() });
+    let onceward = limited(&stage, Limits::default().with_queue_claims_max(3));
     stage.store.close_gate();
     let mut asks = tokio::task::JoinSet::new();
     for at in 0..10 {
@@ -38,8 +38,7 @@ async fn claims_beyond_the_queue_are_turned_away_but_completions_never() {
 #[tokio::test(start_paused = true)]
 async fn batches_are_bounded_in_number_and_bytes() {
     let stage = Stage::new();
-    let onceward =
-        limited(&stage, Limits { batch_swaps_max: 8, batch_bytes_max: 1_000, ..Limits::default() });
+    let onceward = limited(&stage, Limits::default().with_batch_swaps_max(8).with_batch_bytes_max(1_000));
     stage.store.close_gate();
     let mut asks = tokio::task::JoinSet::new();
     for at in 0..34 {
@@ -72,13 +71,13 @@ async fn a_caller_that_is_polled_once_and_kept_holds_nobody_up() {
     for at in 0..10 {
         onceward.run(ask(&format!("k{at}"), &policy), paid).await.unwrap();
     }
-    assert!(kept.await.unwrap().ran().is_ok(), "it goes on where it was left");
+    assert!(kept.await.unwrap().into_result().is_ok(), "it goes on where it was left");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_too_many_is_told_at_once() {
     let stage = Stage::new();
-    let onceward = limited(&stage, Limits { waiters_max: 2, ..Limits::default() });
+    let onceward = limited(&stage, Limits::default().with_waiters_max(2));
     for _ in 0..3 {
         let onceward = onceward.clone();
         tokio::spawn(async move {
@@ -93,15 +92,15 @@ async fn a_waiter_too_many_is_told_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_body_over_the_bound_reaches_its_caller_and_leaves_a_note() {
     let stage = Stage::new();
-    let onceward = limited(&stage, Limits { body_bytes_max: 10, ..Limits::default() });
+    let onceward = limited(&stage, Limits::default().with_body_bytes_max(10));
     for (len, stored) in [(10, true), (11, false)] {
         let key = format!("k{len}");
         let body = vec![b'x'; len];
         let work = async |_| Ok(Outcome::succeeded(body.clone()));
-        let first = onceward.run(ask(&key, &Policy::http()), work).await.unwrap().ran().unwrap();
+        let first = onceward.run(ask(&key, &Policy::http()), work).await.unwrap().into_result().unwrap();
         assert_eq!(first.outcome.body(), &body, "the first caller gets it whole");
         match onceward.run(ask(&key, &Policy::http()), never).await.unwrap() {
-            Answer::Ran(ran) => assert!(stored && ran.outcome.body() == &body),
+            Answer::Completed(ran) => assert!(stored && ran.outcome.body() == &body),
             Answer::Refused(Refusal::ResponseNotStored { verdict, note }) => {
                 assert!(!stored && verdict == Verdict::Succeeded);
                 assert_eq!(note, "11 bytes, 10 are the most that is stored");
@@ -115,7 +114,7 @@ async fn a_body_over_the_bound_reaches_its_caller_and_leaves_a_note() {
 #[tokio::test(start_paused = true)]
 async fn the_cache_stays_within_its_bytes() {
     let stage = Stage::new();
-    let onceward = limited(&stage, Limits { cache_bytes_max: 1_000_000, ..Limits::default() });
+    let onceward = limited(&stage, Limits::default().with_cache_bytes_max(1_000_000));
     for at in 0..4_000 {
         let work = async |_| Ok(Outcome::succeeded(vec![b'x'; 1_000]));
         onceward.run(ask(&format!("k{at}"), &Policy::http()), work).await.unwrap();
@@ -123,7 +122,7 @@ async fn the_cache_stays_within_its_bytes() {
     }
     let before = onceward.counts();
     for at in (0..4_000).rev() {
-        onceward.run(ask(&format!("k{at}"), &Policy::http()), never).await.unwrap().ran().unwrap();
+        onceward.run(ask(&format!("k{at}"), &Policy::http()), never).await.unwrap().into_result().unwrap();
     }
     let cached = onceward.counts().replays_cached - before.replays_cached;
     assert!(
@@ -135,12 +134,12 @@ async fn the_cache_stays_within_its_bytes() {
 #[test]
 fn bounds_that_let_nothing_through_are_refused() {
     for limits in [
-        Limits { batch_swaps_max: 0, ..Limits::default() },
-        Limits { queue_claims_max: 0, ..Limits::default() },
-        Limits { body_bytes_max: usize::MAX, ..Limits::default() },
+        Limits::default().with_batch_swaps_max(0),
+        Limits::default().with_queue_claims_max(0),
+        Limits::default().with_body_bytes_max(usize::MAX),
     ] {
         let builder = Onceward::builder(Arc::new(MemoryStore::new())).accept_volatile();
-        assert_eq!(builder.limits(limits).build().unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(builder.with_limits(limits).build().unwrap_err().kind(), ErrorKind::Invalid);
     }
 }
 
@@ -155,20 +154,20 @@ fn a_store_that_forgets_must_be_accepted_out_loud() {
 fn a_store_that_does_not_decide_races_is_never_accepted() {
     struct Racy(MemoryStore);
     impl Store for Racy {
-        fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+        fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
             self.0.swap(batch)
         }
-        fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+        fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
             self.0.load(ids)
         }
-        fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+        fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
             self.0.scan(query)
         }
         fn watch(&self) -> Option<onceward::Watch> {
             self.0.watch()
         }
         fn caps(&self) -> Caps {
-            let promises = onceward::Promises { atomic: false, durable: true, ..self.0.caps().promises };
+            let promises = self.0.caps().promises.with_atomic(false).with_durable(true);
             Caps::new("racy", promises)
         }
     }

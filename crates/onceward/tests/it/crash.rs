@@ -1,16 +1,16 @@
 //! Owners that die, stall or come back too late.
 
-use onceward::receipt::{Doubt, Status};
+use onceward::receipt::{Status, UnknownReason};
 use onceward::{Answer, OnUnknown, Outcome, Policy, Refusal};
 
 use crate::stage::{Stage, ask, id, never, secs, settle_down};
 
 fn retry() -> Policy {
-    Policy::http().on_unknown(OnUnknown::Retry).lease(secs(10)).unwrap()
+    Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(secs(10)).build().unwrap()
 }
 
 fn hold() -> Policy {
-    Policy::http().lease(secs(10)).unwrap()
+    Policy::http().to_builder().with_lease(secs(10)).build().unwrap()
 }
 
 /// Starts work that never ends, in a process that is then killed.
@@ -47,10 +47,10 @@ async fn a_dead_owner_is_succeeded_when_its_lease_ends_with_a_higher_fence() {
     let stage = Stage::new();
     die_while_working(&stage, "k", &retry()).await;
     let onceward = stage.process();
-    let before = onceward.show(&id("k")).await.unwrap().unwrap().status.fence();
+    let before = onceward.receipt(&id("k")).await.unwrap().unwrap().status.fence();
     let start = tokio::time::Instant::now();
     let work = async |_| Ok(Outcome::succeeded("by the successor"));
-    let ran = onceward.run(ask("k", &retry()), work).await.unwrap().ran().unwrap();
+    let ran = onceward.run(ask("k", &retry()), work).await.unwrap().into_result().unwrap();
     assert!(!ran.replayed && ran.fence > before);
     let waited = start.elapsed();
     assert!(waited >= secs(9) && waited < secs(11), "{waited:?}");
@@ -65,11 +65,12 @@ async fn under_hold_a_dead_owner_leaves_an_unknown_outcome() {
     tokio::time::sleep(secs(11)).await;
     let refused = onceward.run(ask("k", &hold()), never).await.unwrap();
     assert_eq!(refused, Answer::Refused(Refusal::OutcomeUnknown));
-    let Some(Status::Unknown(unknown)) = onceward.show(&id("k")).await.unwrap().map(|receipt| receipt.status)
+    let Some(Status::Unknown(unknown)) =
+        onceward.receipt(&id("k")).await.unwrap().map(|receipt| receipt.status)
     else {
         panic!("it must be written down")
     };
-    assert_eq!(unknown.doubt, Doubt::LeaseEnded);
+    assert_eq!(unknown.reason, UnknownReason::LeaseEnded);
     let refused = onceward.run(ask("k", &retry()), never).await.unwrap();
     assert_eq!(refused, Answer::Refused(Refusal::OutcomeUnknown), "a laxer asker changes nothing");
 }
@@ -93,10 +94,10 @@ async fn a_slow_former_owner_changes_nothing_and_gets_its_successors_outcome() {
     let successor =
         onceward::Onceward::builder(stage.store.behind_the_gate()).accept_volatile().build().unwrap();
     let work = async |_| Ok(Outcome::succeeded("by the successor"));
-    let ran = successor.run(ask("k", &retry()), work).await.unwrap().ran().unwrap();
+    let ran = successor.run(ask("k", &retry()), work).await.unwrap().into_result().unwrap();
     assert_eq!(ran.outcome, Outcome::succeeded("by the successor"));
     stage.store.open_gate();
-    let late = first.await.unwrap().unwrap().ran().unwrap();
+    let late = first.await.unwrap().unwrap().into_result().unwrap();
     assert_eq!(late.outcome, Outcome::succeeded("by the successor"));
     assert!(late.replayed && late.fence == ran.fence);
     let counts = slow.counts();
@@ -112,9 +113,9 @@ async fn an_owner_put_in_doubt_can_end_the_doubt_itself() {
     let asker = onceward::Onceward::builder(stage.store.behind_the_gate()).accept_volatile().build().unwrap();
     assert_eq!(asker.run(ask("k", &hold()), never).await.unwrap(), Answer::Refused(Refusal::OutcomeUnknown));
     stage.store.open_gate();
-    let late = first.await.unwrap().unwrap().ran().unwrap();
+    let late = first.await.unwrap().unwrap().into_result().unwrap();
     assert!(!late.replayed);
-    let ran = asker.run(ask("k", &hold()), never).await.unwrap().ran().unwrap();
+    let ran = asker.run(ask("k", &hold()), never).await.unwrap().into_result().unwrap();
     assert_eq!(ran.outcome, Outcome::succeeded("paid after all"));
 }
 
@@ -128,12 +129,12 @@ async fn a_settlement_stands_against_the_owners_late_outcome() {
     tokio::time::sleep(secs(11)).await;
     let operator =
         onceward::Onceward::builder(stage.store.behind_the_gate()).accept_volatile().build().unwrap();
-    let fence = operator.show(&id("k")).await.unwrap().unwrap().status.fence();
+    let fence = operator.receipt(&id("k")).await.unwrap().unwrap().status.fence();
     let settlement = onceward::Settlement::Done(Outcome::succeeded("by the operator"));
     let settled = operator.settle(&id("k"), fence, &settlement, &hold()).await.unwrap();
-    assert_eq!(settled, onceward::Changed::Yes);
+    assert_eq!(settled, onceward::Changed::Applied);
     stage.store.open_gate();
-    let late = first.await.unwrap().unwrap().ran().unwrap();
+    let late = first.await.unwrap().unwrap().into_result().unwrap();
     assert_eq!((late.outcome, late.replayed), (Outcome::succeeded("by the operator"), true));
 }
 
@@ -152,7 +153,7 @@ async fn many_waiters_on_a_dead_owner_have_one_successor() {
                 tokio::time::sleep(secs(1)).await;
                 Ok(Outcome::succeeded("once"))
             };
-            process.run(ask("k", &retry()), work).await.unwrap().ran().unwrap()
+            process.run(ask("k", &retry()), work).await.unwrap().into_result().unwrap()
         });
     }
     let answers = waiters.join_all().await;

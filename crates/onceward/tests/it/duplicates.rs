@@ -11,10 +11,10 @@ use crate::stage::{Stage, ask, ask_for, never, paid, secs};
 async fn a_retry_gets_the_same_outcome_and_runs_nothing() {
     let stage = Stage::new();
     let onceward = stage.process();
-    let first = onceward.run(ask("k", &Policy::http()), paid).await.unwrap().ran().unwrap();
+    let first = onceward.run(ask("k", &Policy::http()), paid).await.unwrap().into_result().unwrap();
     assert!(!first.replayed);
     for process in [onceward, stage.process()] {
-        let again = process.run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap();
+        let again = process.run(ask("k", &Policy::http()), never).await.unwrap().into_result().unwrap();
         assert!(again.replayed);
         assert_eq!((again.outcome, again.fence), (first.outcome.clone(), first.fence));
     }
@@ -25,9 +25,9 @@ async fn a_second_replay_in_the_same_process_needs_no_store() {
     let stage = Stage::new();
     let onceward = stage.process();
     onceward.run(ask("k", &Policy::http()), paid).await.unwrap();
-    onceward.run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap();
+    onceward.run(ask("k", &Policy::http()), never).await.unwrap().into_result().unwrap();
     let before = onceward.counts();
-    onceward.run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap();
+    onceward.run(ask("k", &Policy::http()), never).await.unwrap().into_result().unwrap();
     let after = onceward.counts();
     assert_eq!((after.store_batches, after.store_loads), (before.store_batches, before.store_loads));
     assert_eq!(after.replays_cached, before.replays_cached + 1);
@@ -47,7 +47,7 @@ async fn ten_thousand_duplicates_of_a_running_intent_cost_two_store_trips() {
                 runs.fetch_add(1, Ordering::SeqCst);
                 Ok(Outcome::succeeded("paid"))
             };
-            onceward.run(ask("hot", &Policy::http()), work).await.unwrap().ran().unwrap()
+            onceward.run(ask("hot", &Policy::http()), work).await.unwrap().into_result().unwrap()
         });
     }
     let answers = tasks.join_all().await;
@@ -79,7 +79,7 @@ async fn another_body_under_the_same_key_is_refused_while_running_and_after() {
         let refused = process.run(ask_for("k", "99 EUR", &Policy::http()), never).await.unwrap();
         assert_eq!(refused, Answer::Refused(Refusal::KeyReused), "while running");
     }
-    first.await.unwrap().unwrap().ran().unwrap();
+    first.await.unwrap().unwrap().into_result().unwrap();
     for process in [&here, &elsewhere, &stage.process()] {
         let refused = process.run(ask_for("k", "99 EUR", &Policy::http()), never).await.unwrap();
         assert_eq!(refused, Answer::Refused(Refusal::KeyReused), "afterwards");
@@ -106,7 +106,7 @@ async fn a_duplicate_is_not_judged_by_an_unconfirmed_claim() {
     crate::stage::settle_down().await;
     stage.store.open_gate();
     assert_eq!(wrong.await.unwrap().unwrap(), Answer::Refused(Refusal::KeyReused));
-    assert!(right.await.unwrap().unwrap().ran().unwrap().replayed);
+    assert!(right.await.unwrap().unwrap().into_result().unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,11 +122,11 @@ async fn a_duplicate_in_another_process_waits_and_is_answered_soon_after() {
         .await
     });
     tokio::time::sleep(secs(1)).await;
-    let second = elsewhere.run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap();
+    let second = elsewhere.run(ask("k", &Policy::http()), never).await.unwrap().into_result().unwrap();
     assert!(second.replayed);
     let waited = start.elapsed();
     assert!(waited >= secs(10) && waited < secs(11), "{waited:?}");
-    first.await.unwrap().unwrap().ran().unwrap();
+    first.await.unwrap().unwrap().into_result().unwrap();
     let counts = elsewhere.counts();
     assert_eq!((counts.waits_remote, counts.claims), (1, 0));
     assert!(counts.store_loads < 60, "the tick must adapt: {} loads in ten seconds", counts.store_loads);
@@ -136,7 +136,7 @@ async fn a_duplicate_in_another_process_waits_and_is_answered_soon_after() {
 async fn a_wait_that_runs_out_is_told_when_to_come_back() {
     let stage = Stage::new();
     let (here, elsewhere) = (stage.process(), stage.process());
-    let policy = Policy::http().on_duplicate(OnDuplicate::Wait(secs(2))).unwrap();
+    let policy = Policy::http().to_builder().with_on_duplicate(OnDuplicate::Wait(secs(2))).build().unwrap();
     tokio::spawn({
         let (here, policy) = (here.clone(), policy.clone());
         async move { here.run(ask("k", &policy), async |_| std::future::pending().await).await }
@@ -154,7 +154,7 @@ async fn a_wait_that_runs_out_is_told_when_to_come_back() {
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_answered_at_once() {
     let stage = Stage::new();
-    let policy = Policy::http().on_duplicate(OnDuplicate::Conflict).unwrap();
+    let policy = Policy::http().to_builder().with_on_duplicate(OnDuplicate::Conflict).build().unwrap();
     let (here, elsewhere) = (stage.process(), stage.process());
     tokio::spawn({
         let (here, policy) = (here.clone(), policy.clone());
@@ -195,7 +195,7 @@ async fn when_the_first_one_gives_up_one_waiter_runs_and_the_others_get_its_outc
                 tokio::time::sleep(secs(1)).await;
                 Ok(Outcome::succeeded("second try"))
             };
-            process.run(ask("k", &Policy::http()), work).await.unwrap().ran().unwrap()
+            process.run(ask("k", &Policy::http()), work).await.unwrap().into_result().unwrap()
         });
     }
     assert!(first.await.unwrap().is_err());
@@ -209,17 +209,17 @@ async fn an_answer_at_hand_is_recalled_without_the_store() {
     let stage = Stage::new();
     let onceward = stage.process();
     let policy = Policy::http();
-    assert_eq!(onceward.recall(&ask("k", &policy)), None);
+    assert_eq!(onceward.cached_answer(&ask("k", &policy)), None);
     onceward.run(ask("k", &policy), paid).await.unwrap();
-    assert_eq!(onceward.recall(&ask("k", &policy)), None, "only what was replayed is kept at hand");
+    assert_eq!(onceward.cached_answer(&ask("k", &policy)), None, "only what was replayed is kept at hand");
     let replay = onceward.run(ask("k", &policy), never).await.unwrap();
     let batches = stage.store.batches().len();
-    assert_eq!(onceward.recall(&ask("k", &policy)), Some(replay));
-    let other = onceward.recall(&ask_for("k", "something else", &policy));
+    assert_eq!(onceward.cached_answer(&ask("k", &policy)), Some(replay));
+    let other = onceward.cached_answer(&ask_for("k", "something else", &policy));
     assert_eq!(other, Some(Answer::Refused(Refusal::KeyReused)));
     assert_eq!(stage.store.batches().len(), batches);
     tokio::time::sleep(secs(24 * 3_600)).await;
-    assert_eq!(onceward.recall(&ask("k", &policy)), None, "past its retention");
+    assert_eq!(onceward.cached_answer(&ask("k", &policy)), None, "past its retention");
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,7 +227,7 @@ async fn whoever_attends_gets_the_answer_of_others_and_never_runs() {
     let stage = Stage::new();
     let onceward = stage.process();
     let policy = Policy::http();
-    assert_eq!(onceward.attend(&ask("k", &policy)).await.unwrap(), None);
+    assert_eq!(onceward.answer_without_running(&ask("k", &policy)).await.unwrap(), None);
     let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
     let running = {
         let (onceward, policy) = (onceward.clone(), policy.clone());
@@ -245,18 +245,30 @@ async fn whoever_attends_gets_the_answer_of_others_and_never_runs() {
         .into_iter()
         .map(|process| {
             let policy = policy.clone();
-            tokio::spawn(async move { process.attend(&ask("k", &policy)).await.unwrap().unwrap() })
+            tokio::spawn(
+                async move { process.answer_without_running(&ask("k", &policy)).await.unwrap().unwrap() },
+            )
         })
         .collect();
-    let refused = onceward.attend(&ask_for("k", "something else", &policy)).await.unwrap();
+    let refused = onceward.answer_without_running(&ask_for("k", "something else", &policy)).await.unwrap();
     assert_eq!(refused, Some(Answer::Refused(Refusal::KeyReused)));
     go_on.send(()).unwrap();
-    let outcome = running.await.unwrap().unwrap().ran().unwrap().outcome;
+    let outcome = running.await.unwrap().unwrap().into_result().unwrap().outcome;
     for attended in attending {
-        let ran = attended.await.unwrap().ran().unwrap();
+        let ran = attended.await.unwrap().into_result().unwrap();
         assert!(ran.replayed && ran.outcome == outcome);
     }
     // And afterwards, from the store.
-    assert!(stage.process().attend(&ask("k", &policy)).await.unwrap().unwrap().ran().unwrap().replayed);
+    assert!(
+        stage
+            .process()
+            .answer_without_running(&ask("k", &policy))
+            .await
+            .unwrap()
+            .unwrap()
+            .into_result()
+            .unwrap()
+            .replayed
+    );
     assert_eq!(onceward.counts().claims, 1);
 }

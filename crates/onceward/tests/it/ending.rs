@@ -1,6 +1,6 @@
 //! How work can end, and what that means for the key.
 
-use onceward::receipt::{Doubt, Status};
+use onceward::receipt::{Status, UnknownReason};
 use onceward::{
     Answer, Changed, ErrorKind, OnFailure, OnUnknown, Outcome, Policy, Prior, Recorded, Refusal, Settlement,
     Stopped,
@@ -9,16 +9,16 @@ use onceward::{
 use crate::stage::{Stage, ask, id, never, paid, secs, settle_down};
 
 fn retry() -> Policy {
-    Policy::http().on_unknown(OnUnknown::Retry)
+    Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap()
 }
 
 async fn status(onceward: &onceward::Onceward, key: &str) -> Option<Status> {
-    onceward.show(&id(key)).await.unwrap().map(|receipt| receipt.status)
+    onceward.receipt(&id(key)).await.unwrap().map(|receipt| receipt.status)
 }
 
-async fn doubt(onceward: &onceward::Onceward, key: &str) -> Doubt {
+async fn reason(onceward: &onceward::Onceward, key: &str) -> UnknownReason {
     match status(onceward, key).await {
-        Some(Status::Unknown(unknown)) => unknown.doubt,
+        Some(Status::Unknown(unknown)) => unknown.reason,
         other => panic!("not unknown: {other:?}"),
     }
 }
@@ -28,15 +28,15 @@ async fn a_failure_is_the_answer_or_frees_the_key_by_policy() {
     let stage = Stage::new();
     let onceward = stage.process();
     let decline = async |_| Ok(Outcome::failed("declined"));
-    let first = onceward.run(ask("burned", &Policy::http()), decline).await.unwrap().ran().unwrap();
+    let first = onceward.run(ask("burned", &Policy::http()), decline).await.unwrap().into_result().unwrap();
     assert_eq!(first.recorded, Recorded::Yes);
-    let again = onceward.run(ask("burned", &Policy::http()), never).await.unwrap().ran().unwrap();
+    let again = onceward.run(ask("burned", &Policy::http()), never).await.unwrap().into_result().unwrap();
     assert_eq!((again.outcome, again.replayed), (Outcome::failed("declined"), true));
 
-    let policy = Policy::http().on_failure(OnFailure::Retry);
-    let first = onceward.run(ask("free", &policy), decline).await.unwrap().ran().unwrap();
+    let policy = Policy::http().to_builder().with_on_failure(OnFailure::Retry).build().unwrap();
+    let first = onceward.run(ask("free", &policy), decline).await.unwrap().into_result().unwrap();
     assert_eq!((first.recorded, first.expires_in), (Recorded::Released, None));
-    let again = onceward.run(ask("free", &policy), paid).await.unwrap().ran().unwrap();
+    let again = onceward.run(ask("free", &policy), paid).await.unwrap().into_result().unwrap();
     assert!(!again.replayed && again.fence > first.fence);
 }
 
@@ -47,7 +47,7 @@ async fn work_that_stops_before_its_effect_frees_the_key() {
     let error = onceward.run(ask("k", &Policy::http()), stop).await.unwrap_err();
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Stopped, onceward::Applied::No));
     assert!(error.to_string().contains("no connection"), "{error}");
-    assert!(!onceward.run(ask("k", &Policy::http()), paid).await.unwrap().ran().unwrap().replayed);
+    assert!(!onceward.run(ask("k", &Policy::http()), paid).await.unwrap().into_result().unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,12 +56,12 @@ async fn an_error_leaves_the_effect_in_doubt() {
     let fail = async |_| Err(std::io::Error::other("reset by peer"))?;
     let error = onceward.run(ask("held", &Policy::http()), fail).await.unwrap_err();
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Stopped, onceward::Applied::Maybe));
-    assert_eq!(doubt(&onceward, "held").await, Doubt::Reported);
+    assert_eq!(reason(&onceward, "held").await, UnknownReason::Reported);
     let refused = onceward.run(ask("held", &Policy::http()), never).await.unwrap();
     assert_eq!(refused, Answer::Refused(Refusal::OutcomeUnknown));
 
     onceward.run(ask("free", &retry()), fail).await.unwrap_err();
-    assert!(!onceward.run(ask("free", &retry()), paid).await.unwrap().ran().unwrap().replayed);
+    assert!(!onceward.run(ask("free", &retry()), paid).await.unwrap().into_result().unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,16 +81,16 @@ async fn a_panic_reaches_the_caller_and_leaves_the_effect_in_doubt() {
         let panic = panicked.await.unwrap_err().into_panic();
         assert_eq!(panic.downcast_ref(), Some(&"a bug in the work"));
         if held {
-            assert_eq!(doubt(&onceward, key).await, Doubt::Panicked);
+            assert_eq!(reason(&onceward, key).await, UnknownReason::Panicked);
         } else {
             // Free to run again, and the next run is told that this one may have had its effect.
             let Some(Status::Waiting(waiting)) = status(&onceward, key).await else { panic!("not waiting") };
-            assert_eq!(waiting.prior, Prior::InDoubt);
+            assert_eq!(waiting.prior, Prior::Unknown);
             let seen = async |lease: onceward::Lease| {
-                assert_eq!(lease.prior(), Prior::InDoubt);
+                assert_eq!(lease.prior(), Prior::Unknown);
                 Ok(Outcome::succeeded("again"))
             };
-            assert!(!onceward.run(ask(key, &policy), seen).await.unwrap().ran().unwrap().replayed);
+            assert!(!onceward.run(ask(key, &policy), seen).await.unwrap().into_result().unwrap().replayed);
         }
     }
 }
@@ -106,7 +106,7 @@ async fn dropped_before_the_work_began_the_claim_is_given_back() {
     stage.store.open_gate();
     settle_down().await;
     assert_eq!(status(&onceward, "k").await, None);
-    assert!(!onceward.run(ask("k", &Policy::http()), paid).await.unwrap().ran().unwrap().replayed);
+    assert!(!onceward.run(ask("k", &Policy::http()), paid).await.unwrap().into_result().unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,16 +118,16 @@ async fn dropped_while_working_the_effect_is_in_doubt() {
         drop(run);
         settle_down().await;
         if held {
-            assert_eq!(doubt(&onceward, key).await, Doubt::Dropped);
+            assert_eq!(reason(&onceward, key).await, UnknownReason::Dropped);
         } else {
             // Free to run again, and the next run is told that this one may have had its effect.
             let Some(Status::Waiting(waiting)) = status(&onceward, key).await else { panic!("not waiting") };
-            assert_eq!(waiting.prior, Prior::InDoubt);
+            assert_eq!(waiting.prior, Prior::Unknown);
             let seen = async |lease: onceward::Lease| {
-                assert_eq!(lease.prior(), Prior::InDoubt);
+                assert_eq!(lease.prior(), Prior::Unknown);
                 Ok(Outcome::succeeded("again"))
             };
-            assert!(!onceward.run(ask(key, &policy), seen).await.unwrap().ran().unwrap().replayed);
+            assert!(!onceward.run(ask(key, &policy), seen).await.unwrap().into_result().unwrap().replayed);
         }
     }
 }
@@ -146,7 +146,7 @@ async fn dropped_while_recording_the_outcome_is_recorded_all_the_same() {
     drop(run);
     stage.store.open_gate();
     settle_down().await;
-    assert!(onceward.run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap().replayed);
+    assert!(onceward.run(ask("k", &Policy::http()), never).await.unwrap().into_result().unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,24 +164,24 @@ async fn a_doubt_is_settled_either_way_and_only_for_the_run_that_was_looked_into
     let done = Settlement::Done(Outcome::succeeded("it was paid"));
     let other = onceward::Fence(fence("happened").await.0 - 1);
     let refused = onceward.settle(&id("happened"), other, &done, &policy).await.unwrap();
-    assert!(matches!(refused, Changed::No(Some(_))));
+    assert!(matches!(refused, Changed::NotOwner(Some(_))));
     assert_eq!(
         onceward.settle(&id("happened"), fence("happened").await, &done, &policy).await.unwrap(),
-        Changed::Yes
+        Changed::Applied
     );
-    let ran = onceward.run(ask("happened", &policy), never).await.unwrap().ran().unwrap();
+    let ran = onceward.run(ask("happened", &policy), never).await.unwrap().into_result().unwrap();
     assert_eq!(ran.outcome, Outcome::succeeded("it was paid"));
 
     let old = fence("did-not").await;
     assert_eq!(
         onceward.settle(&id("did-not"), old, &Settlement::NotDone, &policy).await.unwrap(),
-        Changed::Yes
+        Changed::Applied
     );
-    let ran = onceward.run(ask("did-not", &policy), paid).await.unwrap().ran().unwrap();
+    let ran = onceward.run(ask("did-not", &policy), paid).await.unwrap().into_result().unwrap();
     assert!(!ran.replayed && ran.fence > old);
     assert_eq!(
         onceward.settle(&id("nobody"), old, &Settlement::NotDone, &policy).await.unwrap(),
-        Changed::No(None)
+        Changed::NotOwner(None)
     );
 }
 

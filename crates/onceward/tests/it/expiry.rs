@@ -3,23 +3,27 @@
 use std::time::Duration;
 
 use onceward::{
-    Answer, Cursor, Filter, OnExpired, OnUnknown, Outcome, Policy, Refusal, Retention, Scan, ScanOf, State,
-    Store, Sweep, Swept,
+    Answer, Cursor, Filter, OnExpired, OnUnknown, Outcome, Policy, Refusal, Retention, Scan, ScanTarget,
+    State, Store, Sweep,
 };
 
 use crate::stage::{Fault, Stage, ask, ask_for, id, never, paid, secs, settle_down};
 
 fn keep(secs: u64) -> Policy {
-    Policy::http().keep(Retention::For(Duration::from_secs(secs))).unwrap()
+    Policy::http().to_builder().with_retention(Retention::For(Duration::from_secs(secs))).build().unwrap()
 }
 
 fn refuse_late(secs: u64, tombstone: u64) -> Policy {
-    keep(secs).on_expired(OnExpired::Refuse(Retention::For(Duration::from_secs(tombstone)))).unwrap()
+    keep(secs)
+        .to_builder()
+        .with_on_expired(OnExpired::Refuse(Retention::For(Duration::from_secs(tombstone))))
+        .build()
+        .unwrap()
 }
 
 async fn states(stage: &Stage) -> Vec<State> {
-    let of = ScanOf::Matching(Filter::default());
-    let page = stage.store.scan(&Scan { of, after: None::<Cursor>, limit: 1_000 }).await.unwrap();
+    let of = ScanTarget::Matching(Filter::default());
+    let page = stage.store.scan(&Scan::new(of, 1_000).with_after(None::<Cursor>)).await.unwrap();
     let mut states: Vec<_> = page.found.into_iter().map(|(_, found)| found.state).collect();
     states.sort();
     states
@@ -29,17 +33,17 @@ async fn states(stage: &Stage) -> Vec<State> {
 async fn the_retention_is_told_and_honoured_to_its_end_also_from_the_cache() {
     let stage = Stage::new();
     let onceward = stage.process();
-    let first = onceward.run(ask("k", &keep(60)), paid).await.unwrap().ran().unwrap();
+    let first = onceward.run(ask("k", &keep(60)), paid).await.unwrap().into_result().unwrap();
     assert_eq!(first.expires_in, Some(secs(60)));
     tokio::time::sleep(secs(59)).await;
-    let replay = onceward.run(ask("k", &keep(60)), never).await.unwrap().ran().unwrap();
+    let replay = onceward.run(ask("k", &keep(60)), never).await.unwrap().into_result().unwrap();
     assert_eq!(replay.expires_in, Some(secs(1)));
     tokio::time::sleep(secs(1)).await;
     let second = onceward
         .run(ask("k", &keep(60)), async |_| Ok(Outcome::succeeded("anew")))
         .await
         .unwrap()
-        .ran()
+        .into_result()
         .unwrap();
     assert!(!second.replayed && second.fence > first.fence);
     assert_eq!(onceward.counts().takeovers, 1);
@@ -48,11 +52,15 @@ async fn the_retention_is_told_and_honoured_to_its_end_also_from_the_cache() {
 #[tokio::test(start_paused = true)]
 async fn each_verdict_has_its_own_retention() {
     let onceward = Stage::new().process();
-    let policy = keep(60).keep_failed(Retention::For(secs(5))).unwrap();
-    let failed =
-        onceward.run(ask("f", &policy), async |_| Ok(Outcome::failed("no"))).await.unwrap().ran().unwrap();
+    let policy = keep(60).to_builder().with_retention_failed(Retention::For(secs(5))).build().unwrap();
+    let failed = onceward
+        .run(ask("f", &policy), async |_| Ok(Outcome::failed("no")))
+        .await
+        .unwrap()
+        .into_result()
+        .unwrap();
     assert_eq!(failed.expires_in, Some(secs(5)));
-    let kept = onceward.run(ask("l", &Policy::ledger()), paid).await.unwrap().ran().unwrap();
+    let kept = onceward.run(ask("l", &Policy::ledger()), paid).await.unwrap().into_result().unwrap();
     assert_eq!(kept.expires_in, None);
 }
 
@@ -60,19 +68,21 @@ async fn each_verdict_has_its_own_retention() {
 async fn an_outcome_can_say_how_long_it_is_kept() {
     let stage = Stage::new();
     let onceward = stage.process();
-    let briefly = async |_| Outcome::succeeded("x").keep(Retention::For(secs(5))).map_err(Into::into);
+    let briefly =
+        async |_| Outcome::succeeded("x").with_retention(Retention::For(secs(5))).map_err(Into::into);
     // Also where the answer to the completion is lost, and its write is recognised by what it wrote.
     stage.store.script([Fault::Pass, Fault::LoseReply]);
-    let ran = onceward.run(ask("k", &Policy::ledger()), briefly).await.unwrap().ran().unwrap();
+    let ran = onceward.run(ask("k", &Policy::ledger()), briefly).await.unwrap().into_result().unwrap();
     assert_eq!(ran.expires_in, Some(secs(5)));
     tokio::time::sleep(secs(1)).await;
     assert_eq!((onceward.counts().completions, onceward.counts().fenced_off), (1, 0));
-    let replay = stage.process().run(ask("k", &Policy::ledger()), never).await.unwrap().ran().unwrap();
+    let replay =
+        stage.process().run(ask("k", &Policy::ledger()), never).await.unwrap().into_result().unwrap();
     assert!(replay.expires_in.unwrap() <= secs(4));
-    let forever = async |_| Outcome::failed("y").keep(Retention::Forever).map_err(Into::into);
-    let ran = onceward.run(ask("l", &keep(60)), forever).await.unwrap().ran().unwrap();
+    let forever = async |_| Outcome::failed("y").with_retention(Retention::Forever).map_err(Into::into);
+    let ran = onceward.run(ask("l", &keep(60)), forever).await.unwrap().into_result().unwrap();
     assert_eq!(ran.expires_in, None);
-    assert!(Outcome::succeeded("z").keep(Retention::For(Duration::ZERO)).is_err());
+    assert!(Outcome::succeeded("z").with_retention(Retention::For(Duration::ZERO)).is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,7 +90,9 @@ async fn a_key_past_its_retention_can_mean_something_else() {
     let onceward = Stage::new().process();
     onceward.run(ask_for("k", "one", &keep(10)), paid).await.unwrap();
     tokio::time::sleep(secs(11)).await;
-    assert!(!onceward.run(ask_for("k", "two", &keep(10)), paid).await.unwrap().ran().unwrap().replayed);
+    assert!(
+        !onceward.run(ask_for("k", "two", &keep(10)), paid).await.unwrap().into_result().unwrap().replayed
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +110,7 @@ async fn a_late_key_is_refused_before_and_after_the_sweep_until_its_tombstone_go
     tokio::time::sleep(secs(101)).await;
     let swept = onceward.sweep(&Sweep::default()).await.unwrap();
     assert_eq!((swept.gone, swept.removed), (0, 1));
-    assert!(!onceward.run(ask("k", &policy), paid).await.unwrap().ran().unwrap().replayed);
+    assert!(!onceward.run(ask("k", &policy), paid).await.unwrap().into_result().unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,10 +122,10 @@ async fn a_sweep_takes_only_what_is_due_in_bounded_slices() {
         onceward.run(ask(&format!("long{at}"), &keep(1_000)), paid).await.unwrap();
     }
     tokio::time::sleep(secs(11)).await;
-    let slice = Sweep { slice_records: 16, slices_max: 2, ..Sweep::default() };
+    let slice = Sweep::default().with_slice_records(16).with_slices_max(2);
     let swept = onceward.sweep(&slice).await.unwrap();
-    assert_eq!(swept, Swept { seen: 32, removed: 32, ..Swept::default() });
-    let swept = onceward.sweep(&Sweep { slices_max: 100, ..slice }).await.unwrap();
+    assert_eq!((swept.seen, swept.removed, swept.gone, swept.finished), (32, 32, 0, false));
+    let swept = onceward.sweep(&slice.with_slices_max(100)).await.unwrap();
     assert_eq!((swept.removed, swept.finished), (68, true));
     assert_eq!(onceward.sweep(&Sweep::default()).await.unwrap().seen, 0);
     assert_eq!(states(&stage).await.len(), 100);
@@ -124,7 +136,8 @@ async fn a_sweep_takes_only_what_is_due_in_bounded_slices() {
 async fn what_stays_in_place_does_not_hide_what_is_due_behind_it() {
     let stage = Stage::new();
     let (doomed, kill) = stage.mortal_process();
-    let abandoned = keep(60).lease(secs(10)).unwrap().on_unknown(OnUnknown::Retry);
+    let abandoned =
+        keep(60).to_builder().with_lease(secs(10)).with_on_unknown(OnUnknown::Retry).build().unwrap();
     for at in 0..50 {
         let (doomed, ask) = (doomed.clone(), ask(&format!("abandoned{at}"), &abandoned));
         tokio::spawn(async move { doomed.run(ask, async |_| std::future::pending().await).await });
@@ -134,7 +147,7 @@ async fn what_stays_in_place_does_not_hide_what_is_due_behind_it() {
     let onceward = stage.process();
     onceward.run(ask("done", &keep(20)), paid).await.unwrap();
     tokio::time::sleep(secs(21)).await;
-    let slice = Sweep { slice_records: 8, slices_max: 2, ..Sweep::default() };
+    let slice = Sweep::default().with_slice_records(8).with_slices_max(2);
     let (mut seen, mut removed) = (0, 0);
     for _ in 0..4 {
         let swept = onceward.sweep(&slice).await.unwrap();
@@ -147,9 +160,12 @@ async fn what_stays_in_place_does_not_hide_what_is_due_behind_it() {
 #[tokio::test(start_paused = true)]
 async fn a_sweep_leaves_living_leases_alone_and_writes_down_dead_ones() {
     let stage = Stage::new();
-    let lease = |policy: Policy| policy.lease(secs(10)).unwrap();
+    let lease = |policy: Policy| policy.to_builder().with_lease(secs(10)).build().unwrap();
     let (doomed, kill) = stage.mortal_process();
-    for (key, policy) in [("held", keep(60)), ("free", keep(60).on_unknown(OnUnknown::Retry))] {
+    for (key, policy) in [
+        ("held", keep(60)),
+        ("free", keep(60).to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap()),
+    ] {
         let (doomed, ask) = (doomed.clone(), ask(key, &lease(policy)));
         tokio::spawn(async move { doomed.run(ask, async |_| std::future::pending().await).await });
     }
@@ -163,10 +179,10 @@ async fn a_sweep_leaves_living_leases_alone_and_writes_down_dead_ones() {
     tokio::time::sleep(secs(25)).await;
     let swept = onceward.sweep(&Sweep::default()).await.unwrap();
     assert_eq!((swept.seen, swept.unknown, swept.removed), (2, 1, 0));
-    assert_eq!(onceward.show(&id("held")).await.unwrap().unwrap().status.state(), State::Unknown);
-    assert_eq!(onceward.show(&id("free")).await.unwrap().unwrap().status.state(), State::Held);
-    assert_eq!(onceward.show(&id("alive")).await.unwrap().unwrap().status.state(), State::Held);
-    let late = Sweep { abandoned_after: secs(5), ..Sweep::default() };
+    assert_eq!(onceward.receipt(&id("held")).await.unwrap().unwrap().status.state(), State::Unknown);
+    assert_eq!(onceward.receipt(&id("free")).await.unwrap().unwrap().status.state(), State::Held);
+    assert_eq!(onceward.receipt(&id("alive")).await.unwrap().unwrap().status.state(), State::Held);
+    let late = Sweep::default().with_abandoned_after(secs(5));
     assert_eq!(onceward.sweep(&late).await.unwrap().removed, 1, "nobody asked for it again");
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onceward::receipt::Status;
-use onceward::{Applied, ErrorKind, OnUnknown, Outcome, Policy, Recorded, Sight};
+use onceward::{Applied, ErrorKind, OnUnknown, Outcome, Policy, PriorReceipt, Recorded};
 
 use crate::stage::{Fault, Stage, ask, id, never, paid, secs, settle_down};
 
@@ -14,9 +14,18 @@ async fn a_claim_whose_answer_was_lost_recognises_itself() {
         let stage = Stage::new();
         let onceward = stage.process();
         stage.store.script([fault]);
-        let ran = onceward.run(ask("k", &Policy::http()), paid).await.unwrap().ran().unwrap();
+        let ran = onceward.run(ask("k", &Policy::http()), paid).await.unwrap().into_result().unwrap();
         assert!(!ran.replayed, "{fault:?}");
-        assert!(stage.process().run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap().replayed);
+        assert!(
+            stage
+                .process()
+                .run(ask("k", &Policy::http()), never)
+                .await
+                .unwrap()
+                .into_result()
+                .unwrap()
+                .replayed
+        );
     }
 }
 
@@ -27,26 +36,26 @@ async fn a_claim_that_was_refused_is_an_error_and_runs_nothing() {
     stage.store.script([Fault::Refuse]);
     let error = onceward.run(ask("k", &Policy::http()), never).await.unwrap_err();
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Unavailable, Applied::No));
-    assert!(!onceward.run(ask("k", &Policy::http()), paid).await.unwrap().ran().unwrap().replayed);
+    assert!(!onceward.run(ask("k", &Policy::http()), paid).await.unwrap().into_result().unwrap().replayed);
 }
 
 /// Whoever acts unguarded while the store is down must not do so where a run is known of.
 #[tokio::test(start_paused = true)]
 async fn a_failure_says_whether_a_receipt_had_been_seen() {
     let stage = Stage::new();
-    let policy = Policy::http().on_unknown(OnUnknown::Retry);
+    let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap();
     stage.store.script([Fault::Refuse]);
     let error = stage.process().run(ask("k", &policy), never).await.unwrap_err();
-    assert_eq!((error.applied(), error.sight()), (Applied::No, Sight::Nothing));
+    assert_eq!((error.applied(), error.prior_receipt()), (Applied::No, PriorReceipt::NotSeen));
 
-    let onceward::Claimed::Yes(_) = stage.process().claim(ask("k", &policy)).await.unwrap() else {
+    let onceward::Claimed::Granted(_) = stage.process().claim(ask("k", &policy)).await.unwrap() else {
         panic!("the key is free")
     };
-    tokio::time::sleep(policy.lease_duration()).await;
+    tokio::time::sleep(policy.lease()).await;
     // The lapsed claim is seen, and taking it over fails.
     stage.store.script([Fault::Pass, Fault::Refuse]);
     let error = stage.process().run(ask("k", &policy), never).await.unwrap_err();
-    assert_eq!((error.applied(), error.sight()), (Applied::No, Sight::Receipt));
+    assert_eq!((error.applied(), error.prior_receipt()), (Applied::No, PriorReceipt::Seen));
 }
 
 /// The claim may stand although nobody got to run under it; it is given back as soon as the store
@@ -60,7 +69,7 @@ async fn a_claim_in_doubt_is_given_back() {
     let error = onceward.run(ask("k", &Policy::http()), never).await.unwrap_err();
     assert_eq!(error.applied(), Applied::Maybe);
     settle_down().await;
-    assert_eq!(onceward.show(&id("k")).await.unwrap(), None);
+    assert_eq!(onceward.receipt(&id("k")).await.unwrap(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,11 +95,13 @@ async fn a_completion_whose_answer_was_lost_is_found_to_have_happened() {
     let stage = Stage::new();
     let onceward = stage.process();
     stage.store.script([Fault::Pass, Fault::LoseReply]);
-    let ran = onceward.run(ask("k", &Policy::http()), paid).await.unwrap().ran().unwrap();
+    let ran = onceward.run(ask("k", &Policy::http()), paid).await.unwrap().into_result().unwrap();
     assert_eq!((ran.replayed, ran.recorded), (false, Recorded::NotYet));
     tokio::time::sleep(secs(1)).await;
     assert_eq!((onceward.counts().completions, onceward.counts().fenced_off), (1, 0));
-    assert!(stage.process().run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap().replayed);
+    assert!(
+        stage.process().run(ask("k", &Policy::http()), never).await.unwrap().into_result().unwrap().replayed
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,11 +111,13 @@ async fn an_outcome_is_insisted_on_while_the_lease_lasts() {
     let faults = [Fault::Refuse, Fault::LoseWrite, Fault::Refuse, Fault::LoseWrite, Fault::Refuse];
     stage.store.script([Fault::Pass].into_iter().chain(faults));
     stage.store.fail_loads(3);
-    let ran = onceward.run(ask("k", &Policy::http()), paid).await.unwrap().ran().unwrap();
+    let ran = onceward.run(ask("k", &Policy::http()), paid).await.unwrap().into_result().unwrap();
     assert_eq!(ran.recorded, Recorded::NotYet, "the caller is not kept waiting");
-    let other = onceward.run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap();
+    let other = onceward.run(ask("k", &Policy::http()), never).await.unwrap().into_result().unwrap();
     assert!(other.replayed, "a duplicate here waits for it");
-    assert!(stage.process().run(ask("k", &Policy::http()), never).await.unwrap().ran().unwrap().replayed);
+    assert!(
+        stage.process().run(ask("k", &Policy::http()), never).await.unwrap().into_result().unwrap().replayed
+    );
     assert_eq!((onceward.counts().completions_delayed, onceward.counts().completions), (1, 1));
 }
 
@@ -112,14 +125,15 @@ async fn an_outcome_is_insisted_on_while_the_lease_lasts() {
 async fn under_retry_an_outcome_is_given_up_when_the_lease_ends() {
     let stage = Stage::new();
     let onceward = stage.process();
-    let policy = Policy::http().lease(secs(5)).unwrap().on_unknown(OnUnknown::Retry);
+    let policy =
+        Policy::http().to_builder().with_lease(secs(5)).with_on_unknown(OnUnknown::Retry).build().unwrap();
     stage.store.script([Fault::Pass].into_iter().chain([Fault::Refuse; 1_000]));
-    let ran = onceward.run(ask("k", &policy), paid).await.unwrap().ran().unwrap();
+    let ran = onceward.run(ask("k", &policy), paid).await.unwrap().into_result().unwrap();
     assert_eq!(ran.recorded, Recorded::NotYet);
     tokio::time::sleep(secs(8)).await;
     assert_eq!(onceward.counts().completions_given_up, 1);
     stage.store.heal();
-    let again = onceward.run(ask("k", &policy), paid).await.unwrap().ran().unwrap();
+    let again = onceward.run(ask("k", &policy), paid).await.unwrap().into_result().unwrap();
     assert!(!again.replayed && again.fence > ran.fence);
 }
 
@@ -128,10 +142,10 @@ async fn under_retry_an_outcome_is_given_up_when_the_lease_ends() {
 async fn under_hold_an_outcome_is_written_for_as_long_as_the_process_lives() {
     let stage = Stage::new();
     let onceward = stage.process();
-    let policy = Policy::http().lease(secs(5)).unwrap();
+    let policy = Policy::http().to_builder().with_lease(secs(5)).build().unwrap();
     stage.store.script([Fault::Pass].into_iter().chain(std::iter::repeat_n(Fault::Refuse, 100_000)));
     stage.store.fail_loads(100_000);
-    let ran = onceward.run(ask("k", &policy), paid).await.unwrap().ran().unwrap();
+    let ran = onceward.run(ask("k", &policy), paid).await.unwrap().into_result().unwrap();
     assert_eq!(ran.recorded, Recorded::NotYet);
     tokio::time::sleep(secs(3_600)).await;
     stage.store.heal();
@@ -139,7 +153,7 @@ async fn under_hold_an_outcome_is_written_for_as_long_as_the_process_lives() {
     let refused = stage.process().run(ask("k", &policy), never).await.unwrap();
     assert_eq!(refused, onceward::Answer::Refused(onceward::Refusal::OutcomeUnknown));
     tokio::time::sleep(secs(5)).await;
-    let replayed = stage.process().run(ask("k", &policy), never).await.unwrap().ran().unwrap();
+    let replayed = stage.process().run(ask("k", &policy), never).await.unwrap().into_result().unwrap();
     assert_eq!((replayed.outcome, replayed.replayed), (ran.outcome, true));
     assert_eq!(onceward.counts().completions_given_up, 0);
 }
@@ -148,24 +162,25 @@ async fn under_hold_an_outcome_is_written_for_as_long_as_the_process_lives() {
 #[tokio::test(start_paused = true)]
 async fn outcomes_that_wait_for_the_store_are_bounded_in_bytes() {
     let stage = Stage::new();
-    let limits = onceward::Limits { unrecorded_bytes_max: 1_000, ..onceward::Limits::default() };
+    let limits = onceward::Limits::default().with_unrecorded_bytes_max(1_000);
     let store = stage.store.clone();
-    let onceward = onceward::Onceward::builder(store).limits(limits).accept_volatile().build().unwrap();
+    let onceward = onceward::Onceward::builder(store).with_limits(limits).accept_volatile().build().unwrap();
     for key in ["fits", "does-not"] {
         // No time passes between the two, so the claim is the one that gets through.
         stage.store.heal();
         stage.store.script([Fault::Pass].into_iter().chain([Fault::Refuse; 1_000]));
         stage.store.fail_loads(1_000);
         let large = async |_| Ok(Outcome::succeeded(vec![b'x'; 600]));
-        let ran = onceward.run(ask(key, &Policy::http()), large).await.unwrap().ran().unwrap();
+        let ran = onceward.run(ask(key, &Policy::http()), large).await.unwrap().into_result().unwrap();
         assert_eq!(ran.recorded, Recorded::NotYet);
         assert_eq!(ran.outcome.body().len(), 600, "its own caller gets it");
     }
     stage.store.heal();
     tokio::time::sleep(secs(60)).await;
     let other = stage.process();
-    assert!(other.run(ask("fits", &Policy::http()), never).await.unwrap().ran().is_ok());
-    let refused = other.run(ask("does-not", &Policy::http()), never).await.unwrap().ran().unwrap_err();
+    assert!(other.run(ask("fits", &Policy::http()), never).await.unwrap().into_result().is_ok());
+    let refused =
+        other.run(ask("does-not", &Policy::http()), never).await.unwrap().into_result().unwrap_err();
     assert!(matches!(refused, onceward::Refusal::ResponseNotStored { .. }), "{refused:?}");
 }
 
@@ -177,7 +192,7 @@ async fn work_that_never_began_is_not_in_doubt() {
         for found_by_another in [false, true] {
             let stage = Stage::new();
             let onceward = stage.process();
-            let policy = Policy::http().lease(secs(5)).unwrap();
+            let policy = Policy::http().to_builder().with_lease(secs(5)).build().unwrap();
             stage
                 .store
                 .script([Fault::LoseReply].into_iter().chain(std::iter::repeat_n(Fault::Refuse, 10_000)));
@@ -190,7 +205,7 @@ async fn work_that_never_began_is_not_in_doubt() {
                 let refused = stage.process().run(ask("k", &policy), never).await.unwrap();
                 assert_eq!(refused, onceward::Answer::Refused(onceward::Refusal::OutcomeUnknown));
             }
-            let ran = onceward.run(ask("k", &policy), paid).await.unwrap().ran().unwrap();
+            let ran = onceward.run(ask("k", &policy), paid).await.unwrap().into_result().unwrap();
             assert!(!ran.replayed, "{outage:?}: free for those who ask here");
 
             // And for everybody else a moment later, also if nobody asks here.
@@ -202,7 +217,7 @@ async fn work_that_never_began_is_not_in_doubt() {
             tokio::time::sleep(outage).await;
             stage.store.heal();
             tokio::time::sleep(secs(5)).await;
-            assert_eq!(onceward.show(&id("other")).await.unwrap(), None, "{outage:?}");
+            assert_eq!(onceward.receipt(&id("other")).await.unwrap(), None, "{outage:?}");
         }
     }
 }
@@ -212,7 +227,7 @@ async fn work_that_never_began_is_not_in_doubt() {
 async fn a_claim_that_arrives_late_is_given_back() {
     let stage = Stage::new();
     let onceward = stage.process();
-    let policy = Policy::http().lease(secs(5)).unwrap();
+    let policy = Policy::http().to_builder().with_lease(secs(5)).build().unwrap();
     stage.store.close_gate();
     let mut run = Box::pin(onceward.run(ask("k", &policy), never));
     assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(run.as_mut().poll(cx).is_pending())).await);
@@ -220,7 +235,7 @@ async fn a_claim_that_arrives_late_is_given_back() {
     tokio::time::sleep(secs(60)).await;
     stage.store.open_gate();
     tokio::time::sleep(secs(2)).await;
-    assert_eq!(onceward.show(&id("k")).await.unwrap(), None);
+    assert_eq!(onceward.receipt(&id("k")).await.unwrap(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,7 +246,7 @@ async fn a_release_whose_answer_was_lost_is_a_release() {
         stage.store.script([Fault::Pass, fault]);
         let stop = async |_| Err(onceward::Stopped::before_effect("no connection"));
         onceward.run(ask("k", &Policy::http()), stop).await.unwrap_err();
-        let ran = onceward.run(ask("k", &Policy::http()), paid).await.unwrap().ran().unwrap();
+        let ran = onceward.run(ask("k", &Policy::http()), paid).await.unwrap().into_result().unwrap();
         assert!(!ran.replayed, "{fault:?}");
         assert_eq!(onceward.counts().fenced_off, 0);
     }
@@ -242,7 +257,7 @@ async fn a_release_whose_answer_was_lost_is_a_release() {
 async fn no_mix_of_faults_runs_anything_twice_under_hold() {
     let stage = Stage::new();
     let processes = [stage.process(), stage.process()];
-    let policy = Policy::http().lease(secs(2)).unwrap();
+    let policy = Policy::http().to_builder().with_lease(secs(2)).build().unwrap();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for round in 0..300 {
         let runs = Arc::new(AtomicUsize::new(0));
@@ -270,7 +285,7 @@ async fn no_mix_of_faults_runs_anything_twice_under_hold() {
         stage.store.heal();
         tokio::time::sleep(secs(5)).await;
         processes[0].run(ask(&key, &policy), paid).await.unwrap();
-        let status = processes[1].show(&id(&key)).await.unwrap().unwrap().status;
+        let status = processes[1].receipt(&id(&key)).await.unwrap().unwrap().status;
         let runs = runs.load(Ordering::SeqCst);
         assert!(runs <= 1, "round {round} ran {runs} times under {faults:?}");
         assert!(matches!(status, Status::Done(_) | Status::Unknown(_)), "round {round}: {status:?}");
@@ -281,11 +296,10 @@ async fn no_mix_of_faults_runs_anything_twice_under_hold() {
 async fn a_damaged_receipt_is_an_error_that_names_it_and_runs_nothing() {
     use onceward::{Record, Seen, State, Store, Swap};
     let stage = Stage::new();
-    let record =
-        Record { state: State::Done, due_in: None, ends_with_writer: false, bytes: "not a receipt".into() };
+    let record = Record::new(State::Done, "not a receipt");
     stage.store.swap(&[Swap { id: id("k"), seen: Seen::Absent, new: Some(record) }]).await.unwrap();
     let onceward = stage.process();
-    let policy = Policy::http().on_unknown(OnUnknown::Retry);
+    let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap();
     let error = onceward.run(ask("k", &policy), never).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
 }

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use onceward::{
-    Applied, Completion, ErrorKind, Limits, OnDuplicate, OnUnknown, Onceward, Outcome, Policy, Refusal,
-    State, Stopped,
+    Applied, ErrorKind, Limits, OnDuplicate, OnUnknown, Onceward, Outcome, Policy, Refusal, State, Stopped,
+    Worked,
 };
 
 use crate::stage::{Fault, Stage, ask, ask_for, id, never, paid, secs, settle_down};
 
 fn retry() -> Policy {
-    Policy::http().on_unknown(OnUnknown::Retry).lease(secs(10)).unwrap()
+    Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(secs(10)).build().unwrap()
 }
 
 async fn input_of(onceward: &Onceward, key: &str) -> String {
-    let receipt = onceward.show(&id(key)).await.unwrap().unwrap();
+    let receipt = onceward.receipt(&id(key)).await.unwrap().unwrap();
     String::from_utf8(receipt.status.job().unwrap().input.to_vec()).unwrap()
 }
 
@@ -22,7 +22,7 @@ async fn input_of(onceward: &Onceward, key: &str) -> String {
 async fn a_replaced_input_is_durable_at_once_and_survives_renewals_and_the_end_of_the_run() {
     let stage = Stage::new();
     let (here, elsewhere) = (stage.process(), stage.process());
-    let stopped = here.run(ask("k", &retry()).input("one"), async |lease| {
+    let stopped = here.run(ask("k", &retry()).with_input("one"), async |lease| {
         lease.replace_input("two").await?;
         assert_eq!(input_of(&elsewhere, "k").await, "two");
         assert_eq!(lease.input().unwrap(), "one", "this run goes on with what it began with");
@@ -32,11 +32,11 @@ async fn a_replaced_input_is_durable_at_once_and_survives_renewals_and_the_end_o
     });
     assert_eq!(stopped.await.unwrap_err().kind(), ErrorKind::Stopped);
     assert!(here.counts().renewals > 3, "{:?}", here.counts());
-    let ran = elsewhere.run(ask("k", &retry()).input("three"), async |lease| {
+    let ran = elsewhere.run(ask("k", &retry()).with_input("three"), async |lease| {
         assert_eq!((lease.input().unwrap(), lease.tries()), (&"two".into(), 1));
         Ok(Outcome::succeeded("paid"))
     });
-    assert!(!ran.await.unwrap().ran().unwrap().replayed);
+    assert!(!ran.await.unwrap().into_result().unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,48 +49,54 @@ async fn a_replaced_input_is_there_after_a_crash() {
             kill.now();
             std::future::pending().await
         };
-        dying.run(ask("k", &retry()).input("one"), work).await
+        dying.run(ask("k", &retry()).with_input("one"), work).await
     });
     tokio::time::sleep(secs(11)).await;
     run.abort();
-    let found = later.show(&id("k")).await.unwrap().unwrap();
+    let found = later.receipt(&id("k")).await.unwrap().unwrap();
     let work = async |lease: onceward::Lease| {
         assert_eq!(lease.input().unwrap(), "two");
         Ok(Outcome::succeeded("paid"))
     };
     let resumed = later.resume(&id("k"), &found, Arc::new(retry()), work).await.unwrap();
-    assert_eq!(resumed, Completion::Finished);
+    assert_eq!(resumed, Worked::Finished);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_input_is_not_replaced_where_there_is_none_or_it_is_too_large() {
     let stage = Stage::new();
-    let limits = Limits { input_bytes_max: 8, ..Limits::default() };
-    let onceward =
-        Onceward::builder(stage.store.behind_the_gate()).accept_volatile().limits(limits).build().unwrap();
+    let limits = Limits::default().with_input_bytes_max(8);
+    let onceward = Onceward::builder(stage.store.behind_the_gate())
+        .accept_volatile()
+        .with_limits(limits)
+        .build()
+        .unwrap();
     let replace = async |lease: onceward::Lease, input: &'static str| {
         let error = lease.replace_input(input).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         Ok(Outcome::succeeded("paid"))
     };
     onceward.run(ask("none", &retry()), |lease| replace(lease, "two")).await.unwrap();
-    onceward.run(ask("large", &retry()).input("one"), |lease| replace(lease, "123456789")).await.unwrap();
+    onceward
+        .run(ask("large", &retry()).with_input("one"), |lease| replace(lease, "123456789"))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_has_changed_since_it_was_found_is_not_resumed() {
     let stage = Stage::new();
     let (here, elsewhere) = (stage.process(), stage.process());
-    here.enqueue(ask("k", &retry()).input("one")).await.unwrap();
-    let found = here.show(&id("k")).await.unwrap().unwrap();
+    here.enqueue(ask("k", &retry()).with_input("one")).await.unwrap();
+    let found = here.receipt(&id("k")).await.unwrap().unwrap();
     let suspend = async |_| Err(Stopped::suspend(secs(0)));
     let resumed = elsewhere.resume(&id("k"), &found, Arc::new(retry()), suspend).await.unwrap();
-    assert_eq!(resumed, Completion::Suspended);
+    assert_eq!(resumed, Worked::Suspended);
     let resumed = here.resume(&id("k"), &found, Arc::new(retry()), never).await.unwrap();
-    assert_eq!(resumed, Completion::Elsewhere, "it waits again, but it is not the receipt that was found");
-    let found = here.show(&id("k")).await.unwrap().unwrap();
+    assert_eq!(resumed, Worked::TakenElsewhere, "it waits again, but it is not the receipt that was found");
+    let found = here.receipt(&id("k")).await.unwrap().unwrap();
     let resumed = here.resume(&id("k"), &found, Arc::new(retry()), paid).await.unwrap();
-    assert_eq!(resumed, Completion::Finished);
+    assert_eq!(resumed, Worked::Finished);
 }
 
 /// The claim of a caller that went away is free for others, but not for another request where it carries what
@@ -100,21 +106,22 @@ async fn a_claim_that_is_owed_back_is_free_for_another_request_only_if_it_carrie
     for carries in [true, false] {
         let stage = Stage::new();
         let onceward = stage.process();
-        let first = if carries { ask("k", &retry()).input("one") } else { ask("k", &retry()) };
+        let first = if carries { ask("k", &retry()).with_input("one") } else { ask("k", &retry()) };
         // It is in the store, its owner does not know, and cannot find out for a while.
         stage.store.script([Fault::LoseReply]);
         stage.store.fail_loads(4);
         assert_eq!(onceward.run(first, never).await.unwrap_err().applied(), Applied::Maybe);
         let held = stage.store.behind_the_gate().load(&[id("k")]).await.unwrap().remove(0).unwrap();
         assert_eq!(held.unwrap().state, State::Held);
-        let answer = onceward.run(ask_for("k", "something else", &retry()).input("two"), paid).await.unwrap();
+        let answer =
+            onceward.run(ask_for("k", "something else", &retry()).with_input("two"), paid).await.unwrap();
         if carries {
-            assert_eq!(answer.ran().unwrap_err(), Refusal::KeyReused);
+            assert_eq!(answer.into_result().unwrap_err(), Refusal::KeyReused);
             // Given back, it waits for those who asked for the same.
             tokio::time::sleep(secs(1)).await;
-            assert_eq!(onceward.show(&id("k")).await.unwrap().unwrap().status.state(), State::Waiting);
+            assert_eq!(onceward.receipt(&id("k")).await.unwrap().unwrap().status.state(), State::Waiting);
         } else {
-            assert!(!answer.ran().unwrap().replayed);
+            assert!(!answer.into_result().unwrap().replayed);
         }
     }
 }
@@ -124,8 +131,8 @@ async fn a_claim_that_is_owed_back_is_free_for_another_request_only_if_it_carrie
 async fn a_claim_under_way_is_given_back_when_the_engine_goes_away_with_its_caller() {
     for carries in [true, false] {
         let stage = Stage::new();
-        let policy = retry().on_duplicate(OnDuplicate::Conflict).unwrap();
-        let first = if carries { ask("k", &policy).input("one") } else { ask("k", &policy) };
+        let policy = retry().to_builder().with_on_duplicate(OnDuplicate::Conflict).build().unwrap();
+        let first = if carries { ask("k", &policy).with_input("one") } else { ask("k", &policy) };
         let here = stage.process();
         stage.store.close_gate();
         let run = tokio::spawn(async move { here.run(first, never).await });
@@ -136,7 +143,13 @@ async fn a_claim_under_way_is_given_back_when_the_engine_goes_away_with_its_call
         stage.store.open_gate();
         settle_down().await;
         assert!(stage.store.batches().len() > 1, "it arrived, and was given back");
-        let ran = stage.process().run(ask("k", &policy).input("one"), paid).await.unwrap().ran().unwrap();
+        let ran = stage
+            .process()
+            .run(ask("k", &policy).with_input("one"), paid)
+            .await
+            .unwrap()
+            .into_result()
+            .unwrap();
         assert!(!ran.replayed);
     }
 }

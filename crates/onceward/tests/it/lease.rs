@@ -8,7 +8,7 @@ use onceward::{ErrorKind, OnUnknown, Outcome, Policy, Record, Seen, Store, Swap,
 use crate::stage::{Fault, Stage, ask, id, never, paid, secs};
 
 fn retry() -> Policy {
-    Policy::http().on_unknown(OnUnknown::Retry).lease(secs(10)).unwrap()
+    Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(secs(10)).build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -26,9 +26,9 @@ async fn work_longer_than_its_lease_keeps_it() {
         }
     });
     tokio::time::sleep(secs(30)).await;
-    let other = elsewhere.run(ask("k", &retry()), never).await.unwrap().ran().unwrap();
+    let other = elsewhere.run(ask("k", &retry()), never).await.unwrap().into_result().unwrap();
     assert_eq!(other.outcome, Outcome::succeeded("slow but sure"));
-    let ran = first.await.unwrap().unwrap().ran().unwrap();
+    let ran = first.await.unwrap().unwrap().into_result().unwrap();
     assert_eq!(ran.fence, other.fence, "renewals leave the fence alone");
     assert!((11..=17).contains(&here.counts().renewals), "{:?}", here.counts());
 }
@@ -64,7 +64,8 @@ async fn renewals_of_many_leases_travel_together() {
 async fn a_short_lease_beside_long_ones_is_renewed_in_time() {
     let stage = Stage::new();
     let onceward = stage.process();
-    let lease = |millis| retry().lease(std::time::Duration::from_millis(millis)).unwrap();
+    let lease =
+        |millis| retry().to_builder().with_lease(std::time::Duration::from_millis(millis)).build().unwrap();
     let run = |key: &'static str, millis, works_for| {
         let onceward = onceward.clone();
         tokio::spawn(async move {
@@ -72,7 +73,7 @@ async fn a_short_lease_beside_long_ones_is_renewed_in_time() {
                 tokio::time::sleep(secs(works_for)).await;
                 Ok(Outcome::succeeded("paid"))
             };
-            onceward.run(ask(key, &lease(millis)), work).await.unwrap().ran().unwrap()
+            onceward.run(ask(key, &lease(millis)), work).await.unwrap().into_result().unwrap()
         })
     };
     let long = run("long", 3_600_000, 60);
@@ -96,7 +97,7 @@ async fn a_claim_whose_answer_took_a_whole_lease_is_renewed_before_the_work_begi
     tokio::time::sleep(secs(11)).await;
     assert_eq!(stage.store.batches().len(), 1);
     stage.store.open_gate();
-    assert!(!run.await.unwrap().unwrap().ran().unwrap().replayed);
+    assert!(!run.await.unwrap().unwrap().into_result().unwrap().replayed);
     assert_eq!(stage.store.batches().len(), 3, "claim, renewal, completion");
     assert_eq!(onceward.counts().takeovers, 0);
 }
@@ -130,12 +131,9 @@ async fn a_lost_lease_cancels_the_work() {
     tokio::time::sleep(secs(1)).await;
     // Somebody else has it now.
     let found = stage.store.load(&[id("k")]).await.unwrap().remove(0).unwrap().unwrap();
-    let taken = Record {
-        state: found.state,
-        due_in: Some(secs(10)),
-        ends_with_writer: true,
-        bytes: other_claim(&found.bytes),
-    };
+    let taken = Record::new(found.state, other_claim(&found.bytes))
+        .with_due_in(Some(secs(10)))
+        .with_ends_with_writer(true);
     let new = Some(taken);
     let swap = Swap { id: id("k"), seen: Seen::Version(found.version), new };
     assert!(matches!(stage.store.swap(&[swap]).await.unwrap()[0], Swapped::Won(_)));
@@ -165,7 +163,7 @@ async fn a_renewal_whose_answer_is_lost_does_not_lose_the_lease() {
     });
     tokio::time::sleep(secs(1)).await;
     stage.store.script([Fault::LoseReply, Fault::Pass, Fault::LoseWrite]);
-    assert!(!run.await.unwrap().unwrap().ran().unwrap().replayed);
+    assert!(!run.await.unwrap().unwrap().into_result().unwrap().replayed);
     assert_eq!(onceward.counts().leases_lost, 0);
 }
 
@@ -173,7 +171,9 @@ async fn a_renewal_whose_answer_is_lost_does_not_lose_the_lease() {
 /// under `Retry` is cancelled then, work under `Hold` goes on.
 #[tokio::test(start_paused = true)]
 async fn without_renewals_work_ends_with_its_lease_unless_it_is_held() {
-    for (policy, cancelled) in [(retry(), 1), (retry().on_unknown(OnUnknown::Hold), 0)] {
+    for (policy, cancelled) in
+        [(retry(), 1), (retry().to_builder().with_on_unknown(OnUnknown::Hold).build().unwrap(), 0)]
+    {
         let stage = Stage::new();
         let onceward = stage.process();
         let run = tokio::spawn({
@@ -194,9 +194,11 @@ async fn without_renewals_work_ends_with_its_lease_unless_it_is_held() {
         stage.store.heal();
         if cancelled == 1 {
             assert_eq!(run.await.unwrap().unwrap_err().kind(), ErrorKind::LeaseLost);
-            assert!(!stage.process().run(ask("k", &policy), paid).await.unwrap().ran().unwrap().replayed);
+            assert!(
+                !stage.process().run(ask("k", &policy), paid).await.unwrap().into_result().unwrap().replayed
+            );
         } else {
-            assert!(!run.await.unwrap().unwrap().ran().unwrap().replayed);
+            assert!(!run.await.unwrap().unwrap().into_result().unwrap().replayed);
         }
     }
 }
@@ -210,13 +212,13 @@ impl Drop for OnDrop {
 
 /// The bytes of a claim like this one, by another attempt.
 fn other_claim(bytes: &bytes::Bytes) -> bytes::Bytes {
-    let found = onceward::Found {
-        version: onceward::Version(1),
-        state: onceward::State::Held,
-        due: onceward::Due::Never,
-        age: onceward::Age::default(),
-        bytes: bytes.clone(),
-    };
+    let found = onceward::Found::new(
+        onceward::Version(1),
+        onceward::State::Held,
+        onceward::Due::Never,
+        onceward::Age::default(),
+        bytes.clone(),
+    );
     let mut receipt = onceward::codec::decode(&found).unwrap();
     if let onceward::receipt::Status::Held(held) = &mut receipt.status {
         held.claim.attempt = onceward::Attempt(77);

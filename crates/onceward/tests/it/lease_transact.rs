@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onceward::receipt::{Claim, Done, End, Status};
+use onceward::receipt::{Done, End, Status};
 use onceward::{
-    Answer, Attempt, Error, ErrorKind, Fault, Id, Lease, OnFailure, OnUnknown, Outcome, Policy, Ran,
+    Answer, Attempt, Completed, Error, ErrorKind, Fault, Id, Lease, OnFailure, OnUnknown, Outcome, Policy,
     Recorded, Seen, Stopped, Store, Swap, Swapped, Transactions, Worker, codec,
 };
 use onceward_stores::memory::{MemoryTransactions, MemoryTx};
@@ -33,12 +33,14 @@ impl Charges {
 }
 
 fn policy() -> Policy {
-    Policy::http().on_unknown(OnUnknown::Retry).lease(secs(3)).unwrap()
+    Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(secs(3)).build().unwrap()
 }
 
 fn body(answer: &Answer) -> (&[u8], bool, Recorded) {
     match answer {
-        Answer::Ran(Ran { outcome, replayed, recorded, .. }) => (outcome.body(), *replayed, *recorded),
+        Answer::Completed(Completed { outcome, replayed, recorded, .. }) => {
+            (outcome.body(), *replayed, *recorded)
+        }
         Answer::Refused(refusal) => panic!("{refusal}"),
     }
 }
@@ -169,7 +171,7 @@ async fn work_that_stops_is_rolled_back_and_the_run_goes_on() {
     assert_eq!(charges.count(), 0);
 
     // A failure that may be tried again is not committed either.
-    let policy = policy().on_failure(OnFailure::Retry);
+    let policy = policy().to_builder().with_on_failure(OnFailure::Retry).build().unwrap();
     let answer = onceward.run(ask("again", &policy), async |lease| {
         let ran = lease.transact(&transactions, async |tx| {
             charges.charge(&tx);
@@ -181,7 +183,7 @@ async fn work_that_stops_is_rolled_back_and_the_run_goes_on() {
     });
     assert_eq!(body(&answer.await.unwrap()), (&b"not now"[..], false, Recorded::Released));
     assert_eq!(charges.count(), 0);
-    assert!(onceward.show(&id("again")).await.unwrap().is_none());
+    assert!(onceward.receipt(&id("again")).await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,7 +241,7 @@ async fn a_renewal_of_our_own_does_not_cost_the_commit() {
         });
         assert_eq!(body(&answer.await.unwrap()), (&b"charged"[..], false, Recorded::Yes));
         assert_eq!((begun.load(Ordering::SeqCst), charges.count()), (1, 1), "the work was not done again");
-        let receipt = onceward.show(&id("k")).await.unwrap().unwrap();
+        let receipt = onceward.receipt(&id("k")).await.unwrap().unwrap();
         assert_eq!(receipt.status.outcome(), Some(&Outcome::succeeded("charged")));
     }
 }
@@ -252,12 +254,7 @@ async fn renew_behind_the_gate(stage: &Stage, lease: &Lease) {
 }
 
 async fn put(store: &dyn Store, id: &Id, seen: Seen, status: &Status) {
-    let new = onceward::Record {
-        state: status.state(),
-        due_in: Some(secs(3)),
-        ends_with_writer: false,
-        bytes: codec::encode(status),
-    };
+    let new = onceward::Record::new(status.state(), codec::encode(status)).with_due_in(Some(secs(3)));
     let swapped = store.swap(&[Swap { id: id.clone(), seen, new: Some(new) }]).await.unwrap();
     assert!(matches!(swapped[..], [Swapped::Won(_)]), "{swapped:?}");
 }
@@ -273,10 +270,10 @@ async fn a_former_owner_commits_nothing_and_gets_the_answer_of_its_successor() {
             let store = stage.store.behind_the_gate();
             let found = store.load(&[lease.id().clone()]).await?.pop().unwrap()?.unwrap();
             let Status::Held(held) = codec::decode(&found)?.status else { panic!("it is held") };
-            let claim =
-                Claim { attempt: Attempt(7), fence: onceward::Fence(found.version.0 + 1), ..held.claim };
+            let mut claim = held.claim;
+            (claim.attempt, claim.fence) = (Attempt(7), onceward::Fence(found.version.0 + 1));
             let end = End::Outcome(Outcome::succeeded("theirs"));
-            let done = Status::Done(Done { claim, end, tombstone: None, job: None });
+            let done = Status::Done(Done::new(claim, end));
             put(&*store, lease.id(), Seen::Version(found.version), &done).await;
             Ok(Outcome::succeeded("ours"))
         });
@@ -320,7 +317,7 @@ async fn what_a_dead_process_had_not_committed_is_done_by_the_next() {
 async fn a_worker_commits_the_outcome_of_its_task() {
     let stage = Stage::new();
     let (onceward, transactions, charges) = (stage.process(), stage.store.transactions(), Charges::default());
-    onceward.enqueue(ask("k", &policy()).input("12")).await.unwrap();
+    onceward.enqueue(ask("k", &policy()).with_input("12")).await.unwrap();
     let (there, book) = (transactions.clone(), charges.clone());
     let work = move |lease: Lease| {
         let (transactions, charges) = (there.clone(), book.clone());
@@ -333,10 +330,11 @@ async fn a_worker_commits_the_outcome_of_its_task() {
             Err(Stopped::before_effect("said too late to count"))
         }
     };
-    let worker = Worker::new(onceward.clone()).operation("charge", Arc::new(policy()), work).unwrap();
-    assert_eq!(worker.round().await.unwrap().finished, 1);
+    let worker =
+        Worker::builder(onceward.clone()).with_operation("charge", Arc::new(policy()), work).build().unwrap();
+    assert_eq!(worker.run_once().await.unwrap().finished, 1);
     assert_eq!(charges.count(), 1);
-    let receipt = onceward.show(&id("k")).await.unwrap().unwrap();
+    let receipt = onceward.receipt(&id("k")).await.unwrap().unwrap();
     assert_eq!(receipt.status.outcome(), Some(&Outcome::succeeded("12")));
 }
 

@@ -8,6 +8,7 @@ mod ending;
 mod expiry;
 mod faults;
 mod input;
+mod json;
 mod lease;
 mod lease_transact;
 mod simulated;

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onceward::receipt::{Held, Owner, Status, Waiting};
+use onceward::receipt::{Owner, Status, Waiting};
 use onceward::transition::{self, Ending};
 use onceward::{
-    Age, Answer, Applied, Attempt, Caps, Due, Error, ErrorKind, Fut, Id, Lease, Loaded, OnFailure, OnUnknown,
-    Onceward, Outcome, Page, Policy, Prior, Receipt, Recorded, Result, Scan, Stopped, Store, Swap, Swapped,
-    Takeover, Version, Watch,
+    Age, Answer, Applied, Attempt, Caps, Due, Error, ErrorKind, Id, Lease, Loaded, OnFailure, OnUnknown,
+    Onceward, Outcome, Page, Policy, Prior, Receipt, Recorded, Result, Scan, Stopped, Store, StoreFuture,
+    Swap, Swapped, Takeover, Version, Watch,
 };
 
 use crate::stage::{Fault, Stage, ask, id, never, paid, secs, settle_down};
@@ -29,16 +29,16 @@ async fn a_transaction_that_stops_leaves_its_waiters_to_ask_for_themselves() {
     };
     let (stopped, waited) = tokio::join!(stops, waits);
     assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Stopped);
-    assert!(matches!(waited.unwrap(), Answer::Ran(ran) if !ran.replayed));
+    assert!(matches!(waited.unwrap(), Answer::Completed(ran) if !ran.replayed));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_to_be_retried_is_released_also_where_that_is_delayed() {
     let stage = Stage::new();
-    let policy = Policy::http().on_failure(OnFailure::Retry);
+    let policy = Policy::http().to_builder().with_on_failure(OnFailure::Retry).build().unwrap();
     stage.store.script([Fault::Pass, Fault::Refuse]);
     let failed = async |_: Lease| Ok(Outcome::failed("declined"));
-    let ran = stage.process().run(ask("k", &policy), failed).await.unwrap().ran().unwrap();
+    let ran = stage.process().run(ask("k", &policy), failed).await.unwrap().into_result().unwrap();
     assert_eq!((ran.recorded, ran.expires_in), (Recorded::Released, None));
 }
 
@@ -46,7 +46,7 @@ async fn a_failure_to_be_retried_is_released_also_where_that_is_delayed() {
 async fn an_enqueue_that_fails_after_a_lost_answer_may_have_happened() {
     let stage = Stage::new();
     stage.store.script([Fault::LoseWrite, Fault::Refuse]);
-    let error = stage.process().enqueue(ask("k", &Policy::queue()).input("12")).await.unwrap_err();
+    let error = stage.process().enqueue(ask("k", &Policy::queue()).with_input("12")).await.unwrap_err();
     assert_eq!(error.applied(), Applied::Maybe);
 }
 
@@ -60,13 +60,15 @@ async fn a_claim_that_arrives_after_its_run_is_given_back() {
     let onceward = Onceward::builder(store.clone()).accept_volatile().build().unwrap();
     let stops = async |_: Lease| Err(Stopped::before_effect("no"));
     assert!(onceward.run(ask("k", &Policy::http()), stops).await.is_err());
-    assert!(onceward.show(&id("k")).await.unwrap().is_none());
+    assert!(onceward.receipt(&id("k")).await.unwrap().is_none());
 
     store.arrive().await;
-    assert!(onceward.show(&id("k")).await.unwrap().is_some());
+    assert!(onceward.receipt(&id("k")).await.unwrap().is_some());
     tokio::time::sleep(secs(60)).await;
-    assert!(onceward.show(&id("k")).await.unwrap().is_none(), "nobody gave it back");
-    assert!(!stage.process().run(ask("k", &Policy::http()), paid).await.unwrap().ran().unwrap().replayed);
+    assert!(onceward.receipt(&id("k")).await.unwrap().is_none(), "nobody gave it back");
+    assert!(
+        !stage.process().run(ask("k", &Policy::http()), paid).await.unwrap().into_result().unwrap().replayed
+    );
 }
 
 /// The answers to both claims of one ask are lost; both arrive, one after the other was given back.
@@ -82,23 +84,23 @@ async fn both_claims_of_an_ask_are_given_back() {
     for _ in 0..2 {
         store.arrive().await;
         tokio::time::sleep(secs(20)).await;
-        assert!(onceward.show(&id("k")).await.unwrap().is_none(), "nobody gave it back");
+        assert!(onceward.receipt(&id("k")).await.unwrap().is_none(), "nobody gave it back");
     }
 }
 
 /// A doubt under which an earlier one lies does not hide it.
 #[test]
 fn a_doubt_remembers_the_one_before_it() {
-    let policy = Policy::http().on_unknown(OnUnknown::Hold);
-    let held = transition::claim(&ask("k", &policy), Attempt(7), Owner::Run, Takeover::Absent, None);
-    let held = Held { prior: Prior::InDoubt, ..held };
-    let receipt = |status, due| Receipt { version: Version(9), due, age: Age::default(), status };
+    let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Hold).build().unwrap();
+    let mut held = transition::claim(&ask("k", &policy), Attempt(7), Owner::Run, Takeover::Absent, None);
+    held.prior = Prior::Unknown;
+    let receipt = |status, due| Receipt::new(Version(9), due, Age::default(), status);
     let lapsed = receipt(Status::Held(held), Due::Over(secs(1)));
     let unknown = receipt(transition::lapse(&lapsed).unwrap().status, Due::Never);
     let run = transition::run_of(&unknown.status).unwrap();
     // Its own work never began, so it is given back; the earlier one is in doubt as before.
     let write = transition::end(&id("k"), &run, &Ending::Suspend(Duration::ZERO), &policy).unwrap();
-    assert!(matches!(write.status, Status::Waiting(Waiting { prior: Prior::InDoubt, .. })));
+    assert!(matches!(write.status, Status::Waiting(Waiting { prior: Prior::Unknown, .. })));
 }
 
 /// The first writes through it are lost on their way, and arrive when the test says so. That the second one was
@@ -122,7 +124,7 @@ impl LateStore {
 }
 
 impl Store for LateStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         let Some(left) = self.loses_one() else { return self.inner.swap(batch) };
         let first = {
             let mut late = self.late.lock().unwrap();
@@ -137,11 +139,11 @@ impl Store for LateStore {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         self.inner.load(ids)
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::{
-    Ask, Caps, Clock, Error, ErrorKind, Fingerprint, Fut, Id, Loaded, Onceward, Outcome, Page, Policy, Scan,
-    Seen, Store, Swap, Swapped, Watch,
+    Ask, Caps, Clock, Error, ErrorKind, Fingerprint, Id, Loaded, Onceward, Outcome, Page, Policy, Scan, Seen,
+    Store, StoreFuture, Swap, Swapped, Watch,
 };
 use onceward_stores::MemoryStore;
 use onceward_stores::memory::MemoryTransactions;
@@ -129,7 +129,7 @@ impl Faulty {
 }
 
 impl Store for Faulty {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         self.batches.lock().unwrap().push(batch.len());
         assert!(batch.is_sorted_by(|a, b| a.id < b.id), "a batch must be sorted and name no id twice");
         assert!(batch.iter().all(|swap| !matches!((swap.seen, &swap.new), (Seen::Absent, None))));
@@ -150,7 +150,7 @@ impl Store for Faulty {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         let mut faults = self.load_faults.lock().unwrap();
         if *faults > 0 {
             *faults -= 1;
@@ -159,7 +159,7 @@ impl Store for Faulty {
         self.inner.load(ids)
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
     }
 
@@ -179,21 +179,21 @@ struct Mortal {
 
 impl Mortal {
     /// A dead process gets no answers, and its requests reach nobody.
-    fn guard<'a, T: Send + 'a>(&'a self, call: impl FnOnce() -> Fut<'a, T>) -> Fut<'a, T> {
+    fn guard<'a, T: Send + 'a>(&'a self, call: impl FnOnce() -> StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         if self.alive.load(Ordering::SeqCst) { call() } else { Box::pin(std::future::pending()) }
     }
 }
 
 impl Store for Mortal {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         self.guard(|| self.inner.swap(batch))
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         self.guard(|| self.inner.load(ids))
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.guard(|| self.inner.scan(query))
     }
 

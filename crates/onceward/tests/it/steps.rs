@@ -8,7 +8,7 @@ use onceward::{Answer, OnUnknown, Onceward, Outcome, Policy, Result, State, Stop
 use crate::stage::{Stage, ask, id, secs, settle_down};
 
 fn policy() -> Policy {
-    Policy::http().on_unknown(OnUnknown::Retry).lease(secs(10)).unwrap()
+    Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(secs(10)).build().unwrap()
 }
 
 #[derive(Clone, Default)]
@@ -26,7 +26,7 @@ async fn order(onceward: &Onceward, effects: &Effects, dies_after_charge: bool) 
                 effects.charges.fetch_add(1, Ordering::SeqCst);
                 Ok(Outcome::succeeded("charge-1"))
             });
-            let charge = charge.await?.ran()?;
+            let charge = charge.await?.into_result()?;
             if dies_after_charge {
                 std::future::pending::<()>().await;
             }
@@ -34,7 +34,7 @@ async fn order(onceward: &Onceward, effects: &Effects, dies_after_charge: bool) 
                 effects.mails.fetch_add(1, Ordering::SeqCst);
                 Ok(Outcome::succeeded(""))
             });
-            mail.await?.ran()?;
+            mail.await?.into_result()?;
             Ok(Outcome::succeeded(charge.outcome.body().clone()))
         })
         .await
@@ -53,11 +53,11 @@ async fn a_resumed_operation_skips_what_is_done_and_gets_its_result() {
     kill.now();
     run.abort();
     let onceward = stage.process();
-    let ran = order(&onceward, &effects, false).await.unwrap().ran().unwrap();
+    let ran = order(&onceward, &effects, false).await.unwrap().into_result().unwrap();
     assert_eq!(ran.outcome, Outcome::succeeded("charge-1"));
     assert_eq!(effects.charges.load(Ordering::SeqCst), 1);
     assert_eq!(effects.mails.load(Ordering::SeqCst), 1);
-    let step = onceward.show(&id("order").step("charge").unwrap()).await.unwrap().unwrap();
+    let step = onceward.receipt(&id("order").step("charge").unwrap()).await.unwrap().unwrap();
     assert_eq!(step.status.state(), State::Done);
 }
 
@@ -75,7 +75,7 @@ async fn an_operation_that_fails_and_is_tried_again_keeps_its_finished_steps() {
                         Ok(Outcome::succeeded("charged"))
                     })
                     .await?
-                    .ran()?;
+                    .into_result()?;
                 if fails { Err(Stopped::unknown("mail server")) } else { Ok(Outcome::succeeded("all done")) }
             })
             .await;
@@ -99,7 +99,7 @@ async fn a_held_step_in_doubt_stops_every_later_run() {
                     charges.fetch_add(1, Ordering::SeqCst);
                     Err(Stopped::unknown("the provider did not answer"))
                 });
-                charge.await?.ran()?;
+                charge.await?.into_result()?;
                 Ok(Outcome::succeeded("unreachable"))
             })
             .await;

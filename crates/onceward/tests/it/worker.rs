@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::{
-    Answer, Ask, Backoff, Changed, Claimed, Closed, Completion, Enqueued, ErrorKind, Fingerprint, Id, Lease,
-    OnUnknown, Onceward, Outcome, Pace, Policy, Prior, Refusal, State, Stopped, Sweep, Worker,
+    Answer, Ask, Backoff, Changed, Claimed, Closed, Enqueued, ErrorKind, Fingerprint, Id, Lease, OnUnknown,
+    Onceward, Outcome, Policy, Prior, Refusal, State, Stopped, Sweep, Worked, Worker, WorkerOptions,
 };
 use tokio::sync::Notify;
 
@@ -16,7 +16,7 @@ const PHASES: [&str; 3] = ["reserve", "transfer", "confirm"];
 const LEASE: Duration = Duration::from_secs(10);
 
 fn policy() -> Arc<Policy> {
-    Arc::new(Policy::http().on_unknown(OnUnknown::Retry).lease(LEASE).unwrap())
+    Arc::new(Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(LEASE).build().unwrap())
 }
 
 fn ask(key: &str) -> Ask {
@@ -50,7 +50,7 @@ async fn operation(lease: Lease, effects: Effects, stands_after: Option<usize>) 
             effects.0.lock().unwrap().push(format!("{key} {phase}"));
             Ok(Outcome::succeeded(format!("{phase} of {key}")))
         });
-        assert_eq!(step.await?.ran()?.outcome, Outcome::succeeded(format!("{phase} of {key}")));
+        assert_eq!(step.await?.into_result()?.outcome, Outcome::succeeded(format!("{phase} of {key}")));
     }
     if stands_after == Some(PHASES.len()) {
         std::future::pending::<()>().await;
@@ -71,10 +71,11 @@ async fn abandon(stage: &Stage, effects: &Effects, key: &str, after: usize) {
 
 fn worker(onceward: &Onceward, effects: &Effects) -> Worker {
     let effects = effects.clone();
-    Worker::new(onceward.clone())
-        .operation("charge", policy(), move |lease| operation(lease, effects.clone(), None))
+    Worker::builder(onceward.clone())
+        .with_operation("charge", policy(), move |lease| operation(lease, effects.clone(), None))
+        .with_options(WorkerOptions::default().with_grace(Duration::ZERO))
+        .build()
         .unwrap()
-        .pace(Pace { grace: Duration::ZERO, ..Pace::default() })
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,17 +87,17 @@ async fn an_operation_that_died_after_any_phase_is_finished_once() {
     }
     let onceward = stage.process();
     let worker = worker(&onceward, &effects);
-    assert_eq!(worker.round().await.unwrap().finished, 0, "their leases are alive");
+    assert_eq!(worker.run_once().await.unwrap().finished, 0, "their leases are alive");
     tokio::time::advance(LEASE * 2).await;
-    assert_eq!(worker.round().await.unwrap().finished, 4);
+    assert_eq!(worker.run_once().await.unwrap().finished, 4);
     for after in 0..=PHASES.len() {
         let key = format!("died-{after}");
         assert!(effects.are_whole(&key), "{:?}", effects.of(&key));
         // An ask now gets what the worker did.
-        let ran = onceward.run(ask(&key), paid).await.unwrap().ran().unwrap();
+        let ran = onceward.run(ask(&key), paid).await.unwrap().into_result().unwrap();
         assert_eq!((ran.outcome, ran.replayed), (Outcome::succeeded("paid out"), true));
     }
-    assert_eq!(worker.round().await.unwrap().finished, 4, "nothing is left");
+    assert_eq!(worker.run_once().await.unwrap().finished, 4, "nothing is left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,11 +114,11 @@ async fn two_workers_and_a_caller_do_nothing_twice() {
         for number in 0..40 {
             let effects = effects.clone();
             let work = |lease| operation(lease, effects, None);
-            let ran = three.run(ask(&format!("left-{number}")), work).await.unwrap().ran().unwrap();
+            let ran = three.run(ask(&format!("left-{number}")), work).await.unwrap().into_result().unwrap();
             assert_eq!(ran.outcome, Outcome::succeeded("paid out"));
         }
     };
-    let (first, second, ()) = tokio::join!(first.round(), second.round(), calls);
+    let (first, second, ()) = tokio::join!(first.run_once(), second.run_once(), calls);
     let (first, second) = (first.unwrap(), second.unwrap());
     assert_eq!(first.failed + second.failed, 0);
     assert!(first.finished + second.finished <= 40);
@@ -131,23 +132,23 @@ async fn two_workers_and_a_caller_do_nothing_twice() {
 async fn what_is_held_when_in_doubt_is_never_touched() {
     let stage = Stage::new();
     let onceward = stage.process();
-    let hold = Arc::new(Policy::http().lease(LEASE).unwrap());
+    let hold = Arc::new(Policy::http().to_builder().with_lease(LEASE).build().unwrap());
     let ask = Ask::new(id("doubtful"), Fingerprint::of(b""), hold.clone());
-    assert!(matches!(onceward.claim(ask).await.unwrap(), Claimed::Yes(_)));
+    assert!(matches!(onceward.claim(ask).await.unwrap(), Claimed::Granted(_)));
 
     tokio::time::advance(LEASE * 2).await;
     let worker = worker(&onceward, &Effects::default());
-    let before = onceward.show(&id("doubtful")).await.unwrap().unwrap();
-    let counts = worker.round().await.unwrap();
-    assert_eq!((counts.held, counts.finished, counts.failed), (1, 0, 0));
-    let holding = Worker::new(onceward.clone()).operation("charge", hold, paid).unwrap();
-    assert_eq!(holding.complete(&id("doubtful")).await.unwrap(), Completion::Held);
-    let after = onceward.show(&id("doubtful")).await.unwrap().unwrap();
+    let before = onceward.receipt(&id("doubtful")).await.unwrap().unwrap();
+    let counts = worker.run_once().await.unwrap();
+    assert_eq!((counts.needs_settlement, counts.finished, counts.failed), (1, 0, 0));
+    let holding = Worker::builder(onceward.clone()).with_operation("charge", hold, paid).build().unwrap();
+    assert_eq!(holding.work_on(&id("doubtful")).await.unwrap(), Worked::NeedsSettlement);
+    let after = onceward.receipt(&id("doubtful")).await.unwrap().unwrap();
     assert_eq!((before.version, before.status), (after.version, after.status));
     // And once it is written down as unknown, it is not even abandoned any more.
     onceward.sweep(&Sweep::default()).await.unwrap();
-    assert_eq!(worker.round().await.unwrap().held, 0);
-    let now = onceward.show(&id("doubtful")).await.unwrap().unwrap();
+    assert_eq!(worker.run_once().await.unwrap().needs_settlement, 0);
+    let now = onceward.receipt(&id("doubtful")).await.unwrap().unwrap();
     assert_eq!(now.status.state(), State::Unknown);
 }
 
@@ -156,18 +157,19 @@ async fn what_has_no_code_here_is_counted_and_left() {
     let stage = Stage::new();
     let onceward = stage.process();
     let other = Ask::new(Id::new("tenant", "ship", "k").unwrap(), Fingerprint::of(b""), policy());
-    assert!(matches!(onceward.claim(other).await.unwrap(), Claimed::Yes(_)));
+    assert!(matches!(onceward.claim(other).await.unwrap(), Claimed::Granted(_)));
     abandon(&stage, &Effects::default(), "mine", 1).await;
     tokio::time::advance(LEASE * 2).await;
-    let none = Worker::new(onceward.clone());
-    assert_eq!(none.round().await.unwrap().unregistered, 2);
+    let none = Worker::builder(onceward.clone()).build().unwrap();
+    assert_eq!(none.run_once().await.unwrap().no_code, 2);
     let enqueued = Ask::new(Id::new("tenant", "ship", "later").unwrap(), Fingerprint::of(b""), policy());
-    assert_eq!(onceward.enqueue(enqueued.input("box")).await.unwrap(), Enqueued::Accepted);
+    assert_eq!(onceward.enqueue(enqueued.with_input("box")).await.unwrap(), Enqueued::Accepted);
     tokio::time::advance(secs(1)).await;
-    assert_eq!(none.round().await.unwrap().unregistered, 3);
+    assert_eq!(none.run_once().await.unwrap().no_code, 3);
     assert_eq!(none.counts().finished + none.counts().failed, 0);
     for wrong in ["", "charge#step"] {
-        let refused = Worker::new(onceward.clone()).operation(wrong, policy(), paid).unwrap_err();
+        let refused =
+            Worker::builder(onceward.clone()).with_operation(wrong, policy(), paid).build().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid);
     }
 }
@@ -197,9 +199,13 @@ async fn code_that_keeps_failing_backs_off_and_is_dead_in_the_end() {
             }
         }
     };
-    let slow = Policy::clone(&policy()).backoff(Backoff { min: secs(20), max: secs(60) }).unwrap();
-    let pace = Pace { grace: Duration::ZERO, pause: secs(1), ..Pace::default() };
-    let worker = Worker::new(onceward.clone()).operation("charge", Arc::new(slow), work).unwrap().pace(pace);
+    let slow = policy().to_builder().with_backoff(Backoff::new(secs(20), secs(60))).build().unwrap();
+    let options = WorkerOptions::default().with_grace(Duration::ZERO).with_pause(secs(1));
+    let worker = Worker::builder(onceward.clone())
+        .with_operation("charge", Arc::new(slow), work)
+        .with_options(options)
+        .build()
+        .unwrap();
     worker.run_until(tokio::time::sleep(secs(600))).await;
     let tries = tries.lock().unwrap().clone();
     let gaps: Vec<u64> = tries.windows(2).map(|pair| pair[1].as_secs() - pair[0].as_secs()).collect();
@@ -209,7 +215,7 @@ async fn code_that_keeps_failing_backs_off_and_is_dead_in_the_end() {
     );
     assert_eq!(tries.len(), 5, "as often as its policy allows");
     assert_eq!((worker.counts().failed, worker.counts().dead), (4, 1));
-    let receipt = onceward.show(&id("stubborn")).await.unwrap().expect("it is not forgotten");
+    let receipt = onceward.receipt(&id("stubborn")).await.unwrap().expect("it is not forgotten");
     assert_eq!(receipt.status.state(), State::Dead);
     let job = receipt.status.job().unwrap();
     assert_eq!((job.started, job.finished, &*job.note), (5, 5, "it panicked"));
@@ -230,26 +236,26 @@ async fn a_worker_that_is_dropped_leaves_its_work_to_others() {
         abandon(&stage, &effects, &key, 1).await;
         tokio::time::advance(LEASE * 4).await;
         let worker = worker(&onceward, &effects);
-        let mut round = Box::pin(worker.round());
+        let mut round = Box::pin(worker.run_once());
         for _ in 0..polls {
             let ready = std::future::poll_fn(|cx| std::task::Poll::Ready(round.as_mut().poll(cx).is_ready()));
             if ready.await {
-                round = Box::pin(worker.round());
+                round = Box::pin(worker.run_once());
                 break;
             }
             tokio::task::yield_now().await;
         }
         drop(round);
         settle_down().await;
-        assert!(onceward.show(&id(&key)).await.unwrap().is_some(), "{key} is forgotten");
+        assert!(onceward.receipt(&id(&key)).await.unwrap().is_some(), "{key} is forgotten");
     }
     tokio::time::advance(LEASE * 4).await;
     let last = stage.process();
-    worker(&last, &effects).round().await.unwrap();
+    worker(&last, &effects).run_once().await.unwrap();
     for polls in 0..12 {
         let key = format!("dropped-{polls}");
         assert!(effects.are_whole(&key), "{:?}", effects.of(&key));
-        assert_eq!(last.show(&id(&key)).await.unwrap().unwrap().status.state(), State::Done);
+        assert_eq!(last.receipt(&id(&key)).await.unwrap().unwrap().status.state(), State::Done);
     }
 }
 
@@ -275,8 +281,12 @@ async fn it_stops_on_a_signal_and_keeps_to_its_bound() {
             }
         }
     };
-    let pace = Pace { concurrency: 3, grace: Duration::ZERO, ..Pace::default() };
-    let worker = Worker::new(onceward).operation("charge", policy(), work).unwrap().pace(pace);
+    let options = WorkerOptions::default().with_concurrency(3).with_grace(Duration::ZERO);
+    let worker = Worker::builder(onceward)
+        .with_operation("charge", policy(), work)
+        .with_options(options)
+        .build()
+        .unwrap();
     let stop = Notify::new();
     let signal = async {
         tokio::time::sleep(secs(40)).await;
@@ -307,8 +317,12 @@ async fn one_that_hangs_holds_nobody_up() {
             operation(lease, effects.clone(), stands_after)
         }
     };
-    let pace = Pace { grace: Duration::ZERO, ..Pace::default() };
-    let worker = Worker::new(onceward).operation("charge", policy(), work).unwrap().pace(pace);
+    let options = WorkerOptions::default().with_grace(Duration::ZERO);
+    let worker = Worker::builder(onceward)
+        .with_operation("charge", policy(), work)
+        .with_options(options)
+        .build()
+        .unwrap();
     let later = async {
         tokio::time::sleep(secs(60)).await;
         abandon(&stage, &effects, "later", 1).await;
@@ -336,7 +350,7 @@ async fn a_store_that_fails_costs_nothing_but_time() {
             stage.store.script(std::iter::repeat_n(Fault::Pass, at).chain([fault]));
             worker.run_until(tokio::time::sleep(secs(120))).await;
             assert!(effects.are_whole("k"), "{fault:?} at {at}: {:?}", effects.of("k"));
-            let receipt = onceward.show(&id("k")).await.unwrap().unwrap();
+            let receipt = onceward.receipt(&id("k")).await.unwrap().unwrap();
             assert_eq!(receipt.status.state(), State::Done, "{fault:?} at {at}");
         }
     }
@@ -350,31 +364,35 @@ async fn one_intent_is_completed_by_its_name() {
     let onceward = stage.process();
     let own = worker(&onceward, &effects);
     abandon(&stage, &effects, "one", 2).await;
-    assert_eq!(own.complete(&id("one")).await.unwrap(), Completion::NotLeft, "its lease is alive");
+    assert_eq!(own.work_on(&id("one")).await.unwrap(), Worked::NothingToDo, "its lease is alive");
     tokio::time::advance(LEASE * 2).await;
-    let none = Worker::new(onceward.clone());
-    assert_eq!(none.complete(&id("one")).await.unwrap(), Completion::Unregistered);
+    let none = Worker::builder(onceward.clone()).build().unwrap();
+    assert_eq!(none.work_on(&id("one")).await.unwrap(), Worked::NoCode);
     let other = stage.process();
     let failing = async |_: Lease| Ok(Outcome::failed("declined"));
-    let queue = Arc::new(Policy::queue().lease(LEASE).unwrap());
-    let failing = Worker::new(other.clone()).operation("charge", queue, failing).unwrap();
-    assert!(matches!(failing.complete(&id("one")).await.unwrap(), Completion::Failed(_)));
+    let queue = Arc::new(Policy::queue().to_builder().with_lease(LEASE).build().unwrap());
+    let failing = Worker::builder(other.clone()).with_operation("charge", queue, failing).build().unwrap();
+    assert!(matches!(failing.work_on(&id("one")).await.unwrap(), Worked::Failed(_)));
     let one = id("one");
-    let (first, second) = tokio::join!(own.complete(&one), own.complete(&one));
+    let (first, second) = tokio::join!(own.work_on(&one), own.work_on(&one));
     let both = [first.unwrap(), second.unwrap()];
-    assert_eq!(both.iter().filter(|one| **one == Completion::Finished).count(), 1, "{both:?}");
+    assert_eq!(both.iter().filter(|one| **one == Worked::Finished).count(), 1, "{both:?}");
     assert!(effects.are_whole("one"));
-    for (key, expected) in [("one", Completion::NotLeft), ("none", Completion::NotLeft)] {
-        assert_eq!(own.complete(&id(key)).await.unwrap(), expected);
+    for (key, expected) in [("one", Worked::NothingToDo), ("none", Worked::NothingToDo)] {
+        assert_eq!(own.work_on(&id(key)).await.unwrap(), expected);
     }
-    let hold = Ask::new(id("held"), Fingerprint::of(b""), Arc::new(Policy::http().lease(LEASE).unwrap()));
-    assert!(matches!(other.claim(hold).await.unwrap(), Claimed::Yes(_)));
+    let hold = Ask::new(
+        id("held"),
+        Fingerprint::of(b""),
+        Arc::new(Policy::http().to_builder().with_lease(LEASE).build().unwrap()),
+    );
+    assert!(matches!(other.claim(hold).await.unwrap(), Claimed::Granted(_)));
     tokio::time::advance(LEASE * 2).await;
-    assert_eq!(own.complete(&id("held")).await.unwrap(), Completion::Held);
+    assert_eq!(own.work_on(&id("held")).await.unwrap(), Worked::NeedsSettlement);
 }
 
 fn enqueued(key: &str) -> Ask {
-    ask(key).input(format!("input of {key}"))
+    ask(key).with_input(format!("input of {key}"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -383,7 +401,7 @@ async fn what_is_enqueued_is_done_once_with_its_input() {
     let onceward = stage.process();
     assert_eq!(onceward.enqueue(enqueued("a")).await.unwrap(), Enqueued::Accepted);
     assert_eq!(onceward.enqueue(enqueued("a")).await.unwrap(), Enqueued::AlreadyThere(State::Waiting));
-    let other = Ask::new(id("a"), Fingerprint::of(b"other"), policy()).input("other");
+    let other = Ask::new(id("a"), Fingerprint::of(b"other"), policy()).with_input("other");
     assert_eq!(onceward.enqueue(other).await.unwrap(), Enqueued::Refused(Refusal::KeyReused));
 
     let inputs = Arc::new(Mutex::new(Vec::new()));
@@ -396,16 +414,18 @@ async fn what_is_enqueued_is_done_once_with_its_input() {
         }
     };
     let workers: Vec<_> = (0..3)
-        .map(|_| Worker::new(stage.process()).operation("charge", policy(), echo.clone()).unwrap())
+        .map(|_| {
+            Worker::builder(stage.process()).with_operation("charge", policy(), echo.clone()).build().unwrap()
+        })
         .collect();
     for worker in &workers {
-        worker.round().await.unwrap();
+        worker.run_once().await.unwrap();
     }
     assert_eq!(*inputs.lock().unwrap(), ["input of a"]);
-    let ran = onceward.run(ask("a"), paid).await.unwrap().ran().unwrap();
+    let ran = onceward.run(ask("a"), paid).await.unwrap().into_result().unwrap();
     assert_eq!((ran.outcome, ran.replayed), (Outcome::succeeded("input of a"), true));
     assert_eq!(onceward.enqueue(enqueued("a")).await.unwrap(), Enqueued::AlreadyThere(State::Done));
-    let receipt = onceward.show(&id("a")).await.unwrap().unwrap();
+    let receipt = onceward.receipt(&id("a")).await.unwrap().unwrap();
     assert_eq!(receipt.status.job(), None, "the input is dropped when it is done");
 }
 
@@ -413,9 +433,10 @@ async fn what_is_enqueued_is_done_once_with_its_input() {
 #[tokio::test(start_paused = true)]
 async fn an_ask_does_not_wait_for_a_worker() {
     let onceward = Stage::new().process();
-    onceward.enqueue(enqueued("soon").delay(secs(3_600))).await.unwrap();
+    onceward.enqueue(enqueued("soon").with_delay(secs(3_600))).await.unwrap();
     let echo = async |lease: Lease| Ok(Outcome::succeeded(lease.input().cloned().unwrap()));
-    let ran = onceward.run(ask("soon").input("another input"), echo).await.unwrap().ran().unwrap();
+    let ran =
+        onceward.run(ask("soon").with_input("another input"), echo).await.unwrap().into_result().unwrap();
     assert_eq!((ran.outcome, ran.replayed), (Outcome::succeeded("input of soon"), false));
 }
 
@@ -423,7 +444,7 @@ async fn an_ask_does_not_wait_for_a_worker() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_wakes_for_what_its_process_enqueues() {
     let onceward = Stage::new().process();
-    let pace = Pace { pause: secs(3_600), ..Pace::default() };
+    let options = WorkerOptions::default().with_pause(secs(3_600));
     let done = Arc::new(Notify::new());
     let work = {
         let done = done.clone();
@@ -432,7 +453,11 @@ async fn a_worker_wakes_for_what_its_process_enqueues() {
             async { Ok(Outcome::succeeded("done")) }
         }
     };
-    let worker = Worker::new(onceward.clone()).operation("charge", policy(), work).unwrap().pace(pace);
+    let worker = Worker::builder(onceward.clone())
+        .with_operation("charge", policy(), work)
+        .with_options(options)
+        .build()
+        .unwrap();
     let running = tokio::spawn(async move { worker.run_until(std::future::pending()).await });
     // Long enough that it looks only once an hour.
     tokio::time::sleep(secs(36_000)).await;
@@ -457,8 +482,8 @@ async fn a_delay_is_waited_for_and_a_suspension_counts_nothing() {
             async move { if enough { Ok(Outcome::succeeded("at last")) } else { Err(Stopped::suspend(secs(60))) } }
         }
     };
-    let worker = Worker::new(onceward.clone()).operation("charge", policy(), work).unwrap();
-    onceward.enqueue(enqueued("later").delay(secs(100))).await.unwrap();
+    let worker = Worker::builder(onceward.clone()).with_operation("charge", policy(), work).build().unwrap();
+    onceward.enqueue(enqueued("later").with_delay(secs(100))).await.unwrap();
     worker.run_until(tokio::time::sleep(secs(3_600))).await;
     let begun = begun.lock().unwrap().clone();
     assert_eq!(begun.len(), 20, "far more often than it has tries");
@@ -476,7 +501,7 @@ async fn a_delay_is_waited_for_and_a_suspension_counts_nothing() {
 async fn work_that_kills_its_process_is_dead_after_its_tries() {
     let stage = Stage::new();
     stage.process().enqueue(enqueued("poison")).await.unwrap();
-    let pace = Pace { grace: Duration::ZERO, pause: secs(1), ..Pace::default() };
+    let options = WorkerOptions::default().with_grace(Duration::ZERO).with_pause(secs(1));
     let mut deaths = 0;
     for _ in 0..20 {
         let (doomed, kill) = stage.mortal_process();
@@ -488,7 +513,11 @@ async fn work_that_kills_its_process_is_dead_after_its_tries() {
                 std::future::pending()
             }
         };
-        let worker = Worker::new(doomed).operation("charge", policy(), work).unwrap().pace(pace.clone());
+        let worker = Worker::builder(doomed)
+            .with_operation("charge", policy(), work)
+            .with_options(options.clone())
+            .build()
+            .unwrap();
         let running = tokio::spawn(async move { worker.run_until(std::future::pending()).await });
         if tokio::time::timeout(secs(120), reached.notified()).await.is_ok() {
             deaths += 1;
@@ -499,7 +528,7 @@ async fn work_that_kills_its_process_is_dead_after_its_tries() {
         tokio::time::advance(LEASE * 2).await;
     }
     assert_eq!(deaths, 5);
-    let receipt = stage.process().show(&id("poison")).await.unwrap().unwrap();
+    let receipt = stage.process().receipt(&id("poison")).await.unwrap().unwrap();
     assert_eq!(receipt.status.state(), State::Dead);
     let job = receipt.status.job().unwrap();
     assert_eq!((job.started, job.finished, &job.input[..]), (5, 0, &b"input of poison"[..]));
@@ -509,41 +538,46 @@ async fn work_that_kills_its_process_is_dead_after_its_tries() {
 #[tokio::test(start_paused = true)]
 async fn a_dead_letter_is_retried_or_discarded_by_a_person() {
     let onceward = Stage::new().process();
-    let once = Arc::new(Policy::clone(&policy()).tries_max(1).unwrap());
+    let once = Arc::new(policy().to_builder().with_tries_max(1).build().unwrap());
     let refuse = async |_: Lease| Err(Stopped::before_effect("no\u{7}pe\n"));
-    let failing = Worker::new(onceward.clone()).operation("charge", once.clone(), refuse).unwrap();
+    let failing =
+        Worker::builder(onceward.clone()).with_operation("charge", once.clone(), refuse).build().unwrap();
     for key in ["retried", "discarded", "settled"] {
         onceward.enqueue(enqueued(key)).await.unwrap();
-        assert_eq!(failing.complete(&id(key)).await.unwrap(), Completion::Dead);
-        let receipt = onceward.show(&id(key)).await.unwrap().unwrap();
+        assert_eq!(failing.work_on(&id(key)).await.unwrap(), Worked::Dead);
+        let receipt = onceward.receipt(&id(key)).await.unwrap().unwrap();
         assert_eq!(receipt.status.job().unwrap().note, "no pe ", "a note has no control characters");
         assert!(matches!(onceward.run(ask(key), paid).await.unwrap(), Answer::Refused(Refusal::Dead { .. })));
     }
     onceward.sweep(&Sweep::default()).await.unwrap();
-    assert_eq!(onceward.retry_dead(&id("retried")).await.unwrap(), Changed::Yes);
-    let working = Worker::new(onceward.clone()).operation("charge", once.clone(), paid).unwrap();
-    assert_eq!(working.round().await.unwrap().finished, 1);
-    assert!(matches!(onceward.retry_dead(&id("retried")).await.unwrap(), Changed::No(Some(_))));
+    assert_eq!(onceward.retry_dead(&id("retried")).await.unwrap(), Changed::Applied);
+    let working =
+        Worker::builder(onceward.clone()).with_operation("charge", once.clone(), paid).build().unwrap();
+    assert_eq!(working.run_once().await.unwrap().finished, 1);
+    assert!(matches!(onceward.retry_dead(&id("retried")).await.unwrap(), Changed::NotOwner(Some(_))));
 
-    assert_eq!(onceward.discard_dead(&id("discarded"), &once).await.unwrap(), Changed::Yes);
+    assert_eq!(onceward.discard_dead(&id("discarded"), &once).await.unwrap(), Changed::Applied);
     let closed = onceward.run(ask("discarded"), paid).await.unwrap();
     assert_eq!(closed, Answer::Refused(Refusal::Closed(Closed::Discarded)));
 
-    let fence = onceward.show(&id("settled")).await.unwrap().unwrap().status.fence();
+    let fence = onceward.receipt(&id("settled")).await.unwrap().unwrap().status.fence();
     let done = onceward::Settlement::Done(Outcome::succeeded("by hand"));
-    assert_eq!(onceward.settle(&id("settled"), fence, &done, &once).await.unwrap(), Changed::Yes);
-    assert!(onceward.run(ask("settled"), paid).await.unwrap().ran().unwrap().replayed);
+    assert_eq!(onceward.settle(&id("settled"), fence, &done, &once).await.unwrap(), Changed::Applied);
+    assert!(onceward.run(ask("settled"), paid).await.unwrap().into_result().unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_can_be_cancelled_and_what_runs_cannot() {
     let onceward = Stage::new().process();
     onceward.enqueue(enqueued("cancelled")).await.unwrap();
-    assert_eq!(onceward.cancel(&id("cancelled"), &policy()).await.unwrap(), Changed::Yes);
-    assert!(matches!(onceward.cancel(&id("cancelled"), &policy()).await.unwrap(), Changed::No(Some(_))));
-    assert!(matches!(onceward.cancel(&id("nobody"), &policy()).await.unwrap(), Changed::No(None)));
-    let worker = Worker::new(onceward.clone()).operation("charge", policy(), paid).unwrap();
-    assert_eq!(worker.round().await.unwrap().finished, 0);
+    assert_eq!(onceward.cancel(&id("cancelled"), &policy()).await.unwrap(), Changed::Applied);
+    assert!(matches!(
+        onceward.cancel(&id("cancelled"), &policy()).await.unwrap(),
+        Changed::NotOwner(Some(_))
+    ));
+    assert!(matches!(onceward.cancel(&id("nobody"), &policy()).await.unwrap(), Changed::NotOwner(None)));
+    let worker = Worker::builder(onceward.clone()).with_operation("charge", policy(), paid).build().unwrap();
+    assert_eq!(worker.run_once().await.unwrap().finished, 0);
     // Whatever is asked under the key, it is not run.
     for body in ["whatever was asked", "something else"] {
         let ask = Ask::new(id("cancelled"), Fingerprint::of(body.as_bytes()), policy());
@@ -552,10 +586,10 @@ async fn what_waits_can_be_cancelled_and_what_runs_cannot() {
     }
     assert_eq!(onceward.enqueue(enqueued("cancelled")).await.unwrap(), Enqueued::AlreadyThere(State::Done));
 
-    assert!(matches!(onceward.claim(ask("running")).await.unwrap(), Claimed::Yes(_)));
-    assert!(matches!(onceward.cancel(&id("running"), &policy()).await.unwrap(), Changed::No(Some(_))));
+    assert!(matches!(onceward.claim(ask("running")).await.unwrap(), Claimed::Granted(_)));
+    assert!(matches!(onceward.cancel(&id("running"), &policy()).await.unwrap(), Changed::NotOwner(Some(_))));
     assert_eq!(onceward.close(&id("running"), &policy()).await.unwrap_err().kind(), ErrorKind::Conflict);
-    assert_eq!(onceward.close(&id("late"), &policy()).await.unwrap(), Changed::Yes);
+    assert_eq!(onceward.close(&id("late"), &policy()).await.unwrap(), Changed::Applied);
     let late = onceward.run(ask("late"), paid).await.unwrap();
     assert_eq!(late, Answer::Refused(Refusal::Closed(Closed::Undone)));
 }
@@ -571,15 +605,16 @@ async fn an_input_outlives_runs_that_stop() {
     assert!(tokio::time::timeout(secs(1), dropped).await.is_err());
     settle_down().await;
     tokio::time::advance(secs(3_600 * 24 * 30)).await;
-    onceward.sweep(&Sweep { abandoned_after: Duration::ZERO, ..Sweep::default() }).await.unwrap();
-    for (key, prior) in [("stopped", Prior::Nothing), ("dropped", Prior::InDoubt)] {
-        let receipt = onceward.show(&id(key)).await.unwrap().expect("it is not forgotten");
+    onceward.sweep(&Sweep::default().with_abandoned_after(Duration::ZERO)).await.unwrap();
+    for (key, prior) in [("stopped", Prior::Nothing), ("dropped", Prior::Unknown)] {
+        let receipt = onceward.receipt(&id(key)).await.unwrap().expect("it is not forgotten");
         assert_eq!(receipt.status.state(), State::Waiting, "{key}");
         assert_eq!(receipt.status.job().unwrap().input, format!("input of {key}"));
         let seen = async |lease: Lease| Ok(Outcome::succeeded(format!("{:?}", lease.prior())));
-        let worker = Worker::new(onceward.clone()).operation("charge", policy(), seen).unwrap();
-        assert_eq!(worker.complete(&id(key)).await.unwrap(), Completion::Finished);
-        let outcome = onceward.run(ask(key), paid).await.unwrap().ran().unwrap().outcome;
+        let worker =
+            Worker::builder(onceward.clone()).with_operation("charge", policy(), seen).build().unwrap();
+        assert_eq!(worker.work_on(&id(key)).await.unwrap(), Worked::Finished);
+        let outcome = onceward.run(ask(key), paid).await.unwrap().into_result().unwrap().outcome;
         assert_eq!(outcome, Outcome::succeeded(format!("{prior:?}")));
     }
 }
@@ -588,12 +623,12 @@ async fn an_input_outlives_runs_that_stop() {
 async fn an_input_over_the_bound_is_refused_before_anything_happens() {
     let onceward = Stage::new().process();
     let large = vec![0; (1 << 20) + 1];
-    let error = onceward.enqueue(ask("large").input(large.clone())).await.unwrap_err();
+    let error = onceward.enqueue(ask("large").with_input(large.clone())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("input_bytes_max"), "{error}");
-    assert!(onceward.run(ask("large").input(large), crate::stage::never).await.is_err());
-    assert_eq!(onceward.show(&id("large")).await.unwrap(), None);
-    assert_eq!(onceward.enqueue(ask("fits").input(vec![0; 1 << 20])).await.unwrap(), Enqueued::Accepted);
+    assert!(onceward.run(ask("large").with_input(large), crate::stage::never).await.is_err());
+    assert_eq!(onceward.receipt(&id("large")).await.unwrap(), None);
+    assert_eq!(onceward.enqueue(ask("fits").with_input(vec![0; 1 << 20])).await.unwrap(), Enqueued::Accepted);
 }
 
 #[tokio::test(start_paused = true)]
@@ -601,13 +636,14 @@ async fn what_a_look_begins_is_claimed_in_one_batch_and_completed_in_one() {
     let stage = Stage::new();
     let onceward = stage.process();
     for number in 0..20 {
-        onceward.enqueue(ask(&format!("task-{number}")).input("12")).await.unwrap();
+        onceward.enqueue(ask(&format!("task-{number}")).with_input("12")).await.unwrap();
     }
-    let worker = Worker::new(onceward.clone())
-        .operation("charge", policy(), async |_| Ok(Outcome::succeeded("paid")))
-        .unwrap()
-        .pace(Pace { concurrency: 20, ..Pace::default() });
+    let worker = Worker::builder(onceward.clone())
+        .with_operation("charge", policy(), async |_| Ok(Outcome::succeeded("paid")))
+        .with_options(WorkerOptions::default().with_concurrency(20))
+        .build()
+        .unwrap();
     let before = onceward.counts().store_batches;
-    assert_eq!(worker.round().await.unwrap().finished, 20);
+    assert_eq!(worker.run_once().await.unwrap().finished, 20);
     assert_eq!(onceward.counts().store_batches - before, 2);
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use onceward::{Filter, Onceward, Scan, ScanOf, State, Text};
+use onceward::{Filter, Onceward, Scan, ScanTarget, State, TextMatch};
 
 use crate::servers::{MariaDb, Postgres};
 use crate::service::{Service, book, get, post};
@@ -18,8 +18,8 @@ const FINISHED_MAX: Duration = Duration::from_secs(120);
 
 /// Each payout that was accepted, and what became of it, as the receipt of its task says.
 async fn payouts(onceward: &Onceward) -> BTreeMap<String, State> {
-    let filter = Filter { operation: Some(Text::Is("payout".into())), ..Filter::default() };
-    let mut scan = Scan { of: ScanOf::Matching(filter), after: None, limit: 100 };
+    let filter = Filter::default().with_operation(TextMatch::Is("payout".into()));
+    let mut scan = Scan::new(ScanTarget::Matching(filter), 100);
     let mut states = BTreeMap::new();
     loop {
         let page = onceward.list(&scan).await.expect("the database is up");

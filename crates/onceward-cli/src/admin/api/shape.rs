@@ -18,7 +18,7 @@ pub use claim::{
 pub use outcome::{HttpShown, OutcomeGiven, OutcomeShown, Verdict};
 pub use policy::{PolicyAsked, Preset};
 pub use receipt::{ListAsked, ReceiptAsked, ReceiptShown, ReceiptsShown, State};
-pub use ticket::{TicketText, Ticketed};
+pub use ticket::TicketText;
 
 use crate::admin::problem::Problem;
 

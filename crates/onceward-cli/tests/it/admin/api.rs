@@ -219,10 +219,11 @@ fn a_doubt_is_settled_once_and_for_the_run_that_was_looked_into() {
 fn what_may_still_happen_is_settled_as_not_done_by_force_alone() {
     let folder = tempdir().unwrap();
     prepare(folder.path(), async |onceward| {
-        let policy = Policy::http().late_effect_max(Duration::from_secs(600)).unwrap();
+        let policy =
+            Policy::http().to_builder().with_late_effect_max(Duration::from_secs(600)).build().unwrap();
         for key in ["k", "l"] {
-            let Claimed::Yes(ticket) = onceward.claim(ask(key, &policy)).await.unwrap() else { panic!() };
-            onceward.doubt(&ticket, &policy).await.unwrap();
+            let Claimed::Granted(ticket) = onceward.claim(ask(key, &policy)).await.unwrap() else { panic!() };
+            onceward.mark_unknown(&ticket).await.unwrap();
         }
     });
     let process = Process::serve(folder.path());
@@ -257,15 +258,20 @@ fn ask(key: &str, policy: &Policy) -> Ask {
 /// Tasks: two that are dead, and one that waits.
 pub fn prepare_tasks(folder: &Path) {
     prepare(folder, async |onceward| {
-        let once = Policy::http().tries_max(1).unwrap();
+        let once = Policy::http().to_builder().with_tries_max(1).build().unwrap();
         for key in ["dead", "dead too"] {
-            onceward.enqueue(ask(key, &once).input("12")).await.unwrap();
+            onceward.enqueue(ask(key, &once).with_input("12")).await.unwrap();
         }
         let fails = async |_: Lease| Err(Stopped::before_effect("no such account\u{1b}[2J"));
-        let worker =
-            Worker::new(onceward.clone()).operation("charge", Arc::new(once.clone()), fails).unwrap();
-        assert_eq!(worker.round().await.unwrap().dead, 2);
-        onceward.enqueue(ask("waiting", &once).input("1234").delay(Duration::from_secs(600))).await.unwrap();
+        let worker = Worker::builder(onceward.clone())
+            .with_operation("charge", Arc::new(once.clone()), fails)
+            .build()
+            .unwrap();
+        assert_eq!(worker.run_once().await.unwrap().dead, 2);
+        onceward
+            .enqueue(ask("waiting", &once).with_input("1234").with_delay(Duration::from_secs(600)))
+            .await
+            .unwrap();
     });
 }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::ops::Bound;
 
-use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanOf, State};
+use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanTarget, State};
 
 use super::{BLOCK_ROWS, LISTS, List, Rows, list_of, live_of};
 use crate::kit::{self, cursor};
@@ -15,10 +15,10 @@ impl Rows {
     /// One page. It takes `&mut` because it moves the stale entries that it comes upon.
     pub(crate) fn scan(&mut self, query: &Scan, now_us: u64) -> Result<Page> {
         let (after, limit) = (query.after.as_ref(), kit::scan_limit(query));
-        match &query.of {
-            ScanOf::Due(state) => self.scan_due(*state, after, limit, now_us),
-            ScanOf::Matching(filter) => self.scan_matching(filter, after, limit, now_us),
-            ScanOf::StepsOf(parent) => self.scan_steps(parent, after, limit, now_us),
+        match &query.target {
+            ScanTarget::Due(state) => self.scan_due(*state, after, limit, now_us),
+            ScanTarget::Matching(filter) => self.scan_matching(filter, after, limit, now_us),
+            ScanTarget::StepsOf(parent) => self.scan_steps(parent, after, limit, now_us),
         }
     }
 

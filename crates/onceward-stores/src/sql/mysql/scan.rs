@@ -8,7 +8,7 @@
 //! | the steps of an intent | the primary key: they come right behind it |
 
 use mysql_async::{Params, Row, Value};
-use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanOf, State};
+use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanTarget, State};
 
 use super::statements;
 use super::store::{MySqlStore, found};
@@ -23,9 +23,9 @@ const LAST: &[u8] = b"\x7f";
 
 pub(super) async fn scan(store: &MySqlStore, query: &Scan) -> Result<Page> {
     let (after, limit) = (query.after.as_ref(), query.limit.clamp(1, PAGE_RECORDS_MAX));
-    match &query.of {
-        ScanOf::Due(state) => due(store, *state, after, limit).await,
-        ScanOf::Matching(filter) => {
+    match &query.target {
+        ScanTarget::Due(state) => due(store, *state, after, limit).await,
+        ScanTarget::Matching(filter) => {
             let is_one_key = filter.scope.is_some() && filter.key.is_some();
             match filter.state {
                 Some(State::Waiting | State::Held | State::Unknown | State::Dead) if !is_one_key => {
@@ -34,7 +34,7 @@ pub(super) async fn scan(store: &MySqlStore, query: &Scan) -> Result<Page> {
                 _ => by_id(store, filter, after, limit).await,
             }
         }
-        ScanOf::StepsOf(of) => steps(store, of, after, limit).await,
+        ScanTarget::StepsOf(of) => steps(store, of, after, limit).await,
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Pool, PoolConstraints, PoolOpts, Row};
 use onceward::{
-    Caps, ClockOf, DueBy, Error, ErrorKind, Found, Fut, Hints, Id, Loaded, Page, Promises, Result, Scan,
-    Store, Swap, Swapped, Version, Watch,
+    Caps, ClockSource, DueLookup, Error, ErrorKind, Found, Hints, Id, Loaded, Page, Promises, Result, Scan,
+    Store, StoreFuture, Swap, Swapped, Version, Watch,
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -237,15 +237,15 @@ fn unclear(why: impl std::fmt::Display) -> Error {
 }
 
 impl Store for MySqlStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(self.swap_all(batch))
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move { self.load_all(&ids.iter().collect::<Vec<_>>()).await })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(scan::scan(self, query))
     }
 
@@ -254,19 +254,19 @@ impl Store for MySqlStore {
     }
 
     fn caps(&self) -> Caps {
-        let promises = Promises {
-            durable: true,
-            atomic: true,
-            shared: true,
-            transactions: true,
-            clock: ClockOf::Store,
-            record_bytes_max: self.record_bytes_max,
-        };
-        Caps::new("mysql", promises).with_hints(Hints {
-            batches_in_flight: (self.connections / 2).max(1),
-            batches_internally: false,
-            due: DueBy::Index,
-        })
+        let promises = Promises::default()
+            .with_durable(true)
+            .with_atomic(true)
+            .with_shared(true)
+            .with_transactions(true)
+            .with_clock(ClockSource::Store)
+            .with_record_bytes_max(self.record_bytes_max);
+        Caps::new("mysql", promises).with_hints(
+            Hints::default()
+                .with_batches_in_flight((self.connections / 2).max(1))
+                .with_batches_internally(false)
+                .with_due(DueLookup::Index),
+        )
     }
 }
 

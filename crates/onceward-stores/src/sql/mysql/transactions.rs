@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Pool};
-use onceward::{Fault, Fut, Join, Result, Swap, Swapped};
+use onceward::{Fault, Join, Result, StoreFuture, Swap, Swapped};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 
@@ -17,7 +17,7 @@ use crate::sql::join::{Cell, Dialect, SqlTransaction, Value, swap_each};
 use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over};
 use crate::sql::{CALL_MAX, Options};
 
-/// Begins transactions in which receipts ride along.
+/// Begins transactions that a receipt commits with.
 pub type MySqlTransactions = PooledTransactions<MySqlDriver>;
 
 /// Transactions of `mysql_async`.
@@ -98,7 +98,7 @@ impl SqlTransaction for MySqlTx {
 }
 
 impl Join for MySqlTx {
-    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move { swap_each(&mut *self.open().await?, batch).await })
     }
 }

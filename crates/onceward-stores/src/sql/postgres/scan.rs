@@ -9,7 +9,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanOf, State, Text};
+use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanTarget, State, TextMatch};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -73,9 +73,9 @@ impl Place {
 
 pub(super) async fn scan(store: &PostgresStore, query: &Scan) -> Result<Page> {
     let (after, limit) = (query.after.as_ref(), scan_limit(query));
-    match &query.of {
-        ScanOf::Due(state) => due(store, *state, after, limit).await,
-        ScanOf::Matching(filter) => {
+    match &query.target {
+        ScanTarget::Due(state) => due(store, *state, after, limit).await,
+        ScanTarget::Matching(filter) => {
             let is_one_key = filter.scope.is_some() && filter.key.is_some();
             match filter.state.filter(|_| !is_one_key) {
                 Some(state) if open_state(state) != NOT_OPEN => {
@@ -84,13 +84,11 @@ pub(super) async fn scan(store: &PostgresStore, query: &Scan) -> Result<Page> {
                 _ => by_id(store, filter, after, limit, |_| true).await,
             }
         }
-        ScanOf::StepsOf(of) => {
-            let filter = Filter {
-                scope: Some(of.scope().to_owned()),
-                key: Some(of.key().to_owned()),
-                operation: Some(Text::StartsWith(of.operation().to_owned())),
-                state: None,
-            };
+        ScanTarget::StepsOf(of) => {
+            let filter = Filter::default()
+                .with_scope(of.scope().to_owned())
+                .with_key(of.key().to_owned())
+                .with_operation(TextMatch::StartsWith(of.operation().to_owned()));
             by_id(store, &filter, after, limit, |id| id.parent().as_ref() == Some(of)).await
         }
     }
@@ -243,8 +241,8 @@ impl<'a> Wanted<'a> {
     fn of(filter: &'a Filter, limit: usize) -> Self {
         let (operation, prefix) = match &filter.operation {
             None => (None, None),
-            Some(Text::Is(operation)) => (Some(operation.as_str()), None),
-            Some(Text::StartsWith(prefix)) => (None, Some(prefix.as_str())),
+            Some(TextMatch::Is(operation)) => (Some(operation.as_str()), None),
+            Some(TextMatch::StartsWith(prefix)) => (None, Some(prefix.as_str())),
         };
         let (scope, key) = (filter.scope.as_deref(), filter.key.as_deref());
         let (rows_max, state) = (rows(limit), filter.state.map(State::name));

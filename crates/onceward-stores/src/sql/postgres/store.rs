@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool};
 use onceward::{
-    Caps, ClockOf, DueBy, Error, Found, Fut, Hints, Id, Loaded, Page, Promises, Result, Scan, Store, Swap,
-    Swapped, Version, Watch,
+    Caps, ClockSource, DueLookup, Error, Found, Hints, Id, Loaded, Page, Promises, Result, Scan, Store,
+    StoreFuture, Swap, Swapped, Version, Watch,
 };
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row, Socket};
@@ -159,15 +159,15 @@ impl PostgresStore {
 }
 
 impl Store for PostgresStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(self.swap_all(batch))
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move { self.load_all(&ids.iter().collect::<Vec<_>>()).await })
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(scan::scan(self, query))
     }
 
@@ -176,23 +176,23 @@ impl Store for PostgresStore {
     }
 
     fn caps(&self) -> Caps {
-        let promises = Promises {
-            durable: true,
-            atomic: true,
-            shared: true,
-            transactions: true,
-            clock: ClockOf::Store,
-            record_bytes_max: RECORD_BYTES_MAX,
-        };
+        let promises = Promises::default()
+            .with_durable(true)
+            .with_atomic(true)
+            .with_shared(true)
+            .with_transactions(true)
+            .with_clock(ClockSource::Store)
+            .with_record_bytes_max(RECORD_BYTES_MAX);
         // While one waits for the disk the other computes. With more of them each carries less, and
         // what a statement and a commit cost by themselves is shared by fewer. A batch of claims and
         // completions takes two connections; the rest are for looks and scans.
         let batches_in_flight = (self.connections / 2).clamp(1, 2);
-        Caps::new("postgres", promises).with_hints(Hints {
-            batches_in_flight,
-            batches_internally: false,
-            due: DueBy::Index,
-        })
+        Caps::new("postgres", promises).with_hints(
+            Hints::default()
+                .with_batches_in_flight(batches_in_flight)
+                .with_batches_internally(false)
+                .with_due(DueLookup::Index),
+        )
     }
 }
 

@@ -25,6 +25,7 @@ const KEPT_LONGER_MAX: Duration = Duration::from_mins(1);
 
 /// How strictly transactions are kept apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Isolation {
     /// The database's default for this connection.
     #[default]
@@ -33,7 +34,7 @@ pub enum Isolation {
     Serializable,
 }
 
-/// Begins transactions in which receipts ride along.
+/// Begins transactions that a receipt commits with.
 #[derive(Clone)]
 pub struct PostgresTransactions {
     pool: Pool,
@@ -59,7 +60,7 @@ impl PostgresTransactions {
     }
 
     /// Sets how strictly transactions are kept apart.
-    pub fn isolation(mut self, isolation: Isolation) -> Self {
+    pub fn with_isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
         self
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{Client, Object};
-use onceward::{Fut, Join, Result, Swap, Swapped};
+use onceward::{Join, Result, StoreFuture, Swap, Swapped};
 
 use super::ctid_cache::Ctid;
 use super::fault::{Call, failed};
@@ -111,7 +111,7 @@ impl SqlTransaction for PostgresTx {
 }
 
 impl Join for PostgresTx {
-    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(swap_each(self, batch))
     }
 }

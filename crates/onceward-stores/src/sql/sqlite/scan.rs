@@ -7,7 +7,7 @@
 //! | everything else that matches | the primary key, as far as scope and key bound it |
 //! | the steps of an intent | the primary key: they come right behind it |
 
-use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanOf, State};
+use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanTarget, State};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Row, ToSql, params};
 
@@ -112,8 +112,8 @@ pub(super) fn scan(connection: &Connection, query: &Scan) -> Result<Page> {
     let mut page = Filling::new(connection, scan_limit(query));
     let after = query.after.as_ref();
     let everything = Filter::default();
-    match &query.of {
-        ScanOf::Due(state) => {
+    match &query.target {
+        ScanTarget::Due(state) => {
             let Place { due_us, scope, key, operation } = &place(after, Order::Due)?;
             let (now, name) = (page.now, state.map(State::name));
             let parameters = params![now, now, due_us, Raw(scope), Raw(key), Raw(operation), name];
@@ -121,7 +121,7 @@ pub(super) fn scan(connection: &Connection, query: &Scan) -> Result<Page> {
             page.add(statement, &parameters[..count], &everything, |_| true)?;
             Ok(page.end(Order::Due))
         }
-        ScanOf::Matching(filter) => {
+        ScanTarget::Matching(filter) => {
             let is_one_key = filter.scope.is_some() && filter.key.is_some();
             match filter.state {
                 Some(State::Waiting | State::Held | State::Unknown | State::Dead) if !is_one_key => {
@@ -130,7 +130,7 @@ pub(super) fn scan(connection: &Connection, query: &Scan) -> Result<Page> {
                 _ => by_id(page, filter, after),
             }
         }
-        ScanOf::StepsOf(of) => {
+        ScanTarget::StepsOf(of) => {
             let operation = match after {
                 None => format!("{}#", of.operation()).into_bytes(),
                 Some(cursor) => Place::behind(cursor, Order::Id)?.operation,

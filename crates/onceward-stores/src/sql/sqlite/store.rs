@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onceward::{
-    Caps, ClockOf, DueBy, Error, ErrorKind, Fut, Hints, Id, Loaded, Page, Promises, Result, Scan, Store,
-    Swap, Swapped, Watch,
+    Caps, ClockSource, DueLookup, Error, ErrorKind, Hints, Id, Loaded, Page, Promises, Result, Scan, Store,
+    StoreFuture, Swap, Swapped, Watch,
 };
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
@@ -89,12 +89,12 @@ fn swap_all(connection: &mut Connection, batch: &[Swap]) -> Result<Vec<Swapped>>
 }
 
 impl Store for SqliteStore {
-    fn swap<'a>(&'a self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         let batch = batch.to_vec();
         Box::pin(self.writer.call(move |connection| swap_all(connection, &batch)))
     }
 
-    fn load<'a>(&'a self, ids: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         let ids = ids.to_vec();
         Box::pin(self.reader.call(move |connection| {
             let now = clock_us();
@@ -102,7 +102,7 @@ impl Store for SqliteStore {
         }))
     }
 
-    fn scan<'a>(&'a self, query: &'a Scan) -> Fut<'a, Page> {
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         let query = query.clone();
         Box::pin(self.reader.call(move |connection| scan::scan(connection, &query)))
     }
@@ -112,19 +112,19 @@ impl Store for SqliteStore {
     }
 
     fn caps(&self) -> Caps {
-        let promises = Promises {
-            durable: true,
-            atomic: true,
-            shared: true,
-            transactions: true,
-            clock: ClockOf::Store,
-            record_bytes_max: RECORD_BYTES_MAX,
-        };
-        Caps::new("sqlite", promises).with_hints(Hints {
-            batches_in_flight: 2,
-            batches_internally: false,
-            due: DueBy::Index,
-        })
+        let promises = Promises::default()
+            .with_durable(true)
+            .with_atomic(true)
+            .with_shared(true)
+            .with_transactions(true)
+            .with_clock(ClockSource::Store)
+            .with_record_bytes_max(RECORD_BYTES_MAX);
+        Caps::new("sqlite", promises).with_hints(
+            Hints::default()
+                .with_batches_in_flight(2)
+                .with_batches_internally(false)
+                .with_due(DueLookup::Index),
+        )
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use onceward::{Error, ErrorKind, Fault, Fut, Join, Result, Swap, Swapped};
+use onceward::{Error, ErrorKind, Fault, Join, Result, StoreFuture, Swap, Swapped};
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
@@ -24,7 +24,7 @@ use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over
 /// Connections kept for the next transaction.
 const IDLE_MAX: usize = 4;
 
-/// Begins transactions in which receipts ride along.
+/// Begins transactions that a receipt commits with.
 pub type SqliteTransactions = PooledTransactions<SqliteDriver>;
 
 /// Transactions of rusqlite.
@@ -158,7 +158,7 @@ impl std::fmt::Debug for SqliteTx {
 }
 
 impl Join for SqliteTx {
-    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move { batch.iter().map(|swap| swap_now(&*self.open()?, swap)).collect() })
     }
 }

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Error, ErrorKind, Fault, Fut, Join, Result, Swap, Swapped};
+use onceward::{Error, ErrorKind, Fault, Join, Result, StoreFuture, Swap, Swapped};
 use sqlx::pool::PoolConnection;
 use sqlx::{Connection, Pool, SqlSafeStr, SqlStr};
 use sqlx_core::transaction::TransactionManager;
@@ -20,7 +20,7 @@ use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over
 /// Between two tries to begin while another connection writes.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
-/// Begins transactions in which receipts ride along, on a pool that the caller has already. It must lead to
+/// Begins transactions that a receipt commits with, on a pool that the caller has already. It must lead to
 /// the database that the engine's store is in.
 pub type SqlxTransactions<DB> = PooledTransactions<SqlxDriver<DB>>;
 
@@ -160,7 +160,7 @@ impl<DB: Driver> SqlTransaction for SqlxTx<DB> {
 }
 
 impl<DB: Driver> Join for SqlxTx<DB> {
-    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(swap_each(self, batch))
     }
 }

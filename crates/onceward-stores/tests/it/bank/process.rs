@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use onceward::{
-    Answer, Ask, Claimed, Enqueued, Fingerprint, Id, Lease, OnFailure, Onceward, Outcome, Policy, Ran, State,
-    Stopped, Ticket, Transactions,
+    Answer, Ask, Claimed, Completed, Enqueued, Fingerprint, Id, Lease, OnFailure, Onceward, Outcome, Policy,
+    State, Stopped, Ticket, Transactions,
 };
 use onceward_stores::sql::{Joined, SqlTransaction};
 use tokio::sync::Notify;
@@ -140,13 +140,16 @@ impl Round {
         match self {
             Self::Undone | Self::Kept | Self::FoundDone => self.claim(process, tx).await,
             Self::FailedAndKept => {
-                let ask = ask_under("failed own", Policy::http().on_failure(OnFailure::Retry));
+                let ask = ask_under(
+                    "failed own",
+                    Policy::http().to_builder().with_on_failure(OnFailure::Retry).build().unwrap(),
+                );
                 let ticket = claimed(process.onceward.claim_in(&mut Joined(tx), &ask).await);
                 let (outcome, mut joined) = (Outcome::failed("declined"), Joined(tx));
-                process.onceward.complete_in(&mut joined, &ask, &ticket, &outcome).await.unwrap();
+                process.onceward.complete_in(&mut joined, &ticket, &outcome).await.unwrap();
             }
             Self::EnqueuedAndUndone | Self::EnqueuedAndKept | Self::FoundWaiting => {
-                let ask = ask("enqueued").input("12");
+                let ask = ask("enqueued").with_input("12");
                 let enqueued = process.onceward.enqueue_in(&mut Joined(tx), &ask).await.unwrap();
                 let expected = match self {
                     Self::FoundWaiting => Enqueued::AlreadyThere(State::Waiting),
@@ -160,13 +163,13 @@ impl Round {
     /// Claims, charges and completes.
     async fn claim<B: Bank, T: SqlTransaction>(self, process: &Process<B>, tx: &mut T) {
         match process.onceward.claim_in(&mut Joined(tx), &ask("own")).await.unwrap() {
-            Claimed::Yes(ticket) => {
+            Claimed::Granted(ticket) => {
                 assert_ne!(self, Self::FoundDone);
                 tx.fetch("INSERT INTO charges VALUES ('own')", &[]).await.unwrap();
                 let (outcome, mut joined) = (process.outcome("own"), Joined(tx));
-                process.onceward.complete_in(&mut joined, &ask("own"), &ticket, &outcome).await.unwrap();
+                process.onceward.complete_in(&mut joined, &ticket, &outcome).await.unwrap();
             }
-            Claimed::No(answer) => {
+            Claimed::Answered(answer) => {
                 assert_eq!(self, Self::FoundDone);
                 assert_eq!(said(Ok(answer)), replay_of(process.name, "own"));
             }
@@ -182,15 +185,15 @@ pub(crate) fn ask_under(key: &str, policy: Policy) -> Ask {
     Ask::new(Id::new("tenant", "charge", key).unwrap(), Fingerprint::of(b"12"), Arc::new(policy))
 }
 
-pub(crate) fn ran(answer: onceward::Result<Answer>) -> Ran {
-    answer.unwrap().ran().unwrap()
+pub(crate) fn ran(answer: onceward::Result<Answer>) -> Completed {
+    answer.unwrap().into_result().unwrap()
 }
 
 /// A claim that nobody else has.
 pub(crate) fn claimed(claimed: onceward::Result<Claimed>) -> Ticket {
     match claimed.unwrap() {
-        Claimed::Yes(ticket) => ticket,
-        Claimed::No(answer) => panic!("{answer:?}"),
+        Claimed::Granted(ticket) => ticket,
+        Claimed::Answered(answer) => panic!("{answer:?}"),
     }
 }
 

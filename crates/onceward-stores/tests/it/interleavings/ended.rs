@@ -55,7 +55,12 @@ async fn ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Proces
 /// one takes over the very same. Their fences still differ, and the second one's is the higher.
 async fn taken_over_and_ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     let key = "taken over and ended";
-    let policy = Policy::http().on_unknown(OnUnknown::Retry).lease(Duration::from_millis(100)).unwrap();
+    let policy = Policy::http()
+        .to_builder()
+        .with_on_unknown(OnUnknown::Retry)
+        .with_lease(Duration::from_millis(100))
+        .build()
+        .unwrap();
     let dead = Process::new(bank, "dead").await;
     claimed(dead.onceward.claim(ask_under(key, policy.clone())).await);
     let seen = Mutex::new(None);
@@ -80,9 +85,11 @@ async fn taken_over_and_ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B
 /// lease: no shorter where its outcome would be kept for a moment only, and not forever where it would be.
 async fn committed_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     let keep = Duration::from_millis(1);
-    for policy in [Policy::queue().keep(Retention::For(keep)).unwrap(), Policy::ledger()] {
+    for policy in
+        [Policy::queue().to_builder().with_retention(Retention::For(keep)).build().unwrap(), Policy::ledger()]
+    {
         let key = format!("committed under {:?}", policy.retention(Verdict::Succeeded));
-        let conflict = policy.clone().on_duplicate(OnDuplicate::Conflict).unwrap();
+        let conflict = policy.to_builder().with_on_duplicate(OnDuplicate::Conflict).build().unwrap();
         let work = async |_: Lease, tx: Tx<B>| {
             B::charge(&tx, &key).await?;
             B::say(&tx, "COMMIT").await;
@@ -95,8 +102,8 @@ async fn committed_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Pr
         let error = one.onceward.transact(&one.transactions, asked, work).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Stopped, "{error}");
         assert_eq!(bank.count(&key), 1);
-        let held = two.onceward.show(ask(&key).id()).await.unwrap().expect("it is held");
-        let lease = policy.lease_duration();
+        let held = two.onceward.receipt(ask(&key).id()).await.unwrap().expect("it is held");
+        let lease = policy.lease();
         assert!(matches!(held.due, Due::In(left) if left <= lease), "{held:?} is held for longer");
     }
 }
@@ -104,9 +111,10 @@ async fn committed_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Pr
 /// A claim that lasts longer than its outcome is to be kept does not make that last longer.
 async fn kept_for_less_than_a_lease<B: Bank>(one: &Process<B>) {
     let (lease, keep) = (Duration::from_mins(60), Duration::from_mins(59));
-    let policy = Policy::http().lease(lease).unwrap().keep(Retention::For(keep)).unwrap();
+    let policy =
+        Policy::http().to_builder().with_lease(lease).with_retention(Retention::For(keep)).build().unwrap();
     ran(one.charge(ask_under("kept for less", policy)).await);
-    let done = one.onceward.show(ask("kept for less").id()).await.unwrap().expect("it is kept");
+    let done = one.onceward.receipt(ask("kept for less").id()).await.unwrap().expect("it is kept");
     assert!(matches!(done.due, Due::In(left) if left <= keep + keep / 64), "{done:?} is kept for longer");
 }
 
@@ -144,24 +152,29 @@ async fn something_else_under_the_same_key<B: Bank>(bank: &B, one: &Process<B>, 
 /// The owner's late word comes while its successor is inside a transaction: it waits for its end, and
 /// counts only if nothing came of it.
 async fn a_slow_owner_and_its_successor<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
-    let policy = Policy::http().on_unknown(OnUnknown::Retry).lease(Duration::from_millis(100)).unwrap();
+    let policy = Policy::http()
+        .to_builder()
+        .with_on_unknown(OnUnknown::Retry)
+        .with_lease(Duration::from_millis(100))
+        .build()
+        .unwrap();
     for (key, then) in [("overtaken", Then::Succeed), ("nearly overtaken", Then::Stop)] {
         let ticket = claimed(one.onceward.claim(ask_under(key, policy.clone())).await);
         // It begins when the lease is over.
         let successor = two.charge_slowly(ask_under(key, policy.clone())).await;
         let owner = {
-            let (one, policy) = (one.clone(), policy.clone());
+            let one = one.clone();
             let outcome = Outcome::succeeded(format!("one charged {key}"));
-            tokio::spawn(async move { one.onceward.complete(&ticket, &policy, outcome).await.unwrap() })
+            tokio::spawn(async move { one.onceward.complete(&ticket, outcome).await.unwrap() })
         };
         let (successor, changed) = (successor.end(then).await, owner.await.unwrap());
         let (name, charges) = if then == Then::Succeed {
             assert_eq!(said(successor), first_of("two", key));
-            assert!(matches!(changed, Changed::No(Some(_))), "{changed:?}");
+            assert!(matches!(changed, Changed::NotOwner(Some(_))), "{changed:?}");
             ("two", 1)
         } else {
             assert_eq!(successor.unwrap_err().kind(), ErrorKind::Stopped);
-            assert_eq!(changed, Changed::Yes);
+            assert_eq!(changed, Changed::Applied);
             ("one", 0)
         };
         assert_eq!(said(one.charge(ask(key)).await), replay_of(name, key));

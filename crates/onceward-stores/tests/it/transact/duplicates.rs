@@ -56,7 +56,7 @@ async fn run_after_a_drop<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>)
 }
 
 async fn are_told_if_they_do_not_wait<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
-    let conflict = || Policy::http().on_duplicate(OnDuplicate::Conflict).unwrap();
+    let conflict = || Policy::http().to_builder().with_on_duplicate(OnDuplicate::Conflict).build().unwrap();
     let first = one.charge_slowly(ask("conflict")).await;
     for process in [one, two] {
         let answer = process.charge(ask_under("conflict", conflict())).await.unwrap();

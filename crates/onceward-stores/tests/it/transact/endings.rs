@@ -31,7 +31,8 @@ async fn a_failure_is_the_answer<B: Bank>(bank: &B, one: &Process<B>, two: &Proc
 }
 
 async fn a_failure_is_undone_and_forgotten<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
-    let retry = || ask_under("retry", Policy::http().on_failure(OnFailure::Retry));
+    let retry =
+        || ask_under("retry", Policy::http().to_builder().with_on_failure(OnFailure::Retry).build().unwrap());
     let first = one.charge_slowly(retry()).await;
     assert_eq!(ran(first.end(Then::Fail).await).outcome, Outcome::failed("declined"));
     assert_eq!(bank.count("retry"), 0);
@@ -44,7 +45,7 @@ async fn a_run_outside_is_waited_for<B: Bank>(bank: &B, one: &Process<B>, two: &
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!second.is_finished());
     let outcome = Outcome::succeeded("one charged held");
-    one.onceward.complete(&ticket, &Policy::http(), outcome).await.unwrap();
+    one.onceward.complete(&ticket, outcome).await.unwrap();
     assert_eq!(said(second.await.unwrap()), replay_of("one", "held"));
     assert_eq!(bank.count("held"), 0);
 }
@@ -52,9 +53,9 @@ async fn a_run_outside_is_waited_for<B: Bank>(bank: &B, one: &Process<B>, two: &
 /// And fences only grow.
 async fn a_receipt_given_back_is_no_obstacle<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     let ticket = claimed(one.onceward.claim(ask("released")).await);
-    one.onceward.release(&ticket, &Policy::http()).await.unwrap();
+    one.onceward.release(&ticket).await.unwrap();
     let next = ran(two.charge(ask("released")).await);
-    assert!(!next.replayed && next.fence > ticket.fence);
+    assert!(!next.replayed && next.fence > ticket.fence());
     assert_eq!(bank.count("released"), 1);
 }
 
@@ -65,7 +66,7 @@ async fn a_failure_in_a_transaction_of_the_callers_own<B: Bank>(
     two: &Process<B>,
 ) {
     bank.in_a_transaction_of_the_callers_own(one, Round::FailedAndKept).await;
-    assert_eq!(two.onceward.show(ask("failed own").id()).await.unwrap(), None);
+    assert_eq!(two.onceward.receipt(ask("failed own").id()).await.unwrap(), None);
     assert_eq!(said(two.charge(ask("failed own")).await), first_of("two", "failed own"));
 }
 
@@ -73,7 +74,12 @@ async fn a_failure_in_a_transaction_of_the_callers_own<B: Bank>(
 async fn a_recorded_failure_is_final<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     let first = one.charge_slowly(ask("final")).await;
     assert_eq!(ran(first.end(Then::Fail).await).outcome, Outcome::failed("declined"));
-    let again = ran(two.charge(ask_under("final", Policy::http().on_failure(OnFailure::Retry))).await);
+    let again = ran(two
+        .charge(ask_under(
+            "final",
+            Policy::http().to_builder().with_on_failure(OnFailure::Retry).build().unwrap(),
+        ))
+        .await);
     assert_eq!((again.outcome, again.replayed), (Outcome::failed("declined"), true));
     assert_eq!(bank.count("final"), 1);
 }
@@ -82,10 +88,10 @@ async fn a_recorded_failure_is_final<B: Bank>(bank: &B, one: &Process<B>, two: &
 async fn an_outcome_is_kept_for_as_long_as_it_says<B: Bank>(one: &Process<B>) {
     for keep in [Retention::For(Duration::from_mins(60)), Retention::Forever] {
         let asked = ask(&format!("kept {keep:?}"));
-        let work = async |_: Lease, _: Tx<B>| Ok(Outcome::succeeded("x").keep(keep)?);
+        let work = async |_: Lease, _: Tx<B>| Ok(Outcome::succeeded("x").with_retention(keep)?);
         let ran = ran(one.onceward.transact(&one.transactions, asked.clone(), work).await);
         assert_eq!(ran.expires_in, keep.duration(), "{keep:?}");
-        let receipt = one.onceward.show(asked.id()).await.unwrap().expect("it is kept");
+        let receipt = one.onceward.receipt(asked.id()).await.unwrap().expect("it is kept");
         match (receipt.due, keep.duration()) {
             (Due::Never, None) => {}
             (Due::In(left), Some(keep)) => assert!(left <= keep + keep / 64 && left > keep / 2, "{left:?}"),
@@ -97,19 +103,19 @@ async fn an_outcome_is_kept_for_as_long_as_it_says<B: Bank>(one: &Process<B>) {
 /// It waits, with what is known of it, and the next ask takes it over as the first write of a transaction.
 async fn what_was_settled_as_not_done_is_begun<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     let ticket = claimed(one.onceward.claim(ask("settled")).await);
-    assert_eq!(one.onceward.doubt(&ticket, &Policy::http()).await.unwrap(), Changed::Yes);
+    assert_eq!(one.onceward.mark_unknown(&ticket).await.unwrap(), Changed::Applied);
     let refused = two.charge(ask("settled")).await.unwrap();
     assert_eq!(refused, Answer::Refused(Refusal::OutcomeUnknown));
     let settle = async |fence: Fence| {
-        let settled = one.onceward.settle(&ticket.id, fence, &Settlement::NotDone, &Policy::http()).await;
+        let settled = one.onceward.settle(ticket.id(), fence, &Settlement::NotDone, &Policy::http()).await;
         settled.unwrap()
     };
-    assert_eq!(settle(ticket.fence).await, Changed::Yes);
-    let waiting = one.onceward.show(&ticket.id).await.unwrap().expect("it waits");
+    assert_eq!(settle(ticket.fence()).await, Changed::Applied);
+    let waiting = one.onceward.receipt(ticket.id()).await.unwrap().expect("it waits");
     assert_eq!(waiting.status.state(), State::Waiting);
     let work = async |lease: Lease, tx: Tx<B>| {
         assert_eq!(lease.prior(), Prior::Settled);
-        assert!(lease.fence() > ticket.fence);
+        assert!(lease.fence() > ticket.fence());
         B::charge(&tx, "settled").await?;
         Ok(Outcome::succeeded("two charged settled"))
     };
@@ -121,7 +127,7 @@ async fn what_was_settled_as_not_done_is_begun<B: Bank>(bank: &B, one: &Process<
 
 /// Who asks does not wait for a worker, or for the time at which one may begin.
 async fn what_waits_is_begun_with_its_input<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
-    let enqueued = ask("waits").input("12").delay(Duration::from_mins(60));
+    let enqueued = ask("waits").with_input("12").with_delay(Duration::from_mins(60));
     one.onceward.enqueue(enqueued).await.unwrap();
     let work = async |lease: Lease, tx: Tx<B>| {
         assert_eq!(lease.input().map(|input| &input[..]), Some(&b"12"[..]));
@@ -141,14 +147,14 @@ async fn steps_are_found_by_their_intent<B: Bank>(bank: &B, one: &Process<B>) {
                 B::charge(&tx, name).await?;
                 Ok(Outcome::succeeded(name))
             };
-            lease.step_in(&one.transactions, name, step).await?.ran()?;
+            lease.step_in(&one.transactions, name, step).await?.into_result()?;
         }
         // A step of a step is not one of the intent's.
         let nested = async |step: Lease| {
-            step.step("inner", async |_| Ok(Outcome::succeeded("inner"))).await?.ran()?;
+            step.step("inner", async |_| Ok(Outcome::succeeded("inner"))).await?.into_result()?;
             Ok(Outcome::succeeded("outer"))
         };
-        lease.step("third", nested).await?.ran()?;
+        lease.step("third", nested).await?.into_result()?;
         Ok(Outcome::succeeded("all"))
     };
     // Others with a name that begins alike, or the same key.

@@ -34,7 +34,7 @@ async fn in_transactions_of_the_callers_own<B: Bank>(bank: &B, process: &Process
 struct Nothing;
 
 impl onceward::Join for Nothing {
-    fn swap<'a>(&'a mut self, _: &'a [Swap]) -> onceward::Fut<'a, Vec<Swapped>> {
+    fn swap<'a>(&'a mut self, _: &'a [Swap]) -> onceward::StoreFuture<'a, Vec<Swapped>> {
         unreachable!("the store is asked first")
     }
 }

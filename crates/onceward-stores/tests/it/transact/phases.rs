@@ -9,7 +9,11 @@ use tokio::sync::Notify;
 use crate::bank::{Bank, Process, Tx, ask_under, ran};
 
 pub(super) async fn die_one_after_the_other<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
-    let policy = Policy::queue().on_duplicate(OnDuplicate::Wait(Duration::from_secs(20))).unwrap();
+    let policy = Policy::queue()
+        .to_builder()
+        .with_on_duplicate(OnDuplicate::Wait(Duration::from_secs(20)))
+        .build()
+        .unwrap();
     let (called, stands) = (AtomicUsize::new(0), Notify::new());
     let stand_still = async || {
         stands.notify_one();
@@ -21,7 +25,7 @@ pub(super) async fn die_one_after_the_other<B: Bank>(bank: &B, one: &Process<B>,
                 B::charge(&tx, "reserved").await?;
                 Ok(Outcome::succeeded("r"))
             };
-            lease.step_in(&process.transactions, "reserve", reserve).await?.ran()?;
+            lease.step_in(&process.transactions, "reserve", reserve).await?.into_result()?;
             if die_after == 1 {
                 stand_still().await;
             }
@@ -29,7 +33,7 @@ pub(super) async fn die_one_after_the_other<B: Bank>(bank: &B, one: &Process<B>,
                 called.fetch_add(1, Ordering::SeqCst);
                 Ok(Outcome::succeeded("c"))
             };
-            lease.step("call", call).await?.ran()?;
+            lease.step("call", call).await?.into_result()?;
             if die_after == 2 {
                 stand_still().await;
             }
@@ -37,7 +41,7 @@ pub(super) async fn die_one_after_the_other<B: Bank>(bank: &B, one: &Process<B>,
                 B::charge(&tx, "confirmed").await?;
                 Ok(Outcome::succeeded("done"))
             };
-            Ok(lease.step_in(&process.transactions, "confirm", confirm).await?.ran()?.outcome)
+            Ok(lease.step_in(&process.transactions, "confirm", confirm).await?.into_result()?.outcome)
         };
         process.onceward.run(ask_under("phases", policy.clone()), phases).await
     };

@@ -78,7 +78,7 @@ async fn asks_again<B: Bank>(bank: &B, process: &Process<B>, serializable: &B::T
 
 async fn postgres_that_undoes(bank: &PostgresBank) {
     let process = Process::new(bank, "one").await;
-    let serializable = process.transactions.clone().isolation(Isolation::Serializable);
+    let serializable = process.transactions.clone().with_isolation(Isolation::Serializable);
     asks_again(bank, &process, &serializable).await;
 }
 

@@ -6,12 +6,12 @@ use onceward::{Applied, Fault, Lease, Outcome, Seen, State, Stopped, Transaction
 
 use super::super::trial::{Answered, Checked, DEADLINE, Wrong, ensure, held, record, same};
 use super::stage::{SHORT, SLACK, Stage, ask, claim_of, completion, done, id, ran, said};
-use super::{Bench, Tx};
+use super::{Harness, Tx};
 
 /// More transactions at the same time than any pool that is checked should allow.
 const OPEN_MAX: usize = 64;
 
-pub(super) async fn it_leaves_nothing_unless_it_commits<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn it_leaves_nothing_unless_it_commits<B: Harness>(stage: Stage<B>) -> Checked {
     for round in 0..20 {
         let mut tx = begin(&stage).await?;
         stage.write(&mut tx, "a").await?;
@@ -23,7 +23,7 @@ pub(super) async fn it_leaves_nothing_unless_it_commits<B: Bench>(stage: Stage<B
     Ok(())
 }
 
-pub(super) async fn it_completes_a_claim_that_is_there<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn it_completes_a_claim_that_is_there<B: Harness>(stage: Stage<B>) -> Checked {
     let (id, claim) = (id("1"), held("claim"));
     let version = stage.trial.create(&id, claim.clone()).await?;
     let mut tx = begin(&stage).await?;
@@ -37,7 +37,7 @@ pub(super) async fn it_completes_a_claim_that_is_there<B: Bench>(stage: Stage<B>
 }
 
 /// This fences a former owner off.
-pub(super) async fn it_commits_nothing_over_a_claim_that_moved<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn it_commits_nothing_over_a_claim_that_moved<B: Harness>(stage: Stage<B>) -> Checked {
     let (moved, gone, never) = (id("moved"), id("gone"), id("never"));
     let first = stage.trial.create(&moved, held("former owner")).await?;
     let taken = held("taken over");
@@ -66,7 +66,7 @@ pub(super) async fn it_commits_nothing_over_a_claim_that_moved<B: Bench>(stage: 
 }
 
 /// A takeover and a commit at the same time: one of them happens.
-pub(super) async fn it_races_with_a_takeover<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn it_races_with_a_takeover<B: Harness>(stage: Stage<B>) -> Checked {
     for round in 0..20 {
         let name = round.to_string();
         let (id, taken) = (id(&name), held("taken over"));
@@ -97,7 +97,7 @@ pub(super) async fn it_races_with_a_takeover<B: Bench>(stage: Stage<B>) -> Check
     Ok(())
 }
 
-pub(super) async fn waiting_for_a_connection_is_busy<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn waiting_for_a_connection_is_busy<B: Harness>(stage: Stage<B>) -> Checked {
     let mut open = Vec::new();
     for number in 0..OPEN_MAX {
         let start = Instant::now();
@@ -121,12 +121,12 @@ pub(super) async fn waiting_for_a_connection_is_busy<B: Bench>(stage: Stage<B>) 
 }
 
 /// Through the engine: a run that ends in a transaction of its own.
-pub(super) async fn a_run_commits_its_own_receipt<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_run_commits_its_own_receipt<B: Harness>(stage: Stage<B>) -> Checked {
     let engine = stage.engine()?;
     let run = async |lease: Lease| {
         let stopped = lease
             .transact(stage.transactions(), async |mut tx: Tx<B>| {
-                stage.bench.write(&mut tx, "a").await?;
+                stage.harness.write(&mut tx, "a").await?;
                 Err(Stopped::before_effect("not yet"))
             })
             .await;
@@ -135,7 +135,7 @@ pub(super) async fn a_run_commits_its_own_receipt<B: Bench>(stage: Stage<B>) -> 
         }
         let committed = lease
             .transact(stage.transactions(), async |mut tx: Tx<B>| {
-                stage.bench.write(&mut tx, "a").await?;
+                stage.harness.write(&mut tx, "a").await?;
                 Ok(Outcome::succeeded("committed"))
             })
             .await?;
@@ -149,7 +149,7 @@ pub(super) async fn a_run_commits_its_own_receipt<B: Bench>(stage: Stage<B>) -> 
     stage.count_is("a", 1).await
 }
 
-async fn begin<B: Bench>(stage: &Stage<B>) -> Checked<Tx<B>> {
+async fn begin<B: Harness>(stage: &Stage<B>) -> Checked<Tx<B>> {
     let begun = stage.transactions().begin_bare(DEADLINE).await;
     begun.map_err(|fault| Wrong(format!("did not begin: {}", said(&fault))))
 }

@@ -4,12 +4,12 @@ use onceward::{Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, Record, SCOPE_BYTES_MAX, 
 
 use super::super::bodies::noise;
 use super::super::trial::{Checked, FAR, creation, ensure, id_of, record, same};
-use super::Bench;
+use super::Harness;
 use super::stage::{Stage, id};
 
 const KIB: usize = 1024;
 
-pub(super) async fn ids_of_every_kind<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn ids_of_every_kind<B: Harness>(stage: Stage<B>) -> Checked {
     let all: String = (0x20..=0x7eu8).map(char::from).collect();
     let longest = |fill: &str| {
         id_of(&fill.repeat(SCOPE_BYTES_MAX), &fill.repeat(OPERATION_BYTES_MAX), &fill.repeat(KEY_BYTES_MAX))
@@ -35,7 +35,7 @@ pub(super) async fn ids_of_every_kind<B: Bench>(stage: Stage<B>) -> Checked {
     Ok(())
 }
 
-pub(super) async fn records_of_every_size<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn records_of_every_size<B: Harness>(stage: Stage<B>) -> Checked {
     let largest = stage.trial.caps.promises.record_bytes_max.min(KIB * KIB);
     for (number, size) in [0, 1, 300, 9 * KIB, 70 * KIB, largest].into_iter().enumerate() {
         let written = record(State::Done, Some(FAR), noise(size, number as u64));
@@ -45,7 +45,7 @@ pub(super) async fn records_of_every_size<B: Bench>(stage: Stage<B>) -> Checked 
 }
 
 /// Claims, swaps beside it, and completes, all with this record.
-async fn round_trip<B: Bench>(stage: &Stage<B>, id: &Id, written: &Record) -> Checked {
+async fn round_trip<B: Harness>(stage: &Stage<B>, id: &Id, written: &Record) -> Checked {
     let (mut tx, version) = stage.win(&creation(id, written.clone())).await?;
     let beside = id_of("beside", "operation", &version.0.to_string());
     stage.swap_one(&mut tx, &creation(&beside, written.clone())).await?;

@@ -8,7 +8,7 @@ use super::super::drops::drop_after;
 use super::super::trial::{
     Answered, Checked, DEADLINE, FAR, Wrong, creation, ensure, everything, held, record, same,
 };
-use super::Bench;
+use super::Harness;
 use super::stage::{SHORT, SLACK, Stage, claim_of, claim_over, completion, done, id, said};
 
 /// How many times a future is polled before it is dropped, at most.
@@ -16,13 +16,13 @@ const POLLS_MAX: usize = 12;
 /// More transactions at the same time than any pool that is checked should allow.
 const OPEN_MAX: usize = 64;
 
-pub(super) async fn the_store_says_that_it_joins<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn the_store_says_that_it_joins<B: Harness>(stage: Stage<B>) -> Checked {
     let promises = stage.trial.store.caps().promises;
     ensure!(promises.transactions, "the store does not promise that it joins transactions: {promises:?}");
     Ok(())
 }
 
-pub(super) async fn a_claim_is_seen_only_after_the_commit<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_claim_is_seen_only_after_the_commit<B: Harness>(stage: Stage<B>) -> Checked {
     let id = id("1");
     let (mut tx, version) = stage.claim(&id).await?;
     stage.write(&mut tx, "a").await?;
@@ -37,7 +37,7 @@ pub(super) async fn a_claim_is_seen_only_after_the_commit<B: Bench>(stage: Stage
     stage.count_is("a", 1).await
 }
 
-pub(super) async fn a_rollback_leaves_nothing<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_rollback_leaves_nothing<B: Harness>(stage: Stage<B>) -> Checked {
     let id = id("1");
     for _ in 0..3 {
         let (mut tx, _) = stage.claim(&id).await?;
@@ -51,7 +51,7 @@ pub(super) async fn a_rollback_leaves_nothing<B: Bench>(stage: Stage<B>) -> Chec
     Ok(())
 }
 
-pub(super) async fn a_drop_leaves_nothing<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_drop_leaves_nothing<B: Harness>(stage: Stage<B>) -> Checked {
     let id = id("1");
     // More often than a pool has connections: one that is not given back is missed.
     for _ in 0..20 {
@@ -66,7 +66,7 @@ pub(super) async fn a_drop_leaves_nothing<B: Bench>(stage: Stage<B>) -> Checked 
     stage.count_is("a", 1).await
 }
 
-pub(super) async fn a_dropped_begin_leaves_nothing<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_dropped_begin_leaves_nothing<B: Harness>(stage: Stage<B>) -> Checked {
     for polls in 0..POLLS_MAX * 2 {
         let id = id(&polls.to_string());
         drop_after(polls, stage.begin_within(&claim_of(&id), DEADLINE)).await;
@@ -77,7 +77,7 @@ pub(super) async fn a_dropped_begin_leaves_nothing<B: Bench>(stage: Stage<B>) ->
     Ok(())
 }
 
-pub(super) async fn a_claim_may_replace_a_version<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_claim_may_replace_a_version<B: Harness>(stage: Stage<B>) -> Checked {
     let (id, old) = (id("1"), record(State::Held, Some(Duration::ZERO), "lapsed"));
     let first = stage.trial.create(&id, old.clone()).await?;
     let (mut tx, version) = stage.win(&claim_over(&id, Seen::Version(first))).await?;
@@ -97,7 +97,7 @@ pub(super) async fn a_claim_may_replace_a_version<B: Bench>(stage: Stage<B>) -> 
 }
 
 /// And the transaction is of use all the same: the engine goes on in it.
-pub(super) async fn a_losing_claim_learns_what_is_there<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_losing_claim_learns_what_is_there<B: Harness>(stage: Stage<B>) -> Checked {
     let (there, absent) = (id("1"), id("2"));
     let written = record(State::Waiting, Some(FAR), "there");
     let version = stage.trial.create(&there, written.clone()).await?;
@@ -125,7 +125,7 @@ pub(super) async fn a_losing_claim_learns_what_is_there<B: Bench>(stage: Stage<B
     same(&absent, &found, found.version, &done())
 }
 
-pub(super) async fn the_second_waits_and_loses<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn the_second_waits_and_loses<B: Harness>(stage: Stage<B>) -> Checked {
     let fresh = id("1");
     let taken = id("2");
     let version = stage.trial.create(&taken, record(State::Held, Some(Duration::ZERO), "lapsed")).await?;
@@ -149,7 +149,7 @@ pub(super) async fn the_second_waits_and_loses<B: Bench>(stage: Stage<B>) -> Che
     stage.count_is("a", 2).await
 }
 
-pub(super) async fn the_second_waits_and_wins_after_a_rollback<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn the_second_waits_and_wins_after_a_rollback<B: Harness>(stage: Stage<B>) -> Checked {
     let id = id("1");
     let (tx, _) = stage.claim(&id).await?;
     let (second, claim) = (stage.clone(), claim_of(&id));
@@ -163,7 +163,7 @@ pub(super) async fn the_second_waits_and_wins_after_a_rollback<B: Bench>(stage: 
     Ok(())
 }
 
-pub(super) async fn the_second_is_busy_when_its_patience_ends<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn the_second_is_busy_when_its_patience_ends<B: Harness>(stage: Stage<B>) -> Checked {
     let id = id("1");
     let (tx, version) = stage.claim(&id).await?;
     for _ in 0..10 {
@@ -182,7 +182,7 @@ pub(super) async fn the_second_is_busy_when_its_patience_ends<B: Bench>(stage: S
 }
 
 /// Transactions that are all under way at once, until there is no room for another.
-pub(super) async fn waiting_for_a_connection_is_busy_too<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn waiting_for_a_connection_is_busy_too<B: Harness>(stage: Stage<B>) -> Checked {
     let mut open = Vec::new();
     for number in 0..OPEN_MAX {
         let start = Instant::now();
@@ -205,7 +205,7 @@ pub(super) async fn waiting_for_a_connection_is_busy_too<B: Bench>(stage: Stage<
 }
 
 /// A write without a transaction is no exception.
-pub(super) async fn a_swap_of_the_store_waits_as_well<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_swap_of_the_store_waits_as_well<B: Harness>(stage: Stage<B>) -> Checked {
     let id = id("1");
     let (tx, version) = stage.claim(&id).await?;
     let (store, batch) = (stage.trial.store.clone(), [creation(&id, held("beside"))]);

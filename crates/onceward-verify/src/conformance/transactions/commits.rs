@@ -6,7 +6,7 @@ use onceward::{Applied, Due, Fault, Seen, State, Swap, Transactions, Version};
 
 use super::super::drops::drop_after;
 use super::super::trial::{Answered, Checked, FAR, Wrong, ensure, held, record, same};
-use super::Bench;
+use super::Harness;
 use super::stage::{Stage, claim_over, completion, done, id, said};
 
 /// How many times a commit is polled before it is dropped, at most.
@@ -14,7 +14,7 @@ const POLLS_MAX: usize = 16;
 /// How coarse a store's clock may be.
 const GRAIN: Duration = Duration::from_secs(1);
 
-pub(super) async fn a_completion_that_loses_commits_nothing<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_completion_that_loses_commits_nothing<B: Harness>(stage: Stage<B>) -> Checked {
     let id = id("1");
     let (mut tx, version) = stage.claim(&id).await?;
     stage.write(&mut tx, "a").await?;
@@ -49,7 +49,7 @@ pub(super) async fn a_completion_that_loses_commits_nothing<B: Bench>(stage: Sta
 }
 
 /// A commit that must not happen, and must say so.
-async fn refused<B: Bench>(stage: &Stage<B>, tx: super::Tx<B>, completion: &Swap) -> Checked {
+async fn refused<B: Harness>(stage: &Stage<B>, tx: super::Tx<B>, completion: &Swap) -> Checked {
     match stage.transactions().commit(tx, completion).await {
         Err(Fault::Failed(error)) if error.applied() == Applied::No => Ok(()),
         Err(Fault::Undone(_)) => Ok(()),
@@ -59,7 +59,7 @@ async fn refused<B: Bench>(stage: &Stage<B>, tx: super::Tx<B>, completion: &Swap
 }
 
 /// The next to ask waits until its fate is certain, and then finds both or neither.
-pub(super) async fn a_dropped_commit_is_whole_or_nothing<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_dropped_commit_is_whole_or_nothing<B: Harness>(stage: Stage<B>) -> Checked {
     for polls in 0..POLLS_MAX {
         let name = polls.to_string();
         let id = id(&name);
@@ -81,7 +81,7 @@ pub(super) async fn a_dropped_commit_is_whole_or_nothing<B: Bench>(stage: Stage<
     Ok(())
 }
 
-pub(super) async fn a_completion_is_due_when_it_says<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_completion_is_due_when_it_says<B: Harness>(stage: Stage<B>) -> Checked {
     for (number, due_in) in [Some(FAR), Some(FAR * 100), None].into_iter().enumerate() {
         let id = id(&number.to_string());
         let start = Instant::now();
@@ -105,7 +105,7 @@ pub(super) async fn a_completion_is_due_when_it_says<B: Bench>(stage: Stage<B>) 
     Ok(())
 }
 
-pub(super) async fn a_completion_may_remove<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_completion_may_remove<B: Harness>(stage: Stage<B>) -> Checked {
     let id = id("1");
     let first = stage.trial.create(&id, held("first")).await?;
     let (mut tx, version) = stage.win(&claim_over(&id, Seen::Version(first))).await?;
@@ -119,7 +119,7 @@ pub(super) async fn a_completion_may_remove<B: Bench>(stage: Stage<B>) -> Checke
 }
 
 /// Also where transactions and the store's own writes take turns, and across removals.
-pub(super) async fn versions_grow_across_transactions<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn versions_grow_across_transactions<B: Harness>(stage: Stage<B>) -> Checked {
     let id = id("1");
     let mut highest = Version(0);
     for round in 0..20 {
@@ -135,7 +135,7 @@ pub(super) async fn versions_grow_across_transactions<B: Bench>(stage: Stage<B>)
 }
 
 /// The work is given one handle, and the engine keeps another.
-pub(super) async fn a_handle_that_is_dropped_undoes_nothing<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_handle_that_is_dropped_undoes_nothing<B: Harness>(stage: Stage<B>) -> Checked {
     let id = id("1");
     let (tx, version) = stage.claim(&id).await?;
     let mut other = tx.clone();
@@ -147,7 +147,7 @@ pub(super) async fn a_handle_that_is_dropped_undoes_nothing<B: Bench>(stage: Sta
     stage.count_is("a", 1).await
 }
 
-pub(super) async fn a_handle_is_of_no_use_after_the_commit<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_handle_is_of_no_use_after_the_commit<B: Harness>(stage: Stage<B>) -> Checked {
     for (number, commits) in [true, false].into_iter().enumerate() {
         let (id, late) = (id(&number.to_string()), id("late"));
         let (tx, version) = stage.claim(&id).await?;

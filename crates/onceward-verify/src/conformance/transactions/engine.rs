@@ -10,13 +10,13 @@ use tokio::sync::Notify;
 use super::super::races::threads;
 use super::super::trial::{Checked, DEADLINE, Wrong, ensure};
 use super::stage::{Stage, ask, id, ran, stop};
-use super::{Bench, Tx};
+use super::{Harness, Tx};
 
 /// How long one side of a deadlock waits for the other. Where transactions take turns it never comes.
 const MEET_MAX: Duration = Duration::from_millis(300);
 
 /// Threads with an engine each, as of processes of their own, and two callers in each.
-pub(super) async fn duplicates_run_once<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn duplicates_run_once<B: Harness>(stage: Stage<B>) -> Checked {
     const INTENTS: usize = 6;
     let answers = threads(&stage, |stage, thread| async move {
         let engine = stage.engine()?;
@@ -27,7 +27,7 @@ pub(super) async fn duplicates_run_once<B: Bench>(stage: Stage<B>) -> Checked {
                 let (stage, engine, key) = (&stage, &engine, &key);
                 async move {
                     let work = async |_: Lease, mut tx: Tx<B>| {
-                        stage.bench.write(&mut tx, key).await?;
+                        stage.harness.write(&mut tx, key).await?;
                         Ok(Outcome::succeeded(format!("by {thread}/{caller}")))
                     };
                     ran(engine.transact(stage.transactions(), ask(key), work).await)
@@ -49,11 +49,11 @@ pub(super) async fn duplicates_run_once<B: Bench>(stage: Stage<B>) -> Checked {
     Ok(())
 }
 
-pub(super) async fn outcome_and_write_commit_together<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn outcome_and_write_commit_together<B: Harness>(stage: Stage<B>) -> Checked {
     let engine = stage.engine()?;
     let seen = AtomicBool::new(false);
     let work = async |_: Lease, mut tx: Tx<B>| {
-        stage.bench.write(&mut tx, "a").await?;
+        stage.harness.write(&mut tx, "a").await?;
         let nothing = async {
             stage.count_is("a", 0).await?;
             stage.is_absent(&id("a"), "its work is under way").await
@@ -82,7 +82,7 @@ pub(super) async fn outcome_and_write_commit_together<B: Bench>(stage: Stage<B>)
     stage.count_is("a", 1).await
 }
 
-pub(super) async fn stopped_work_leaves_nothing<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn stopped_work_leaves_nothing<B: Harness>(stage: Stage<B>) -> Checked {
     let engine = stage.engine()?;
     for stopped in [Stopped::before_effect("no"), Stopped::unknown("perhaps")] {
         let runs = AtomicU64::new(0);
@@ -90,7 +90,7 @@ pub(super) async fn stopped_work_leaves_nothing<B: Bench>(stage: Stage<B>) -> Ch
             if runs.fetch_add(1, Ordering::SeqCst) > 0 {
                 return Ok(Outcome::succeeded("done again"));
             }
-            stage.bench.write(&mut tx, "a").await?;
+            stage.harness.write(&mut tx, "a").await?;
             Err(stopped.clone())
         };
         let answer = engine.transact(stage.transactions(), ask("a"), work).await;
@@ -105,14 +105,14 @@ pub(super) async fn stopped_work_leaves_nothing<B: Bench>(stage: Stage<B>) -> Ch
     stage.count_is("a", 1).await
 }
 
-pub(super) async fn dropped_work_leaves_nothing<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn dropped_work_leaves_nothing<B: Harness>(stage: Stage<B>) -> Checked {
     for round in 0..12 {
         let engine = stage.engine()?;
         let (written, beside) = (Arc::new(Notify::new()), stage.clone());
         let reached = Arc::clone(&written);
         let running = tokio::spawn(async move {
             let work = async |_: Lease, mut tx: Tx<B>| {
-                beside.bench.write(&mut tx, "a").await?;
+                beside.harness.write(&mut tx, "a").await?;
                 reached.notify_one();
                 std::future::pending().await
             };
@@ -131,9 +131,9 @@ pub(super) async fn dropped_work_leaves_nothing<B: Bench>(stage: Stage<B>) -> Ch
 }
 
 /// A failure under the default policy is an answer, and what was written with it stays.
-pub(super) async fn a_failure_is_an_outcome<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_failure_is_an_outcome<B: Harness>(stage: Stage<B>) -> Checked {
     let work = async |_: Lease, mut tx: Tx<B>| {
-        stage.bench.write(&mut tx, "a").await?;
+        stage.harness.write(&mut tx, "a").await?;
         Ok(Outcome::failed("declined"))
     };
     ran(stage.engine()?.transact(stage.transactions(), ask("a"), work).await)?;
@@ -144,31 +144,35 @@ pub(super) async fn a_failure_is_an_outcome<B: Bench>(stage: Stage<B>) -> Checke
     stage.count_is("a", 1).await
 }
 
-pub(super) async fn a_lapsed_claim_is_taken_over<B: Bench>(stage: Stage<B>) -> Checked {
-    let policy = Policy::http().on_unknown(OnUnknown::Retry).lease(onceward::LEASE_MIN)?;
+pub(super) async fn a_lapsed_claim_is_taken_over<B: Harness>(stage: Stage<B>) -> Checked {
+    let policy = Policy::http()
+        .to_builder()
+        .with_on_unknown(OnUnknown::Retry)
+        .with_lease(onceward::LEASE_MIN)
+        .build()?;
     let ask = Ask::new(id("a"), *ask("a").fingerprint(), Arc::new(policy));
     let engine = stage.engine()?;
     let claimed = engine.claim(ask.clone()).await?;
-    let onceward::Claimed::Yes(ticket) = claimed else {
+    let onceward::Claimed::Granted(ticket) = claimed else {
         return Err(Wrong(format!("nobody has it, and a claim got {claimed:?}")));
     };
     stage.trial.until_over(&id("a")).await?;
     let ran = stage.transact(&stage.engine()?, ask.clone()).await?;
     ensure!(!ran.replayed, "the lease had ended, and the next got {ran:?}");
-    ensure!(ran.fence > ticket.fence, "took over {} with fence {}", ticket.fence, ran.fence);
+    ensure!(ran.fence > ticket.fence(), "took over {} with fence {}", ticket.fence(), ran.fence);
     stage.count_is("a", 1).await?;
-    let late = engine.complete(&ticket, ask.policy(), Outcome::succeeded("late")).await?;
-    ensure!(matches!(late, onceward::Changed::No(_)), "a former owner completed: {late:?}");
+    let late = engine.complete(&ticket, Outcome::succeeded("late")).await?;
+    ensure!(matches!(late, onceward::Changed::NotOwner(_)), "a former owner completed: {late:?}");
     Ok(())
 }
 
-pub(super) async fn what_waits_is_begun<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn what_waits_is_begun<B: Harness>(stage: Stage<B>) -> Checked {
     let engine = stage.engine()?;
-    let job = ask("a").input("input");
+    let job = ask("a").with_input("input");
     let enqueued = engine.enqueue(job.clone()).await?;
     ensure!(enqueued == Enqueued::Accepted, "enqueued, and it is {enqueued:?}");
     let work = async |lease: Lease, mut tx: Tx<B>| {
-        stage.bench.write(&mut tx, "a").await?;
+        stage.harness.write(&mut tx, "a").await?;
         Err(Stopped::before_effect(format!("{:?}", lease.input())))
     };
     let answer = engine.transact(stage.transactions(), job.clone(), work).await;
@@ -184,7 +188,7 @@ pub(super) async fn what_waits_is_begun<B: Bench>(stage: Stage<B>) -> Checked {
 
 /// Two intents that write the same two counters, each in its own order. Where that is a deadlock, the
 /// database undoes one of them; its work is done again, and both are there once.
-pub(super) async fn a_deadlock_is_repeated<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_deadlock_is_repeated<B: Harness>(stage: Stage<B>) -> Checked {
     const ROUNDS: u64 = 3;
     for round in 0..ROUNDS {
         let (here, there) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -201,7 +205,7 @@ pub(super) async fn a_deadlock_is_repeated<B: Bench>(stage: Stage<B>) -> Checked
 }
 
 /// Writes the first key, waits until the other one has written its own first, and writes the second.
-fn crossing<B: Bench>(
+fn crossing<B: Harness>(
     stage: &Stage<B>,
     name: String,
     keys: [&'static str; 2],
@@ -212,13 +216,13 @@ fn crossing<B: Bench>(
         let engine = stage.engine()?;
         let met = AtomicBool::new(false);
         let work = async |_: Lease, mut tx: Tx<B>| {
-            stage.bench.write(&mut tx, keys[0]).await?;
+            stage.harness.write(&mut tx, keys[0]).await?;
             here.notify_one();
             // Only the first time: when the work is done again, the other may be over.
             if !met.swap(true, Ordering::SeqCst) {
                 let _ = tokio::time::timeout(MEET_MAX, there.notified()).await;
             }
-            stage.bench.write(&mut tx, keys[1]).await?;
+            stage.harness.write(&mut tx, keys[1]).await?;
             Ok(Outcome::succeeded("both"))
         };
         let done = ran(engine.transact(stage.transactions(), ask(&name), work).await)?;
@@ -228,7 +232,7 @@ fn crossing<B: Bench>(
 }
 
 /// A receipt is a receipt, however it was written.
-pub(super) async fn run_and_transact_are_one<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn run_and_transact_are_one<B: Harness>(stage: Stage<B>) -> Checked {
     let engine = stage.engine()?;
     let first = ran(engine.run(ask("a"), async |_| Ok(Outcome::succeeded("by run"))).await)?;
     let again = stage.transact(&stage.engine()?, ask("a")).await?;

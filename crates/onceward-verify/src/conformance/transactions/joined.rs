@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use onceward::{Found, Id, Record, ScanOf, Seen, State, Swap, Version};
+use onceward::{Found, Id, Record, ScanTarget, Seen, State, Swap, Version};
 
 use super::super::trial::{
     Answered, Checked, FAR, Wrong, creation, ensure, everything, held, id_of, once_each, record, same, sorted,
 };
 use super::stage::{Stage, completion, id};
-use super::{Bench, Tx};
+use super::{Harness, Tx};
 
-pub(super) async fn an_empty_batch_is_answered<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn an_empty_batch_is_answered<B: Harness>(stage: Stage<B>) -> Checked {
     let (mut tx, version) = stage.claim(&id("1")).await?;
     stage.swap(&mut tx, &[]).await?;
     stage.commit(tx, &completion(&id("1"), version)).await
 }
 
-pub(super) async fn each_swap_has_its_own_answer<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn each_swap_has_its_own_answer<B: Harness>(stage: Stage<B>) -> Checked {
     let own = id("own");
     let scene = Scene::set(&stage).await?;
     let (mut tx, version) = stage.claim(&own).await?;
@@ -34,7 +34,7 @@ pub(super) async fn each_swap_has_its_own_answer<B: Bench>(stage: Stage<B>) -> C
     Ok(())
 }
 
-pub(super) async fn a_rollback_undoes_every_swap<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_rollback_undoes_every_swap<B: Harness>(stage: Stage<B>) -> Checked {
     let own = id("own");
     let scene = Scene::set(&stage).await?;
     for round in 0..2 {
@@ -54,7 +54,7 @@ struct Scene {
 }
 
 impl Scene {
-    async fn set<B: Bench>(stage: &Stage<B>) -> Checked<Self> {
+    async fn set<B: Harness>(stage: &Stage<B>) -> Checked<Self> {
         let (old, mut there) = (held("old"), Vec::new());
         for name in ["replaced", "kept", "removed", "looked at"] {
             there.push((name, stage.trial.create(&id(name), old.clone()).await?));
@@ -66,7 +66,7 @@ impl Scene {
         self.there.iter().find(|(there, _)| *there == name).expect("it is there").1
     }
 
-    async fn play<B: Bench>(&self, stage: &Stage<B>, tx: &mut Tx<B>) -> Checked {
+    async fn play<B: Harness>(&self, stage: &Stage<B>, tx: &mut Tx<B>) -> Checked {
         let swap = |name, seen, new: Option<Record>| Swap { id: id(name), seen, new };
         let new = Some(record(State::Waiting, Some(FAR), "new"));
         let batch = sorted(vec![
@@ -90,7 +90,7 @@ impl Scene {
         Ok(())
     }
 
-    async fn is_as_before<B: Bench>(&self, stage: &Stage<B>) -> Checked {
+    async fn is_as_before<B: Harness>(&self, stage: &Stage<B>) -> Checked {
         for (name, version) in &self.there {
             stage.trial.find_as(&id(name), *version, &self.old).await?;
         }
@@ -100,7 +100,7 @@ impl Scene {
     }
 }
 
-pub(super) async fn nothing_for_nothing_is_a_look<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn nothing_for_nothing_is_a_look<B: Harness>(stage: Stage<B>) -> Checked {
     let (own, there, absent) = (id("own"), id("there"), id("absent"));
     let written = held("there");
     let version = stage.trial.create(&there, written.clone()).await?;
@@ -117,7 +117,7 @@ pub(super) async fn nothing_for_nothing_is_a_look<B: Bench>(stage: Stage<B>) -> 
     Ok(())
 }
 
-async fn look<B: Bench>(stage: &Stage<B>, tx: &mut Tx<B>, id: &Id) -> Checked<Option<Found>> {
+async fn look<B: Harness>(stage: &Stage<B>, tx: &mut Tx<B>, id: &Id) -> Checked<Option<Found>> {
     let look = Swap { id: id.clone(), seen: Seen::Absent, new: None };
     Ok(match stage.swap_one(tx, &look).await? {
         Answered::Won(_) => None,
@@ -126,7 +126,7 @@ async fn look<B: Bench>(stage: &Stage<B>, tx: &mut Tx<B>, id: &Id) -> Checked<Op
 }
 
 /// One id through its whole life, in one transaction.
-pub(super) async fn its_own_writes_are_seen_inside<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn its_own_writes_are_seen_inside<B: Harness>(stage: Stage<B>) -> Checked {
     let (own, other) = (id("own"), id("other"));
     let (mut tx, claimed) = stage.claim(&own).await?;
     let mut highest = Version(0);
@@ -154,7 +154,7 @@ pub(super) async fn its_own_writes_are_seen_inside<B: Bench>(stage: Stage<B>) ->
     stage.is_absent(&other, "removed and committed").await
 }
 
-pub(super) async fn a_large_batch_is_answered_in_order<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_large_batch_is_answered_in_order<B: Harness>(stage: Stage<B>) -> Checked {
     const SWAPS: usize = 300;
     let ids: Vec<Id> = (0..SWAPS).map(|number| id(&format!("{number:04}"))).collect();
     for taken in ids.iter().step_by(29) {
@@ -178,7 +178,7 @@ pub(super) async fn a_large_batch_is_answered_in_order<B: Bench>(stage: Stage<B>
 }
 
 /// The indexes of the store follow what transactions write.
-pub(super) async fn what_was_committed_is_found_by_scans<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn what_was_committed_is_found_by_scans<B: Harness>(stage: Stage<B>) -> Checked {
     let parent = id_of("scope", "operation", "parent");
     let step = parent.step("step")?;
     let (mut tx, version) = stage.claim(&parent).await?;
@@ -198,12 +198,12 @@ pub(super) async fn what_was_committed_is_found_by_scans<B: Bench>(stage: Stage<
 }
 
 /// Ways to find a step that waits and is due.
-fn scans(parent: &Id) -> [ScanOf; 4] {
+fn scans(parent: &Id) -> [ScanTarget; 4] {
     let state = Some(State::Waiting);
     [
-        ScanOf::Due(None),
-        ScanOf::Due(state),
-        ScanOf::Matching(onceward::Filter { state, ..onceward::Filter::default() }),
-        ScanOf::StepsOf(parent.clone()),
+        ScanTarget::Due(None),
+        ScanTarget::Due(state),
+        ScanTarget::Matching(onceward::Filter::default().with_state(state)),
+        ScanTarget::StepsOf(parent.clone()),
     ]
 }

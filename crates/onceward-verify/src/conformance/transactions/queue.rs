@@ -6,9 +6,9 @@ use onceward::{Ask, Claimed, Enqueued, Fingerprint, Lease, Onceward, Outcome, Po
 
 use super::super::trial::{Checked, Wrong, ensure};
 use super::stage::{Stage, ask, completion, id, ran};
-use super::{Bench, Tx};
+use super::{Harness, Tx};
 
-pub(super) async fn enqueued_and_rolled_back_is_not_there<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn enqueued_and_rolled_back_is_not_there<B: Harness>(stage: Stage<B>) -> Checked {
     let (engine, own) = (stage.engine()?, id("own"));
     for round in 0..2 {
         let (mut tx, _) = stage.claim(&own).await?;
@@ -27,7 +27,7 @@ pub(super) async fn enqueued_and_rolled_back_is_not_there<B: Bench>(stage: Stage
     stage.is_absent(job().id(), "enqueued and rolled back").await
 }
 
-pub(super) async fn enqueued_and_committed_is_there<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn enqueued_and_committed_is_there<B: Harness>(stage: Stage<B>) -> Checked {
     let (engine, own) = (stage.engine()?, id("own"));
     let (mut tx, version) = stage.claim(&own).await?;
     let enqueued = engine.enqueue_in(&mut tx, &job()).await?;
@@ -46,7 +46,7 @@ pub(super) async fn enqueued_and_committed_is_there<B: Bench>(stage: Stage<B>) -
 }
 
 async fn waits_with_its_input(engine: &Onceward) -> Checked {
-    let receipt = engine.show(job().id()).await?;
+    let receipt = engine.receipt(job().id()).await?;
     let receipt = receipt.ok_or_else(|| Wrong("enqueued and committed, and it is not there".into()))?;
     let input = receipt.status.job().map(|job| job.input.clone()).unwrap_or_default();
     ensure!(receipt.status.state() == State::Waiting, "enqueued, and it is {}", receipt.status.state());
@@ -55,19 +55,21 @@ async fn waits_with_its_input(engine: &Onceward) -> Checked {
 }
 
 /// A second intent claimed and completed by hand, as in a transaction that the caller began.
-pub(super) async fn claimed_and_completed_inside_is_all_or_nothing<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn claimed_and_completed_inside_is_all_or_nothing<B: Harness>(stage: Stage<B>) -> Checked {
     let (engine, own, second) = (stage.engine()?, id("own"), ask("second"));
     for commits in [false, true] {
         let (mut tx, version) = stage.claim(&own).await?;
         let ticket = match engine.claim_in(&mut tx, &second).await? {
-            Claimed::Yes(ticket) => ticket,
-            Claimed::No(answer) => return Err(Wrong(format!("nobody has it, and a claim got {answer:?}"))),
+            Claimed::Granted(ticket) => ticket,
+            Claimed::Answered(answer) => {
+                return Err(Wrong(format!("nobody has it, and a claim got {answer:?}")));
+            }
         };
         stage.write(&mut tx, "a").await?;
         let outcome = Outcome::succeeded("inside");
-        engine.complete_in(&mut tx, &second, &ticket, &outcome).await?;
+        engine.complete_in(&mut tx, &ticket, &outcome).await?;
         let again = engine.claim_in(&mut tx, &second).await?;
-        ensure!(matches!(again, Claimed::No(_)), "completed inside, and a claim inside got {again:?}");
+        ensure!(matches!(again, Claimed::Answered(_)), "completed inside, and a claim inside got {again:?}");
         stage.is_absent(second.id(), "not committed").await?;
         if commits {
             stage.commit(tx, &completion(&own, version)).await?;
@@ -87,5 +89,5 @@ pub(super) async fn claimed_and_completed_inside_is_all_or_nothing<B: Bench>(sta
 }
 
 fn job() -> Ask {
-    Ask::new(id("job"), Fingerprint::of(b"input"), Arc::new(Policy::http())).input("input")
+    Ask::new(id("job"), Fingerprint::of(b"input"), Arc::new(Policy::http())).with_input("input")
 }

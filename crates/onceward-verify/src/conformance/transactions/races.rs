@@ -8,10 +8,10 @@ use onceward::{Fault, Seen, Swap, Transactions};
 use super::super::races::{count, counter, threads};
 use super::super::trial::{Answered, Checked, DEADLINE, Wrong, ensure, same};
 use super::stage::{Stage, claim_of, completion, done, id, said};
-use super::{Bench, Tx};
+use super::{Harness, Tx};
 
 /// Every thread wants every id; of each, one commits, and everyone else finds that.
-pub(super) async fn one_claim_of_each_id_commits<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn one_claim_of_each_id_commits<B: Harness>(stage: Stage<B>) -> Checked {
     const IDS: usize = 12;
     let committed = threads(&stage, |stage, _| async move {
         let mut committed = Vec::new();
@@ -36,7 +36,7 @@ pub(super) async fn one_claim_of_each_id_commits<B: Bench>(stage: Stage<B>) -> C
 }
 
 /// Whether this one committed; if not, somebody else has.
-async fn commits<B: Bench>(stage: &Stage<B>, name: &str) -> Checked<bool> {
+async fn commits<B: Harness>(stage: &Stage<B>, name: &str) -> Checked<bool> {
     let (id, start) = (id(name), Instant::now());
     while start.elapsed() < DEADLINE {
         let (mut tx, answer) = stage.begin(&claim_of(&id)).await?;
@@ -62,8 +62,8 @@ async fn commits<B: Bench>(stage: &Stage<B>, name: &str) -> Checked<bool> {
 }
 
 /// Adds to the business; `false` if the database undid the transaction in favour of another.
-async fn written<B: Bench>(stage: &Stage<B>, tx: &mut Tx<B>, key: &str) -> Checked<bool> {
-    match stage.bench.write(tx, key).await {
+async fn written<B: Harness>(stage: &Stage<B>, tx: &mut Tx<B>, key: &str) -> Checked<bool> {
+    match stage.harness.write(tx, key).await {
         Ok(()) => Ok(true),
         Err(stopped) => {
             let repeat = stopped.cause().is_some_and(|cause| stage.transactions().is_worth_repeating(cause));
@@ -80,7 +80,7 @@ fn may_try_again(fault: &Fault) -> Checked {
 }
 
 /// Threads that all add to one record, each over what it last saw: what was counted is what was committed.
-pub(super) async fn no_update_is_lost<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn no_update_is_lost<B: Harness>(stage: Stage<B>) -> Checked {
     const ROUNDS: u64 = 6;
     stage.trial.create(&id("1"), counter(0)).await?;
     let done = threads(&stage, |stage, _| async move {
@@ -96,7 +96,7 @@ pub(super) async fn no_update_is_lost<B: Bench>(stage: Stage<B>) -> Checked {
     stage.count_is("a", expected).await
 }
 
-async fn add_one<B: Bench>(stage: &Stage<B>) -> Checked {
+async fn add_one<B: Harness>(stage: &Stage<B>) -> Checked {
     let (id, start) = (id("1"), Instant::now());
     let mut found = stage.trial.find(&id).await?;
     while start.elapsed() < DEADLINE {

@@ -4,39 +4,39 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onceward::{
-    Answer, Ask, Fault, Fingerprint, Id, Join, Onceward, Outcome, Policy, Ran, Record, Seen, State, Stopped,
-    Swap, Swapped, Transactions, Version,
+    Answer, Ask, Completed, Fault, Fingerprint, Id, Join, Onceward, Outcome, Policy, Record, Seen, State,
+    Stopped, Swap, Swapped, Transactions, Version,
 };
 
 use super::super::trial::{Answered, Checked, DEADLINE, FAR, Trial, Wrong, ensure, id_of, plausible, record};
-use super::{Bench, Tx};
+use super::{Harness, Tx};
 
 /// So short that a check can wait for its end, so long that a database answers within.
 pub(super) const SHORT: Duration = Duration::from_millis(100);
 /// How much longer than its patience a wait may take: a server looks at its clocks now and then.
 pub(super) const SLACK: Duration = Duration::from_secs(5);
 
-/// A bench, and the store of it as the other suite has it.
+/// A harness, and the store of it as the other suite has it.
 pub(super) struct Stage<B> {
-    pub(super) bench: Arc<B>,
+    pub(super) harness: Arc<B>,
     pub(super) trial: Trial,
 }
 
 impl<B> Clone for Stage<B> {
     fn clone(&self) -> Self {
-        Self { bench: Arc::clone(&self.bench), trial: self.trial.clone() }
+        Self { harness: Arc::clone(&self.harness), trial: self.trial.clone() }
     }
 }
 
-impl<B: Bench> Stage<B> {
-    pub(super) fn new(bench: B) -> Self {
-        let store = bench.store();
+impl<B: Harness> Stage<B> {
+    pub(super) fn new(harness: B) -> Self {
+        let store = harness.store();
         let caps = store.caps();
-        Self { bench: Arc::new(bench), trial: Trial { store, caps } }
+        Self { harness: Arc::new(harness), trial: Trial { store, caps } }
     }
 
     pub(super) fn transactions(&self) -> &B::T {
-        self.bench.transactions()
+        self.harness.transactions()
     }
 
     /// Begins with this patience, whatever comes of it.
@@ -113,12 +113,12 @@ impl<B: Bench> Stage<B> {
 
     /// Writes to the business.
     pub(super) async fn write(&self, tx: &mut Tx<B>, key: &str) -> Checked {
-        self.bench.write(tx, key).await.map_err(|stopped| Wrong(format!("counter {key}: {stopped}")))
+        self.harness.write(tx, key).await.map_err(|stopped| Wrong(format!("counter {key}: {stopped}")))
     }
 
     /// Makes sure that the business has this many writes of a key.
     pub(super) async fn count_is(&self, key: &str, expected: u64) -> Checked {
-        let count = self.bench.count(key).await;
+        let count = self.harness.count(key).await;
         let count = count.map_err(|stopped| Wrong(format!("counter {key}: {stopped}")))?;
         ensure!(count == expected, "counter {key} is {count}, and must be {expected}");
         Ok(())
@@ -137,10 +137,10 @@ impl<B: Bench> Stage<B> {
     }
 
     /// Asks an engine for work that adds one to the counter of its key.
-    pub(super) async fn transact(&self, engine: &Onceward, ask: Ask) -> Checked<Ran> {
+    pub(super) async fn transact(&self, engine: &Onceward, ask: Ask) -> Checked<Completed> {
         let key = ask.id().key().to_owned();
         let work = async |_, mut tx: Tx<B>| {
-            self.bench.write(&mut tx, &key).await?;
+            self.harness.write(&mut tx, &key).await?;
             Ok(Outcome::succeeded("written"))
         };
         ran(engine.transact(self.transactions(), ask, work).await)
@@ -148,8 +148,8 @@ impl<B: Bench> Stage<B> {
 }
 
 /// The outcome, where a refusal is wrong.
-pub(super) fn ran(answer: onceward::Result<Answer>) -> Checked<Ran> {
-    answer?.ran().map_err(|refusal| Wrong(format!("refused: {refusal}")))
+pub(super) fn ran(answer: onceward::Result<Answer>) -> Checked<Completed> {
+    answer?.into_result().map_err(|refusal| Wrong(format!("refused: {refusal}")))
 }
 
 /// An ask of its own for every name: duplicates wait, and a lapsed claim is taken over.

@@ -7,7 +7,7 @@ use onceward::{Error, ErrorKind, Fault, Lease, Outcome, Swap, Swapped, Transacti
 
 use super::super::trial::{Checked, ensure};
 use super::stage::{Stage, ask, ran};
-use super::{Bench, Tx};
+use super::{Harness, Tx};
 
 /// What goes wrong, the first few times.
 #[derive(Clone, Copy, Debug)]
@@ -85,21 +85,21 @@ impl<T: Transactions> Transactions for Troubled<'_, T> {
     }
 }
 
-pub(super) async fn an_undone_transaction_is_repeated<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn an_undone_transaction_is_repeated<B: Harness>(stage: Stage<B>) -> Checked {
     is_there_once(&stage, "a", Trouble::UndoneAtBegin, 3, 1).await?;
     is_there_once(&stage, "b", Trouble::UndoneAtCommit, 3, 4).await
 }
 
-pub(super) async fn a_commit_without_an_answer_is_looked_up<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_commit_without_an_answer_is_looked_up<B: Harness>(stage: Stage<B>) -> Checked {
     is_there_once(&stage, "a", Trouble::AnswerLost, 1, 1).await
 }
 
-pub(super) async fn a_lost_commit_is_repeated<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_lost_commit_is_repeated<B: Harness>(stage: Stage<B>) -> Checked {
     is_there_once(&stage, "a", Trouble::CommitLost, 2, 3).await
 }
 
 /// With trouble `times` times, the work runs `runs` times, and its write is there once.
-async fn is_there_once<B: Bench>(
+async fn is_there_once<B: Harness>(
     stage: &Stage<B>,
     key: &str,
     trouble: Trouble,
@@ -110,7 +110,7 @@ async fn is_there_once<B: Bench>(
     let worked = AtomicU64::new(0);
     let work = async |_: Lease, mut tx: Tx<B>| {
         worked.fetch_add(1, Ordering::SeqCst);
-        stage.bench.write(&mut tx, key).await?;
+        stage.harness.write(&mut tx, key).await?;
         Ok(Outcome::succeeded("written"))
     };
     let done = ran(stage.engine()?.transact(&troubled, ask(key), work).await)?;
@@ -124,14 +124,14 @@ async fn is_there_once<B: Bench>(
 }
 
 /// It could wait for itself, for a row or for a connection.
-pub(super) async fn a_transaction_inside_another_is_refused<B: Bench>(stage: Stage<B>) -> Checked {
+pub(super) async fn a_transaction_inside_another_is_refused<B: Harness>(stage: Stage<B>) -> Checked {
     let engine = stage.engine()?;
     let inner = async |_: Lease, mut tx: Tx<B>| {
-        stage.bench.write(&mut tx, "inner").await?;
+        stage.harness.write(&mut tx, "inner").await?;
         Ok(Outcome::succeeded("inner"))
     };
     let outer = async |_: Lease, mut tx: Tx<B>| {
-        stage.bench.write(&mut tx, "outer").await?;
+        stage.harness.write(&mut tx, "outer").await?;
         let nested = engine.transact(stage.transactions(), ask("inner"), inner).await;
         let refused = nested.is_err_and(|error| error.kind() == ErrorKind::Invalid);
         Ok(Outcome::succeeded(if refused { "refused" } else { "nested" }))

@@ -2,8 +2,8 @@
 
 use onceward::receipt::{Done, End as Ended, Status};
 use onceward::{
-    Answer, Applied, Enqueued, Error, ErrorKind, OnExpired, OnFailure, OnUnknown, Ran, Recorded, Refusal,
-    Snapshot, Verdict,
+    Answer, Applied, Completed, Enqueued, Error, ErrorKind, OnExpired, OnFailure, OnUnknown, Recorded,
+    Refusal, Snapshot, Verdict,
 };
 
 use super::Violation;
@@ -40,7 +40,7 @@ impl Asker<'_> {
     fn check(&self, told: &Told) -> Legal {
         match told {
             Told::Answer(answer) => match &**answer {
-                Answer::Ran(ran) => self.ran(ran),
+                Answer::Completed(ran) => self.ran(ran),
                 Answer::Refused(refusal) => self.refused(refusal),
             },
             Told::Recorded => self.recorded_by_hand(),
@@ -61,7 +61,7 @@ impl Asker<'_> {
         }
     }
 
-    fn ran(&self, ran: &Ran) -> Legal {
+    fn ran(&self, ran: &Completed) -> Legal {
         let Some(stamp) = Stamp::of(&ran.outcome) else {
             return Err((OWN, "got an outcome that nobody made".into()));
         };
@@ -71,7 +71,7 @@ impl Asker<'_> {
     }
 
     /// A recorded outcome: it was on record, and kept, at some moment of the call.
-    fn replayed(&self, ran: &Ran) -> Legal {
+    fn replayed(&self, ran: &Completed) -> Legal {
         let on_record = self.records(ran).filter(|span| span.from < self.at).collect::<Vec<_>>();
         require(!on_record.is_empty(), SAME, "got an outcome that is not on record")?;
         let since = self.facts.since(self.call, self.at);
@@ -83,11 +83,11 @@ impl Asker<'_> {
 
     /// Whether the contract is to run again what ended so.
     fn is_to_be_retried(&self, verdict: Verdict) -> bool {
-        verdict == Verdict::Failed && self.call.policy.failure_rule() == OnFailure::Retry
+        verdict == Verdict::Failed && self.call.policy.on_failure() == OnFailure::Retry
     }
 
     /// The outcome of the caller's own work.
-    fn fresh(&self, ran: &Ran, stamp: &Stamp) -> Legal {
+    fn fresh(&self, ran: &Completed, stamp: &Stamp) -> Legal {
         let own =
             stamp.call == self.call.call.0 && self.call.begins.iter().any(|begin| begin.fence == ran.fence);
         require(own, SAME, "got a fresh outcome that is not its own")?;
@@ -110,7 +110,7 @@ impl Asker<'_> {
     fn recorded_by_hand(&self) -> Legal {
         let kept = match self.ended() {
             Some(End::Succeeded) => true,
-            Some(End::Failed) => self.call.policy.failure_rule() == OnFailure::Replay,
+            Some(End::Failed) => self.call.policy.on_failure() == OnFailure::Replay,
             _ => false,
         };
         let stamped = |span: &Span| self.is_stamped(span);
@@ -152,7 +152,7 @@ impl Asker<'_> {
                 require(!self.is_alone(), REFUSAL, "was told `in progress` because of its own claim")
             }
             Refusal::OutcomeUnknown => {
-                let asker_holds = policy.unknown_rule() == OnUnknown::Hold;
+                let asker_holds = policy.on_unknown() == OnUnknown::Hold;
                 let so = there.any(|span| match &span.receipt.status {
                     Status::Unknown(_) => true,
                     Status::Held(held) => due(span) && (asker_holds || held.on_unknown == OnUnknown::Hold),
@@ -161,7 +161,7 @@ impl Asker<'_> {
                 require(so, REFUSAL, "was told `outcome unknown`, nothing was in doubt")
             }
             Refusal::KeyExpired => {
-                let refuses = policy.expired_rule() != OnExpired::Run;
+                let refuses = policy.on_expired() != OnExpired::Run;
                 let so = there.any(|span| match &span.receipt.status {
                     Status::Done(_) => due(span),
                     Status::Gone(_) => true,
@@ -173,7 +173,7 @@ impl Asker<'_> {
                 let so = there.any(|span| match &span.receipt.status {
                     Status::Dead(_) => true,
                     Status::Held(held) => {
-                        let used_up = held.job.as_ref().is_some_and(|job| job.started >= policy.tries());
+                        let used_up = held.job.as_ref().is_some_and(|job| job.started >= policy.tries_max());
                         used_up && due(span) && held.on_unknown == OnUnknown::Retry
                     }
                     _ => false,
@@ -245,7 +245,7 @@ impl Asker<'_> {
     }
 
     /// The records that hold this outcome.
-    fn records<'a>(&'a self, ran: &'a Ran) -> impl Iterator<Item = &'a Span> {
+    fn records<'a>(&'a self, ran: &'a Completed) -> impl Iterator<Item = &'a Span> {
         self.spans().filter(move |span| match &span.receipt.status {
             Status::Done(done) => {
                 done.claim.fence == ran.fence && span.receipt.status.outcome() == Some(&ran.outcome)

@@ -32,12 +32,12 @@ impl Step<'_> {
             None => Err((LEASE, "given up while its work goes on".into())),
             Some(End::BeforeEffect | End::Suspended) => Ok(()),
             Some(End::Failed) => {
-                let retry = run.policy.failure_rule() == OnFailure::Retry;
+                let retry = run.policy.on_failure() == OnFailure::Retry;
                 require(retry, DONE, "a failure to be kept was given up")
             }
             Some(End::Succeeded) => Err((DONE, "a success was given up".into())),
             Some(End::Unknown | End::Panicked | End::Cut) => {
-                let retry = run.policy.unknown_rule() == OnUnknown::Retry;
+                let retry = run.policy.on_unknown() == OnUnknown::Retry;
                 require(retry, rule, "given up although its effect may have happened")
             }
         }
@@ -75,7 +75,7 @@ impl Step<'_> {
 
     /// Unless somebody took it upon themselves, what was sent has had its time.
     pub(super) fn is_late_enough(&self, claim: &Claim, ago: Duration, late: Duration) -> Legal {
-        let by_force = |settlement: &Settlement| *settlement == Settlement::NotDoneNow;
+        let by_force = |settlement: &Settlement| *settlement == Settlement::ForceNotDone;
         let forced = self.facts.settled(self.id, claim.fence, self.event, by_force);
         require(forced || ago >= late, LATE, "settled while what was sent may still take effect")
     }
@@ -86,6 +86,7 @@ impl Step<'_> {
             Closed::Cancelled => (Closing::Cancel, state == Some(State::Waiting)),
             Closed::Discarded => (Closing::Discard, state == Some(State::Dead)),
             Closed::Undone => (Closing::Undo, true),
+            _ => return require(false, LIFE, "was closed for a reason that is not known here"),
         };
         let wanted = fits && self.facts.closing(self.id, self.event, closing);
         require(wanted, LIFE, "was closed without anybody's word")

@@ -50,8 +50,8 @@ impl<'a> Doubts<'a> {
             self.open.remove(step.id);
         }
         let says_so = match step.after.map(|after| &after.status) {
-            Some(Status::Held(held)) => held.prior == Prior::InDoubt,
-            Some(Status::Waiting(waiting)) => waiting.prior == Prior::InDoubt,
+            Some(Status::Held(held)) => held.prior == Prior::Unknown,
+            Some(Status::Waiting(waiting)) => waiting.prior == Prior::Unknown,
             _ => true,
         };
         require(!now || says_so, FREED, "forgot that an earlier run may have had its effect")
@@ -71,7 +71,7 @@ fn may_have_happened(step: &Step<'_>, claim: &Claim) -> bool {
     let Some(run) = step.begun(claim) else { return false };
     match run.ended.filter(|(at, _)| at.event < step.event).map(|(_, how)| how) {
         Some(End::BeforeEffect | End::Suspended) => false,
-        Some(End::Failed) => run.policy.failure_rule() != OnFailure::Retry,
+        Some(End::Failed) => run.policy.on_failure() != OnFailure::Retry,
         _ => true,
     }
 }

@@ -317,7 +317,7 @@ impl Facts {
     /// anything. Such trips are rare in these worlds and stay in them, because everything else must hold all
     /// the more when a store is slow.
     pub(super) fn was_too_slow(&self, call: &CallFacts, until: Moment) -> bool {
-        let quarter_us = u64::try_from(call.policy.lease_duration().as_micros() / 4).unwrap_or(u64::MAX);
+        let quarter_us = u64::try_from(call.policy.lease().as_micros() / 4).unwrap_or(u64::MAX);
         let since_us = until.at_us.saturating_sub(8 * quarter_us);
         self.long_trips.iter().any(|(process, from_us, to_us)| {
             let long = to_us - from_us > quarter_us;

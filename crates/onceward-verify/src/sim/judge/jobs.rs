@@ -57,7 +57,7 @@ impl Step<'_> {
             Counted::Either => started <= 1,
         };
         require(counts && after.started >= before.started, TRIES, "a try was not counted")?;
-        let tries_max = self.facts.contracts(self.id, self.event).map(onceward::Policy::tries).max();
+        let tries_max = self.facts.contracts(self.id, self.event).map(onceward::Policy::tries_max).max();
         require(tries_max.is_some_and(|max| after.started <= max), TRIES, "is tried more often than allowed")
     }
 
@@ -150,7 +150,7 @@ pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
 /// Every begin of an intent that carries its input counts, except those that were suspended, until somebody
 /// has it tried from the beginning. What was in a transaction that was undone never was.
 fn count_runs(facts: &Facts, id: &Id, violations: &mut Vec<Violation>) {
-    let Some(max) = facts.contracts(id, usize::MAX).map(onceward::Policy::tries).max() else { return };
+    let Some(max) = facts.contracts(id, usize::MAX).map(onceward::Policy::tries_max).max() else { return };
     let (mut runs, mut claims) = (0, BTreeSet::new());
     let spans = &facts.spans[id];
     for (number, claim) in spans.iter().enumerate().filter(|(_, span)| span.is_held()) {

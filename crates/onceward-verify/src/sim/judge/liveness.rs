@@ -2,7 +2,7 @@
 //! nobody works on, nothing is unknown that never began, and what was answered is on record.
 
 use onceward::receipt::{Claim, Status};
-use onceward::{Answer, Id, OnUnknown, Ran, Recorded};
+use onceward::{Answer, Completed, Id, OnUnknown, Recorded};
 
 use super::Violation;
 use super::facts::{CallFacts, Facts, Moment, Span};
@@ -25,7 +25,7 @@ pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
     for call in facts.calls.values() {
         for (at, told) in &call.told {
             let Told::Answer(answer) = told else { continue };
-            let Answer::Ran(ran) = &**answer else { continue };
+            let Answer::Completed(ran) = &**answer else { continue };
             if *at < now && ran.recorded == Recorded::NotYet && !is_kept_word(facts, call, ran, now) {
                 let detail = format!("{}: what call {} was answered is not", name(&call.id), call.call.0);
                 violations.push(Violation { rule: ANSWERED, event: now.event, detail });
@@ -43,7 +43,7 @@ fn left(facts: &Facts, id: &Id, span: &Span, now: Moment) -> Option<(&'static st
         // Steps go on with their intents.
         Status::Held(held) => {
             let both = |rule| (held.on_unknown, rule) == (OnUnknown::Retry, OnUnknown::Retry);
-            if worked_on.is_some_and(|workers| both(workers.policy.unknown_rule())) {
+            if worked_on.is_some_and(|workers| both(workers.policy.on_unknown())) {
                 return Some((COMPLETED, "is still where its owner left it"));
             }
             never_began(facts, id, &held.claim, held.on_unknown)
@@ -82,7 +82,7 @@ fn lives_on(facts: &Facts, process: Process) -> bool {
 
 /// An outcome that was answered and could not be written yet is written for as long as the process lives, where
 /// nobody else may run the intent meanwhile. An operator's word that came first stands.
-fn is_kept_word(facts: &Facts, call: &CallFacts, ran: &Ran, now: Moment) -> bool {
+fn is_kept_word(facts: &Facts, call: &CallFacts, ran: &Completed, now: Moment) -> bool {
     let claim = facts.claim(&call.id, ran.fence);
     let rule = claim.map(|span| &span.receipt.status);
     let Some(Status::Held(held)) = rule else { return true };

@@ -67,7 +67,7 @@ fn one(facts: &Facts, call: &CallFacts, fence: Fence) -> Vec<(usize, &'static st
         wrong.push((ended.event, RENEWED, "has lost its lease although nothing was ever faulty".into()));
     }
     if let Some(effect) = call.effect
-        && call.policy.unknown_rule() == OnUnknown::Retry
+        && call.policy.on_unknown() == OnUnknown::Retry
         && let Some(last) = leases.iter().rev().find(|lease| lease.from < effect)
     {
         let lease_us = last.due_us.saturating_sub(last.from.at_us);

@@ -1,7 +1,7 @@
 //! One write, held against the life of a receipt. Every pair of before and after is either named here as legal,
 //! with its condition, or it is a violation.
 
-use onceward::receipt::{Dead, Done, Doubt, End as Ended, Held, Status, Unknown, Waiting};
+use onceward::receipt::{Dead, Done, End as Ended, Held, Status, Unknown, UnknownReason, Waiting};
 use onceward::{Due, Id, OnExpired, OnUnknown, Prior, Receipt, State};
 
 use super::facts::Facts;
@@ -143,7 +143,7 @@ impl Step<'_> {
                     (true, false) => Counted::NotAgain,
                     (false, _) => Counted::Once,
                 };
-                let says_so = counted != Counted::Once || now.prior == Prior::InDoubt;
+                let says_so = counted != Counted::Once || now.prior == Prior::Unknown;
                 require(says_so, LIFE, "took over from a doubt and does not say so")?;
                 self.job_of_claim(held.job.as_ref(), now.job.as_ref(), &now.claim, counted)
             }
@@ -153,23 +153,26 @@ impl Step<'_> {
             Status::Done(done) if done.claim == held.claim => Ok(()),
             Status::Done(done) => {
                 require(self.tx.is_some(), OVERLAP, "completed by somebody who does not hold it")?;
-                let rule = self.by_stamp(done).map_or(OnUnknown::Hold, |call| call.policy.unknown_rule());
+                let rule = self.by_stamp(done).map_or(OnUnknown::Hold, |call| call.policy.on_unknown());
                 self.may_be_taken_over(held, over, &done.claim, rule)
             }
             Status::Unknown(unknown) => {
                 require(unknown.claim == held.claim, LIFE, "put in doubt under another claim")?;
                 let agreed = held.on_unknown == OnUnknown::Hold
-                    || self.somebody_asked(|policy| policy.unknown_rule() == OnUnknown::Hold);
+                    || self.somebody_asked(|policy| policy.on_unknown() == OnUnknown::Hold);
                 require(agreed, LIFE, "in doubt for good although everybody said retry")?;
-                match unknown.doubt {
-                    Doubt::LeaseEnded => require(over, LEASE, "its lease was called over before its end"),
+                match unknown.reason {
+                    UnknownReason::LeaseEnded => {
+                        require(over, LEASE, "its lease was called over before its end")
+                    }
                     _ => require(!self.is_working(&held.claim), LEASE, "put in doubt while its work goes on"),
                 }
             }
             Status::Waiting(now) => self.wait_again(held, over, before, now),
             Status::Dead(dead) => {
                 require(dead.claim == held.claim, LIFE, "buried under another claim")?;
-                let tries_min = self.facts.contracts(self.id, self.event).map(onceward::Policy::tries).min();
+                let tries_min =
+                    self.facts.contracts(self.id, self.event).map(onceward::Policy::tries_max).min();
                 let is_enough = tries_min.is_some_and(|min| dead.job.started >= min);
                 require(is_enough, TRIES, "given up before its tries were used up")?;
                 if over && held.on_unknown == OnUnknown::Retry {
@@ -196,9 +199,9 @@ impl Step<'_> {
         given_up?;
         let how = self.begun(&held.claim).and_then(|run| run.ended.map(|(_, how)| how));
         let in_doubt = matches!(how, Some(End::Unknown | End::Panicked | End::Cut));
-        let expected = if in_doubt { Prior::InDoubt } else { held.prior };
+        let expected = if in_doubt { Prior::Unknown } else { held.prior };
         require(now.prior == expected, LIFE, "says something else of earlier runs than is known")?;
-        let goes_back = held.prior == Prior::InDoubt && held.on_unknown == OnUnknown::Hold;
+        let goes_back = held.prior == Prior::Unknown && held.on_unknown == OnUnknown::Hold;
         let suspended = matches!(how, None | Some(End::Suspended));
         require(!goes_back || suspended, HOLD, "a run in the place of a doubt freed the key")?;
         job_of_ending(held.job.as_ref(), now.job.as_ref(), !suspended)
@@ -206,9 +209,8 @@ impl Step<'_> {
 
     fn leave_done(&self, done: &Done, before: &Receipt) -> Legal {
         let over = before.due.is_over();
-        let expired = over
-            && !self.id.is_step()
-            && self.somebody_asked(|policy| policy.expired_rule() == OnExpired::Run);
+        let expired =
+            over && !self.id.is_step() && self.somebody_asked(|policy| policy.on_expired() == OnExpired::Run);
         match self.after.map(|after| (&after.status, after)) {
             Some((Status::Held(now), after)) => {
                 require(expired, DONE, "a kept outcome was run again")?;
@@ -284,7 +286,7 @@ impl Step<'_> {
             Some(Status::Waiting(now)) => {
                 require(now.claim == dead.claim, LIFE, "waits again under another claim")?;
                 let retried =
-                    dead.prior != Prior::InDoubt && self.facts.closing(self.id, self.event, Closing::Retry);
+                    dead.prior != Prior::Unknown && self.facts.closing(self.id, self.event, Closing::Retry);
                 require(retried || self.is_settled(&dead.claim), DEAD, "tried again without anybody's word")?;
                 self.job_unstarted(Some(&dead.job), now.job.as_ref(), &now.claim)
             }
@@ -299,7 +301,7 @@ impl Step<'_> {
 
     fn leave_gone(&self, before: &Receipt) -> Legal {
         let over = before.due.is_over();
-        let free = over || self.somebody_asked(|policy| policy.expired_rule() == OnExpired::Run);
+        let free = over || self.somebody_asked(|policy| policy.on_expired() == OnExpired::Run);
         match self.after.map(|after| (&after.status, after)) {
             Some((Status::Held(now), after)) => {
                 require(free, LIFE, "a tombstone did not keep its key")?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward::{Ran, Ticket};
+use onceward::{Completed, Ticket};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -138,15 +138,15 @@ impl ClaimMade {
         Self {
             claimed: true,
             ticket: TicketText::new(ticket, policy),
-            attempt: ticket.attempt.to_string(),
-            fence: ticket.fence.0,
+            attempt: ticket.attempt().to_string(),
+            fence: ticket.fence().0,
             lease_ms: millis(lease),
         }
     }
 }
 
 impl ClaimReplayed {
-    pub fn new(ran: &Ran) -> Self {
+    pub fn new(ran: &Completed) -> Self {
         Self {
             claimed: false,
             outcome: OutcomeShown::new(&ran.outcome),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward::{OnDuplicate, OnExpired, OnFailure, OnUnknown, Policy, Retention};
+use onceward::{OnDuplicate, OnExpired, OnFailure, OnUnknown, Policy, PolicyBuilder, Retention};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -65,42 +65,48 @@ pub enum UnknownRule {
 impl PolicyAsked {
     /// The policy itself.
     pub fn read(&self) -> onceward::Result<Policy> {
-        let mut policy = match self.preset {
+        self.to_builder().build()
+    }
+
+    fn to_builder(&self) -> PolicyBuilder {
+        let preset = match self.preset {
             Preset::Http => Policy::http(),
             Preset::Queue => Policy::queue(),
             Preset::Ledger => Policy::ledger(),
         };
+        let mut policy = preset.to_builder();
         if let Some(lease) = self.lease_ms {
-            policy = policy.lease(Duration::from_millis(lease))?;
+            policy = policy.with_lease(Duration::from_millis(lease));
         }
         if let Some(keep) = self.keep_ms {
-            policy = policy.keep(Retention::For(Duration::from_millis(keep)))?;
+            policy = policy.with_retention(Retention::For(Duration::from_millis(keep)));
         }
         if let Some(keep) = self.refuse_expired_ms {
             let keep = Retention::For(Duration::from_millis(keep));
-            policy = policy.on_expired(OnExpired::Refuse(keep))?;
+            policy = policy.with_on_expired(OnExpired::Refuse(keep));
         }
         if let Some(rule) = self.on_failure {
-            policy = policy.on_failure(match rule {
+            policy = policy.with_on_failure(match rule {
                 FailureRule::Replay => OnFailure::Replay,
                 FailureRule::Retry => OnFailure::Retry,
             });
         }
         if let Some(rule) = self.on_unknown {
-            policy = policy.on_unknown(match rule {
+            policy = policy.with_on_unknown(match rule {
                 UnknownRule::Hold => OnUnknown::Hold,
                 UnknownRule::Retry => OnUnknown::Retry,
             });
         }
-        Ok(policy)
+        policy
     }
 
     /// The policy of a claim that waits this long for one that is running. Over HTTP nobody waits
     /// without having said so: the preset's own wait does not count.
     pub fn waiting(&self, wait_ms: Option<u64>) -> onceward::Result<Policy> {
-        self.read()?.on_duplicate(match wait_ms {
+        let rule = match wait_ms {
             None | Some(0) => OnDuplicate::Conflict,
             Some(wait) => OnDuplicate::Wait(Duration::from_millis(wait)),
-        })
+        };
+        self.to_builder().with_on_duplicate(rule).build()
     }
 }

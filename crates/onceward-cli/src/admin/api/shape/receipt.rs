@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward::receipt::{Closed, Done, Doubt, End, Held, Prior, Receipt, Status};
+use onceward::receipt::{Done, End, Held, Prior, Receipt, Status};
 use onceward::{Age, Due, Error, Found, Id, OnUnknown, codec};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -153,12 +153,12 @@ impl ReceiptShown {
             }
             Status::Waiting(waiting) => shown.prior = prior_name(waiting.prior),
             Status::Dead(dead) => shown.prior = prior_name(dead.prior),
-            Status::Unknown(unknown) => shown.doubt = Some(doubt_name(unknown.doubt).into()),
+            Status::Unknown(unknown) => shown.doubt = Some(unknown.reason.name().into()),
             Status::Done(Done { end: End::Outcome(outcome), .. }) => {
                 shown.verdict = Some(Verdict::of(outcome));
             }
             Status::Done(Done { end: End::Closed(closed), .. }) => {
-                shown.closed = Some(closed_name(*closed).into());
+                shown.closed = Some(closed.name().into());
             }
             Status::Gone(_) => {}
         }
@@ -223,24 +223,7 @@ fn prior_name(prior: Prior) -> Option<String> {
     match prior {
         Prior::Nothing => None,
         Prior::Settled => Some("settled".into()),
-        Prior::InDoubt => Some("in_doubt".into()),
-    }
-}
-
-fn closed_name(closed: Closed) -> &'static str {
-    match closed {
-        Closed::Cancelled => "cancelled",
-        Closed::Discarded => "discarded",
-        Closed::Undone => "undone",
-    }
-}
-
-fn doubt_name(doubt: Doubt) -> &'static str {
-    match doubt {
-        Doubt::LeaseEnded => "lease_ended",
-        Doubt::Reported => "reported",
-        Doubt::Panicked => "panicked",
-        Doubt::Dropped => "dropped",
+        Prior::Unknown => Some("in_doubt".into()),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use onceward::{Fence, Id, Policy, Ticket};
+use onceward::{Fence, Id, Ticket};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -14,12 +14,6 @@ use crate::admin::problem::Problem;
 /// Proof of a claim, opaque. Whoever shows it is the owner.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct TicketText(pub String);
-
-/// A ticket that was read, with its policy.
-pub struct Ticketed {
-    pub ticket: Ticket,
-    pub policy: Policy,
-}
 
 /// What is inside. The names are short because the text travels with every call.
 #[derive(Serialize, Deserialize)]
@@ -35,24 +29,23 @@ struct Inside {
 impl TicketText {
     pub fn new(ticket: &Ticket, policy: &PolicyAsked) -> Self {
         let inside = Inside {
-            s: ticket.id.scope().into(),
-            o: ticket.id.operation().into(),
-            k: ticket.id.key().into(),
-            a: ticket.attempt.to_string(),
-            f: ticket.fence.0,
+            s: ticket.id().scope().into(),
+            o: ticket.id().operation().into(),
+            k: ticket.id().key().into(),
+            a: ticket.attempt().to_string(),
+            f: ticket.fence().0,
             p: policy.clone(),
         };
         let json = serde_json::to_vec(&inside).expect("plain values are JSON");
         Self(BASE64_URL_SAFE_NO_PAD.encode(json))
     }
 
-    pub fn read(&self) -> Result<Ticketed, Problem> {
+    pub fn read(&self) -> Result<Ticket, Problem> {
         let inside: Option<Inside> =
             BASE64_URL_SAFE_NO_PAD.decode(&self.0).ok().and_then(|json| serde_json::from_slice(&json).ok());
         let inside =
             inside.ok_or_else(|| Problem::Invalid("`ticket` must be a text that a claim gave".into()))?;
         let id = Id::from_columns(&inside.s, &inside.o, &inside.k)?;
-        let ticket = Ticket { id, attempt: attempt(&inside.a)?, fence: Fence(inside.f) };
-        Ok(Ticketed { ticket, policy: inside.p.read()? })
+        Ok(Ticket::new(id, attempt(&inside.a)?, Fence(inside.f), inside.p.read()?))
     }
 }

@@ -1,10 +1,10 @@
 use std::collections::HashSet;
 
-use super::{TokioWorld, World};
+use super::{Runtime, TokioRuntime};
 
 #[test]
 fn no_attempt_is_drawn_twice() {
-    let worlds = [TokioWorld::new(), TokioWorld::new()];
+    let worlds = [TokioRuntime::new(), TokioRuntime::new()];
     let drawn: HashSet<u128> = (0..2_000).map(|at| worlds[at % 2].random()).collect();
     assert_eq!(drawn.len(), 2_000);
 }

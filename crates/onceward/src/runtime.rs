@@ -9,8 +9,8 @@ use std::time::Duration;
 /// A task without a result.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The surroundings of the engine. [`TokioWorld`] is the real one.
-pub trait World: Send + Sync + 'static {
+/// Where the engine gets time, tasks and randomness from. [`TokioRuntime`] is the default.
+pub trait Runtime: Send + Sync + 'static {
     /// Time since an arbitrary start; never goes back.
     fn now(&self) -> Duration;
     /// Is ready after `duration`.
@@ -23,13 +23,13 @@ pub trait World: Send + Sync + 'static {
 
 /// Time and tasks of the tokio runtime, randomness of the operating system.
 #[derive(Debug)]
-pub struct TokioWorld {
+pub struct TokioRuntime {
     runtime: Option<tokio::runtime::Handle>,
     start: tokio::time::Instant,
     entropy: Mutex<Entropy>,
 }
 
-impl TokioWorld {
+impl TokioRuntime {
     /// Uses the runtime it is called in; outside of one, whichever runtime a call is made in later.
     pub fn new() -> Self {
         Self {
@@ -40,13 +40,13 @@ impl TokioWorld {
     }
 }
 
-impl Default for TokioWorld {
+impl Default for TokioRuntime {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl World for TokioWorld {
+impl Runtime for TokioRuntime {
     fn now(&self) -> Duration {
         tokio::time::Instant::now().saturating_duration_since(self.start)
     }
@@ -105,5 +105,5 @@ impl std::fmt::Debug for Entropy {
 }
 
 #[cfg(test)]
-#[path = "world_test.rs"]
+#[path = "runtime_test.rs"]
 mod tests;

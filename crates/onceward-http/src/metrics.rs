@@ -4,25 +4,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::problem::Problem;
 
-/// Counters of the wire. [`Meters::each`] reads them all.
+/// Counters of the HTTP layer. [`Metrics::each`] reads them all.
 #[derive(Debug, Default)]
-pub struct Meters {
-    pub(crate) guarded: Meter,
-    pub(crate) keyless: Meter,
-    pub(crate) unguarded_methods: Meter,
-    pub(crate) passed_unguarded: Meter,
-    pub(crate) reconciles: Meter,
-    pub(crate) in_flight: Meter,
-    refusals: [Meter; Problem::NAMES.len()],
+pub struct Metrics {
+    pub(crate) guarded: Gauge,
+    pub(crate) keyless: Gauge,
+    pub(crate) unguarded_methods: Gauge,
+    pub(crate) passed_unguarded: Gauge,
+    pub(crate) reconciles: Gauge,
+    pub(crate) in_flight: Gauge,
+    refusals: [Gauge; Problem::NAMES.len()],
 }
 
-impl Meters {
+impl Metrics {
     /// All at zero.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Counts a refusal. The layer counts its own; this is for whoever answers with a [`Problem`] besides.
+    /// Counts a refusal. The layer counts its own; this is for other code that answers with a [`Problem`].
     pub fn refused(&self, problem: &Problem) {
         self.refusals[problem.index()].one();
     }
@@ -32,7 +32,7 @@ impl Meters {
         self.in_flight.read()
     }
 
-    /// Every meter: its name, a label and its value where one name has several, and the number. All only
+    /// Every gauge: its name, a label and its value where one name has several, and the number. All only
     /// ever grow, except `in_flight`, which is what is in flight now.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, Option<(&'static str, &'static str)>, u64)> {
         let plain = [
@@ -46,15 +46,15 @@ impl Meters {
         let refusals = Problem::NAMES.iter().zip(&self.refusals);
         plain
             .into_iter()
-            .map(|(name, meter)| (name, None, meter.read()))
-            .chain(refusals.map(|(name, meter)| ("refusals", Some(("problem", *name)), meter.read())))
+            .map(|(name, gauge)| (name, None, gauge.read()))
+            .chain(refusals.map(|(name, gauge)| ("refusals", Some(("problem", *name)), gauge.read())))
     }
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Meter(AtomicU64);
+pub(crate) struct Gauge(AtomicU64);
 
-impl Meter {
+impl Gauge {
     pub(crate) fn one(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,0 +1,162 @@
+//! What a store promises, and what makes it faster.
+
+use std::time::Duration;
+
+/// What a store can and cannot promise, and what the engine gains by knowing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Caps {
+    /// A short name for messages: `embedded`, `memory`, `postgres`, …
+    pub name: &'static str,
+    /// What it promises. The engine refuses to be built on a store whose promises do not make it fit to be
+    /// the record of truth, unless that is accepted explicitly.
+    pub promises: Promises,
+    /// What makes it faster. Wrong hints change speed and nothing else.
+    pub hints: Hints,
+}
+
+impl Caps {
+    /// A store of this name that promises `promises`, with the default hints.
+    pub fn new(name: &'static str, promises: Promises) -> Self {
+        Self { name, promises, hints: Hints::default() }
+    }
+
+    /// The same store with other hints.
+    pub fn with_hints(mut self, hints: Hints) -> Self {
+        self.hints = hints;
+        self
+    }
+}
+
+/// What a store promises. Begin from [`Promises::default`], which promises nothing.
+#[expect(clippy::struct_excessive_bools, reason = "each is a promise of its own, not a mode")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Promises {
+    /// What was answered survives a crash of the process and of the machine.
+    pub durable: bool,
+    /// Of two swaps that saw the same thing, exactly one wins; always, also across a failover.
+    pub atomic: bool,
+    /// Several processes may use it at the same time. One that is not shared knows when it is opened that
+    /// every process before has ended, and [`Record::ends_with_writer`](crate::Record::ends_with_writer) counts.
+    pub shared: bool,
+    /// It can join the caller's own transaction.
+    pub transactions: bool,
+    /// Whose clock due times go by.
+    pub clock: ClockSource,
+    /// The largest encoded receipt that it takes, in bytes.
+    pub record_bytes_max: usize,
+}
+
+impl Default for Promises {
+    fn default() -> Self {
+        Self {
+            durable: false,
+            atomic: false,
+            shared: false,
+            transactions: false,
+            clock: ClockSource::Store,
+            record_bytes_max: 1 << 30,
+        }
+    }
+}
+
+impl Promises {
+    /// Sets whether what was answered survives a crash of the process and of the machine.
+    pub fn with_durable(mut self, durable: bool) -> Self {
+        self.durable = durable;
+        self
+    }
+
+    /// Sets whether exactly one of two swaps that saw the same thing wins, also across a failover.
+    pub fn with_atomic(mut self, atomic: bool) -> Self {
+        self.atomic = atomic;
+        self
+    }
+
+    /// Sets whether several processes may use it at the same time.
+    pub fn with_shared(mut self, shared: bool) -> Self {
+        self.shared = shared;
+        self
+    }
+
+    /// Sets whether it can join the caller's own transaction.
+    pub fn with_transactions(mut self, transactions: bool) -> Self {
+        self.transactions = transactions;
+        self
+    }
+
+    /// Sets whose clock due times go by.
+    pub fn with_clock(mut self, clock: ClockSource) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the largest encoded receipt that it takes, in bytes.
+    pub fn with_record_bytes_max(mut self, bytes: usize) -> Self {
+        self.record_bytes_max = bytes;
+        self
+    }
+}
+
+/// Whose clock a store's due times go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClockSource {
+    /// Its own: one clock for all its users.
+    Store,
+    /// That of each process that uses it. They may differ by this much, which leases must allow for.
+    Process {
+        /// The difference that is allowed for.
+        margin: Duration,
+    },
+}
+
+/// What the engine gains by knowing of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Hints {
+    /// How many batches are worth having under way at once.
+    pub batches_in_flight: usize,
+    /// It makes groups of the batches that wait, in a thread or task of its own, and a swap whose future
+    /// was polled once goes on when that is dropped. The engine then makes no batches and hands each swap over.
+    pub batches_internally: bool,
+    /// How it finds what is due.
+    pub due: DueLookup,
+}
+
+impl Default for Hints {
+    fn default() -> Self {
+        Self { batches_in_flight: 1, batches_internally: false, due: DueLookup::Index }
+    }
+}
+
+impl Hints {
+    /// Sets how many batches are worth having under way at once.
+    pub fn with_batches_in_flight(mut self, batches: usize) -> Self {
+        self.batches_in_flight = batches;
+        self
+    }
+
+    /// Sets whether the store makes batches itself.
+    pub fn with_batches_internally(mut self, batches_internally: bool) -> Self {
+        self.batches_internally = batches_internally;
+        self
+    }
+
+    /// Sets how it finds what is due.
+    pub fn with_due(mut self, due: DueLookup) -> Self {
+        self.due = due;
+        self
+    }
+}
+
+/// How a store finds what is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DueLookup {
+    /// By an index: a scan costs what is due.
+    Index,
+    /// By walking over everything: a scan costs what is kept, so it is made rarely.
+    Walk,
+}

@@ -1,0 +1,106 @@
+//! What an engine is built from.
+
+use std::sync::Arc;
+
+use super::inner::{Inner, Rules};
+use super::limits::Limits;
+use super::{Onceward, cache, counts, flight, group, keeper, owed, poller, sync};
+use crate::decide::decide;
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::{Runtime, TokioRuntime};
+use crate::store::Store;
+
+/// Builds an [`Onceward`].
+#[must_use = "a builder makes nothing until `build` is called"]
+pub struct OncewardBuilder {
+    store: Arc<dyn Store>,
+    world: Option<Arc<dyn Runtime>>,
+    limits: Limits,
+    rules: Rules,
+    volatile: Volatile,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Volatile {
+    Refused,
+    Accepted,
+}
+
+impl OncewardBuilder {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, world: None, limits: Limits::default(), rules: decide, volatile: Volatile::Refused }
+    }
+
+    /// Sets the bounds.
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets where time, tasks and randomness come from; by default, a [`TokioRuntime`].
+    pub fn with_runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.world = Some(runtime);
+        self
+    }
+
+    /// Accepts a store that loses its receipts with the process: a retry after a restart then runs
+    /// again. For tests, and for nothing that costs money.
+    pub fn accept_volatile(mut self) -> Self {
+        self.volatile = Volatile::Accepted;
+        self
+    }
+
+    /// Replaces the rules of the protocol. For the judge, which shows that wrong rules are caught.
+    #[doc(hidden)]
+    pub fn with_rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// Builds the engine. Fails if the store does not decide races atomically, or is not durable and that was not
+    /// accepted, or if a limit makes no sense.
+    pub fn build(self) -> Result<Onceward> {
+        let caps = self.store.caps();
+        if !caps.promises.atomic {
+            let detail = format!(
+                "the {} store does not decide races atomically, so two copies could both run; use another store",
+                caps.name
+            );
+            return Err(Error::new(ErrorKind::Unfit, detail));
+        }
+        if !caps.promises.durable && self.volatile == Volatile::Refused {
+            let detail = format!(
+                "the {} store forgets its receipts with the process; use a durable store, or call accept_volatile() if that is meant",
+                caps.name
+            );
+            return Err(Error::new(ErrorKind::Unfit, detail));
+        }
+        self.limits.check()?;
+        let limits = self.limits.clamped(caps.promises.record_bytes_max);
+        let world = self.world.unwrap_or_else(|| Arc::new(TokioRuntime::new()));
+        let counters = Arc::new(counts::Counters::default());
+        let inner = Inner {
+            group: group::Group::new(self.store.clone(), world.clone(), counters.clone(), limits.clone()),
+            flights: flight::Flights::new(limits.waiters_max),
+            cache: cache::Cache::new(limits.cache_bytes_max),
+            owed: owed::Owed::new(limits.owed_releases_max),
+            enqueued: Arc::default(),
+            unrecorded_bytes: std::sync::atomic::AtomicUsize::new(0),
+            keeper: keeper::Keeper::new(),
+            poller: poller::Poller::new(),
+            sweep_from: sync::Mutex::new(None),
+            store: self.store,
+            world,
+            rules: self.rules,
+            limits,
+            counters,
+        };
+        Ok(Onceward { inner: Arc::new(inner) })
+    }
+}
+
+impl std::fmt::Debug for OncewardBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OncewardBuilder").field("store", &self.store.caps().name).finish_non_exhaustive()
+    }
+}
