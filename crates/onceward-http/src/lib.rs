@@ -8,8 +8,6 @@ mod action;
 mod admission;
 mod answer;
 mod body;
-#[cfg(feature = "client")]
-pub mod client;
 mod collect;
 pub mod fingerprint;
 mod future;
