@@ -1,4 +1,4 @@
-//! The one source of chance in a simulated world: small, seeded, the same on every machine.
+//! The one source of chance in a simulated world, and in the order of what is sent to an endpoint: small, seeded, the same on every machine.
 
 use std::time::Duration;
 
