@@ -1,23 +1,23 @@
-//! A client whose retries cannot hurt.
-//!
-//! The decisions are pure and take time and chance as arguments; everything that waits or sends goes
-//! through `drive.rs`.
-//!
-//! | file | idea |
-//! |---|---|
-//! | `judge.rs` | what one try means: final, again, wait, unknown |
-//! | `course.rs` | from try to try: how often, how long, until when |
-//! | `backoff.rs`, `retry_after.rs` | how long to pause |
-//! | `budget.rs`, `breaker.rs`, `hosts.rs` | what a host can be asked to bear |
-//! | `drive.rs` | sends and waits along a course |
-//! | `client.rs`, `request.rs`, `prepared.rs`, `exchange.rs`, `urls.rs` | the client over reqwest |
-//! | `layer.rs`, `answer_body.rs` | the same for any tower service |
-//! | `journal.rs`, `stored.rs` | one receipt per intent, and the bytes of the request in it |
-//! | `journaled.rs`, `resume.rs` | one intent of the journal, and all that are open |
-//! | `settle.rs` | the end of a doubt |
-//! | `address.rs` | a journal by address, behind the feature `journal` |
-//! | `tls.rs` | `https`, behind the feature `rustls` |
-//! | `report.rs`, `counts.rs` | how it went |
+#![doc = include_str!("../README.md")]
+
+// The decisions are pure and take time and chance as arguments; everything that waits or sends goes
+// through `drive.rs`.
+//
+// | file | idea |
+// |---|---|
+// | `judge.rs` | what one try means: final, again, wait, unknown |
+// | `course.rs` | from try to try: how often, how long, until when |
+// | `backoff.rs`, `retry_after.rs` | how long to pause |
+// | `budget.rs`, `breaker.rs`, `hosts.rs` | what a host can be asked to bear |
+// | `drive.rs` | sends and waits along a course |
+// | `client.rs`, `request.rs`, `prepared.rs`, `exchange.rs`, `urls.rs` | the client over reqwest |
+// | `layer.rs`, `answer_body.rs` | the same for any tower service |
+// | `journal.rs`, `stored.rs` | one receipt per intent, and the bytes of the request in it |
+// | `journaled.rs`, `resume.rs` | one intent of the journal, and all that are open |
+// | `settle.rs` | the end of a doubt |
+// | `address.rs` | a journal by address, behind the feature `journal` |
+// | `tls.rs` | `https`, behind the feature `rustls` |
+// | `report.rs`, `counts.rs` | how it went |
 
 #[cfg(feature = "journal")]
 mod address;

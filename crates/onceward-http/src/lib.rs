@@ -1,8 +1,4 @@
-//! The wire: what a client sees of Onceward over HTTP.
-//!
-//! [`OncewardLayer`] goes around any tower service that speaks HTTP, axum's included, and makes its
-//! mutating requests safe to retry. A refusal is a response; the inner service's error type is left
-//! alone. It names no store: it is given an engine.
+#![doc = include_str!("../README.md")]
 
 mod action;
 mod admission;

@@ -1,8 +1,4 @@
-//! Onceward makes retries safe by construction: whatever is sent again, its effect happens once, and
-//! everyone gets the same answer.
-//!
-//! A [`Receipt`](receipt::Receipt) is the only thing it knows. This crate is the protocol and its
-//! engine; it knows no wire and no database, and time only through its [`World`].
+#![doc = include_str!("../README.md")]
 
 mod ask;
 mod child;
