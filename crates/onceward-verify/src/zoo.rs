@@ -1,7 +1,7 @@
 //! The zoo: small HTTP services, each wrong about retries in one way that people really are, and a few that
 //! are right. They prove that the verifier's alarm rings, and that it does not cry wolf.
 //!
-//! All live in one [`frame`] and do the same work in one [`shop`]. Most are [`careful`] in everything but
+//! All live in one [`frame`] and do the same work in one [`shop`]. Most are `careful` in everything but
 //! the one habit that they show.
 
 pub mod cage;

@@ -16,7 +16,7 @@
 //! **Versions.** A version is the database's clock in microseconds, or one more than the version before,
 //! whichever is higher. The clock alone keeps two claims apart of which the first was rolled back. What a record
 //! leaves behind when it is removed must not fit below the next one: a statement reads the clock a moment before it
-//! writes. So a record that is young when it is removed leaves a `free` row for [`FREE_GRACE`], longer than any
+//! writes. So a record that is young when it is removed leaves a `free` row for `FREE_GRACE`, longer than any
 //! statement of ours may run, and a claim of the place meanwhile counts on from there. Scans and loads do not see
 //! free rows.
 //!

@@ -3,15 +3,15 @@
 //!
 //! What is legal under faults, and why, stands beside each rule:
 //!
-//! * [`receipts`] follows each record through the writes that the store saw, and [`transitions`] knows which of
+//! * `receipts` follows each record through the writes that the store saw, and `transitions` knows which of
 //!   them are legal. A lease is what the store stamped, not what its owner believes: a paused owner may well go
 //!   on working after its lease, and nobody can keep it from that. What it can be kept from is every write.
-//! * [`doubts`] remembers what may have happened, beside what the receipts say of it.
-//! * [`jobs`] holds inputs and tries against what was asked and what was begun.
-//! * [`runs`] holds each run against the claim it was made under, [`transactions`] those in transactions.
-//! * [`answers`] holds what a caller was told against what the store held at some moment between the
+//! * `doubts` remembers what may have happened, beside what the receipts say of it.
+//! * `jobs` holds inputs and tries against what was asked and what was begun.
+//! * `runs` holds each run against the claim it was made under, `transactions` those in transactions.
+//! * `answers` holds what a caller was told against what the store held at some moment between the
 //!   question and the answer. Any moment will do: an answer is always as old as its way back.
-//! * [`liveness`] looks for what should be over when faults have ceased and everybody had the time to end it.
+//! * `liveness` looks for what should be over when faults have ceased and everybody had the time to end it.
 
 mod answers;
 mod conditions;
