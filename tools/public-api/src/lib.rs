@@ -41,7 +41,10 @@ fn sources(folder: &Path, files: &mut Vec<std::path::PathBuf>) -> io::Result<()>
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if path.is_dir() {
             sources(&path, files)?;
-        } else if name.ends_with(".rs") && !name.ends_with("_test.rs") && name != "main.rs" {
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && !name.ends_with("_test.rs")
+            && name != "main.rs"
+        {
             files.push(path);
         }
     }

@@ -1,6 +1,6 @@
 use super::*;
 
-const SOURCE: &str = r#"
+const SOURCE: &str = r"
 //! A module.
 pub use inner::Thing;
 
@@ -63,7 +63,7 @@ pub const MAX: usize = 7;
 struct Private {
     pub shown: u8,
 }
-"#;
+";
 
 fn listed() -> Vec<String> {
     let types: BTreeSet<&str> = types(SOURCE).collect();
