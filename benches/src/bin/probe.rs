@@ -11,7 +11,7 @@
 use std::hint::black_box;
 
 use onceward_bench::compare::{client, engine, layer, owner_death};
-use onceward_http::client::Client;
+use onceward_client::Client;
 
 /// The same allocator as the binary `onceward`.
 #[global_allocator]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use onceward_http::client::{Client, Terms};
+use onceward_client::{Client, Terms};
 use onceward_http::headers::{IDEMPOTENCY_KEY, ONCEWARD_TRY};
 
 use crate::load::{callers, runtime};

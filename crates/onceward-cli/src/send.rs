@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use onceward_http::client::{Answer, Client, Error, ErrorKind, Settlement, Terms};
+use onceward_client::{Answer, Client, Error, ErrorKind, Settlement, Terms};
 
 /// What the exit code says, and what is worth knowing. Shown below the options.
 const AFTER_HELP: &str = "\
@@ -216,8 +216,6 @@ impl Args {
 
     /// The client, and the fields that belong to the request.
     fn client(&self) -> Result<(Client, Vec<(HeaderName, HeaderValue)>), String> {
-        // The binary chooses the cryptography; libraries leave that to it.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let terms = Terms { call_at_most: Duration::from_secs(self.at_most), ..Terms::default() };
         let mut builder = Client::builder().terms(terms).name("send");
         if let Some(folder) = &self.journal {

@@ -1,28 +1,9 @@
-//! Idempotency for HTTP services: a tower layer that makes requests with an `Idempotency-Key` safe to retry.
-//!
-//! [`OncewardLayer`] goes around any tower service that speaks HTTP, axum's included. It replays recorded responses,
-//! and answers a refusal as a response; the inner service's error type is left alone. It names no store: it is given
-//! an engine.
-//!
-//! ```
-//! use axum::{Router, routing::post};
-//! use onceward_http::{OncewardLayer, Route};
-//!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() {
-//! let onceward = onceward_stores::in_memory();
-//! let secret = [7; 32]; // of your own: it keys the hashes of bodies and credentials
-//! let app: Router = Router::new()
-//!     .route("/charges", post(async || "charged"))
-//!     .layer(OncewardLayer::new(onceward, secret, Route::default()));
-//! # let _ = app; }
-//! ```
+#![doc = include_str!("../README.md")]
 
 mod action;
 mod admission;
 mod answer;
 mod body;
-#[cfg(feature = "client")]
-pub mod client;
 mod collect;
 #[cfg(feature = "axum")]
 mod extract;

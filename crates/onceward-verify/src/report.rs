@@ -33,7 +33,10 @@ pub(crate) fn sim(seeds: u64, from: u64, jobs: Option<usize>, on_failure: OnFail
             for (rule, (count, lowest)) in &sum.broken {
                 println!("BROKEN in {}, first in seed {lowest}: {rule}", worlds(*count));
             }
-            println!("see it again: cargo run --release -p onceward-verify -- show {}", failure.seed);
+            println!(
+                "see it again: cargo run --release -p onceward-verify --features cli -- show {}",
+                failure.seed
+            );
             ExitCode::FAILURE
         }
     }

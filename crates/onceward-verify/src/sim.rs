@@ -19,7 +19,6 @@ pub mod history;
 pub mod judge;
 mod keepers;
 mod mistakes;
-pub mod random;
 pub mod scenario;
 mod stage;
 pub mod store;

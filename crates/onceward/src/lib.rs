@@ -1,24 +1,4 @@
-//! Idempotency for Rust services: [`Onceward::run`] does the work of an idempotency key once, and every retry gets
-//! the recorded outcome.
-//!
-//! ```
-//! use onceward::{Ask, Fingerprint, Id, Lease, Outcome, Policy};
-//!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let onceward = onceward_stores::in_memory(); // or Onceward::new(onceward_stores::open("embedded:./data").await?)?
-//! let ask = Ask::new(Id::new("tenant-7", "charge", "order-81")?, Fingerprint::of(b"12 EUR"), Policy::http());
-//! let charge = async |_: Lease| Ok(Outcome::succeeded("charged"));
-//! let completed = onceward.run(ask, charge).await?.into_result()?;
-//! assert_eq!(&completed.outcome.body()[..], b"charged");
-//! # Ok(()) }
-//! ```
-//!
-//! What became of an intent is a [`Receipt`]. This crate is the protocol and its engine. It knows
-//! no HTTP and no database: a [`Store`] keeps the receipts, and a [`Runtime`] gives it time and tasks.
-//!
-//! | feature | adds |
-//! |---|---|
-//! | `serde` | outcomes as JSON: `Outcome::json`, `Completed::json`, `Lease::step_json` |
+#![doc = include_str!("../README.md")]
 
 mod ask;
 mod caps;

@@ -3,7 +3,8 @@
 //! fjall takes damage inside a journal for a torn tail: it cuts the file there and goes on
 //! without the groups behind it. Every group of ours carries a [`GroupRecord`] with a sequence without
 //! gaps and the nonce of the folder, so this walk can tell the two apart. It knows the layout of fjall
-//! 3.1.13, to which we are pinned, and nothing of what the rows mean.
+//! 3.1 and nothing of what the rows mean. A layout that it does not know is refused as damage: the records in it are
+//! found by the nonce, wherever they are.
 //!
 //! ```text
 //! group   = start item* end

@@ -13,7 +13,7 @@ use super::server::Server;
 use super::setup::Setup;
 use super::trace::Trace;
 use super::volley::{self, Aimed};
-use crate::sim::random::Random;
+use crate::random::Random;
 
 /// Tries of one key that is being waited for.
 pub(super) const TRIES_MAX: u64 = 40;

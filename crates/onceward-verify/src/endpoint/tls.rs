@@ -123,6 +123,6 @@ fn unbelievable(error: io::Error) -> io::Error {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "zoo"))]
 #[path = "tls_test.rs"]
 mod tests;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use onceward::Task;
 
-use super::random::Random;
+use crate::random::Random;
 
 /// One life of one process: after a crash the same number comes back with the next life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,6 @@
 //! What can go wrong between a process and the store, and how often it does.
 
-use super::random::Random;
+use crate::random::Random;
 
 /// One thing that can go wrong with one call of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,8 +9,8 @@ use onceward::{
 
 use super::faults::Weather;
 use super::history::End;
-use super::random::Random;
 use super::store::{Habits, Home, Isolation};
+use crate::random::Random;
 
 /// What the intents of these worlds are for.
 const OPERATIONS: [&str; 2] = ["do", "pay"];

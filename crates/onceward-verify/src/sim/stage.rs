@@ -60,7 +60,7 @@ impl Drop for Busy {
 
 impl Stage {
     pub(super) fn new(seed: u64, variant: &Variant) -> Arc<Self> {
-        let mut random = super::random::Random::new(seed);
+        let mut random = crate::random::Random::new(seed);
         let embedded = if variant.unsynced { Home::EmbeddedUnsynced } else { Home::Embedded };
         let scenario = Scenario::of(&mut random, embedded);
         let executor = Executor::new(random.number(), scenario.processes);

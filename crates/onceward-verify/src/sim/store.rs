@@ -15,7 +15,7 @@ use super::executor::{Executor, OUTSIDE, Process, lock};
 use super::faults::{Fault, Weather};
 use super::handle::Handle;
 use super::history::{Recorder, Tx, What};
-use super::random::Random;
+use crate::random::Random;
 use crate::reference::Book;
 
 /// The store's clock when the world begins: far from that of any process.

@@ -53,7 +53,7 @@ impl SimTransactions {
         if !self.store.executor.is_alive(self.process) {
             return pending().await;
         }
-        let away = |_: &mut super::random::Random| Some(Fault::CleanFailure);
+        let away = |_: &mut crate::random::Random| Some(Fault::CleanFailure);
         let trip = self.store.trip(self.process, (Weather::for_begin, away));
         self.store.executor.sleep(self.process, trip.there).await;
         match trip.fault {

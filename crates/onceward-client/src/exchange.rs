@@ -1,0 +1,190 @@
+//! One try: a request out, a whole answer back.
+
+use std::pin::pin;
+use std::time::{Duration, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use super::TRY_NUMBER;
+use super::drive::Try;
+use super::judge::{Departed, Said, Tried};
+use super::prepared::Prepared;
+use super::retry_after::{expires_in, retry_after};
+use onceward_http::headers::IDEMPOTENCY_KEY;
+
+/// Fields that are added to a request's own: ours, and those of reqwest and hyper.
+const FIELDS_MORE: usize = 5;
+
+/// What a try gives if it is the last.
+pub(crate) type Exchanged = Result<Box<Response<Bytes>>, NoAnswer>;
+
+/// A try without an answer to hand out.
+pub(crate) enum NoAnswer {
+    /// None came back whole.
+    Lost(String),
+    /// It came, and is over the bound.
+    TooLarge(StatusCode),
+    /// The URL is `https`, and the HTTP client has no TLS. Nothing was sent.
+    NoTls,
+}
+
+/// Sends requests over a connection pool, one try at a time.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(crate) http: reqwest::Client,
+    /// Fields of the client itself, in every try and in no journal.
+    pub(crate) headers: HeaderMap,
+    pub(crate) answer_bytes_max: usize,
+}
+
+impl Exchange {
+    /// Makes try number `number`, which may take `at_most`.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn keeps its arguments twice, and every call carries them along"
+    )]
+    pub(crate) fn try_once(
+        &self,
+        prepared: &Prepared,
+        number: u32,
+        at_most: Duration,
+    ) -> impl Future<Output = Try<Exchanged>> {
+        async move {
+            let mut honoured_for = None;
+            let made = {
+                let exchanged = pin!(self.exchange(prepared, number, &mut honoured_for));
+                tokio::time::timeout(at_most, exchanged).await
+            };
+            let lost = match made {
+                Ok(Ok(response)) => {
+                    let tried = tried(&response);
+                    return Try { tried, no_answer: None, honoured_for, value: Ok(response) };
+                }
+                Ok(Err(Failed::TooLarge(status))) => {
+                    let tried = Tried::Answered { status, retry_after: None, said: Said::Nothing };
+                    return Try {
+                        tried,
+                        no_answer: None,
+                        honoured_for,
+                        value: Err(NoAnswer::TooLarge(status)),
+                    };
+                }
+                Ok(Err(Failed::Lost(error))) if has_no_tls(prepared.url.scheme(), &error) => {
+                    let (tried, value) = (Tried::Impossible, Err(NoAnswer::NoTls));
+                    return Try { tried, no_answer: None, honoured_for, value };
+                }
+                Ok(Err(Failed::Lost(error))) => Lost {
+                    departed: if error.is_connect() { Departed::No } else { Departed::Maybe },
+                    why: innermost(&error),
+                },
+                Err(_) => Lost { departed: Departed::Maybe, why: format!("none within {at_most:?}") },
+            };
+            Try {
+                tried: Tried::Failed(lost.departed),
+                no_answer: Some(lost.why.clone()),
+                honoured_for,
+                value: Err(NoAnswer::Lost(lost.why)),
+            }
+        }
+    }
+
+    async fn exchange(
+        &self,
+        prepared: &Prepared,
+        number: u32,
+        honoured_for: &mut Option<Duration>,
+    ) -> Result<Box<Response<Bytes>>, Failed> {
+        let mut response = self.http.execute(self.request(prepared, number)).await?;
+        // Known from here on, whatever becomes of the body: by now there is a receipt.
+        *honoured_for = expires_in(response.headers(), SystemTime::now());
+        let body = self.read(&mut response).await?;
+        let mut whole = Box::new(Response::new(body));
+        *whole.status_mut() = response.status();
+        *whole.headers_mut() = std::mem::take(response.headers_mut());
+        Ok(whole)
+    }
+
+    fn request(&self, prepared: &Prepared, number: u32) -> reqwest::Request {
+        // With room for what is added on the way: the map is filled once and never moved.
+        let mut headers = HeaderMap::with_capacity(prepared.headers.len() + self.headers.len() + FIELDS_MORE);
+        for (name, value) in &prepared.headers {
+            headers.append(name, value.clone());
+        }
+        for (name, value) in &self.headers {
+            if !prepared.headers.contains_key(name) {
+                headers.append(name, value.clone());
+            }
+        }
+        if let Some(key) = &prepared.key {
+            headers.insert(IDEMPOTENCY_KEY, key.field_value());
+        }
+        headers.insert(TRY_NUMBER, HeaderValue::from(number));
+        let mut request = reqwest::Request::new(prepared.method.clone(), prepared.url.clone());
+        *request.headers_mut() = headers;
+        if !prepared.body.is_empty() {
+            *request.body_mut() = Some(prepared.body.clone().into());
+        }
+        request
+    }
+
+    /// Reads a body to its end. Most arrive in one piece, which is then not copied.
+    async fn read(&self, response: &mut reqwest::Response) -> Result<Bytes, Failed> {
+        let too_large = Failed::TooLarge(response.status());
+        let Some(first) = response.chunk().await? else { return Ok(Bytes::new()) };
+        let mut length = first.len();
+        let mut rest: Option<BytesMut> = None;
+        while length <= self.answer_bytes_max
+            && let Some(chunk) = response.chunk().await?
+        {
+            length += chunk.len();
+            rest.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&chunk);
+        }
+        match rest {
+            _ if length > self.answer_bytes_max => Err(too_large),
+            Some(whole) => Ok(whole.freeze()),
+            None => Ok(first),
+        }
+    }
+}
+
+struct Lost {
+    departed: Departed,
+    why: String,
+}
+
+enum Failed {
+    Lost(reqwest::Error),
+    TooLarge(StatusCode),
+}
+
+impl From<reqwest::Error> for Failed {
+    fn from(error: reqwest::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+fn tried(response: &Response<Bytes>) -> Tried {
+    let (status, headers) = (response.status(), response.headers());
+    // The common case reads no header at all.
+    if status.is_success() {
+        return Tried::Answered { status, retry_after: None, said: Said::Nothing };
+    }
+    let said = Said::read(headers, response.body());
+    Tried::Answered { status, retry_after: retry_after(headers, SystemTime::now()), said }
+}
+
+/// Whether a request failed because reqwest was built without TLS. Its connector then refuses every `https` URL, and
+/// says so in these words only; the test without the feature `rustls` holds them.
+fn has_no_tls(scheme: &str, error: &reqwest::Error) -> bool {
+    scheme == "https" && error.is_connect() && innermost(error) == "invalid URL, scheme is not http"
+}
+
+/// What is at the bottom of an error: "connection refused" says more than "error sending request".
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}

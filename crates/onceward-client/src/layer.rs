@@ -1,0 +1,225 @@
+//! The same policy as a tower layer, around any service that sends HTTP requests.
+//!
+//! What it cannot do is keep a journal, or see a body break off behind its head: an answer is given as
+//! soon as its head is there. Who needs either takes the [`Client`](super::Client).
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response};
+use http_body::Body;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::TRY_NUMBER;
+use super::answer_body::AnswerBody;
+use super::counts::Counts;
+use super::course::Course;
+use super::drive::{Driven, Ended, Shared, Try, drive};
+use super::error::Error;
+use super::judge::{Departed, Guard, Said, Tried};
+use super::retry_after::{expires_in, retry_after};
+use super::terms::Terms;
+use onceward_http::BoxError;
+use onceward_http::headers::IDEMPOTENCY_KEY;
+
+/// Retries what may be retried. Clones share budgets and breakers, as do all services made by one.
+///
+/// The service it makes takes requests with any body and reads them first, because only what is in
+/// memory can be sent again. A request with an unsafe method and no `Idempotency-Key` gets a random one.
+/// Each answer carries a [`Report`](super::Report) among its extensions.
+#[derive(Clone, Debug)]
+pub struct RetryLayer {
+    shared: Arc<Shared>,
+    request_bytes_max: usize,
+    never_left: fn(&(dyn std::error::Error + 'static)) -> bool,
+}
+
+impl RetryLayer {
+    /// A layer under these terms, for bodies of up to 1 MiB.
+    pub fn new(terms: Terms) -> Self {
+        Self { shared: Arc::new(Shared::new(terms)), request_bytes_max: 1 << 20, never_left: was_refused }
+    }
+
+    /// Sets the largest request body, in bytes. A larger one is refused, and nothing of it is sent.
+    pub fn request_bytes_max(mut self, bytes: usize) -> Self {
+        self.request_bytes_max = bytes;
+        self
+    }
+
+    /// Says of which of the inner service's errors it is certain that nothing was sent. Unless set,
+    /// these are the ones with a refused connection at their bottom.
+    pub fn never_left(mut self, never_left: fn(&(dyn std::error::Error + 'static)) -> bool) -> Self {
+        self.never_left = never_left;
+        self
+    }
+
+    /// What this layer's services have done so far.
+    pub fn counts(&self) -> Counts {
+        self.shared.counters.read()
+    }
+}
+
+impl<S> Layer<S> for RetryLayer {
+    type Service = RetryService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RetryService { inner, layer: self.clone() }
+    }
+}
+
+/// The service that [`RetryLayer`] makes. Its error is that of the inner service where that is the
+/// end, and an [`Error`] where the call was stopped before its end.
+#[derive(Clone, Debug)]
+pub struct RetryService<S> {
+    inner: S,
+    layer: RetryLayer,
+}
+
+impl<S, I, B> Service<Request<I>> for RetryService<S>
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    I: Body + Send + 'static,
+    I::Data: Send,
+    I::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<AnswerBody<B>>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<I>) -> Self::Future {
+        // The service that was found ready makes the first try.
+        let clone = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, clone);
+        let layer = self.layer.clone();
+        Box::pin(async move { layer.send(ready, request).await })
+    }
+}
+
+impl RetryLayer {
+    async fn send<S, I, B>(
+        &self,
+        mut service: S,
+        request: Request<I>,
+    ) -> Result<Response<AnswerBody<B>>, BoxError>
+    where
+        S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone,
+        S::Error: Into<BoxError>,
+        I: Body,
+        I::Error: Into<BoxError>,
+        B: Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        let (mut head, body) = request.into_parts();
+        let body = Limited::new(body, self.request_bytes_max).collect().await.map_err(|error| {
+            let error = if error.is::<LengthLimitError>() {
+                let max = self.request_bytes_max;
+                Error::invalid(format!("the body is over {max} bytes, more than is kept for another try"))
+            } else {
+                Error::invalid("the body cannot be read").caused_by(error)
+            };
+            BoxError::from(error)
+        })?;
+        let body = body.to_bytes();
+        if !head.headers.contains_key(IDEMPOTENCY_KEY) && !head.method.is_safe() {
+            head.headers.insert(IDEMPOTENCY_KEY, self.shared.new_key().field_value());
+        }
+        let guard = Guard::of(&head.method, head.headers.contains_key(IDEMPOTENCY_KEY));
+        let shared = &*self.shared;
+        let host = shared.hosts.host(head.uri.authority().map_or("", |authority| authority.as_str()));
+        let course = Course::new(shared.terms, guard, shared.now());
+        let trying = |number, at_most| {
+            let clone = service.clone();
+            let ready = std::mem::replace(&mut service, clone);
+            let mut again = Request::from_parts(head.clone(), Full::new(body.clone()));
+            again.headers_mut().insert(TRY_NUMBER, HeaderValue::from(number));
+            async move {
+                match tokio::time::timeout(at_most, call(ready, again)).await {
+                    Ok(Ok((tried, response))) => {
+                        let honoured_for = expires_in(response.headers(), SystemTime::now());
+                        Try { tried, no_answer: None, honoured_for, value: Ok(response) }
+                    }
+                    Ok(Err(error)) => self.failed(error),
+                    Err(_) => self.failed(format!("none within {at_most:?}").into()),
+                }
+            }
+        };
+        finish(drive(shared, &host, course, trying).await)
+    }
+
+    fn failed<T>(&self, error: BoxError) -> Try<Result<T, BoxError>> {
+        let departed = if (self.never_left)(&*error) { Departed::No } else { Departed::Maybe };
+        let no_answer = Some(error.to_string());
+        Try { tried: Tried::Failed(departed), no_answer, honoured_for: None, value: Err(error) }
+    }
+}
+
+/// One try: the answer, and what it says.
+async fn call<S, B>(
+    mut service: S,
+    request: Request<Full<Bytes>>,
+) -> Result<(Tried, Response<AnswerBody<B>>), BoxError>
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
+    let (head, body) = service.call(request).await.map_err(Into::into)?.into_parts();
+    let mut body = AnswerBody::new(body);
+    let (mut said, mut hint) = (Said::Nothing, None);
+    if !head.status.is_success() {
+        hint = retry_after(&head.headers, SystemTime::now());
+        if Said::is_in_the_body(&head.headers) {
+            said = Said::read(&head.headers, body.peek().await?);
+        }
+    }
+    let tried = Tried::Answered { status: head.status, retry_after: hint, said };
+    Ok((tried, Response::from_parts(head, body)))
+}
+
+/// What the caller gets: where there is an answer, the answer.
+fn finish<B>(driven: Driven<Result<Response<B>, BoxError>>) -> Result<Response<B>, BoxError> {
+    let Driven { ended, report, departed } = driven;
+    let effect = match departed {
+        Departed::No => onceward::Effect::None,
+        Departed::Maybe => onceward::Effect::Maybe,
+    };
+    let mut response = match ended {
+        Ended::Given(given) => given?,
+        Ended::Stopped(_, Some(Ok(response))) => response,
+        Ended::Stopped(why, Some(Err(last))) => {
+            return Err(Error::stopped(why, effect, None).report_is(report).caused_by(last).into());
+        }
+        Ended::Stopped(why, None) => return Err(Error::stopped(why, effect, None).report_is(report).into()),
+    };
+    response.extensions_mut().insert(report);
+    Ok(response)
+}
+
+fn was_refused(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    let io = innermost.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+#[path = "layer_test.rs"]
+mod tests;

@@ -1,0 +1,189 @@
+//! What is retried and what is not, and what a caller is told.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use onceward::Effect;
+use onceward_client::{BreakerTerms, Client, ErrorKind, Source, Terms, What};
+
+use crate::schedules::patient;
+use crate::server::{Fault, Server};
+
+/// A server with these faults, in this order, and then none.
+async fn faulty(faults: Vec<Fault>) -> Server {
+    let faults = Mutex::new(faults.into_iter());
+    Server::start(move |_| faults.lock().unwrap().next().unwrap_or(Fault::None)).await
+}
+
+fn client() -> Client {
+    crate::builder().terms(patient()).build().unwrap()
+}
+
+fn body() -> serde_json::Value {
+    serde_json::json!({ "intent": "i" })
+}
+
+#[tokio::test]
+async fn a_report_tells_how_it_went() {
+    let server = faulty(vec![Fault::Status(503), Fault::DropAfterEffect]).await;
+    let client = client();
+    let answer = client.post(&server.url).json(&body()).send().await.unwrap();
+    let report = answer.report();
+    assert_eq!((report.tries, report.source), (3, Source::Replay));
+    assert_eq!(report.failures[0].what, What::Status(503));
+    assert!(matches!(&report.failures[1].what, What::NoAnswer(why) if !why.is_empty()), "{report:?}");
+    let text = report.to_string();
+    assert!(text.starts_with("3 tries in ") && text.ends_with(", replayed"), "{text}");
+    let counts = client.counts();
+    assert_eq!((counts.calls, counts.tries, counts.retries, counts.replays), (1, 3, 2, 1));
+    assert_eq!(counts.tries_failed, 1);
+}
+
+#[tokio::test]
+async fn a_final_status_is_an_answer_at_once() {
+    for status in [400, 401, 403, 404, 409, 410, 412, 422, 451] {
+        let server = faulty(vec![Fault::Status(status)]).await;
+        let answer = client().post(&server.url).json(&body()).send().await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.report().tries), (status, 1));
+    }
+}
+
+#[tokio::test]
+async fn without_a_key_nothing_is_sent_twice_that_may_have_left() {
+    for fault in [Fault::DropBeforeEffect, Fault::DropAfterEffect, Fault::DropMidAnswer, Fault::Garbage] {
+        let server = faulty(vec![fault]).await;
+        let error = client().post(&server.url).json(&body()).without_key().send().await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unknown, Effect::Maybe), "{fault:?}");
+        assert_eq!(server.intent("i").numbers, [1], "{fault:?}");
+        assert!(server.intent("i").keys.contains(""), "no key was sent");
+    }
+    let server = faulty(vec![Fault::Status(503)]).await;
+    let answer = client().post(&server.url).json(&body()).without_key().send().await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.report().tries), (503, 1), "the answer is all there is");
+}
+
+#[tokio::test]
+async fn without_a_key_what_never_left_is_sent_again() {
+    // A port that is ours, and that nobody listens on.
+    let port = tokio::net::TcpSocket::new_v4().unwrap();
+    port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = port.local_addr().unwrap();
+    let terms = Terms { tries_max: 4, ..patient() };
+    let client = crate::builder().terms(terms).build().unwrap();
+    let error = client.post(format!("http://{address}/")).without_key().send().await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::GaveUp, Effect::None), "{error}");
+    assert_eq!(error.report().unwrap().tries, 4);
+    assert!(error.to_string().contains("did not take effect"), "{error}");
+}
+
+#[tokio::test]
+async fn a_get_needs_no_key_and_is_retried() {
+    let server = Server::start(|came| if came.before < 2 { Fault::Status(500) } else { Fault::None }).await;
+    let answer = client().get(&server.url).send().await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.report().tries), (201, 3));
+    assert!(server.intent("").keys.contains(""));
+}
+
+#[tokio::test]
+async fn a_host_that_fails_most_is_left_alone_and_then_asked_carefully() {
+    let well = Arc::new(AtomicBool::new(false));
+    let server = {
+        let well = well.clone();
+        Server::start(move |_| if well.load(Ordering::SeqCst) { Fault::None } else { Fault::Status(500) })
+            .await
+    };
+    let breaker = BreakerTerms {
+        tries_min: 5,
+        open_for: Duration::from_millis(50),
+        open_for_max: Duration::from_millis(50),
+        ..BreakerTerms::default()
+    };
+    let client = crate::builder().terms(Terms { breaker, ..patient() }).build().unwrap();
+    let error = client.post(&server.url).json(&body()).send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::GaveUp);
+    assert!(error.retry_in().is_some(), "{error}");
+    assert_eq!(server.intent("i").numbers.len(), 5, "not one more");
+    well.store(true, Ordering::SeqCst);
+    // It closes again by itself, however slow this machine is.
+    for _ in 0..2 {
+        while client.post(&server.url).json(&body()).send().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    client.post(&server.url).json(&body()).send().await.unwrap();
+    assert!(client.counts().stopped_by_breaker >= 1);
+}
+
+#[tokio::test]
+async fn retries_stay_within_the_budget_of_the_host() {
+    let server = Server::start(|_| Fault::Status(503)).await;
+    let budget = onceward_client::BudgetTerms { retries_per_million: 100_000, floor: 0 };
+    let client = crate::builder().terms(Terms { budget, ..patient() }).build().unwrap();
+    for _ in 0..100 {
+        let error = client.post(&server.url).json(&body()).send().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::GaveUp);
+    }
+    let counts = client.counts();
+    assert!(counts.retries <= 10, "a tenth of a hundred: {counts:?}");
+    // All the requests of a window pay; a slow machine may have let some windows pass.
+    assert!(counts.stopped_by_budget >= 90, "{counts:?}");
+}
+
+#[tokio::test]
+async fn a_hint_beyond_the_deadline_ends_the_call_at_once() {
+    let server = Server::start(|_| Fault::Busy("99999999999999999999")).await;
+    let terms = Terms { retry_after_max: Duration::from_hours(24), ..patient() };
+    let client = crate::builder().terms(terms).build().unwrap();
+    let error = client.post(&server.url).json(&body()).send().await.unwrap_err();
+    assert_eq!((error.kind(), error.report().unwrap().tries), (ErrorKind::GaveUp, 1));
+    assert!(error.to_string().contains("its time is up"), "{error}");
+}
+
+#[tokio::test]
+async fn a_body_in_pieces_is_read_up_to_a_bound_and_refused_beyond_it() {
+    let server = faulty(vec![Fault::DropAfterEffect]).await;
+    let client = crate::builder().terms(patient()).request_bytes_max(100).build().unwrap();
+    let pieces = Full::new(Bytes::from(body().to_string()));
+    let answer = client.post(&server.url).body_from(pieces).await.send().await.unwrap();
+    assert_eq!(answer.report().tries, 2, "read once, sent twice");
+    for request in [
+        client.post(&server.url).body_from(Full::new(Bytes::from(vec![b'x'; 101]))).await,
+        client.post(&server.url).body(vec![b'x'; 101]),
+    ] {
+        let error = request.send().await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Invalid, Effect::None));
+        assert!(error.to_string().contains("over 100 bytes"), "{error}");
+    }
+    assert_eq!(server.world().requests, 2);
+}
+
+#[tokio::test]
+async fn an_answer_over_the_bound_is_not_handed_out_and_not_asked_for_again() {
+    let server = faulty(vec![]).await;
+    let client = crate::builder().terms(patient()).answer_bytes_max(4).build().unwrap();
+    let error = client.post(&server.url).json(&body()).send().await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::AnswerTooLarge, Effect::Maybe));
+    assert_eq!(server.world().requests, 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_sent_is_refused_before_anything_is() {
+    let client = client();
+    for request in [
+        client.post("not a url"),
+        client.post("ftp://example.org/"),
+        client.post("http://127.0.0.1:1/").key(""),
+        client.post("http://127.0.0.1:1/").key("ü"),
+        client.post("http://127.0.0.1:1/").header("bad name", "x"),
+        client.post("http://127.0.0.1:1/").header("x", "\n"),
+        client.post("http://127.0.0.1:1/").header("idempotency-key", "x"),
+        client.post("http://127.0.0.1:1/").intent("order-7"),
+    ] {
+        let error = request.send().await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Invalid, Effect::None), "{error}");
+    }
+    assert_eq!(client.counts().tries, 0);
+}

@@ -1,0 +1,105 @@
+//! Two different requests under one name at the same moment: exactly one of the two is ever sent, and a caller
+//! who is told that nothing was sent is told the truth, also when the process dies.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward::Store;
+use onceward_client::{Client, ErrorKind, Source};
+
+use crate::journal::body;
+use crate::schedules::patient;
+use crate::server::{Came, Fault, Server};
+use crate::staged::Staged;
+
+pub async fn open(folder: &Path) -> Arc<dyn Store> {
+    onceward_stores::open(&format!("embedded:{}", folder.display())).await.unwrap()
+}
+
+fn client(store: Arc<dyn Store>) -> Client {
+    crate::builder().terms(patient()).journal_in(store).build().unwrap()
+}
+
+#[tokio::test]
+async fn beside_an_answer_the_same_request_gets_it_and_another_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|_| Fault::None).await;
+    let store = open(folder.path()).await;
+    let first = client(store.clone());
+    first.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
+    first.recorded().await;
+
+    let second = client(store);
+    let again = second.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
+    assert_eq!(again.report().source, Source::Journal);
+    let other = second.put(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::IntentReused, "{other}");
+    assert!(first.resume().await.unwrap().is_empty(), "nothing is open");
+    assert_eq!(server.world().requests, 1, "the refused request was never sent");
+}
+
+#[tokio::test]
+async fn whose_claim_is_in_the_journal_is_sent_and_the_other_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|_| Fault::Delay(Duration::from_millis(100))).await;
+    let store = open(folder.path()).await;
+    let slow = Staged::over(&store).holding_a_claim().ready();
+    let post = client(slow.clone()).post(&server.url).json(&body()).intent("order-7");
+    let post = tokio::spawn(post.send());
+    slow.at_gate().await;
+    let put = client(store.clone()).put(&server.url).json(&body()).intent("order-7");
+    let put = tokio::spawn(put.send());
+    while server.world().requests == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // While the other one is being sent, and not only when it has its answer.
+    slow.open_gate();
+    let refused = post.await.unwrap().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::IntentReused, "{refused}");
+    let answer = put.await.unwrap().unwrap();
+    assert_eq!((&*answer.text(), answer.report().source), ("effect 0 of i", Source::Server));
+    assert_eq!(server.world().requests, 1);
+    let again = client(store).put(&server.url).json(&body()).intent("order-7").send().await.unwrap();
+    assert_eq!(again.report().source, Source::Journal, "the name is the one's that was sent");
+}
+
+#[tokio::test]
+async fn who_dies_leaves_the_name_to_the_request_that_is_in_the_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|came: &Came| match came.before {
+        0 => Fault::Delay(Duration::from_hours(1)),
+        _ => Fault::None,
+    })
+    .await;
+    let store = open(folder.path()).await;
+    let staged = Staged::over(&store).ready();
+    let dying = client(staged.clone());
+    let put = tokio::spawn(dying.put(&server.url).json(&body()).intent("order-7").send());
+    while server.world().requests == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    staged.die();
+    put.abort();
+    assert!(put.await.unwrap_err().is_cancelled());
+    let left = Arc::downgrade(&store);
+    drop((staged, dying, store));
+    // What the engine had under way ends first, as it would with the process.
+    let ended = async {
+        while left.strong_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("somebody keeps the journal open");
+
+    let later = client(open(folder.path()).await);
+    let refused = later.post(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::IntentReused, "{refused}");
+    let resumed = later.resume().await.unwrap();
+    assert_eq!(&*resumed[0].result.as_ref().unwrap().text(), "effect 0 of i");
+    assert!(later.resume().await.unwrap().is_empty(), "nothing is open any more");
+    let again = later.put(&server.url).json(&body()).intent("order-7").send().await.unwrap();
+    assert_eq!(again.report().source, Source::Journal, "it was the one in the journal");
+    let intent = server.intent("i");
+    assert_eq!((intent.numbers.len(), intent.keys.len()), (2, 1), "twice, under one key: {intent:?}");
+}

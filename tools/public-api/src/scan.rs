@@ -1,0 +1,171 @@
+//! One file: which lines are items that others can name.
+
+use std::collections::BTreeSet;
+
+/// A block whose lines are read with its head in mind.
+struct Block<'a> {
+    indent: usize,
+    kind: Kind,
+    name: &'a str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// `impl Type`, of a public type.
+    Inherent,
+    /// `pub struct`, whose fields are public one by one.
+    Struct,
+    /// `pub enum`, all of which is public.
+    Enum,
+    /// `pub trait`, all of whose items are public.
+    Trait,
+    /// Anything else: nothing in it can be named from outside.
+    Closed,
+}
+
+/// The names of all public types and traits.
+pub fn types(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim_start).filter_map(|line| {
+        let rest = line.strip_prefix("pub ")?;
+        ["struct ", "enum ", "trait ", "type ", "union "]
+            .into_iter()
+            .find_map(|word| Some(name(rest.strip_prefix(word)?)))
+    })
+}
+
+/// Every public item, as it is written, without its body and its documentation.
+pub fn items(text: &str, types: &BTreeSet<&str>) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let (mut items, mut blocks): (Vec<String>, Vec<Block<'_>>) = (Vec::new(), Vec::new());
+    let (mut hidden, mut derived) = (false, None);
+    let mut at = 0;
+    while at < lines.len() {
+        let line = lines[at].trim();
+        let indent = lines[at].len() - lines[at].trim_start().len();
+        if line.is_empty() || line.starts_with("//") {
+            at += 1;
+            continue;
+        }
+        if line.starts_with("#[") {
+            let (attribute, next) = join(&lines, at, &["]"]);
+            hidden |= attribute.starts_with("#[doc(hidden)");
+            if attribute.starts_with("#[derive(") || attribute.starts_with("#[non_exhaustive") {
+                derived = Some(format!("{}{attribute} ", derived.unwrap_or_default()));
+            }
+            at = next;
+            continue;
+        }
+        if line.starts_with('}') && blocks.last().is_some_and(|block| block.indent == indent) {
+            blocks.pop();
+            at += 1;
+            continue;
+        }
+        if blocks.last().is_some_and(|block| block.kind == Kind::Closed) {
+            at += 1;
+            continue;
+        }
+        let block = blocks.last().map(|block| (block.kind, block.name));
+        let public = line.starts_with("pub ");
+        let ends: &[&str] = match block {
+            Some((Kind::Struct, _)) => &[","],
+            Some((Kind::Enum, _)) => &[",", "{", "("],
+            _ => &["{", ";", "}"],
+        };
+        let (head, next) = join(&lines, at, ends);
+        let is_impl = line.starts_with("impl") && head.ends_with('{');
+        let self_type =
+            name(head.rsplit(" for ").next().unwrap_or_default().trim_start_matches("impl").trim_start());
+        let self_type = if head.starts_with("impl<") && !head.contains(" for ") {
+            after_generics(&head)
+        } else {
+            self_type
+        };
+        let listed = match block {
+            _ if hidden => false,
+            None if is_impl => head.contains(" for ") && types.contains(self_type),
+            None | Some((Kind::Inherent | Kind::Struct, _)) => public,
+            Some((Kind::Enum | Kind::Trait, _)) => true,
+            Some((Kind::Closed, _)) => false,
+        };
+        if listed {
+            let item = signature(&head);
+            let derived = derived.as_deref().unwrap_or_default();
+            items.push(match block {
+                Some((_, within)) => format!("{within}: {item}"),
+                None => format!("{derived}{item}"),
+            });
+        }
+        if head.ends_with('{') {
+            let open = match block {
+                Some((Kind::Enum, within)) if !hidden => (Kind::Enum, within),
+                None if hidden => (Kind::Closed, ""),
+                None if is_impl && !head.contains(" for ") && types.contains(self_type) => {
+                    (Kind::Inherent, types.get(self_type).copied().unwrap_or_default())
+                }
+                None if line.starts_with("pub struct ") => (Kind::Struct, name(&line[11..])),
+                None if line.starts_with("pub enum ") => (Kind::Enum, name(&line[9..])),
+                None if line.starts_with("pub trait ") => (Kind::Trait, name(&line[10..])),
+                _ => (Kind::Closed, ""),
+            };
+            blocks.push(Block { indent, kind: open.0, name: open.1 });
+        }
+        (hidden, derived) = (false, None);
+        at = next;
+    }
+    items
+}
+
+/// The lines from `at` on, up to the first that ends with one of these, as one.
+fn join(lines: &[&str], at: usize, ends: &[&str]) -> (String, usize) {
+    let mut whole = String::new();
+    for (number, line) in lines.iter().enumerate().skip(at) {
+        let line = line.split(" // ").next().unwrap_or_default().trim();
+        if !whole.is_empty() {
+            whole.push(' ');
+        }
+        whole.push_str(line);
+        if ends.iter().any(|end| line.ends_with(end)) || line.is_empty() {
+            return (whole, number + 1);
+        }
+    }
+    (whole, lines.len())
+}
+
+/// Without a body or a value.
+fn signature(head: &str) -> &str {
+    let head = if head.contains(" fn ") || head.starts_with("fn ") {
+        head.split(" {").next().unwrap_or(head)
+    } else if head.contains("const ") || head.contains("static ") {
+        head.split(" = ").next().unwrap_or(head)
+    } else {
+        head
+    };
+    head.trim_end_matches([' ', '{', ';', ','])
+}
+
+/// The first word that can be a name; of a path, its last part.
+fn name(text: &str) -> &str {
+    let path =
+        text.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).next().unwrap_or_default();
+    path.trim_end_matches(':').rsplit("::").next().unwrap_or_default()
+}
+
+/// The type of `impl<…> Type<…> {`.
+fn after_generics(head: &str) -> &str {
+    let mut depth = 0;
+    for (at, letter) in head.char_indices() {
+        match letter {
+            '<' => depth += 1,
+            '>' if !head[..at].ends_with('-') => depth -= 1,
+            _ => continue,
+        }
+        if depth == 0 {
+            return name(head[at + 1..].trim_start());
+        }
+    }
+    ""
+}
+
+#[cfg(test)]
+#[path = "scan_test.rs"]
+mod tests;

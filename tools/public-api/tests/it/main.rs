@@ -1,0 +1,50 @@
+//! The public API is what `docs/api` lists, and `CHANGELOG.md` has seen it.
+
+use std::path::Path;
+
+use public_api::{CRATES, digest, list};
+
+#[test]
+fn a_change_of_the_public_api_is_in_the_changelog() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let bless = std::env::var_os("ONCEWARD_BLESS").is_some();
+    let mut listings = Vec::new();
+    for name in CRATES {
+        let listing = list(&root.join("crates").join(name)).unwrap();
+        assert!(listing.lines().count() > 10, "{name} has an API: {listing}");
+        let path = root.join("docs/api").join(format!("{name}.txt"));
+        if bless {
+            std::fs::write(&path, &listing).unwrap();
+        }
+        let stored = std::fs::read_to_string(&path).unwrap_or_default();
+        let change = difference(&stored, &listing);
+        assert!(
+            change.is_empty(),
+            "the public API of {name} has changed:\n{change}\n\
+             Run `ONCEWARD_BLESS=1 cargo test -p public-api`, and say in CHANGELOG.md what is new for users."
+        );
+        listings.push(listing);
+    }
+    // Not written by the blessing: a change of the API needs an edit of the changelog.
+    let line = format!("<!-- public API: {} -->", digest(&listings));
+    let changelog = std::fs::read_to_string(root.join("CHANGELOG.md")).unwrap();
+    let unreleased = changelog.split("\n## ").nth(1).unwrap();
+    assert!(
+        unreleased.starts_with("Unreleased") && unreleased.contains(&line),
+        "the public API has changed: say in CHANGELOG.md, under Unreleased, what is new for users, and make the line \
+         there that names the listings `{line}`"
+    );
+}
+
+/// The lines that only one side has.
+fn difference(stored: &str, listing: &str) -> String {
+    let gone = stored
+        .lines()
+        .filter(|line| !listing.lines().any(|other| other == *line))
+        .map(|line| format!("- {line}\n"));
+    let new = listing
+        .lines()
+        .filter(|line| !stored.lines().any(|other| other == *line))
+        .map(|line| format!("+ {line}\n"));
+    gone.chain(new).collect()
+}
