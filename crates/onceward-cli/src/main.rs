@@ -1,8 +1,14 @@
 //! The binary `onceward`. Each command has a module of its own; this file only names them.
 
+// First, because its macros replace those of the standard library in everything below.
+#[macro_use]
+mod output;
+
+mod address;
 mod admin;
 mod call;
 mod complete;
+mod completions;
 mod config;
 mod demo;
 mod measured;
@@ -14,9 +20,10 @@ mod serve;
 mod telemetry;
 mod verify;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Answers are small and many: the allocator is a tenth of the cost of a request.
 #[global_allocator]
@@ -46,6 +53,7 @@ enum Command {
     Complete(complete::Args),
     /// Bring the tables of a database up to date.
     Migrate(migrate::Args),
+    Completions(completions::Args),
 }
 
 fn main() -> ExitCode {
@@ -58,20 +66,28 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let code = runtime.block_on(async {
-        match command {
-            Command::Complete(args) => args.run().await,
-            Command::Migrate(args) => args.run().await,
-            Command::Proxy(args) => args.run().await,
-            Command::Config(args) => args.run(),
-            Command::Demo(args) => args.run().await,
-            Command::DemoService(args) => args.run().await,
-            Command::Receipts(args) => args.run().await,
-            Command::Serve(args) => args.run().await,
-            Command::Verify(args) => args.run().await,
-            Command::Send(args) => args.run().await,
-        }
-    });
+    let run = AssertUnwindSafe(|| runtime.block_on(run(command)));
+    let code = match catch_unwind(run) {
+        Ok(code) => code,
+        Err(payload) if output::is_closed_pipe(&*payload) => ExitCode::from(output::CLOSED_PIPE),
+        Err(payload) => resume_unwind(payload),
+    };
     telemetry::end();
     code
+}
+
+async fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Complete(args) => args.run().await,
+        Command::Migrate(args) => args.run().await,
+        Command::Proxy(args) => args.run().await,
+        Command::Config(args) => args.run(),
+        Command::Demo(args) => args.run().await,
+        Command::DemoService(args) => args.run().await,
+        Command::Receipts(args) => args.run().await,
+        Command::Serve(args) => args.run().await,
+        Command::Verify(args) => args.run().await,
+        Command::Send(args) => args.run().await,
+        Command::Completions(args) => args.run(Cli::command()),
+    }
 }

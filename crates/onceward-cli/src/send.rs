@@ -9,6 +9,8 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use onceward_http::client::{Answer, Client, Error, ErrorKind, Settlement, Terms};
 
+use crate::output::or_end;
+
 /// What the exit code says, and what is worth knowing. Shown below the options.
 const AFTER_HELP: &str = "\
 With a journal and the name of an intent, running the same command again is always safe: an intent that
@@ -41,7 +43,7 @@ Exit code:
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Where to send it.
-    #[arg(long, required_unless_present_any = ["resume", "settle"], conflicts_with_all = ["resume", "settle"])]
+    #[arg(long, value_parser = crate::address::url, required_unless_present_any = ["resume", "settle"], conflicts_with_all = ["resume", "settle"])]
     url: Option<String>,
 
     /// The method.
@@ -158,7 +160,7 @@ impl Args {
                 let printed = print(&answer, self.include);
                 // So that the next run has it from the journal.
                 client.recorded().await;
-                printed.map_err(|error| format!("cannot print the answer: {error}"))?;
+                or_end(printed).map_err(|error| format!("cannot print the answer: {error}"))?;
                 Ok(exit_of(&answer))
             }
             Err(error) => {

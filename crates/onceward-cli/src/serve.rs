@@ -1,7 +1,6 @@
 //! `onceward serve`: the receipts API by itself, for services that want claims around their own code and
 //! have no use for a gateway.
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,8 +8,10 @@ use onceward::{Onceward, Sweep};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::address::ListenAddress;
 use crate::admin::{self, AdminState, Door, Readiness};
 use crate::measured;
+use crate::output;
 use crate::telemetry;
 
 /// What is due is swept this often.
@@ -23,7 +24,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 pub struct Args {
     /// Where to listen.
     #[arg(long, value_name = "ADDRESS", env = "ONCEWARD_ADMIN", default_value = "127.0.0.1:8081")]
-    admin: SocketAddr,
+    admin: ListenAddress,
     /// Who shows this may come in. Needed where others can reach the listener.
     #[arg(long, value_name = "TOKEN", env = "ONCEWARD_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
@@ -49,7 +50,7 @@ impl Args {
     }
 
     async fn serve(self) -> Result<(), String> {
-        let listener = TcpListener::bind(self.admin).await;
+        let listener = TcpListener::bind(self.admin.0).await;
         let listener = listener.map_err(|error| format!("cannot listen on {}: {error}", self.admin))?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let door = Door::at(address, self.admin_token.as_deref())?;
@@ -57,7 +58,7 @@ impl Args {
         let onceward = Onceward::new(store).map_err(|error| error.to_string())?;
         let readiness = Readiness::of_store();
         let state = AdminState::new(onceward.clone(), measures, readiness.clone(), door, Box::new(|_| {}));
-        println!("admin on http://{address}");
+        output::announce(&format!("admin on http://{address}"));
         tokio::select! {
             () = admin::serve(listener, state, async {
                 stopped().await;

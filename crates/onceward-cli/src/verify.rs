@@ -10,6 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use onceward_verify::endpoint::report::Report;
 use onceward_verify::endpoint::{Check, Effects, Error, KeyForm, Progress, Version, scenarios};
 
+use crate::output::or_end;
+
 /// What `onceward verify` is told on the command line.
 ///
 /// Sends real requests with real effects: meant for a staging system of your own. Exits with 0 if all that was
@@ -18,7 +20,7 @@ use onceward_verify::endpoint::{Check, Effects, Error, KeyForm, Progress, Versio
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {
     /// The endpoint, such as <http://127.0.0.1:3000/charges>.
-    #[arg(long, value_name = "URL", required_unless_present = "list")]
+    #[arg(long, value_name = "URL", value_parser = crate::address::url, required_unless_present = "list")]
     url: Option<String>,
     /// The method.
     #[arg(long, default_value = "POST")]
@@ -31,7 +33,7 @@ pub struct Args {
     headers: Vec<(String, String)>,
 
     /// Where the number of effects is read: a plain number, or JSON with --effects-pointer.
-    #[arg(long, value_name = "URL", conflicts_with = "effects_cmd", help_heading = "Effects")]
+    #[arg(long, value_name = "URL", value_parser = crate::address::url, conflicts_with = "effects_cmd", help_heading = "Effects")]
     effects_url: Option<String>,
     /// Where in that JSON the number is, such as /count.
     #[arg(long, value_name = "POINTER", requires = "effects_url", help_heading = "Effects")]
@@ -72,10 +74,10 @@ pub struct Args {
     #[arg(long, value_names = ["K: A", "K: B"], num_args = 2, value_parser = field, help_heading = "For single scenarios")]
     tenant_header: Option<Vec<(String, String)>>,
     /// Another endpoint of the service that takes the same request.
-    #[arg(long, value_name = "URL", help_heading = "For single scenarios")]
+    #[arg(long, value_name = "URL", value_parser = crate::address::url, help_heading = "For single scenarios")]
     other_url: Option<String>,
     /// Another instance of the service; may be given several times.
-    #[arg(long = "also-url", value_name = "URL", help_heading = "For single scenarios")]
+    #[arg(long = "also-url", value_name = "URL", value_parser = crate::address::url, help_heading = "For single scenarios")]
     also_urls: Vec<String>,
     /// Starts the service; it is killed with SIGKILL and started again.
     #[arg(long, value_name = "CMD", help_heading = "For single scenarios")]
@@ -214,7 +216,7 @@ impl Args {
         };
         let written = match &self.output {
             Some(path) => std::fs::write(path, text),
-            None => writeln!(std::io::stdout(), "{}", text.trim_end()),
+            None => or_end(writeln!(std::io::stdout(), "{}", text.trim_end())),
         };
         match written {
             Ok(()) => ExitCode::from(report.exit_code()),

@@ -1,6 +1,5 @@
 //! The top-level values: each a flag, an environment variable and a line of the file, described once.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -10,6 +9,7 @@ use toml::Spanned;
 use super::effective::Effective;
 use super::terms::Terms;
 use super::values::Period;
+use crate::address::ListenAddress;
 use crate::proxy::Forwarding;
 
 macro_rules! settings {
@@ -55,10 +55,10 @@ settings! {
     upstream: String,
     /// Where clients connect [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDRESS", env = "ONCEWARD_LISTEN")]
-    listen: SocketAddr,
+    listen: ListenAddress,
     /// Where operators connect: health, metrics, receipts [default: 127.0.0.1:8081].
     #[arg(long, value_name = "ADDRESS", env = "ONCEWARD_ADMIN")]
-    admin: SocketAddr,
+    admin: ListenAddress,
     /// What operators must send as `Authorization: Bearer …`. Needed unless the admin address is loopback.
     #[arg(long, value_name = "TOKEN", env = "ONCEWARD_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: String,

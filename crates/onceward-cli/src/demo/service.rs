@@ -41,7 +41,7 @@ impl Args {
     pub async fn run(self) -> ExitCode {
         let Ok(listener) = TcpListener::bind("127.0.0.1:0").await else { return ExitCode::from(2) };
         let Ok(address) = listener.local_addr() else { return ExitCode::from(2) };
-        println!("payments on http://{address}");
+        crate::output::announce(&format!("payments on http://{address}"));
         let app = Router::new()
             .route("/charges", post(charge))
             .route("/ledger", get(ledger))

@@ -1,6 +1,5 @@
 //! From settings to a running gateway, and from a signal to its end.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,9 +22,11 @@ use super::secret;
 use super::serve::{Bounds, Gateway, serve};
 use super::table::{Ground, Table};
 use super::tls::{Files, FromClients};
+use crate::address::{ListenAddress, with_scheme};
 use crate::admin::{self, AdminState, Door, Readiness};
 use crate::config::{Period, Routes, Settings};
 use crate::measured;
+use crate::output::announce;
 
 const LISTEN: &str = "127.0.0.1:8080";
 const ADMIN: &str = "127.0.0.1:8081";
@@ -48,7 +49,8 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let upstream = settings.upstream.as_deref().ok_or(
         "there is no upstream; say which service is behind the gateway, as in --upstream http://127.0.0.1:3000",
     )?;
-    let upstream: Uri = upstream.parse().map_err(|error| format!("upstream: `{upstream}`: {error}"))?;
+    let upstream: Uri =
+        with_scheme(upstream).parse().map_err(|error| format!("upstream: `{upstream}`: {error}"))?;
     let upstream = Upstream::new(&upstream, settings.forwarded.unwrap_or_default())
         .map_err(|error| format!("upstream: {error}"))?;
     let callers = Callers::new(settings.jwt_key.as_deref())?;
@@ -107,14 +109,14 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let wire = gateway.ground.meters.clone();
     let wire_metrics = Box::new(move |out: &mut String| metrics::write(&wire, out));
     let state = AdminState::new(onceward, measures, readiness.clone(), door, wire_metrics);
-    say(&format!("admin on http://{}", local(&admin_listener)?));
+    announce(&format!("admin on http://{}", local(&admin_listener)?));
     let (finish, finished) = watch::channel(false);
     let admin = tokio::spawn(admin::serve(admin_listener, state, told(finished)));
 
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(wait_for_end(endings, stop));
     let scheme = if gateway.tls.is_some() { "https" } else { "http" };
-    say(&format!("listening on {scheme}://{}", local(&listener)?));
+    announce(&format!("listening on {scheme}://{}", local(&listener)?));
     let drain = async {
         told(stopped).await;
         readiness.drain();
@@ -157,20 +159,15 @@ fn tls(settings: &Settings) -> Result<Option<FromClients>, String> {
     }
 }
 
-async fn bind(name: &str, address: Option<SocketAddr>, usual: &str) -> Result<TcpListener, String> {
+async fn bind(name: &str, address: Option<ListenAddress>, usual: &str) -> Result<TcpListener, String> {
     let address = address.unwrap_or_else(|| usual.parse().expect("it is written above"));
-    TcpListener::bind(address).await.map_err(|error| {
+    TcpListener::bind(address.0).await.map_err(|error| {
         format!("{name}: {address} cannot be listened on: {error}; choose another with --{name}")
     })
 }
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, String> {
     listener.local_addr().map_err(|error| error.to_string())
-}
-
-/// For whoever started us. That nobody listens any more is no reason to end.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn period(given: Option<Period>, usual: Duration) -> Duration {
