@@ -47,10 +47,14 @@ pub(super) fn unreached(server: &str, error: &(dyn StdError + 'static)) -> Strin
     }
 }
 
-/// The host without what may be a piece of a password: an `@` in a password that was not encoded as `%40` makes
-/// the rest of the password look like a host.
-pub(super) fn without_credentials(host: &str) -> &str {
-    host.rsplit('@').next().unwrap_or(host)
+/// A server and its database as errors name them, such as "PostgreSQL at 127.0.0.1:5432, database `app`".
+pub(super) fn server(name: &str, place: &str, database: Option<&str>) -> String {
+    let database = database.map_or_else(String::new, |database| format!(", database `{database}`"));
+    // A separator in a password that was not encoded makes the rest of the password look like a host or a database.
+    if place.contains('@') || database.contains('@') {
+        return format!("{name} (write `@` and `/` in a password as `%40` and `%2F`)");
+    }
+    if place.is_empty() { format!("{name}{database}") } else { format!("{name} at {place}{database}") }
 }
 
 #[cfg(test)]

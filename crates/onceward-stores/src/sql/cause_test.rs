@@ -27,7 +27,12 @@ fn the_cause_is_in_the_text_and_the_error_can_be_found() {
 }
 
 #[test]
-fn a_piece_of_a_password_is_not_a_host() {
-    assert_eq!(without_credentials("ret@db.example"), "db.example");
-    assert_eq!(without_credentials("db.example"), "db.example");
+fn a_server_is_named_without_a_piece_of_a_password() {
+    assert_eq!(server("MySQL", "db:3306", Some("shop")), "MySQL at db:3306, database `shop`");
+    assert_eq!(server("MySQL", "db:3306", None), "MySQL at db:3306");
+    assert_eq!(server("MySQL", "", Some("shop")), "MySQL, database `shop`");
+    for (place, database) in [("ret@db:3306", None), ("app:3306", Some("ret@db/shop"))] {
+        let named = server("MySQL", place, database);
+        assert!(named.contains("%40") && !named.contains("ret"), "{named}");
+    }
 }

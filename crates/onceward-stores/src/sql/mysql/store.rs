@@ -17,7 +17,7 @@ use super::fault::{
 use super::join::mark;
 use super::{scan, schema, statements};
 use crate::sql::answers::Answers;
-use crate::sql::cause::without_credentials;
+use crate::sql::cause::server;
 use crate::sql::kinds::Kinds;
 use crate::sql::row;
 use crate::sql::schema::Migrated;
@@ -295,12 +295,11 @@ pub(super) fn parse(url: &str) -> Result<Opts> {
 
 /// The server and the database as errors name them, such as "MySQL at 127.0.0.1:3306, database `app`".
 pub(super) fn describe(opts: &Opts) -> String {
-    let host = without_credentials(opts.ip_or_hostname());
-    let database = opts.db_name().map_or_else(String::new, |name| format!(", database `{name}`"));
-    match opts.socket() {
-        Some(socket) => format!("MySQL at {socket}{database}"),
-        None => format!("MySQL at {host}:{}{database}", opts.tcp_port()),
-    }
+    let place = match opts.socket() {
+        Some(socket) => socket.to_owned(),
+        None => format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port()),
+    };
+    server("MySQL", &place, opts.db_name())
 }
 
 pub(super) fn pool(opts: Opts, options: &Options) -> Pool {

@@ -9,7 +9,7 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::{Config, Socket};
 
 use crate::sql::Options;
-use crate::sql::cause::{Explained, root, without_credentials};
+use crate::sql::cause::{Explained, root, server};
 
 /// What was answered must be on a disk. Who asked for more than that keeps it.
 pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false)
@@ -44,7 +44,7 @@ pub(super) fn describe(config: &Config) -> String {
     // One port is for all hosts; otherwise each has its own.
     let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(PORT);
     let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
-        Host::Tcp(host) => format!("{}:{}", without_credentials(host), port(at)),
+        Host::Tcp(host) => format!("{host}:{}", port(at)),
         Host::Unix(folder) => format!("{}, port {}", folder.display(), port(at)),
     });
     let mut hosts: Vec<String> = hosts.collect();
@@ -53,12 +53,7 @@ pub(super) fn describe(config: &Config) -> String {
         hosts.extend(addresses.map(|(at, address)| SocketAddr::new(*address, port(at)).to_string()));
     }
     // The server takes the name of the user where the address names no database.
-    let database = config.get_dbname().or(config.get_user());
-    let database = database.map_or_else(String::new, |name| format!(", database `{name}`"));
-    match hosts.is_empty() {
-        true => format!("PostgreSQL{database}"),
-        false => format!("PostgreSQL at {}{database}", hosts.join(" or ")),
-    }
+    server("PostgreSQL", &hosts.join(" or "), config.get_dbname().or(config.get_user()))
 }
 
 pub(super) fn pool<T>(mut config: Config, tls: T, options: &Options, set_up: &str) -> Pool

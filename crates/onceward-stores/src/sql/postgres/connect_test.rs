@@ -8,8 +8,8 @@ fn a_server_is_named_without_its_password() {
         ("postgres://app@a,b:6000/shop", "PostgreSQL at a:5432 or b:6000, database `shop`"),
         ("host=/run/pg user=app dbname=shop", "PostgreSQL at /run/pg, port 5432, database `shop`"),
         ("hostaddr=10.0.0.1 port=7000 user=app", "PostgreSQL at 10.0.0.1:7000, database `app`"),
-        // A password with an `@` that was not encoded.
-        ("postgres://app:sec@ret@db.example/shop", "PostgreSQL at db.example:5432, database `shop`"),
+        // A password that was not encoded.
+        ("postgres://app:s@cret@db/shop", "PostgreSQL (write `@` and `/` in a password as `%40` and `%2F`)"),
     ] {
         let config = parse(url).unwrap();
         assert_eq!(describe(&config), named);
@@ -18,7 +18,7 @@ fn a_server_is_named_without_its_password() {
 
 #[test]
 fn an_address_that_cannot_be_read_is_explained_without_its_password() {
-    let error = parse("postgres://app:sec/ret@db/shop").unwrap_err().to_string();
+    let error = parse("postgres://app:secret@db:many/shop").unwrap_err().to_string();
     assert!(error.contains("postgres://user:password@host") && error.contains("port"), "{error}");
-    assert!(!error.contains("sec") && !error.contains("ret@"), "{error}");
+    assert!(!error.contains("secret"), "{error}");
 }
