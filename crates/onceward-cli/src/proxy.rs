@@ -11,7 +11,6 @@ mod fields;
 mod forward;
 mod jwt;
 mod lanes;
-mod metrics;
 mod payload;
 mod pool;
 mod reconcile;

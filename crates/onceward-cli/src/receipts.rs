@@ -1,6 +1,7 @@
 //! `onceward receipts`: what an operator asks of a running gateway. Everything goes through the receipts
 //! API; this only finds the words.
 
+mod choices;
 mod remote;
 mod settle;
 mod table;
@@ -57,7 +58,7 @@ enum Command {
         #[arg(long)]
         key: Option<String>,
         /// Only this state.
-        #[arg(long, value_enum)]
+        #[arg(long, value_parser = choices::state())]
         state: Option<State>,
         /// No more than this many.
         #[arg(long, value_name = "NUMBER", default_value_t = 50)]
@@ -143,7 +144,7 @@ enum Dead {
 #[derive(clap::Args)]
 struct Closing {
     /// How long retries are told that it was closed: http 24 hours, queue 7 days, ledger forever.
-    #[arg(long, value_enum, default_value_t = Preset::Http)]
+    #[arg(long, value_parser = choices::preset(), default_value = "http")]
     preset: Preset,
     /// Do not ask.
     #[arg(long)]

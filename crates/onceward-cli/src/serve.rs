@@ -2,14 +2,16 @@
 //! have no use for a gateway.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{Onceward, Sweep};
+use onceward_http::admin::{Admin, Readiness};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::address::ListenAddress;
-use crate::admin::{self, AdminState, Door, Readiness};
+use crate::admin;
 use crate::measured;
 use crate::output;
 use crate::telemetry;
@@ -53,14 +55,16 @@ impl Args {
         let listener = TcpListener::bind(self.admin.0).await;
         let listener = listener.map_err(|error| format!("cannot listen on {}: {error}", self.admin))?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
-        let door = Door::at(address, self.admin_token.as_deref())?;
+        let auth = admin::auth(address, self.admin_token.as_deref())?;
         let (store, measures) = measured::open(&self.store).await.map_err(|error| error.to_string())?;
         let onceward = Onceward::new(store).map_err(|error| error.to_string())?;
-        let readiness = Readiness::of_store();
-        let state = AdminState::new(onceward.clone(), measures, readiness.clone(), door, Box::new(|_| {}));
+        let readiness = Arc::new(Readiness::new());
+        let admin = Admin::new(onceward.clone())
+            .with_readiness(readiness.clone())
+            .with_metrics(move |out| measures.write(out));
         output::announce(&format!("admin on http://{address}"));
         tokio::select! {
-            () = admin::serve(listener, state, async {
+            () = admin::serve(listener, admin::router(&admin, auth), async {
                 stopped().await;
                 readiness.drain();
             }) => {}

@@ -104,6 +104,6 @@ pub fn span<B>(listener: &'static str, request: &http::Request<B>) -> tracing::S
 }
 
 /// A key as it may stand in a log: enough to find the same one again, not enough to use it.
-pub fn hashed(key: &str) -> String {
+fn hashed(key: &str) -> String {
     blake3::hash(key.as_bytes()).to_hex()[..12].to_owned()
 }

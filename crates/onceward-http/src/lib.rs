@@ -5,6 +5,8 @@
 //! alone. It names no store: it is given an engine.
 
 mod action;
+#[cfg(feature = "admin")]
+pub mod admin;
 mod admission;
 mod answer;
 mod body;

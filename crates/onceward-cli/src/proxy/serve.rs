@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
-use onceward_http::ResponseBody;
+use onceward_http::{ResponseBody, publication};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tower_service::Service;
@@ -35,8 +35,6 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const STREAMS_MAX: u32 = 250;
 /// TLS handshakes that take longer are given up.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Where the policy is published.
-const WELL_KNOWN: &str = "/.well-known/idempotency";
 
 /// What clients reach.
 pub struct Gateway {
@@ -161,8 +159,12 @@ async fn answer(
 ) -> Result<Response<ResponseBody<Payload>>, Infallible> {
     let grace = gateway.bounds.body_grace;
     let mut request = request.map(|body| Payload::Stream(Streamed::new(body, Some(Pace::rate(grace)), None)));
-    if request.uri().path() == WELL_KNOWN {
-        return Ok(publish(&gateway, &request));
+    if request.uri().path() == publication::PATH {
+        let table = gateway.table.load();
+        return Ok(table
+            .published()
+            .respond(request.method(), request.uri().query())
+            .map(ResponseBody::whole));
     }
     if request.method() == Method::CONNECT {
         return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "this is a gateway to one service, not a tunnel\n"));
@@ -178,24 +180,6 @@ async fn answer(
         return service.call(request).await;
     }
     service.call(request).instrument(span).await
-}
-
-fn publish(gateway: &Gateway, request: &Request<Payload>) -> Response<ResponseBody<Payload>> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
-        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return refusal;
-    }
-    let table = gateway.table.load();
-    let published = table.published();
-    let openapi =
-        request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "format=openapi"));
-    let text = if openapi { &published.openapi } else { &published.json };
-    let mut response = Response::new(ResponseBody::whole(Bytes::from(text.clone())));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
-    response
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<ResponseBody<Payload>> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::Uri;
 use onceward::{Onceward, Sweep};
+use onceward_http::admin::{Admin, Readiness};
 use onceward_http::{Admission, Meters};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -16,14 +17,13 @@ use tokio::sync::watch;
 use super::caller::Callers;
 use super::forward::Upstream;
 use super::lanes::Lanes;
-use super::metrics;
 use super::reload;
 use super::secret;
 use super::serve::{Bounds, Gateway, serve};
 use super::table::{Ground, Table};
 use super::tls::{Files, FromClients};
 use crate::address::{ListenAddress, with_scheme};
-use crate::admin::{self, AdminState, Door, Readiness};
+use crate::admin;
 use crate::config::{Period, Routes, Settings};
 use crate::measured;
 use crate::output::announce;
@@ -60,7 +60,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     // Addresses are taken before the store is opened: a second start by mistake fails without touching it.
     let listener = bind("listen", settings.listen, LISTEN).await?;
     let admin_listener = bind("admin", settings.admin, ADMIN).await?;
-    let door = Door::at(local(&admin_listener)?, settings.admin_token.as_deref())?;
+    let auth = admin::auth(local(&admin_listener)?, settings.admin_token.as_deref())?;
 
     let (store, measures) = measured::open(store_url).await.map_err(|error| format!("store: {error}"))?;
     let mut builder = Onceward::builder(store);
@@ -105,13 +105,15 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let endings = [caught(SignalKind::terminate())?, caught(SignalKind::interrupt())?];
     tokio::spawn(reload::follow(gateway.clone(), config.map(|path| (path, file)), hangup));
 
-    let readiness = Readiness::with_upstream(gateway.ground.upstream.address());
-    let wire = gateway.ground.meters.clone();
-    let wire_metrics = Box::new(move |out: &mut String| metrics::write(&wire, out));
-    let state = AdminState::new(onceward, measures, readiness.clone(), door, wire_metrics);
+    let readiness = Arc::new(Readiness::new().with_upstream(gateway.ground.upstream.address()));
+    let operators = Admin::new(onceward)
+        .with_readiness(readiness.clone())
+        .with_meters(gateway.ground.meters.clone())
+        .with_metrics(move |out| measures.write(out));
+    let operators = admin::router(&operators, auth);
     announce(&format!("admin on http://{}", local(&admin_listener)?));
     let (finish, finished) = watch::channel(false);
-    let admin = tokio::spawn(admin::serve(admin_listener, state, told(finished)));
+    let admin = tokio::spawn(admin::serve(admin_listener, operators, told(finished)));
 
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(wait_for_end(endings, stop));

@@ -7,8 +7,8 @@ use arc_swap::ArcSwap;
 use http::{Method, Request};
 use onceward::Onceward;
 use onceward_http::fingerprint::Secrets;
-use onceward_http::{Admission, CallerScope, Meters, OncewardLayer, OncewardService, Route, publication};
-use serde_json::Value;
+use onceward_http::publication::Document;
+use onceward_http::{Admission, CallerScope, Meters, OncewardLayer, OncewardService, Route};
 use tower_layer::Layer;
 
 use super::caller::Callers;
@@ -32,13 +32,7 @@ pub struct Table {
     entries: Vec<Entry>,
     otherwise: Entry,
     /// What is published at `/.well-known/idempotency`.
-    published: Published,
-}
-
-/// The policy, ready to be sent.
-pub struct Published {
-    pub json: String,
-    pub openapi: String,
+    published: Document,
 }
 
 struct Entry {
@@ -53,18 +47,14 @@ impl Table {
     pub fn new(ground: &Ground, routes: &Routes) -> Self {
         let named: Vec<(String, _)> =
             routes.each().map(|route| (route.pattern.to_string(), route.route.clone())).collect();
-        let text = |value: Value| format!("{value:#}\n");
         Self {
             entries: routes.list.iter().map(|route| Entry::new(ground, route)).collect(),
             otherwise: Entry::new(ground, &routes.otherwise),
-            published: Published {
-                json: text(publication::json(&named)),
-                openapi: text(publication::openapi(&named)),
-            },
+            published: Document::new(&named),
         }
     }
 
-    pub fn published(&self) -> &Published {
+    pub fn published(&self) -> &Document {
         &self.published
     }
 

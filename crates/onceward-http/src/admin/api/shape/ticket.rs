@@ -16,7 +16,7 @@ use crate::admin::problem::Problem;
 pub struct TicketText(pub String);
 
 /// A ticket that was read, with its policy.
-pub struct Ticketed {
+pub(in crate::admin) struct Ticketed {
     pub ticket: Ticket,
     pub policy: Policy,
 }
@@ -33,7 +33,7 @@ struct Inside {
 }
 
 impl TicketText {
-    pub fn new(ticket: &Ticket, policy: &PolicyAsked) -> Self {
+    pub(in crate::admin) fn new(ticket: &Ticket, policy: &PolicyAsked) -> Self {
         let inside = Inside {
             s: ticket.id.scope().into(),
             o: ticket.id.operation().into(),
@@ -46,7 +46,7 @@ impl TicketText {
         Self(BASE64_URL_SAFE_NO_PAD.encode(json))
     }
 
-    pub fn read(&self) -> Result<Ticketed, Problem> {
+    pub(in crate::admin) fn read(&self) -> Result<Ticketed, Problem> {
         let inside: Option<Inside> =
             BASE64_URL_SAFE_NO_PAD.decode(&self.0).ok().and_then(|json| serde_json::from_slice(&json).ok());
         let inside =

@@ -6,10 +6,10 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use onceward::{Applied, Error, ErrorKind, Refusal};
-use onceward_http::problem::Problem as Wire;
 use serde_json::json;
 
 use super::api::shape::ReceiptShown;
+use crate::problem::Problem as Wire;
 
 /// Why the admin listener says no.
 pub enum Problem {
