@@ -14,6 +14,7 @@ use onceward::{Id, Onceward, Receipt};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::help;
 use crate::receipts::words::{quoted, time};
 use crate::serve::stopped;
 use left::{Kind, Left};
@@ -25,35 +26,35 @@ const BACKOFF_MAX: Duration = Duration::from_secs(600);
 
 /// What is worth knowing, shown below the options.
 const AFTER_HELP: &str = "\
-An operation is left when its owner died or lost touch before it ended, and nobody has asked for it again. One is
-waiting when it was enqueued, or is to be tried again, and its time has come. Without --to or --exec, each one is
-listed. With them, the service that has the code of the operation is told about each, and goes on with it by asking for the
-same intent again, or with a worker (`Worker::complete`): what was done is not done twice.
+An operation is left if its process died or lost its lease before the end, and no retry has come since. It is
+waiting if it was enqueued, or is to be tried again, and is due. Without --to or --exec, each is listed. With one of
+them, the service that has the code is told about each. It continues by asking for the same intent again, or with a
+worker (`Worker::complete`): steps that were done are not repeated. A service with a worker of its own needs none of
+this.
 
-A service that runs a worker of its own needs none of this.
-
+Examples:
   onceward complete --store postgres://app@db/shop
   onceward complete --store postgres://app@db/shop --operation payout --to http://payments/resume
   onceward complete --store postgres://app@db/shop --operation payout --once --exec 'resume-payout \"$ONCEWARD_KEY\"'
 
 --to posts {\"scope\", \"operation\", \"key\", \"fence\"} as JSON, and expects 2xx when the operation is finished.
 --exec runs a command with ONCEWARD_SCOPE, ONCEWARD_OPERATION, ONCEWARD_KEY and ONCEWARD_FENCE in its
-environment. Either way the receipt is what counts: it is looked at afterwards.
+environment. In both cases the receipt is read afterwards, and decides.
 
-An intent that is held when in doubt is listed and never told to anybody: settle it with `onceward receipts`. One
-whose tries are used up is dead, and not listed here: see `onceward receipts dead`.
+An intent that is in doubt and must be settled by a person is listed, and never passed on: see `onceward receipts`.
+One whose tries are used up is dead, and not listed here: see `onceward receipts dead`.
 
 Exit code, with --once or without --to and --exec:
   0  nothing is left to be done
   1  something is left, or in doubt
   2  the store could not be read";
 
-/// List what was left and what is waiting, or have it finished by the service that has its code.
+/// List unfinished operations, or have the service that owns them finish them.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = help::with_stores(AFTER_HELP))]
 pub struct Args {
-    /// Where the receipts are, such as `postgres://user@host/database`.
-    #[arg(long, value_name = "URL", env = "ONCEWARD_STORE")]
+    /// Where the receipts are stored; see below.
+    #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", hide_env_values = true)]
     store: String,
     /// Only this operation, such as "payout" or "POST /payouts".
     #[arg(long, value_name = "NAME")]

@@ -11,6 +11,7 @@ mod complete;
 mod completions;
 mod config;
 mod demo;
+mod help;
 mod measured;
 mod migrate;
 mod proxy;
@@ -29,9 +30,18 @@ use clap::{CommandFactory, Parser, Subcommand};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Makes retries safe: whatever is sent again, its effect happens once, and everyone gets the same answer.
+const EXAMPLES: &str = "\
+Examples:
+  onceward demo                                        # see it work
+  onceward proxy --upstream http://127.0.0.1:3000      # put the gateway in front of a service
+  onceward receipts list --state unknown               # what has to be settled
+  onceward COMMAND --help                              # options, examples and exit codes of a command";
+
+/// Idempotency keys and safe retries for HTTP services.
+///
+/// A request that is sent again takes effect once, and every copy gets the same response.
 #[derive(Parser)]
-#[command(name = "onceward", version, arg_required_else_help = true)]
+#[command(name = "onceward", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -46,12 +56,9 @@ enum Command {
     DemoService(demo::ServiceArgs),
     Receipts(receipts::Args),
     Serve(serve::Args),
-    /// Prove, from outside, that an HTTP endpoint is safe to retry.
     Verify(Box<verify::Args>),
-    /// Send one request that is safe to send again: from a shell, a script or a cron job.
     Send(send::Args),
     Complete(complete::Args),
-    /// Bring the tables of a database up to date.
     Migrate(migrate::Args),
     Completions(completions::Args),
 }

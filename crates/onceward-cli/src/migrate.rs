@@ -2,11 +2,26 @@
 
 use std::process::ExitCode;
 
-/// What `onceward migrate` is told on the command line.
+use crate::help;
+
+const AFTER_HELP: &str = "\
+Examples:
+  onceward migrate --store postgres://owner@db/shop
+  onceward migrate --store sqlite:./receipts.db
+
+Exit code:
+  0  the tables are up to date
+  1  they are not; the message says why";
+
+/// Create or upgrade the tables of a database.
+///
+/// `onceward proxy` and `onceward serve` do this when they start. Run it by hand, as a user with the right to create
+/// tables, where theirs has no such right.
 #[derive(clap::Args)]
+#[command(after_long_help = help::with_databases(AFTER_HELP))]
 pub struct Args {
-    /// The database, such as `postgres://user@host/database`, `mysql://…` or `sqlite:FILE`.
-    #[arg(long, value_name = "URL", env = "ONCEWARD_STORE")]
+    /// The database.
+    #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", hide_env_values = true)]
     store: String,
 }
 

@@ -17,6 +17,8 @@ With a journal and the name of an intent, running the same command again is alwa
 was answered prints its recorded answer and sends nothing; one that was not is sent again with the same
 key and the same bytes. The same name with another request is refused.
 
+Examples:
+  onceward send --url http://127.0.0.1:8080/charges --body '{\"amount\":7}'
   onceward send --url https://pay.example/charges --body @charge.json \\
       --journal ~/.outgoing --intent order-7
 
@@ -37,7 +39,9 @@ Exit code:
   4  unknown: nobody can tell whether it took effect; it is not sent again until it is settled
   5  it took effect, but its answer is too large to print";
 
-/// What `onceward send` is told on the command line.
+/// Send one request that is safe to send again: from a shell, a script or a cron job.
+///
+/// Adds an Idempotency-Key, retries with growing pauses, and remembers the request and its response in a journal.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]

@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::address::ListenAddress;
 use crate::admin;
+use crate::help;
 use crate::measured;
 use crate::output;
 use crate::telemetry;
@@ -19,19 +20,37 @@ use crate::telemetry;
 /// What is due is swept this often.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// Serve the receipts API by itself, for claims around your own code.
+const AFTER_HELP: &str = "\
+Examples:
+  onceward serve
+  ONCEWARD_ADMIN_TOKEN=$(openssl rand -hex 32) onceward serve --admin :8081 --store postgres://app@db/shop
+
+Exit code:
+  0  stopped by SIGTERM or SIGINT
+  2  could not start; the message says why";
+
+/// Serve the receipts API without a gateway.
 ///
-/// The API is described by /openapi.json; `onceward receipts` speaks it. Receipts past their time are swept.
+/// For services in any language that claim an idempotency key around their own code. /openapi.json describes the
+/// API; /healthz, /readyz and /metrics are for monitors. Expired receipts are removed.
 #[derive(clap::Args)]
+#[command(after_long_help = help::with_stores(AFTER_HELP))]
 pub struct Args {
-    /// Where to listen.
+    /// Where to listen: `127.0.0.1:8081`, `localhost:8081`, or `:8081` for all interfaces.
     #[arg(long, value_name = "ADDRESS", env = "ONCEWARD_ADMIN", default_value = "127.0.0.1:8081")]
     admin: ListenAddress,
-    /// Who shows this may come in. Needed where others can reach the listener.
+    /// What clients must send as `Authorization: Bearer TOKEN`. Required unless the address is loopback; at least 16
+    /// characters.
     #[arg(long, value_name = "TOKEN", env = "ONCEWARD_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
-    /// Where receipts are kept.
-    #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", default_value = "embedded:./onceward-data")]
+    /// Where receipts are stored; see below.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "ONCEWARD_STORE",
+        hide_env_values = true,
+        default_value = "embedded:./onceward-data"
+    )]
     store: String,
     #[command(flatten)]
     telemetry: telemetry::Args,

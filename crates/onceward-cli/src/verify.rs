@@ -12,11 +12,25 @@ use onceward_verify::endpoint::{Check, Effects, Error, KeyForm, Progress, Versio
 
 use crate::output::or_end;
 
-/// What `onceward verify` is told on the command line.
+const AFTER_HELP: &str = "\
+Examples:
+  onceward verify --list
+  onceward verify --url http://127.0.0.1:8080/charges --body '{\"amount\":7}' --dry-run
+  onceward verify --url http://127.0.0.1:8080/charges --body '{\"amount\":7}' \\
+      --effects-url http://127.0.0.1:3000/ledger --effects-pointer /charges
+  onceward verify --url http://127.0.0.1:8080/charges --format junit --output verify.xml
+
+Exit code:
+  0  everything that was checked holds
+  1  something is violated; the report says what, and how to repeat it
+  2  something could not be judged, or the check could not run";
+
+/// Check from outside that an HTTP endpoint is safe to retry.
 ///
-/// Sends real requests with real effects: meant for a staging system of your own. Exits with 0 if all that was
-/// asked holds, with 1 if something is violated, with 2 if something could not be judged.
+/// Sends duplicates, races, crashes and mistakes, and counts effects. It sends real requests with real effects: use
+/// it on a staging system of your own.
 #[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {
     /// The endpoint, such as <http://127.0.0.1:3000/charges>.

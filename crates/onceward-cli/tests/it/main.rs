@@ -4,6 +4,7 @@ mod admin;
 mod complete;
 mod demo;
 mod gateway;
+mod help;
 mod output;
 mod process;
 mod receipts;
