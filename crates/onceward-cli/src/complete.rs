@@ -51,7 +51,7 @@ Exit code, with --once or without --to and --exec:
 
 /// List unfinished operations, or have the service that owns them finish them.
 #[derive(clap::Args)]
-#[command(after_long_help = help::with_stores(AFTER_HELP))]
+#[command(after_long_help = help::with_durable_stores(AFTER_HELP))]
 pub struct Args {
     /// Where the receipts are stored; see below.
     #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", hide_env_values = true)]

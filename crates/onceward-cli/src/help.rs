@@ -7,6 +7,11 @@ pub fn with_stores(text: &str) -> String {
     below(text, address_forms())
 }
 
+/// The same without `memory:`, for commands that make no sense over receipts that nobody else can see.
+pub fn with_durable_stores(text: &str) -> String {
+    below(text, address_forms().filter(|form| form.form != "memory:"))
+}
+
 /// The same for databases only.
 pub fn with_databases(text: &str) -> String {
     below(text, address_forms().filter(|form| form.is_database))

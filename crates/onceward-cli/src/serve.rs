@@ -34,7 +34,7 @@ Exit code:
 /// For services in any language that claim an idempotency key around their own code. /openapi.json describes the
 /// API; /healthz, /readyz and /metrics are for monitors. Expired receipts are removed.
 #[derive(clap::Args)]
-#[command(after_long_help = help::with_stores(AFTER_HELP))]
+#[command(after_long_help = help::with_durable_stores(AFTER_HELP))]
 pub struct Args {
     /// Where to listen: `127.0.0.1:8081`, `localhost:8081`, or `:8081` for all interfaces.
     #[arg(long, value_name = "ADDRESS", env = "ONCEWARD_ADMIN", default_value = "127.0.0.1:8081")]

@@ -13,18 +13,25 @@
 //! so it always needs an [`AdminAuth`]: a token, or a client on this machine.
 //!
 //! ```
+//! use std::sync::Arc;
+//!
 //! use axum::Router;
 //! use onceward::Onceward;
-//! use onceward_http::admin::{Admin, AdminAuth};
+//! use onceward_http::admin::{Admin, AdminAuth, well_known_router};
+//! use onceward_http::publication::Document;
+//! use onceward_http::{Meters, Route};
 //!
 //! # fn main() -> onceward::Result<()> {
-//! # let store = std::sync::Arc::new(onceward_stores::MemoryStore::new());
-//! # let onceward = Onceward::builder(store).accept_volatile().build()?;
-//! let admin = Admin::new(onceward);
+//! # let onceward = Onceward::builder(Arc::new(onceward_stores::MemoryStore::new())).accept_volatile().build()?;
+//! // The engine, the meters and the routes of the layers that guard the service's own paths.
+//! let (meters, routes) = (Arc::new(Meters::new()), [("/charges".to_owned(), Arc::new(Route::default()))]);
+//!
+//! let admin = Admin::new(onceward).with_meters(meters);
 //! let auth = AdminAuth::token("0123456789abcdef-from-your-secret-store")?;
 //! let app: Router = Router::new()
 //!     .merge(admin.health_router())
 //!     .merge(admin.metrics_router())
+//!     .merge(well_known_router(Document::new(&routes)))
 //!     .nest("/admin", admin.receipts_router(auth));
 //! # Ok(())
 //! # }
