@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
+use clap::builder::{StringValueParser, TypedValueParser};
 use serde::de::{Deserialize, Deserializer, Error as _};
 
 /// An address to listen on: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, or `:8080` for all interfaces.
@@ -61,8 +62,8 @@ pub fn with_scheme(url: &str) -> Cow<'_, str> {
 }
 
 /// [`with_scheme`] as a parser of arguments.
-pub fn url(text: &str) -> Result<String, std::convert::Infallible> {
-    Ok(with_scheme(text).into_owned())
+pub fn url() -> impl TypedValueParser<Value = String> {
+    StringValueParser::new().map(|text| with_scheme(&text).into_owned())
 }
 
 fn is_port(text: &str) -> bool {

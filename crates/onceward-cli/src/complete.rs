@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     operation: Option<String>,
     /// Tell a service about each, by a POST to this address.
-    #[arg(long, value_name = "URL", value_parser = crate::address::url, requires = "operation", conflicts_with = "exec")]
+    #[arg(long, value_name = "URL", value_parser = crate::address::url(), requires = "operation", conflicts_with = "exec")]
     to: Option<String>,
     /// Run a command for each, in a shell.
     #[arg(long, value_name = "COMMAND", requires = "operation")]

@@ -47,7 +47,7 @@ Exit code:
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Where to send it.
-    #[arg(long, value_parser = crate::address::url, required_unless_present_any = ["resume", "settle"], conflicts_with_all = ["resume", "settle"])]
+    #[arg(long, value_parser = crate::address::url(), required_unless_present_any = ["resume", "settle"], conflicts_with_all = ["resume", "settle"])]
     url: Option<String>,
 
     /// The method.

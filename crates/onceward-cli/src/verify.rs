@@ -34,7 +34,7 @@ Exit code:
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {
     /// The endpoint, such as <http://127.0.0.1:3000/charges>.
-    #[arg(long, value_name = "URL", value_parser = crate::address::url, required_unless_present = "list")]
+    #[arg(long, value_name = "URL", value_parser = crate::address::url(), required_unless_present = "list")]
     url: Option<String>,
     /// The method.
     #[arg(long, default_value = "POST")]
@@ -47,7 +47,7 @@ pub struct Args {
     headers: Vec<(String, String)>,
 
     /// Where the number of effects is read: a plain number, or JSON with --effects-pointer.
-    #[arg(long, value_name = "URL", value_parser = crate::address::url, conflicts_with = "effects_cmd", help_heading = "Effects")]
+    #[arg(long, value_name = "URL", value_parser = crate::address::url(), conflicts_with = "effects_cmd", help_heading = "Effects")]
     effects_url: Option<String>,
     /// Where in that JSON the number is, such as /count.
     #[arg(long, value_name = "POINTER", requires = "effects_url", help_heading = "Effects")]
@@ -88,10 +88,10 @@ pub struct Args {
     #[arg(long, value_names = ["K: A", "K: B"], num_args = 2, value_parser = field, help_heading = "For single scenarios")]
     tenant_header: Option<Vec<(String, String)>>,
     /// Another endpoint of the service that takes the same request.
-    #[arg(long, value_name = "URL", value_parser = crate::address::url, help_heading = "For single scenarios")]
+    #[arg(long, value_name = "URL", value_parser = crate::address::url(), help_heading = "For single scenarios")]
     other_url: Option<String>,
     /// Another instance of the service; may be given several times.
-    #[arg(long = "also-url", value_name = "URL", value_parser = crate::address::url, help_heading = "For single scenarios")]
+    #[arg(long = "also-url", value_name = "URL", value_parser = crate::address::url(), help_heading = "For single scenarios")]
     also_urls: Vec<String>,
     /// Starts the service; it is killed with SIGKILL and started again.
     #[arg(long, value_name = "CMD", help_heading = "For single scenarios")]

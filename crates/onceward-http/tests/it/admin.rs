@@ -1,5 +1,6 @@
 //! The admin routers in a service of a library user, over real sockets.
 
+use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -50,10 +51,10 @@ async fn send(address: SocketAddr, method: &str, path: &str, fields: &[(&str, &s
     let mut request =
         format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     if !fields.iter().any(|(name, _)| *name == "Host") {
-        request += &format!("Host: {address}\r\n");
+        write!(request, "Host: {address}\r\n").unwrap();
     }
     for (name, value) in fields {
-        request += &format!("{name}: {value}\r\n");
+        write!(request, "{name}: {value}\r\n").unwrap();
     }
     let mut socket = TcpStream::connect(address).await.unwrap();
     socket.write_all(format!("{request}\r\n{body}").as_bytes()).await.unwrap();

@@ -137,18 +137,14 @@ fn an_address_may_be_short() {
         command.args(["--listen", ":0", "--admin", "localhost:0"]);
         let (_gateway, [admin, listen]) = started(&mut command);
         assert!(admin.starts_with("admin on http://127.0.0.1:"), "{admin}");
-        let listens: SocketAddr = listen
-            .strip_prefix("listening on http://0.0.0.0:")
-            .map(|port| format!("127.0.0.1:{port}"))
-            .unwrap_or_else(|| panic!("{listen}"))
-            .parse()
-            .unwrap();
+        let port: u16 = listen.strip_prefix("listening on http://0.0.0.0:").expect(&listen).parse().unwrap();
+        let clients = SocketAddr::from(([127, 0, 0, 1], port));
         let before = service.effects();
         let key = ("Idempotency-Key", "one");
-        assert_eq!(send(listens, "POST", "/charges", &[key], "{}").status, 201, "{upstream}");
+        assert_eq!(send(clients, "POST", "/charges", &[key], "{}").status, 201, "{upstream}");
         assert_eq!(service.effects(), before + 1);
-        let listed = onceward(&["receipts", "list", "--admin", admin.split_once("//").unwrap().1]).output();
-        assert!(text(&listed.unwrap().stdout).contains("POST /charges"));
+        let receipts = onceward(&["receipts", "list", "--admin", admin.split_once("//").unwrap().1]).output();
+        assert!(text(&receipts.unwrap().stdout).contains("POST /charges"));
     }
 }
 
