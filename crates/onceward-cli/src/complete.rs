@@ -1,8 +1,8 @@
-//! `onceward complete`: what was begun and left, and what waits for a worker. This binary has nobody's code in it,
-//! so it does not finish anything by itself: it tells the service that has the code, and looks whether that helped.
+//! `onceward complete`: unfinished intents, and intents that wait for a worker. This binary has no code of any
+//! operation, so it finishes nothing itself: it notifies the service that has the code, and reads the receipt again.
 
-mod left;
-mod tell;
+mod notifier;
+mod unfinished;
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 use crate::help;
 use crate::receipts::words::{quoted, time};
 use crate::serve::stopped;
-use left::{Kind, Left};
-use tell::Tell;
+use notifier::Notifier;
+use unfinished::{Kind, Unfinished};
 
 /// An intent that could not be finished is left alone for this long at first, and at most; doubled each time.
 const BACKOFF_MIN: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ pub struct Args {
     /// Only this operation, such as "payout" or "POST /payouts".
     #[arg(long, value_name = "NAME")]
     operation: Option<String>,
-    /// Tell a service about each, by a POST to this address.
+    /// Notifier a service about each, by a POST to this address.
     #[arg(long, value_name = "URL", value_parser = crate::address::url(), requires = "operation", conflicts_with = "exec")]
     to: Option<String>,
     /// Run a command for each, in a shell.
@@ -77,7 +77,7 @@ pub struct Args {
     /// How many are told about at the same time.
     #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
-    /// How long one telling may take.
+    /// How long one notifying may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     at_most: u64,
 }
@@ -123,16 +123,16 @@ impl Args {
         let store = onceward_stores::open(&self.store).await.map_err(|error| error.to_string())?;
         let onceward = Onceward::new(store).map_err(|error| error.to_string())?;
         let at_most = Duration::from_secs(self.at_most.max(1));
-        let tell = match (&self.to, &self.exec) {
-            (Some(url), _) => Tell::post(url, at_most)?,
-            (None, Some(command)) => Tell::exec(command, at_most),
+        let notifier = match (&self.to, &self.exec) {
+            (Some(url), _) => Notifier::post(url, at_most)?,
+            (None, Some(command)) => Notifier::exec(command, at_most),
             (None, None) => return self.list(&onceward).await,
         };
-        let mut desk = Desk { onceward, tell: Arc::new(tell), failures: HashMap::new() };
+        let mut completer = Completer { onceward, notifier: Arc::new(notifier), failures: HashMap::new() };
         let mut stop = std::pin::pin!(stopped());
         loop {
             let looked = tokio::select! {
-                looked = desk.look(&self) => looked,
+                looked = completer.look(&self) => looked,
                 // Who was told goes on without us, and the next one to look sees what came of it.
                 () = &mut stop => return Ok(ExitCode::SUCCESS),
             };
@@ -152,7 +152,7 @@ impl Args {
     /// Prints everything that was left.
     async fn list(&self, onceward: &Onceward) -> Result<ExitCode, String> {
         let mut looked = Looked::default();
-        for left in left::all(onceward, self.operation.as_deref()).await? {
+        for left in unfinished::all(onceward, self.operation.as_deref()).await? {
             looked.count(&left);
             println!("{:<9} {:>8} ago  {}", left.kind.word(), since(&left), shown(&left.id));
         }
@@ -166,20 +166,20 @@ impl Args {
     }
 }
 
-/// The one who tells, and remembers whom it did not help to tell.
-struct Desk {
+/// Notifies of each unfinished intent, and backs off from those that stay unfinished.
+struct Completer {
     onceward: Onceward,
-    tell: Arc<Tell>,
+    notifier: Arc<Notifier>,
     failures: HashMap<Id, (Instant, Duration)>,
 }
 
-impl Desk {
-    /// Looks at everything that was left, tells about each, and says what became of it.
+impl Completer {
+    /// Goes through all unfinished intents once, and prints what became of each.
     async fn look(&mut self, args: &Args) -> Result<Looked, String> {
         let mut looked = Looked::default();
         let places = Arc::new(Semaphore::new(args.concurrency.into()));
-        let mut telling = JoinSet::new();
-        let all = left::all(&self.onceward, args.operation.as_deref()).await?;
+        let mut notifying = JoinSet::new();
+        let all = unfinished::all(&self.onceward, args.operation.as_deref()).await?;
         // One that is not there now may be back when its lease is over; after that, it was finished elsewhere.
         self.failures.retain(|_, (until, _)| until.elapsed() < BACKOFF_MAX);
         for left in all {
@@ -189,16 +189,16 @@ impl Desk {
                 continue;
             }
             let place = Arc::clone(&places).acquire_owned().await.map_err(|error| error.to_string())?;
-            let (onceward, tell) = (self.onceward.clone(), Arc::clone(&self.tell));
-            telling.spawn(async move {
-                let said = tell.about(&left).await;
+            let (onceward, notifier) = (self.onceward.clone(), Arc::clone(&self.notifier));
+            notifying.spawn(async move {
+                let said = notifier.notify(&left).await;
                 let now = onceward.show(&left.id).await;
                 drop(place);
                 (left, said, now)
             });
         }
-        while let Some(told) = telling.join_next().await {
-            let (left, said, now) = told.map_err(|error| error.to_string())?;
+        while let Some(notified) = notifying.join_next().await {
+            let (left, said, now) = notified.map_err(|error| error.to_string())?;
             let fate = fate(now.map_err(|error| error.to_string())?.as_ref(), said.is_ok());
             let why = said.err().map_or_else(String::new, |why| format!(": {why}"));
             println!("{:<9} {}{why}", fate.word(), shown(&left.id));
@@ -224,7 +224,7 @@ impl Desk {
 }
 
 impl Looked {
-    fn count(&mut self, left: &Left) {
+    fn count(&mut self, left: &Unfinished) {
         match left.kind {
             Kind::Begun | Kind::Waiting => self.left += 1,
             Kind::InDoubt => self.in_doubt += 1,
@@ -266,7 +266,7 @@ fn code(looked: Looked) -> ExitCode {
     ExitCode::from(u8::from(looked.left + looked.in_doubt > 0))
 }
 
-fn since(left: &Left) -> String {
+fn since(left: &Unfinished) -> String {
     time(i64::try_from(left.ago.as_millis()).unwrap_or(i64::MAX))
 }
 

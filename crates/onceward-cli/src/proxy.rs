@@ -10,7 +10,6 @@ mod caller;
 mod fields;
 mod forward;
 mod jwt;
-mod lanes;
 mod payload;
 mod pool;
 mod reconcile;
@@ -20,6 +19,7 @@ mod serve;
 mod start;
 mod table;
 mod tls;
+mod worker_threads;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -22,11 +22,11 @@ use tower_service::Service;
 use tracing::Instrument;
 
 use super::caller::CertificateSubject;
-use super::fields::Entrance;
-use super::lanes::Lanes;
+use super::fields::Arrival;
 use super::payload::{Pace, Payload, Streamed};
-use super::table::{Current, Ground};
+use super::table::{Current, GatewayState};
 use super::tls::FromClients;
+use super::worker_threads::WorkerThreads;
 use crate::telemetry;
 
 /// The longest head of a request, in HTTP/1.1 and HTTP/2.
@@ -38,7 +38,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What clients reach.
 pub struct Gateway {
-    pub ground: Ground,
+    pub state: GatewayState,
     pub table: Current,
     pub tls: Option<FromClients>,
     pub bounds: Bounds,
@@ -56,7 +56,7 @@ pub struct Bounds {
 /// Serves until `stop` resolves, then lets everything under way come to its end.
 pub async fn serve(
     gateway: Arc<Gateway>,
-    lanes: &Lanes,
+    threads: &WorkerThreads,
     listener: TcpListener,
     stop: impl Future<Output = ()>,
 ) {
@@ -83,9 +83,9 @@ pub async fn serve(
             }
         };
         let (gateway, watcher) = (gateway.clone(), graceful.watcher());
-        // Lanes watch their sockets themselves.
+        // Each thread has a reactor of its own for its sockets.
         let stream = stream.into_std();
-        lanes.start(async move {
+        threads.start(async move {
             if let Err(error) = connection(gateway, stream, peer, watcher).await {
                 tracing::debug!(%peer, %error, "a connection ended badly");
             }
@@ -112,10 +112,10 @@ async fn connection(
     stream.set_nodelay(true)?;
     let client = peer.ip().to_canonical();
     match gateway.tls.clone() {
-        None => speak(gateway, stream, Entrance { client, scheme: "http" }, None, watcher).await,
+        None => speak(gateway, stream, Arrival { client, scheme: "http" }, None, watcher).await,
         Some(tls) => {
             let (stream, subject) = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
-            speak(gateway, stream, Entrance { client, scheme: "https" }, subject, watcher).await
+            speak(gateway, stream, Arrival { client, scheme: "https" }, subject, watcher).await
         }
     }
 }
@@ -123,7 +123,7 @@ async fn connection(
 async fn speak<S>(
     gateway: Arc<Gateway>,
     stream: S,
-    entrance: Entrance,
+    arrival: Arrival,
     subject: Option<CertificateSubject>,
     watcher: Watcher,
 ) -> Result<(), BoxError>
@@ -143,7 +143,7 @@ where
         .max_concurrent_streams(STREAMS_MAX)
         .keep_alive_interval(Duration::from_secs(30));
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(entrance);
+        request.extensions_mut().insert(arrival);
         if let Some(subject) = &subject {
             request.extensions_mut().insert(subject.clone());
         }
@@ -172,7 +172,7 @@ async fn answer(
     let mut service = {
         let table = gateway.table.load();
         let (service, scope) = table.service(request.method(), request.uri().path());
-        gateway.ground.name_caller(scope, &mut request);
+        gateway.state.name_caller(scope, &mut request);
         service
     };
     let span = telemetry::span("gateway", &request);

@@ -16,12 +16,12 @@ use tokio::sync::watch;
 
 use super::caller::Callers;
 use super::forward::Upstream;
-use super::lanes::Lanes;
 use super::reload;
 use super::secret;
 use super::serve::{Bounds, Gateway, serve};
-use super::table::{Ground, Table};
+use super::table::{GatewayState, Table};
 use super::tls::{Files, FromClients};
+use super::worker_threads::WorkerThreads;
 use crate::address::{ListenAddress, with_scheme};
 use crate::admin;
 use crate::config::{Period, Routes, Settings};
@@ -56,7 +56,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let callers = Callers::new(settings.jwt_key.as_deref())?;
     let tls = tls(&settings)?;
 
-    let lanes = Lanes::open().map_err(|error| format!("cannot start: {error}"))?;
+    let threads = WorkerThreads::open().map_err(|error| format!("cannot start: {error}"))?;
     // Addresses are taken before the store is opened: a second start by mistake fails without touching it.
     let listener = bind("listen", settings.listen, LISTEN).await?;
     let admin_listener = bind("admin", settings.admin, ADMIN).await?;
@@ -78,7 +78,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     if let Some(intents) = settings.in_flight_per_scope_max {
         admission = admission.running_per_scope_max(intents);
     }
-    let ground = Ground {
+    let state = GatewayState {
         onceward: onceward.clone(),
         secrets: Arc::new(secrets),
         meters: Arc::new(Meters::new()),
@@ -86,14 +86,14 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
         upstream: Arc::new(upstream),
         callers,
     };
-    let table = ArcSwap::from_pointee(Table::new(&ground, &routes));
+    let table = ArcSwap::from_pointee(Table::new(&state, &routes));
     let bounds = Bounds {
         connections_max: settings.connections_max.unwrap_or(CONNECTIONS_MAX),
         head_timeout: period(settings.head_timeout, HEAD_TIMEOUT),
         body_grace: period(settings.body_grace, BODY_GRACE),
         drain_timeout: period(settings.drain_timeout, DRAIN_TIMEOUT),
     };
-    let gateway = Arc::new(Gateway { ground, table, tls, bounds });
+    let gateway = Arc::new(Gateway { state, table, tls, bounds });
     gateway.check(&routes)?;
 
     let sweep_every = period(settings.sweep_every, SWEEP_EVERY);
@@ -105,10 +105,10 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let endings = [caught(SignalKind::terminate())?, caught(SignalKind::interrupt())?];
     tokio::spawn(reload::follow(gateway.clone(), config.map(|path| (path, file)), hangup));
 
-    let readiness = Arc::new(Readiness::new().with_upstream(gateway.ground.upstream.address()));
+    let readiness = Arc::new(Readiness::new().with_upstream(gateway.state.upstream.address()));
     let operators = Admin::new(onceward)
         .with_readiness(readiness.clone())
-        .with_meters(gateway.ground.meters.clone())
+        .with_meters(gateway.state.meters.clone())
         .with_metrics(move |out| measures.write(out));
     let operators = admin::router(&operators, auth);
     announce(&format!("admin on http://{}", local(&admin_listener)?));
@@ -123,7 +123,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
         told(stopped).await;
         readiness.drain();
     };
-    serve(gateway.clone(), &lanes, listener, drain).await;
+    serve(gateway.clone(), &threads, listener, drain).await;
     settle_down(&gateway).await;
     // Last of all, so that whoever watches can see how it ended.
     let _ = finish.send(true);
@@ -136,7 +136,7 @@ impl Gateway {
     pub fn check(&self, routes: &Routes) -> Result<(), String> {
         let certificates = self.tls.as_ref().is_some_and(FromClients::asks_for_certificates);
         for route in routes.each() {
-            let checked = self.ground.callers.check(&route.scope, certificates);
+            let checked = self.state.callers.check(&route.scope, certificates);
             checked.map_err(|error| format!("{}: {error}", route.pattern))?;
         }
         Ok(())
@@ -203,7 +203,7 @@ async fn wait_for_end([mut terminate, mut interrupt]: [Signal; 2], stop: watch::
 async fn settle_down(gateway: &Gateway) {
     const LOOK_EVERY: Duration = Duration::from_millis(20);
     let waited = tokio::time::timeout(gateway.bounds.drain_timeout, async {
-        while gateway.ground.meters.in_flight() > 0 {
+        while gateway.state.meters.in_flight() > 0 {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     });

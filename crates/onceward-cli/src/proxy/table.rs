@@ -14,11 +14,11 @@ use tower_layer::Layer;
 use super::caller::Callers;
 use super::forward::{Forward, Upstream};
 use super::payload::Payload;
-use super::reconcile::ByAsking;
+use super::reconcile::HttpReconciler;
 use crate::config::{Effective, Routes, ScopeSource};
 
-/// What all tables of a gateway have in common.
-pub struct Ground {
+/// What a gateway keeps over reloads; all tables share it.
+pub struct GatewayState {
     pub onceward: Onceward,
     pub secrets: Arc<Secrets>,
     pub meters: Arc<Meters>,
@@ -44,12 +44,12 @@ struct Entry {
 pub type Current = ArcSwap<Table>;
 
 impl Table {
-    pub fn new(ground: &Ground, routes: &Routes) -> Self {
+    pub fn new(state: &GatewayState, routes: &Routes) -> Self {
         let named: Vec<(String, _)> =
             routes.each().map(|route| (route.pattern.to_string(), route.route.clone())).collect();
         Self {
-            entries: routes.list.iter().map(|route| Entry::new(ground, route)).collect(),
-            otherwise: Entry::new(ground, &routes.otherwise),
+            entries: routes.list.iter().map(|route| Entry::new(state, route)).collect(),
+            otherwise: Entry::new(state, &routes.otherwise),
             published: Document::new(&named),
         }
     }
@@ -67,30 +67,30 @@ impl Table {
 }
 
 impl Entry {
-    fn new(ground: &Ground, effective: &Effective) -> Self {
+    fn new(state: &GatewayState, effective: &Effective) -> Self {
         let forward = Forward {
-            upstream: ground.upstream.clone(),
+            upstream: state.upstream.clone(),
             key: effective.forward_key,
             answer_timeout: effective.answer_timeout,
         };
         let mut route = effective.route.clone();
         if let Some(template) = &effective.reconcile_url {
-            let hook = ByAsking {
-                upstream: ground.upstream.clone(),
+            let hook = HttpReconciler {
+                upstream: state.upstream.clone(),
                 template: template.clone(),
                 key: effective.forward_key,
                 patience: effective.answer_timeout,
             };
             route = Arc::new(Route::clone(&route).reconcile(hook));
         }
-        let (onceward, secrets) = (ground.onceward.clone(), ground.secrets.clone());
-        let layer = OncewardLayer::with(onceward, secrets, route, ground.meters.clone())
-            .admission(ground.admission.clone());
+        let (onceward, secrets) = (state.onceward.clone(), state.secrets.clone());
+        let layer = OncewardLayer::with(onceward, secrets, route, state.meters.clone())
+            .admission(state.admission.clone());
         Self { effective: effective.clone(), service: layer.layer(forward) }
     }
 }
 
-impl Ground {
+impl GatewayState {
     /// Tells the layer who asks, where the gateway itself has to find that out.
     pub fn name_caller(&self, source: &ScopeSource, request: &mut Request<Payload>) {
         // Only we may say so.
