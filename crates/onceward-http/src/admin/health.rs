@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use onceward::{Id, Onceward};
+use onceward::{Error, ErrorKind, Id, Onceward};
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
@@ -67,11 +67,24 @@ impl Readiness {
             }
         };
         let probe = Id::new("onceward", "readyz", "probe").expect("a valid id");
-        let store = async { within(onceward.show(&probe)).await.map(drop) };
+        let store = async {
+            within(async { onceward.show(&probe).await.map_err(|error| reason(&error)) }).await.map(drop)
+        };
         let (store, upstream) = tokio::join!(store, upstream);
         let parts = Parts { store, upstream };
         *last = Some((Instant::now(), parts.clone()));
         parts
+    }
+}
+
+/// Why the store is not ready, for everybody. The error may name hosts and databases, so it goes to the log.
+fn reason(error: &Error) -> &'static str {
+    tracing::warn!(%error, "the store is not ready");
+    match error.kind() {
+        ErrorKind::Unavailable => "cannot be reached",
+        ErrorKind::Full => "has no room left",
+        ErrorKind::Overloaded => "is overloaded",
+        _ => "failed; the log says why",
     }
 }
 

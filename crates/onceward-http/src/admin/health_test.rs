@@ -1,5 +1,5 @@
 use axum::body::to_bytes;
-use onceward::{Caps, Error, ErrorKind, Fut, Loaded, Page, Scan, Store, Swap, Swapped, Watch};
+use onceward::{Caps, Fut, Loaded, Page, Scan, Store, Swap, Swapped, Watch};
 use onceward_stores::MemoryStore;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -20,7 +20,7 @@ impl Store for Poor {
     fn load<'a>(&'a self, _: &'a [Id]) -> Fut<'a, Vec<Loaded>> {
         Box::pin(async {
             match self {
-                Self::Fails => Err(Error::new(ErrorKind::Unavailable, "cannot be reached")),
+                Self::Fails => Err(Error::new(ErrorKind::Unavailable, "cannot reach db.internal")),
                 Self::NeverAnswers => std::future::pending().await,
             }
         })
