@@ -1,4 +1,4 @@
-//! `onceward migrate`: the tables of a database, brought up to date by somebody who may.
+//! `onceward migrate`: creates or upgrades the tables of a database.
 
 use std::process::ExitCode;
 
@@ -29,7 +29,7 @@ impl Args {
     pub async fn run(self) -> ExitCode {
         match onceward_stores::migrate(&self.store).await {
             Ok(done) if done.from == done.to => {
-                println!("the tables are of version {} already", done.to);
+                println!("the tables are at version {} already", done.to);
                 ExitCode::SUCCESS
             }
             Ok(done) => {

@@ -1,5 +1,4 @@
-//! `onceward receipts`: what an operator asks of a running gateway. Everything goes through the receipts
-//! API; this only finds the words.
+//! `onceward receipts`: what an operator asks of a running gateway, through the receipts API.
 
 mod choices;
 mod remote;
@@ -310,7 +309,7 @@ impl Closing {
 pub fn confirm(question: &str) -> Result<(), String> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
-        return Err("nobody is here to confirm it; say --yes if it is meant".into());
+        return Err("standard input is no terminal, so this cannot be confirmed; add --yes".into());
     }
     eprint!("\n{question} [y/N] ");
     let _ = std::io::stderr().flush();

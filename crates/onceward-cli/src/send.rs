@@ -26,7 +26,7 @@ Retried: no answer, 408, 425, 429 and 5xx, with growing pauses and no longer tha
 (Authorization, Proxy-Authorization, Cookie) are never written to the journal; give them again with
 --resume.
 
-An unknown intent is not sent again until somebody has looked at the service and settles it:
+An unknown intent is not sent again until a person has checked the service and settles it:
 
   onceward send --settle done --status 201 --body @charge-1.json --journal ~/.outgoing --intent order-7
   onceward send --settle not-done --journal ~/.outgoing --intent order-7
@@ -36,7 +36,7 @@ Exit code:
   1  answered with 4xx or 5xx, and that is final; the body is on standard output
   2  nothing was sent: the command, the journal or the intent's name cannot be used
   3  given up for now; run it again, or --resume
-  4  unknown: nobody can tell whether it took effect; it is not sent again until it is settled
+  4  unknown: it may or may not have taken effect; it is not sent again until it is settled
   5  it took effect, but its answer is too large to print";
 
 /// Send one request that is safe to send again: from a shell, a script or a cron job.
@@ -107,7 +107,7 @@ pub struct Args {
     verbose: bool,
 }
 
-/// What somebody found out about an unknown intent.
+/// What was found out about an unknown intent.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Found {
     Done,

@@ -93,7 +93,7 @@ impl Args {
     }
 }
 
-/// Is ready when somebody wants the process to end.
+/// Resolves on SIGTERM or SIGINT.
 pub async fn stopped() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))

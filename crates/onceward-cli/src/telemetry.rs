@@ -82,7 +82,7 @@ pub fn end() {
     otlp::end();
 }
 
-/// The span of one request, in the trace that the caller names, if any. A key stands in it as
+/// The span of one request, in the trace that the caller names, if any. A key is in it as
 /// [`hashed`] only.
 pub fn span<B>(listener: &'static str, request: &http::Request<B>) -> tracing::Span {
     let span = tracing::debug_span!(
@@ -103,7 +103,7 @@ pub fn span<B>(listener: &'static str, request: &http::Request<B>) -> tracing::S
     span
 }
 
-/// A key as it may stand in a log: enough to find the same one again, not enough to use it.
+/// A key as it may be logged: enough to find the same one again, not enough to use it.
 fn hashed(key: &str) -> String {
     blake3::hash(key.as_bytes()).to_hex()[..12].to_owned()
 }

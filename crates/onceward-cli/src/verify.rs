@@ -166,7 +166,7 @@ impl Args {
         if self.dry_run {
             return dry_run(&check);
         }
-        // Whoever interrupts leaves no server behind: dropping the check kills what it started.
+        // An interrupted check leaves no server behind: dropping it kills what it started.
         let report = tokio::select! {
             report = judge(&check) => report,
             _ = tokio::signal::ctrl_c() => return stop("interrupted"),

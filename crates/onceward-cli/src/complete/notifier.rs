@@ -23,7 +23,7 @@ impl Notifier {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!("--to {url}: not an address that begins with http:// or https://"));
         }
-        // Whoever else installs one in this process chooses the same.
+        // Fails only if one is installed already, which is the same one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Nothing is sent on elsewhere: the address is the one that the operator gave.
         let client =

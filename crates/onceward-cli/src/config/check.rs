@@ -1,4 +1,4 @@
-//! `onceward config check`: reads a file as the gateway would, and shows what it comes to.
+//! `onceward config check`: reads a file as the gateway does, and prints what is in effect for each route.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -43,7 +43,7 @@ impl Effective {
     pub fn new(terms: &Terms) -> Result<Self, String> {
         let preset = terms.preset.as_ref().map_or("ietf", |preset| preset.0.as_str());
         let mut route = Route::preset(preset).map_err(text)?;
-        // Drop-in: what knows no keys must pass, unless somebody says otherwise.
+        // Drop-in: requests without a key pass, unless the file says otherwise.
         route = route.key(match terms.key.unwrap_or(Key::Optional) {
             Key::Required => KeyRule::Required,
             Key::Optional => KeyRule::Optional,

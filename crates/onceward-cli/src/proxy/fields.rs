@@ -43,7 +43,7 @@ pub enum Forwarding {
 /// Where a request entered.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// The address of whoever connected.
+    /// The address of the client.
     pub client: IpAddr,
     /// `http` or `https`.
     pub scheme: &'static str,

@@ -1,5 +1,5 @@
 //! Connections to the upstream, kept alive between requests. Unlike a general client, this pool never
-//! sends a request twice on a guess: it knows of each failure whether a byte can have left.
+//! repeats a request on a guess: it knows for each failure whether a byte can have been sent.
 
 use std::collections::VecDeque;
 use std::io;
@@ -154,7 +154,7 @@ where
     builder.max_buf_size(HEAD_BYTES_MAX);
     let (connection, driver) =
         builder.handshake::<_, Payload>(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    // Its errors are also told to whoever waits for an answer.
+    // Its errors also reach the task that waits for an answer.
     tokio::spawn(driver.with_upgrades());
     Ok(connection)
 }

@@ -64,7 +64,7 @@ pub async fn serve(
     let room = Arc::new(Semaphore::new(gateway.bounds.connections_max));
     let mut stop = pin!(stop);
     loop {
-        // Whoever finds no room waits in the system's own queue.
+        // Further connections wait in the queue of the operating system.
         let place = tokio::select! {
             place = room.clone().acquire_owned() => place.expect("the semaphore is never closed"),
             () = &mut stop => break,

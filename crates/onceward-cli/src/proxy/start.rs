@@ -99,7 +99,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let sweep_every = period(settings.sweep_every, SWEEP_EVERY);
     let sweeper = onceward.clone();
     tokio::spawn(async move { sweeper.sweep_forever(Sweep::default(), sweep_every).await });
-    // Signals are caught before anybody is told that we are there.
+    // Signals are caught before the addresses are announced.
     let caught = |kind| signal(kind).map_err(|error| format!("signals cannot be received: {error}"));
     let hangup = caught(SignalKind::hangup())?;
     let endings = [caught(SignalKind::terminate())?, caught(SignalKind::interrupt())?];
@@ -125,7 +125,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     };
     serve(gateway.clone(), &threads, listener, drain).await;
     settle_down(&gateway).await;
-    // Last of all, so that whoever watches can see how it ended.
+    // Last, so that monitors can see how it ended.
     let _ = finish.send(true);
     let _ = admin.await;
     Ok(())
@@ -194,7 +194,7 @@ async fn wait_for_end([mut terminate, mut interrupt]: [Signal; 2], stop: watch::
     asked().await;
     tracing::info!("stopping: finishing what is in flight");
     let _ = stop.send(true);
-    // A second signal is from somebody who will not wait.
+    // A second signal means: do not wait.
     asked().await;
     std::process::exit(130);
 }

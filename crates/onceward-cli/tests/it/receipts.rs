@@ -165,7 +165,7 @@ fn nothing_is_settled_by_a_slip() {
     let id = ["acme corp", "ship", "k"];
     let said = operator.say(&[&["release"], &id[..]].concat());
     assert_eq!(said.code, 1);
-    assert!(said.err.contains("say --yes if it is meant"), "{said:?}");
+    assert!(said.err.contains("add --yes"), "{said:?}");
     for wrong in [vec!["settle"], vec!["settle", "--done", "--not-done"]] {
         assert_eq!(operator.say(&[&wrong[..], &id[..], &["--yes"]].concat()).code, 2, "{wrong:?}");
     }
@@ -198,7 +198,7 @@ fn what_is_dead_is_listed_with_its_reason_and_decided_about() {
     // Nothing is closed or erased by a slip.
     for words in [&["dead", "discard"][..], &["cancel"][..], &["erase"][..]] {
         let said = operator.say(&[words, &["acme", "charge", "waiting"]].concat());
-        assert!(said.code == 1 && said.err.contains("say --yes"), "{said:?}");
+        assert!(said.code == 1 && said.err.contains("add --yes"), "{said:?}");
     }
     let close =
         |words: &[&str], key: &str| operator.say(&[words, &["acme", "charge", key, "--yes"]].concat());

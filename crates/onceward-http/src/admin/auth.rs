@@ -23,7 +23,7 @@ use super::problem::Problem;
 /// Shortest token: beyond guessing over a network, if it is random.
 const TOKEN_CHARS_MIN: usize = 16;
 
-/// What proxies add to a request of somebody else.
+/// What proxies add to a request that they forward.
 const FORWARDED_BY_PROXIES: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -111,7 +111,7 @@ impl AdminAuth {
     }
 }
 
-/// Whether the connection comes from this machine, and the request was not forwarded over it for somebody else.
+/// Whether the connection comes from this machine, and the request was not forwarded by a proxy.
 fn check_peer(request: &Request) -> Result<(), Problem> {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     let Some(ConnectInfo(peer)) = peer else {

@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use super::Admin;
 use super::json::Json;
 
-/// A part that has not answered by then is not ready.
+/// A part that has not answered within this time is not ready.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// How long a look is good for: whoever asks more often than this costs nothing.
+/// How long a result is reused: asking more often than this costs nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What has to be in order before traffic may come.

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::{PolicyAsked, attempt};
 use crate::admin::problem::Problem;
 
-/// Proof of a claim, opaque. Whoever shows it is the owner.
+/// Proof of a claim, opaque. A client that shows it is the owner.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct TicketText(pub String);
 
