@@ -1,8 +1,8 @@
-//! `onceward complete`: what was begun and left, and what waits for a worker. This binary has nobody's code in it,
-//! so it does not finish anything by itself: it tells the service that has the code, and looks whether that helped.
+//! `onceward complete`: unfinished intents, and intents that wait for a worker. This binary has no code of any
+//! operation, so it finishes nothing itself: it notifies the service that has the code, and reads the receipt again.
 
-mod left;
-mod tell;
+mod notifier;
+mod unfinished;
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -14,10 +14,11 @@ use onceward::{Id, Onceward, Receipt};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::help;
 use crate::receipts::words::{quoted, time};
 use crate::serve::stopped;
-use left::{Kind, Left};
-use tell::Tell;
+use notifier::Notifier;
+use unfinished::{Kind, Unfinished};
 
 /// An intent that could not be finished is left alone for this long at first, and at most; doubled each time.
 const BACKOFF_MIN: Duration = Duration::from_secs(5);
@@ -25,41 +26,41 @@ const BACKOFF_MAX: Duration = Duration::from_secs(600);
 
 /// What is worth knowing, shown below the options.
 const AFTER_HELP: &str = "\
-An operation is left when its owner died or lost touch before it ended, and nobody has asked for it again. One is
-waiting when it was enqueued, or is to be tried again, and its time has come. Without --to or --exec, each one is
-listed. With them, the service that has the code of the operation is told about each, and goes on with it by asking for the
-same intent again, or with a worker (`Worker::complete`): what was done is not done twice.
+An operation is left if its process died or lost its lease before the end, and no retry has come since. It is
+waiting if it was enqueued, or is to be tried again, and is due. Without --to or --exec, each is listed. With one of
+them, the service that has the code is told about each. It continues by asking for the same intent again, or with a
+worker (`Worker::complete`): steps that were done are not repeated. A service with a worker of its own needs none of
+this.
 
-A service that runs a worker of its own needs none of this.
-
+Examples:
   onceward complete --store postgres://app@db/shop
   onceward complete --store postgres://app@db/shop --operation payout --to http://payments/resume
   onceward complete --store postgres://app@db/shop --operation payout --once --exec 'resume-payout \"$ONCEWARD_KEY\"'
 
 --to posts {\"scope\", \"operation\", \"key\", \"fence\"} as JSON, and expects 2xx when the operation is finished.
 --exec runs a command with ONCEWARD_SCOPE, ONCEWARD_OPERATION, ONCEWARD_KEY and ONCEWARD_FENCE in its
-environment. Either way the receipt is what counts: it is looked at afterwards.
+environment. In both cases the receipt is read afterwards, and decides.
 
-An intent that is held when in doubt is listed and never told to anybody: settle it with `onceward receipts`. One
-whose tries are used up is dead, and not listed here: see `onceward receipts dead`.
+An intent that is in doubt and must be settled by a person is listed, and never passed on: see `onceward receipts`.
+One whose tries are used up is dead, and not listed here: see `onceward receipts dead`.
 
 Exit code, with --once or without --to and --exec:
   0  nothing is left to be done
   1  something is left, or in doubt
   2  the store could not be read";
 
-/// List what was left and what is waiting, or have it finished by the service that has its code.
+/// List unfinished operations, or have the service that owns them finish them.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = help::with_durable_stores(AFTER_HELP))]
 pub struct Args {
-    /// Where the receipts are, such as `postgres://user@host/database`.
-    #[arg(long, value_name = "URL", env = "ONCEWARD_STORE")]
+    /// Where the receipts are stored; see below.
+    #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", hide_env_values = true)]
     store: String,
     /// Only this operation, such as "payout" or "POST /payouts".
     #[arg(long, value_name = "NAME")]
     operation: Option<String>,
-    /// Tell a service about each, by a POST to this address.
-    #[arg(long, value_name = "URL", requires = "operation", conflicts_with = "exec")]
+    /// Notifier a service about each, by a POST to this address.
+    #[arg(long, value_name = "URL", value_parser = crate::address::url(), requires = "operation", conflicts_with = "exec")]
     to: Option<String>,
     /// Run a command for each, in a shell.
     #[arg(long, value_name = "COMMAND", requires = "operation")]
@@ -76,7 +77,7 @@ pub struct Args {
     /// How many are told about at the same time.
     #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
-    /// How long one telling may take.
+    /// How long one notifying may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     at_most: u64,
 }
@@ -122,16 +123,16 @@ impl Args {
         let store = onceward_stores::open(&self.store).await.map_err(|error| error.to_string())?;
         let onceward = Onceward::new(store).map_err(|error| error.to_string())?;
         let at_most = Duration::from_secs(self.at_most.max(1));
-        let tell = match (&self.to, &self.exec) {
-            (Some(url), _) => Tell::post(url, at_most)?,
-            (None, Some(command)) => Tell::exec(command, at_most),
+        let notifier = match (&self.to, &self.exec) {
+            (Some(url), _) => Notifier::post(url, at_most)?,
+            (None, Some(command)) => Notifier::exec(command, at_most),
             (None, None) => return self.list(&onceward).await,
         };
-        let mut desk = Desk { onceward, tell: Arc::new(tell), failures: HashMap::new() };
+        let mut completer = Completer { onceward, notifier: Arc::new(notifier), failures: HashMap::new() };
         let mut stop = std::pin::pin!(stopped());
         loop {
             let looked = tokio::select! {
-                looked = desk.look(&self) => looked,
+                looked = completer.look(&self) => looked,
                 // Who was told goes on without us, and the next one to look sees what came of it.
                 () = &mut stop => return Ok(ExitCode::SUCCESS),
             };
@@ -151,7 +152,7 @@ impl Args {
     /// Prints everything that was left.
     async fn list(&self, onceward: &Onceward) -> Result<ExitCode, String> {
         let mut looked = Looked::default();
-        for left in left::all(onceward, self.operation.as_deref()).await? {
+        for left in unfinished::all(onceward, self.operation.as_deref()).await? {
             looked.count(&left);
             println!("{:<9} {:>8} ago  {}", left.kind.word(), since(&left), shown(&left.id));
         }
@@ -165,20 +166,20 @@ impl Args {
     }
 }
 
-/// The one who tells, and remembers whom it did not help to tell.
-struct Desk {
+/// Notifies of each unfinished intent, and backs off from those that stay unfinished.
+struct Completer {
     onceward: Onceward,
-    tell: Arc<Tell>,
+    notifier: Arc<Notifier>,
     failures: HashMap<Id, (Instant, Duration)>,
 }
 
-impl Desk {
-    /// Looks at everything that was left, tells about each, and says what became of it.
+impl Completer {
+    /// Goes through all unfinished intents once, and prints what became of each.
     async fn look(&mut self, args: &Args) -> Result<Looked, String> {
         let mut looked = Looked::default();
         let places = Arc::new(Semaphore::new(args.concurrency.into()));
-        let mut telling = JoinSet::new();
-        let all = left::all(&self.onceward, args.operation.as_deref()).await?;
+        let mut notifying = JoinSet::new();
+        let all = unfinished::all(&self.onceward, args.operation.as_deref()).await?;
         // One that is not there now may be back when its lease is over; after that, it was finished elsewhere.
         self.failures.retain(|_, (until, _)| until.elapsed() < BACKOFF_MAX);
         for left in all {
@@ -188,16 +189,16 @@ impl Desk {
                 continue;
             }
             let place = Arc::clone(&places).acquire_owned().await.map_err(|error| error.to_string())?;
-            let (onceward, tell) = (self.onceward.clone(), Arc::clone(&self.tell));
-            telling.spawn(async move {
-                let said = tell.about(&left).await;
+            let (onceward, notifier) = (self.onceward.clone(), Arc::clone(&self.notifier));
+            notifying.spawn(async move {
+                let said = notifier.notify(&left).await;
                 let now = onceward.receipt(&left.id).await;
                 drop(place);
                 (left, said, now)
             });
         }
-        while let Some(told) = telling.join_next().await {
-            let (left, said, now) = told.map_err(|error| error.to_string())?;
+        while let Some(notified) = notifying.join_next().await {
+            let (left, said, now) = notified.map_err(|error| error.to_string())?;
             let fate = fate(now.map_err(|error| error.to_string())?.as_ref(), said.is_ok());
             let why = said.err().map_or_else(String::new, |why| format!(": {why}"));
             println!("{:<9} {}{why}", fate.word(), shown(&left.id));
@@ -223,7 +224,7 @@ impl Desk {
 }
 
 impl Looked {
-    fn count(&mut self, left: &Left) {
+    fn count(&mut self, left: &Unfinished) {
         match left.kind {
             Kind::Begun | Kind::Waiting => self.left += 1,
             Kind::InDoubt => self.in_doubt += 1,
@@ -265,7 +266,7 @@ fn code(looked: Looked) -> ExitCode {
     ExitCode::from(u8::from(looked.left + looked.in_doubt > 0))
 }
 
-fn since(left: &Left) -> String {
+fn since(left: &Unfinished) -> String {
     time(i64::try_from(left.ago.as_millis()).unwrap_or(i64::MAX))
 }
 

@@ -16,13 +16,24 @@ pub use service::Args as ServiceArgs;
 use screen::Screen;
 use stage::Stage;
 
+const AFTER_HELP: &str = "\
+Examples:
+  onceward demo          # then try it yourself; Ctrl-C ends it
+  onceward demo --exit
+
+Exit code:
+  0  everything went as expected
+  1  something did not
+  2  could not start; the message says why";
+
 /// See it work: a payments service behind the gateway, duplicates, a crash, an operator.
 ///
-/// Takes a few seconds, then stays up for you to try. Everything lives in a temporary folder that is
-/// removed at the end.
+/// Takes a few seconds, then stays up for you to try. Everything is in a temporary folder that is removed at the
+/// end; the ports are free ones.
 #[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// End after the last act; non-zero if one of them did not go as expected.
+    /// End after the last act.
     #[arg(long)]
     exit: bool,
 }

@@ -1,10 +1,17 @@
 //! The binary `onceward`. Each command has a module of its own; this file only names them.
 
+// First, because its macros replace those of the standard library in everything below.
+#[macro_use]
+mod output;
+
+mod address;
 mod admin;
 mod call;
 mod complete;
+mod completions;
 mod config;
 mod demo;
+mod help;
 mod measured;
 mod migrate;
 mod proxy;
@@ -14,17 +21,27 @@ mod serve;
 mod telemetry;
 mod verify;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Answers are small and many: the allocator is a tenth of the cost of a request.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Makes retries safe: whatever is sent again, its effect happens once, and everyone gets the same answer.
+const EXAMPLES: &str = "\
+Examples:
+  onceward demo                                        # see it work
+  onceward proxy --upstream http://127.0.0.1:3000      # put the gateway in front of a service
+  onceward receipts list --state unknown               # what has to be settled
+  onceward COMMAND --help                              # options, examples and exit codes of a command";
+
+/// Idempotency keys and safe retries for HTTP services.
+///
+/// A request that is sent again takes effect once, and every copy gets the same response.
 #[derive(Parser)]
-#[command(name = "onceward", version, arg_required_else_help = true)]
+#[command(name = "onceward", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -39,13 +56,11 @@ enum Command {
     DemoService(demo::ServiceArgs),
     Receipts(receipts::Args),
     Serve(serve::Args),
-    /// Prove, from outside, that an HTTP endpoint is safe to retry.
     Verify(Box<verify::Args>),
-    /// Send one request that is safe to send again: from a shell, a script or a cron job.
     Send(send::Args),
     Complete(complete::Args),
-    /// Bring the tables of a database up to date.
     Migrate(migrate::Args),
+    Completions(completions::Args),
 }
 
 fn main() -> ExitCode {
@@ -58,20 +73,28 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let code = runtime.block_on(async {
-        match command {
-            Command::Complete(args) => args.run().await,
-            Command::Migrate(args) => args.run().await,
-            Command::Proxy(args) => args.run().await,
-            Command::Config(args) => args.run(),
-            Command::Demo(args) => args.run().await,
-            Command::DemoService(args) => args.run().await,
-            Command::Receipts(args) => args.run().await,
-            Command::Serve(args) => args.run().await,
-            Command::Verify(args) => args.run().await,
-            Command::Send(args) => args.run().await,
-        }
-    });
+    let run = AssertUnwindSafe(|| runtime.block_on(run(command)));
+    let code = match catch_unwind(run) {
+        Ok(code) => code,
+        Err(payload) if output::is_closed_pipe(&*payload) => ExitCode::from(output::CLOSED_PIPE),
+        Err(payload) => resume_unwind(payload),
+    };
     telemetry::end();
     code
+}
+
+async fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Complete(args) => args.run().await,
+        Command::Migrate(args) => args.run().await,
+        Command::Proxy(args) => args.run().await,
+        Command::Config(args) => args.run(),
+        Command::Demo(args) => args.run().await,
+        Command::DemoService(args) => args.run().await,
+        Command::Receipts(args) => args.run().await,
+        Command::Serve(args) => args.run().await,
+        Command::Verify(args) => args.run().await,
+        Command::Send(args) => args.run().await,
+        Command::Completions(args) => args.run(Cli::command()),
+    }
 }

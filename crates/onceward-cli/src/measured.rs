@@ -1,7 +1,6 @@
-//! A store that is watched: how long each call takes, how large batches are, what fails.
+//! A store whose calls are measured: how long each takes, how large batches are, what fails.
 //!
-//! [`watch`] goes around any store and knows nothing of it. All it costs is two readings of the
-//! clock and a few additions per call; nothing is locked.
+//! [`watch`] wraps any store. It costs two readings of the clock and a few additions per call, and takes no lock.
 
 mod histogram;
 
@@ -36,13 +35,13 @@ enum Call {
 /// Reads how large the groups were that a store has made.
 pub type ReadGroups = Arc<dyn Fn() -> Groups + Send + Sync>;
 
-/// Opens the store that an address names, puts an eye on it, and says where to look.
+/// Opens the store that an address names, with its measurements.
 pub async fn open(url: &str) -> onceward::Result<(Arc<dyn Store>, Arc<Measures>)> {
     let opened = onceward_stores::open_with_metrics(url).await?;
     Ok(watch(opened.store, opened.groups))
 }
 
-/// Puts an eye on a store, and says where to look. `groups` are those of a store that makes groups by itself.
+/// Wraps a store, and gives its measurements. `groups` are those of a store that batches by itself.
 pub fn watch(inner: Arc<dyn Store>, groups: Option<ReadGroups>) -> (Arc<dyn Store>, Arc<Measures>) {
     let measures = Arc::new(Measures { groups, ..Measures::default() });
     (Arc::new(Measured { inner, measures: measures.clone() }), measures)
@@ -153,7 +152,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// A store with an eye on it.
+/// A store whose calls are measured.
 struct Measured {
     inner: Arc<dyn Store>,
     measures: Arc<Measures>,

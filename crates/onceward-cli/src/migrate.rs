@@ -1,12 +1,27 @@
-//! `onceward migrate`: the tables of a database, brought up to date by somebody who may.
+//! `onceward migrate`: creates or upgrades the tables of a database.
 
 use std::process::ExitCode;
 
-/// What `onceward migrate` is told on the command line.
+use crate::help;
+
+const AFTER_HELP: &str = "\
+Examples:
+  onceward migrate --store postgres://owner@db/shop
+  onceward migrate --store sqlite:./receipts.db
+
+Exit code:
+  0  the tables are up to date
+  1  they are not; the message says why";
+
+/// Create or upgrade the tables of a database.
+///
+/// `onceward proxy` and `onceward serve` do this when they start. Run it by hand, as a user with the right to create
+/// tables, where theirs has no such right.
 #[derive(clap::Args)]
+#[command(after_long_help = help::with_databases(AFTER_HELP))]
 pub struct Args {
-    /// The database, such as `postgres://user@host/database`, `mysql://…` or `sqlite:FILE`.
-    #[arg(long, value_name = "URL", env = "ONCEWARD_STORE")]
+    /// The database.
+    #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", hide_env_values = true)]
     store: String,
 }
 
@@ -14,7 +29,7 @@ impl Args {
     pub async fn run(self) -> ExitCode {
         match onceward_stores::migrate(&self.store).await {
             Ok(done) if done.from == done.to => {
-                println!("the tables are of version {} already", done.to);
+                println!("the tables are at version {} already", done.to);
                 ExitCode::SUCCESS
             }
             Ok(done) => {

@@ -10,8 +10,6 @@ mod caller;
 mod fields;
 mod forward;
 mod jwt;
-mod lanes;
-mod metrics;
 mod payload;
 mod pool;
 mod reconcile;
@@ -21,27 +19,47 @@ mod serve;
 mod start;
 mod table;
 mod tls;
+mod worker_threads;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::config::Settings;
+use crate::help;
 use crate::telemetry;
 
 pub use fields::Forwarding;
 pub use forward::ForwardKey;
 
+const AFTER_HELP: &str = "\
+Examples:
+  onceward proxy --upstream http://127.0.0.1:3000
+  onceward proxy --upstream localhost:3000 --listen :8080 --store postgres://app@db/shop
+  onceward proxy --config onceward.toml
+
+Environment:
+  ONCEWARD_SECRET  The key of all hashes of credentials and bodies: at least 32 random characters
+                   (`openssl rand -hex 32`), the same on every gateway that shares a store. To change it, give
+                   several with commas between them: the first is used, the others are still recognized.
+                   Required, except with embedded: (made once, and kept in its folder) and memory:.
+
+Exit code:
+  0    stopped by SIGTERM or SIGINT; requests in flight were finished
+  2    could not start; the message says why
+  130  stopped by a second signal, without waiting";
+
 /// Put the gateway in front of an HTTP service.
 ///
 /// Requests with an Idempotency-Key take effect once, however often they are sent, and every copy gets the
-/// same answer. Requests without one pass through, unless a route requires it.
+/// same response. Requests without a key pass through, unless a route requires one.
 ///
-/// Every value below can also stand in the file, under the same name with underscores, or in the environment
-/// variable beside it. Flags count before variables, and those before the file.
+/// Each option can also be set in the file, under the same name with underscores, or in the environment variable
+/// shown with it. Options override variables, and variables override the file.
 #[derive(clap::Args)]
+#[command(after_long_help = help::with_stores(AFTER_HELP))]
 pub struct Args {
-    /// A TOML file with the values below, `[defaults]` and `[[route]]` tables. `onceward config check FILE`
-    /// shows what it comes to. Routes are reloaded when it changes, and on SIGHUP.
+    /// A TOML file with the options below, `[defaults]` and `[[route]]` tables. `onceward config check FILE`
+    /// shows what is in effect. Routes are reloaded when it changes, and on SIGHUP.
     #[arg(long, value_name = "FILE", env = "ONCEWARD_CONFIG")]
     config: Option<PathBuf>,
 

@@ -1,6 +1,6 @@
-//! `onceward receipts`: what an operator asks of a running gateway. Everything goes through the receipts
-//! API; this only finds the words.
+//! `onceward receipts`: what an operator asks of a running gateway, through the receipts API.
 
+mod choices;
 mod remote;
 mod settle;
 mod table;
@@ -13,15 +13,34 @@ use crate::admin::shape::{CloseAsked, IntentAsked, PolicyAsked, Preset, ReceiptS
 use remote::{Remote, Wanted};
 use settle::{AnswerGiven, Care, settle};
 
-/// See what became of each intent, settle what is in doubt, and decide about what is dead.
+const AFTER_HELP: &str = "\
+States:
+  waiting  no run has begun, or the next one comes later
+  held     it is running
+  done     the outcome is recorded, and every retry gets it; or it was closed, and every retry is refused
+  unknown  it may or may not have taken effect; it is not run again until somebody settles it
+  dead     it was tried as often as allowed; somebody has to look at it
+  gone     the outcome was removed at the end of its retention
+
+Examples:
+  onceward receipts list --state unknown
+  onceward receipts show acme 'POST /charges' order-7
+  onceward receipts settle acme 'POST /charges' order-7 --done --status 201 --body '{\"charge\":\"ch_1\"}'
+  onceward receipts release acme 'POST /charges' order-7
+  onceward receipts dead list --admin http://10.0.0.5:8081
+
+Exit code:
+  0  done
+  1  refused, or the gateway could not be reached; the message says why
+  2  the command line cannot be understood";
+
+/// List and show receipts, settle unknown outcomes, retry or discard what is dead.
 ///
-/// waiting: nobody has begun, or its next try comes later. held: it is running. done: it is recorded, and every
-/// retry gets its answer; or it was closed, and every retry is refused. unknown: it may or may not have taken
-/// effect; it is never run again by itself, and somebody has to settle it. dead: it was tried as often as
-/// allowed, and somebody has to look at it. gone: its answer was forgotten at the end of its retention.
+/// Talks to the admin address of a running `onceward proxy` or `onceward serve`.
 #[derive(clap::Args)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct Args {
-    /// The admin address of the gateway.
+    /// The admin address of the gateway, such as `http://127.0.0.1:8081` or `localhost:8081`.
     #[arg(
         long,
         global = true,
@@ -57,7 +76,7 @@ enum Command {
         #[arg(long)]
         key: Option<String>,
         /// Only this state.
-        #[arg(long, value_enum)]
+        #[arg(long, value_parser = choices::state())]
         state: Option<State>,
         /// No more than this many.
         #[arg(long, value_name = "NUMBER", default_value_t = 50)]
@@ -143,7 +162,7 @@ enum Dead {
 #[derive(clap::Args)]
 struct Closing {
     /// How long retries are told that it was closed: http 24 hours, queue 7 days, ledger forever.
-    #[arg(long, value_enum, default_value_t = Preset::Http)]
+    #[arg(long, value_parser = choices::preset(), default_value = "http")]
     preset: Preset,
     /// Do not ask.
     #[arg(long)]
@@ -290,7 +309,7 @@ impl Closing {
 pub fn confirm(question: &str) -> Result<(), String> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
-        return Err("nobody is here to confirm it; say --yes if it is meant".into());
+        return Err("standard input is no terminal, so this cannot be confirmed; add --yes".into());
     }
     eprint!("\n{question} [y/N] ");
     let _ = std::io::stderr().flush();

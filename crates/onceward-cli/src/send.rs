@@ -9,12 +9,16 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use onceward_client::{Answer, Client, Error, ErrorKind, Settlement, Terms};
 
+use crate::output::or_end;
+
 /// What the exit code says, and what is worth knowing. Shown below the options.
 const AFTER_HELP: &str = "\
 With a journal and the name of an intent, running the same command again is always safe: an intent that
 was answered prints its recorded answer and sends nothing; one that was not is sent again with the same
 key and the same bytes. The same name with another request is refused.
 
+Examples:
+  onceward send --url http://127.0.0.1:8080/charges --body '{\"amount\":7}'
   onceward send --url https://pay.example/charges --body @charge.json \\
       --journal ~/.outgoing --intent order-7
 
@@ -22,7 +26,7 @@ Retried: no answer, 408, 425, 429 and 5xx, with growing pauses and no longer tha
 (Authorization, Proxy-Authorization, Cookie) are never written to the journal; give them again with
 --resume.
 
-An unknown intent is not sent again until somebody has looked at the service and settles it:
+An unknown intent is not sent again until a person has checked the service and settles it:
 
   onceward send --settle done --status 201 --body @charge-1.json --journal ~/.outgoing --intent order-7
   onceward send --settle not-done --journal ~/.outgoing --intent order-7
@@ -32,16 +36,18 @@ Exit code:
   1  answered with 4xx or 5xx, and that is final; the body is on standard output
   2  nothing was sent: the command, the journal or the intent's name cannot be used
   3  given up for now; run it again, or --resume
-  4  unknown: nobody can tell whether it took effect; it is not sent again until it is settled
+  4  unknown: it may or may not have taken effect; it is not sent again until it is settled
   5  it took effect, but its answer is too large to print";
 
-/// What `onceward send` is told on the command line.
+/// Send one request that is safe to send again: from a shell, a script or a cron job.
+///
+/// Adds an Idempotency-Key, retries with growing pauses, and remembers the request and its response in a journal.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Where to send it.
-    #[arg(long, required_unless_present_any = ["resume", "settle"], conflicts_with_all = ["resume", "settle"])]
+    #[arg(long, value_parser = crate::address::url(), required_unless_present_any = ["resume", "settle"], conflicts_with_all = ["resume", "settle"])]
     url: Option<String>,
 
     /// The method.
@@ -101,7 +107,7 @@ pub struct Args {
     verbose: bool,
 }
 
-/// What somebody found out about an unknown intent.
+/// What was found out about an unknown intent.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Found {
     Done,
@@ -158,7 +164,7 @@ impl Args {
                 let printed = print(&answer, self.include);
                 // So that the next run has it from the journal.
                 client.recorded().await;
-                printed.map_err(|error| format!("cannot print the answer: {error}"))?;
+                or_end(printed).map_err(|error| format!("cannot print the answer: {error}"))?;
                 Ok(exit_of(&answer))
             }
             Err(error) => {

@@ -1,34 +1,56 @@
 //! `onceward serve`: the receipts API by itself, for services that want claims around their own code and
 //! have no use for a gateway.
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{Onceward, Sweep};
+use onceward_http::admin::{Admin, Readiness};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::admin::{self, AdminState, Door, Readiness};
+use crate::address::ListenAddress;
+use crate::admin;
+use crate::help;
 use crate::measured;
+use crate::output;
 use crate::telemetry;
 
 /// What is due is swept this often.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// Serve the receipts API by itself, for claims around your own code.
+const AFTER_HELP: &str = "\
+Examples:
+  onceward serve
+  ONCEWARD_ADMIN_TOKEN=$(openssl rand -hex 32) onceward serve --admin :8081 --store postgres://app@db/shop
+
+Exit code:
+  0  stopped by SIGTERM or SIGINT
+  2  could not start; the message says why";
+
+/// Serve the receipts API without a gateway.
 ///
-/// The API is described by /openapi.json; `onceward receipts` speaks it. Receipts past their time are swept.
+/// For services in any language that claim an idempotency key around their own code. /openapi.json describes the
+/// API; /healthz, /readyz and /metrics are for monitors. Expired receipts are removed.
 #[derive(clap::Args)]
+#[command(after_long_help = help::with_durable_stores(AFTER_HELP))]
 pub struct Args {
-    /// Where to listen.
+    /// Where to listen: `127.0.0.1:8081`, `localhost:8081`, or `:8081` for all interfaces.
     #[arg(long, value_name = "ADDRESS", env = "ONCEWARD_ADMIN", default_value = "127.0.0.1:8081")]
-    admin: SocketAddr,
-    /// Who shows this may come in. Needed where others can reach the listener.
+    admin: ListenAddress,
+    /// What clients must send as `Authorization: Bearer TOKEN`. Required unless the address is loopback; at least 16
+    /// characters.
     #[arg(long, value_name = "TOKEN", env = "ONCEWARD_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
-    /// Where receipts are kept.
-    #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", default_value = "embedded:./onceward-data")]
+    /// Where receipts are stored; see below.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "ONCEWARD_STORE",
+        hide_env_values = true,
+        default_value = "embedded:./onceward-data"
+    )]
     store: String,
     #[command(flatten)]
     telemetry: telemetry::Args,
@@ -49,17 +71,19 @@ impl Args {
     }
 
     async fn serve(self) -> Result<(), String> {
-        let listener = TcpListener::bind(self.admin).await;
+        let listener = TcpListener::bind(self.admin.0).await;
         let listener = listener.map_err(|error| format!("cannot listen on {}: {error}", self.admin))?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
-        let door = Door::at(address, self.admin_token.as_deref())?;
+        let auth = admin::auth(address, self.admin_token.as_deref())?;
         let (store, measures) = measured::open(&self.store).await.map_err(|error| error.to_string())?;
         let onceward = Onceward::new(store).map_err(|error| error.to_string())?;
-        let readiness = Readiness::of_store();
-        let state = AdminState::new(onceward.clone(), measures, readiness.clone(), door, Box::new(|_| {}));
-        println!("admin on http://{address}");
+        let readiness = Arc::new(Readiness::new());
+        let admin = Admin::new(onceward.clone())
+            .with_readiness(readiness.clone())
+            .with_metrics(move |out| measures.write(out));
+        output::announce(&format!("admin on http://{address}"));
         tokio::select! {
-            () = admin::serve(listener, state, async {
+            () = admin::serve(listener, admin::router(&admin, auth), async {
                 stopped().await;
                 readiness.drain();
             }) => {}
@@ -69,7 +93,7 @@ impl Args {
     }
 }
 
-/// Is ready when somebody wants the process to end.
+/// Resolves on SIGTERM or SIGINT.
 pub async fn stopped() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))

@@ -24,6 +24,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     log_format: Format,
     /// Send traces to this OpenTelemetry collector, such as <http://127.0.0.1:4318>.
+    #[cfg(feature = "otel")]
     #[arg(long, value_name = "URL", env = "ONCEWARD_OTLP")]
     otlp: Option<String>,
 }
@@ -48,11 +49,12 @@ impl Args {
     }
 
     fn try_start(&self) -> Result<(), String> {
-        let mut layers = vec![self.logs()?];
-        if let Some(url) = &self.otlp {
-            layers.push(traces(url)?);
-        }
-        tracing_subscriber::registry().with(layers).init();
+        let layers = [
+            Some(self.logs()?),
+            #[cfg(feature = "otel")]
+            self.traces()?,
+        ];
+        tracing_subscriber::registry().with(layers.into_iter().flatten().collect::<Vec<_>>()).init();
         Ok(())
     }
 
@@ -66,16 +68,12 @@ impl Args {
             Format::Json => to_stderr.json().flatten_event(true).with_filter(filter).boxed(),
         })
     }
-}
 
-#[cfg(feature = "otel")]
-fn traces(url: &str) -> Result<BoxedLayer, String> {
-    otlp::layer(url).map_err(|error| format!("--otlp {url}: {error}"))
-}
-
-#[cfg(not(feature = "otel"))]
-fn traces(url: &str) -> Result<BoxedLayer, String> {
-    Err(format!("--otlp {url}: traces are not part of this build; build it with the cargo feature `otel`"))
+    #[cfg(feature = "otel")]
+    fn traces(&self) -> Result<Option<BoxedLayer>, String> {
+        let layer = |url: &String| otlp::layer(url).map_err(|error| format!("--otlp {url}: {error}"));
+        self.otlp.as_ref().map(layer).transpose()
+    }
 }
 
 /// Sends what is left to the collector. The last thing a process does.
@@ -84,7 +82,7 @@ pub fn end() {
     otlp::end();
 }
 
-/// The span of one request, in the trace that the caller names, if any. A key stands in it as
+/// The span of one request, in the trace that the caller names, if any. A key is in it as
 /// [`hashed`] only.
 pub fn span<B>(listener: &'static str, request: &http::Request<B>) -> tracing::Span {
     let span = tracing::debug_span!(
@@ -105,7 +103,7 @@ pub fn span<B>(listener: &'static str, request: &http::Request<B>) -> tracing::S
     span
 }
 
-/// A key as it may stand in a log: enough to find the same one again, not enough to use it.
-pub fn hashed(key: &str) -> String {
+/// A key as it may be logged: enough to find the same one again, not enough to use it.
+fn hashed(key: &str) -> String {
     blake3::hash(key.as_bytes()).to_hex()[..12].to_owned()
 }

@@ -10,15 +10,31 @@ use indicatif::{ProgressBar, ProgressStyle};
 use onceward_verify::endpoint::report::Report;
 use onceward_verify::endpoint::{Check, Effects, Error, KeyForm, Progress, Version, scenarios};
 
-/// What `onceward verify` is told on the command line.
+use crate::output::or_end;
+
+const AFTER_HELP: &str = "\
+Examples:
+  onceward verify --list
+  onceward verify --url http://127.0.0.1:8080/charges --body '{\"amount\":7}' --dry-run
+  onceward verify --url http://127.0.0.1:8080/charges --body '{\"amount\":7}' \\
+      --effects-url http://127.0.0.1:3000/ledger --effects-pointer /charges
+  onceward verify --url http://127.0.0.1:8080/charges --format junit --output verify.xml
+
+Exit code:
+  0  everything that was checked holds
+  1  something is violated; the report says what, and how to repeat it
+  2  something could not be judged, or the check could not run";
+
+/// Check from outside that an HTTP endpoint is safe to retry.
 ///
-/// Sends real requests with real effects: meant for a staging system of your own. Exits with 0 if all that was
-/// asked holds, with 1 if something is violated, with 2 if something could not be judged.
+/// Sends duplicates, races, crashes and mistakes, and counts effects. It sends real requests with real effects: use
+/// it on a staging system of your own.
 #[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {
     /// The endpoint, such as <http://127.0.0.1:3000/charges>.
-    #[arg(long, value_name = "URL", required_unless_present = "list")]
+    #[arg(long, value_name = "URL", value_parser = crate::address::url(), required_unless_present = "list")]
     url: Option<String>,
     /// The method.
     #[arg(long, default_value = "POST")]
@@ -31,7 +47,7 @@ pub struct Args {
     headers: Vec<(String, String)>,
 
     /// Where the number of effects is read: a plain number, or JSON with --effects-pointer.
-    #[arg(long, value_name = "URL", conflicts_with = "effects_cmd", help_heading = "Effects")]
+    #[arg(long, value_name = "URL", value_parser = crate::address::url(), conflicts_with = "effects_cmd", help_heading = "Effects")]
     effects_url: Option<String>,
     /// Where in that JSON the number is, such as /count.
     #[arg(long, value_name = "POINTER", requires = "effects_url", help_heading = "Effects")]
@@ -41,83 +57,78 @@ pub struct Args {
     effects_cmd: Option<String>,
 
     /// Requests that are sent together.
-    #[arg(long, value_name = "N", default_value_t = 100, help_heading = "How hard")]
+    #[arg(long, value_name = "N", default_value_t = 100, help_heading = "Load")]
     clients: usize,
     /// Volleys of a scenario.
-    #[arg(long, value_name = "N", default_value_t = 20, help_heading = "How hard")]
+    #[arg(long, value_name = "N", default_value_t = 20, help_heading = "Load")]
     rounds: usize,
     /// Times that the server is killed.
-    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "How hard")]
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Load")]
     kills: usize,
     /// Decides all that is left to chance.
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "How hard")]
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Load")]
     seed: u64,
     /// How long an answer may take.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, help_heading = "How hard")]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, help_heading = "Load")]
     timeout: Duration,
     /// Only this scenario; may be given several times.
-    #[arg(long = "scenario", value_name = "NAME", help_heading = "How hard")]
+    #[arg(long = "scenario", value_name = "NAME", help_heading = "Load")]
     scenarios: Vec<String>,
     /// Name the scenarios and what each promises, and do nothing else.
-    #[arg(long, help_heading = "How hard")]
+    #[arg(long, help_heading = "Load")]
     list: bool,
     /// Show what would be done and how many requests it takes, and send nothing.
-    #[arg(long, help_heading = "How hard")]
+    #[arg(long, help_heading = "Load")]
     dry_run: bool,
 
     /// Another valid body; made from --body where that is JSON, if not given.
-    #[arg(long, value_name = "TEXT|@FILE", help_heading = "For single scenarios")]
+    #[arg(long, value_name = "TEXT|@FILE", help_heading = "Single scenarios")]
     alt_body: Option<String>,
     /// Two fields that stand for two tenants.
-    #[arg(long, value_names = ["K: A", "K: B"], num_args = 2, value_parser = field, help_heading = "For single scenarios")]
+    #[arg(long, value_names = ["K: A", "K: B"], num_args = 2, value_parser = field, help_heading = "Single scenarios")]
     tenant_header: Option<Vec<(String, String)>>,
     /// Another endpoint of the service that takes the same request.
-    #[arg(long, value_name = "URL", help_heading = "For single scenarios")]
+    #[arg(long, value_name = "URL", value_parser = crate::address::url(), help_heading = "Single scenarios")]
     other_url: Option<String>,
     /// Another instance of the service; may be given several times.
-    #[arg(long = "also-url", value_name = "URL", help_heading = "For single scenarios")]
+    #[arg(long = "also-url", value_name = "URL", value_parser = crate::address::url(), help_heading = "Single scenarios")]
     also_urls: Vec<String>,
     /// Starts the service; it is killed with SIGKILL and started again.
-    #[arg(long, value_name = "CMD", help_heading = "For single scenarios")]
+    #[arg(long, value_name = "CMD", help_heading = "Single scenarios")]
     start_cmd: Option<String>,
     /// A field that makes the endpoint fail with a 5xx before its effect.
-    #[arg(long, value_name = "K: V", value_parser = field, help_heading = "For single scenarios")]
+    #[arg(long, value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
     fail_header: Option<(String, String)>,
     /// A field that makes the request take longer than the lease.
-    #[arg(long, value_name = "K: V", value_parser = field, help_heading = "For single scenarios")]
+    #[arg(long, value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
     slow_header: Option<(String, String)>,
     /// How long a key may be in doubt after a crash.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, help_heading = "For single scenarios")]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, help_heading = "Single scenarios")]
     lease: Duration,
     /// How long an answer is promised to be kept.
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "For single scenarios")]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Single scenarios")]
     retention: Option<Duration>,
 
     /// The field that carries the key.
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "Idempotency-Key",
-        help_heading = "Ways of the endpoint"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "Idempotency-Key", help_heading = "Endpoint")]
     key_header: String,
     /// Send the key as it is, without quotes.
-    #[arg(long, help_heading = "Ways of the endpoint")]
+    #[arg(long, help_heading = "Endpoint")]
     raw_key: bool,
     /// Speak HTTP/2 (with prior knowledge, if the URL is not https).
-    #[arg(long, help_heading = "Ways of the endpoint")]
+    #[arg(long, help_heading = "Endpoint")]
     http2: bool,
     /// Certificate authorities (PEM) to believe besides those of the system, for https.
-    #[arg(long = "ca", value_name = "FILE", help_heading = "Ways of the endpoint")]
+    #[arg(long = "ca", value_name = "FILE", help_heading = "Endpoint")]
     authorities: Option<PathBuf>,
     /// A 5xx is a final answer that is replayed, as with Stripe.
-    #[arg(long, help_heading = "Ways of the endpoint")]
+    #[arg(long, help_heading = "Endpoint")]
     failures_are_final: bool,
     /// A field of answers that may differ in a replay; may be given several times.
-    #[arg(long = "volatile-field", value_name = "NAME", help_heading = "Ways of the endpoint")]
+    #[arg(long = "volatile-field", value_name = "NAME", help_heading = "Endpoint")]
     volatile_fields: Vec<String>,
     /// The host is neither loopback nor private, and yet one's own.
-    #[arg(long = "i-own-this-host", help_heading = "Ways of the endpoint")]
+    #[arg(long = "i-own-this-host", help_heading = "Endpoint")]
     own_host: bool,
 
     /// The form of the report.
@@ -155,7 +166,7 @@ impl Args {
         if self.dry_run {
             return dry_run(&check);
         }
-        // Whoever interrupts leaves no server behind: dropping the check kills what it started.
+        // An interrupted check leaves no server behind: dropping it kills what it started.
         let report = tokio::select! {
             report = judge(&check) => report,
             _ = tokio::signal::ctrl_c() => return stop("interrupted"),
@@ -214,7 +225,7 @@ impl Args {
         };
         let written = match &self.output {
             Some(path) => std::fs::write(path, text),
-            None => writeln!(std::io::stdout(), "{}", text.trim_end()),
+            None => or_end(writeln!(std::io::stdout(), "{}", text.trim_end())),
         };
         match written {
             Ok(()) => ExitCode::from(report.exit_code()),

@@ -143,7 +143,7 @@ fn an_unknown_intent_that_happened_is_settled_with_its_answer() {
     let (server, folder) = (Server::start(&[UNKNOWN]), tempfile::tempdir().unwrap());
     unknown(&server, folder.path());
     let done = ["done", "--intent", "a", "--status", "201", "--body", "paid", "-H", "X-Charge: 1"];
-    check(&settle(folder.path(), &done), 2, "", "say --yes if it is meant");
+    check(&settle(folder.path(), &done), 2, "", "add --yes");
     let done = [&done[..], &["--yes"]].concat();
     for _ in 0..2 {
         check(&settle(folder.path(), &done), 0, "", "");

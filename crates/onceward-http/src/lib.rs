@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 mod action;
+#[cfg(feature = "admin")]
+pub mod admin;
 mod admission;
 mod answer;
 mod body;

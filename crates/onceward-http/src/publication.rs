@@ -4,6 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Method, Response, StatusCode};
 use onceward::{OnDuplicate, OnExpired, OnUnknown, Retention};
 use serde_json::{Map, Value, json};
 
@@ -57,6 +60,40 @@ pub fn openapi(routes: &[(String, Arc<Route>)]) -> Value {
         "paths": paths,
         "components": { "schemas": { "Problem": problem_schema() } },
     })
+}
+
+/// The policy of all routes, ready to be sent at [`PATH`].
+#[derive(Clone, Debug)]
+pub struct Document {
+    json: Bytes,
+    openapi: Bytes,
+}
+
+impl Document {
+    /// Of these routes, each under the path or pattern that it is for, in the order in which they are tried.
+    pub fn new(routes: &[(String, Arc<Route>)]) -> Self {
+        let text = |value: Value| Bytes::from(format!("{value:#}\n"));
+        Self { json: text(json(routes)), openapi: text(openapi(routes)) }
+    }
+
+    /// The answer to a request for [`PATH`]: JSON, or the `OpenAPI` fragment if the query is `format=openapi`.
+    pub fn respond(&self, method: &Method, query: Option<&str>) -> Response<Bytes> {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            let mut refusal = Response::new(Bytes::from_static(b"only GET\n"));
+            *refusal.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+            let headers = refusal.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+            headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return refusal;
+        }
+        let openapi = query.is_some_and(|query| query.split('&').any(|pair| pair == "format=openapi"));
+        let text = if openapi { &self.openapi } else { &self.json };
+        let mut response = Response::new(text.clone());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
+        response
+    }
 }
 
 fn of_route(path: &str, route: &Route) -> Value {

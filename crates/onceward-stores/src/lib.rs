@@ -14,7 +14,7 @@ pub use kit::groups::Groups;
 pub use memory::{MemoryStore, MemoryTransactions, in_memory};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use open::migrate;
-pub use open::{Opened, open, open_with_metrics};
+pub use open::{AddressForm, Opened, address_forms, open, open_with_metrics};
 #[cfg(feature = "mysql")]
 pub use sql::mysql::MySqlStore;
 #[cfg(feature = "postgres")]

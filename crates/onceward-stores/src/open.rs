@@ -36,27 +36,32 @@ macro_rules! in_build {
 const SCHEMES: &[Scheme] = &[
     Scheme {
         names: &["memory"], form: "memory:", feature: "",
+        description: "In this process, for tests; a restart forgets everything",
         open: Some(|_| Box::pin(async { Ok(Opened::new(MemoryStore::new())) })),
         migrate: None,
     },
     Scheme {
         names: &["embedded"], form: "embedded:./data", feature: "embedded",
+        description: "Files in a folder, for one process",
         open: in_build!("embedded", |at| open_embedded(&at.rest).await),
         migrate: None,
     },
     Scheme {
         names: &["mysql"], form: "mysql://USER@HOST/DATABASE", feature: "mysql",
+        description: "MySQL 8.0 or MariaDB 10.6, or later",
         open: in_build!("mysql", |at| MySqlStore::open(&at.url, Options::default()).await.map(Opened::new)),
         migrate: in_build!("mysql", |at| MySqlStore::migrate(&at.url).await),
     },
     Scheme {
         names: &["postgres", "postgresql"], form: "postgres://USER@HOST/DATABASE", feature: "postgres",
+        description: "PostgreSQL 13 or later",
         open: in_build!("postgres", |at|
             PostgresStore::open(&at.url, Options::default()).await.map(Opened::new)),
         migrate: in_build!("postgres", |at| PostgresStore::migrate(&at.url).await),
     },
     Scheme {
         names: &["sqlite"], form: "sqlite:FILE", feature: "sqlite",
+        description: "An SQLite file, for processes on one machine",
         open: in_build!("sqlite", |at|
             SqliteStore::open(&at.rest, Options::default()).await.map(Opened::new)),
         migrate: in_build!("sqlite", |at| SqliteStore::migrate(&at.rest).await),
@@ -67,14 +72,11 @@ struct Scheme {
     names: &'static [&'static str],
     /// An example; what it has behind the colon must not be missing.
     form: &'static str,
+    description: &'static str,
     /// The cargo feature that it needs; empty if it needs none.
     feature: &'static str,
     open: Option<Work<Opened>>,
     /// Only databases have tables.
-    #[cfg_attr(
-        not(any(feature = "mysql", feature = "postgres", feature = "sqlite")),
-        expect(dead_code, reason = "a build without databases has nothing to migrate")
-    )]
     migrate: Option<Work<Migrated>>,
 }
 
@@ -155,6 +157,27 @@ pub async fn migrate(url: &str) -> Result<Migrated> {
     migrate(address).await
 }
 
+/// A form of address that this build can open, for help texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AddressForm {
+    /// As it is written, such as `postgres://USER@HOST/DATABASE`.
+    pub form: &'static str,
+    /// What it opens, in a few words.
+    pub description: &'static str,
+    /// Whether it has tables to migrate.
+    pub is_database: bool,
+}
+
+/// The forms of address that [`open`] takes in this build.
+pub fn address_forms() -> impl Iterator<Item = AddressForm> {
+    SCHEMES.iter().filter(|scheme| scheme.open.is_some()).map(|scheme| AddressForm {
+        form: scheme.form,
+        description: scheme.description,
+        is_database: scheme.migrate.is_some(),
+    })
+}
+
 fn find(url: &str) -> Result<(&'static Scheme, Address)> {
     let (name, rest) = url.split_once(':').unwrap_or((url, ""));
     let scheme = SCHEMES
@@ -166,8 +189,7 @@ fn find(url: &str) -> Result<(&'static Scheme, Address)> {
 
 /// The forms of address that this build can open.
 fn known() -> String {
-    let forms = SCHEMES.iter().filter(|scheme| scheme.open.is_some()).map(|scheme| scheme.form);
-    forms.collect::<Vec<_>>().join(", ")
+    address_forms().map(|form| form.form).collect::<Vec<_>>().join(", ")
 }
 
 impl Address {

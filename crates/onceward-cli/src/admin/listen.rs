@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -12,8 +13,6 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
-
-use super::AdminState;
 
 /// Connections at once: some services with a pool each, a monitor, a few people.
 const CONNECTIONS_MAX: usize = 4_096;
@@ -27,8 +26,8 @@ const DRAIN_AT_MOST: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves the admin listener until `shutdown` is ready, then lets answers under way finish.
-pub async fn serve(listener: TcpListener, state: Arc<AdminState>, shutdown: impl Future<Output = ()>) {
-    let service = TowerToHyperService::new(super::router(state));
+pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<Output = ()>) {
+    let service = TowerToHyperService::new(router);
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING_EVERY);

@@ -1,4 +1,4 @@
-//! `onceward config check`: reads a file as the gateway would, and shows what it comes to.
+//! `onceward config check`: reads a file as the gateway does, and prints what is in effect for each route.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -15,9 +15,17 @@ use super::settings::{Routes, Settings};
 use super::values::{Keep, Period, Size};
 use crate::proxy::ForwardKey;
 
-/// Read a configuration without starting anything.
+const AFTER_HELP: &str = "\
+Example:
+  onceward config check onceward.toml
+
+Exit code:
+  0  the file can be used; what holds for each route is on standard output
+  2  it cannot; the message names the line and the field";
+
+/// Check a configuration file without starting anything.
 #[derive(clap::Args)]
-#[command(arg_required_else_help = true)]
+#[command(arg_required_else_help = true, after_help = AFTER_HELP)]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -25,8 +33,8 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Check a file, and print what holds for every route. An error names its line and field; the exit code
-    /// is then 2.
+    /// Check a file, and print what holds for each route.
+    #[command(after_help = AFTER_HELP)]
     Check {
         /// The file, such as `onceward.toml`.
         file: PathBuf,

@@ -46,7 +46,7 @@ impl Effective {
         let preset = terms.preset.as_ref().map_or("ietf", |preset| preset.0.as_str());
         let preset_route = Route::preset(preset).map_err(text)?;
         let mut route = preset_route.to_builder();
-        // Drop-in: what knows no keys must pass, unless somebody says otherwise.
+        // Drop-in: requests without a key pass, unless the file says otherwise.
         route = route.with_key(match terms.key.unwrap_or(Key::Optional) {
             Key::Required => KeyRule::Required,
             Key::Optional => KeyRule::Optional,

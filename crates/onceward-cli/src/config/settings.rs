@@ -1,6 +1,5 @@
 //! The top-level values: each a flag, an environment variable and a line of the file, described once.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -10,6 +9,7 @@ use toml::Spanned;
 use super::effective::Effective;
 use super::terms::Terms;
 use super::values::Period;
+use crate::address::ListenAddress;
 use crate::proxy::Forwarding;
 
 macro_rules! settings {
@@ -50,19 +50,21 @@ macro_rules! settings {
 }
 
 settings! {
-    /// The service behind the gateway, such as `http://127.0.0.1:3000`.
+    /// The service behind the gateway, such as `http://127.0.0.1:3000` or `localhost:3000`.
     #[arg(long, value_name = "URL", env = "ONCEWARD_UPSTREAM")]
     upstream: String,
-    /// Where clients connect [default: 127.0.0.1:8080].
+    /// Where clients connect: `127.0.0.1:8080`, `localhost:8080`, or `:8080` for all interfaces
+    /// [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDRESS", env = "ONCEWARD_LISTEN")]
-    listen: SocketAddr,
+    listen: ListenAddress,
     /// Where operators connect: health, metrics, receipts [default: 127.0.0.1:8081].
     #[arg(long, value_name = "ADDRESS", env = "ONCEWARD_ADMIN")]
-    admin: SocketAddr,
-    /// What operators must send as `Authorization: Bearer …`. Needed unless the admin address is loopback.
+    admin: ListenAddress,
+    /// What operators must send as `Authorization: Bearer TOKEN`. Required unless the admin address is loopback; at
+    /// least 16 characters.
     #[arg(long, value_name = "TOKEN", env = "ONCEWARD_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: String,
-    /// Where receipts are kept [default: embedded:./onceward-data].
+    /// Where receipts are stored; see below [default: embedded:./onceward-data].
     #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", hide_env_values = true)]
     store: String,
     /// What to do with `X-Forwarded-*` and `Forwarded` that clients send [default: append].

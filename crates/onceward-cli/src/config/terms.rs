@@ -103,7 +103,7 @@ pub enum Duplicate {
     Conflict,
 }
 
-/// What happens when nobody can tell whether the effect happened.
+/// What happens when it is unknown whether the effect happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unknown {

@@ -41,7 +41,7 @@ impl Args {
     pub async fn run(self) -> ExitCode {
         let Ok(listener) = TcpListener::bind("127.0.0.1:0").await else { return ExitCode::from(2) };
         let Ok(address) = listener.local_addr() else { return ExitCode::from(2) };
-        println!("payments on http://{address}");
+        crate::output::announce(&format!("payments on http://{address}"));
         let app = Router::new()
             .route("/charges", post(charge))
             .route("/ledger", get(ledger))
@@ -49,7 +49,7 @@ impl Args {
             .with_state(Arc::new(Mutex::new(Books::default())));
         tokio::select! {
             _ = axum::serve(listener, app) => {}
-            // Whoever started it holds the other end: it does not outlive them.
+            // The process that started it holds the other end: this one does not outlive it.
             () = input_ends() => {}
         }
         ExitCode::SUCCESS
@@ -71,7 +71,7 @@ async fn charge(State(books): Shared, headers: HeaderMap, body: String) -> Respo
         books.ledger.push(Charge { id: charge.clone(), amount, customer: customer.to_owned() });
         (charge, books.pace)
     };
-    // The money is gone; now the answer takes its time.
+    // The charge is made; the response may be slow.
     tokio::time::sleep(pace).await;
     let location = format!("/charges/{charge}");
     let fields = [("content-type", "application/json"), ("location", location.as_str())];

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often something was at most so large. The bounds are fixed when it is made.
+/// The number of values up to each of several bounds. The bounds are fixed when it is made.
 pub struct Histogram {
     bounds: &'static [u64],
     /// One per bound, and one for everything beyond; each value is counted once.
@@ -33,7 +33,7 @@ impl Histogram {
     }
 }
 
-/// Writes down what somebody else has counted. The buckets may be read one by one, so the count is made of
+/// Writes buckets that were counted elsewhere. The buckets may be read one by one, so the count is made of
 /// what was read: the two never disagree.
 pub fn write(
     out: &mut String,

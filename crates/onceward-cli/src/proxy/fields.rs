@@ -42,8 +42,8 @@ pub enum Forwarding {
 
 /// Where a request entered.
 #[derive(Clone, Copy, Debug)]
-pub struct Entrance {
-    /// The address of whoever connected.
+pub struct Arrival {
+    /// The address of the client.
     pub client: IpAddr,
     /// `http` or `https`.
     pub scheme: &'static str,
@@ -99,7 +99,7 @@ pub fn ask_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
 
 /// Tells the service where the request came from, and makes sure that what only the gateway may say is
 /// said by the gateway.
-pub fn enter(headers: &mut HeaderMap, entrance: Entrance, rule: Forwarding) {
+pub fn enter(headers: &mut HeaderMap, arrival: Arrival, rule: Forwarding) {
     headers.remove(ONCEWARD_FENCE);
     headers.remove(ONCEWARD_ATTEMPT);
     if rule == Forwarding::Replace {
@@ -107,21 +107,21 @@ pub fn enter(headers: &mut HeaderMap, entrance: Entrance, rule: Forwarding) {
             headers.remove(name);
         }
     }
-    let client = entrance.client.to_string();
+    let client = arrival.client.to_string();
     let host = headers.get(HOST).cloned();
-    let hop = forwarded(entrance, host.as_ref());
+    let hop = forwarded(arrival, host.as_ref());
     add_to_list(headers, X_FORWARDED_FOR, &client);
     add_to_list(headers, FORWARDED, &hop);
     // The first proxy knows best what the client asked for.
-    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(entrance.scheme));
+    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(arrival.scheme));
     if let Some(host) = host {
         headers.entry(X_FORWARDED_HOST).or_insert(host);
     }
 }
 
 /// One element of `Forwarded` (RFC 7239).
-fn forwarded(entrance: Entrance, host: Option<&HeaderValue>) -> String {
-    let mut element = match entrance.client {
+fn forwarded(arrival: Arrival, host: Option<&HeaderValue>) -> String {
+    let mut element = match arrival.client {
         IpAddr::V4(address) => format!("for={address}"),
         IpAddr::V6(address) => format!("for=\"[{address}]\""),
     };
@@ -134,7 +134,7 @@ fn forwarded(entrance: Entrance, host: Option<&HeaderValue>) -> String {
         element.push('"');
     }
     element.push_str(";proto=");
-    element.push_str(entrance.scheme);
+    element.push_str(arrival.scheme);
     element
 }
 

@@ -1,7 +1,7 @@
 use http::header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Entrance, Forwarding, end_hop, enter, upgrade};
+use super::{Arrival, Forwarding, end_hop, enter, upgrade};
 
 fn fields(lines: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -51,7 +51,7 @@ fn another_protocol_is_seen_only_if_the_connection_says_so() {
 
 fn entered(lines: &[(&str, &str)], client: &str, rule: Forwarding) -> HeaderMap {
     let mut headers = fields(lines);
-    enter(&mut headers, Entrance { client: client.parse().unwrap(), scheme: "http" }, rule);
+    enter(&mut headers, Arrival { client: client.parse().unwrap(), scheme: "http" }, rule);
     headers
 }
 

@@ -23,18 +23,18 @@ use onceward_http::headers::{IDEMPOTENCY_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE};
 use onceward_http::problem::Problem;
 use tower_service::Service;
 
-use super::fields::{self, Entrance, Forwarding};
-use super::lanes;
+use super::fields::{self, Arrival, Forwarding};
 use super::payload::{Pace, Payload};
 use super::pool::{Failure, Pool};
 use super::tls::ToUpstream;
+use super::worker_threads;
 
 /// What the derived key is for.
 pub const CHILD_LABEL: &str = "upstream";
 
 /// The service behind the gateway. Shared by all routes, and kept over a reload.
 pub struct Upstream {
-    /// One for each lane: a connection belongs to the runtime it was made on.
+    /// One for each thread: a connection belongs to the runtime it was made on.
     pools: Vec<Arc<Pool>>,
     authority: Authority,
     /// In front of every path, without its last slash.
@@ -79,7 +79,7 @@ impl Upstream {
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = authority.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
         let pool = || Arc::new(Pool::new(host.clone(), port, tls.clone()));
-        let pools = (0..=lanes::count()).map(|_| pool()).collect();
+        let pools = (0..=worker_threads::count()).map(|_| pool()).collect();
         let base = url.path().trim_end_matches('/').to_owned();
         Ok(Self { pools, authority, base, forwarding })
     }
@@ -90,7 +90,7 @@ impl Upstream {
     }
 
     fn pool(&self) -> &Arc<Pool> {
-        &self.pools[lanes::current()]
+        &self.pools[worker_threads::current()]
     }
 
     /// Asks a question of the gateway's own.
@@ -138,7 +138,7 @@ impl Forward {
         // Another protocol has no answer to keep, so only what is not guarded may change over.
         let protocol = if lease.is_none() { fields::upgrade(request.headers()) } else { None };
         let client_side = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
-        if self.dress(&mut request, lease.as_ref(), protocol).is_err() {
+        if self.rewrite_request(&mut request, lease.as_ref(), protocol).is_err() {
             return Ok(problem(Problem::UpstreamUnreachable, Action::Retry));
         }
         // An answer that stalls would hold its key forever; without a key it is the client's to wait.
@@ -174,7 +174,7 @@ impl Forward {
     }
 
     /// Makes it a request of the gateway's own.
-    fn dress(
+    fn rewrite_request(
         &self,
         request: &mut Request<Payload>,
         lease: Option<&Lease>,
@@ -188,7 +188,7 @@ impl Forward {
         }
         *request.uri_mut() = target;
         *request.version_mut() = Version::HTTP_11;
-        let entrance = request.extensions().get::<Entrance>().copied();
+        let arrival = request.extensions().get::<Arrival>().copied();
         // A body that is all here has one length, whatever its sender said and however it came.
         let whole = request.body().length();
         let headers = request.headers_mut();
@@ -198,8 +198,8 @@ impl Forward {
         if let Some(length) = whole {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
-        if let Some(entrance) = entrance {
-            fields::enter(headers, entrance, self.upstream.forwarding);
+        if let Some(arrival) = arrival {
+            fields::enter(headers, arrival, self.upstream.forwarding);
         }
         if let Some(protocol) = protocol {
             fields::ask_upgrade(headers, protocol);

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use onceward_http::BoxError;
 use tokio::time::{Instant, Sleep};
 
-use super::pool::Home;
+use super::pool::PooledConnection;
 
 /// A client that sends fewer bytes than this in a second, once its grace is over, is cut off. Slow
 /// phones are faster; only somebody who wants to hold a connection is not.
@@ -29,28 +29,28 @@ pub enum Payload {
 pub struct Streamed {
     body: Incoming,
     pace: Option<Pace>,
-    /// The connection to the upstream, if it comes from there. It may rest once all has been read; given up
-    /// before, it is closed.
-    home: Option<Home>,
+    /// The connection to the upstream, if it comes from there. It goes back to its pool once all has been read;
+    /// dropped before, it is closed.
+    pooled: Option<PooledConnection>,
 }
 
 impl Streamed {
-    pub fn new(body: Incoming, pace: Option<Pace>, home: Option<Home>) -> Self {
-        Self { body, pace, home }
+    pub fn new(body: Incoming, pace: Option<Pace>, pooled: Option<PooledConnection>) -> Self {
+        Self { body, pace, pooled }
     }
 
-    fn go_home(&mut self) {
-        if let Some((connection, pool)) = self.home.take() {
-            pool.rest(connection);
+    fn return_to_pool(&mut self) {
+        if let Some((connection, pool)) = self.pooled.take() {
+            pool.put_back(connection);
         }
     }
 }
 
 impl Drop for Streamed {
     fn drop(&mut self) {
-        // Whoever sees the end coming need not ask for it.
-        if self.home.is_some() && self.body.is_end_stream() {
-            self.go_home();
+        // A reader that knows the length does not poll for the end.
+        if self.pooled.is_some() && self.body.is_end_stream() {
+            self.return_to_pool();
         }
     }
 }
@@ -139,7 +139,7 @@ impl Body for Payload {
             }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
             Poll::Ready(None) => {
-                streamed.go_home();
+                streamed.return_to_pool();
                 Poll::Ready(None)
             }
             Poll::Pending => {

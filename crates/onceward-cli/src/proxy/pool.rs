@@ -1,5 +1,5 @@
 //! Connections to the upstream, kept alive between requests. Unlike a general client, this pool never
-//! sends a request twice on a guess: it knows of each failure whether a byte can have left.
+//! repeats a request on a guess: it knows for each failure whether a byte can have been sent.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,11 +17,11 @@ use super::tls::ToUpstream;
 
 /// A connection that takes longer than this will not come about. Nothing was sent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Resting connections are given up before common services give them up (Node after five seconds, say):
-/// a request on a connection that the other side is just closing has an unknown outcome.
-const REST_AT_MOST: Duration = Duration::from_secs(2);
-/// More resting connections than this are closed.
-const RESTING_MAX: usize = 1024;
+/// Idle connections are closed before common services close them (Node.js after five seconds, for one): a request
+/// on a connection that the other side is closing has an unknown outcome.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+/// More idle connections than this are closed.
+const IDLE_CONNECTIONS_MAX: usize = 1024;
 /// The longest head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
@@ -32,9 +32,9 @@ pub struct Pool {
     host: String,
     port: u16,
     tls: Option<ToUpstream>,
-    /// The one that rested last is at the back, and is taken first: the others get to rest too long, and
-    /// the pool shrinks to what the load needs.
-    resting: Mutex<VecDeque<(Connection, Instant)>>,
+    /// The one that was used last is at the back, and is taken first: the others reach their time limit, and the
+    /// pool shrinks to what the load needs.
+    idle: Mutex<VecDeque<(Connection, Instant)>>,
 }
 
 /// Why there is no answer.
@@ -48,7 +48,7 @@ pub enum Failure {
 
 impl Pool {
     pub fn new(host: String, port: u16, tls: Option<ToUpstream>) -> Self {
-        Self { host, port, tls, resting: Mutex::default() }
+        Self { host, port, tls, idle: Mutex::default() }
     }
 
     /// Sends a request and waits at most `patience` for its answer to begin; `pace` says how slowly the rest
@@ -60,9 +60,9 @@ impl Pool {
         pace: Option<Pace>,
     ) -> Result<Response<Payload>, Failure> {
         loop {
-            let rested = self.rested().await;
-            let reused = rested.is_some();
-            let mut connection = match rested {
+            let idle = self.take_idle().await;
+            let reused = idle.is_some();
+            let mut connection = match idle {
                 Some(connection) => connection,
                 // Rare and large: kept out of the future that every request carries.
                 None => {
@@ -72,14 +72,14 @@ impl Pool {
             let answer = timeout(patience, connection.try_send_request(request));
             let mut error = match answer.await {
                 Ok(Ok(response)) => {
-                    let home = (connection, self.clone());
-                    return Ok(response.map(|body| Payload::Stream(Streamed::new(body, pace, Some(home)))));
+                    let pooled = (connection, self.clone());
+                    return Ok(response.map(|body| Payload::Stream(Streamed::new(body, pace, Some(pooled)))));
                 }
                 Ok(Err(error)) => error,
                 Err(_) => return Err(Failure::NoAnswer(format!("none came within {patience:?}"))),
             };
-            // hyper hands a request back only if its connection never took it up: the other side had closed
-            // it while it rested. Every other failure counts as "it may have left".
+            // hyper hands a request back only if its connection never started to send it: the other side had closed
+            // it while it was idle. Every other failure counts as "it may have left".
             match error.take_message() {
                 Some(unsent) if reused => request = unsent,
                 Some(_) => return Err(Failure::NotSent(chain(error.error()))),
@@ -89,18 +89,18 @@ impl Pool {
     }
 
     /// Takes back a connection whose answer has been read to its end.
-    pub fn rest(&self, connection: Connection) {
+    pub fn put_back(&self, connection: Connection) {
         if connection.is_closed() {
             return;
         }
         let now = Instant::now();
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        while resting.len() >= RESTING_MAX
-            || resting.front().is_some_and(|(_, since)| now.duration_since(*since) > REST_AT_MOST)
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        while idle.len() >= IDLE_CONNECTIONS_MAX
+            || idle.front().is_some_and(|(_, since)| now.duration_since(*since) > IDLE_MAX)
         {
-            resting.pop_front();
+            idle.pop_front();
         }
-        resting.push_back((connection, now));
+        idle.push_back((connection, now));
     }
 
     /// Where the connections go.
@@ -109,14 +109,14 @@ impl Pool {
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    async fn rested(&self) -> Option<Connection> {
+    async fn take_idle(&self) -> Option<Connection> {
         loop {
             let (mut connection, since) = {
-                let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-                resting.pop_back()?
+                let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                idle.pop_back()?
             };
             // It has read its last answer, so it is ready at once, or closed.
-            if since.elapsed() <= REST_AT_MOST && connection.ready().await.is_ok() {
+            if since.elapsed() <= IDLE_MAX && connection.ready().await.is_ok() {
                 return Some(connection);
             }
         }
@@ -154,7 +154,7 @@ where
     builder.max_buf_size(HEAD_BYTES_MAX);
     let (connection, driver) =
         builder.handshake::<_, Payload>(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    // Its errors are also told to whoever waits for an answer.
+    // Its errors also reach the task that waits for an answer.
     tokio::spawn(driver.with_upgrades());
     Ok(connection)
 }
@@ -169,5 +169,5 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The connection that a body comes over, and where it rests afterwards.
-pub type Home = (Connection, Arc<Pool>);
+/// The connection that a body comes over, and the pool that it goes back to.
+pub type PooledConnection = (Connection, Arc<Pool>);

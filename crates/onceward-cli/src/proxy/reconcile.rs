@@ -1,4 +1,4 @@
-//! Asks the service what became of an unknown outcome: `GET` of a path with the key in it.
+//! Asks the service for an unknown outcome: `GET` of a path with the key in it.
 //!
 //! ```text
 //!  200  it happened; this is the answer to replay (its status in `Onceward-Status`, or 200)
@@ -25,8 +25,8 @@ use super::pool::Failure;
 /// An answer that is larger is no outcome to store.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Reconciles by asking the upstream.
-pub struct ByAsking {
+/// Finds out unknown outcomes by asking the upstream.
+pub struct HttpReconciler {
     pub upstream: Arc<Upstream>,
     /// A path with `{key}` in it.
     pub template: String,
@@ -35,7 +35,7 @@ pub struct ByAsking {
     pub patience: Duration,
 }
 
-impl Reconcile for ByAsking {
+impl Reconcile for HttpReconciler {
     fn reconcile(&self, unknown: UnknownRequest) -> Pin<Box<dyn Future<Output = Reconciled> + Send + '_>> {
         Box::pin(async move {
             match self.ask(&unknown).await {
@@ -46,7 +46,7 @@ impl Reconcile for ByAsking {
     }
 }
 
-impl ByAsking {
+impl HttpReconciler {
     async fn ask(&self, unknown: &UnknownRequest) -> Result<Reconciled, String> {
         let key = match self.key {
             ForwardKey::Derived => {
@@ -58,7 +58,7 @@ impl ByAsking {
             self.template.replace("{key}", &escaped(&key)).parse().map_err(|error| format!("{error}"))?;
         let mut request =
             Request::get(target).body(Payload::Whole(None)).map_err(|error| error.to_string())?;
-        // Whoever may ask for the intent may ask what became of it.
+        // A client that may send the request may also ask for its outcome.
         if let Some(credentials) = unknown.request.headers.get(AUTHORIZATION) {
             request.headers_mut().insert(AUTHORIZATION, credentials.clone());
         }

@@ -50,7 +50,7 @@ pub async fn follow(gateway: Arc<Gateway>, file: Option<(PathBuf, Settings)>, mu
 fn reload(gateway: &Gateway, path: &Path, old: &Settings) -> Result<Settings, String> {
     let (new, routes) = Settings::read(path)?;
     gateway.check(&routes)?;
-    gateway.table.store(Arc::new(Table::new(&gateway.ground, &routes)));
+    gateway.table.store(Arc::new(Table::new(&gateway.state, &routes)));
     let waiting = new.changed(old);
     if !waiting.is_empty() {
         tracing::warn!(values = waiting.join(", "), "these values change with the next start only");

@@ -8,25 +8,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
-use onceward_http::ResponseBody;
+use onceward_http::{ResponseBody, publication};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tower_service::Service;
 use tracing::Instrument;
 
 use super::caller::CertificateSubject;
-use super::fields::Entrance;
-use super::lanes::Lanes;
+use super::fields::Arrival;
 use super::payload::{Pace, Payload, Streamed};
-use super::table::{Current, Ground};
+use super::table::{Current, GatewayState};
 use super::tls::FromClients;
+use super::worker_threads::WorkerThreads;
 use crate::telemetry;
 
 /// The longest head of a request, in HTTP/1.1 and HTTP/2.
@@ -35,12 +35,10 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const STREAMS_MAX: u32 = 250;
 /// TLS handshakes that take longer are given up.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Where the policy is published.
-const WELL_KNOWN: &str = "/.well-known/idempotency";
 
 /// What clients reach.
 pub struct Gateway {
-    pub ground: Ground,
+    pub state: GatewayState,
     pub table: Current,
     pub tls: Option<FromClients>,
     pub bounds: Bounds,
@@ -58,7 +56,7 @@ pub struct Bounds {
 /// Serves until `stop` resolves, then lets everything under way come to its end.
 pub async fn serve(
     gateway: Arc<Gateway>,
-    lanes: &Lanes,
+    threads: &WorkerThreads,
     listener: TcpListener,
     stop: impl Future<Output = ()>,
 ) {
@@ -66,7 +64,7 @@ pub async fn serve(
     let room = Arc::new(Semaphore::new(gateway.bounds.connections_max));
     let mut stop = pin!(stop);
     loop {
-        // Whoever finds no room waits in the system's own queue.
+        // Further connections wait in the queue of the operating system.
         let place = tokio::select! {
             place = room.clone().acquire_owned() => place.expect("the semaphore is never closed"),
             () = &mut stop => break,
@@ -85,9 +83,9 @@ pub async fn serve(
             }
         };
         let (gateway, watcher) = (gateway.clone(), graceful.watcher());
-        // Lanes watch their sockets themselves.
+        // Each thread has a reactor of its own for its sockets.
         let stream = stream.into_std();
-        lanes.start(async move {
+        threads.start(async move {
             if let Err(error) = connection(gateway, stream, peer, watcher).await {
                 tracing::debug!(%peer, %error, "a connection ended badly");
             }
@@ -114,10 +112,10 @@ async fn connection(
     stream.set_nodelay(true)?;
     let client = peer.ip().to_canonical();
     match gateway.tls.clone() {
-        None => speak(gateway, stream, Entrance { client, scheme: "http" }, None, watcher).await,
+        None => speak(gateway, stream, Arrival { client, scheme: "http" }, None, watcher).await,
         Some(tls) => {
             let (stream, subject) = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
-            speak(gateway, stream, Entrance { client, scheme: "https" }, subject, watcher).await
+            speak(gateway, stream, Arrival { client, scheme: "https" }, subject, watcher).await
         }
     }
 }
@@ -125,7 +123,7 @@ async fn connection(
 async fn speak<S>(
     gateway: Arc<Gateway>,
     stream: S,
-    entrance: Entrance,
+    arrival: Arrival,
     subject: Option<CertificateSubject>,
     watcher: Watcher,
 ) -> Result<(), BoxError>
@@ -145,7 +143,7 @@ where
         .max_concurrent_streams(STREAMS_MAX)
         .keep_alive_interval(Duration::from_secs(30));
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(entrance);
+        request.extensions_mut().insert(arrival);
         if let Some(subject) = &subject {
             request.extensions_mut().insert(subject.clone());
         }
@@ -161,8 +159,12 @@ async fn answer(
 ) -> Result<Response<ResponseBody<Payload>>, Infallible> {
     let grace = gateway.bounds.body_grace;
     let mut request = request.map(|body| Payload::Stream(Streamed::new(body, Some(Pace::rate(grace)), None)));
-    if request.uri().path() == WELL_KNOWN {
-        return Ok(publish(&gateway, &request));
+    if request.uri().path() == publication::PATH {
+        let table = gateway.table.load();
+        return Ok(table
+            .published()
+            .respond(request.method(), request.uri().query())
+            .map(ResponseBody::whole));
     }
     if request.method() == Method::CONNECT {
         return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "this is a gateway to one service, not a tunnel\n"));
@@ -170,7 +172,7 @@ async fn answer(
     let mut service = {
         let table = gateway.table.load();
         let (service, scope) = table.service(request.method(), request.uri().path());
-        gateway.ground.name_caller(scope, &mut request);
+        gateway.state.name_caller(scope, &mut request);
         service
     };
     let span = telemetry::span("gateway", &request);
@@ -178,24 +180,6 @@ async fn answer(
         return service.call(request).await;
     }
     service.call(request).instrument(span).await
-}
-
-fn publish(gateway: &Gateway, request: &Request<Payload>) -> Response<ResponseBody<Payload>> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
-        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return refusal;
-    }
-    let table = gateway.table.load();
-    let published = table.published();
-    let openapi =
-        request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "format=openapi"));
-    let text = if openapi { &published.openapi } else { &published.json };
-    let mut response = Response::new(ResponseBody::whole(Bytes::from(text.clone())));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
-    response
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<ResponseBody<Payload>> {

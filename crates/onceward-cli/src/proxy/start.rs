@@ -1,6 +1,5 @@
 //! From settings to a running gateway, and from a signal to its end.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::Uri;
 use onceward::{Onceward, Sweep};
+use onceward_http::admin::{Admin, Readiness};
 use onceward_http::{Admission, Metrics};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -16,16 +16,17 @@ use tokio::sync::watch;
 
 use super::caller::Callers;
 use super::forward::Upstream;
-use super::lanes::Lanes;
-use super::metrics;
 use super::reload;
 use super::secret;
 use super::serve::{Bounds, Gateway, serve};
-use super::table::{Ground, Table};
+use super::table::{GatewayState, Table};
 use super::tls::{Files, FromClients};
-use crate::admin::{self, AdminState, Door, Readiness};
+use super::worker_threads::WorkerThreads;
+use crate::address::{ListenAddress, with_scheme};
+use crate::admin;
 use crate::config::{Period, Routes, Settings};
 use crate::measured;
+use crate::output::announce;
 
 const LISTEN: &str = "127.0.0.1:8080";
 const ADMIN: &str = "127.0.0.1:8081";
@@ -48,17 +49,18 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let upstream = settings.upstream.as_deref().ok_or(
         "there is no upstream; say which service is behind the gateway, as in --upstream http://127.0.0.1:3000",
     )?;
-    let upstream: Uri = upstream.parse().map_err(|error| format!("upstream: `{upstream}`: {error}"))?;
+    let upstream: Uri =
+        with_scheme(upstream).parse().map_err(|error| format!("upstream: `{upstream}`: {error}"))?;
     let upstream = Upstream::new(&upstream, settings.forwarded.unwrap_or_default())
         .map_err(|error| format!("upstream: {error}"))?;
     let callers = Callers::new(settings.jwt_key.as_deref())?;
     let tls = tls(&settings)?;
 
-    let lanes = Lanes::open().map_err(|error| format!("cannot start: {error}"))?;
+    let threads = WorkerThreads::open().map_err(|error| format!("cannot start: {error}"))?;
     // Addresses are taken before the store is opened: a second start by mistake fails without touching it.
     let listener = bind("listen", settings.listen, LISTEN).await?;
     let admin_listener = bind("admin", settings.admin, ADMIN).await?;
-    let door = Door::at(local(&admin_listener)?, settings.admin_token.as_deref())?;
+    let auth = admin::auth(local(&admin_listener)?, settings.admin_token.as_deref())?;
 
     let (store, measures) = measured::open(store_url).await.map_err(|error| format!("store: {error}"))?;
     let mut builder = Onceward::builder(store);
@@ -76,7 +78,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     if let Some(intents) = settings.in_flight_per_scope_max {
         admission = admission.with_running_per_scope_max(intents);
     }
-    let ground = Ground {
+    let state = GatewayState {
         onceward: onceward.clone(),
         secrets: Arc::new(secrets),
         metrics: Arc::new(Metrics::new()),
@@ -84,44 +86,46 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
         upstream: Arc::new(upstream),
         callers,
     };
-    let table = ArcSwap::from_pointee(Table::new(&ground, &routes));
+    let table = ArcSwap::from_pointee(Table::new(&state, &routes));
     let bounds = Bounds {
         connections_max: settings.connections_max.unwrap_or(CONNECTIONS_MAX),
         head_timeout: period(settings.head_timeout, HEAD_TIMEOUT),
         body_grace: period(settings.body_grace, BODY_GRACE),
         drain_timeout: period(settings.drain_timeout, DRAIN_TIMEOUT),
     };
-    let gateway = Arc::new(Gateway { ground, table, tls, bounds });
+    let gateway = Arc::new(Gateway { state, table, tls, bounds });
     gateway.check(&routes)?;
 
     let sweep_every = period(settings.sweep_every, SWEEP_EVERY);
     let sweeper = onceward.clone();
     tokio::spawn(async move { sweeper.sweep_forever(Sweep::default(), sweep_every).await });
-    // Signals are caught before anybody is told that we are there.
+    // Signals are caught before the addresses are announced.
     let caught = |kind| signal(kind).map_err(|error| format!("signals cannot be received: {error}"));
     let hangup = caught(SignalKind::hangup())?;
     let endings = [caught(SignalKind::terminate())?, caught(SignalKind::interrupt())?];
     tokio::spawn(reload::follow(gateway.clone(), config.map(|path| (path, file)), hangup));
 
-    let readiness = Readiness::with_upstream(gateway.ground.upstream.address());
-    let wire = gateway.ground.metrics.clone();
-    let wire_metrics = Box::new(move |out: &mut String| metrics::write(&wire, out));
-    let state = AdminState::new(onceward, measures, readiness.clone(), door, wire_metrics);
-    say(&format!("admin on http://{}", local(&admin_listener)?));
+    let readiness = Arc::new(Readiness::new().with_upstream(gateway.state.upstream.address()));
+    let operators = Admin::new(onceward)
+        .with_readiness(readiness.clone())
+        .with_layer_metrics(gateway.state.metrics.clone())
+        .with_metrics(move |out| measures.write(out));
+    let operators = admin::router(&operators, auth);
+    announce(&format!("admin on http://{}", local(&admin_listener)?));
     let (finish, finished) = watch::channel(false);
-    let admin = tokio::spawn(admin::serve(admin_listener, state, told(finished)));
+    let admin = tokio::spawn(admin::serve(admin_listener, operators, told(finished)));
 
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(wait_for_end(endings, stop));
     let scheme = if gateway.tls.is_some() { "https" } else { "http" };
-    say(&format!("listening on {scheme}://{}", local(&listener)?));
+    announce(&format!("listening on {scheme}://{}", local(&listener)?));
     let drain = async {
         told(stopped).await;
         readiness.drain();
     };
-    serve(gateway.clone(), &lanes, listener, drain).await;
+    serve(gateway.clone(), &threads, listener, drain).await;
     settle_down(&gateway).await;
-    // Last of all, so that whoever watches can see how it ended.
+    // Last, so that monitors can see how it ended.
     let _ = finish.send(true);
     let _ = admin.await;
     Ok(())
@@ -132,7 +136,7 @@ impl Gateway {
     pub fn check(&self, routes: &Routes) -> Result<(), String> {
         let certificates = self.tls.as_ref().is_some_and(FromClients::asks_for_certificates);
         for route in routes.each() {
-            let checked = self.ground.callers.check(&route.scope, certificates);
+            let checked = self.state.callers.check(&route.scope, certificates);
             checked.map_err(|error| format!("{}: {error}", route.pattern))?;
         }
         Ok(())
@@ -157,20 +161,15 @@ fn tls(settings: &Settings) -> Result<Option<FromClients>, String> {
     }
 }
 
-async fn bind(name: &str, address: Option<SocketAddr>, usual: &str) -> Result<TcpListener, String> {
+async fn bind(name: &str, address: Option<ListenAddress>, usual: &str) -> Result<TcpListener, String> {
     let address = address.unwrap_or_else(|| usual.parse().expect("it is written above"));
-    TcpListener::bind(address).await.map_err(|error| {
+    TcpListener::bind(address.0).await.map_err(|error| {
         format!("{name}: {address} cannot be listened on: {error}; choose another with --{name}")
     })
 }
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, String> {
     listener.local_addr().map_err(|error| error.to_string())
-}
-
-/// For whoever started us. That nobody listens any more is no reason to end.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn period(given: Option<Period>, usual: Duration) -> Duration {
@@ -195,7 +194,7 @@ async fn wait_for_end([mut terminate, mut interrupt]: [Signal; 2], stop: watch::
     asked().await;
     tracing::info!("stopping: finishing what is in flight");
     let _ = stop.send(true);
-    // A second signal is from somebody who will not wait.
+    // A second signal means: do not wait.
     asked().await;
     std::process::exit(130);
 }
@@ -204,7 +203,7 @@ async fn wait_for_end([mut terminate, mut interrupt]: [Signal; 2], stop: watch::
 async fn settle_down(gateway: &Gateway) {
     const LOOK_EVERY: Duration = Duration::from_millis(20);
     let waited = tokio::time::timeout(gateway.bounds.drain_timeout, async {
-        while gateway.ground.metrics.in_flight() > 0 {
+        while gateway.state.metrics.in_flight() > 0 {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     });

@@ -7,18 +7,18 @@ use arc_swap::ArcSwap;
 use http::{Method, Request};
 use onceward::Onceward;
 use onceward_http::fingerprint::Secrets;
-use onceward_http::{Admission, CallerScope, Metrics, OncewardLayer, OncewardService, publication};
-use serde_json::Value;
+use onceward_http::publication::Document;
+use onceward_http::{Admission, CallerScope, Metrics, OncewardLayer, OncewardService};
 use tower_layer::Layer;
 
 use super::caller::Callers;
 use super::forward::{Forward, Upstream};
 use super::payload::Payload;
-use super::reconcile::ByAsking;
+use super::reconcile::HttpReconciler;
 use crate::config::{Effective, Routes, ScopeSource};
 
-/// What all tables of a gateway have in common.
-pub struct Ground {
+/// What a gateway keeps over reloads; all tables share it.
+pub struct GatewayState {
     pub onceward: Onceward,
     pub secrets: Arc<Secrets>,
     pub metrics: Arc<Metrics>,
@@ -32,13 +32,7 @@ pub struct Table {
     entries: Vec<Entry>,
     otherwise: Entry,
     /// What is published at `/.well-known/idempotency`.
-    published: Published,
-}
-
-/// The policy, ready to be sent.
-pub struct Published {
-    pub json: String,
-    pub openapi: String,
+    published: Document,
 }
 
 struct Entry {
@@ -50,21 +44,17 @@ struct Entry {
 pub type Current = ArcSwap<Table>;
 
 impl Table {
-    pub fn new(ground: &Ground, routes: &Routes) -> Self {
+    pub fn new(state: &GatewayState, routes: &Routes) -> Self {
         let named: Vec<(String, _)> =
             routes.each().map(|route| (route.pattern.to_string(), route.route.clone())).collect();
-        let text = |value: Value| format!("{value:#}\n");
         Self {
-            entries: routes.list.iter().map(|route| Entry::new(ground, route)).collect(),
-            otherwise: Entry::new(ground, &routes.otherwise),
-            published: Published {
-                json: text(publication::json(&named)),
-                openapi: text(publication::openapi(&named)),
-            },
+            entries: routes.list.iter().map(|route| Entry::new(state, route)).collect(),
+            otherwise: Entry::new(state, &routes.otherwise),
+            published: Document::new(&named),
         }
     }
 
-    pub fn published(&self) -> &Published {
+    pub fn published(&self) -> &Document {
         &self.published
     }
 
@@ -77,16 +67,16 @@ impl Table {
 }
 
 impl Entry {
-    fn new(ground: &Ground, effective: &Effective) -> Self {
+    fn new(state: &GatewayState, effective: &Effective) -> Self {
         let forward = Forward {
-            upstream: ground.upstream.clone(),
+            upstream: state.upstream.clone(),
             key: effective.forward_key,
             answer_timeout: effective.answer_timeout,
         };
         let mut route = effective.route.clone();
         if let Some(template) = &effective.reconcile_url {
-            let hook = ByAsking {
-                upstream: ground.upstream.clone(),
+            let hook = HttpReconciler {
+                upstream: state.upstream.clone(),
                 template: template.clone(),
                 key: effective.forward_key,
                 patience: effective.answer_timeout,
@@ -94,15 +84,15 @@ impl Entry {
             let reconciled = route.to_builder().with_reconcile(hook).build();
             route = Arc::new(reconciled.expect("a hook makes no checked route wrong"));
         }
-        let (onceward, secrets) = (ground.onceward.clone(), Secrets::clone(&ground.secrets));
+        let (onceward, secrets) = (state.onceward.clone(), Secrets::clone(&state.secrets));
         let layer = OncewardLayer::new(onceward, secrets, route)
-            .with_metrics(ground.metrics.clone())
-            .with_admission(ground.admission.clone());
+            .with_metrics(state.metrics.clone())
+            .with_admission(state.admission.clone());
         Self { effective: effective.clone(), service: layer.layer(forward) }
     }
 }
 
-impl Ground {
+impl GatewayState {
     /// Tells the layer who asks, where the gateway itself has to find that out.
     pub fn name_caller(&self, source: &ScopeSource, request: &mut Request<Payload>) {
         // Only we may say so.

@@ -24,7 +24,7 @@ pub struct ToUpstream {
 }
 
 impl ToUpstream {
-    /// The upstream must prove to be `host`, to whoever the system trusts.
+    /// The upstream must show a certificate for `host` from an authority that the system trusts.
     pub fn new(host: &str) -> Result<Self, String> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| format!("`{host}` is no name that a certificate could be for"))?;

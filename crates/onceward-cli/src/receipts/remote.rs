@@ -4,6 +4,7 @@ use http::{Method, StatusCode, Uri};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::address::with_scheme;
 use crate::admin::shape::{
     CloseAsked, IntentAsked, ProblemShown, ReceiptShown, ReceiptsShown, SettleAsked, State,
 };
@@ -28,8 +29,10 @@ pub struct Remote {
 impl Remote {
     /// At `http://host:port`.
     pub fn new(url: &str, token: Option<String>) -> Result<Self, String> {
-        let wrong = || format!("--admin {url}: not an address such as http://127.0.0.1:8081");
-        let uri: Uri = url.parse().map_err(|_| wrong())?;
+        let wrong = || {
+            format!("--admin {url}: not an address such as http://127.0.0.1:8081, localhost:8081 or :8081")
+        };
+        let uri: Uri = with_scheme(url).parse().map_err(|_| wrong())?;
         let plain = uri.scheme_str() == Some("http") && uri.path() == "/" && uri.query().is_none();
         let authority = uri.authority().filter(|_| plain).ok_or_else(wrong)?;
         let port = authority.port_u16().unwrap_or(80);

@@ -1,7 +1,7 @@
 //! Ending a doubt from the command line.
 
 use super::remote::Remote;
-use super::{Which, confirm, say, table, words};
+use super::{Which, choices, confirm, say, table, words};
 use crate::admin::shape::{HttpShown, OutcomeGiven, PolicyAsked, Preset, SettleAsked, Verdict};
 
 /// The answer that every retry gets from now on.
@@ -17,10 +17,10 @@ pub struct AnswerGiven {
     #[arg(long, value_name = "FIELD", conflicts_with_all = ["verdict", "not_done"])]
     header: Vec<String>,
     /// How it ended: for a claim through the receipts API, whose outcome has no status.
-    #[arg(long, value_enum, conflicts_with = "not_done")]
+    #[arg(long, value_parser = choices::verdict(), conflicts_with = "not_done")]
     verdict: Option<Verdict>,
     /// How long it is kept: http 24 hours, queue 7 days, ledger forever.
-    #[arg(long, value_enum, default_value_t = Preset::Http)]
+    #[arg(long, value_parser = choices::preset(), default_value = "http")]
     pub preset: Preset,
 }
 

@@ -1,4 +1,4 @@
-//! What a receipt means, and what to do next: for someone who was asleep a minute ago.
+//! What a receipt means, and what to do next, in words for an operator.
 
 use crate::admin::shape::{ReceiptShown, State, Verdict};
 
@@ -160,7 +160,7 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Text of somebody else, fit for a terminal.
+/// Text that others wrote, without characters that control a terminal.
 pub fn harmless(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() && letter != '\n' { '�' } else { letter }).collect()
 }

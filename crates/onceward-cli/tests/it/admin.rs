@@ -1,7 +1,7 @@
 //! The admin listener: who gets in, and what machines that watch are told.
 
 pub mod api;
-mod door;
+mod auth;
 mod example;
 
 use std::collections::{BTreeSet, HashSet};

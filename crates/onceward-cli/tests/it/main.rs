@@ -4,6 +4,8 @@ mod admin;
 mod complete;
 mod demo;
 mod gateway;
+mod help;
+mod output;
 mod process;
 mod receipts;
 mod telemetry;

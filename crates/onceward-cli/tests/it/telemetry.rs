@@ -46,11 +46,13 @@ fn logs_are_text_or_json_and_a_key_stands_in_them_hashed() {
 
 #[cfg(not(feature = "otel"))]
 #[test]
-fn a_build_without_traces_says_so() {
+fn a_build_without_traces_does_not_offer_them() {
+    let help = onceward(&["serve", "--help"]).output().unwrap();
+    assert!(!String::from_utf8(help.stdout).unwrap().contains("otlp"));
     let ended = onceward(&["serve", "--otlp", "http://127.0.0.1:4318"]).output().unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(2));
-    assert!(said.contains("cargo feature `otel`"), "{said}");
+    assert!(said.contains("unexpected argument '--otlp'"), "{said}");
 }
 
 #[cfg(feature = "otel")]

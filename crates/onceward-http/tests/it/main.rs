@@ -1,5 +1,7 @@
 //! The layer around an axum service, through real sockets and by a client that reads every byte.
 
+#[cfg(feature = "admin")]
+mod admin;
 mod admission;
 mod answers;
 mod bodies;

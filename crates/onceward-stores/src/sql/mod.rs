@@ -32,6 +32,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `answers.rs` | the answers to a batch, put together from those to its statements |
+//! | `cause.rs` | errors of drivers with their cause in the text |
 //! | `idempotent_writes.rs` | writes that need no receipt: a change of state, an insert by key |
 //! | `join.rs` | a receipt in a transaction that the caller holds, whatever its driver |
 //! | `kinds.rs` | a batch, sorted and split by what has to be done |
@@ -48,6 +49,7 @@
 )]
 
 mod answers;
+mod cause;
 mod idempotent_writes;
 mod join;
 mod kinds;

@@ -64,7 +64,7 @@ pub(super) fn applied(present: Present, known: u32) -> Result<u32> {
             "`onceward_schema` is there but `onceward_receipts` is not; restore it, or drop `onceward_schema` to start with nothing",
         )),
         (Schema::Applied(last), _) if last > known => Err(foreign(format!(
-            "the tables are of version {last}, this onceward knows up to {known}; use a newer one"
+            "the tables are at version {last}, this onceward knows up to {known}; use a newer one"
         ))),
         (Schema::Applied(last), _) => Ok(last),
         (Schema::Absent, _) => Ok(0),
@@ -76,7 +76,7 @@ pub(super) fn missing(from: u32, known: u32) -> Error {
     Error::new(
         ErrorKind::Invalid,
         format!(
-            "the tables are of version {from}, {known} is needed; run `onceward migrate --store URL` first"
+            "the tables are at version {from}, {known} is needed; run `onceward migrate --store URL` first"
         ),
     )
 }

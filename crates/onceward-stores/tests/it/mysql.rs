@@ -81,12 +81,22 @@ async fn much_that_can_be_wrong() {
 
 async fn what_cannot_be_opened_is_explained(server: &MariaDb) {
     refused(open("mysql://[").await, ErrorKind::Invalid, "mysql://user");
-    refused(open("mysql://root@127.0.0.1:1/x").await, ErrorKind::Unavailable, "connection");
-    refused(open(&server.url("nowhere")).await, ErrorKind::Invalid, "no such database");
+    let away = "cannot reach MySQL at 127.0.0.1:1, database `shop`: Connection refused";
+    refused(open("mysql://app:secret@127.0.0.1:1/shop").await, ErrorKind::Unavailable, away);
+    let migrated = MySqlStore::migrate("mysql://app:secret@127.0.0.1:1/shop").await;
+    refused(migrated, ErrorKind::Unavailable, away);
+    let named = server.url("nowhere");
+    let named = named.split_once('@').unwrap().1.replace("/nowhere", ", database `nowhere`");
+    let nowhere = format!("MySQL at {named}: there is no such database");
+    refused(open(&server.url("nowhere")).await, ErrorKind::Invalid, &nowhere);
+    refused(open(&server.url("nowhere")).await, ErrorKind::Invalid, "Unknown database 'nowhere'");
     refused(open(&server.url("")).await, ErrorKind::Invalid, "names no database");
     refused(open(&server.url("mysql").replace("root@", "nobody@")).await, ErrorKind::Invalid, "user");
     let wrong = server.url("mysql").replace("root@", "root:wrong@");
-    refused(open(&wrong).await, ErrorKind::Invalid, "user");
+    refused(open(&wrong).await, ErrorKind::Invalid, "Access denied for user 'root'@");
+    let Err(error) = open(&wrong).await else { panic!("it opened") };
+    assert!(error.to_string().starts_with("MySQL at 127.0.0.1:"), "{error}");
+    assert!(!format!("{error:?}").contains("wrong"), "{error:?}");
 
     let url = server.database("foreign_receipts");
     server.sql("foreign_receipts", "CREATE TABLE onceward_receipts (x int)");

@@ -75,7 +75,6 @@ async fn what_cannot_be_opened_is_explained() {
     let Some(server) = Postgres::start() else { return };
     refused(open("postgres://[").await, ErrorKind::Invalid, "postgres://user");
     refused(open(&format!("{}?sslmode=require", server.url("postgres"))).await, ErrorKind::Invalid, "TLS");
-    refused(open("postgres://postgres@127.0.0.1:1/x").await, ErrorKind::Unavailable, "connection");
     refused(open(&server.url("nowhere")).await, ErrorKind::Invalid, "no such database");
     let url = server.url("postgres").replace("postgres@", "nobody@");
     refused(open(&url).await, ErrorKind::Invalid, "user");
@@ -115,6 +114,64 @@ async fn what_cannot_be_opened_is_explained() {
     let store = PostgresStore::open(&guest, require).await.unwrap();
     let error = store.swap(&[put(id(1), Seen::Absent, State::Held, Some(30))]).await.unwrap_err();
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Invalid, Applied::No), "{error}");
+}
+
+/// The server, the database and what the server said, and never the password.
+#[tokio::test]
+async fn errors_name_the_server_and_the_cause() {
+    let Some(server) = Postgres::start() else { return };
+    let named = |database: &str| format!("PostgreSQL at 127.0.0.1:{}, database `{database}`", server.port());
+
+    let away = "cannot reach PostgreSQL at 127.0.0.1:1, database `shop`: Connection refused";
+    refused(open("postgres://app:secret@127.0.0.1:1/shop").await, ErrorKind::Unavailable, away);
+    let migrated = PostgresStore::migrate("postgres://app:secret@127.0.0.1:1/shop").await;
+    refused(migrated, ErrorKind::Unavailable, away);
+
+    let nowhere = open(&server.url("nowhere")).await;
+    let Err(error) = &nowhere else { panic!("it opened") };
+    assert!(error.to_string().contains("database \"nowhere\" does not exist"), "{error}");
+    assert!(tokio_error(error).code().is_some(), "the driver's error can be found");
+    refused(nowhere, ErrorKind::Invalid, &format!("{}: there is no such database", named("nowhere")));
+
+    let folder = server.sql("postgres", "SHOW data_directory");
+    server.sql("postgres", "CREATE ROLE locked LOGIN PASSWORD 'right'");
+    let rules = "('host all locked 127.0.0.1/32 scram-sha-256'), ('host all all 127.0.0.1/32 trust')";
+    server.sql("postgres", &format!("COPY (VALUES {rules}) TO '{folder}/pg_hba.conf'"));
+    server.sql("postgres", "SELECT pg_reload_conf()");
+    let wrong = server.url("postgres").replace("postgres@", "locked:sesame@");
+    let refusal = tokio::time::timeout(Duration::from_secs(30), async {
+        loop {
+            match open(&wrong).await {
+                // Not reloaded yet: everybody is trusted, and then a right is missing.
+                Err(error) if !error.to_string().contains("lacks a right") => break error,
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    });
+    let error = refusal.await.unwrap();
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Invalid, Applied::No), "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with(&named("postgres")), "{text}");
+    assert!(text.contains("password authentication failed for user \"locked\""), "{text}");
+    assert!(!format!("{error:?}").contains("sesame"), "{error:?}");
+}
+
+/// The driver's error behind one of ours.
+fn tokio_error(error: &Error) -> &tokio_postgres::Error {
+    let chain = std::iter::successors(std::error::Error::source(error), |error| error.source());
+    chain.into_iter().find_map(|error| error.downcast_ref()).expect("it is in the chain")
+}
+
+/// A failed statement says what the server said.
+#[tokio::test]
+async fn a_failed_statement_carries_the_message_of_the_server() {
+    let Some(server) = Postgres::shared() else { return };
+    let database = server.fresh();
+    let store = open(&server.url(&database)).await.unwrap();
+    server.sql(&database, "DROP TABLE onceward_receipts CASCADE");
+    let error = store.load(&[id(1)]).await.unwrap_err().to_string();
+    assert!(error.contains("relation \"onceward_receipts\" does not exist"), "{error}");
+    assert!(!error.contains("db error"), "{error}");
 }
 
 /// Tables of before the first release are left as they are, and the sentence says what to do about them.

@@ -29,7 +29,11 @@ async fn what_cannot_be_opened_is_explained() {
     let at = |name: &str| folder.path().join(name);
     refused(open(Path::new("")).await, ErrorKind::Invalid, "needs a file");
     refused(open(Path::new(":memory:")).await, ErrorKind::Invalid, "needs a file");
-    refused(open(&at("no/folder/x.db")).await, ErrorKind::Invalid, "check the path and the rights");
+    refused(
+        open(&at("no/folder/x.db")).await,
+        ErrorKind::Invalid,
+        "no/folder/x.db: the SQLite file cannot be opened",
+    );
     refused(open(folder.path()).await, ErrorKind::Invalid, "check the path and the rights");
     // Not even root may write here.
     refused(open(Path::new("/proc/onceward.db")).await, ErrorKind::Invalid, "check the path and the rights");

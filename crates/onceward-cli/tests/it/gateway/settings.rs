@@ -1,9 +1,11 @@
 //! What the gateway is told, and what it says to what it cannot use.
 
-use std::process::Output;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Output, Stdio};
 
 use super::stage::{Home, Service};
-use crate::process::onceward;
+use crate::process::{onceward, send};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -31,7 +33,7 @@ fn what_cannot_be_used_is_refused_with_what_to_do() {
     };
     for (flags, says) in [
         (&[][..], "--upstream"),
-        (&["--upstream", "127.0.0.1:3000"], "http"),
+        (&["--upstream", "pay.example"], "needs http:// or https:// in front"),
         (&["--upstream", "ftp://a"], "not by ftp"),
         (&["--upstream", "http://127.0.0.1:1", "--config", "/nowhere.toml"], "/nowhere.toml"),
         (&["--upstream", "http://127.0.0.1:1", "--tls-cert", "/nowhere.pem"], "tls_key"),
@@ -104,4 +106,68 @@ fn every_value_can_come_from_the_environment() {
         variables += usize::from(line.contains("[env: "));
     }
     assert!(variables + 1 >= values, "{variables} variables for {values} values:\n{help}");
+}
+
+/// Starts a gateway, and gives what it says of its two addresses: for operators, and for clients.
+fn started(command: &mut std::process::Command) -> (KilledOnDrop, [String; 2]) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut line = || lines.next().map(Result::unwrap).unwrap_or_default();
+    let said = [line(), line()];
+    (KilledOnDrop(child), said)
+}
+
+struct KilledOnDrop(Child);
+
+impl Drop for KilledOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_address_may_be_short() {
+    let service = Service::charging();
+    let port = service.address.port();
+    for upstream in [format!("localhost:{port}"), format!(":{port}"), format!("127.0.0.1:{port}")] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = format!("embedded:{}", folder.path().join("receipts").display());
+        let mut command = onceward(&["proxy", "--upstream", &upstream, "--store", &store, "--log", "error"]);
+        command.args(["--listen", ":0", "--admin", "localhost:0"]);
+        let (_gateway, [admin, listen]) = started(&mut command);
+        assert!(admin.starts_with("admin on http://127.0.0.1:"), "{admin}");
+        let port: u16 = listen.strip_prefix("listening on http://0.0.0.0:").expect(&listen).parse().unwrap();
+        let clients = SocketAddr::from(([127, 0, 0, 1], port));
+        let before = service.effects();
+        let key = ("Idempotency-Key", "one");
+        assert_eq!(send(clients, "POST", "/charges", &[key], "{}").status, 201, "{upstream}");
+        assert_eq!(service.effects(), before + 1);
+        let receipts = onceward(&["receipts", "list", "--admin", admin.split_once("//").unwrap().1]).output();
+        assert!(text(&receipts.unwrap().stdout).contains("POST /charges"));
+    }
+}
+
+#[test]
+fn an_address_in_the_file_may_be_short_and_a_wrong_one_names_the_forms() {
+    let home = Home::new();
+    home.write_config("upstream = \"localhost:1\"\nlisten = \"localhost:0\"\nadmin = \":0\"");
+    let store = format!("embedded:{}", home.folder.path().join("receipts").display());
+    let config = home.config();
+    let args = ["proxy", "--config", config.to_str().unwrap(), "--store", &store, "--log", "error"];
+    // All interfaces: others could settle receipts.
+    assert!(refused(&args).contains("ONCEWARD_ADMIN_TOKEN"));
+    let (_gateway, [admin, listen]) =
+        started(onceward(&args).env("ONCEWARD_ADMIN_TOKEN", "0123456789abcdef"));
+    assert!(admin.starts_with("admin on http://0.0.0.0:"), "{admin}");
+    assert!(listen.starts_with("listening on http://127.0.0.1:"), "{listen}");
+
+    home.write_config("listen = \"8080\"");
+    let said = refused(&args);
+    assert!(
+        said.contains("line 1") && said.contains("`localhost:8080`") && said.contains("`:8080`"),
+        "{said}"
+    );
+    let said = refused(&["serve", "--admin", "everywhere:8081"]);
+    assert!(said.contains("--admin") && said.contains("`:8080`"), "{said}");
 }

@@ -3,6 +3,8 @@
 use mysql_async::Error as Cause;
 use onceward::{Error, ErrorKind};
 
+use crate::sql::cause::{Explained, root, unreached};
+
 /// The server's word for a lock that did not come in time.
 pub(in crate::sql) const LOCK_WAIT_TIMEOUT: u16 = 1205;
 
@@ -34,8 +36,37 @@ fn code(error: &Cause) -> Option<u16> {
 pub(super) fn failed(call: Call, error: Cause) -> Error {
     let said_no = matches!(error, Cause::Server(_));
     let (kind, detail) = explain(code(&error));
-    let fault = Error::new(kind, detail).caused_by(error);
+    let fault = Error::new(kind, detail).caused_by(explained(error));
     if call == Call::Writes && !said_no { fault.maybe_applied() } else { fault }
+}
+
+/// There is no connection to `server`; nothing was sent.
+pub(super) fn unconnected(server: &str, error: Cause) -> Error {
+    let (kind, detail) = match code(&error) {
+        None => (ErrorKind::Unavailable, unreached(server, &error)),
+        code => {
+            let (kind, detail) = explain(code);
+            (kind, format!("{server}: {detail}"))
+        }
+    };
+    Error::new(kind, detail).caused_by(explained(error))
+}
+
+/// No connection to `server` in time.
+pub(super) fn unconnected_within(server: &str, after: std::time::Duration) -> Error {
+    let detail = format!(
+        "no connection to {server} within {after:?}; is it reachable, and are there enough connections?"
+    );
+    Error::new(ErrorKind::Unavailable, detail)
+}
+
+/// The message of the server, or why there is none.
+fn explained(error: Cause) -> Explained<Cause> {
+    let text = match &error {
+        Cause::Server(said) => said.message.clone(),
+        error => root(error).to_string(),
+    };
+    Explained::new(text, error)
 }
 
 /// A commit failed. What the server says to it may be about a connection that was waiting for a replica, with

@@ -11,10 +11,13 @@ use onceward::{
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::batch::{self, Kind, pieces, record_bytes_max};
-use super::fault::{Call, failed, is_worth_repeating, timed_out, uncommitted};
+use super::fault::{
+    Call, failed, is_worth_repeating, timed_out, uncommitted, unconnected, unconnected_within,
+};
 use super::join::mark;
 use super::{scan, schema, statements};
 use crate::sql::answers::Answers;
+use crate::sql::cause::server;
 use crate::sql::kinds::Kinds;
 use crate::sql::row;
 use crate::sql::schema::Migrated;
@@ -23,6 +26,8 @@ use crate::sql::{CALL_MAX, Options, TRIES_MAX};
 /// Receipts in MySQL or MariaDB.
 pub struct MySqlStore {
     pool: Pool,
+    /// What errors call the server.
+    server: String,
     call_timeout: Duration,
     connections: usize,
     record_bytes_max: usize,
@@ -31,8 +36,10 @@ pub struct MySqlStore {
 impl MySqlStore {
     /// Opens the database that an address names, such as `mysql://user:password@host/database`.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
+        let opts = parse(url)?;
         let mut store = Self {
-            pool: pool(url, &options)?,
+            server: describe(&opts),
+            pool: pool(opts, &options),
             call_timeout: options.call_timeout(),
             connections: options.connections.max(1),
             record_bytes_max: 0,
@@ -53,15 +60,17 @@ impl MySqlStore {
     /// Brings the tables of a database up to date, and says what was done.
     pub async fn migrate(url: &str) -> Result<Migrated> {
         let options = Options { connections: 1, ..Options::default() };
-        let pool = pool(url, &options)?;
-        let mut conn = pool.get_conn().await.map_err(|error| failed(Call::Reads, error))?;
+        let opts = parse(url)?;
+        let server = describe(&opts);
+        let pool = pool(opts, &options);
+        let mut conn = pool.get_conn().await.map_err(|error| unconnected(&server, error))?;
         schema::prepare(&mut conn, options.migrations).await
     }
 
     async fn connection(&self) -> Result<Conn> {
         match timeout(self.call_timeout, self.pool.get_conn()).await {
-            Ok(conn) => conn.map_err(|error| failed(Call::Reads, error)),
-            Err(_) => Err(timed_out(Call::Reads, self.call_timeout)),
+            Ok(conn) => conn.map_err(|error| unconnected(&self.server, error)),
+            Err(_) => Err(unconnected_within(&self.server, self.call_timeout)),
         }
     }
 
@@ -276,12 +285,24 @@ impl std::fmt::Debug for MySqlStore {
     }
 }
 
-pub(super) fn pool(url: &str, options: &Options) -> Result<Pool> {
-    let opts = Opts::from_url(url).map_err(|error| {
+pub(super) fn parse(url: &str) -> Result<Opts> {
+    Opts::from_url(url).map_err(|error| {
         let detail =
             "this is no address of a MySQL database; it looks like mysql://user:password@host:3306/database";
         Error::new(ErrorKind::Invalid, detail).caused_by(error)
-    })?;
+    })
+}
+
+/// The server and the database as errors name them, such as "MySQL at 127.0.0.1:3306, database `app`".
+pub(super) fn describe(opts: &Opts) -> String {
+    let place = match opts.socket() {
+        Some(socket) => socket.to_owned(),
+        None => format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port()),
+    };
+    server("MySQL", &place, opts.db_name())
+}
+
+pub(super) fn pool(opts: Opts, options: &Options) -> Pool {
     let seconds = options.call_timeout().as_secs().max(1);
     // The lower bound is what the pool keeps for the next one; it makes none before it is asked.
     let connections = options.connections.max(1);
@@ -292,5 +313,5 @@ pub(super) fn pool(url: &str, options: &Options) -> Result<Pool> {
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
             format!("SET SESSION innodb_lock_wait_timeout = {seconds}"),
         ]);
-    Ok(Pool::new(opts))
+    Pool::new(opts)
 }

@@ -11,8 +11,8 @@ use onceward::{Fault, Join, Result, StoreFuture, Swap, Swapped};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 
-use super::fault::{Call, LOCK_WAIT_TIMEOUT, failed, is_worth_repeating, uncommitted};
-use super::store::pool;
+use super::fault::{Call, LOCK_WAIT_TIMEOUT, failed, is_worth_repeating, uncommitted, unconnected};
+use super::store::{describe, parse, pool};
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value, swap_each};
 use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over};
 use crate::sql::{CALL_MAX, Options};
@@ -23,22 +23,29 @@ pub type MySqlTransactions = PooledTransactions<MySqlDriver>;
 /// Transactions of `mysql_async`.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
-pub struct MySqlDriver(Pool);
+pub struct MySqlDriver {
+    pool: Pool,
+    /// What errors call the server.
+    server: Arc<str>,
+}
 
 impl MySqlTransactions {
     /// Over connections of their own to the database that an address names.
     pub fn open(url: &str, connections: usize) -> Result<Self> {
-        Ok(Self::from_pool(pool(url, &Options { connections, ..Options::default() })?))
+        let opts = parse(url)?;
+        let server = describe(&opts).into();
+        let pool = pool(opts, &Options { connections, ..Options::default() });
+        Ok(Self(MySqlDriver { pool, server }))
     }
 
     /// Over a pool that the caller has already. It must lead to the database that the engine's store is in.
     pub fn from_pool(pool: Pool) -> Self {
-        Self(MySqlDriver(pool))
+        Self(MySqlDriver { pool, server: "MySQL".into() })
     }
 
     /// The pool, for everything else.
     pub fn pool(&self) -> &Pool {
-        &self.0.0
+        &self.0.pool
     }
 }
 
@@ -111,8 +118,8 @@ impl TransactionDriver for MySqlDriver {
 
     async fn open(&self, deadline: Instant) -> Result<MySqlTx, Fault> {
         let refused = |error| Fault::Failed(failed(Call::Reads, error));
-        let mut conn = match timeout_at(deadline, self.0.get_conn()).await {
-            Ok(conn) => conn.map_err(refused)?,
+        let mut conn = match timeout_at(deadline, self.pool.get_conn()).await {
+            Ok(conn) => conn.map_err(|error| Fault::Failed(unconnected(&self.server, error)))?,
             Err(_) => return Err(Fault::Busy),
         };
         let patience = deadline.saturating_duration_since(Instant::now());

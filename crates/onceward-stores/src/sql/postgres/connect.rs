@@ -1,13 +1,15 @@
 //! Connections: from an address to a pool whose connections are set up alike.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
 use onceward::{Error, ErrorKind, Result};
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::{Config, Socket};
 
 use crate::sql::Options;
+use crate::sql::cause::{Explained, root, server};
 
 /// What was answered must be on a disk. Who asked for more than that keeps it.
 pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false)
@@ -16,12 +18,12 @@ pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', 
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 pub(super) fn parse(url: &str) -> Result<Config> {
-    let mut config: Config = url.parse().map_err(|error| {
+    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
         Error::new(
             ErrorKind::Invalid,
             "this is no address of a PostgreSQL database; it looks like postgres://user:password@host:5432/database",
         )
-        .caused_by(error as tokio_postgres::Error)
+        .caused_by(Explained::new(root(&error).to_string(), error))
     })?;
     if config.get_ssl_mode() == SslMode::Require {
         return Err(Error::new(
@@ -33,6 +35,25 @@ pub(super) fn parse(url: &str) -> Result<Config> {
         config.application_name("onceward");
     }
     Ok(config)
+}
+
+/// The server and the database as errors name them, such as "PostgreSQL at 127.0.0.1:5432, database `app`".
+pub(super) fn describe(config: &Config) -> String {
+    const PORT: u16 = 5432;
+    let ports = config.get_ports();
+    // One port is for all hosts; otherwise each has its own.
+    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(PORT);
+    let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
+        Host::Tcp(host) => format!("{host}:{}", port(at)),
+        Host::Unix(folder) => format!("{}, port {}", folder.display(), port(at)),
+    });
+    let mut hosts: Vec<String> = hosts.collect();
+    if hosts.is_empty() {
+        let addresses = config.get_hostaddrs().iter().enumerate();
+        hosts.extend(addresses.map(|(at, address)| SocketAddr::new(*address, port(at)).to_string()));
+    }
+    // The server takes the name of the user where the address names no database.
+    server("PostgreSQL", &hosts.join(" or "), config.get_dbname().or(config.get_user()))
 }
 
 pub(super) fn pool<T>(mut config: Config, tls: T, options: &Options, set_up: &str) -> Pool
@@ -78,3 +99,7 @@ pub(super) fn set_up(call_timeout: Duration) -> String {
          {DURABLE}"
     )
 }
+
+#[cfg(test)]
+#[path = "connect_test.rs"]
+mod tests;

@@ -1,9 +1,11 @@
 //! What a failure of the server or of the way to it means: whose fault it is, what to do, and whether
 //! the write may have happened.
 
-use deadpool_postgres::PoolError;
+use deadpool_postgres::{HookError, PoolError};
 use onceward::{Error, ErrorKind};
 use tokio_postgres::error::{Severity, SqlState};
+
+use crate::sql::cause::{Explained, root, unreached};
 
 /// Whether a call could have changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,23 +32,40 @@ pub(super) fn failed(call: Call, error: tokio_postgres::Error) -> Error {
         matches!(error.parsed_severity(), Some(Severity::Error))
     });
     let (kind, detail) = explain(error.code());
-    let fault = Error::new(kind, detail).caused_by(error);
+    let fault = Error::new(kind, detail).caused_by(explained(error));
     if call == Call::Writes && !said_no { fault.maybe_applied() } else { fault }
 }
 
-/// A connection could not be had; nothing was sent.
-pub(super) fn unconnected(error: PoolError) -> Error {
+/// There is no connection to `server`; nothing was sent.
+pub(super) fn unconnected(server: &str, error: PoolError) -> Error {
     match error {
-        PoolError::Backend(error) => {
-            let (kind, detail) = explain(error.code());
-            Error::new(kind, detail).caused_by(error)
+        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
+            let (kind, detail) = match error.code() {
+                None => (ErrorKind::Unavailable, unreached(server, &error)),
+                code => {
+                    let (kind, detail) = explain(code);
+                    (kind, format!("{server}: {detail}"))
+                }
+            };
+            Error::new(kind, detail).caused_by(explained(error))
         }
         PoolError::Timeout(_) => Error::new(
             ErrorKind::Unavailable,
-            "no connection to PostgreSQL within the time limit; is it reachable, and are there enough connections?",
+            format!(
+                "no connection to {server} within the time limit; is it reachable, and are there enough connections?"
+            ),
         ),
-        error => Error::new(ErrorKind::Unavailable, "no connection to PostgreSQL").caused_by(error),
+        error => Error::new(ErrorKind::Unavailable, format!("no connection to {server}")).caused_by(error),
     }
+}
+
+/// The message of the server without its detail, which may show what is stored; or why there is none.
+fn explained(error: tokio_postgres::Error) -> Explained<tokio_postgres::Error> {
+    let text = match error.as_db_error() {
+        Some(said) => said.message().to_owned(),
+        None => root(&error).to_string(),
+    };
+    Explained::new(text, error)
 }
 
 /// No answer in time. The statement may still be running.

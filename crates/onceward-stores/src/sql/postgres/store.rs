@@ -12,7 +12,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row, Socket};
 
 use super::columns::{Ids, Numbers};
-use super::connect::{parse, pool, set_up};
+use super::connect::{describe, parse, pool, set_up};
 use super::ctid_cache::{Ctid, CtidCache};
 use super::fault::{Call, failed, is_worth_repeating, timed_out, unconnected};
 use super::sweep::Positions;
@@ -29,6 +29,8 @@ pub(super) const FOUND_AT: usize = 5;
 /// Receipts in PostgreSQL.
 pub struct PostgresStore {
     pool: Pool,
+    /// What errors call the server.
+    server: String,
     call_timeout: Duration,
     connections: usize,
     /// The highest version that this process has seen: the server's clock has been there. Versions go on
@@ -54,6 +56,7 @@ impl PostgresStore {
         <T::TlsConnect as tokio_postgres::tls::TlsConnect<Socket>>::Future: Send,
     {
         let store = Self {
+            server: describe(&config),
             pool: pool(config, tls, &options, &set_up(options.call_timeout())),
             call_timeout: options.call_timeout(),
             connections: options.connections.max(1),
@@ -68,13 +71,15 @@ impl PostgresStore {
     /// Brings the tables of a database up to date, and says what was done.
     pub async fn migrate(url: &str) -> Result<Migrated> {
         let options = Options { connections: 1, ..Options::default() };
-        let pool = pool(parse(url)?, NoTls, &options, &set_up(options.call_timeout()));
-        let mut connection = pool.get().await.map_err(unconnected)?;
+        let config = parse(url)?;
+        let server = describe(&config);
+        let pool = pool(config, NoTls, &options, &set_up(options.call_timeout()));
+        let mut connection = pool.get().await.map_err(|error| unconnected(&server, error))?;
         schema::prepare(&mut connection, options.migrations).await
     }
 
     async fn prepare(&self, options: Options) -> Result<Migrated> {
-        let mut connection = self.pool.get().await.map_err(unconnected)?;
+        let mut connection = self.pool.get().await.map_err(|error| unconnected(&self.server, error))?;
         let preparing = schema::prepare(&mut connection, options.migrations);
         let prepared = tokio::time::timeout(crate::sql::CALL_MAX, preparing).await;
         prepared.unwrap_or_else(|_| Err(timed_out(Call::Writes, crate::sql::CALL_MAX)))
@@ -103,7 +108,7 @@ impl PostgresStore {
         statement: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
-        let connection = self.pool.get().await.map_err(unconnected)?;
+        let connection = self.pool.get().await.map_err(|error| unconnected(&self.server, error))?;
         let answer = tokio::time::timeout(self.call_timeout, async {
             let prepared = connection.prepare_cached(statement).await?;
             connection.query(&prepared, parameters).await

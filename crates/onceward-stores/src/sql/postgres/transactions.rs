@@ -1,5 +1,6 @@
 //! Transactions for [`Onceward::transact`](onceward::Onceward::transact), from a pool.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
@@ -9,7 +10,7 @@ use tokio_postgres::NoTls;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
-use super::connect::{CONNECT_MAX, DURABLE, parse, pool};
+use super::connect::{CONNECT_MAX, DURABLE, describe, parse, pool};
 use super::fault::{Call, failed, timed_out, unconnected};
 use super::join::{NO_CLOCK, Parameter, id_values, number_values, open_value, swap_in};
 use super::statements;
@@ -38,6 +39,8 @@ pub enum Isolation {
 #[derive(Clone)]
 pub struct PostgresTransactions {
     pool: Pool,
+    /// What errors call the server.
+    server: Arc<str>,
     isolation: Isolation,
 }
 
@@ -51,12 +54,14 @@ impl PostgresTransactions {
         let set_up = format!(
             "SET idle_in_transaction_session_timeout = {limit}; SET lock_timeout = {limit}; {DURABLE}"
         );
-        Ok(Self::from_pool(pool(parse(url)?, NoTls, &options, &set_up)))
+        let config = parse(url)?;
+        let server = describe(&config).into();
+        Ok(Self { server, ..Self::from_pool(pool(config, NoTls, &options, &set_up)) })
     }
 
     /// Over a pool that the caller has already. It must lead to the database that the engine's store is in.
     pub fn from_pool(pool: Pool) -> Self {
-        Self { pool, isolation: Isolation::default() }
+        Self { pool, server: "PostgreSQL".into(), isolation: Isolation::default() }
     }
 
     /// Sets how strictly transactions are kept apart.
@@ -93,7 +98,7 @@ impl onceward::Transactions for PostgresTransactions {
     ) -> Result<(PostgresTx, Swapped), Fault> {
         let deadline = Instant::now() + patience;
         let connection = match timeout_at(deadline, self.pool.get()).await {
-            Ok(connection) => connection.map_err(|error| Fault::Failed(unconnected(error)))?,
+            Ok(connection) => connection.map_err(|error| Fault::Failed(unconnected(&self.server, error)))?,
             Err(_) => return Err(Fault::Busy),
         };
         let mut tx = PostgresTx::new(connection);
@@ -117,7 +122,7 @@ impl onceward::Transactions for PostgresTransactions {
     async fn begin_bare(&self, patience: Duration) -> Result<PostgresTx, Fault> {
         let deadline = Instant::now() + patience;
         let connection = match timeout_at(deadline, self.pool.get()).await {
-            Ok(connection) => connection.map_err(|error| Fault::Failed(unconnected(error)))?,
+            Ok(connection) => connection.map_err(|error| Fault::Failed(unconnected(&self.server, error)))?,
             Err(_) => return Err(Fault::Busy),
         };
         let tx = PostgresTx::new(connection);

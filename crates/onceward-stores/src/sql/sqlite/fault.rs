@@ -1,5 +1,7 @@
 //! What a failure of SQLite means.
 
+use std::path::Path;
+
 use onceward::{Error, ErrorKind};
 use rusqlite::ErrorCode;
 
@@ -7,6 +9,12 @@ use rusqlite::ErrorCode;
 pub(super) fn failed(error: rusqlite::Error) -> Error {
     let (kind, detail) = explain(error.sqlite_error_code());
     Error::new(kind, detail).caused_by(error)
+}
+
+/// A file could not be opened; nothing was changed.
+pub(super) fn unopened(path: &Path, error: rusqlite::Error) -> Error {
+    let (kind, detail) = explain(error.sqlite_error_code());
+    Error::new(kind, format!("SQLite file {}: {detail}", path.display())).caused_by(error)
 }
 
 /// What SQLite's word means to a person.

@@ -9,7 +9,7 @@ use onceward::{
 };
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::fault::{failed, uncommitted};
+use super::fault::{failed, uncommitted, unopened};
 use super::swap::{clock_us, load, swap_now};
 use super::thread::Thread;
 use super::{scan, schema};
@@ -71,7 +71,7 @@ pub(super) fn connect(path: &Path, busy: Duration) -> Result<Connection> {
         connection.pragma_update(None, "synchronous", "full")?;
         Ok(connection)
     };
-    set_up().map_err(failed)
+    set_up().map_err(|error| unopened(path, error))
 }
 
 /// One transaction for the whole batch.

@@ -30,7 +30,7 @@ pub struct PolicyAsked {
 }
 
 /// A policy to start from.
-#[derive(Clone, Copy, Default, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
     /// For requests: kept 24 hours, a failure is the answer, an unknown outcome is held.
@@ -64,7 +64,7 @@ pub enum UnknownRule {
 
 impl PolicyAsked {
     /// The policy itself.
-    pub fn read(&self) -> onceward::Result<Policy> {
+    pub(in crate::admin) fn read(&self) -> onceward::Result<Policy> {
         self.to_builder().build()
     }
 
@@ -102,7 +102,7 @@ impl PolicyAsked {
 
     /// The policy of a claim that waits this long for one that is running. Over HTTP nobody waits
     /// without having said so: the preset's own wait does not count.
-    pub fn waiting(&self, wait_ms: Option<u64>) -> onceward::Result<Policy> {
+    pub(in crate::admin) fn waiting(&self, wait_ms: Option<u64>) -> onceward::Result<Policy> {
         let rule = match wait_ms {
             None | Some(0) => OnDuplicate::Conflict,
             Some(wait) => OnDuplicate::Wait(Duration::from_millis(wait)),

@@ -8,7 +8,7 @@ mod ticket;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use onceward::{Attempt, Cursor, Fingerprint};
+use onceward::{Attempt, Cursor, Fingerprint, Id};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -41,13 +41,26 @@ pub struct ProblemShown {
     pub receipt: Option<Box<ReceiptShown>>,
 }
 
+/// The id that a request names by its three parts.
+macro_rules! named_by_id {
+    ($($asked:ty),+) => {$(
+        impl $asked {
+            pub(in crate::admin) fn id(&self) -> onceward::Result<Id> {
+                Id::from_columns(&self.scope, &self.operation, &self.key)
+            }
+        }
+    )+};
+}
+
+named_by_id!(CloseAsked, IntentAsked, ReceiptAsked, SettleAsked);
+
 /// The fingerprint of what a caller gave to be hashed. Nothing counts as the empty text.
-pub fn fingerprint(text: Option<&str>) -> Fingerprint {
+pub(super) fn fingerprint(text: Option<&str>) -> Fingerprint {
     Fingerprint::of(text.unwrap_or_default().as_bytes())
 }
 
 /// An attempt from 32 hexadecimal digits, with or without the dashes of a UUID.
-pub fn attempt(text: &str) -> Result<Attempt, Problem> {
+pub(super) fn attempt(text: &str) -> Result<Attempt, Problem> {
     let digits: String = text.chars().filter(|letter| *letter != '-').collect();
     digits.parse().map_err(|_| {
         Problem::Invalid(
@@ -57,13 +70,13 @@ pub fn attempt(text: &str) -> Result<Attempt, Problem> {
 }
 
 /// A place in a list, as an earlier page gave it.
-pub fn cursor(text: &str) -> Result<Cursor, Problem> {
+pub(super) fn cursor(text: &str) -> Result<Cursor, Problem> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(text);
     bytes.map(|bytes| Cursor(bytes.into())).map_err(|_| {
         Problem::Invalid("`cursor` must be the `next` of an earlier page of the same list".into())
     })
 }
 
-pub fn to_base64(bytes: &[u8]) -> String {
+pub(super) fn to_base64(bytes: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }

@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use onceward::{Id, Onceward};
+use onceward::{Error, ErrorKind, Id, Onceward};
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::AdminState;
+use super::Admin;
 use super::json::Json;
 
-/// A part that has not answered by then is not ready.
+/// A part that has not answered within this time is not ready.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// How long a look is good for: whoever asks more often than this costs nothing.
+/// How long a result is reused: asking more often than this costs nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What has to be in order before traffic may come.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Readiness {
     draining: AtomicBool,
     upstream: Option<String>,
@@ -30,24 +30,25 @@ pub struct Readiness {
 }
 
 /// What each part said.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Parts {
     store: Result<(), String>,
     upstream: Option<Result<(), String>>,
 }
 
 impl Readiness {
-    /// Only the store has to answer.
-    pub fn of_store() -> Arc<Self> {
-        Arc::new(Self::default())
+    /// The store has to answer.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// This `host:port` has to accept a connection, too.
-    pub fn with_upstream(upstream: impl Into<String>) -> Arc<Self> {
-        Arc::new(Self { upstream: Some(upstream.into()), ..Self::default() })
+    pub fn with_upstream(mut self, upstream: impl Into<String>) -> Self {
+        self.upstream = Some(upstream.into());
+        self
     }
 
-    /// From now on not ready: what is under way is finished, nothing new should come.
+    /// Not ready from now on: work in progress is finished, and no new traffic should come.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
@@ -66,11 +67,24 @@ impl Readiness {
             }
         };
         let probe = Id::new("onceward", "readyz", "probe").expect("a valid id");
-        let store = async { within(onceward.receipt(&probe)).await.map(drop) };
+        let store = async {
+            within(async { onceward.receipt(&probe).await.map_err(|error| reason(&error)) }).await.map(drop)
+        };
         let (store, upstream) = tokio::join!(store, upstream);
         let parts = Parts { store, upstream };
         *last = Some((Instant::now(), parts.clone()));
         parts
+    }
+}
+
+/// Why the store is not ready, for everybody. The error may name hosts and databases, so it goes to the log.
+fn reason(error: &Error) -> &'static str {
+    tracing::warn!(%error, "the store is not ready");
+    match error.kind() {
+        ErrorKind::Unavailable => "cannot be reached",
+        ErrorKind::Full => "has no room left",
+        ErrorKind::Overloaded => "is overloaded",
+        _ => "failed; the log says why",
     }
 }
 
@@ -86,7 +100,7 @@ pub(super) async fn healthz() -> &'static str {
 }
 
 /// 200 if traffic may come; otherwise 503, and the body says which part is not ready.
-pub(super) async fn readyz(State(state): State<Arc<AdminState>>) -> Response {
+pub(super) async fn readyz(State(state): State<Arc<Admin>>) -> Response {
     let draining = state.readiness.draining.load(Ordering::Relaxed);
     let parts = state.readiness.parts(&state.onceward).await;
     let ready = !draining && parts.store.is_ok() && parts.upstream.as_ref().is_none_or(Result::is_ok);

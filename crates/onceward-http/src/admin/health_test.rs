@@ -1,12 +1,10 @@
 use axum::body::to_bytes;
-use onceward::{Caps, Error, ErrorKind, Loaded, Page, Scan, Store, StoreFuture, Swap, Swapped, Watch};
+use onceward::{Caps, Loaded, Page, Scan, Store, StoreFuture, Swap, Swapped, Watch};
 use onceward_stores::MemoryStore;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::admin::Door;
-use crate::measured;
 
 /// A store as bad as it is told to be.
 enum Poor {
@@ -22,7 +20,7 @@ impl Store for Poor {
     fn load<'a>(&'a self, _: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async {
             match self {
-                Self::Fails => Err(Error::new(ErrorKind::Unavailable, "cannot be reached")),
+                Self::Fails => Err(Error::new(ErrorKind::Unavailable, "cannot reach db.internal")),
                 Self::NeverAnswers => std::future::pending().await,
             }
         })
@@ -41,11 +39,9 @@ impl Store for Poor {
     }
 }
 
-async fn ask(store: Arc<dyn Store>, readiness: Arc<Readiness>) -> (u16, Value) {
-    let (store, measures) = measured::watch(store, None);
+async fn ask(store: Arc<dyn Store>, readiness: Readiness) -> (u16, Value) {
     let onceward = Onceward::builder(store).accept_volatile().build().unwrap();
-    let state = AdminState::new(onceward, measures, readiness, Door::Loopback, Box::new(|_| {}));
-    let answer = readyz(State(state)).await;
+    let answer = readyz(State(Arc::new(Admin::new(onceward).with_readiness(readiness)))).await;
     let status = answer.status().as_u16();
     let body = to_bytes(answer.into_body(), 4096).await.unwrap();
     (status, serde_json::from_slice(&body).unwrap())
@@ -53,13 +49,13 @@ async fn ask(store: Arc<dyn Store>, readiness: Arc<Readiness>) -> (u16, Value) {
 
 #[tokio::test]
 async fn ready_when_the_store_answers() {
-    let (status, body) = ask(Arc::new(MemoryStore::new()), Readiness::of_store()).await;
+    let (status, body) = ask(Arc::new(MemoryStore::new()), Readiness::new()).await;
     assert_eq!((status, &body["ready"], &body["store"]), (200, &true.into(), &"ready".into()));
 }
 
 #[tokio::test]
 async fn not_ready_while_draining() {
-    let readiness = Readiness::of_store();
+    let readiness = Readiness::new();
     readiness.drain();
     let (status, body) = ask(Arc::new(MemoryStore::new()), readiness).await;
     assert_eq!((status, &body["draining"], &body["store"]), (503, &true.into(), &"ready".into()));
@@ -67,9 +63,9 @@ async fn not_ready_while_draining() {
 
 #[tokio::test]
 async fn not_ready_when_the_store_fails_or_hangs() {
-    let (status, body) = ask(Arc::new(Poor::Fails), Readiness::of_store()).await;
+    let (status, body) = ask(Arc::new(Poor::Fails), Readiness::new()).await;
     assert_eq!((status, &body["store"]), (503, &"not ready: cannot be reached".into()));
-    let (status, body) = ask(Arc::new(Poor::NeverAnswers), Readiness::of_store()).await;
+    let (status, body) = ask(Arc::new(Poor::NeverAnswers), Readiness::new()).await;
     assert_eq!((status, &body["store"]), (503, &"not ready: no answer within 1s".into()));
 }
 
@@ -77,10 +73,10 @@ async fn not_ready_when_the_store_fails_or_hangs() {
 async fn not_ready_while_the_upstream_is_away() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let (status, body) = ask(Arc::new(MemoryStore::new()), Readiness::with_upstream(&address)).await;
+    let (status, body) = ask(Arc::new(MemoryStore::new()), Readiness::new().with_upstream(&address)).await;
     assert_eq!((status, &body["upstream"]), (200, &"ready".into()));
     drop(listener);
-    let (status, body) = ask(Arc::new(MemoryStore::new()), Readiness::with_upstream(&address)).await;
+    let (status, body) = ask(Arc::new(MemoryStore::new()), Readiness::new().with_upstream(&address)).await;
     assert_eq!((status, &body["store"]), (503, &"ready".into()));
     assert!(body["upstream"].as_str().unwrap().starts_with("not ready"), "{body}");
 }

@@ -5,14 +5,14 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use onceward::{Outcome, Snapshot};
-use onceward_http::snapshot;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::admin::problem::Problem;
+use crate::snapshot;
 
 /// Whether the work got done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It did what was asked.
@@ -75,7 +75,7 @@ pub struct HttpShown {
 }
 
 impl OutcomeGiven {
-    pub fn read(&self) -> Result<Outcome, Problem> {
+    pub(in crate::admin) fn read(&self) -> Result<Outcome, Problem> {
         let body = match &self.http {
             None => bytes_of(self.body.as_deref(), self.body_base64.as_deref())?,
             Some(http) if self.body.is_none() && self.body_base64.is_none() => http.encode()?,
@@ -89,7 +89,7 @@ impl OutcomeGiven {
 }
 
 impl OutcomeShown {
-    pub fn new(outcome: &Outcome) -> Self {
+    pub(in crate::admin) fn new(outcome: &Outcome) -> Self {
         let verdict = Verdict::of(outcome);
         match outcome.snapshot() {
             Snapshot::Kept(bytes) => {
@@ -105,7 +105,7 @@ impl OutcomeShown {
 }
 
 impl Verdict {
-    pub fn of(outcome: &Outcome) -> Self {
+    pub(in crate::admin) fn of(outcome: &Outcome) -> Self {
         match outcome.verdict() {
             onceward::Verdict::Succeeded => Self::Succeeded,
             onceward::Verdict::Failed => Self::Failed,

@@ -1,5 +1,5 @@
-//! `/metrics`: what the engine, its store and the rest of the process have counted, as Prometheus text.
-//! What each one means, and what to do about it, stands in `docs/operations.md`; a test compares the two.
+//! `/metrics`: the counters of the engine, of the layers and of the rest of the process, as Prometheus text. What
+//! each one means is in `docs/operations.md`; a test compares the two.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use axum::extract::State;
 use axum::response::IntoResponse;
 use http::header::CONTENT_TYPE;
 
-use super::AdminState;
+use super::Admin;
+use crate::metrics::Metrics;
 
 /// Doubts ended here, by what was found out.
 #[derive(Default)]
@@ -19,12 +20,14 @@ pub(super) struct Settlements {
     pub(super) not_done: AtomicU64,
 }
 
-pub(super) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoResponse {
+pub(super) async fn metrics(State(state): State<Arc<Admin>>) -> impl IntoResponse {
     let mut out = String::with_capacity(16 << 10);
     for (name, value) in state.onceward.counts().each() {
         let _ = writeln!(out, "# TYPE onceward_{name}_total counter\nonceward_{name}_total {value}");
     }
-    state.measures.write(&mut out);
+    for write in &state.more_metrics {
+        write(&mut out);
+    }
     out.push_str("# TYPE onceward_settlements_total counter\n");
     for (found, count) in [("done", &state.settlements.done), ("not_done", &state.settlements.not_done)] {
         let count = count.load(Ordering::Relaxed);
@@ -37,6 +40,25 @@ pub(super) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoRe
         "# TYPE onceward_build_info gauge\nonceward_build_info{{version=\"{version}\"}} 1\n\
          # TYPE onceward_start_time_seconds gauge\nonceward_start_time_seconds {started}"
     );
-    (state.extra_metrics)(&mut out);
+    if let Some(metrics) = &state.layer_metrics {
+        write_layer_metrics(metrics, &mut out);
+    }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], out)
+}
+
+/// Writes every meter of the wire. One name may come with several labels.
+fn write_layer_metrics(metrics: &Metrics, out: &mut String) {
+    let mut last = "";
+    for (name, label, value) in metrics.each() {
+        // Everything only grows, except for what is under way now.
+        let (kind, suffix) = if name == "in_flight" { ("gauge", "") } else { ("counter", "_total") };
+        if name != last {
+            let _ = writeln!(out, "# TYPE onceward_http_{name}{suffix} {kind}");
+            last = name;
+        }
+        let _ = match label {
+            None => writeln!(out, "onceward_http_{name}{suffix} {value}"),
+            Some((label, of)) => writeln!(out, "onceward_http_{name}{suffix}{{{label}=\"{of}\"}} {value}"),
+        };
+    }
 }

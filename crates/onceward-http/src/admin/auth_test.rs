@@ -11,27 +11,26 @@ fn request(fields: &[(&str, &str)]) -> Request {
 }
 
 fn page(fields: &[(&str, &str)]) -> bool {
-    Door::Loopback.admits_page(&request(fields)).is_ok()
+    AdminAuth(Rule::LoopbackListener).check_origin(&request(fields)).is_ok()
 }
 
 #[test]
 fn a_listener_that_others_can_reach_needs_a_token() {
     for address in ["127.0.0.1:8081", "127.9.9.9:1", "[::1]:8081", "[::ffff:127.0.0.1]:8081"] {
-        assert!(matches!(Door::at(address.parse().unwrap(), None), Ok(Door::Loopback)), "{address}");
+        assert!(AdminAuth::loopback_listener(address.parse().unwrap()).is_ok(), "{address}");
     }
     for address in ["0.0.0.0:8081", "10.0.0.1:8081", "[::]:8081", "[::ffff:10.0.0.1]:8081"] {
         let address = address.parse().unwrap();
-        let Err(message) = Door::at(address, None) else { panic!("{address} is open to all") };
-        assert!(message.contains("ONCEWARD_ADMIN_TOKEN"), "{message}");
-        assert!(Door::at(address, Some("short")).is_err());
-        assert!(matches!(Door::at(address, Some("sixteen letters!")), Ok(Door::Token(_))));
+        let Err(error) = AdminAuth::loopback_listener(address) else { panic!("{address} is open to all") };
+        assert!(error.to_string().contains("set an admin token"), "{error}");
     }
+    assert!(AdminAuth::token("short").unwrap_err().to_string().contains("at least 16"));
 }
 
 #[test]
 fn only_the_token_opens() {
-    let door = Door::at("0.0.0.0:1".parse().unwrap(), Some("sixteen letters!")).unwrap();
-    let opens = |fields: &[(&str, &str)]| door.admits_owner(&request(fields)).is_ok();
+    let auth = AdminAuth::token("sixteen letters!").unwrap();
+    let opens = |fields: &[(&str, &str)]| auth.check_token(&request(fields)).is_ok();
     assert!(opens(&[("authorization", "Bearer sixteen letters!")]));
     assert!(opens(&[("authorization", "bearer sixteen letters!")]));
     assert!(!opens(&[]));
@@ -66,4 +65,27 @@ fn a_foreign_page_does_not() {
     for site in ["cross-site", "same-site", "anything"] {
         assert!(!page(&[("host", "localhost:8081"), ("sec-fetch-site", site)]), "{site}");
     }
+}
+
+#[test]
+fn a_peer_must_be_known_to_be_on_this_machine() {
+    let admits = |peer: Option<&str>, fields: &[(&str, &str)]| {
+        let mut request = request(fields);
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(ConnectInfo(peer.parse::<SocketAddr>().unwrap()));
+        }
+        AdminAuth::loopback_peers().check_origin(&request).is_ok()
+    };
+    let host = ("host", "localhost:8080");
+    assert!(admits(Some("127.0.0.1:50000"), &[host]));
+    assert!(admits(Some("[::1]:50000"), &[host]));
+    assert!(admits(Some("[::ffff:127.0.0.1]:50000"), &[host]));
+    assert!(!admits(None, &[host]), "nobody says where it comes from");
+    assert!(!admits(Some("10.0.0.1:50000"), &[host]), "another machine");
+    for forwarded in
+        [("x-forwarded-for", "10.0.0.1"), ("forwarded", "for=10.0.0.1"), ("x-real-ip", "10.0.0.1")]
+    {
+        assert!(!admits(Some("127.0.0.1:50000"), &[host, forwarded]), "{forwarded:?}");
+    }
+    assert!(!admits(Some("127.0.0.1:50000"), &[("host", "evil.example")]), "a page");
 }

@@ -26,15 +26,16 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::AdminState;
+use super::auth::AdminAuth;
 use super::json::Json;
 use super::problem::Problem;
+use super::{Admin, hashed};
 use shape::{
     ClaimAsked, ClaimMade, ClaimReplayed, CloseAsked, CompleteAsked, IntentAsked, ListAsked, ProblemShown,
     ReceiptAsked, ReceiptShown, ReceiptsShown, SettleAsked, TicketAsked,
 };
 
-type Admin = State<Arc<AdminState>>;
+type Shared = State<Arc<Admin>>;
 type Answered<T> = Result<T, Problem>;
 
 #[derive(OpenApi)]
@@ -48,7 +49,7 @@ type Answered<T> = Result<T, Problem>;
 )]
 struct Document;
 
-pub(super) fn router(state: Arc<AdminState>) -> (Router, utoipa::openapi::OpenApi) {
+pub(super) fn router(state: Arc<Admin>, auth: Arc<AdminAuth>) -> (Router, utoipa::openapi::OpenApi) {
     let (router, document) = OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(claim))
         .routes(routes!(renew))
@@ -62,14 +63,13 @@ pub(super) fn router(state: Arc<AdminState>) -> (Router, utoipa::openapi::OpenAp
         .routes(routes!(erase))
         .routes(routes!(show))
         .routes(routes!(list))
-        .with_state(state.clone())
+        .with_state(state)
         .split_for_parts();
-    let admit = middleware::from_fn(move |request: Request, next: Next| admit(state.clone(), request, next));
-    (router.route_layer(admit), document)
+    (router.route_layer(middleware::from_fn_with_state(auth, check_token)), document)
 }
 
-async fn admit(state: Arc<AdminState>, request: Request, next: Next) -> Response {
-    match state.door.admits_owner(&request) {
+async fn check_token(State(auth): State<Arc<AdminAuth>>, request: Request, next: Next) -> Response {
+    match auth.check_token(&request) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -83,7 +83,7 @@ async fn admit(state: Arc<AdminState>, request: Request, next: Next) -> Response
     (status = 200, description = "Done already. This is the outcome.", body = ClaimReplayed),
     (status = "4XX", description = "key-reused, in-progress, outcome-unknown, dead, closed, response-not-stored, key-expired, …", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn claim(State(state): Admin, Json(asked): Json<ClaimAsked>) -> Answered<Response> {
+async fn claim(State(state): Shared, Json(asked): Json<ClaimAsked>) -> Answered<Response> {
     let id = Id::new(&asked.scope, &asked.operation, &asked.key)?;
     let policy = Arc::new(asked.policy.waiting(asked.wait_ms)?);
     let mut ask = Ask::new(id, shape::fingerprint(asked.fingerprint.as_deref()), policy.clone());
@@ -105,7 +105,7 @@ async fn claim(State(state): Admin, Json(asked): Json<ClaimAsked>) -> Answered<R
     (status = 204, description = "The lease begins again."),
     (status = 409, description = "not-yours: stop the work.", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn renew(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
+async fn renew(State(state): Shared, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
     let ticket = asked.ticket.read()?;
     changed(ticket.id(), state.onceward.renew(&ticket).await?)
 }
@@ -115,7 +115,7 @@ async fn renew(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<
     (status = 204, description = "Recorded: everyone who asks again gets it."),
     (status = 409, description = "not-yours: somebody else decided what became of it.", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn complete(State(state): Admin, Json(asked): Json<CompleteAsked>) -> Answered<StatusCode> {
+async fn complete(State(state): Shared, Json(asked): Json<CompleteAsked>) -> Answered<StatusCode> {
     let ticket = asked.ticket.read()?;
     let outcome = asked.outcome.read()?;
     changed(ticket.id(), state.onceward.complete(&ticket, outcome).await?)
@@ -126,7 +126,7 @@ async fn complete(State(state): Admin, Json(asked): Json<CompleteAsked>) -> Answ
     (status = 204, description = "The key is free."),
     (status = 409, description = "not-yours", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn release(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
+async fn release(State(state): Shared, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
     let ticket = asked.ticket.read()?;
     changed(ticket.id(), state.onceward.release(&ticket).await?)
 }
@@ -137,7 +137,7 @@ async fn release(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answere
     (status = 204, description = "Noted."),
     (status = 409, description = "not-yours", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn doubt(State(state): Admin, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
+async fn doubt(State(state): Shared, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
     let ticket = asked.ticket.read()?;
     changed(ticket.id(), state.onceward.mark_unknown(&ticket).await?)
 }
@@ -158,8 +158,8 @@ fn changed(id: &Id, changed: Changed) -> Answered<StatusCode> {
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
     (status = 409, description = "not-in-doubt, still-running, may-still-happen", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered<StatusCode> {
-    let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
+async fn settle(State(state): Shared, Json(asked): Json<SettleAsked>) -> Answered<StatusCode> {
+    let id = asked.id()?;
     let (fence, policy) = (Fence(asked.fence), asked.policy.read()?);
     let (settlement, counter) = match (&asked.done, asked.not_done, asked.force) {
         (Some(outcome), false, false) => (Settlement::Done(outcome.read()?), &state.settlements.done),
@@ -192,7 +192,7 @@ async fn settle(State(state): Admin, Json(asked): Json<SettleAsked>) -> Answered
                 Settlement::NotDone => "not done",
                 Settlement::ForceNotDone => "not done, by force",
             };
-            let key = crate::telemetry::hashed(id.key());
+            let key = hashed(id.key());
             tracing::warn!(
                 scope = id.scope(),
                 operation = id.operation(),
@@ -233,13 +233,12 @@ fn is_settled_so(status: &Status, fence: Fence, settlement: &Settlement) -> bool
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
     (status = 409, description = "other-state; in-doubt: settle it as not done instead", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn retry_dead(State(state): Admin, Json(asked): Json<IntentAsked>) -> Answered<StatusCode> {
-    let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
-    let retried = match state.onceward.retry_dead(&id).await {
-        Err(error) if error.kind() == ErrorKind::Conflict => return Err(Problem::InDoubt),
-        retried => retried?,
-    };
-    changed_by_hand(&id, retried, None, "a dead intent is tried again by hand")
+async fn retry_dead(State(state): Shared, Json(asked): Json<IntentAsked>) -> Answered<StatusCode> {
+    let by_hand = ByHand::new(asked.id()?, "a dead intent is tried again by hand");
+    match state.onceward.retry_dead(&by_hand.id).await {
+        Err(error) if error.kind() == ErrorKind::Conflict => Err(Problem::InDoubt),
+        retried => by_hand.answer(retried),
+    }
 }
 
 /// Gives up an intent whose tries were used up: those who ask for it are told that it was closed.
@@ -248,10 +247,9 @@ async fn retry_dead(State(state): Admin, Json(asked): Json<IntentAsked>) -> Answ
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
     (status = 409, description = "other-state", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn discard_dead(State(state): Admin, Json(asked): Json<CloseAsked>) -> Answered<StatusCode> {
-    let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
-    let discarded = state.onceward.discard_dead(&id, &asked.policy.read()?).await?;
-    changed_by_hand(&id, discarded, Some(Closed::Discarded), "a dead intent was discarded by hand")
+async fn discard_dead(State(state): Shared, Json(asked): Json<CloseAsked>) -> Answered<StatusCode> {
+    let by_hand = ByHand::closing(asked.id()?, Closed::Discarded, "a dead intent was discarded by hand");
+    by_hand.answer(state.onceward.discard_dead(&by_hand.id, &asked.policy.read()?).await)
 }
 
 /// Cancels an intent that waits for its next try: those who ask for it are told that it was closed.
@@ -260,10 +258,9 @@ async fn discard_dead(State(state): Admin, Json(asked): Json<CloseAsked>) -> Ans
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
     (status = 409, description = "other-state: it does not wait", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn cancel(State(state): Admin, Json(asked): Json<CloseAsked>) -> Answered<StatusCode> {
-    let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
-    let cancelled = state.onceward.cancel(&id, &asked.policy.read()?).await?;
-    changed_by_hand(&id, cancelled, Some(Closed::Cancelled), "a waiting intent was cancelled by hand")
+async fn cancel(State(state): Shared, Json(asked): Json<CloseAsked>) -> Answered<StatusCode> {
+    let by_hand = ByHand::closing(asked.id()?, Closed::Cancelled, "a waiting intent was cancelled by hand");
+    by_hand.answer(state.onceward.cancel(&by_hand.id, &asked.policy.read()?).await)
 }
 
 /// Removes the outcome of a done receipt, and keeps that it is done: a retry gets `response-not-stored`. Other
@@ -273,31 +270,49 @@ async fn cancel(State(state): Admin, Json(asked): Json<CloseAsked>) -> Answered<
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
     (status = 409, description = "other-state: it is not done", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn erase(State(state): Admin, Json(asked): Json<IntentAsked>) -> Answered<StatusCode> {
-    let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
-    changed_by_hand(&id, state.onceward.erase(&id).await?, None, "an outcome was erased by hand")
+async fn erase(State(state): Shared, Json(asked): Json<IntentAsked>) -> Answered<StatusCode> {
+    let by_hand = ByHand::new(asked.id()?, "an outcome was erased by hand");
+    by_hand.answer(state.onceward.erase(&by_hand.id).await)
 }
 
-/// What became of a change; one that is already so is one whose first answer was lost.
-fn changed_by_hand(
-    id: &Id,
-    changed: Changed,
-    wanted: Option<Closed>,
+/// A change that an operator asks for by the id of an intent. It is logged.
+struct ByHand {
+    id: Id,
+    /// How the intent is closed afterwards, if it is.
+    closes: Option<Closed>,
+    /// What the log says.
     what: &'static str,
-) -> Answered<StatusCode> {
-    match changed {
-        Changed::Applied => {
-            let key = crate::telemetry::hashed(id.key());
-            tracing::warn!(scope = id.scope(), operation = id.operation(), %key, "{what}");
-            Ok(StatusCode::NO_CONTENT)
-        }
-        Changed::NotOwner(None) => Err(Problem::NoReceipt),
-        Changed::NotOwner(Some(receipt)) => match &receipt.status {
-            Status::Done(Done { end: End::Closed(closed), .. }) if wanted == Some(*closed) => {
+}
+
+impl ByHand {
+    fn new(id: Id, what: &'static str) -> Self {
+        Self { id, closes: None, what }
+    }
+
+    fn closing(id: Id, closes: Closed, what: &'static str) -> Self {
+        Self { id, closes: Some(closes), what }
+    }
+
+    fn answer(&self, changed: onceward::Result<Changed>) -> Answered<StatusCode> {
+        let receipt = match changed? {
+            Changed::Applied => {
+                self.log();
+                return Ok(StatusCode::NO_CONTENT);
+            }
+            Changed::NotOwner(receipt) => receipt.ok_or(Problem::NoReceipt)?,
+        };
+        match &receipt.status {
+            // Closed like this already: the answer to the first request was lost.
+            Status::Done(Done { end: End::Closed(closed), .. }) if self.closes == Some(*closed) => {
                 Ok(StatusCode::NO_CONTENT)
             }
-            _ => Err(Problem::OtherState(Box::new(ReceiptShown::without_body(id, &receipt)))),
-        },
+            _ => Err(Problem::OtherState(Box::new(ReceiptShown::without_body(&self.id, &receipt)))),
+        }
+    }
+
+    fn log(&self) {
+        let key = hashed(self.id.key());
+        tracing::warn!(scope = self.id.scope(), operation = self.id.operation(), %key, "{}", self.what);
     }
 }
 
@@ -306,8 +321,8 @@ fn changed_by_hand(
     (status = 200, body = ReceiptShown),
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn show(State(state): Admin, Asked(asked): Asked<ReceiptAsked>) -> Answered<Json<ReceiptShown>> {
-    let id = Id::from_columns(&asked.scope, &asked.operation, &asked.key)?;
+async fn show(State(state): Shared, Asked(asked): Asked<ReceiptAsked>) -> Answered<Json<ReceiptShown>> {
+    let id = asked.id()?;
     let receipt = state.onceward.receipt(&id).await?.ok_or(Problem::NoReceipt)?;
     Ok(Json(ReceiptShown::new(&id, &receipt)))
 }
@@ -322,7 +337,7 @@ const LOOKED_AT_MAX: usize = 50_000;
 #[utoipa::path(get, path = "/v1/receipts", params(ListAsked), responses(
     (status = 200, body = ReceiptsShown),
 ))]
-async fn list(State(state): Admin, Asked(asked): Asked<ListAsked>) -> Answered<Json<ReceiptsShown>> {
+async fn list(State(state): Shared, Asked(asked): Asked<ListAsked>) -> Answered<Json<ReceiptsShown>> {
     let limit = asked.limit.unwrap_or(LIST_RECEIPTS).clamp(1, LIST_RECEIPTS_MAX);
     let operation = match (asked.operation, asked.operation_prefix) {
         (Some(_), Some(_)) => {

@@ -1,6 +1,5 @@
-//! A runtime of one thread per core. A connection stays on the lane it was given to, together with the
-//! connections to the upstream that its requests use: nothing on its way wakes another thread, and nobody
-//! steals its work.
+//! A runtime of one thread for each core. A connection stays on the thread that it was given to, together with
+//! the connections to the upstream that its requests use: no request wakes another thread, and no work is stolen.
 
 use std::cell::Cell;
 use std::io;
@@ -12,40 +11,41 @@ use std::thread;
 use tokio::runtime::{Builder, Runtime};
 
 thread_local! {
-    static LANE: Cell<usize> = const { Cell::new(0) };
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How many lanes there are, besides lane 0, which is everywhere else. It stays what it was at first, also if the
-/// process is given more cores or fewer.
+/// The number of threads; 0 stands for every other thread of the process. Fixed at the first call, even if the number
+/// of cores changes.
 pub fn count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// The lane this is called on.
+/// The number of the thread that this is called on.
 pub fn current() -> usize {
-    LANE.get()
+    CURRENT.get()
 }
 
-/// All lanes. When they are dropped, so is what still runs on them.
-pub struct Lanes(Vec<Lane>);
+/// All threads. Dropping it drops what still runs on them.
+pub struct WorkerThreads(Vec<WorkerThread>);
 
-struct Lane {
+struct WorkerThread {
     runtime: Option<Runtime>,
-    /// Pieces of work on this lane.
+    /// The number of tasks on this thread.
     load: Arc<AtomicUsize>,
 }
 
-impl Lanes {
+impl WorkerThreads {
     pub fn open() -> io::Result<Self> {
-        (1..=count()).map(Lane::open).collect::<io::Result<_>>().map(Self)
+        (1..=count()).map(WorkerThread::open).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Starts work on the lane that has the least of it.
+    /// Starts a task on the thread with the fewest tasks.
     pub fn start(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let lane = self.0.iter().min_by_key(|lane| lane.load.load(Ordering::Relaxed)).expect("there is one");
-        let share = Share::of(&lane.load);
-        let runtime = lane.runtime.as_ref().expect("it is taken only when the lane ends");
+        let thread =
+            self.0.iter().min_by_key(|thread| thread.load.load(Ordering::Relaxed)).expect("there is one");
+        let share = Share::of(&thread.load);
+        let runtime = thread.runtime.as_ref().expect("it is taken only when the thread ends");
         runtime.spawn(async move {
             work.await;
             drop(share);
@@ -53,21 +53,21 @@ impl Lanes {
     }
 }
 
-impl Lane {
+impl WorkerThread {
     fn open(number: usize) -> io::Result<Self> {
         // Not the runtime for a single thread: that one makes a system call for every wake-up from outside,
         // and the receipts of a whole group come from outside at once.
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
-            .thread_name(format!("onceward-lane-{number}"))
-            .on_thread_start(move || LANE.set(number))
+            .thread_name(format!("onceward-io-{number}"))
+            .on_thread_start(move || CURRENT.set(number))
             .enable_all()
             .build()?;
         Ok(Self { runtime: Some(runtime), load: Arc::default() })
     }
 }
 
-impl Drop for Lane {
+impl Drop for WorkerThread {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -75,7 +75,7 @@ impl Drop for Lane {
     }
 }
 
-/// One piece of a lane's load.
+/// One task in the load of a thread.
 struct Share(Arc<AtomicUsize>);
 
 impl Share {

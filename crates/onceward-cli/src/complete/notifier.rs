@@ -1,4 +1,4 @@
-//! Telling the service that has the code of an operation that one of its intents was left.
+//! Notifies the service that has the code of an operation of an unfinished intent.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -7,23 +7,23 @@ use http::header::CONTENT_TYPE;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::left::Left;
+use super::unfinished::Unfinished;
 
-/// Whom to tell.
-pub enum Tell {
+/// What to notify.
+pub enum Notifier {
     /// A service, by a request.
     Post { client: reqwest::Client, url: reqwest::Url },
     /// A command, by its environment.
     Exec { command: String, at_most: Duration },
 }
 
-impl Tell {
+impl Notifier {
     pub fn post(url: &str, at_most: Duration) -> Result<Self, String> {
         let url: reqwest::Url = url.parse().map_err(|error| format!("--to {url}: {error}"))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!("--to {url}: not an address that begins with http:// or https://"));
         }
-        // Whoever else installs one in this process chooses the same.
+        // Fails only if one is installed already, which is the same one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Nothing is sent on elsewhere: the address is the one that the operator gave.
         let client =
@@ -35,8 +35,8 @@ impl Tell {
         Self::Exec { command: command.to_owned(), at_most }
     }
 
-    /// Tells, and waits for the end of it. What is said is a hint for people; the receipt is what counts.
-    pub async fn about(&self, left: &Left) -> Result<(), String> {
+    /// Notifies, and waits until it is handled. The result is a hint for people; the receipt decides.
+    pub async fn notify(&self, left: &Unfinished) -> Result<(), String> {
         let (id, fence) = (&left.id, left.fence.0);
         match self {
             Self::Post { client, url } => {

@@ -67,7 +67,7 @@ pub struct ReceiptShown {
 }
 
 /// Where a receipt is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Nobody has begun; a worker, or somebody who asks, begins its next try.
@@ -131,14 +131,14 @@ pub struct ListAsked {
 
 impl ReceiptShown {
     /// With its outcome.
-    pub fn new(id: &Id, receipt: &Receipt) -> Self {
+    pub(in crate::admin) fn new(id: &Id, receipt: &Receipt) -> Self {
         let mut shown = Self::without_body(id, receipt);
         shown.outcome = receipt.status.outcome().map(OutcomeShown::new);
         shown
     }
 
     /// Without its outcome: for lists and refusals.
-    pub fn without_body(id: &Id, receipt: &Receipt) -> Self {
+    pub(in crate::admin) fn without_body(id: &Id, receipt: &Receipt) -> Self {
         let mut shown = Self::bare(id, receipt.status.state().into(), Some(receipt.due), Some(receipt.age));
         shown.fence = Some(receipt.status.fence().0);
         if let Some(job) = receipt.status.job() {
@@ -166,7 +166,7 @@ impl ReceiptShown {
     }
 
     /// As a scan found it. A damaged one is shown too: it must not hide.
-    pub fn found(id: &Id, found: &Found) -> Self {
+    pub(in crate::admin) fn found(id: &Id, found: &Found) -> Self {
         match codec::decode(found) {
             Ok(receipt) => Self::without_body(id, &receipt),
             Err(error) => {
@@ -177,7 +177,7 @@ impl ReceiptShown {
     }
 
     /// One that the store itself cannot read, of which nothing but its name is known.
-    pub fn unreadable(id: &Id, state: Option<onceward::State>, error: &Error) -> Self {
+    pub(in crate::admin) fn unreadable(id: &Id, state: Option<onceward::State>, error: &Error) -> Self {
         let state = state.map_or(State::Unknown, Into::into);
         Self { unreadable: Some(error.to_string()), ..Self::bare(id, state, None, None) }
     }
@@ -228,6 +228,7 @@ fn prior_name(prior: Prior) -> Option<String> {
 }
 
 impl State {
+    /// As it is written in the API.
     pub fn name(self) -> &'static str {
         onceward::State::from(self).name()
     }

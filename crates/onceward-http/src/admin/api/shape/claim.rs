@@ -134,7 +134,7 @@ pub struct CloseAsked {
 }
 
 impl ClaimMade {
-    pub fn new(ticket: &Ticket, policy: &PolicyAsked, lease: Duration) -> Self {
+    pub(in crate::admin) fn new(ticket: &Ticket, policy: &PolicyAsked, lease: Duration) -> Self {
         Self {
             claimed: true,
             ticket: TicketText::new(ticket, policy),
@@ -146,7 +146,7 @@ impl ClaimMade {
 }
 
 impl ClaimReplayed {
-    pub fn new(ran: &Completed) -> Self {
+    pub(in crate::admin) fn new(ran: &Completed) -> Self {
         Self {
             claimed: false,
             outcome: OutcomeShown::new(&ran.outcome),

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::{PolicyAsked, attempt};
 use crate::admin::problem::Problem;
 
-/// Proof of a claim, opaque. Whoever shows it is the owner.
+/// Proof of a claim, opaque. A client that shows it is the owner.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct TicketText(pub String);
 
@@ -27,7 +27,7 @@ struct Inside {
 }
 
 impl TicketText {
-    pub fn new(ticket: &Ticket, policy: &PolicyAsked) -> Self {
+    pub(in crate::admin) fn new(ticket: &Ticket, policy: &PolicyAsked) -> Self {
         let inside = Inside {
             s: ticket.id().scope().into(),
             o: ticket.id().operation().into(),
@@ -40,7 +40,7 @@ impl TicketText {
         Self(BASE64_URL_SAFE_NO_PAD.encode(json))
     }
 
-    pub fn read(&self) -> Result<Ticket, Problem> {
+    pub(in crate::admin) fn read(&self) -> Result<Ticket, Problem> {
         let inside: Option<Inside> =
             BASE64_URL_SAFE_NO_PAD.decode(&self.0).ok().and_then(|json| serde_json::from_slice(&json).ok());
         let inside =

@@ -6,10 +6,10 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use onceward::{Applied, Error, ErrorKind, Refusal};
-use onceward_http::problem::Problem as Wire;
 use serde_json::json;
 
 use super::api::shape::ReceiptShown;
+use crate::problem::Problem as Wire;
 
 /// Why the admin listener says no.
 pub enum Problem {
@@ -19,13 +19,13 @@ pub enum Problem {
     Invalid(String),
     /// The body is not declared as JSON.
     NotJson,
-    /// Nothing lives under this path.
+    /// There is no such path.
     NoSuchPath,
-    /// Something does, but not for this method.
+    /// There is such a path, but not for this method.
     NoSuchMethod,
     /// No token, or the wrong one.
     Unauthorized,
-    /// The request was made by a page of somebody else, and how that shows.
+    /// The request comes from a page of another origin, and how that shows.
     Foreign(&'static str),
     /// The store failed, and whether the write may have happened.
     StoreFailed(Applied),
@@ -60,9 +60,9 @@ impl Problem {
             Self::NotJson => {
                 ("not-json", StatusCode::UNSUPPORTED_MEDIA_TYPE, "The request must be JSON", false)
             }
-            Self::NoSuchPath => ("no-such-path", StatusCode::NOT_FOUND, "Nothing is here", false),
+            Self::NoSuchPath => ("no-such-path", StatusCode::NOT_FOUND, "There is no such path", false),
             Self::NoSuchMethod => {
-                ("no-such-method", StatusCode::METHOD_NOT_ALLOWED, "This is not how to ask here", false)
+                ("no-such-method", StatusCode::METHOD_NOT_ALLOWED, "The method is not allowed", false)
             }
             Self::Unauthorized => {
                 ("unauthorized", StatusCode::UNAUTHORIZED, "The admin token is needed", false)
@@ -101,8 +101,8 @@ impl Problem {
             Self::Wire(_) => String::new(),
             Self::Invalid(why) => format!("{why}."),
             Self::NotJson => "Send the body with Content-Type: application/json.".into(),
-            Self::NoSuchPath => "What there is stands in /openapi.json.".into(),
-            Self::NoSuchMethod => "Which method goes with which path stands in /openapi.json.".into(),
+            Self::NoSuchPath => "The paths are in /openapi.json.".into(),
+            Self::NoSuchMethod => "The methods of each path are in /openapi.json.".into(),
             Self::Unauthorized => "Send it as Authorization: Bearer TOKEN.".into(),
             Self::Foreign(why) => {
                 format!("The request was refused because {why}. To let others in, set an admin token.")

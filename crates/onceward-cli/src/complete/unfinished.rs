@@ -1,4 +1,4 @@
-//! What there is to be finished: intents that were begun and left, and intents that wait for a worker.
+//! What there is to finish: intents whose run ended without an outcome, and intents that wait for a worker.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use onceward::{Cursor, Due, Fence, Found, Id, OnUnknown, Onceward, Scan, ScanTar
 /// Records looked at in one slice.
 const SLICE_RECORDS: usize = 256;
 
-/// An intent that nobody is at.
-pub struct Left {
+/// An intent that no process is running.
+pub struct Unfinished {
     pub id: Id,
-    /// The run that was the last.
+    /// The last run.
     pub fence: Fence,
     /// Since when: its lease has ended, or its next try was due.
     pub ago: Duration,
@@ -20,11 +20,11 @@ pub struct Left {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Its owner fell silent, and it may be run again.
+    /// Its lease ended without an outcome, and it may be run again.
     Begun,
-    /// It waits with its input for somebody to begin.
+    /// It waits with its input for a worker.
     Waiting,
-    /// Its owner fell silent, and it must not be run again by itself.
+    /// Its lease ended without an outcome, and it must not be run again until somebody settles it.
     InDoubt,
 }
 
@@ -38,8 +38,8 @@ impl Kind {
     }
 }
 
-/// Everything that nobody is at, without the steps inside: those go on with their intents.
-pub async fn all(onceward: &Onceward, operation: Option<&str>) -> Result<Vec<Left>, String> {
+/// All of them, without their steps: those continue with their intents.
+pub async fn all(onceward: &Onceward, operation: Option<&str>) -> Result<Vec<Unfinished>, String> {
     let mut all = Vec::new();
     for state in [State::Held, State::Waiting] {
         let mut after: Option<Cursor> = None;
@@ -68,7 +68,7 @@ pub async fn all(onceward: &Onceward, operation: Option<&str>) -> Result<Vec<Lef
     Ok(all)
 }
 
-fn left(id: Id, found: &Found) -> onceward::Result<Option<Left>> {
+fn left(id: Id, found: &Found) -> onceward::Result<Option<Unfinished>> {
     let Due::Over(ago) = found.due else { return Ok(None) };
     let receipt = codec::decode(found)?;
     let fence = receipt.status.fence();
@@ -79,5 +79,5 @@ fn left(id: Id, found: &Found) -> onceward::Result<Option<Left>> {
         // Of what carries no input, only those who ask know what to do.
         _ => return Ok(None),
     };
-    Ok(Some(Left { id, fence, ago, kind }))
+    Ok(Some(Unfinished { id, fence, ago, kind }))
 }

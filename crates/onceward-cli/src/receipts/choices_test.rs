@@ -1,0 +1,21 @@
+use clap::builder::TypedValueParser;
+
+use super::{preset, state, verdict};
+
+/// Every name that is offered can be used.
+fn uses_all<P: TypedValueParser>(parser: &P, count: usize) {
+    let command = clap::Command::new("test");
+    let names: Vec<_> = parser.possible_values().unwrap().collect();
+    assert_eq!(names.len(), count);
+    for name in names {
+        assert!(parser.parse_ref(&command, None, name.get_name().as_ref()).is_ok(), "{name:?}");
+    }
+    assert!(parser.parse_ref(&command, None, "other".as_ref()).is_err());
+}
+
+#[test]
+fn every_choice_is_a_value_of_the_api() {
+    uses_all(&state(), onceward::State::ALL.len());
+    uses_all(&preset(), 3);
+    uses_all(&verdict(), 2);
+}

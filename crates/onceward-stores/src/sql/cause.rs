@@ -1,0 +1,62 @@
+//! Errors of drivers with their cause in the text. The drivers' own `Display` may hide it: `tokio-postgres` says
+//! "db error" where the server said what is wrong.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+
+/// An error whose text is its cause. The error itself is its source, for code that looks for it.
+#[derive(Debug)]
+pub(super) struct Explained<E> {
+    text: String,
+    error: E,
+}
+
+impl<E> Explained<E> {
+    pub(super) fn new(text: impl Into<String>, error: E) -> Self {
+        Self { text: text.into(), error }
+    }
+}
+
+impl<E> fmt::Display for Explained<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl<E: StdError + 'static> StdError for Explained<E> {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// The last of the sources of an error, which is the one that says what happened.
+pub(super) fn root<'a>(mut error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error
+}
+
+/// What to say of a server that there is no connection to. Only a failure of the network means that it cannot be
+/// reached.
+pub(super) fn unreached(server: &str, error: &(dyn StdError + 'static)) -> String {
+    match root(error).downcast_ref::<io::Error>() {
+        Some(_) => format!("cannot reach {server}"),
+        None => format!("cannot connect to {server}"),
+    }
+}
+
+/// A server and its database as errors name them, such as "PostgreSQL at 127.0.0.1:5432, database `app`".
+pub(super) fn server(name: &str, place: &str, database: Option<&str>) -> String {
+    let database = database.map_or_else(String::new, |database| format!(", database `{database}`"));
+    // A separator in a password that was not encoded makes the rest of the password look like a host or a database.
+    if place.contains('@') || database.contains('@') {
+        return format!("{name} (write `@` and `/` in a password as `%40` and `%2F`)");
+    }
+    if place.is_empty() { format!("{name}{database}") } else { format!("{name} at {place}{database}") }
+}
+
+#[cfg(test)]
+#[path = "cause_test.rs"]
+mod tests;
