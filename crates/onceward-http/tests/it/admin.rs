@@ -75,7 +75,7 @@ const JSON: (&str, &str) = ("Content-Type", "application/json");
 async fn shop(auth: AdminAuth) -> (SocketAddr, Arc<Readiness>) {
     let (onceward, metrics, readiness) = (engine(), Arc::new(Metrics::new()), Arc::new(Readiness::new()));
     let route = Arc::new(Route::default());
-    let secrets = Arc::new(Secrets::new([7; 32]));
+    let secrets = Secrets::new([7; 32]);
     let layer = OncewardLayer::new(onceward.clone(), secrets, route.clone()).with_metrics(metrics.clone());
     let admin = Admin::new(onceward)
         .with_layer_metrics(metrics)
