@@ -31,7 +31,7 @@ pub(crate) async fn resume<F, W>(
     id: &Id,
     found: &Receipt,
     policy: Arc<Policy>,
-    leave: Leave,
+    leaving: Leave,
     work: F,
 ) -> Result<Worked>
 where
@@ -52,11 +52,11 @@ where
         Joined::Leader(flight) => flight,
         Joined::Waiter(_) => return Ok(Worked::TakenElsewhere),
     };
-    let mut guard = ClaimGuard::new(inner.clone(), flight, Owner::Run).leaving(leave);
+    let mut guard = ClaimGuard::new(inner.clone(), flight, Owner::Run).leaving(leaving);
     let mut held = transition::claim(&ask, attempt, Owner::Run, takeover, Some(found));
     let write = transition::hold(held.clone(), &ask.policy);
     let swap = seal(&ask.id, Seen::Version(found.version), Some(&write));
-    let swapping = inner.group.swap_with(swap, Urgency::CanWait, leave);
+    let swapping = inner.group.swap_with(swap, Urgency::CanWait, leaving);
     let SwapReply { sent_at, result } = guard.claim(swapping).await;
     let version = match result {
         Ok(Swapped::Won(version)) => version,
