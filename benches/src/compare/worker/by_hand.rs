@@ -64,7 +64,8 @@ impl Queue {
         working.shutdown().await;
         // All at once: a claim may be waiting for another's transaction to end.
         let mut ending = JoinSet::new();
-        for client in self.workers.iter().cloned() {
+        for client in &self.workers {
+            let client = client.clone();
             ending.spawn(async move { client.batch_execute("ROLLBACK").await.unwrap() });
         }
         ending.join_all().await;
