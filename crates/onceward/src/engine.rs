@@ -9,19 +9,18 @@ mod claim_guard;
 mod counts;
 mod enqueue;
 mod finish;
-mod flight;
 mod future_set;
-mod group;
+mod group_commit;
+mod in_flight;
 mod inner;
-mod keeper;
 mod lease;
+mod lease_renewal;
 mod lease_transact;
 mod limits;
-mod owed;
+mod oneshot;
+mod owed_releases;
 mod pattern;
 mod poller;
-mod race;
-mod reply;
 mod resume;
 mod run;
 mod sealed;
@@ -30,6 +29,7 @@ mod signal;
 mod sweep;
 mod sync;
 mod ticket;
+mod timeout;
 mod transact;
 mod wakers;
 mod worker;
@@ -132,7 +132,7 @@ impl Onceward {
     /// Spawns a task where the engine spawns its own: for callers that go away and leave a run behind. Where no
     /// runtime is left, the task is dropped.
     pub fn spawn(&self, task: Task) {
-        self.inner.world.spawn(task);
+        self.inner.runtime.spawn(task);
     }
 
     /// Runs `work` once, like [`run`](Self::run), in one transaction of the database that the store is in: the
@@ -208,7 +208,7 @@ impl Onceward {
         F: FnOnce(Lease) -> W,
         W: Future<Output = Result<Outcome, Stopped>>,
     {
-        resume::resume(self.inner.clone(), id, found, policy.into(), group::Leave::AtOnce, work).await
+        resume::resume(self.inner.clone(), id, found, policy.into(), group_commit::SendWhen::Now, work).await
     }
 
     /// Wakes the workers of this process, to look for enqueued intents at once.
@@ -327,11 +327,11 @@ impl Onceward {
         loop {
             match self.sweep(&sweep).await {
                 // More is due than one sweep may do: go on, after a breath for the traffic.
-                Ok(Swept { finished: false, .. }) => self.inner.world.sleep(pause / 100).await,
-                Ok(_) => self.inner.world.sleep(pause).await,
+                Ok(Swept { finished: false, .. }) => self.inner.runtime.sleep(pause / 100).await,
+                Ok(_) => self.inner.runtime.sleep(pause).await,
                 Err(error) => {
                     tracing::warn!(%error, "a sweep failed, trying again later");
-                    self.inner.world.sleep(pause).await;
+                    self.inner.runtime.sleep(pause).await;
                 }
             }
         }

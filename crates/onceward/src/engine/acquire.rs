@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::answer::Answer;
 use super::answer_without_run::{WaitDeadline, answer, cached_answer, contended, refuse, wait_here};
 use super::claim_guard::ClaimGuard;
-use super::flight::{Flight, Joined, Named, Renewal, Running};
-use super::group::Urgency;
+use super::group_commit::Urgency;
+use super::in_flight::{AttemptSource, Flight, FlightRole, Renewal, RunningLease};
 use super::inner::Inner;
-use super::race::within;
 use super::sealed::{open, open_any, seal_claim};
+use super::timeout::within;
 use crate::ask::Ask;
 use crate::codec::FENCE_IS_VERSION;
 use crate::decide::{Decision, Refusal, Takeover};
@@ -39,7 +39,7 @@ pub(crate) trait Claimant {
     fn write(&mut self, claim: Swap) -> impl Future<Output = (Duration, ClaimReply)>;
 
     /// Lets go of what writing has begun, before a wait or an answer.
-    fn let_go(&mut self) -> impl Future<Output = ()>;
+    fn abort_write(&mut self) -> impl Future<Output = ()>;
 
     /// What all who wait here wait for.
     fn flight(&self) -> &Arc<Flight>;
@@ -70,7 +70,7 @@ pub(crate) enum ClaimReply {
 
 /// What the store says to an ask.
 pub(crate) enum Granted {
-    Run(Running),
+    Run(RunningLease),
     /// The answer, and the receipt behind it for all who wait. Boxed, so that a run does not carry it along.
     Answer(Answer, Option<Box<Receipt>>),
     /// The database undid the claim: the same again makes sense.
@@ -85,12 +85,12 @@ pub(crate) async fn acquire(inner: &Arc<Inner>, ask: &mut Ask, owner: Owner) -> 
     check_input(inner, ask)?;
     let mut deadline = WaitDeadline::default();
     for _ in 0..ROUNDS_MAX {
-        match join(inner, ask, &mut deadline).await? {
-            Turn::Answer(answer) => return Ok(Acquired::Answer(answer)),
-            Turn::Again => {}
-            Turn::Lead(flight) => {
+        match join_flight(inner, ask, &mut deadline).await? {
+            JoinResult::Answer(answer) => return Ok(Acquired::Answer(answer)),
+            JoinResult::LookAgain => {}
+            JoinResult::Leader(flight) => {
                 let mut guard = ClaimGuard::new(inner.clone(), flight, owner);
-                return match ask_store(inner, ask, &mut guard, &mut deadline).await {
+                return match claim_from_store(inner, ask, &mut guard, &mut deadline).await {
                     Ok(Granted::Run(running)) => {
                         guard.claimed(running);
                         Ok(Acquired::Run(guard))
@@ -108,26 +108,30 @@ pub(crate) async fn acquire(inner: &Arc<Inner>, ask: &mut Ask, owner: Owner) -> 
 }
 
 /// What an ask finds in this process.
-pub(crate) enum Turn {
+pub(crate) enum JoinResult {
     Answer(Answer),
     /// Nobody here asks the store about it: we do, for all.
-    Lead(Arc<Flight>),
+    Leader(Arc<Flight>),
     /// Somebody did, and there is no answer for us: look again.
-    Again,
+    LookAgain,
 }
 
 /// Answers from this process if it can, and otherwise says who asks the store.
-pub(crate) async fn join(inner: &Inner, ask: &mut Ask, deadline: &mut WaitDeadline) -> Result<Turn> {
+pub(crate) async fn join_flight(
+    inner: &Inner,
+    ask: &mut Ask,
+    deadline: &mut WaitDeadline,
+) -> Result<JoinResult> {
     if let Some(answer) = cached_answer(inner, ask) {
-        return Ok(Turn::Answer(answer));
+        return Ok(JoinResult::Answer(answer));
     }
-    let named = if ask.named { Named::ByCaller } else { Named::ByEngine };
-    let attempt = *ask.attempt.get_or_insert_with(|| Attempt(inner.world.random()));
+    let named = if ask.named { AttemptSource::ByCaller } else { AttemptSource::ByEngine };
+    let attempt = *ask.attempt.get_or_insert_with(|| Attempt(inner.runtime.random()));
     match inner.flights.join(&ask.id, &ask.policy, attempt, named) {
-        Joined::Leader(flight) => Ok(Turn::Lead(flight)),
-        Joined::Waiter(flight) => {
+        FlightRole::Leader(flight) => Ok(JoinResult::Leader(flight)),
+        FlightRole::Waiter(flight) => {
             let waited = Box::pin(wait_here(inner, ask, &flight, deadline)).await?;
-            Ok(waited.map_or(Turn::Again, Turn::Answer))
+            Ok(waited.map_or(JoinResult::LookAgain, JoinResult::Answer))
         }
     }
 }
@@ -147,7 +151,7 @@ pub(crate) fn check_input_bytes(inner: &Inner, bytes: usize) -> Result<()> {
 }
 
 /// Asks the store for all in this process who want the same.
-pub(crate) async fn ask_store<C: Claimant>(
+pub(crate) async fn claim_from_store<C: Claimant>(
     inner: &Arc<Inner>,
     ask: &Ask,
     claimant: &mut C,
@@ -157,7 +161,7 @@ pub(crate) async fn ask_store<C: Claimant>(
     let mut takeover = Takeover::Absent;
     let mut seen = Seen::Absent;
     let mut held = transition::claim(ask, attempt, claimant.owner(), takeover, None);
-    let mut sight = PriorReceipt::NotSeen;
+    let mut prior_receipt = PriorReceipt::NotSeen;
     for _ in 0..ROUNDS_MAX {
         let claim = seal_claim(&ask.id, seen, &held, ask.policy.lease());
         let (sent_at, reply) = claimant.write(claim).await;
@@ -166,7 +170,7 @@ pub(crate) async fn ask_store<C: Claimant>(
                 if !matches!(takeover, Takeover::Absent | Takeover::Own) {
                     inner.counters.takeovers.one();
                 }
-                let running = won(held, version, sent_at, &ask.policy);
+                let running = lease_won(held, version, sent_at, &ask.policy);
                 if !C::IS_LEASE || inner.now() < running.lease_ends {
                     return Ok(Granted::Run(running));
                 }
@@ -189,19 +193,23 @@ pub(crate) async fn ask_store<C: Claimant>(
             // A claim of ours that was to be renewed, or whose answer was lost before, may stand.
             ClaimReply::Swapped(Swapped::Failed(error)) | ClaimReply::Failed(error) => {
                 let error = if claimant.claim_may_exist() { error.maybe_applied() } else { error };
-                return Err(if sight == PriorReceipt::Seen { error.after_receipt_seen() } else { error });
+                return Err(if prior_receipt == PriorReceipt::Seen {
+                    error.after_receipt_seen()
+                } else {
+                    error
+                });
             }
         };
         // Until it is worth claiming again.
         (takeover, seen, held) = loop {
             if let Some(receipt) = &receipt {
-                sight = PriorReceipt::Seen;
+                prior_receipt = PriorReceipt::Seen;
                 inner.cache.keep(&ask.id, receipt, sent_at);
             }
             match (decide(inner, ask, receipt.as_ref()), receipt) {
                 (Decision::Run(Takeover::Own), Some(found))
                     if C::IS_LEASE
-                        && let Some(running) = own(&found, sent_at, inner.now()) =>
+                        && let Some(running) = own_lease(&found, sent_at, inner.now()) =>
                 {
                     return Ok(Granted::Run(running));
                 }
@@ -213,16 +221,16 @@ pub(crate) async fn ask_store<C: Claimant>(
                     break (takeover, found.map_or(Seen::Absent, |found| Seen::Version(found.version)), held);
                 }
                 (Decision::Wait { at_most }, Some(found)) => {
-                    claimant.let_go().await;
+                    claimant.abort_write().await;
                     match Box::pin(watch_remote(inner, ask, claimant, found, deadline, at_most)).await? {
-                        Watched::Now(now) => receipt = now,
-                        Watched::TimeOut(refusal) => {
+                        RemoteResult::Now(now) => receipt = now,
+                        RemoteResult::TimeOut(refusal) => {
                             return Ok(Granted::Answer(refuse(inner, refusal), None));
                         }
                     }
                 }
                 (Decision::Refuse(refusal), Some(found)) if let Some(write) = lapsed(&refusal, &found) => {
-                    claimant.let_go().await;
+                    claimant.abort_write().await;
                     match Box::pin(write_lapse(inner, ask, &found, write)).await {
                         Ok(now) => receipt = now,
                         // The refusal stands without it, for this asker: the next one will write it down.
@@ -230,7 +238,7 @@ pub(crate) async fn ask_store<C: Claimant>(
                     }
                 }
                 (decision, found) => {
-                    claimant.let_go().await;
+                    claimant.abort_write().await;
                     let answer =
                         answer(inner, found.clone(), decision).expect("replays and refusals are answers");
                     let found = found.and_then(|found| found.aged(sent_at, inner.now()));
@@ -251,7 +259,7 @@ pub(crate) fn decide(inner: &Inner, ask: &Ask, found: Option<&Receipt>) -> Decis
         }
         Decision::Wait { .. }
         | Decision::Refuse(Refusal::InProgress { .. } | Refusal::OutcomeUnknown | Refusal::KeyReused)
-            if found.is_some_and(|found| inner.owed.has(&ask.id, found)) =>
+            if found.is_some_and(|found| inner.owed_releases.has(&ask.id, found)) =>
         {
             Decision::Run(Takeover::Owed)
         }
@@ -266,18 +274,18 @@ fn is_remembered(status: &Status) -> bool {
 }
 
 /// The lease that a claim has won.
-fn won(mut held: Held, version: Version, sent_at: Duration, policy: &crate::Policy) -> Running {
+fn lease_won(mut held: Held, version: Version, sent_at: Duration, policy: &crate::Policy) -> RunningLease {
     if held.claim.fence == FENCE_IS_VERSION {
         held.claim.fence = Fence(version.0);
     }
-    Running::new(held, version, sent_at, policy.lease())
+    RunningLease::new(held, version, sent_at, policy.lease())
 }
 
 /// Our own claim, if its lease is sure to be alive; otherwise it is renewed first.
-fn own(found: &Receipt, asked_at: Duration, now: Duration) -> Option<Running> {
+fn own_lease(found: &Receipt, asked_at: Duration, now: Duration) -> Option<RunningLease> {
     let (Due::In(remaining), Status::Held(held)) = (found.due, &found.status) else { return None };
     let lease_ends = asked_at + remaining;
-    let running = Running {
+    let running = RunningLease {
         held: held.clone(),
         version: found.version,
         lease_ends,
@@ -287,7 +295,7 @@ fn own(found: &Receipt, asked_at: Duration, now: Duration) -> Option<Running> {
     (now < lease_ends).then_some(running)
 }
 
-enum Watched {
+enum RemoteResult {
     Now(Option<Receipt>),
     TimeOut(Refusal),
 }
@@ -300,18 +308,18 @@ async fn watch_remote<C: Claimant>(
     found: Receipt,
     deadline: &mut WaitDeadline,
     at_most: Duration,
-) -> Result<Watched> {
+) -> Result<RemoteResult> {
     let now = inner.now();
     inner.counters.waits_remote.one();
     let due = found.due;
     let watching = inner.poller.watch(inner, &ask.id, &found);
-    claimant.flight().follow(found, now);
+    claimant.flight().set_held_elsewhere(found, now);
     let Some(remaining) = deadline.remaining(now, at_most) else {
-        return Ok(Watched::TimeOut(Refusal::in_progress(due)));
+        return Ok(RemoteResult::TimeOut(Refusal::in_progress(due)));
     };
-    match within(&*inner.world, remaining, watching).await {
-        Some(receipt) => Ok(Watched::Now(receipt?)),
-        None => Ok(Watched::TimeOut(Refusal::in_progress(due))),
+    match within(&*inner.runtime, remaining, watching).await {
+        Some(receipt) => Ok(RemoteResult::Now(receipt?)),
+        None => Ok(RemoteResult::TimeOut(Refusal::in_progress(due))),
     }
 }
 
@@ -327,7 +335,7 @@ fn lapsed(refusal: &Refusal, found: &Receipt) -> Option<Write> {
 /// Writes down what a lease that ended has become. Gives what is there afterwards.
 async fn write_lapse(inner: &Inner, ask: &Ask, found: &Receipt, write: Write) -> Result<Option<Receipt>> {
     let seen = Seen::Version(found.version);
-    match inner.swap(&ask.id, seen, Some(&write), Urgency::Must).await.result? {
+    match inner.swap(&ask.id, seen, Some(&write), Urgency::Required).await.result? {
         Swapped::Won(version) => {
             count_lapse(inner, &write.status);
             let age = crate::Age { updated: Duration::ZERO, ..found.age };

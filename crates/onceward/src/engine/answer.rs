@@ -50,7 +50,7 @@ impl Answer {
     /// The outcome, or the refusal as an error.
     pub fn into_result(self) -> Result<Completed, Refusal> {
         match self {
-            Self::Completed(ran) => Ok(ran),
+            Self::Completed(completed) => Ok(completed),
             Self::Refused(refusal) => Err(refusal),
         }
     }

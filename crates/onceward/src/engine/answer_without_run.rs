@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::acquire::ROUNDS_MAX;
 use super::answer::Answer;
-use super::flight::{Flight, View};
+use super::in_flight::{Flight, FlightView};
 use super::inner::Inner;
-use super::race::within;
+use super::timeout::within;
 use crate::ask::Ask;
 use crate::decide::{Decision, Refusal};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,7 +17,7 @@ use crate::store::Due;
 
 /// The answer that is at hand in this process, if there is one.
 pub(crate) fn cached_answer(inner: &Inner, ask: &Ask) -> Option<Answer> {
-    let receipt = inner.cache.load(&ask.id, &*inner.world)?;
+    let receipt = inner.cache.load(&ask.id, &*inner.runtime)?;
     let decision = inner.decide(ask, Some(&receipt));
     let answer = answer(inner, Some(receipt), decision)?;
     inner.counters.replays_cached.one();
@@ -29,9 +29,9 @@ pub(crate) async fn answer_of_others(inner: &Arc<Inner>, ask: &Ask) -> Result<An
     let mut deadline = WaitDeadline::default();
     for _ in 0..ROUNDS_MAX {
         match look_once(inner, ask, &mut deadline).await? {
-            Looked::Answer(answer) => return Ok(answer),
-            Looked::Waited => {}
-            Looked::Free => {
+            LookResult::Answer(answer) => return Ok(answer),
+            LookResult::Waited => {}
+            LookResult::Free => {
                 let detail =
                     "the lease was lost while the work ran, and no other run has finished; ask again";
                 return Err(Error::new(ErrorKind::LeaseLost, detail).maybe_applied());
@@ -56,15 +56,15 @@ pub(crate) async fn answer_without_running(inner: &Arc<Inner>, ask: &Ask) -> Res
             continue;
         }
         match look_once(inner, ask, &mut deadline).await? {
-            Looked::Answer(answer) => return Ok(Some(answer)),
-            Looked::Waited => {}
-            Looked::Free => return Ok(None),
+            LookResult::Answer(answer) => return Ok(Some(answer)),
+            LookResult::Waited => {}
+            LookResult::Free => return Ok(None),
         }
     }
     Err(contended())
 }
 
-enum Looked {
+enum LookResult {
     Answer(Answer),
     /// Somebody is running it; a pause has passed.
     Waited,
@@ -72,7 +72,7 @@ enum Looked {
     Free,
 }
 
-async fn look_once(inner: &Arc<Inner>, ask: &Ask, deadline: &mut WaitDeadline) -> Result<Looked> {
+async fn look_once(inner: &Arc<Inner>, ask: &Ask, deadline: &mut WaitDeadline) -> Result<LookResult> {
     let asked_at = inner.now();
     let receipt = inner.load(&ask.id).await?;
     if let Some(receipt) = &receipt {
@@ -82,17 +82,17 @@ async fn look_once(inner: &Arc<Inner>, ask: &Ask, deadline: &mut WaitDeadline) -
         Decision::Wait { at_most } => {
             let receipt = receipt.as_ref().expect("only a receipt can be waited for");
             match deadline.remaining(inner.now(), at_most) {
-                None => Looked::Answer(refuse(inner, Refusal::in_progress(receipt.due))),
+                None => LookResult::Answer(refuse(inner, Refusal::in_progress(receipt.due))),
                 Some(remaining) => {
                     // Nobody here leads this id on our behalf, so the wait is a plain pause.
-                    inner.world.sleep(remaining.min(LOOK_PAUSE)).await;
-                    Looked::Waited
+                    inner.runtime.sleep(remaining.min(LOOK_PAUSE)).await;
+                    LookResult::Waited
                 }
             }
         }
-        Decision::Run(_) => Looked::Free,
+        Decision::Run(_) => LookResult::Free,
         decision => {
-            Looked::Answer(answer(inner, receipt, decision).expect("replays and refusals are answers"))
+            LookResult::Answer(answer(inner, receipt, decision).expect("replays and refusals are answers"))
         }
     })
 }
@@ -106,29 +106,29 @@ pub(crate) async fn wait_here(
     flight: &Arc<Flight>,
     deadline: &mut WaitDeadline,
 ) -> Result<Option<Answer>> {
-    let place = inner.flights.place();
+    let permit = inner.flights.waiter_permit();
     let mut counted = false;
     loop {
         let now = inner.now();
         let (view, epoch) = flight.view(now);
         let receipt = match view {
             // As long as this takes, the store trip of our own would have taken.
-            View::Unsettled if place.is_some() => {
+            FlightView::Unsettled if permit.is_some() => {
                 flight.changed_since(epoch).await;
                 continue;
             }
-            View::Unsettled => return Ok(Some(refuse(inner, Refusal::in_progress(Due::Never)))),
-            View::Ended(receipt) => {
+            FlightView::Unsettled => return Ok(Some(refuse(inner, Refusal::in_progress(Due::Never)))),
+            FlightView::Ended(receipt) => {
                 return Ok(receipt.and_then(|receipt| {
                     let decision = inner.decide(ask, Some(&receipt));
                     answer(inner, Some(receipt), decision)
                 }));
             }
-            View::Failed(error) => return Err(error),
-            View::Held(receipt) => receipt,
+            FlightView::Failed(error) => return Err(error),
+            FlightView::Held(receipt) => receipt,
         };
         let at_most = match inner.decide(ask, Some(&receipt)) {
-            Decision::Wait { at_most } if place.is_some() => at_most,
+            Decision::Wait { at_most } if permit.is_some() => at_most,
             Decision::Refuse(refusal) => return Ok(Some(refuse(inner, refusal))),
             _ => return Ok(Some(refuse(inner, Refusal::in_progress(receipt.due)))),
         };
@@ -136,7 +136,7 @@ pub(crate) async fn wait_here(
             inner.counters.waits_local.one();
         }
         let changed = match deadline.remaining(now, at_most) {
-            Some(remaining) => within(&*inner.world, remaining, flight.changed_since(epoch)).await,
+            Some(remaining) => within(&*inner.runtime, remaining, flight.changed_since(epoch)).await,
             None => None,
         };
         if changed.is_none() {

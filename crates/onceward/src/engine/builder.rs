@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::inner::{Inner, Rules};
 use super::limits::Limits;
-use super::{Onceward, cache, counts, flight, group, keeper, owed, poller, sync};
+use super::{Onceward, cache, counts, group_commit, in_flight, lease_renewal, owed_releases, poller, sync};
 use crate::decide::decide;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{Runtime, TokioRuntime};
@@ -14,7 +14,7 @@ use crate::store::Store;
 #[must_use = "a builder makes nothing until `build` is called"]
 pub struct OncewardBuilder {
     store: Arc<dyn Store>,
-    world: Option<Arc<dyn Runtime>>,
+    runtime: Option<Arc<dyn Runtime>>,
     limits: Limits,
     rules: Rules,
     volatile: Volatile,
@@ -28,7 +28,7 @@ enum Volatile {
 
 impl OncewardBuilder {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, world: None, limits: Limits::default(), rules: decide, volatile: Volatile::Refused }
+        Self { store, runtime: None, limits: Limits::default(), rules: decide, volatile: Volatile::Refused }
     }
 
     /// Sets the bounds.
@@ -39,7 +39,7 @@ impl OncewardBuilder {
 
     /// Sets where time, tasks and randomness come from; by default, a [`TokioRuntime`].
     pub fn with_runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
-        self.world = Some(runtime);
+        self.runtime = Some(runtime);
         self
     }
 
@@ -77,20 +77,25 @@ impl OncewardBuilder {
         }
         self.limits.check()?;
         let limits = self.limits.clamped(caps.promises.record_bytes_max);
-        let world = self.world.unwrap_or_else(|| Arc::new(TokioRuntime::new()));
+        let runtime = self.runtime.unwrap_or_else(|| Arc::new(TokioRuntime::new()));
         let counters = Arc::new(counts::Counters::default());
         let inner = Inner {
-            group: group::Group::new(self.store.clone(), world.clone(), counters.clone(), limits.clone()),
-            flights: flight::Flights::new(limits.waiters_max),
+            group_commit: group_commit::GroupCommit::new(
+                self.store.clone(),
+                runtime.clone(),
+                counters.clone(),
+                limits.clone(),
+            ),
+            flights: in_flight::Flights::new(limits.waiters_max),
             cache: cache::Cache::new(limits.cache_bytes_max),
-            owed: owed::Owed::new(limits.owed_releases_max),
+            owed_releases: owed_releases::OwedReleases::new(limits.owed_releases_max),
             enqueued: Arc::default(),
             unrecorded_bytes: std::sync::atomic::AtomicUsize::new(0),
-            keeper: keeper::Keeper::new(),
+            lease_renewer: lease_renewal::LeaseRenewer::new(),
             poller: poller::Poller::new(),
             sweep_from: sync::Mutex::new(None),
             store: self.store,
-            world,
+            runtime,
             rules: self.rules,
             limits,
             counters,

@@ -52,9 +52,9 @@ impl Cache {
     }
 
     /// The receipt of a success, with what remains of its retention. `None` once that is over.
-    pub(crate) fn load(&self, id: &Id, world: &dyn Runtime) -> Option<Receipt> {
+    pub(crate) fn load(&self, id: &Id, runtime: &dyn Runtime) -> Option<Receipt> {
         let kept = self.kept.get(id)?;
-        let now = world.now();
+        let now = runtime.now();
         if now >= kept.fresh_until {
             self.kept.remove(id);
             return None;

@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use super::acquire::{ClaimReply, Claimant};
 use super::finish::{self, Finished};
-use super::flight::{Flight, Named, Running};
-use super::group::{Leave, SwapReply, Swapping, Urgency};
+use super::group_commit::{SendWhen, SwapReply, Swapping, Urgency};
+use super::in_flight::{AttemptSource, Flight, RunningLease};
 use super::inner::Inner;
-use super::owed::{Debt, OwedClaim, give_back};
-use super::reply::reply;
+use super::oneshot::oneshot;
+use super::owed_releases::{OwedRelease, ReleaseTarget, release_in_background};
 use crate::error::{Applied, Error};
 use crate::receipt::{Fence, Owner, Receipt, UnknownReason};
 use crate::store::{Swap, Swapped};
@@ -30,7 +30,7 @@ use crate::transition::Ending;
 pub(crate) struct ClaimGuard {
     pub(crate) inner: Arc<Inner>,
     pub(crate) flight: Arc<Flight>,
-    stage: Stage,
+    stage: GuardStage,
     /// Whether a claim of ours may stand in the store although we have no lease to show for it: its
     /// answer was lost, or came too late. A write whose answer was lost can still arrive after we have
     /// looked and found nothing, so this never becomes untrue again.
@@ -39,10 +39,10 @@ pub(crate) struct ClaimGuard {
     answer_lost: bool,
     owner: Owner,
     /// When the ending leaves for the store.
-    leave: Leave,
+    send_when: SendWhen,
 }
 
-enum Stage {
+enum GuardStage {
     Asking(Option<Swapping>),
     Claimed,
     Working,
@@ -57,30 +57,30 @@ impl ClaimGuard {
         Self {
             inner,
             flight,
-            stage: Stage::Asking(None),
+            stage: GuardStage::Asking(None),
             claim_may_exist: false,
             answer_lost: false,
             owner,
-            leave: Leave::AtOnce,
+            send_when: SendWhen::Now,
         }
     }
 
     /// Sets when the ending leaves for the store.
-    pub(crate) fn leaving(mut self, leave: Leave) -> Self {
-        self.leave = leave;
+    pub(crate) fn with_send_when(mut self, send_when: SendWhen) -> Self {
+        self.send_when = send_when;
         self
     }
 
     /// Waits for the answer to a claim, in a way that survives being dropped.
     pub(crate) fn claim(&mut self, swapping: Swapping) -> impl Future<Output = SwapReply> {
-        self.stage = Stage::Asking(Some(swapping));
+        self.stage = GuardStage::Asking(Some(swapping));
         async move {
             let reply = poll_fn(|cx| match &mut self.stage {
-                Stage::Asking(Some(swapping)) => Pin::new(swapping).poll(cx),
+                GuardStage::Asking(Some(swapping)) => Pin::new(swapping).poll(cx),
                 _ => unreachable!("set above"),
             })
             .await;
-            self.stage = Stage::Asking(None);
+            self.stage = GuardStage::Asking(None);
             match &reply.result {
                 Ok(Swapped::Won(_)) => self.claim_may_exist = true,
                 Ok(Swapped::Lost(_)) => {}
@@ -94,16 +94,16 @@ impl ClaimGuard {
     }
 
     /// The claim was won.
-    pub(crate) fn claimed(&mut self, running: Running) {
-        self.stage = Stage::Claimed;
+    pub(crate) fn claimed(&mut self, running: RunningLease) {
+        self.stage = GuardStage::Claimed;
         // A claim whose answer was lost may still arrive: when this run has ended and the key is free again.
-        if self.answer_lost && self.flight.named == Named::ByEngine {
+        if self.answer_lost && self.flight.attempt_source == AttemptSource::ByEngine {
             let began = Some(running.held.claim.fence);
-            give_back(&self.inner, self.debt(began), None, true);
+            release_in_background(&self.inner, self.owed_release(began), None, true);
         }
         self.flight.run(running);
         self.inner.counters.claims.one();
-        self.inner.keeper.watch(&self.inner, self.flight.policy.lease());
+        self.inner.lease_renewer.watch(&self.inner, self.flight.policy.lease());
     }
 
     /// The fence of the claim.
@@ -113,22 +113,22 @@ impl ClaimGuard {
 
     /// From here on the effect may happen.
     pub(crate) fn begin_work(&mut self) {
-        self.stage = Stage::Working;
+        self.stage = GuardStage::Working;
     }
 
     /// The lease is somebody else's business now: of a ticket, or of the run that took it.
     pub(crate) fn detach(&mut self) {
-        self.stage = Stage::Over;
+        self.stage = GuardStage::Over;
         self.inner.flights.end(&self.flight, None);
     }
 
     /// Ends the flight with what the store holds; nothing is owed.
     pub(crate) fn end(mut self, receipt: Option<Receipt>) {
-        self.stage = Stage::Over;
+        self.stage = GuardStage::Over;
         self.inner.flights.end(&self.flight, receipt);
         // A claim whose answer was lost may still arrive.
-        if self.claim_may_exist && self.flight.named == Named::ByEngine {
-            give_back(&self.inner, self.debt(None), None, true);
+        if self.claim_may_exist && self.flight.attempt_source == AttemptSource::ByEngine {
+            release_in_background(&self.inner, self.owed_release(None), None, true);
         }
     }
 
@@ -140,36 +140,41 @@ impl ClaimGuard {
 
     /// Writes the ending. Dropping this does not stop the writing.
     pub(crate) fn finish(&mut self, ending: Ending) -> impl Future<Output = Finished> {
-        self.stage = match finish::submit(&self.inner, &self.flight, &ending, self.leave) {
-            None => Stage::Over,
-            Some(swapping) => Stage::Finishing(ending, swapping),
+        self.stage = match finish::submit(&self.inner, &self.flight, &ending, self.send_when) {
+            None => GuardStage::Over,
+            Some(swapping) => GuardStage::Finishing(ending, swapping),
         };
         async move {
-            if let Stage::Over = self.stage {
+            if let GuardStage::Over = self.stage {
                 return Finished::FencedOff;
             }
             let answer = poll_fn(|cx| match &mut self.stage {
-                Stage::Finishing(_, swapping) => Pin::new(swapping).poll(cx),
+                GuardStage::Finishing(_, swapping) => Pin::new(swapping).poll(cx),
                 _ => unreachable!("set above"),
             })
             .await;
-            let Stage::Finishing(ending, _) = std::mem::replace(&mut self.stage, Stage::Over) else {
+            let GuardStage::Finishing(ending, _) = std::mem::replace(&mut self.stage, GuardStage::Over)
+            else {
                 unreachable!("set above")
             };
             if let Ok(Swapped::Won(version)) = answer.result {
                 finish::written(&self.inner, &self.flight, &ending, version, answer.sent_at);
                 return Finished::Recorded;
             }
-            let (tell, told) = reply();
-            finish::write_until_settled(&self.inner, self.flight.clone(), ending, answer, Some(tell));
-            told.await.unwrap_or(Finished::Delayed)
+            let (report_to, reported) = oneshot();
+            finish::write_until_settled(&self.inner, self.flight.clone(), ending, answer, Some(report_to));
+            reported.await.unwrap_or(Finished::Delayed)
         }
     }
 
     /// The claims of this attempt, except the one under which work began.
-    fn debt(&self, began: Option<Fence>) -> Debt {
+    fn owed_release(&self, began: Option<Fence>) -> OwedRelease {
         let Flight { id, attempt, policy, .. } = &*self.flight;
-        Debt { id: id.clone(), owed: OwedClaim { attempt: *attempt, began }, policy: policy.clone() }
+        OwedRelease {
+            id: id.clone(),
+            target: ReleaseTarget { attempt: *attempt, began },
+            policy: policy.clone(),
+        }
     }
 }
 
@@ -178,7 +183,7 @@ impl Claimant for ClaimGuard {
 
     // No `async fn`: see above.
     fn write(&mut self, claim: Swap) -> impl Future<Output = (Duration, ClaimReply)> {
-        let swapping = self.inner.group.swap(claim, Urgency::CanWait);
+        let swapping = self.inner.group_commit.swap(claim, Urgency::Refusable);
         let claiming = self.claim(swapping);
         async move {
             let SwapReply { sent_at, result } = claiming.await;
@@ -186,7 +191,7 @@ impl Claimant for ClaimGuard {
         }
     }
 
-    async fn let_go(&mut self) {}
+    async fn abort_write(&mut self) {}
 
     fn flight(&self) -> &Arc<Flight> {
         &self.flight
@@ -207,22 +212,24 @@ impl Claimant for ClaimGuard {
 
 impl Drop for ClaimGuard {
     fn drop(&mut self) {
-        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        let stage = std::mem::replace(&mut self.stage, GuardStage::Over);
         match stage {
-            Stage::Over => {}
-            Stage::Asking(claim) => {
+            GuardStage::Over => {}
+            GuardStage::Asking(claim) => {
                 // The caller that named the attempt may be asking again with it at this moment, and find this
                 // claim to be its own. It is not taken from under its feet.
-                if self.flight.named == Named::ByEngine && (claim.is_some() || self.claim_may_exist) {
-                    give_back(&self.inner, self.debt(None), claim, self.claim_may_exist);
+                if self.flight.attempt_source == AttemptSource::ByEngine
+                    && (claim.is_some() || self.claim_may_exist)
+                {
+                    release_in_background(&self.inner, self.owed_release(None), claim, self.claim_may_exist);
                 }
                 self.inner.flights.end(&self.flight, None);
             }
-            Stage::Claimed => self.finish_alone(Ending::Suspend(Duration::ZERO)),
-            Stage::Working => {
-                self.finish_alone(Ending::Unknown(UnknownReason::Dropped, "it was dropped".into()));
+            GuardStage::Claimed => self.finish_in_background(Ending::Suspend(Duration::ZERO)),
+            GuardStage::Working => {
+                self.finish_in_background(Ending::Unknown(UnknownReason::Dropped, "it was dropped".into()));
             }
-            Stage::Finishing(ending, swapping) => {
+            GuardStage::Finishing(ending, swapping) => {
                 finish::write_left_behind(&self.inner, self.flight.clone(), ending, swapping);
             }
         }
@@ -231,8 +238,8 @@ impl Drop for ClaimGuard {
 
 impl ClaimGuard {
     /// Writes an ending without anybody who waits for it.
-    fn finish_alone(&self, ending: Ending) {
-        let submitted = finish::submit(&self.inner, &self.flight, &ending, Leave::AtOnce);
+    fn finish_in_background(&self, ending: Ending) {
+        let submitted = finish::submit(&self.inner, &self.flight, &ending, SendWhen::Now);
         let Some(swapping) = submitted else { return };
         finish::write_left_behind(&self.inner, self.flight.clone(), ending, swapping);
     }

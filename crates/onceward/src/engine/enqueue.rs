@@ -1,7 +1,7 @@
 //! Leaving an intent to workers: it waits with its input until one of them begins.
 
 use super::acquire::check_input;
-use super::group::Urgency;
+use super::group_commit::Urgency;
 use super::inner::Inner;
 use super::sealed::{open_any, seal};
 use crate::ask::Ask;
@@ -32,7 +32,7 @@ pub(crate) async fn enqueue(inner: &Inner, ask: &Ask) -> Result<Enqueued> {
     // Whether the answer to a write was lost: it may still arrive.
     let mut lost = false;
     for _ in 0..ROUNDS_MAX {
-        let reply = inner.group.swap(swap, Urgency::CanWait).await;
+        let reply = inner.group_commit.swap(swap, Urgency::Refusable).await;
         let found = match reply.result {
             Ok(Swapped::Won(_)) => {
                 inner.counters.enqueued.one();

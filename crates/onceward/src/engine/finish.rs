@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::flight::{Flight, Running};
-use super::group::{Leave, SwapReply, Swapping, Urgency};
+use super::group_commit::{SendWhen, SwapReply, Swapping, Urgency};
+use super::in_flight::{Flight, RunningLease};
 use super::inner::Inner;
-use super::reply::Sender;
+use super::oneshot::Sender;
 use super::sealed::{open_any, seal};
 use crate::error::Error;
 use crate::outcome::{Outcome, Snapshot};
@@ -43,17 +43,22 @@ pub(crate) fn bounded(inner: &Inner, outcome: &Outcome) -> Outcome {
 }
 
 /// Submits the ending of a run. `None` if there is no lease to end.
-pub(crate) fn submit(inner: &Inner, flight: &Flight, ending: &Ending, leave: Leave) -> Option<Swapping> {
+pub(crate) fn submit(
+    inner: &Inner,
+    flight: &Flight,
+    ending: &Ending,
+    send_when: SendWhen,
+) -> Option<Swapping> {
     let swap = flight.finish_with(|running| ending_of(flight, running, ending, running.version))?;
-    Some(inner.group.swap_with(swap, Urgency::Must, leave))
+    Some(inner.group_commit.swap_with(swap, Urgency::Required, send_when))
 }
 
-fn ending_of(flight: &Flight, running: &Running, ending: &Ending, version: Version) -> Swap {
+fn ending_of(flight: &Flight, running: &RunningLease, ending: &Ending, version: Version) -> Swap {
     let write = transition::end(&flight.id, &running.held, ending, &flight.policy);
     seal(&flight.id, Seen::Version(version), write.as_ref())
 }
 
-/// The ending was just written, as `version`: tell everyone who waits here.
+/// The ending was just written, as `version`: report_to everyone who waits here.
 pub(crate) fn written(
     inner: &Inner,
     flight: &Arc<Flight>,
@@ -82,48 +87,53 @@ fn count(inner: &Inner, ending: &Ending) {
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Goes on from a first answer in a task of its own. `tell` learns the first thing that is certain.
+/// Goes on from a first answer in a task of its own. `report_to` learns the first thing that is certain.
 pub(crate) fn write_until_settled(
     inner: &Arc<Inner>,
     flight: Arc<Flight>,
     ending: Ending,
     first: SwapReply,
-    tell: Option<Sender<Finished>>,
+    report_to: Option<Sender<Finished>>,
 ) {
-    let unsettled = Unsettled::new(inner, flight, ending, tell);
-    inner.world.spawn(Box::pin(async move { unsettled.write(first).await }));
+    let pending = PendingEnding::new(inner, flight, ending, report_to);
+    inner.runtime.spawn(Box::pin(async move { pending.write(first).await }));
 }
 
 /// The same for an ending whose owner has gone, before its first answer.
 pub(crate) fn write_left_behind(inner: &Arc<Inner>, flight: Arc<Flight>, ending: Ending, swapping: Swapping) {
-    let unsettled = Unsettled::new(inner, flight, ending, None);
-    inner.world.spawn(Box::pin(async move { unsettled.write(swapping.await).await }));
+    let pending = PendingEnding::new(inner, flight, ending, None);
+    inner.runtime.spawn(Box::pin(async move { pending.write(swapping.await).await }));
 }
 
 /// An ending that is not in the store yet.
-struct Unsettled {
+struct PendingEnding {
     /// Between tries the engine is not kept alive: who drops the last handle of an engine wants its store.
     inner: Weak<Inner>,
-    world: Arc<dyn Runtime>,
+    runtime: Arc<dyn Runtime>,
     flight: Arc<Flight>,
     ending: Ending,
-    tell: Option<Sender<Finished>>,
+    report_to: Option<Sender<Finished>>,
     /// Bytes of the outcome that count against the bound on what could not be written yet.
     counted_bytes: usize,
 }
 
 /// What is to be done next about an ending.
-enum Next {
+enum NextStep {
     Over(Finished),
     Swap(Version),
     /// The store failed.
     Pause(Error),
 }
 
-impl Unsettled {
-    fn new(inner: &Arc<Inner>, flight: Arc<Flight>, ending: Ending, tell: Option<Sender<Finished>>) -> Self {
-        let (weak, world) = (Arc::downgrade(inner), inner.world.clone());
-        Self { inner: weak, world, flight, ending, tell, counted_bytes: 0 }
+impl PendingEnding {
+    fn new(
+        inner: &Arc<Inner>,
+        flight: Arc<Flight>,
+        ending: Ending,
+        report_to: Option<Sender<Finished>>,
+    ) -> Self {
+        let (weak, runtime) = (Arc::downgrade(inner), inner.runtime.clone());
+        Self { inner: weak, runtime, flight, ending, report_to, counted_bytes: 0 }
     }
 
     async fn write(mut self, first: SwapReply) {
@@ -131,27 +141,27 @@ impl Unsettled {
         let mut pause = PAUSE_MIN;
         loop {
             let (Some(inner), Some(running)) = (self.inner.upgrade(), self.flight.finish()) else {
-                return self.say(Finished::FencedOff);
+                return self.report(Finished::FencedOff);
             };
             let sent_at = reply.sent_at;
             reply = match self.after(&inner, &running, reply) {
-                Next::Over(finished) => return self.say(finished),
-                Next::Swap(version) => {
+                NextStep::Over(finished) => return self.report(finished),
+                NextStep::Swap(version) => {
                     let swap = ending_of(&self.flight, &running, &self.ending, version);
-                    inner.group.swap(swap, Urgency::Must).await
+                    inner.group_commit.swap(swap, Urgency::Required).await
                 }
-                Next::Pause(error) => {
+                NextStep::Pause(error) => {
                     if pause == PAUSE_MIN {
                         inner.counters.completions_delayed.one();
                         tracing::warn!(id = ?self.flight.id, %error, "the end of a run could not be recorded, trying on");
                         self.bound_bytes(&inner);
                     }
-                    self.say(Finished::Delayed);
+                    self.report(Finished::Delayed);
                     if self.is_too_late(&inner, &running) {
                         return;
                     }
                     drop(inner);
-                    self.world.sleep(pause).await;
+                    self.runtime.sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                     self.look(sent_at).await
                 }
@@ -160,29 +170,29 @@ impl Unsettled {
     }
 
     /// What an answer of the store means.
-    fn after(&self, inner: &Inner, running: &Running, reply: SwapReply) -> Next {
+    fn after(&self, inner: &Inner, running: &RunningLease, reply: SwapReply) -> NextStep {
         let flight = &self.flight;
         let found = match reply.result {
             Ok(Swapped::Won(version)) => {
                 written(inner, flight, &self.ending, version, reply.sent_at);
-                return Next::Over(Finished::Recorded);
+                return NextStep::Over(Finished::Recorded);
             }
             // The keeper found the lease lost meanwhile, and counted it: one try is all it gets.
             _ if !flight.is_running() => {
                 if matches!(self.ending, Ending::Done(_)) {
                     inner.counters.completions_given_up.one();
                 }
-                return Next::Over(Finished::FencedOff);
+                return NextStep::Over(Finished::FencedOff);
             }
             Ok(Swapped::Lost(found)) => found,
-            Ok(Swapped::Failed(error)) | Err(error) => return Next::Pause(error),
+            Ok(Swapped::Failed(error)) | Err(error) => return NextStep::Pause(error),
         };
         match open_any(found.as_ref()) {
             Ok(receipt) => self.after_loss(inner, running, receipt, reply.sent_at),
             Err(error) => {
                 tracing::error!(id = ?flight.id, %error, "a receipt cannot be read, its ending is not written");
                 inner.flights.end(flight, None);
-                Next::Over(Finished::FencedOff)
+                NextStep::Over(Finished::FencedOff)
             }
         }
     }
@@ -190,15 +200,15 @@ impl Unsettled {
     fn after_loss(
         &self,
         inner: &Inner,
-        running: &Running,
+        running: &RunningLease,
         found: Option<Receipt>,
         sent_at: Duration,
-    ) -> Next {
+    ) -> NextStep {
         let flight = &self.flight;
         let after =
             transition::after_loss(&flight.id, &running.held, &self.ending, &flight.policy, found.as_ref());
         match after {
-            AfterLoss::WriteAgain(version) => return Next::Swap(version),
+            AfterLoss::WriteAgain(version) => return NextStep::Swap(version),
             AfterLoss::Recorded => count(inner, &self.ending),
             AfterLoss::FencedOff => {
                 inner.counters.fenced_off.one();
@@ -206,13 +216,13 @@ impl Unsettled {
             }
         }
         inner.flights.end(flight, found.and_then(|receipt| receipt.aged(sent_at, inner.now())));
-        Next::Over(match after {
+        NextStep::Over(match after {
             AfterLoss::Recorded => Finished::Recorded,
             _ => Finished::FencedOff,
         })
     }
 
-    fn warn_of_contradiction(&self, running: &Running, found: Option<&Receipt>) {
+    fn warn_of_contradiction(&self, running: &RunningLease, found: Option<&Receipt>) {
         let (id, fence) = (&self.flight.id, running.held.claim.fence.0);
         match (&self.ending, found.map(|found| &found.status)) {
             (Ending::Done(_), Some(Status::Done(Done { claim, end: End::Outcome(_), .. })))
@@ -240,7 +250,7 @@ impl Unsettled {
     }
 
     /// Under `Retry` somebody else may be running it once the lease has ended.
-    fn is_too_late(&self, inner: &Inner, running: &Running) -> bool {
+    fn is_too_late(&self, inner: &Inner, running: &RunningLease) -> bool {
         if running.held.on_unknown == OnUnknown::Hold || inner.now() < running.lease_ends {
             return false;
         }
@@ -264,14 +274,14 @@ impl Unsettled {
         }
     }
 
-    fn say(&mut self, finished: Finished) {
-        if let Some(tell) = self.tell.take() {
-            tell.send(finished);
+    fn report(&mut self, finished: Finished) {
+        if let Some(report_to) = self.report_to.take() {
+            report_to.send(finished);
         }
     }
 }
 
-impl Drop for Unsettled {
+impl Drop for PendingEnding {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.upgrade() {
             inner.unrecorded_bytes.fetch_sub(self.counted_bytes, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::group::Group;
+use super::group_commit::GroupCommit;
 use super::sync::Mutex;
 
 pub(crate) struct FutureSet<'a, T> {
@@ -21,9 +21,9 @@ pub(crate) struct FutureSet<'a, T> {
     flush: Flush,
 }
 
-/// Sends what futures have left in the queue of the group (`Leave::OnFlush`), also when one of them panics and when
+/// Sends what futures have left in the queue of the group (`SendWhen::OnFlush`), also when one of them panics and when
 /// the set is dropped.
-struct Flush(Arc<Group>);
+struct Flush(Arc<GroupCommit>);
 
 impl Drop for Flush {
     fn drop(&mut self) {
@@ -75,9 +75,9 @@ impl Wake for SlotWaker {
 }
 
 impl<'a, T> FutureSet<'a, T> {
-    pub(crate) fn new(group: Arc<Group>) -> Self {
+    pub(crate) fn new(group_commit: Arc<GroupCommit>) -> Self {
         let woken = Arc::new(Woken(Mutex::new(WokenState::default())));
-        Self { slots: Vec::new(), free: Vec::new(), woken, ready: Vec::new(), flush: Flush(group) }
+        Self { slots: Vec::new(), free: Vec::new(), woken, ready: Vec::new(), flush: Flush(group_commit) }
     }
 
     /// Adds a future. It is polled for the first time when the set is driven next.

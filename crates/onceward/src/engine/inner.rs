@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::cache::Cache;
 use super::counts::Counters;
-use super::flight::Flights;
-use super::group::{Group, Swapping, Urgency};
-use super::keeper::Keeper;
+use super::group_commit::{GroupCommit, Swapping, Urgency};
+use super::in_flight::Flights;
+use super::lease_renewal::LeaseRenewer;
 use super::limits::Limits;
-use super::owed::Owed;
+use super::owed_releases::OwedReleases;
 use super::poller::Poller;
 use super::sealed::{open_any, seal};
 use super::signal::Signal;
@@ -30,16 +30,16 @@ pub type Rules = fn(&Ask, Option<&Receipt>) -> Decision;
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) world: Arc<dyn Runtime>,
+    pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) group: Arc<Group>,
+    pub(crate) group_commit: Arc<GroupCommit>,
     pub(crate) flights: Flights,
     pub(crate) cache: Cache,
-    pub(crate) keeper: Keeper,
+    pub(crate) lease_renewer: LeaseRenewer,
     pub(crate) poller: Poller,
-    pub(crate) owed: Owed,
+    pub(crate) owed_releases: OwedReleases,
     /// Something may have come for the workers of this process.
     pub(crate) enqueued: Arc<Signal>,
     /// Bytes of outcomes that were reached and could not be written yet.
@@ -50,7 +50,7 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub(crate) fn now(&self) -> Duration {
-        self.world.now()
+        self.runtime.now()
     }
 
     pub(crate) fn decide(&self, ask: &Ask, receipt: Option<&Receipt>) -> Decision {
@@ -59,7 +59,7 @@ impl Inner {
 
     /// Submits the change from what was seen; `None` removes.
     pub(crate) fn swap(&self, id: &Id, seen: Seen, write: Option<&Write>, urgency: Urgency) -> Swapping {
-        self.group.swap(seal(id, seen, write), urgency)
+        self.group_commit.swap(seal(id, seen, write), urgency)
     }
 
     /// Reads one receipt as it is now.

@@ -7,9 +7,9 @@ use bytes::Bytes;
 
 use super::answer::{Answer, Completed};
 use super::claim_guard::ClaimGuard;
-use super::flight::Flight;
+use super::in_flight::Flight;
 use super::inner::Inner;
-use super::keeper::replace_input;
+use super::lease_renewal::replace_input;
 use super::lease_transact;
 use super::run::run;
 use super::transact::transact;
@@ -117,9 +117,9 @@ impl Lease {
         W: Future<Output = Result<Outcome, Stopped>>,
     {
         // A former owner's step may outlive the former owner's lease by one renewal.
-        let patience = (self.flight.policy.lease() * 3).min(WAIT_MAX);
+        let wait_max = (self.flight.policy.lease() * 3).min(WAIT_MAX);
         let policy =
-            self.flight.policy.to_builder().with_on_duplicate(OnDuplicate::Wait(patience)).build()?;
+            self.flight.policy.to_builder().with_on_duplicate(OnDuplicate::Wait(wait_max)).build()?;
         self.step_under(policy, name, work).await
     }
 

@@ -20,8 +20,8 @@ use std::time::Duration;
 use super::answer::{Completed, Recorded};
 use super::answer_without_run::contended;
 use super::finish::bounded;
-use super::flight::{Flight, Renewal, Running};
-use super::group::{SwapReply, Urgency};
+use super::group_commit::{SwapReply, Urgency};
+use super::in_flight::{Flight, Renewal, RunningLease};
 use super::inner::Inner;
 use super::sealed::{open_any, seal};
 use super::transact::{
@@ -40,7 +40,7 @@ const BEGIN_MAX: Duration = Duration::from_secs(30);
 const LOCKS_MAX: usize = 8;
 
 /// What became of one transaction.
-enum Tried {
+enum LeaseTransactionTry {
     Ended(Result<Completed>),
     /// Certainly not committed: the same again makes sense.
     Undone(Error),
@@ -65,14 +65,14 @@ where
     let (mut undone, mut pause) = (0, Duration::from_millis(1));
     loop {
         let error = match runs.try_once(transactions, &mut work).await {
-            Tried::Ended(ended) => return ended,
-            Tried::Undone(error) => error,
+            LeaseTransactionTry::Ended(ended) => return ended,
+            LeaseTransactionTry::Undone(error) => error,
         };
         undone += 1;
         if undone >= UNDONE_MAX {
             return Err(error);
         }
-        inner.world.sleep(pause).await;
+        inner.runtime.sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
 }
@@ -85,13 +85,13 @@ struct Runs<'a> {
 }
 
 /// The leases under which the outcome is written, the main one first. None of them is renewed until this is dropped.
-struct Paused<'a> {
-    leases: Vec<(&'a Arc<Flight>, Running)>,
+struct PausedRenewals<'a> {
+    leases: Vec<(&'a Arc<Flight>, RunningLease)>,
     /// Whether a renewal may be on its way.
     renewal_under_way: bool,
 }
 
-impl Drop for Paused<'_> {
+impl Drop for PausedRenewals<'_> {
     fn drop(&mut self) {
         for (flight, _) in &self.leases {
             flight.with_running(|running| running.renewal = Renewal::Due);
@@ -100,7 +100,7 @@ impl Drop for Paused<'_> {
 }
 
 /// What became of a commit that did not come back well.
-enum Fate {
+enum CommitResult {
     Committed,
     /// It was not, and never will be: the lease is ours under a later version.
     NotCommitted,
@@ -114,7 +114,7 @@ impl<'a> Runs<'a> {
         std::iter::once(self.main).chain(self.others)
     }
 
-    async fn try_once<T, F, W>(&self, transactions: &T, work: &mut F) -> Tried
+    async fn try_once<T, F, W>(&self, transactions: &T, work: &mut F) -> LeaseTransactionTry
     where
         T: Transactions,
         F: FnMut(T::Tx) -> W,
@@ -122,16 +122,16 @@ impl<'a> Runs<'a> {
     {
         let inner = self.inner;
         if !self.all().all(|flight| flight.is_running()) {
-            return Tried::Ended(Err(not_held()));
+            return LeaseTransactionTry::Ended(Err(not_held()));
         }
         let tx = match transactions.begin_bare(BEGIN_MAX).await {
             Ok(tx) => tx,
-            Err(Fault::Undone(error)) => return Tried::Undone(error),
-            Err(Fault::Failed(error)) => return Tried::Ended(Err(error)),
+            Err(Fault::Undone(error)) => return LeaseTransactionTry::Undone(error),
+            Err(Fault::Failed(error)) => return LeaseTransactionTry::Ended(Err(error)),
             Err(Fault::Busy) => {
                 let detail =
                     format!("no transaction could be begun within {BEGIN_MAX:?}; is the pool too small?");
-                return Tried::Ended(Err(Error::new(ErrorKind::Unavailable, detail)));
+                return LeaseTransactionTry::Ended(Err(Error::new(ErrorKind::Unavailable, detail)));
             }
         };
         let working = IN_TRANSACTION_OF.scope(Arc::as_ptr(inner).addr(), work(tx.clone()));
@@ -142,16 +142,20 @@ impl<'a> Runs<'a> {
                 let repeat = stopped.cause().is_some_and(|cause| transactions.is_worth_repeating(cause));
                 let detail = format!("the work ended without an outcome and was rolled back: {stopped}");
                 let error = Error::new(ErrorKind::Stopped, detail);
-                return if repeat { Tried::Undone(error) } else { Tried::Ended(Err(error)) };
+                return if repeat {
+                    LeaseTransactionTry::Undone(error)
+                } else {
+                    LeaseTransactionTry::Ended(Err(error))
+                };
             }
         };
         let ending = Ending::of(bounded(inner, &outcome), &self.main.policy);
         if ending.is_release() {
             transactions.rollback(tx).await;
             let fence = self.main.running().map_or(crate::Fence(0), |running| running.held.claim.fence);
-            let ran =
+            let completed =
                 Completed { outcome, replayed: false, fence, recorded: Recorded::Released, expires_in: None };
-            return Tried::Ended(Ok(ran));
+            return LeaseTransactionTry::Ended(Ok(completed));
         }
         self.commit(transactions, tx, outcome, &ending).await
     }
@@ -162,50 +166,58 @@ impl<'a> Runs<'a> {
         mut tx: T::Tx,
         outcome: Outcome,
         ending: &Ending,
-    ) -> Tried {
+    ) -> LeaseTransactionTry {
         let asked_at = self.inner.now();
         let Some(paused) = self.pause() else {
             transactions.rollback(tx).await;
-            return Tried::Ended(Err(not_held()));
+            return LeaseTransactionTry::Ended(Err(not_held()));
         };
         let completion = match self.write_all_but_main(&mut tx, &paused, ending).await {
             Ok(Ok(main)) => main,
             Ok(Err((flight, found))) => {
                 transactions.rollback(tx).await;
-                return Tried::Ended(Err(self.lose(flight, found, asked_at)));
+                return LeaseTransactionTry::Ended(Err(self.lose(flight, found, asked_at)));
             }
             Err(error) => {
                 transactions.rollback(tx).await;
                 let repeat = transactions.is_worth_repeating(&error);
-                return if repeat { Tried::Undone(error) } else { Tried::Ended(Err(error)) };
+                return if repeat {
+                    LeaseTransactionTry::Undone(error)
+                } else {
+                    LeaseTransactionTry::Ended(Err(error))
+                };
             }
         };
         let error = match transactions.commit(tx, &completion).await {
-            Ok(()) => return Tried::Ended(Ok(self.committed(&paused, &outcome))),
-            Err(Fault::Undone(error)) => return Tried::Undone(error),
-            Err(Fault::Busy) => return Tried::Undone(contended()),
+            Ok(()) => return LeaseTransactionTry::Ended(Ok(self.committed(&paused, &outcome))),
+            Err(Fault::Undone(error)) => return LeaseTransactionTry::Undone(error),
+            Err(Fault::Busy) => return LeaseTransactionTry::Undone(contended()),
             Err(Fault::Failed(error)) => error,
         };
         // Where the completion did not win, or nobody can tell.
         if error.applied() == Applied::No && error.kind() != ErrorKind::Conflict {
-            return Tried::Ended(Err(error));
+            return LeaseTransactionTry::Ended(Err(error));
         }
         match self.resolve(&paused, ending).await {
-            Fate::Committed => Tried::Ended(Ok(self.committed(&paused, &outcome))),
-            Fate::NotCommitted if error.applied() == Applied::Maybe => Tried::Undone(error),
+            CommitResult::Committed => LeaseTransactionTry::Ended(Ok(self.committed(&paused, &outcome))),
+            CommitResult::NotCommitted if error.applied() == Applied::Maybe => {
+                LeaseTransactionTry::Undone(error)
+            }
             // The work has ended the transaction by itself: to do that again would be the same once more.
-            Fate::NotCommitted => Tried::Ended(Err(error)),
-            Fate::Lost(found) => Tried::Ended(Err(self.lose(self.main, found.map(|found| *found), asked_at))),
-            Fate::Unresolved => Tried::Ended(Err(error.maybe_applied())),
+            CommitResult::NotCommitted => LeaseTransactionTry::Ended(Err(error)),
+            CommitResult::Lost(found) => {
+                LeaseTransactionTry::Ended(Err(self.lose(self.main, found.map(|found| *found), asked_at)))
+            }
+            CommitResult::Unresolved => LeaseTransactionTry::Ended(Err(error.maybe_applied())),
         }
     }
 
     /// Stops the renewals. `None` if a lease was lost.
-    fn pause(&self) -> Option<Paused<'a>> {
-        let mut paused = Paused { leases: Vec::new(), renewal_under_way: false };
+    fn pause(&self) -> Option<PausedRenewals<'a>> {
+        let mut paused = PausedRenewals { leases: Vec::new(), renewal_under_way: false };
         for flight in self.all() {
             let (running, under_way) = flight.with_running(|running| {
-                let under_way = running.renewal == Renewal::UnderWay;
+                let under_way = running.renewal == Renewal::InProgress;
                 running.renewal = Renewal::Ended;
                 (running.clone(), under_way)
             })?;
@@ -220,7 +232,7 @@ impl<'a> Runs<'a> {
     async fn write_all_but_main<J: crate::Join>(
         &self,
         tx: &mut J,
-        paused: &Paused<'a>,
+        paused: &PausedRenewals<'a>,
         ending: &Ending,
     ) -> Result<Result<Swap, (&'a Arc<Flight>, Option<Receipt>)>> {
         let lock_first = paused.renewal_under_way;
@@ -250,19 +262,19 @@ impl<'a> Runs<'a> {
     }
 
     /// The runs are over, and nothing more is written for them.
-    fn committed(&self, paused: &Paused<'_>, outcome: &Outcome) -> Completed {
+    fn committed(&self, paused: &PausedRenewals<'_>, outcome: &Outcome) -> Completed {
         let mut main = None;
         for (flight, running) in &paused.leases {
             self.inner.counters.completions.one();
-            let ran = Completed {
+            let completed = Completed {
                 outcome: outcome.clone(),
                 replayed: false,
                 fence: running.held.claim.fence,
                 recorded: Recorded::Yes,
                 expires_in: flight.policy.retention_of(outcome).duration(),
             };
-            main.get_or_insert_with(|| ran.clone());
-            self.inner.flights.commit(flight, ran);
+            main.get_or_insert_with(|| completed.clone());
+            self.inner.flights.commit(flight, completed);
         }
         main.expect("there is a main one")
     }
@@ -278,38 +290,38 @@ impl<'a> Runs<'a> {
     }
 
     /// What became of a commit. The renewal waits on the row until that transaction is over, one way or the other.
-    async fn resolve(&self, paused: &Paused<'_>, ending: &Ending) -> Fate {
+    async fn resolve(&self, paused: &PausedRenewals<'_>, ending: &Ending) -> CommitResult {
         let (inner, flight) = (self.inner, self.main);
         let run = &paused.leases[0].1.held;
         let (until, mut pause) = (inner.now() + RESOLVE_MAX, Duration::from_millis(1));
         loop {
-            let Some(running) = flight.running() else { return Fate::Lost(None) };
+            let Some(running) = flight.running() else { return CommitResult::Lost(None) };
             let renewed = transition::hold(running.held, &flight.policy);
             let seen = Seen::Version(running.version);
             let SwapReply { sent_at, result } =
-                inner.swap(&flight.id, seen, Some(&renewed), Urgency::Must).await;
+                inner.swap(&flight.id, seen, Some(&renewed), Urgency::Required).await;
             match result {
                 Ok(Swapped::Won(version)) => {
                     renewed_to(flight, version, Some(sent_at));
-                    return Fate::NotCommitted;
+                    return CommitResult::NotCommitted;
                 }
                 Ok(Swapped::Lost(found)) => match open_any(found.as_ref()) {
                     Ok(Some(receipt)) if receipt.status.is_of(&run.claim) => match receipt.status {
                         // (Another outcome would be somebody's settlement: that one stands.)
-                        Status::Done(_) if is_recorded(&receipt, ending) => return Fate::Committed,
+                        Status::Done(_) if is_recorded(&receipt, ending) => return CommitResult::Committed,
                         // An earlier renewal of ours.
                         Status::Held(_) => renewed_to(flight, receipt.version, None),
-                        _ => return Fate::Lost(Some(Box::new(receipt))),
+                        _ => return CommitResult::Lost(Some(Box::new(receipt))),
                     },
-                    Ok(found) => return Fate::Lost(found.map(Box::new)),
-                    Err(_) => return Fate::Unresolved,
+                    Ok(found) => return CommitResult::Lost(found.map(Box::new)),
+                    Err(_) => return CommitResult::Unresolved,
                 },
-                Ok(Swapped::Failed(_)) | Err(_) if inner.now() >= until => return Fate::Unresolved,
+                Ok(Swapped::Failed(_)) | Err(_) if inner.now() >= until => return CommitResult::Unresolved,
                 Ok(Swapped::Failed(error)) | Err(error) => {
                     if pause < PAUSE_MAX {
                         tracing::warn!(id = ?flight.id, %error, "the fate of a commit is not known yet, asking on");
                     }
-                    inner.world.sleep(pause).await;
+                    inner.runtime.sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
             }
@@ -333,7 +345,7 @@ fn renewed_to(flight: &Flight, version: Version, sent_at: Option<Duration>) {
 async fn lock<J: crate::Join>(
     tx: &mut J,
     flight: &Flight,
-    running: &Running,
+    running: &RunningLease,
 ) -> Result<Result<Version, Option<Receipt>>> {
     let renewed = transition::hold(running.held.clone(), &flight.policy);
     let mut version = running.version;

@@ -11,10 +11,10 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::inner::Inner;
-use super::race::{either, signalled, within};
-use super::reply::{Receiver, Sender, reply};
+use super::oneshot::{Receiver, Sender, oneshot};
 use super::sealed::open_any;
 use super::sync::Mutex;
+use super::timeout::{either, signalled, within};
 use crate::error::Result;
 use crate::id::Id;
 use crate::receipt::{Receipt, Status};
@@ -29,20 +29,20 @@ const TICK_MAX: Duration = Duration::from_millis(250);
 const LOAD_IDS_MAX: usize = 1_024;
 
 pub(crate) struct Poller {
-    state: Mutex<State>,
+    state: Mutex<PollerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PollerState {
     awake: bool,
-    watched: HashMap<Id, Watched>,
+    watched: HashMap<Id, WatchedId>,
     watches: u64,
     /// Cuts the current pause short.
     nudge: Option<Sender<()>>,
     tick: Duration,
 }
 
-struct Watched {
+struct WatchedId {
     /// Which watch this is. A look that was sent before it began says nothing to it: its answer may be
     /// older than what the watcher has seen.
     number: u64,
@@ -61,24 +61,24 @@ pub(crate) struct Watching<'a> {
 
 impl Poller {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State::default()) }
+        Self { state: Mutex::new(PollerState::default()) }
     }
 
     /// Watches a held receipt. Each id has at most one watcher here: the leader of its flight.
     pub(crate) fn watch<'a>(&'a self, inner: &Arc<Inner>, id: &'a Id, receipt: &Receipt) -> Watching<'a> {
-        let (sender, answer) = reply();
+        let (sender, answer) = oneshot();
         let lease_ends = lease_ends(receipt.due, inner.now());
         let (nudge, wake) = {
             let mut state = self.state.lock();
             state.watches += 1;
             let number = state.watches;
-            state.watched.insert(id.clone(), Watched { number, lease_ends, answer: sender });
+            state.watched.insert(id.clone(), WatchedId { number, lease_ends, answer: sender });
             state.tick = TICK_MIN;
             (state.nudge.take(), !std::mem::replace(&mut state.awake, true))
         };
         drop(nudge);
         if wake {
-            inner.world.spawn(Box::pin(poll(Arc::downgrade(inner), inner.world.clone())));
+            inner.runtime.spawn(Box::pin(poll(Arc::downgrade(inner), inner.runtime.clone())));
         }
         Watching { poller: self, id, answer }
     }
@@ -91,7 +91,7 @@ impl Poller {
             state.nudge = None;
             return None;
         }
-        let (nudge, nudged) = reply();
+        let (nudge, nudged) = oneshot();
         state.nudge = Some(nudge);
         let first_end = state.watched.values().map(|watched| watched.lease_ends).min().unwrap_or_default();
         let until_end = first_end.saturating_sub(now).max(TICK_MIN);
@@ -119,16 +119,17 @@ impl Poller {
 }
 
 /// Like the keeper, it does not keep the engine alive between ticks.
-async fn poll(inner: Weak<Inner>, world: Arc<dyn Runtime>) {
+async fn poll(inner: Weak<Inner>, runtime: Arc<dyn Runtime>) {
     let mut watch = inner.upgrade().and_then(|inner| inner.store.watch());
     loop {
-        let Some(Some((pause, nudged))) = inner.upgrade().map(|inner| inner.poller.pause(world.now())) else {
+        let Some(Some((pause, nudged))) = inner.upgrade().map(|inner| inner.poller.pause(runtime.now()))
+        else {
             return;
         };
         let nudged = async {
             nudged.await;
         };
-        within(&*world, pause, either(nudged, signalled(&*world, &mut watch))).await;
+        within(&*runtime, pause, either(nudged, signalled(&*runtime, &mut watch))).await;
         let Some(inner) = inner.upgrade() else { return };
         let (ids, numbers) = inner.poller.watched();
         let mut changed = false;

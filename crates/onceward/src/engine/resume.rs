@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::acquire::count_lapse;
 use super::answer::Answer;
 use super::claim_guard::ClaimGuard;
-use super::flight::{Joined, Named, Running};
-use super::group::{Leave, SwapReply, Urgency};
+use super::group_commit::{SendWhen, SwapReply, Urgency};
+use super::in_flight::{AttemptSource, FlightRole, RunningLease};
 use super::inner::Inner;
 use super::lease::Lease;
 use super::run::{WorkEnd, finish, work_under};
@@ -31,7 +31,7 @@ pub(crate) async fn resume<F, W>(
     id: &Id,
     found: &Receipt,
     policy: Arc<Policy>,
-    leaving: Leave,
+    send_when: SendWhen,
     work: F,
 ) -> Result<Worked>
 where
@@ -39,24 +39,24 @@ where
     W: Future<Output = Result<Outcome, Stopped>>,
 {
     let Some(claim) = found.status.claim() else { return Ok(Worked::TakenElsewhere) };
-    let attempt = Attempt(inner.world.random());
+    let attempt = Attempt(inner.runtime.random());
     // A run that nobody has kept an input for becomes one that is tried again until it is done or dead.
     let mut ask = Ask::new(id.clone(), claim.fingerprint, policy).with_input(Vec::new());
     ask.attempt = Some(attempt);
     let takeover = match inner.decide(&ask, Some(found)) {
         Decision::Run(takeover @ (Takeover::Waiting | Takeover::Lapsed)) => takeover,
-        Decision::Refuse(Refusal::Dead { .. }) => return bury(&inner, id, found).await,
+        Decision::Refuse(Refusal::Dead { .. }) => return mark_dead(&inner, id, found).await,
         _ => return Ok(Worked::TakenElsewhere),
     };
-    let flight = match inner.flights.join(&ask.id, &ask.policy, attempt, Named::ByEngine) {
-        Joined::Leader(flight) => flight,
-        Joined::Waiter(_) => return Ok(Worked::TakenElsewhere),
+    let flight = match inner.flights.join(&ask.id, &ask.policy, attempt, AttemptSource::ByEngine) {
+        FlightRole::Leader(flight) => flight,
+        FlightRole::Waiter(_) => return Ok(Worked::TakenElsewhere),
     };
-    let mut guard = ClaimGuard::new(inner.clone(), flight, Owner::Run).leaving(leaving);
+    let mut guard = ClaimGuard::new(inner.clone(), flight, Owner::Run).with_send_when(send_when);
     let mut held = transition::claim(&ask, attempt, Owner::Run, takeover, Some(found));
     let write = transition::hold(held.clone(), &ask.policy);
     let swap = seal(&ask.id, Seen::Version(found.version), Some(&write));
-    let swapping = inner.group.swap_with(swap, Urgency::CanWait, leaving);
+    let swapping = inner.group_commit.swap_with(swap, Urgency::Refusable, send_when);
     let SwapReply { sent_at, result } = guard.claim(swapping).await;
     let version = match result {
         Ok(Swapped::Won(version)) => version,
@@ -67,7 +67,7 @@ where
         Ok(Swapped::Failed(error)) | Err(error) => return Err(guard.fail(error)),
     };
     held.claim.fence = Fence(version.0);
-    let running = Running::new(held, version, sent_at, ask.policy.lease());
+    let running = RunningLease::new(held, version, sent_at, ask.policy.lease());
     if inner.now() >= running.lease_ends {
         // The answer took so long that the lease may be over: no work begins under such a one.
         drop(guard);
@@ -112,10 +112,10 @@ where
 }
 
 /// Writes down that the tries of a lapsed run are used up.
-async fn bury(inner: &Inner, id: &Id, found: &Receipt) -> Result<Worked> {
+async fn mark_dead(inner: &Inner, id: &Id, found: &Receipt) -> Result<Worked> {
     let Some(write) = transition::exhaust(found) else { return Ok(Worked::Dead) };
     let seen = Seen::Version(found.version);
-    match inner.swap(id, seen, Some(&write), Urgency::Must).await.result? {
+    match inner.swap(id, seen, Some(&write), Urgency::Required).await.result? {
         Swapped::Won(_) => {
             count_lapse(inner, &write.status);
             Ok(Worked::Dead)

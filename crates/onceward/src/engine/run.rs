@@ -83,12 +83,12 @@ pub(crate) async fn finish(
     guard: &mut ClaimGuard,
     worked: WorkEnd,
 ) -> Result<Answer> {
-    if let Some(ran) = guard.flight.committed() {
+    if let Some(completed) = guard.flight.committed() {
         // Whatever the work said after that: what was committed is the answer.
         if let WorkEnd::Panicked(panic) = worked {
             resume_unwind(panic)
         }
-        return Ok(Answer::Completed(ran));
+        return Ok(Answer::Completed(completed));
     }
     match worked {
         WorkEnd::Finished(Err(_)) if guard.flight.is_taken() => {

@@ -2,7 +2,7 @@
 //! what is not to be done, the erasure of what a receipt says.
 
 use super::finish::bounded;
-use super::group::Urgency;
+use super::group_commit::Urgency;
 use super::inner::Inner;
 use super::sealed::open_any;
 use super::ticket::Changed;
@@ -95,7 +95,7 @@ pub(crate) async fn erase(inner: &Inner, id: &Id) -> Result<Changed> {
 
 async fn replace(inner: &Inner, id: &Id, found: Option<&Receipt>, write: Write) -> Result<Changed> {
     let seen = found.map_or(Seen::Absent, |found| Seen::Version(found.version));
-    match inner.swap(id, seen, Some(&write), Urgency::Must).await.result? {
+    match inner.swap(id, seen, Some(&write), Urgency::Required).await.result? {
         Swapped::Won(_) => {
             inner.poller.look_now();
             inner.enqueued.wake();

@@ -114,7 +114,7 @@ async fn sweep_page(inner: &Inner, sweep: &Sweep, page: Page, swept: &mut Swept)
         becoming.push(write.map(|write| write.status.state()));
         swaps.push(seal(id, Seen::Version(*version), write));
     }
-    for (becomes, swapping) in becoming.into_iter().zip(inner.group.swap_all(swaps)) {
+    for (becomes, swapping) in becoming.into_iter().zip(inner.group_commit.swap_all(swaps)) {
         match swapping.await.result? {
             Swapped::Won(_) => {
                 inner.counters.swept.one();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::acquire::{Acquired, acquire};
 use super::answer::Answer;
 use super::finish::bounded;
-use super::group::Urgency;
+use super::group_commit::Urgency;
 use super::inner::Inner;
 use super::sealed::open_any;
 use crate::ask::Ask;
@@ -144,18 +144,18 @@ pub(crate) async fn change(inner: &Inner, ticket: &Ticket, change: Change) -> Re
         let Some(found) = receipt.filter(|found| is_of(found, ticket)) else {
             break;
         };
-        let write = match step(&found, &change, ticket) {
-            Step::Write(write) => write,
+        let write = match action_of(&found, &change, ticket) {
+            ChangeAction::Write(write) => write,
             // A repeated call whose first answer was lost: what it wants is already so.
-            Step::AlreadySo => return Ok(Changed::Applied),
-            Step::Refuse => {
+            ChangeAction::AlreadySo => return Ok(Changed::Applied),
+            ChangeAction::Refuse => {
                 inner.counters.fenced_off.one();
                 return Ok(Changed::NotOwner(Some(found)));
             }
         };
         let seen = Seen::Version(found.version);
-        let trip = inner.swap(&ticket.id, seen, write.as_ref(), Urgency::Must).await;
-        match trip.result {
+        let reply = inner.swap(&ticket.id, seen, write.as_ref(), Urgency::Required).await;
+        match reply.result {
             Ok(Swapped::Won(_)) => {
                 count(inner, &change);
                 inner.poller.look_now();
@@ -172,7 +172,7 @@ pub(crate) async fn change(inner: &Inner, ticket: &Ticket, change: Change) -> Re
             Ok(Swapped::Failed(error)) | Err(error) => return Err(error),
         }
         if let Some(receipt) = &receipt {
-            inner.cache.keep(&ticket.id, receipt, trip.sent_at);
+            inner.cache.keep(&ticket.id, receipt, reply.sent_at);
         }
     }
     if let Some(error) = last {
@@ -183,32 +183,32 @@ pub(crate) async fn change(inner: &Inner, ticket: &Ticket, change: Change) -> Re
 }
 
 /// What a ticket's change means for the receipt that is there.
-enum Step {
+enum ChangeAction {
     /// `None` removes it.
     Write(Option<Write>),
     AlreadySo,
     Refuse,
 }
 
-fn step(found: &Receipt, change: &Change, ticket: &Ticket) -> Step {
+fn action_of(found: &Receipt, change: &Change, ticket: &Ticket) -> ChangeAction {
     let policy = &*ticket.policy;
     let Change::End(ending) = change else {
         return match &found.status {
-            Status::Held(held) => Step::Write(Some(transition::hold(held.clone(), policy))),
-            _ => Step::Refuse,
+            Status::Held(held) => ChangeAction::Write(Some(transition::hold(held.clone(), policy))),
+            _ => ChangeAction::Refuse,
         };
     };
     let Some(run) = transition::run_of(&found.status) else {
         return match (found.status.outcome(), ending) {
-            (Some(there), Ending::Done(outcome)) if there == outcome => Step::AlreadySo,
-            _ => Step::Refuse,
+            (Some(there), Ending::Done(outcome)) if there == outcome => ChangeAction::AlreadySo,
+            _ => ChangeAction::Refuse,
         };
     };
     // From the owner's side it is as after a write that lost: what is there is its own, or it is not.
     match transition::after_loss(&ticket.id, &run, ending, policy, Some(found)) {
-        AfterLoss::WriteAgain(_) => Step::Write(transition::end(&ticket.id, &run, ending, policy)),
-        AfterLoss::Recorded => Step::AlreadySo,
-        AfterLoss::FencedOff => Step::Refuse,
+        AfterLoss::WriteAgain(_) => ChangeAction::Write(transition::end(&ticket.id, &run, ending, policy)),
+        AfterLoss::Recorded => ChangeAction::AlreadySo,
+        AfterLoss::FencedOff => ChangeAction::Refuse,
     }
 }
 

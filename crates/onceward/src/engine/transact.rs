@@ -15,11 +15,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquire::{ClaimReply, Claimant, Granted, ROUNDS_MAX, Turn, ask_store, check_input, join};
+use super::acquire::{
+    ClaimReply, Claimant, Granted, JoinResult, ROUNDS_MAX, check_input, claim_from_store, join_flight,
+};
 use super::answer::{Answer, Completed, Recorded};
 use super::answer_without_run::{WaitDeadline, answer, contended, refuse};
 use super::finish::bounded;
-use super::flight::{Flight, Running};
+use super::in_flight::{Flight, RunningLease};
 use super::inner::Inner;
 use super::lease::Lease;
 use super::sealed::{open_any, seal};
@@ -35,7 +37,7 @@ use crate::store::{Age, Due, Seen, Swap, Swapped, Version};
 use crate::transition::{self, Ending};
 
 /// Who does not wait for duplicates still waits this long for a transaction that is about to end.
-const PATIENCE_MIN: Duration = Duration::from_secs(1);
+const LOCK_WAIT_MIN: Duration = Duration::from_secs(1);
 /// After a transaction that was undone or lost, for the others to get ahead.
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// How often the work is done again because the database undid it.
@@ -64,12 +66,12 @@ where
     check_input(inner, &ask)?;
     let mut deadline = WaitDeadline::default();
     for _ in 0..ROUNDS_MAX {
-        match join(inner, &mut ask, &mut deadline).await? {
-            Turn::Answer(answer) => return Ok(answer),
-            Turn::Again => {}
-            Turn::Lead(flight) => {
-                let leader = Leader { inner: inner.clone(), flight };
-                return leader.lead(transactions, &ask, &mut work, &mut deadline).await;
+        match join_flight(inner, &mut ask, &mut deadline).await? {
+            JoinResult::Answer(answer) => return Ok(answer),
+            JoinResult::LookAgain => {}
+            JoinResult::Leader(flight) => {
+                let run = TransactionRun { inner: inner.clone(), flight };
+                return run.run(transactions, &ask, &mut work, &mut deadline).await;
             }
         }
     }
@@ -80,7 +82,7 @@ where
 pub(crate) async fn claim_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask: &Ask) -> Result<Claimed> {
     check_store(inner)?;
     check_input(inner, ask)?;
-    let attempt = ask.attempt.unwrap_or_else(|| Attempt(inner.world.random()));
+    let attempt = ask.attempt.unwrap_or_else(|| Attempt(inner.runtime.random()));
     let (mut takeover, mut found) = (Takeover::Absent, None);
     for _ in 0..ROUNDS_MAX {
         let held = transition::claim(ask, attempt, Owner::Run, takeover, found.as_ref());
@@ -199,14 +201,14 @@ pub(super) fn check_nesting(inner: &Arc<Inner>) -> Result<()> {
 }
 
 /// The one in this process who asks for all. However it ends, the others are told.
-struct Leader {
+struct TransactionRun {
     inner: Arc<Inner>,
     flight: Arc<Flight>,
 }
 
 /// What became of one transaction.
 #[expect(clippy::large_enum_variant, reason = "there is one of it at a time, and it is taken apart at once")]
-enum Tried {
+enum TransactionTry {
     /// An answer, and the receipt behind it for all who wait.
     Answer(Answer, Option<Receipt>),
     Undone(Error),
@@ -215,8 +217,8 @@ enum Tried {
     Failed(Error),
 }
 
-impl Leader {
-    async fn lead<T, F, W>(
+impl TransactionRun {
+    async fn run<T, F, W>(
         self,
         transactions: &T,
         ask: &Ask,
@@ -233,7 +235,7 @@ impl Leader {
         let mut lost: Option<(Error, Duration)> = None;
         loop {
             match self.try_once(transactions, ask, work, deadline).await {
-                Tried::Answer(answer, receipt) => {
+                TransactionTry::Answer(answer, receipt) => {
                     let answer = match &lost {
                         Some(_) => self.of_own_commit(answer, receipt.as_ref()),
                         None => answer,
@@ -241,24 +243,24 @@ impl Leader {
                     inner.flights.end(&self.flight, receipt);
                     return Ok(answer);
                 }
-                Tried::Undone(error) => {
+                TransactionTry::Undone(error) => {
                     undone += 1;
                     if undone >= UNDONE_MAX {
                         return Err(self.fail(error, lost));
                     }
                 }
-                Tried::Lost(error) => {
+                TransactionTry::Lost(error) => {
                     let until = inner.now() + RESOLVE_MAX;
                     tracing::warn!(id = ?ask.id, %error, "the answer to a commit was lost, asking for its fate");
                     lost.get_or_insert((error, until));
                 }
                 // While the fate of a commit is open, a database that cannot be reached is asked again.
-                Tried::Failed(error) => match &lost {
+                TransactionTry::Failed(error) => match &lost {
                     Some((_, until)) if inner.now() < *until => {}
                     _ => return Err(self.fail(error, lost)),
                 },
             }
-            inner.world.sleep(pause).await;
+            inner.runtime.sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
@@ -283,7 +285,9 @@ impl Leader {
             .and_then(|receipt| receipt.status.claim())
             .is_some_and(|claim| claim.attempt == self.flight.attempt);
         match answer {
-            Answer::Completed(ran) if ours => Answer::Completed(Completed { replayed: false, ..ran }),
+            Answer::Completed(completed) if ours => {
+                Answer::Completed(Completed { replayed: false, ..completed })
+            }
             answer => answer,
         }
     }
@@ -294,36 +298,38 @@ impl Leader {
         ask: &Ask,
         work: &mut F,
         deadline: &mut WaitDeadline,
-    ) -> Tried
+    ) -> TransactionTry
     where
         T: Transactions,
         F: FnMut(Lease, T::Tx) -> W,
         W: Future<Output = Result<Outcome, Stopped>>,
     {
         let inner = &self.inner;
-        let patience = match ask.policy.on_duplicate() {
+        let wait_max = match ask.policy.on_duplicate() {
             OnDuplicate::Wait(at_most) => deadline.remaining(inner.now(), at_most).unwrap_or_default(),
-            OnDuplicate::Conflict => PATIENCE_MIN,
+            OnDuplicate::Conflict => LOCK_WAIT_MIN,
         };
         let mut claimant = InTransaction {
             inner,
             transactions,
             flight: &self.flight,
-            patience: patience.max(PATIENCE_MIN),
+            wait_max: wait_max.max(LOCK_WAIT_MIN),
             retention: ask.policy.retention(Verdict::Succeeded).duration(),
             tx: None,
         };
-        let granted = ask_store(inner, ask, &mut claimant, deadline).await;
+        let granted = claim_from_store(inner, ask, &mut claimant, deadline).await;
         if let Ok(Granted::Run(running)) = granted {
             let tx = claimant.tx.take().expect("a claim was won in it");
             return self.work(transactions, ask, work, tx, running).await;
         }
-        claimant.let_go().await;
+        claimant.abort_write().await;
         match granted {
-            Ok(Granted::Answer(answer, receipt)) => Tried::Answer(answer, receipt.map(|receipt| *receipt)),
-            Ok(Granted::Undone(error)) => Tried::Undone(error),
+            Ok(Granted::Answer(answer, receipt)) => {
+                TransactionTry::Answer(answer, receipt.map(|receipt| *receipt))
+            }
+            Ok(Granted::Undone(error)) => TransactionTry::Undone(error),
             Ok(Granted::Run(_)) => unreachable!("taken above"),
-            Err(error) => Tried::Failed(error),
+            Err(error) => TransactionTry::Failed(error),
         }
     }
 
@@ -334,21 +340,21 @@ impl Leader {
         ask: &Ask,
         work: &mut F,
         tx: T::Tx,
-        running: Running,
-    ) -> Tried
+        running: RunningLease,
+    ) -> TransactionTry
     where
         T: Transactions,
         F: FnMut(Lease, T::Tx) -> W,
         W: Future<Output = Result<Outcome, Stopped>>,
     {
         let inner = &self.inner;
-        let Running { held, version, .. } = running;
+        let RunningLease { held, version, .. } = running;
         let fence = held.claim.fence;
         inner.counters.claims.one();
         // Duplicates here wait for us and not on the database.
         let (due, age) = (Due::In(ask.policy.lease()), Age::default());
         let receipt = Receipt { version, due, age, status: Status::Held(held.clone()) };
-        self.flight.follow(receipt, inner.now());
+        self.flight.set_held_elsewhere(receipt, inner.now());
 
         let lease = Lease::in_transaction(inner.clone(), self.flight.clone(), &held);
         let working = IN_TRANSACTION_OF.scope(Arc::as_ptr(inner).addr(), work(lease, tx.clone()));
@@ -360,16 +366,16 @@ impl Leader {
                 let repeat = stopped.cause().is_some_and(|cause| transactions.is_worth_repeating(cause));
                 let detail = format!("the work ended without an outcome and was rolled back: {stopped}");
                 let error = Error::new(ErrorKind::Stopped, detail);
-                return if repeat { Tried::Undone(error) } else { Tried::Failed(error) };
+                return if repeat { TransactionTry::Undone(error) } else { TransactionTry::Failed(error) };
             }
         };
         let ending = Ending::of(bounded(inner, &outcome), &ask.policy);
         if ending.is_release() {
             transactions.rollback(tx).await;
             inner.counters.releases.one();
-            let ran =
+            let completed =
                 Completed { outcome, replayed: false, fence, recorded: Recorded::Released, expires_in: None };
-            return Tried::Answer(Answer::Completed(ran), None);
+            return TransactionTry::Answer(Answer::Completed(completed), None);
         }
         let write = transition::end(&ask.id, &held, &ending, &ask.policy);
         let completion = seal(&ask.id, Seen::Version(version), write.as_ref());
@@ -377,18 +383,19 @@ impl Leader {
             Ok(()) => {
                 inner.counters.completions.one();
                 let expires_in = ask.policy.retention_of(&outcome).duration();
-                let ran = Completed { outcome, replayed: false, fence, recorded: Recorded::Yes, expires_in };
-                Tried::Answer(Answer::Completed(ran), None)
+                let completed =
+                    Completed { outcome, replayed: false, fence, recorded: Recorded::Yes, expires_in };
+                TransactionTry::Answer(Answer::Completed(completed), None)
             }
-            Err(Fault::Undone(error)) => Tried::Undone(error),
-            Err(Fault::Busy) => Tried::Undone(contended()),
-            Err(Fault::Failed(error)) if error.applied() == Applied::Maybe => Tried::Lost(error),
-            Err(Fault::Failed(error)) => Tried::Failed(error),
+            Err(Fault::Undone(error)) => TransactionTry::Undone(error),
+            Err(Fault::Busy) => TransactionTry::Undone(contended()),
+            Err(Fault::Failed(error)) if error.applied() == Applied::Maybe => TransactionTry::Lost(error),
+            Err(Fault::Failed(error)) => TransactionTry::Failed(error),
         }
     }
 }
 
-impl Drop for Leader {
+impl Drop for TransactionRun {
     fn drop(&mut self) {
         // Dropped midway, or over: whoever waits looks for itself.
         self.inner.flights.end(&self.flight, None);
@@ -400,7 +407,7 @@ struct InTransaction<'a, T: Transactions> {
     inner: &'a Arc<Inner>,
     transactions: &'a T,
     flight: &'a Arc<Flight>,
-    patience: Duration,
+    wait_max: Duration,
     retention: Option<Duration>,
     tx: Option<T::Tx>,
 }
@@ -411,7 +418,7 @@ impl<T: Transactions> Claimant for InTransaction<'_, T> {
     async fn write(&mut self, claim: Swap) -> (Duration, ClaimReply) {
         let sent_at = self.inner.now();
         let reply = match &mut self.tx {
-            None => match self.transactions.begin(&claim, self.retention, self.patience).await {
+            None => match self.transactions.begin(&claim, self.retention, self.wait_max).await {
                 Ok((tx, swapped)) => {
                     self.tx = Some(tx);
                     ClaimReply::Swapped(swapped)
@@ -429,7 +436,7 @@ impl<T: Transactions> Claimant for InTransaction<'_, T> {
         (sent_at, reply)
     }
 
-    async fn let_go(&mut self) {
+    async fn abort_write(&mut self) {
         if let Some(tx) = self.tx.take() {
             self.transactions.rollback(tx).await;
         }

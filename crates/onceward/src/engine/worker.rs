@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use super::Onceward;
 use super::future_set::FutureSet;
-use super::group::Leave;
+use super::group_commit::SendWhen;
 use super::lease::Lease;
 use super::pattern::Pattern;
-use super::race::{either, signalled, within};
 use super::resume::resume;
 use super::sealed::open;
+use super::timeout::{either, signalled, within};
 use super::worker_builder::WorkerBuilder;
 use crate::error::Result;
 use crate::id::Id;
@@ -78,10 +78,10 @@ pub struct Worker {
 
 pub(super) struct Operation {
     pub(super) policy: Arc<Policy>,
-    pub(super) work: Box<dyn Fn(Lease) -> Working + Send + Sync>,
+    pub(super) work: Box<dyn Fn(Lease) -> WorkFuture + Send + Sync>,
 }
 
-pub(super) type Working = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>>;
+pub(super) type WorkFuture = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>>;
 
 #[derive(Default)]
 struct WorkerState {
@@ -178,14 +178,14 @@ pub struct WorkerCounts {
     pub unreadable: u64,
 }
 
-type Ready = (Id, Result<Worked>);
+type WorkedOn = (Id, Result<Worked>);
 
 /// What is looked at, in this order.
 const STATES: [State; 2] = [State::Waiting, State::Held];
 
 /// What came of a look.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Looked {
+enum WorkerLook {
     /// There was nothing to begin.
     Nothing,
     /// All there was has been begun.
@@ -206,7 +206,7 @@ impl Worker {
         options: WorkerOptions,
     ) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "half of the random bits are enough")]
-        let preferred = onceward.inner.world.random() as u64;
+        let preferred = onceward.inner.runtime.random() as u64;
         Self { onceward, operations, options, preferred, state: Mutex::default() }
     }
 
@@ -220,10 +220,10 @@ impl Worker {
             _ => return Ok(Worked::NothingToDo),
         }
         let Some(Operation { policy, work }) = self.code(id) else { return Ok(Worked::NoCode) };
-        if is_held_when_in_doubt(&receipt, policy) {
+        if is_held_when_unknown(&receipt, policy) {
             return Ok(Worked::NeedsSettlement);
         }
-        let completion = resume(inner.clone(), id, &receipt, policy.clone(), Leave::AtOnce, work).await?;
+        let completion = resume(inner.clone(), id, &receipt, policy.clone(), SendWhen::Now, work).await?;
         self.count(vec![(id.clone(), Ok(completion.clone()))]);
         Ok(completion)
     }
@@ -232,12 +232,12 @@ impl Worker {
     ///
     /// **Dropping** the returned future leaves what is under way in doubt: by policy it is tried again, or held.
     pub async fn run_once(&self) -> Result<WorkerCounts> {
-        let mut running = FutureSet::new(self.onceward.inner.group.clone());
+        let mut running = FutureSet::new(self.onceward.inner.group_commit.clone());
         let never = pin!(std::future::pending());
         let mut never = Stop::new(never);
         let looked = loop {
             match self.look(&STATES, &mut running, &mut never).await {
-                Ok(Looked::MoreToBegin) => {}
+                Ok(WorkerLook::MoreToBegin) => {}
                 looked => break looked,
             }
         };
@@ -251,7 +251,8 @@ impl Worker {
     pub async fn run_until(&self, stop: impl Future<Output = ()>) {
         let inner = &self.onceward.inner;
         let stop = pin!(stop);
-        let (mut stop, mut running) = (Stop::new(stop), FutureSet::new(self.onceward.inner.group.clone()));
+        let (mut stop, mut running) =
+            (Stop::new(stop), FutureSet::new(self.onceward.inner.group_commit.clone()));
         let mut watch = inner.store.watch();
         let pause_min = PAUSE_MIN.min(self.options.pause);
         let (mut pause, mut lapsed_from) = (pause_min, inner.now());
@@ -264,21 +265,21 @@ impl Worker {
             }
             let states = if lapsed { &STATES[..] } else { &STATES[..1] };
             match self.look(states, &mut running, &mut stop).await {
-                Ok(Looked::MoreToBegin) => {
+                Ok(WorkerLook::MoreToBegin) => {
                     pause = pause_min;
-                    self.until_there_is_room(&mut running).await;
+                    self.wait_for_capacity(&mut running).await;
                     continue;
                 }
-                Ok(Looked::Begun) => pause = pause_min,
-                Ok(Looked::Nothing) => pause = (pause * 2).min(self.options.pause),
+                Ok(WorkerLook::Begun) => pause = pause_min,
+                Ok(WorkerLook::Nothing) => pause = (pause * 2).min(self.options.pause),
                 Err(error) => {
                     pause = self.options.pause;
                     tracing::warn!(%error, "a look at what is to be done failed, trying again later");
                 }
             }
             let woken = inner.enqueued.past(signals);
-            let something = either(either(woken, signalled(&*inner.world, &mut watch)), stop.set());
-            running.beside(within(&*inner.world, pause, something)).await;
+            let something = either(either(woken, signalled(&*inner.runtime, &mut watch)), stop.set());
+            running.beside(within(&*inner.runtime, pause, something)).await;
             self.count(running.ready());
         }
         running.until_below(1).await;
@@ -287,13 +288,13 @@ impl Worker {
 
     /// Waits until half of what may run at once has finished, so that the next look is worth its price; but not for
     /// long, if there is room for one.
-    async fn until_there_is_room<'a>(&'a self, running: &mut FutureSet<'a, Ready>) {
+    async fn wait_for_capacity<'a>(&'a self, running: &mut FutureSet<'a, WorkedOn>) {
         let concurrency = self.concurrency();
         running.until_below(concurrency).await;
         let half = async {
             running.until_below(concurrency.div_ceil(2)).await;
         };
-        within(&*self.onceward.inner.world, PAUSE_MIN, half).await;
+        within(&*self.onceward.inner.runtime, PAUSE_MIN, half).await;
         self.count(running.ready());
     }
 
@@ -313,9 +314,9 @@ impl Worker {
     async fn look<'a, S: Future<Output = ()>>(
         &'a self,
         states: &[State],
-        running: &mut FutureSet<'a, Ready>,
+        running: &mut FutureSet<'a, WorkedOn>,
         stop: &mut Stop<'_, S>,
-    ) -> Result<Looked> {
+    ) -> Result<WorkerLook> {
         let mut begun = 0;
         for (at, &state) in states.iter().enumerate() {
             let mut seen = WorkerCounts::default();
@@ -333,11 +334,11 @@ impl Worker {
                         self.count(running.ready());
                     }
                     if stop.is_set().await {
-                        return Ok(Looked::Begun);
+                        return Ok(WorkerLook::Begun);
                     }
                     if self.counts().taken_elsewhere > elsewhere {
                         // Other workers are at the same page: what is left of it is worth less than a new one.
-                        return Ok(Looked::MoreToBegin);
+                        return Ok(WorkerLook::MoreToBegin);
                     }
                     begun += 1;
                     running.add(self.work_on_found(id, receipt, operation));
@@ -350,13 +351,13 @@ impl Worker {
             let mut state = self.state();
             (state.look_from[at], state.left[at]) = (after, seen);
         }
-        Ok(if begun > 0 { Looked::Begun } else { Looked::Nothing })
+        Ok(if begun > 0 { WorkerLook::Begun } else { WorkerLook::Nothing })
     }
 
-    async fn work_on_found(&self, id: Id, receipt: Receipt, operation: &Operation) -> Ready {
+    async fn work_on_found(&self, id: Id, receipt: Receipt, operation: &Operation) -> WorkedOn {
         let inner = self.onceward.inner.clone();
         let (policy, work) = (operation.policy.clone(), &operation.work);
-        let completion = resume(inner, &id, &receipt, policy, Leave::OnFlush, work).await;
+        let completion = resume(inner, &id, &receipt, policy, SendWhen::OnFlush, work).await;
         (id, completion)
     }
 
@@ -402,7 +403,7 @@ impl Worker {
             seen.no_code += u64::from(!id.is_step());
             return None;
         };
-        if is_held_when_in_doubt(receipt, &operation.policy) {
+        if is_held_when_unknown(receipt, &operation.policy) {
             seen.needs_settlement += 1;
             return None;
         }
@@ -416,7 +417,7 @@ impl Worker {
         }
     }
 
-    fn count(&self, ready: Vec<Ready>) {
+    fn count(&self, ready: Vec<WorkedOn>) {
         for (id, completion) in ready {
             let counts = &mut self.state().counts;
             match completion {
@@ -444,7 +445,7 @@ impl Worker {
 }
 
 /// A lease that ended without a word is run again only if both its owner and this worker agree.
-fn is_held_when_in_doubt(receipt: &Receipt, policy: &Policy) -> bool {
+fn is_held_when_unknown(receipt: &Receipt, policy: &Policy) -> bool {
     match &receipt.status {
         Status::Held(held) => held.on_unknown == OnUnknown::Hold || policy.on_unknown() == OnUnknown::Hold,
         _ => false,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Onceward;
 use super::lease::Lease;
 use super::pattern::Pattern;
-use super::worker::{Operation, Worker, WorkerOptions, Working};
+use super::worker::{Operation, WorkFuture, Worker, WorkerOptions};
 use crate::error::Result;
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
@@ -34,7 +34,7 @@ impl WorkerBuilder {
         F: Fn(Lease) -> W + Send + Sync + 'static,
         W: Future<Output = Result<Outcome, Stopped>> + Send + 'static,
     {
-        let work = Box::new(move |lease| Box::pin(work(lease)) as Working);
+        let work = Box::new(move |lease| Box::pin(work(lease)) as WorkFuture);
         self.operations.push((pattern.to_owned(), Operation { policy: policy.into(), work }));
         self
     }

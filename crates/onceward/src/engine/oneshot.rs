@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use super::sync::Mutex;
 
 /// Makes the two ends.
-pub(crate) fn reply<T>() -> (Sender<T>, Receiver<T>) {
+pub(crate) fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
     let slot = Arc::new(Mutex::new(Slot { value: None, waker: None }));
     (Sender(Some(slot.clone())), Receiver(slot))
 }

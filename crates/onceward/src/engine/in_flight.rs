@@ -2,7 +2,7 @@
 //! one of them never reaches the store.
 //!
 //! ```text
-//! Claiming ──▶ Running ──▶ Ended        the leader won the claim
+//! Claiming ──▶ RunningLease ──▶ Ended        the leader won the claim
 //!     └──────▶ Following ──▶ Ended      another process has it; the leader waits for all
 //! ```
 
@@ -39,20 +39,20 @@ pub(crate) struct Flight {
     pub(crate) id: Id,
     pub(crate) policy: Arc<Policy>,
     pub(crate) attempt: Attempt,
-    pub(crate) named: Named,
-    state: Mutex<State>,
+    pub(crate) attempt_source: AttemptSource,
+    state: Mutex<FlightState>,
 }
 
 /// Who chose the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum AttemptSource {
     /// The engine: nobody else can know it.
     ByEngine,
     /// The caller, who may use it again.
     ByCaller,
 }
 
-struct State {
+struct FlightState {
     phase: Phase,
     /// Counts the changes of phase, so that a waiter can tell whether it has seen this one.
     epoch: u64,
@@ -65,15 +65,15 @@ struct State {
 /// need besides is boxed, so that they do not make every flight larger.
 enum Phase {
     Claiming,
-    Following {
+    HeldElsewhere {
         receipt: Box<Receipt>,
         seen_at: Duration,
     },
-    Running(Running),
+    Running(RunningLease),
     /// With the lease that was lost, if that is why.
     Ended {
         receipt: Option<Box<Receipt>>,
-        lost: Option<Box<Running>>,
+        lost: Option<Box<RunningLease>>,
     },
     /// With an outcome that was committed in a transaction of the work's own.
     Committed(Box<Completed>),
@@ -82,7 +82,7 @@ enum Phase {
 
 /// A lease held by this process.
 #[derive(Clone, Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningLease {
     /// What was claimed.
     pub(crate) held: Held,
     /// The version of the record now; renewals move it on.
@@ -101,13 +101,13 @@ pub(crate) enum Renewal {
     /// When its time comes.
     Due,
     /// It is being renewed.
-    UnderWay,
+    InProgress,
     /// Never again: its ending is being written, and on a slow store renewals would move the version
     /// on under it time after time.
     Ended,
 }
 
-impl Running {
+impl RunningLease {
     /// A lease that the store gave when asked at `sent_at`.
     pub(crate) fn new(held: Held, version: Version, sent_at: Duration, lease: Duration) -> Self {
         Self {
@@ -121,14 +121,14 @@ impl Running {
 
     /// A renewal is over, one way or the other.
     pub(crate) fn renewed(&mut self) {
-        if self.renewal == Renewal::UnderWay {
+        if self.renewal == Renewal::InProgress {
             self.renewal = Renewal::Due;
         }
     }
 }
 
 /// What a duplicate in this process sees of a flight.
-pub(crate) enum View {
+pub(crate) enum FlightView {
     /// Nobody knows yet.
     Unsettled,
     /// Somebody, here or elsewhere, is doing it.
@@ -140,7 +140,7 @@ pub(crate) enum View {
     Failed(Error),
 }
 
-pub(crate) enum Joined {
+pub(crate) enum FlightRole {
     /// The first one here: it does the asking for all.
     Leader(Arc<Flight>),
     Waiter(Arc<Flight>),
@@ -155,17 +155,23 @@ impl Flights {
         }
     }
 
-    pub(crate) fn join(&self, id: &Id, policy: &Arc<Policy>, attempt: Attempt, named: Named) -> Joined {
+    pub(crate) fn join(
+        &self,
+        id: &Id,
+        policy: &Arc<Policy>,
+        attempt: Attempt,
+        attempt_source: AttemptSource,
+    ) -> FlightRole {
         let mut shard = self.shard(id).lock();
         match shard.entry(id.seeded_hash(), |flight| flight.id == *id, |flight| flight.id.seeded_hash()) {
-            Entry::Occupied(entry) => Joined::Waiter(entry.get().clone()),
+            Entry::Occupied(entry) => FlightRole::Waiter(entry.get().clone()),
             Entry::Vacant(entry) => {
                 let flight = Arc::new(Flight {
                     id: id.clone(),
                     policy: policy.clone(),
                     attempt,
-                    named,
-                    state: Mutex::new(State {
+                    attempt_source,
+                    state: Mutex::new(FlightState {
                         phase: Phase::Claiming,
                         epoch: 0,
                         wakers: Wakers::default(),
@@ -173,7 +179,7 @@ impl Flights {
                     }),
                 });
                 entry.insert(flight.clone());
-                Joined::Leader(flight)
+                FlightRole::Leader(flight)
             }
         }
     }
@@ -212,8 +218,8 @@ impl Flights {
     }
 
     /// Ends a flight whose work has committed its outcome in a transaction of its own.
-    pub(crate) fn commit(&self, flight: &Arc<Flight>, ran: Completed) {
-        self.end_with(flight, |_| Phase::Committed(Box::new(ran)));
+    pub(crate) fn commit(&self, flight: &Arc<Flight>, completed: Completed) {
+        self.end_with(flight, |_| Phase::Committed(Box::new(completed)));
     }
 
     /// Ends a flight whose leader could not get an answer from the store.
@@ -221,7 +227,7 @@ impl Flights {
         self.end_with(flight, |_| Phase::Failed(error));
     }
 
-    fn end_with(&self, flight: &Arc<Flight>, ended: impl FnOnce(&State) -> Phase) {
+    fn end_with(&self, flight: &Arc<Flight>, ended: impl FnOnce(&FlightState) -> Phase) {
         let removed = {
             let mut shard = self.shard(&flight.id).lock();
             let entry = shard.find_entry(flight.id.seeded_hash(), |other| Arc::ptr_eq(other, flight));
@@ -244,10 +250,10 @@ impl Flights {
     }
 
     /// Takes one of the bounded places for waiters.
-    pub(crate) fn place(&self) -> Option<Place<'_>> {
+    pub(crate) fn waiter_permit(&self) -> Option<WaiterPermit<'_>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let place = Place(&self.waiting);
-        (before < self.waiting_max).then_some(place)
+        let permit = WaiterPermit(&self.waiting);
+        (before < self.waiting_max).then_some(permit)
     }
 
     fn shard(&self, id: &Id) -> &Mutex<HashTable<Arc<Flight>>> {
@@ -258,9 +264,9 @@ impl Flights {
 }
 
 /// A place for a waiter; dropping it frees the place.
-pub(crate) struct Place<'a>(&'a AtomicUsize);
+pub(crate) struct WaiterPermit<'a>(&'a AtomicUsize);
 
-impl Drop for Place<'_> {
+impl Drop for WaiterPermit<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -268,20 +274,20 @@ impl Drop for Place<'_> {
 
 impl Flight {
     /// The claim was won.
-    pub(crate) fn run(&self, running: Running) {
+    pub(crate) fn run(&self, running: RunningLease) {
         self.change(|_| Phase::Running(running));
     }
 
     /// Another process has it; duplicates here may judge by this receipt.
-    pub(crate) fn follow(&self, receipt: Receipt, seen_at: Duration) {
-        self.change(|_| Phase::Following { receipt: Box::new(receipt), seen_at });
+    pub(crate) fn set_held_elsewhere(&self, receipt: Receipt, seen_at: Duration) {
+        self.change(|_| Phase::HeldElsewhere { receipt: Box::new(receipt), seen_at });
     }
 
     pub(crate) fn is_running(&self) -> bool {
         matches!(self.state.lock().phase, Phase::Running(_))
     }
 
-    pub(crate) fn running(&self) -> Option<Running> {
+    pub(crate) fn running(&self) -> Option<RunningLease> {
         match &self.state.lock().phase {
             Phase::Running(running) => Some(running.clone()),
             _ => None,
@@ -290,12 +296,12 @@ impl Flight {
 
     /// The lease under which an ending is to be written; it is not renewed any more. Also one that was
     /// lost a moment ago: if nobody has taken it over, the receipt is still its owner's to write.
-    pub(crate) fn finish(&self) -> Option<Running> {
-        self.finish_with(Running::clone)
+    pub(crate) fn finish(&self) -> Option<RunningLease> {
+        self.finish_with(RunningLease::clone)
     }
 
     /// The same, looked at where it is: it is too large to be copied for every run.
-    pub(crate) fn finish_with<T>(&self, look: impl FnOnce(&Running) -> T) -> Option<T> {
+    pub(crate) fn finish_with<T>(&self, look: impl FnOnce(&RunningLease) -> T) -> Option<T> {
         match &mut self.state.lock().phase {
             Phase::Running(running) => {
                 running.renewal = Renewal::Ended;
@@ -309,7 +315,7 @@ impl Flight {
     /// What the work has committed in a transaction of its own.
     pub(crate) fn committed(&self) -> Option<Completed> {
         match &self.state.lock().phase {
-            Phase::Committed(ran) => Some(Completed::clone(ran)),
+            Phase::Committed(completed) => Some(Completed::clone(completed)),
             _ => None,
         }
     }
@@ -329,7 +335,7 @@ impl Flight {
     }
 
     /// Changes what is known of the lease, if it is still held.
-    pub(crate) fn with_running<T>(&self, change: impl FnOnce(&mut Running) -> T) -> Option<T> {
+    pub(crate) fn with_running<T>(&self, change: impl FnOnce(&mut RunningLease) -> T) -> Option<T> {
         match &mut self.state.lock().phase {
             Phase::Running(running) => Some(change(running)),
             _ => None,
@@ -349,26 +355,27 @@ impl Flight {
     }
 
     /// What a duplicate sees now, and the epoch of that sight.
-    pub(crate) fn view(&self, now: Duration) -> (View, u64) {
+    pub(crate) fn view(&self, now: Duration) -> (FlightView, u64) {
         let state = self.state.lock();
         let view = match &state.phase {
-            Phase::Claiming => View::Unsettled,
-            Phase::Following { receipt, seen_at } => {
+            Phase::Claiming => FlightView::Unsettled,
+            Phase::HeldElsewhere { receipt, seen_at } => {
                 let mut receipt = Receipt::clone(receipt);
                 if let Due::In(remaining) = receipt.due {
-                    receipt.due = Due::In(remaining.saturating_sub(now.saturating_sub(*seen_at)).max(MOMENT));
+                    receipt.due =
+                        Due::In(remaining.saturating_sub(now.saturating_sub(*seen_at)).max(REMAINING_MIN));
                 }
-                View::Held(receipt)
+                FlightView::Held(receipt)
             }
-            Phase::Running(running) => View::Held(Receipt {
+            Phase::Running(running) => FlightView::Held(Receipt {
                 version: running.version,
-                due: Due::In(running.lease_ends.saturating_sub(now).max(MOMENT)),
+                due: Due::In(running.lease_ends.saturating_sub(now).max(REMAINING_MIN)),
                 age: Age::default(),
                 status: Status::Held(running.held.clone()),
             }),
-            Phase::Ended { receipt, .. } => View::Ended(receipt.as_deref().cloned()),
-            Phase::Committed(_) => View::Ended(None),
-            Phase::Failed(error) => View::Failed(error.clone()),
+            Phase::Ended { receipt, .. } => FlightView::Ended(receipt.as_deref().cloned()),
+            Phase::Committed(_) => FlightView::Ended(None),
+            Phase::Failed(error) => FlightView::Failed(error.clone()),
         };
         (view, state.epoch)
     }
@@ -388,7 +395,7 @@ impl Flight {
         })
     }
 
-    fn change(&self, phase: impl FnOnce(&State) -> Phase) {
+    fn change(&self, phase: impl FnOnce(&FlightState) -> Phase) {
         let (wakers, owner) = {
             let mut state = self.state.lock();
             state.phase = phase(&state);
@@ -403,7 +410,7 @@ impl Flight {
 }
 
 /// A lease that this process still works under is never shown as over: only the store says that.
-const MOMENT: Duration = Duration::from_millis(1);
+const REMAINING_MIN: Duration = Duration::from_millis(1);
 
 /// One waiter's place in the list of its epoch; the next epoch has a list of its own.
 struct WakerSlot {

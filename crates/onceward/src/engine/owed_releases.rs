@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::group::{SwapReply, Swapping, Urgency};
+use super::group_commit::{SwapReply, Swapping, Urgency};
 use super::inner::Inner;
 use super::sync::Mutex;
 use crate::error::{Applied, Result};
@@ -21,25 +21,25 @@ use crate::store::{Seen, Swapped};
 use crate::transition::{self, Ending};
 
 /// The claims that are owed back, by id.
-pub(crate) struct Owed {
-    by_id: Mutex<HashMap<Id, Vec<OwedClaim>>>,
+pub(crate) struct OwedReleases {
+    by_id: Mutex<HashMap<Id, Vec<ReleaseTarget>>>,
     releases_max: usize,
 }
 
 /// Which claims of an id are owed back: those of this attempt, except one under which work began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwedClaim {
+pub(crate) struct ReleaseTarget {
     pub(crate) attempt: Attempt,
     pub(crate) began: Option<Fence>,
 }
 
-impl OwedClaim {
+impl ReleaseTarget {
     fn is(self, claim: &Claim) -> bool {
         claim.attempt == self.attempt && Some(claim.fence) != self.began
     }
 }
 
-impl Owed {
+impl OwedReleases {
     pub(crate) fn new(releases_max: usize) -> Self {
         Self { by_id: Mutex::new(HashMap::new()), releases_max }
     }
@@ -49,23 +49,24 @@ impl Owed {
         let (Status::Held(_) | Status::Unknown(_)) = receipt.status else { return false };
         let Some(claim) = receipt.status.claim() else { return false };
         let by_id = self.by_id.lock();
-        !by_id.is_empty() && by_id.get(id).is_some_and(|owed| owed.iter().any(|owed| owed.is(claim)))
+        !by_id.is_empty()
+            && by_id.get(id).is_some_and(|targets| targets.iter().any(|target| target.is(claim)))
     }
 
     /// Remembers one, if there is room.
-    fn add(&self, id: &Id, owed: OwedClaim) -> bool {
+    fn add(&self, id: &Id, target: ReleaseTarget) -> bool {
         let mut by_id = self.by_id.lock();
         if by_id.len() >= self.releases_max {
             return false;
         }
-        by_id.entry(id.clone()).or_default().push(owed);
+        by_id.entry(id.clone()).or_default().push(target);
         true
     }
 
-    fn remove(&self, id: &Id, owed: OwedClaim) {
+    fn remove(&self, id: &Id, target: ReleaseTarget) {
         let mut by_id = self.by_id.lock();
         if let Some(all) = by_id.get_mut(id) {
-            all.retain(|other| *other != owed);
+            all.retain(|other| *other != target);
             if all.is_empty() {
                 by_id.remove(id);
             }
@@ -74,9 +75,9 @@ impl Owed {
 }
 
 /// One claim that is owed back.
-pub(crate) struct Debt {
+pub(crate) struct OwedRelease {
     pub(crate) id: Id,
-    pub(crate) owed: OwedClaim,
+    pub(crate) target: ReleaseTarget,
     pub(crate) policy: Arc<Policy>,
 }
 
@@ -86,35 +87,40 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Gives a claim back that an asker has left behind: one that is still being written, or one that may stand
 /// because its answer was lost. Remembered from this call on, not from the first poll.
-pub(crate) fn give_back(inner: &Arc<Inner>, debt: Debt, claim: Option<Swapping>, may_stand: bool) {
-    if !inner.owed.add(&debt.id, debt.owed) {
-        tracing::warn!(id = ?debt.id, "too many claims are owed back to the store; the lease of this one ends by itself");
+pub(crate) fn release_in_background(
+    inner: &Arc<Inner>,
+    release: OwedRelease,
+    claim: Option<Swapping>,
+    claim_may_exist: bool,
+) {
+    if !inner.owed_releases.add(&release.id, release.target) {
+        tracing::warn!(id = ?release.id, "too many claims are owed back to the store; the lease of this one ends by itself");
         return;
     }
     // The engine is kept until the claim is answered and was given back once: a caller that goes away with the last
     // handle leaves no claim behind that others would wait for.
-    let (strong, world) = (inner.clone(), inner.world.clone());
-    inner.world.spawn(Box::pin(async move {
+    let (strong, runtime) = (inner.clone(), inner.runtime.clone());
+    inner.runtime.spawn(Box::pin(async move {
         let weak = Arc::downgrade(&strong);
-        let before = if may_stand { Stands::MayArrive } else { Stands::No };
-        let stands = match claim {
-            Some(claim) => before.max(stands(&claim.await)),
+        let before = if claim_may_exist { ClaimExists::MayArrive } else { ClaimExists::No };
+        let exists = match claim {
+            Some(claim) => before.max(claim_exists(&claim.await)),
             None => before,
         };
-        if stands == Stands::No {
+        if exists == ClaimExists::No {
             drop(strong);
         } else {
-            repay(strong, &*world, &debt, stands).await;
+            release_until_gone(strong, &*runtime, &release, exists).await;
         }
         if let Some(inner) = weak.upgrade() {
-            inner.owed.remove(&debt.id, debt.owed);
+            inner.owed_releases.remove(&release.id, release.target);
         }
     }));
 }
 
-/// Whether a claim stands in the store.
+/// Whether a claim exists in the store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stands {
+enum ClaimExists {
     No,
     /// It did: where it is not found any more, somebody has it.
     Yes,
@@ -122,76 +128,82 @@ enum Stands {
     MayArrive,
 }
 
-fn stands(reply: &SwapReply) -> Stands {
+fn claim_exists(reply: &SwapReply) -> ClaimExists {
     match &reply.result {
-        Ok(Swapped::Won(_)) => Stands::Yes,
-        Ok(Swapped::Lost(_)) => Stands::No,
+        Ok(Swapped::Won(_)) => ClaimExists::Yes,
+        Ok(Swapped::Lost(_)) => ClaimExists::No,
         Ok(Swapped::Failed(error)) | Err(error) => match error.applied() {
-            Applied::Maybe => Stands::MayArrive,
-            Applied::No => Stands::No,
+            Applied::Maybe => ClaimExists::MayArrive,
+            Applied::No => ClaimExists::No,
         },
     }
 }
 
 /// Until the claim certainly does not stand, or the engine is gone. Between tries it does not keep the engine
 /// alive.
-async fn repay(inner: Arc<Inner>, world: &dyn Runtime, debt: &Debt, stands: Stands) {
+async fn release_until_gone(
+    inner: Arc<Inner>,
+    runtime: &dyn Runtime,
+    release: &OwedRelease,
+    exists: ClaimExists,
+) {
     let (weak, mut first) = (Arc::downgrade(&inner), Some(inner));
-    let lease = debt.policy.lease();
+    let lease = release.policy.lease();
     // A write that was lost on the way may arrive late, but not long after everybody has given it up.
-    let looked_for_until = world.now() + lease * 2;
+    let looked_for_until = runtime.now() + lease * 2;
     let mut pause = PAUSE_MIN;
-    let is_certain = stands != Stands::MayArrive;
+    let is_certain = exists != ClaimExists::MayArrive;
     loop {
         let Some(inner) = first.take().or_else(|| weak.upgrade()) else { return };
         // What a look finds was so when it was sent; its answer may be late.
-        let looked_at = world.now();
-        let pause_max = match give_back_once(&inner, debt).await {
-            Ok(Given::Back | Given::NotThere) if is_certain || looked_at >= looked_for_until => return,
+        let looked_at = runtime.now();
+        let pause_max = match release_once(&inner, release).await {
+            Ok(Released::Yes | Released::NotFound) if is_certain || looked_at >= looked_for_until => return,
             // Nobody waits for the next look: who asks here meanwhile finds the claim free. (The answers to two
             // claims of one attempt may have been lost, so one that is given back is not always the last.)
-            Ok(Given::Back | Given::NotThere) => (lease / 4).max(PAUSE_MAX),
-            Ok(Given::Moved) => PAUSE_MIN,
+            Ok(Released::Yes | Released::NotFound) => (lease / 4).max(PAUSE_MAX),
+            Ok(Released::Changed) => PAUSE_MIN,
             Err(error) => {
                 if pause == PAUSE_MIN {
-                    tracing::warn!(id = ?debt.id, %error, "a claim could not be given back, trying on");
+                    tracing::warn!(id = ?release.id, %error, "a claim could not be given back, trying on");
                 }
                 PAUSE_MAX
             }
         };
         drop(inner);
-        world.sleep(pause).await;
+        runtime.sleep(pause).await;
         pause = (pause * 2).min(pause_max);
     }
 }
 
-enum Given {
-    Back,
-    NotThere,
+enum Released {
+    Yes,
+    NotFound,
     /// It was there, and changed while it was given back.
-    Moved,
+    Changed,
 }
 
-async fn give_back_once(inner: &Inner, debt: &Debt) -> Result<Given> {
-    let Some(receipt) = inner.load(&debt.id).await?.filter(|receipt| is_the_claim(receipt, debt)) else {
-        return Ok(Given::NotThere);
+async fn release_once(inner: &Inner, release: &OwedRelease) -> Result<Released> {
+    let Some(receipt) = inner.load(&release.id).await?.filter(|receipt| is_the_claim(receipt, release))
+    else {
+        return Ok(Released::NotFound);
     };
     let run = transition::run_of(&receipt.status).expect("held and unknown receipts have a run");
     // A try that never began does not count.
-    let write = transition::end(&debt.id, &run, &Ending::Suspend(Duration::ZERO), &debt.policy);
+    let write = transition::end(&release.id, &run, &Ending::Suspend(Duration::ZERO), &release.policy);
     let seen = Seen::Version(receipt.version);
-    match inner.swap(&debt.id, seen, write.as_ref(), Urgency::Must).await.result? {
+    match inner.swap(&release.id, seen, write.as_ref(), Urgency::Required).await.result? {
         Swapped::Won(_) => {
             inner.counters.releases.one();
             inner.poller.look_now();
-            Ok(Given::Back)
+            Ok(Released::Yes)
         }
-        Swapped::Lost(_) => Ok(Given::Moved),
+        Swapped::Lost(_) => Ok(Released::Changed),
         Swapped::Failed(error) => Err(error),
     }
 }
 
-fn is_the_claim(receipt: &Receipt, debt: &Debt) -> bool {
+fn is_the_claim(receipt: &Receipt, release: &OwedRelease) -> bool {
     matches!(receipt.status, Status::Held(_) | Status::Unknown(_))
-        && receipt.status.claim().is_some_and(|claim| debt.owed.is(claim))
+        && receipt.status.claim().is_some_and(|claim| release.target.is(claim))
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::acquire::check_input_bytes;
-use super::flight::{Flight, Renewal, Running};
-use super::group::{SwapReply, Urgency};
+use super::group_commit::{SwapReply, Urgency};
+use super::in_flight::{Flight, Renewal, RunningLease};
 use super::inner::Inner;
-use super::race::within;
-use super::reply::{Receiver, Sender, reply};
+use super::oneshot::{Receiver, Sender, oneshot};
 use super::sealed::{open_any, seal};
 use super::sync::Mutex;
+use super::timeout::within;
 use crate::error::{Error, ErrorKind, Result};
 use crate::policy::{LEASE_MIN, OnUnknown};
 use crate::receipt::{Job, Receipt, Status};
@@ -21,11 +21,11 @@ use crate::runtime::Runtime;
 use crate::store::{Seen, Swap, Swapped};
 use crate::transition;
 
-pub(crate) struct Keeper {
-    state: Mutex<State>,
+pub(crate) struct LeaseRenewer {
+    state: Mutex<RenewerState>,
 }
 
-struct State {
+struct RenewerState {
     awake: bool,
     /// The shortest lease that came since the last round.
     lease_min: Duration,
@@ -33,15 +33,15 @@ struct State {
     pause: Option<(Duration, Sender<()>)>,
 }
 
-impl State {
+impl RenewerState {
     fn asleep() -> Self {
         Self { awake: false, lease_min: Duration::MAX, pause: None }
     }
 }
 
-impl Keeper {
+impl LeaseRenewer {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State::asleep()) }
+        Self { state: Mutex::new(RenewerState::asleep()) }
     }
 
     /// Sees to it that a lease of this length is renewed in time.
@@ -50,69 +50,71 @@ impl Keeper {
         if lease < state.lease_min {
             state.lease_min = lease;
             // The keeper may be in a pause that suited longer leases.
-            let too_long = |(ends_at, _): &mut (Duration, _)| *ends_at > inner.now() + lease / PACE;
+            let too_long =
+                |(ends_at, _): &mut (Duration, _)| *ends_at > inner.now() + lease / ROUNDS_PER_LEASE;
             drop(state.pause.take_if(too_long));
         }
         if !std::mem::replace(&mut state.awake, true) {
             drop(state);
-            inner.world.spawn(Box::pin(keep(Arc::downgrade(inner), inner.world.clone())));
+            inner.runtime.spawn(Box::pin(renew_leases(Arc::downgrade(inner), inner.runtime.clone())));
         }
     }
 
     /// How long the next pause is, and what cuts it short.
     fn pause(&self, held_min: Duration, now: Duration) -> (Duration, Receiver<()>) {
         let mut state = self.state.lock();
-        let pause = held_min.min(state.lease_min) / PACE;
-        let (nudge, nudged) = reply();
+        let pause = held_min.min(state.lease_min) / ROUNDS_PER_LEASE;
+        let (nudge, nudged) = oneshot();
         state.pause = Some((now + pause, nudge));
         (pause, nudged)
     }
 }
 
 /// Rounds in one lease.
-const PACE: u32 = 6;
+const ROUNDS_PER_LEASE: u32 = 6;
 
 /// Between rounds it does not keep the engine alive: whoever drops the last handle of an engine can
 /// open its store again at once.
-async fn keep(inner: Weak<Inner>, world: Arc<dyn Runtime>) {
+async fn renew_leases(inner: Weak<Inner>, runtime: Arc<dyn Runtime>) {
     let mut held_min = Duration::MAX;
     loop {
-        let Some((pause, nudged)) = inner.upgrade().map(|inner| inner.keeper.pause(held_min, world.now()))
+        let Some((pause, nudged)) =
+            inner.upgrade().map(|inner| inner.lease_renewer.pause(held_min, runtime.now()))
         else {
             return;
         };
-        if within(&*world, pause, nudged).await.is_some() {
+        if within(&*runtime, pause, nudged).await.is_some() {
             continue;
         }
         let Some(inner) = inner.upgrade() else { return };
         // Before the leases are looked at: one that comes later counts for the next round.
-        inner.keeper.state.lock().lease_min = Duration::MAX;
+        inner.lease_renewer.state.lock().lease_min = Duration::MAX;
         let held = inner.flights.running();
         if held.is_empty() {
-            let mut state = inner.keeper.state.lock();
+            let mut state = inner.lease_renewer.state.lock();
             // Asked again under the lock: a lease that comes now is either seen here or wakes a new keeper.
             if inner.flights.running().is_empty() {
-                *state = State::asleep();
+                *state = RenewerState::asleep();
                 return;
             }
         }
         held_min = held.iter().map(|flight| flight.policy.lease()).min().unwrap_or(LEASE_MIN);
         let now = inner.now();
-        let round: Vec<_> = held.into_iter().filter_map(|flight| renewal(&inner, flight, now)).collect();
+        let round: Vec<_> = held.into_iter().filter_map(|flight| renewal_due(&inner, flight, now)).collect();
         if !round.is_empty() {
             // Beside the pace, so that a store that hangs does not keep other leases from being seen to.
-            inner.world.spawn(Box::pin(renew(inner.clone(), round)));
+            inner.runtime.spawn(Box::pin(renew(inner.clone(), round)));
         }
     }
 }
 
 /// What it takes to renew a lease, if it is time.
-fn renewal(inner: &Inner, flight: Arc<Flight>, now: Duration) -> Option<(Arc<Flight>, Swap)> {
+fn renewal_due(inner: &Inner, flight: Arc<Flight>, now: Duration) -> Option<(Arc<Flight>, Swap)> {
     let (running, due, over) = flight.with_running(|running| {
         let over = now >= running.lease_ends;
         let due = running.renewal == Renewal::Due && now >= running.renew_at;
         if due {
-            running.renewal = Renewal::UnderWay;
+            running.renewal = Renewal::InProgress;
         }
         (running.clone(), due, over)
     })?;
@@ -131,7 +133,7 @@ fn renewal(inner: &Inner, flight: Arc<Flight>, now: Duration) -> Option<(Arc<Fli
 
 async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>) {
     let (flights, swaps): (Vec<_>, Vec<_>) = round.into_iter().unzip();
-    let answers = inner.group.swap_all(swaps);
+    let answers = inner.group_commit.swap_all(swaps);
     for (flight, answer) in flights.into_iter().zip(answers) {
         let SwapReply { sent_at, result } = answer.await;
         let Some(running) = flight.running() else { continue };
@@ -156,7 +158,7 @@ async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>) {
             },
             Ok(Swapped::Failed(error)) | Err(error) => {
                 tracing::warn!(id = ?flight.id, %error, "a lease could not be renewed, trying on");
-                flight.with_running(Running::renewed);
+                flight.with_running(RunningLease::renewed);
             }
         }
     }
@@ -182,7 +184,8 @@ pub(crate) async fn replace_input(inner: &Inner, flight: &Flight, input: &Bytes)
         let running = flight.running().ok_or_else(lost)?;
         let write = transition::hold(running.held.clone(), &flight.policy);
         let seen = Seen::Version(running.version);
-        let SwapReply { sent_at, result } = inner.swap(&flight.id, seen, Some(&write), Urgency::Must).await;
+        let SwapReply { sent_at, result } =
+            inner.swap(&flight.id, seen, Some(&write), Urgency::Required).await;
         match result {
             Ok(Swapped::Won(version)) => {
                 inner.counters.renewals.one();

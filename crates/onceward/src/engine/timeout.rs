@@ -19,13 +19,13 @@ pub(crate) async fn either(one: impl Future<Output = ()>, other: impl Future<Out
 }
 
 /// Looks that signals of a store bring about come no closer than this, however busy it is.
-const SIGNALS_APART: Duration = Duration::from_millis(2);
+const SIGNAL_INTERVAL_MIN: Duration = Duration::from_millis(2);
 
 /// Ready at the next signal of the store; never, if it has none.
-pub(crate) async fn signalled(world: &dyn Runtime, watch: &mut Option<Watch>) {
+pub(crate) async fn signalled(runtime: &dyn Runtime, watch: &mut Option<Watch>) {
     match watch {
         Some(watch) => {
-            world.sleep(SIGNALS_APART).await;
+            runtime.sleep(SIGNAL_INTERVAL_MIN).await;
             drop(watch.changed().await);
         }
         None => std::future::pending().await,
@@ -35,7 +35,7 @@ pub(crate) async fn signalled(world: &dyn Runtime, watch: &mut Option<Watch>) {
 /// Waits for `future` at most `at_most`; `None` if the time ran out. The future is always asked
 /// first, so an answer that is there wins over a deadline that has passed.
 pub(crate) async fn within<F: Future>(
-    world: &dyn Runtime,
+    runtime: &dyn Runtime,
     at_most: Duration,
     future: F,
 ) -> Option<F::Output> {
@@ -46,7 +46,7 @@ pub(crate) async fn within<F: Future>(
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
         }
-        let sleep = sleep.get_or_insert_with(|| world.sleep(at_most));
+        let sleep = sleep.get_or_insert_with(|| runtime.sleep(at_most));
         sleep.as_mut().poll(cx).map(|()| None)
     })
     .await

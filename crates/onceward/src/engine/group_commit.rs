@@ -1,4 +1,4 @@
-//! Group commit without timers. While batches are under way the next one gathers: at low load a
+//! GroupCommit commit without timers. While batches are under way the next one gathers: at low load a
 //! swap leaves at once and alone, at high load a batch carries hundreds.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!             queue ◀────────── takes as many as fit ── next batch, in a task of its own
 //! ```
 //!
-//! A swap is submitted when [`Group::swap`] is called, not when its future is first polled, and goes
+//! A swap is submitted when [`GroupCommit::swap`] is called, not when its future is first polled, and goes
 //! on when that future is dropped. No caller ever drives another caller's swap, so a future that is
 //! polled once and then forgotten holds nobody up.
 //!
@@ -25,26 +25,26 @@ use std::time::Duration;
 
 use super::counts::Counters;
 use super::limits::Limits;
-use super::reply::{Receiver, Sender, reply};
+use super::oneshot::{Receiver, Sender, oneshot};
 use super::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Runtime;
 use crate::store::{Store, Swap, Swapped};
 
-pub(crate) struct Group {
+pub(crate) struct GroupCommit {
     store: Arc<dyn Store>,
-    world: Arc<dyn Runtime>,
+    runtime: Arc<dyn Runtime>,
     counters: Arc<Counters>,
     limits: Limits,
     batches_max: usize,
     batches_internally: bool,
-    state: Mutex<State>,
+    state: Mutex<GroupState>,
 }
 
-/// Invariant: unless `under_way` is at its maximum, the queue has only swaps that wait for a [`flush`](Group::flush).
-struct State {
+/// Invariant: unless `batches_in_flight` is at its maximum, the queue has only swaps that wait for a [`flush`](GroupCommit::flush).
+struct GroupState {
     queue: VecDeque<Queued>,
-    under_way: usize,
+    batches_in_flight: usize,
     /// Whether some caller drives its own swap. It is not under way: nobody waits for it to end.
     alone: bool,
     /// Swaps handed to a store that makes batches itself.
@@ -67,17 +67,17 @@ pub(crate) struct SwapReply {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
     /// A claim: nothing has happened yet, so it can be refused.
-    CanWait,
+    Refusable,
     /// Everything after the claim: refusing it would leave an effect without its receipt.
-    Must,
+    Required,
 }
 
 /// When a swap leaves for the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leave {
+pub(crate) enum SendWhen {
     /// As soon as there is room.
-    AtOnce,
-    /// At the next [`flush`](Group::flush), with others. Whoever submits it sees to that.
+    Now,
+    /// At the next [`flush`](GroupCommit::flush), with others. Whoever submits it sees to that.
     OnFlush,
 }
 
@@ -85,32 +85,32 @@ pub(crate) enum Leave {
 pub(crate) enum Swapping {
     Ready(Option<SwapReply>),
     Waiting(Receiver<SwapReply>),
-    Driving(Driving),
+    CallerDriven(CallerDrivenSwap),
 }
 
 /// A swap that its own caller drives.
-pub(crate) struct Driving {
-    group: Arc<Group>,
+pub(crate) struct CallerDrivenSwap {
+    group_commit: Arc<GroupCommit>,
     /// `None` when it is done. Never locked: the mutex lets whoever holds this be shared between threads.
-    solo: Option<std::sync::Mutex<Solo>>,
+    future: Option<std::sync::Mutex<SwapFuture>>,
 }
 
-type Solo = Pin<Box<dyn Future<Output = SwapReply> + Send>>;
+type SwapFuture = Pin<Box<dyn Future<Output = SwapReply> + Send>>;
 
-impl Group {
+impl GroupCommit {
     pub(crate) fn new(
         store: Arc<dyn Store>,
-        world: Arc<dyn Runtime>,
+        runtime: Arc<dyn Runtime>,
         counters: Arc<Counters>,
         limits: Limits,
     ) -> Arc<Self> {
         let caps = store.caps();
         let (batches_max, batches_internally) =
             (caps.hints.batches_in_flight.max(1), caps.hints.batches_internally);
-        let state = State { queue: VecDeque::new(), under_way: 0, alone: false, handed: 0 };
+        let state = GroupState { queue: VecDeque::new(), batches_in_flight: 0, alone: false, handed: 0 };
         Arc::new(Self {
             store,
-            world,
+            runtime,
             counters,
             limits,
             batches_max,
@@ -124,50 +124,51 @@ impl Group {
         let permit = {
             let mut state = self.state.lock();
             let waiting = if self.batches_internally { state.handed } else { state.queue.len() };
-            if urgency == Urgency::CanWait && waiting >= self.limits.queue_claims_max {
+            if urgency == Urgency::Refusable && waiting >= self.limits.queue_claims_max {
                 let result = Err(self.overloaded());
-                return Swapping::Ready(Some(SwapReply { sent_at: self.world.now(), result }));
+                return Swapping::Ready(Some(SwapReply { sent_at: self.runtime.now(), result }));
             }
             let Some(kind) = state.begin(self.batches_internally, self.batches_max) else {
-                let (answer, receiver) = reply();
+                let (answer, receiver) = oneshot();
                 state.queue.push_back(Queued { swap, answer });
                 return Swapping::Waiting(receiver);
             };
-            BatchPermit { group: self.clone(), kind }
+            BatchPermit { group_commit: self.clone(), kind }
         };
         let kind = permit.kind;
-        let mut solo: Solo = Box::pin(permit.swap_alone(swap));
+        let mut future: SwapFuture = Box::pin(permit.swap_alone(swap));
         // A store that has its answer at hand (memory) is done here. Any other has begun by now, and gets
         // a waker that lasts: its caller's, or that of a task of its own.
-        match solo.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answer) => Swapping::Ready(Some(answer)),
-            Poll::Pending if kind == Kind::UnderWay => {
-                let (answer, receiver) = reply();
-                self.world.spawn(Box::pin(async move { answer.send(solo.await) }));
+            Poll::Pending if kind == PermitKind::InFlight => {
+                let (answer, receiver) = oneshot();
+                self.runtime.spawn(Box::pin(async move { answer.send(future.await) }));
                 Swapping::Waiting(receiver)
             }
-            Poll::Pending => {
-                Swapping::Driving(Driving { group: self.clone(), solo: Some(std::sync::Mutex::new(solo)) })
-            }
+            Poll::Pending => Swapping::CallerDriven(CallerDrivenSwap {
+                group_commit: self.clone(),
+                future: Some(std::sync::Mutex::new(future)),
+            }),
         }
     }
 
     /// Submits a swap of somebody who has more of them.
     #[inline]
-    pub(crate) fn swap_with(self: &Arc<Self>, swap: Swap, urgency: Urgency, leave: Leave) -> Swapping {
-        if leave == Leave::AtOnce || self.batches_internally {
+    pub(crate) fn swap_with(self: &Arc<Self>, swap: Swap, urgency: Urgency, send_when: SendWhen) -> Swapping {
+        if send_when == SendWhen::Now || self.batches_internally {
             return self.swap(swap, urgency);
         }
-        self.queue_up(swap, urgency)
+        self.enqueue(swap, urgency)
     }
 
-    fn queue_up(&self, swap: Swap, urgency: Urgency) -> Swapping {
+    fn enqueue(&self, swap: Swap, urgency: Urgency) -> Swapping {
         let mut state = self.state.lock();
-        if urgency == Urgency::CanWait && state.queue.len() >= self.limits.queue_claims_max {
+        if urgency == Urgency::Refusable && state.queue.len() >= self.limits.queue_claims_max {
             let result = Err(self.overloaded());
-            return Swapping::Ready(Some(SwapReply { sent_at: self.world.now(), result }));
+            return Swapping::Ready(Some(SwapReply { sent_at: self.runtime.now(), result }));
         }
-        let (answer, receiver) = reply();
+        let (answer, receiver) = oneshot();
         state.queue.push_back(Queued { swap, answer });
         Swapping::Waiting(receiver)
     }
@@ -178,7 +179,7 @@ impl Group {
         {
             let mut state = self.state.lock();
             for swap in swaps {
-                let (answer, receiver) = reply();
+                let (answer, receiver) = oneshot();
                 state.queue.push_back(Queued { swap, answer });
                 answers.push(Swapping::Waiting(receiver));
             }
@@ -192,18 +193,18 @@ impl Group {
         loop {
             let batch = {
                 let mut state = self.state.lock();
-                if state.queue.is_empty() || state.under_way >= self.batches_max {
+                if state.queue.is_empty() || state.batches_in_flight >= self.batches_max {
                     return;
                 }
-                state.under_way += 1;
+                state.batches_in_flight += 1;
                 self.take_batch(&mut state)
             };
-            let permit = BatchPermit { group: self.clone(), kind: Kind::UnderWay };
-            self.world.spawn(Box::pin(permit.swap_batch(batch)));
+            let permit = BatchPermit { group_commit: self.clone(), kind: PermitKind::InFlight };
+            self.runtime.spawn(Box::pin(permit.swap_batch(batch)));
         }
     }
 
-    async fn ask_store(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {
+    async fn send_to_store(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {
         self.counters.store_batches.one();
         self.counters.store_swaps.add(batch.len());
         let answers = self.store.swap(batch).await.inspect_err(|_| self.counters.store_errors.one())?;
@@ -215,7 +216,7 @@ impl Group {
     }
 
     /// The next batch, sorted by id and with no id twice. A second swap of an id stays queued.
-    fn take_batch(&self, state: &mut State) -> Vec<Queued> {
+    fn take_batch(&self, state: &mut GroupState) -> Vec<Queued> {
         let mut batch: Vec<Queued> = Vec::with_capacity(state.queue.len().min(self.limits.batch_swaps_max));
         let mut bytes = 0;
         while let Some(next) = state.queue.front() {
@@ -255,29 +256,29 @@ impl Group {
     }
 }
 
-impl State {
+impl GroupState {
     /// How one more swap may leave at once; `None` if it has to queue.
-    fn begin(&mut self, batches_internally: bool, batches_max: usize) -> Option<Kind> {
+    fn begin(&mut self, batches_internally: bool, batches_max: usize) -> Option<PermitKind> {
         if batches_internally {
             self.handed += 1;
-            return Some(Kind::Handed);
+            return Some(PermitKind::Handed);
         }
-        if self.under_way == 0 && !self.alone {
+        if self.batches_in_flight == 0 && !self.alone {
             self.alone = true;
-            return Some(Kind::Alone);
+            return Some(PermitKind::Alone);
         }
-        if self.under_way < batches_max {
-            self.under_way += 1;
-            return Some(Kind::UnderWay);
+        if self.batches_in_flight < batches_max {
+            self.batches_in_flight += 1;
+            return Some(PermitKind::InFlight);
         }
         None
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PermitKind {
     /// One of the batches that may be under way. Those in the queue wait for it to end.
-    UnderWay,
+    InFlight,
     /// A swap that found nobody else here, and that its caller drives.
     Alone,
     /// A swap that the store puts into a batch itself.
@@ -287,15 +288,15 @@ enum Kind {
 /// The right to ask the store. Giving it back starts the next batch, also after a panic in the store
 /// or when its task is dropped, so that one broken call does not wedge all that follow.
 struct BatchPermit {
-    group: Arc<Group>,
-    kind: Kind,
+    group_commit: Arc<GroupCommit>,
+    kind: PermitKind,
 }
 
 impl BatchPermit {
     async fn swap_alone(self, swap: Swap) -> SwapReply {
         let batch = [swap];
-        let sent_at = self.group.world.now();
-        let answers = self.group.ask_store(&batch).await;
+        let sent_at = self.group_commit.runtime.now();
+        let answers = self.group_commit.send_to_store(&batch).await;
         let result = answers.map(|mut answers| answers.pop().expect("as many answers as swaps, checked"));
         SwapReply { sent_at, result }
     }
@@ -303,8 +304,8 @@ impl BatchPermit {
     async fn swap_batch(self, batch: Vec<Queued>) {
         let (swaps, senders): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|queued| (queued.swap, queued.answer)).unzip();
-        let sent_at = self.group.world.now();
-        match self.group.ask_store(&swaps).await {
+        let sent_at = self.group_commit.runtime.now();
+        match self.group_commit.send_to_store(&swaps).await {
             Ok(answers) => {
                 for (sender, answer) in senders.into_iter().zip(answers) {
                     sender.send(SwapReply { sent_at, result: Ok(answer) });
@@ -322,38 +323,38 @@ impl BatchPermit {
 impl Drop for BatchPermit {
     fn drop(&mut self) {
         let batch = {
-            let mut state = self.group.state.lock();
+            let mut state = self.group_commit.state.lock();
             match self.kind {
-                Kind::Alone => {
+                PermitKind::Alone => {
                     state.alone = false;
                     None
                 }
-                Kind::Handed => {
+                PermitKind::Handed => {
                     state.handed -= 1;
                     None
                 }
-                Kind::UnderWay if state.queue.is_empty() => {
-                    state.under_way -= 1;
+                PermitKind::InFlight if state.queue.is_empty() => {
+                    state.batches_in_flight -= 1;
                     None
                 }
-                Kind::UnderWay => Some(self.group.take_batch(&mut state)),
+                PermitKind::InFlight => Some(self.group_commit.take_batch(&mut state)),
             }
         };
         if let Some(batch) = batch {
-            let next = Self { group: self.group.clone(), kind: Kind::UnderWay };
-            self.group.world.spawn(Box::pin(next.swap_batch(batch)));
+            let next = Self { group_commit: self.group_commit.clone(), kind: PermitKind::InFlight };
+            self.group_commit.runtime.spawn(Box::pin(next.swap_batch(batch)));
         }
     }
 }
 
-impl Drop for Driving {
+impl Drop for CallerDrivenSwap {
     fn drop(&mut self) {
-        let Some(solo) = self.solo.take() else { return };
+        let Some(future) = self.future.take() else { return };
         // A store that makes batches itself goes on; any other wants to be driven to its end.
-        if !self.group.batches_internally
-            && let Ok(solo) = solo.into_inner()
+        if !self.group_commit.batches_internally
+            && let Ok(future) = future.into_inner()
         {
-            self.group.world.spawn(Box::pin(async move { drop(solo.await) }));
+            self.group_commit.runtime.spawn(Box::pin(async move { drop(future.await) }));
         }
     }
 }
@@ -371,12 +372,12 @@ impl Future for Swapping {
                     SwapReply { sent_at: Duration::ZERO, result: Err(error) }
                 })
             }),
-            Self::Driving(driving) => {
-                let solo = driving.solo.as_mut().expect("polled again after it was ready");
-                let solo = solo.get_mut().expect("never locked, so never poisoned");
-                let trip = std::task::ready!(solo.as_mut().poll(cx));
-                driving.solo = None;
-                Poll::Ready(trip)
+            Self::CallerDriven(driven) => {
+                let future = driven.future.as_mut().expect("polled again after it was ready");
+                let future = future.get_mut().expect("never locked, so never poisoned");
+                let reply = std::task::ready!(future.as_mut().poll(cx));
+                driven.future = None;
+                Poll::Ready(reply)
             }
         }
     }
