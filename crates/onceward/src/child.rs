@@ -1,4 +1,4 @@
-//! Keys for calls further down: derived from the intent, so that every retry of the intent sends the
+//! Idempotency keys for downstream calls: derived from the intent, so that every retry of the intent sends the
 //! same key downstream, and no two intents, scopes or labels ever share one.
 
 use crate::error::Result;

@@ -9,11 +9,11 @@
 //!
 //! waiting     claim · job                  flags: prior, job
 //! held        claim · late · job           flags: retry, ticket, prior, late, job
-//!             (prior: settled, or in doubt, or neither)
+//!             (prior: settled, or unknown, or neither)
 //! done        claim · tombstone · end · job
 //!                                          flags: failed, omitted, closed, tombstone, job
-//! unknown     claim · doubt 1 · late · job flags: prior, late, job
-//!             (doubt: 0 lease ended, 1 reported, 2 panicked, 3 dropped)
+//! unknown     claim · reason 1 · late · job flags: prior, late, job
+//!             (reason: 0 lease ended, 1 reported, 2 panicked, 3 dropped)
 //! dead        claim · job                  flags: prior, job
 //! gone        fence 8
 //!
@@ -60,7 +60,7 @@ mod flag {
     pub(super) const FAILED: u8 = 1;
     pub(super) const TICKET: u8 = 1 << 1;
     pub(super) const OMITTED: u8 = 1 << 1;
-    pub(super) const IN_DOUBT: u8 = 1 << 2;
+    pub(super) const PRIOR_UNKNOWN: u8 = 1 << 2;
     pub(super) const CLOSED: u8 = 1 << 2;
     pub(super) const LATE: u8 = 1 << 3;
     pub(super) const TOMBSTONE: u8 = 1 << 3;
@@ -172,7 +172,7 @@ fn write(status: &Parts<'_>, out: &mut [u8]) {
     let prior_flag = |prior: Prior| match prior {
         Prior::Nothing => 0,
         Prior::Settled => flag::SETTLED,
-        Prior::Unknown => flag::IN_DOUBT,
+        Prior::Unknown => flag::PRIOR_UNKNOWN,
     };
     out.put_u8(FORMAT);
     match status {
@@ -397,7 +397,7 @@ impl Input<'_> {
     }
 
     fn prior(&mut self) -> Result<Prior> {
-        match (self.flag(flag::SETTLED), self.flag(flag::IN_DOUBT)) {
+        match (self.flag(flag::SETTLED), self.flag(flag::PRIOR_UNKNOWN)) {
             (false, false) => Ok(Prior::Nothing),
             (true, false) => Ok(Prior::Settled),
             (false, true) => Ok(Prior::Unknown),
@@ -442,7 +442,7 @@ impl Input<'_> {
                 1 => UnknownReason::Reported,
                 2 => UnknownReason::Panicked,
                 3 => UnknownReason::Dropped,
-                other => return Err(damaged(format!("unknown doubt {other}"))),
+                other => return Err(damaged(format!("unknown reason {other}"))),
             },
             prior: self.prior()?,
             late_effect_max: self.late()?,

@@ -15,7 +15,7 @@ const GOLDEN: &[(&str, &str)] = &[
     ("held, renewed", "02010103abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201622561fd"),
     ("held, by a ticket", "02010203abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201d7352822"),
     ("held, after a settlement", "02012003abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302019df30b59"),
-    ("held, after a doubt", "02010503abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302016f1d0c0d"),
+    ("held, after an unknown outcome", "02010503abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302016f1d0c0d"),
     ("held, late effect", "02010803abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020160ea00009ae2c7a8"),
     ("held, with input", "02011d03abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020107000000030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327da05a1961"),
     ("done, succeeded", "02020003abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010400000070616964efdbbf44"),
@@ -31,13 +31,13 @@ const GOLDEN: &[(&str, &str)] = &[
     ("unknown, reported", "02030003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020101e4a0de21"),
     ("unknown, panicked", "02030803abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010260ea00005a2808c2"),
     ("unknown, dropped", "02031003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020103030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327d4946f9ac"),
-    ("unknown, after a doubt", "02030403abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010161b19f5f"),
+    ("unknown, after an unknown outcome", "02030403abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010161b19f5f"),
     ("gone", "0204004d000000000000006b7f9888"),
     ("waiting, never begun", "02051003abababababababababababababababababababababababababababababababab00000000000000000000000000000000000000000000000000000000000005000000696e70757444752f45"),
     ("waiting, for another try", "02051403abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327d5f4f0cb5"),
     ("waiting, settled", "02052003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020118e24a27"),
     ("dead", "02061003abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327de69b2ae1"),
-    ("dead, after a doubt", "02061403abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327d6ca0d22b"),
+    ("dead, after an unknown outcome", "02061403abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327d6ca0d22b"),
 ];
 
 #[test]
@@ -152,7 +152,10 @@ fn samples() -> Vec<(&'static str, Status)> {
         ("held, renewed", held(fenced, OnUnknown::Retry, Owner::Run, Prior::Nothing, 0, None)),
         ("held, by a ticket", held(fenced, OnUnknown::Hold, Owner::Ticket, Prior::Nothing, 0, None)),
         ("held, after a settlement", held(fenced, OnUnknown::Hold, Owner::Run, Prior::Settled, 0, None)),
-        ("held, after a doubt", held(fenced, OnUnknown::Retry, Owner::Run, Prior::Unknown, 0, None)),
+        (
+            "held, after an unknown outcome",
+            held(fenced, OnUnknown::Retry, Owner::Run, Prior::Unknown, 0, None),
+        ),
         ("held, late effect", held(fenced, OnUnknown::Hold, Owner::Run, Prior::Nothing, 60_000, None)),
         ("held, with input", held(fenced, OnUnknown::Retry, Owner::Run, Prior::Unknown, 7, Some(job()))),
         ("done, succeeded", outcome(Outcome::succeeded("paid"), None)),
@@ -169,7 +172,7 @@ fn samples() -> Vec<(&'static str, Status)> {
         ("unknown, panicked", unknown(UnknownReason::Panicked, 60_000, None)),
         ("unknown, dropped", unknown(UnknownReason::Dropped, 0, Some(job()))),
         (
-            "unknown, after a doubt",
+            "unknown, after an unknown outcome",
             Status::Unknown(Unknown {
                 claim: fenced,
                 reason: UnknownReason::Reported,
@@ -193,7 +196,10 @@ fn samples() -> Vec<(&'static str, Status)> {
         ),
         ("waiting, settled", Status::Waiting(Waiting { claim: fenced, prior: Prior::Settled, job: None })),
         ("dead", Status::Dead(Dead { claim: fenced, prior: Prior::Nothing, job: job() })),
-        ("dead, after a doubt", Status::Dead(Dead { claim: fenced, prior: Prior::Unknown, job: job() })),
+        (
+            "dead, after an unknown outcome",
+            Status::Dead(Dead { claim: fenced, prior: Prior::Unknown, job: job() }),
+        ),
     ]
 }
 
@@ -255,7 +261,7 @@ fn any_status() -> impl Strategy<Value = Status> {
         prop_oneof![Just(OnUnknown::Hold), Just(OnUnknown::Retry)],
     );
     let late = prop_oneof![Just(0), 1..=u32::MAX].prop_map(|ms| Duration::from_millis(ms.into()));
-    let doubts = prop_oneof![
+    let reasons = prop_oneof![
         Just(UnknownReason::LeaseEnded),
         Just(UnknownReason::Reported),
         Just(UnknownReason::Panicked),
@@ -263,7 +269,7 @@ fn any_status() -> impl Strategy<Value = Status> {
     ];
     let closed = prop_oneof![Just(Closed::Cancelled), Just(Closed::Discarded), Just(Closed::Undone)];
     let parts = (claims, 0..9u8, body, tombstones, jobs, any::<bool>());
-    let more = (priors, owners, rules, late, doubts, closed);
+    let more = (priors, owners, rules, late, reasons, closed);
     (parts, more).prop_map(|((claim, kind, body, tombstone, job, with_job), more)| {
         let (prior, owner, on_unknown, late_effect_max, reason, closed) = more;
         let maybe_job = with_job.then(|| job.clone());

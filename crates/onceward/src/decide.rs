@@ -1,4 +1,4 @@
-//! The reading half of the protocol, in one pure function: given an ask and what was found, run, wait,
+//! Decides what happens to an ask, in one pure function: given the ask and the receipt that was found, run, wait,
 //! replay or refuse. Wherever the receipt was found (store, cache, a run in this process), the answer comes
 //! from here. What is then written comes from `transition.rs`.
 
@@ -38,7 +38,7 @@ pub enum Takeover {
     Own,
     /// Nobody's any more: it waits for somebody to begin.
     Waiting,
-    /// A claim of this process whose work never began, and which is being given back.
+    /// A claim of this process whose work never began, and which must be released.
     Owed,
     /// A former owner whose lease ended.
     Lapsed,

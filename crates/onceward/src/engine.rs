@@ -1,4 +1,4 @@
-//! The engine: everything between an ask and its answer. [`Onceward`] is what everyone uses.
+//! The engine: everything between an ask and its answer. [`Onceward`] is its public type.
 
 mod acquire;
 mod answer;
@@ -88,7 +88,7 @@ impl Onceward {
     /// * The outcome is in the store before this returns ([`Completed::recorded`] names the one exception).
     /// * A duplicate gets the recorded outcome. While the first call is running, a duplicate waits or is refused, by policy.
     /// * If the lease is lost, the work is dropped, and the answer is that of the run that took over.
-    /// * **Dropping** the returned future before the work began gives the claim back. Dropping it later leaves the
+    /// * **Dropping** the returned future before the work began releases the claim. Dropping it later leaves the
     ///   outcome unknown, as does a **panic** in the work: by policy it is then held until it is settled, or free to
     ///   run again. An outcome that was reached is recorded all the same.
     ///
@@ -268,7 +268,7 @@ impl Onceward {
 
     /// Claims an intent for a caller that cannot pass a closure. The caller renews the lease itself,
     /// and ends it with [`complete`](Self::complete), [`release`](Self::release) or
-    /// [`mark_unknown`](Self::mark_unknown). Dropping the future gives the claim back.
+    /// [`mark_unknown`](Self::mark_unknown). Dropping the future releases the claim.
     pub async fn claim(&self, ask: Ask) -> Result<Claimed> {
         ticket::claim(&self.inner, ask).await
     }
@@ -284,7 +284,7 @@ impl Onceward {
         ticket::change(&self.inner, ticket, change).await
     }
 
-    /// Gives a claim back: nothing happened, the next ask runs.
+    /// Releases a claim: nothing happened, the next ask runs.
     pub async fn release(&self, ticket: &Ticket) -> Result<Changed> {
         ticket::change(&self.inner, ticket, ticket::Change::release()).await
     }
@@ -326,7 +326,7 @@ impl Onceward {
     pub async fn sweep_forever(&self, sweep: Sweep, pause: std::time::Duration) {
         loop {
             match self.sweep(&sweep).await {
-                // More is due than one sweep may do: go on, after a breath for the traffic.
+                // More is due than one sweep may do: go on, after a short pause for other traffic.
                 Ok(Swept { finished: false, .. }) => self.inner.runtime.sleep(pause / 100).await,
                 Ok(_) => self.inner.runtime.sleep(pause).await,
                 Err(error) => {

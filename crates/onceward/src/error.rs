@@ -1,4 +1,4 @@
-//! The one error type of this crate and of every store behind its seam.
+//! The error type of this crate and of every store.
 //!
 //! A refusal (`key reused`, `in progress`, …) is never an error: it is an answer, see
 //! [`Refusal`](crate::Refusal). An error means that something failed, and it always says whether the

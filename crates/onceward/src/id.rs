@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// Longest scope, in bytes. A scope is a tenant name or a hash of a credential.
 pub const SCOPE_BYTES_MAX: usize = 255;
-/// Longest operation, in bytes. A method and a route, with room for nested steps; all three parts
+/// Longest operation, in bytes. A method and a route, with space for nested steps; all three parts
 /// together stay below the index limits of every database we write to.
 pub const OPERATION_BYTES_MAX: usize = 512;
 /// Longest key, in bytes: what the HTTP profile promises to clients.

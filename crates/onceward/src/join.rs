@@ -1,7 +1,7 @@
-//! The second seam: a transaction of the caller's own that a receipt rides in. Key and business write
-//! then commit together or not at all, and the row lock is the lease.
+//! The `Join` and `Transactions` traits: a receipt that is written in the caller's own transaction. The receipt
+//! and the business writes then commit together or not at all, and the row lock is the lease.
 //!
-//! Like the store seam it contains no rule of the protocol: it swaps records, inside a transaction.
+//! Like the `Store` trait, they contain no rule of the protocol: they swap records, inside a transaction.
 
 use std::future::Future;
 use std::time::Duration;

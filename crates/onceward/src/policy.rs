@@ -1,5 +1,5 @@
 //! The contract for one kind of operation: how long things last, and what happens in the awkward
-//! cases. Checked when it is made, so that nothing behind it has to doubt a duration.
+//! cases. Checked when it is built, so that the code that uses it can rely on every duration.
 
 mod builder;
 

@@ -47,7 +47,7 @@ impl Receipt {
 /// The state of a receipt and what belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Nobody has begun, or everyone who has begun has ended without an outcome.
+    /// No run has begun, or every run that began has ended without an outcome.
     Waiting(Waiting),
     /// Somebody has the lease.
     Held(Held),
@@ -118,7 +118,7 @@ pub struct Waiting {
 pub enum Prior {
     /// None of them can have had the effect.
     Nothing,
-    /// One was in doubt, and somebody said that its effect did not happen.
+    /// The outcome of one was unknown, and it was settled as not done.
     Settled,
     /// One may have had its effect. A run in its place never frees the key by itself.
     Unknown,
@@ -215,7 +215,7 @@ impl fmt::Display for Closed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unknown {
-    /// Whose effect is in doubt.
+    /// The claim of the run whose outcome is unknown.
     pub claim: Claim,
     /// How it came about.
     pub reason: UnknownReason,
@@ -233,8 +233,8 @@ pub struct Unknown {
 pub struct Dead {
     /// What was asked, and whose run was the last.
     pub claim: Claim,
-    /// What is known of its runs. If one is in doubt, it is tried again only when somebody has said that its
-    /// effect did not happen.
+    /// What is known of its runs. If the outcome of one is unknown, the intent is tried again only after it was
+    /// settled as not done.
     pub prior: Prior,
     /// What was to be done, and why it did not work.
     pub job: Arc<Job>,

@@ -1,5 +1,5 @@
-//! What the engine needs from outside besides a store: time, tasks, randomness. Behind a trait, so
-//! that a simulator can own all three and replay a whole failing world from one seed.
+//! The runtime: where the engine gets time, tasks and randomness. It is a trait, so that a simulator can
+//! control all three and reproduce a failing run from one seed.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,3 +1,5 @@
+//! The runtime on tokio.
+
 use std::collections::HashSet;
 
 use super::{Runtime, TokioRuntime};

@@ -1,4 +1,4 @@
-//! The store seam: a dumb, batched compare-and-set box. It contains no rule of the protocol.
+//! The `Store` trait: a table of records with batched compare-and-set. It contains no rule of the protocol.
 //!
 //! Only durations cross this line, never timestamps: the store stamps due times with its own clock
 //! and hands back what remains of them, so leases survive clock skew between callers.

@@ -8,8 +8,8 @@
 //!    │          ▲                 │ ▲ renew                         ▲
 //!    └─ claim ──┼────────────────▶│ └─ claim (takeover)             │ settle done, cancel, discard, close
 //!               │ end: release,   │                                 │
-//!               │ with a job or   ├─ end: doubt, expire ──▶ UNKNOWN ┴─ settle not done ─▶ WAITING
-//!               │ after a doubt   │
+//!               │ with a job or   ├─ end: unknown, expire ▶ UNKNOWN ┴─ settle not done ─▶ WAITING
+//!               │ prior unknown   │
 //!               └─────────────────┼─ end, tries used up ──▶ DEAD ── retry ─▶ WAITING
 //!                                 └─ end: release, nothing to keep ──▶ absent
 //! ```
@@ -170,7 +170,7 @@ pub fn end(id: &Id, held: &Held, ending: &Ending, policy: &Policy) -> Option<Wri
         (Ending::Done(outcome), _) => Some(done(id, held, outcome.clone(), policy)),
         (Ending::Unknown(reason, note), OnUnknown::Hold) => unknown(*reason, note),
         (Ending::Unknown(_, note), OnUnknown::Retry) => again(held, Prior::Unknown, note, policy),
-        // Where a first run would release, one that took over from a doubt goes back to it.
+        // Where a first run would release, one that took over an unknown outcome makes it unknown again.
         (Ending::Release(note), OnUnknown::Hold) if held.prior == Prior::Unknown => {
             unknown(UnknownReason::Reported, note)
         }
@@ -190,7 +190,7 @@ pub fn end(id: &Id, held: &Held, ending: &Ending, policy: &Policy) -> Option<Wri
 fn again(held: &Held, prior: Prior, note: &str, policy: &Policy) -> Option<Write> {
     match (&held.job, prior) {
         (Some(job), _) if job.started >= policy.tries_max() => {
-            Some(bury(held.claim, prior, held.on_unknown, &ended(job, note)))
+            Some(dead(held.claim, prior, held.on_unknown, &ended(job, note)))
         }
         (Some(job), _) => {
             let pause = policy.backoff().after(job.started);
@@ -209,8 +209,8 @@ fn waiting(claim: Claim, prior: Prior, job: Option<Arc<Job>>) -> Status {
     Status::Waiting(Waiting { claim, prior, job })
 }
 
-/// Under `Retry` every run is safe to repeat, so none of them is a doubt that stands in the way.
-fn bury(claim: Claim, prior: Prior, on_unknown: OnUnknown, job: &Arc<Job>) -> Write {
+/// Under `Retry` every run is safe to repeat, so an unknown outcome does not prevent another try.
+fn dead(claim: Claim, prior: Prior, on_unknown: OnUnknown, job: &Arc<Job>) -> Write {
     let prior = if on_unknown == OnUnknown::Retry { Prior::Nothing } else { prior };
     Write::new(Status::Dead(Dead { claim, prior, job: job.clone() }), None)
 }
@@ -234,7 +234,7 @@ pub fn exhaust(found: &Receipt) -> Option<Write> {
     let Status::Held(held) = &found.status else { return None };
     let job = held.job.as_ref()?;
     let job = Arc::new(Job { note: lapsed_note(job), ..Job::clone(job) });
-    Some(bury(held.claim, Prior::Unknown, held.on_unknown, &job))
+    Some(dead(held.claim, Prior::Unknown, held.on_unknown, &job))
 }
 
 fn lapsed_note(job: &Job) -> String {
@@ -279,8 +279,8 @@ pub fn after_loss(
             AfterLoss::Recorded
         }
         (Status::Done(_) | Status::Gone(_), _) => AfterLoss::FencedOff,
-        // Somebody put our run in doubt while we were silent, or a write of ours did that. The owner of the
-        // work can end the doubt, but not with another one.
+        // The outcome of our run became unknown after its lease ended, or by a write of ours. The owner of the
+        // work can replace it with a known end, but not with another unknown one.
         (Status::Unknown(_), Ending::Unknown(..)) => AfterLoss::Recorded,
         (Status::Unknown(_), _) => AfterLoss::WriteAgain(receipt.version),
         // An outcome counts for more than a try that was to be made; all else is there already.
@@ -302,7 +302,7 @@ pub fn run_of(status: &Status) -> Option<Held> {
     Some(Held { claim, on_unknown, owner: Owner::Run, prior, late_effect_max, job })
 }
 
-/// What somebody found out about an effect in doubt.
+/// What was found out about an unknown outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settlement {
     /// It happened, and this was its outcome.
@@ -314,15 +314,15 @@ pub enum Settlement {
     ForceNotDone,
 }
 
-/// What a settlement makes of a receipt that is in doubt or dead. `Ok(None)` if it is neither.
+/// What a settlement makes of a receipt whose outcome is unknown, or that is dead. `Ok(None)` if it is neither.
 pub fn settle(id: &Id, found: &Receipt, settlement: &Settlement, policy: &Policy) -> Result<Option<Write>> {
-    let in_doubt_for = match (&found.status, found.due) {
+    let unknown_for = match (&found.status, found.due) {
         (Status::Unknown(_), _) => found.age.updated,
         (Status::Dead(_), _) => Duration::MAX,
-        // Nobody has asked since the lease ended, so nobody has written the doubt down yet.
+        // Nobody has asked since the lease ended, so the receipt does not say unknown yet.
         (Status::Held(_), Due::Over(ago)) => ago,
         (Status::Held(_), _) => {
-            let detail = "this run still has its lease; only an outcome in doubt can be settled";
+            let detail = "this run still has its lease; only an unknown outcome can be settled";
             return Err(Error::new(ErrorKind::Conflict, detail));
         }
         _ => return Ok(None),
@@ -330,8 +330,8 @@ pub fn settle(id: &Id, found: &Receipt, settlement: &Settlement, policy: &Policy
     let run = run_of(&found.status).expect("held, unknown and dead receipts have a run");
     match settlement {
         Settlement::Done(outcome) => Ok(Some(done(id, &run, outcome.clone(), policy))),
-        Settlement::NotDone if in_doubt_for < run.late_effect_max => {
-            let left = run.late_effect_max.saturating_sub(in_doubt_for);
+        Settlement::NotDone if unknown_for < run.late_effect_max => {
+            let left = run.late_effect_max.saturating_sub(unknown_for);
             let detail = format!(
                 "what was sent may still take effect for {left:?}; settle it after that, or force it if it is certain"
             );
@@ -364,7 +364,7 @@ pub enum Expiry {
 }
 
 /// What becomes of a receipt whose due time has come. Nothing that carries an input is removed before it is
-/// done, and doubts and dead letters never end by themselves. `abandoned_after` is how long a lapsed claim that
+/// done, and unknown outcomes and dead letters never expire. `abandoned_after` is how long a lapsed claim that
 /// nobody asked for again is remembered.
 pub fn expire(id: &Id, found: &Receipt, abandoned_after: Duration) -> Expiry {
     let Due::Over(ago) = found.due else { return Expiry::Keep };

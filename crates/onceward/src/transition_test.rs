@@ -258,7 +258,7 @@ fn what_is_due_expires_by_its_state() {
 }
 
 #[test]
-fn a_settlement_ends_doubts_and_dead_letters_and_nothing_else() {
+fn a_settlement_ends_unknown_outcomes_and_dead_letters_and_nothing_else() {
     let policy = policy(OnUnknown::Hold);
     let over = Due::Over(Duration::from_secs(60));
     let done = Settlement::Done(Outcome::succeeded("ok"));
@@ -382,7 +382,7 @@ fn only_what_has_not_begun_is_closed() {
 }
 
 #[test]
-fn the_dead_are_tried_again_unless_they_are_in_doubt() {
+fn the_dead_are_tried_again_unless_an_outcome_is_unknown() {
     let again = retry(&receipt(dead_status(Prior::Nothing), Due::Never)).unwrap();
     assert_eq!(show(again.as_ref()), "waiting Nothing 0/0 for 0ns");
     assert!(retry(&receipt(dead_status(Prior::Unknown), Due::Never)).is_err());
@@ -390,7 +390,7 @@ fn the_dead_are_tried_again_unless_they_are_in_doubt() {
 }
 
 #[test]
-fn a_lapsed_lease_is_in_doubt_or_dead() {
+fn an_expired_lease_is_unknown_or_dead() {
     let over = Due::Over(DAY);
     let found = held_receipt(OnUnknown::Hold, Some(job(2)), over);
     assert_eq!(show(lapse(&found).as_ref()), "unknown");
@@ -513,7 +513,7 @@ fn show(write: Option<&Write>) -> String {
         Status::Done(Done { end: End::Outcome(_), .. }) => "done outcome".into(),
         Status::Done(Done { end: End::Closed(_), .. }) => "done closed".into(),
         Status::Unknown(_) => {
-            assert_eq!(*due_in, None, "a doubt does not end by itself");
+            assert_eq!(*due_in, None, "an unknown outcome does not expire");
             "unknown".into()
         }
         Status::Held(_) => "held".into(),

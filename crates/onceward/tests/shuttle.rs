@@ -21,13 +21,13 @@ use shuttle::rand::Rng;
 const SCHEDULES: usize = 3_000;
 
 /// Time passes only as fast as somebody sleeps; tasks are shuttle's.
-struct ShuttleWorld {
+struct ShuttleRuntime {
     process: u64,
     now_us: AtomicU64,
     next: AtomicU64,
 }
 
-impl Runtime for ShuttleWorld {
+impl Runtime for ShuttleRuntime {
     fn now(&self) -> Duration {
         Duration::from_micros(self.now_us.load(Ordering::SeqCst))
     }
@@ -114,8 +114,8 @@ fn engine(store: &Arc<TurnStore>) -> Onceward {
 fn process(store: &Arc<TurnStore>, process: u64) -> Onceward {
     let limits = Limits::default().with_batch_swaps_max(2).with_cache_bytes_max(10_000);
     let builder = Onceward::builder(store.clone()).accept_volatile().with_limits(limits);
-    let world = ShuttleWorld { process, now_us: AtomicU64::new(0), next: AtomicU64::new(0) };
-    builder.with_runtime(Arc::new(world)).build().unwrap()
+    let runtime = ShuttleRuntime { process, now_us: AtomicU64::new(0), next: AtomicU64::new(0) };
+    builder.with_runtime(Arc::new(runtime)).build().unwrap()
 }
 
 fn ask(key: &str, on_unknown: OnUnknown) -> Ask {
@@ -148,8 +148,8 @@ fn all_agree(processes: &[Onceward]) {
         })
         .collect();
     for task in tasks {
-        let ran = block_on(task).unwrap().unwrap().into_result().unwrap();
-        assert_eq!(ran.outcome, Outcome::succeeded("0"));
+        let completed = block_on(task).unwrap().unwrap().into_result().unwrap();
+        assert_eq!(completed.outcome, Outcome::succeeded("0"));
     }
     assert_eq!(effects.load(Ordering::SeqCst), 1);
 }

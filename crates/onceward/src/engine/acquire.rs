@@ -1,5 +1,5 @@
-//! From an ask to the right to run, or to an answer: through the cache, the flights of this process, and the
-//! store. The same way for runs and transactions; how a claim is written is the [`Claimant`]'s business.
+//! Acquires the right to run an ask, or finds its answer: in the cache, in the flights of this process, or in the
+//! store. Shared by runs and transactions; the [`Claimant`] defines how a claim is written.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -29,22 +29,22 @@ pub(crate) enum Acquired {
     Answer(Answer),
 }
 
-/// Each round that does not settle an ask means that somebody else made progress on the same id in
+/// Each round that does not settle an ask means that another caller changed the same id in
 /// between. This many in a row mean that something is broken.
 pub(crate) const ROUNDS_MAX: usize = 1_000;
 
-/// Who asks the store for all in this process who want the same, and how its claims are written.
+/// Claims an intent in the store on behalf of all asks for it in this process, and defines how the claim is written.
 pub(crate) trait Claimant {
     /// Writes a claim, and says when the store was asked.
     fn write(&mut self, claim: Swap) -> impl Future<Output = (Duration, ClaimReply)>;
 
-    /// Lets go of what writing has begun, before a wait or an answer.
+    /// Undoes what writing has begun, before a wait or an answer.
     fn abort_write(&mut self) -> impl Future<Output = ()>;
 
-    /// What all who wait here wait for.
+    /// The flight that the other asks of this process wait for.
     fn flight(&self) -> &Arc<Flight>;
 
-    /// Whether a claim of ours may stand in the store although we have no lease to show for it.
+    /// Whether a claim of ours may be in the store although we do not hold its lease.
     fn claim_may_exist(&self) -> bool;
 
     /// A receipt was found that is ours.
@@ -54,7 +54,7 @@ pub(crate) trait Claimant {
     fn owner(&self) -> Owner;
 
     /// Whether the claim is a lease by itself, which ends; and may be found again after its answer was lost.
-    /// In a transaction it is not: it stands or falls with it.
+    /// In a transaction it is not: it is committed or rolled back with it.
     const IS_LEASE: bool;
 }
 
@@ -77,8 +77,8 @@ pub(crate) enum Granted {
     Undone(Error),
 }
 
-/// Gets an ask to the point where its work may begin, or to its answer. Dropping this gives back
-/// whatever it had claimed.
+/// Gets an ask to the point where its work may begin, or to its answer. Dropping this releases
+/// what it had claimed.
 ///
 /// Here and below, what is rarely waited for is boxed: every run carries the largest of its waits along.
 pub(crate) async fn acquire(inner: &Arc<Inner>, ask: &mut Ask, owner: Owner) -> Result<Acquired> {
@@ -110,13 +110,13 @@ pub(crate) async fn acquire(inner: &Arc<Inner>, ask: &mut Ask, owner: Owner) -> 
 /// What an ask finds in this process.
 pub(crate) enum JoinResult {
     Answer(Answer),
-    /// Nobody here asks the store about it: we do, for all.
+    /// No other ask of this process is in flight for it: this one claims it in the store, for all.
     Leader(Arc<Flight>),
-    /// Somebody did, and there is no answer for us: look again.
+    /// Another ask has ended without an answer for this one: look again.
     LookAgain,
 }
 
-/// Answers from this process if it can, and otherwise says who asks the store.
+/// Answers from this process if it can, and otherwise says whether this ask is the one that claims in the store.
 pub(crate) async fn join_flight(
     inner: &Inner,
     ask: &mut Ask,
@@ -150,7 +150,7 @@ pub(crate) fn check_input_bytes(inner: &Inner, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Asks the store for all in this process who want the same.
+/// Claims an intent in the store, on behalf of all asks for it in this process.
 pub(crate) async fn claim_from_store<C: Claimant>(
     inner: &Arc<Inner>,
     ask: &Ask,
@@ -174,7 +174,7 @@ pub(crate) async fn claim_from_store<C: Claimant>(
                 if !C::IS_LEASE || inner.now() < running.lease_ends {
                     return Ok(Granted::Run(running));
                 }
-                // The answer took so long that the lease may be over: no work begins under such a one.
+                // The answer took so long that the lease may be over: no work begins under such a lease.
                 (takeover, seen, held) = (Takeover::Own, Seen::Version(version), running.held);
                 continue;
             }
@@ -190,7 +190,7 @@ pub(crate) async fn claim_from_store<C: Claimant>(
             {
                 Box::pin(inner.load(&ask.id)).await.map_err(|_| error)?
             }
-            // A claim of ours that was to be renewed, or whose answer was lost before, may stand.
+            // A claim of ours that was to be renewed, or whose answer was lost before, may be in the store.
             ClaimReply::Swapped(Swapped::Failed(error)) | ClaimReply::Failed(error) => {
                 let error = if claimant.claim_may_exist() { error.maybe_applied() } else { error };
                 return Err(if prior_receipt == PriorReceipt::Seen {
@@ -233,7 +233,7 @@ pub(crate) async fn claim_from_store<C: Claimant>(
                     claimant.abort_write().await;
                     match Box::pin(write_lapse(inner, ask, &found, write)).await {
                         Ok(now) => receipt = now,
-                        // The refusal stands without it, for this asker: the next one will write it down.
+                        // This ask is refused all the same; the next one will write it.
                         Err(_) => return Ok(Granted::Answer(refuse(inner, refusal), None)),
                     }
                 }
@@ -250,8 +250,8 @@ pub(crate) async fn claim_from_store<C: Claimant>(
     Err(contended())
 }
 
-/// As the rules say, but a claim that this process owes back is free. For something else it is so only if nothing
-/// was asked before it that has to be remembered.
+/// Decides by the rules, except that a claim which this process must release counts as free. For another
+/// fingerprint it does so only if the claim carries nothing that has to be kept.
 pub(crate) fn decide(inner: &Inner, ask: &Ask, found: Option<&Receipt>) -> Decision {
     match inner.decide(ask, found) {
         Decision::Refuse(Refusal::KeyReused) if found.is_some_and(|found| is_remembered(&found.status)) => {
@@ -300,7 +300,7 @@ enum RemoteResult {
     TimeOut(Refusal),
 }
 
-/// Waits for a run in another process, on behalf of all who wait here.
+/// Waits for a run in another process, on behalf of all asks that wait in this process.
 async fn watch_remote<C: Claimant>(
     inner: &Arc<Inner>,
     ask: &Ask,

@@ -1,4 +1,4 @@
-//! What a caller gets.
+//! The answer to an ask: an outcome or a refusal.
 
 use std::time::Duration;
 

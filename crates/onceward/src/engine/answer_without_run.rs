@@ -1,5 +1,5 @@
-//! Answers that need no run of our own: at hand in this process, recorded, or awaited from the run that has the
-//! intent now.
+//! Answers that need no run of our own: cached in this process, recorded, or awaited from the current run of the
+//! intent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::receipt::Receipt;
 use crate::store::Due;
 
-/// The answer that is at hand in this process, if there is one.
+/// The answer from the cache of this process, if there is one.
 pub(crate) fn cached_answer(inner: &Inner, ask: &Ask) -> Option<Answer> {
     let receipt = inner.cache.load(&ask.id, &*inner.runtime)?;
     let decision = inner.decide(ask, Some(&receipt));
@@ -84,7 +84,7 @@ async fn look_once(inner: &Arc<Inner>, ask: &Ask, deadline: &mut WaitDeadline) -
             match deadline.remaining(inner.now(), at_most) {
                 None => LookResult::Answer(refuse(inner, Refusal::in_progress(receipt.due))),
                 Some(remaining) => {
-                    // Nobody here leads this id on our behalf, so the wait is a plain pause.
+                    // No flight of this process watches this id, so the wait is a plain pause.
                     inner.runtime.sleep(remaining.min(LOOK_PAUSE)).await;
                     LookResult::Waited
                 }
@@ -112,7 +112,7 @@ pub(crate) async fn wait_here(
         let now = inner.now();
         let (view, epoch) = flight.view(now);
         let receipt = match view {
-            // As long as this takes, the store trip of our own would have taken.
+            // This takes no longer than a store round trip of our own.
             FlightView::Unsettled if permit.is_some() => {
                 flight.changed_since(epoch).await;
                 continue;

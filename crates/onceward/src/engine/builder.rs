@@ -1,4 +1,4 @@
-//! What an engine is built from.
+//! Builds an engine, and checks that its store is fit for use.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl OncewardBuilder {
         self
     }
 
-    /// Replaces the rules of the protocol. For the judge, which shows that wrong rules are caught.
+    /// Replaces the rules of the protocol. For the verifier, which shows that wrong rules are caught.
     #[doc(hidden)]
     pub fn with_rules(mut self, rules: Rules) -> Self {
         self.rules = rules;

@@ -1,4 +1,4 @@
-//! Done receipts kept at hand, bounded by bytes and by age. Safe because an outcome never changes while it is
+//! A cache of done receipts, bounded by bytes and by age. Safe because an outcome never changes while it is
 //! kept: it can only be erased, and the bound on the age says how long an erased one may still be given.
 //!
 //! A receipt enters when it is first *replayed*, not when it is made: most intents are never retried,
@@ -15,7 +15,7 @@ use crate::receipt::{Done, End, Receipt, Status};
 use crate::runtime::Runtime;
 use crate::store::{Age, Due, Version};
 
-/// How long a receipt is kept at hand before the store is asked again: an erasure is over everywhere after that.
+/// How long a receipt is cached before the store is asked again: an erasure is over everywhere after that.
 pub const CACHE_AGE_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) struct Cache {
@@ -37,7 +37,7 @@ impl Cache {
         let items = (bytes_max / 512).max(1);
         let mut options = OptionsBuilder::new();
         options.estimated_items_capacity(items).weight_capacity(bytes_max as u64);
-        // Most retries come soon after the first try and never again, so half of the room is for what
+        // Most retries come soon after the first try and never again, so half of the capacity is for what
         // is merely recent; the default of a few per cent would let a receipt go within milliseconds.
         options.hot_allocation(0.5);
         let options = options.build().expect("both capacities are given");
@@ -70,7 +70,7 @@ impl Cache {
         Some(Receipt { version: kept.version, due, age: Age::default(), status: Status::Done(kept.done) })
     }
 
-    /// Lets go of a receipt.
+    /// Removes a receipt.
     pub(crate) fn forget(&self, id: &Id) {
         self.kept.remove(id);
     }

@@ -1,11 +1,11 @@
-//! The one in this process who asks for an intent, and what is owed to the store at each stage. Whatever way it
-//! ends (returns, is dropped, panics), the debt of its stage is paid:
+//! Guards a claim from the first write to the last. However the ask ends (it returns, is dropped, panics), the write
+//! that its stage requires is made:
 //!
 //! ```text
 //! stage        if it ends here
-//! Asking       a claim under way, or one that may stand, is given back; that is insisted on (`owed.rs`)
+//! Asking       a claim that is or may be in the store is released, with retries (`owed_releases.rs`)
 //! Claimed      released: the work has not begun
-//! Working      in doubt: by policy held for settlement, or to be run again
+//! Working      unknown outcome: by policy held for settlement, or to be run again
 //! Finishing    the ending is written by a task of its own (`finish.rs`)
 //! Over         nothing
 //! ```
@@ -31,14 +31,14 @@ pub(crate) struct ClaimGuard {
     pub(crate) inner: Arc<Inner>,
     pub(crate) flight: Arc<Flight>,
     stage: GuardStage,
-    /// Whether a claim of ours may stand in the store although we have no lease to show for it: its
+    /// Whether a claim of ours may be in the store although we do not hold its lease: its
     /// answer was lost, or came too late. A write whose answer was lost can still arrive after we have
     /// looked and found nothing, so this never becomes untrue again.
     claim_may_exist: bool,
     /// Whether the answer to a claim was lost.
     answer_lost: bool,
     owner: Owner,
-    /// When the ending leaves for the store.
+    /// When the ending is sent to the store.
     send_when: SendWhen,
 }
 
@@ -65,7 +65,7 @@ impl ClaimGuard {
         }
     }
 
-    /// Sets when the ending leaves for the store.
+    /// Sets when the ending is sent to the store.
     pub(crate) fn with_send_when(mut self, send_when: SendWhen) -> Self {
         self.send_when = send_when;
         self
@@ -116,13 +116,13 @@ impl ClaimGuard {
         self.stage = GuardStage::Working;
     }
 
-    /// The lease is somebody else's business now: of a ticket, or of the run that took it.
+    /// Ends the guard and writes nothing: the lease belongs to a ticket now, or to the run that took it over.
     pub(crate) fn detach(&mut self) {
         self.stage = GuardStage::Over;
         self.inner.flights.end(&self.flight, None);
     }
 
-    /// Ends the flight with what the store holds; nothing is owed.
+    /// Ends the flight with what the store holds.
     pub(crate) fn end(mut self, receipt: Option<Receipt>) {
         self.stage = GuardStage::Over;
         self.inner.flights.end(&self.flight, receipt);
@@ -132,7 +132,7 @@ impl ClaimGuard {
         }
     }
 
-    /// Ends the flight with a failure of the store. What is owed is paid as for any other end.
+    /// Ends the flight with a failure of the store. A claim that must be released is released as for any other end.
     pub(crate) fn fail(self, error: Error) -> Error {
         self.inner.flights.fail(&self.flight, error.clone());
         error
@@ -217,7 +217,7 @@ impl Drop for ClaimGuard {
             GuardStage::Over => {}
             GuardStage::Asking(claim) => {
                 // The caller that named the attempt may be asking again with it at this moment, and find this
-                // claim to be its own. It is not taken from under its feet.
+                // claim to be its own, so it is not released.
                 if self.flight.attempt_source == AttemptSource::ByEngine
                     && (claim.is_some() || self.claim_may_exist)
                 {
@@ -237,7 +237,7 @@ impl Drop for ClaimGuard {
 }
 
 impl ClaimGuard {
-    /// Writes an ending without anybody who waits for it.
+    /// Writes an ending that no caller waits for.
     fn finish_in_background(&self, ending: Ending) {
         let submitted = finish::submit(&self.inner, &self.flight, &ending, SendWhen::Now);
         let Some(swapping) = submitted else { return };

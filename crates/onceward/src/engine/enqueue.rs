@@ -1,4 +1,4 @@
-//! Leaving an intent to workers: it waits with its input until one of them begins.
+//! Enqueues an intent for workers: it waits with its input until one of them begins.
 
 use super::acquire::check_input;
 use super::group_commit::Urgency;
@@ -40,7 +40,7 @@ pub(crate) async fn enqueue(inner: &Inner, ask: &Ask) -> Result<Enqueued> {
                 return Ok(Enqueued::Accepted);
             }
             Ok(Swapped::Lost(found)) => open_any(found.as_ref())?,
-            // What is there now is what counts, whoever put it there.
+            // The receipt that is there now counts, no matter who wrote it.
             Ok(Swapped::Failed(error)) | Err(error) if error.applied() == Applied::Maybe => {
                 lost = true;
                 inner.load(&ask.id).await.map_err(|_| error)?

@@ -1,5 +1,5 @@
-//! The end of a run: outcome, release or doubt, written against the version of the lease, and insisted on until
-//! it is written or overtaken. Under `Hold` nobody else may run the intent, so its outcome is written for as
+//! Writes the end of a run (outcome, release or unknown) against the version of the lease, and retries until it is
+//! written or another owner has replaced it. Under `Hold` nobody else may run the intent, so its outcome is written for as
 //! long as the process lives; under `Retry` until the lease has ended.
 
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::transition::{self, AfterLoss, Ending};
 pub(crate) enum Finished {
     /// It is in the store.
     Recorded,
-    /// The store failed; it is being insisted on in the background.
+    /// The store failed; the write is retried in the background.
     Delayed,
     /// Somebody else has the receipt now; nothing was changed.
     FencedOff,
@@ -107,7 +107,7 @@ pub(crate) fn write_left_behind(inner: &Arc<Inner>, flight: Arc<Flight>, ending:
 
 /// An ending that is not in the store yet.
 struct PendingEnding {
-    /// Between tries the engine is not kept alive: who drops the last handle of an engine wants its store.
+    /// Weak, so that between tries the engine is not kept alive: after the last handle is dropped, the store is free.
     inner: Weak<Inner>,
     runtime: Arc<dyn Runtime>,
     flight: Arc<Flight>,
@@ -153,7 +153,7 @@ impl PendingEnding {
                 NextStep::Pause(error) => {
                     if pause == PAUSE_MIN {
                         inner.counters.completions_delayed.one();
-                        tracing::warn!(id = ?self.flight.id, %error, "the end of a run could not be recorded, trying on");
+                        tracing::warn!(id = ?self.flight.id, %error, "the end of a run could not be recorded, retrying");
                         self.bound_bytes(&inner);
                     }
                     self.report(Finished::Delayed);
@@ -177,7 +177,7 @@ impl PendingEnding {
                 written(inner, flight, &self.ending, version, reply.sent_at);
                 return NextStep::Over(Finished::Recorded);
             }
-            // The keeper found the lease lost meanwhile, and counted it: one try is all it gets.
+            // The lease renewer found the lease lost meanwhile, and counted it: it is not tried again.
             _ if !flight.is_running() => {
                 if matches!(self.ending, Ending::Done(_)) {
                     inner.counters.completions_given_up.one();
@@ -231,7 +231,7 @@ impl PendingEnding {
                 tracing::warn!(
                     ?id,
                     fence,
-                    "somebody settled this run with another outcome than it had; that one stands"
+                    "this run was settled with another outcome than it had; the settlement is kept"
                 );
             }
             _ => tracing::warn!(?id, fence, "a former owner came too late"),

@@ -2,7 +2,7 @@
 //! spawned, and dropping the set drops every future in it.
 //!
 //! Each future has a waker of its own, so a wake-up polls only the futures that were woken. What these then write to
-//! the store leaves together.
+//! the store is sent together.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};

@@ -1,8 +1,8 @@
-//! GroupCommit commit without timers. While batches are under way the next one gathers: at low load a
-//! swap leaves at once and alone, at high load a batch carries hundreds.
+//! Group commit without timers. While batches are in flight, the next one fills: at low load a
+//! swap is sent at once and alone, at high load a batch carries hundreds.
 //!
 //! ```text
-//! swap() ── room under way? ──yes──▶ leaves alone ──▶ store ──▶ answer
+//! swap() ── may one be sent? ─yes─▶ sent alone ──▶ store ──▶ answer
 //!               │ no                                    │ then: anything queued?
 //!               ▼                                       ▼
 //!             queue ◀────────── takes as many as fit ── next batch, in a task of its own
@@ -10,7 +10,7 @@
 //!
 //! A swap is submitted when [`GroupCommit::swap`] is called, not when its future is first polled, and goes
 //! on when that future is dropped. No caller ever drives another caller's swap, so a future that is
-//! polled once and then forgotten holds nobody up.
+//! polled once and then forgotten delays no other caller.
 //!
 //! A task of its own costs a wake-up more, and two kinds of swap do without: those to a store that
 //! [makes batches](crate::Hints::batches_internally) itself, and one at a time that has the store to itself. Their
@@ -45,7 +45,7 @@ pub(crate) struct GroupCommit {
 struct GroupState {
     queue: VecDeque<Queued>,
     batches_in_flight: usize,
-    /// Whether some caller drives its own swap. It is not under way: nobody waits for it to end.
+    /// Whether some caller drives its own swap. It is not counted as a batch: the queue does not wait for it.
     alone: bool,
     /// Swaps handed to a store that makes batches itself.
     handed: usize,
@@ -56,14 +56,14 @@ struct Queued {
     answer: Sender<SwapReply>,
 }
 
-/// One swap's way to the store and back.
+/// The reply of the store to one swap.
 pub(crate) struct SwapReply {
-    /// When the batch left, after any time in the queue: the store cannot have looked earlier.
+    /// When the batch was sent, after any time in the queue: the store cannot have read earlier.
     pub(crate) sent_at: Duration,
     pub(crate) result: Result<Swapped>,
 }
 
-/// Whether a swap may be turned away when the queue is full.
+/// Whether a swap may be refused when the queue is full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
     /// A claim: nothing has happened yet, so it can be refused.
@@ -72,12 +72,12 @@ pub(crate) enum Urgency {
     Required,
 }
 
-/// When a swap leaves for the store.
+/// When a swap is sent to the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendWhen {
-    /// As soon as there is room.
+    /// As soon as another batch may be sent.
     Now,
-    /// At the next [`flush`](GroupCommit::flush), with others. Whoever submits it sees to that.
+    /// At the next [`flush`](GroupCommit::flush), with others. The caller that submits it must flush.
     OnFlush,
 }
 
@@ -91,7 +91,7 @@ pub(crate) enum Swapping {
 /// A swap that its own caller drives.
 pub(crate) struct CallerDrivenSwap {
     group_commit: Arc<GroupCommit>,
-    /// `None` when it is done. Never locked: the mutex lets whoever holds this be shared between threads.
+    /// `None` when it is done. Never locked: the mutex makes the owner of this `Sync`.
     future: Option<std::sync::Mutex<SwapFuture>>,
 }
 
@@ -137,7 +137,7 @@ impl GroupCommit {
         };
         let kind = permit.kind;
         let mut future: SwapFuture = Box::pin(permit.swap_alone(swap));
-        // A store that has its answer at hand (memory) is done here. Any other has begun by now, and gets
+        // A store that answers at once (memory) is done here. Any other has begun by now, and gets
         // a waker that lasts: its caller's, or that of a task of its own.
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answer) => Swapping::Ready(Some(answer)),
@@ -153,7 +153,7 @@ impl GroupCommit {
         }
     }
 
-    /// Submits a swap of somebody who has more of them.
+    /// Submits a swap, to be sent at once or with the next flush.
     #[inline]
     pub(crate) fn swap_with(self: &Arc<Self>, swap: Swap, urgency: Urgency, send_when: SendWhen) -> Swapping {
         if send_when == SendWhen::Now || self.batches_internally {
@@ -173,7 +173,7 @@ impl GroupCommit {
         Swapping::Waiting(receiver)
     }
 
-    /// Submits many at once, to travel together even when nothing else is under way.
+    /// Submits many at once, to be sent in one batch even when nothing else is in flight.
     pub(crate) fn swap_all(self: &Arc<Self>, swaps: Vec<Swap>) -> Vec<Swapping> {
         let mut answers = Vec::with_capacity(swaps.len());
         {
@@ -188,7 +188,7 @@ impl GroupCommit {
         answers
     }
 
-    /// Sends what is queued, as far as there is room.
+    /// Sends what is queued, in as many batches as may be in flight.
     pub(crate) fn flush(self: &Arc<Self>) {
         loop {
             let batch = {
@@ -257,7 +257,7 @@ impl GroupCommit {
 }
 
 impl GroupState {
-    /// How one more swap may leave at once; `None` if it has to queue.
+    /// How one more swap may be sent at once; `None` if it has to queue.
     fn begin(&mut self, batches_internally: bool, batches_max: usize) -> Option<PermitKind> {
         if batches_internally {
             self.handed += 1;
@@ -277,16 +277,16 @@ impl GroupState {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PermitKind {
-    /// One of the batches that may be under way. Those in the queue wait for it to end.
+    /// One of the batches that may be in flight. The swaps in the queue wait for it to end.
     InFlight,
-    /// A swap that found nobody else here, and that its caller drives.
+    /// A swap that found nothing else in flight, and that its caller drives.
     Alone,
     /// A swap that the store puts into a batch itself.
     Handed,
 }
 
 /// The right to ask the store. Giving it back starts the next batch, also after a panic in the store
-/// or when its task is dropped, so that one broken call does not wedge all that follow.
+/// or when its task is dropped, so that one broken call does not block all that follow.
 struct BatchPermit {
     group_commit: Arc<GroupCommit>,
     kind: PermitKind,

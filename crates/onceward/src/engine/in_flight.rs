@@ -1,9 +1,9 @@
-//! The intents that this process is busy with, and everyone here who waits for them. A duplicate of
-//! one of them never reaches the store.
+//! The intents in flight in this process, and the duplicates that wait for them here. Such a duplicate never
+//! reaches the store.
 //!
 //! ```text
-//! Claiming ──▶ RunningLease ──▶ Ended        the leader won the claim
-//!     └──────▶ Following ──▶ Ended      another process has it; the leader waits for all
+//! Claiming ──▶ Running ────────▶ Ended   the leader won the claim
+//!     └──────▶ HeldElsewhere ──▶ Ended   another process has it; the leader waits for all
 //! ```
 
 use std::future::{Future, poll_fn};
@@ -34,7 +34,7 @@ pub(crate) struct Flights {
     waiting_max: usize,
 }
 
-/// One intent that this process is busy with.
+/// One intent in flight in this process.
 pub(crate) struct Flight {
     pub(crate) id: Id,
     pub(crate) policy: Arc<Policy>,
@@ -129,7 +129,7 @@ impl RunningLease {
 
 /// What a duplicate in this process sees of a flight.
 pub(crate) enum FlightView {
-    /// Nobody knows yet.
+    /// The store has not answered yet.
     Unsettled,
     /// Somebody, here or elsewhere, is doing it.
     Held(Receipt),
@@ -141,7 +141,7 @@ pub(crate) enum FlightView {
 }
 
 pub(crate) enum FlightRole {
-    /// The first one here: it does the asking for all.
+    /// The first ask here: it claims in the store for all.
     Leader(Arc<Flight>),
     Waiter(Arc<Flight>),
 }
@@ -184,12 +184,12 @@ impl Flights {
         }
     }
 
-    /// The flight of an id, if this process is busy with it.
+    /// The flight of an id, if this process has one in flight.
     pub(crate) fn find(&self, id: &Id) -> Option<Arc<Flight>> {
         self.shard(id).lock().find(id.seeded_hash(), |flight| flight.id == *id).cloned()
     }
 
-    /// Ends a flight: it leaves the map first, so that whoever looks again starts afresh.
+    /// Ends a flight: it leaves the map first, so that the next ask starts a new one.
     pub(crate) fn end(&self, flight: &Arc<Flight>, receipt: Option<Receipt>) {
         self.end_with(flight, |_| Phase::Ended { receipt: receipt.map(Box::new), lost: None });
     }
@@ -249,7 +249,7 @@ impl Flights {
         all
     }
 
-    /// Takes one of the bounded places for waiters.
+    /// Takes one of the bounded permits for waiters.
     pub(crate) fn waiter_permit(&self) -> Option<WaiterPermit<'_>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let permit = WaiterPermit(&self.waiting);
@@ -257,13 +257,13 @@ impl Flights {
     }
 
     fn shard(&self, id: &Id) -> &Mutex<HashTable<Arc<Flight>>> {
-        // The middle of the hash: a table goes by its two ends.
+        // Bits 32 to 35 of the hash: the table uses the lowest and the highest bits.
         let hash = usize::try_from(id.seeded_hash() >> 32).unwrap_or_default();
         &self.shards[hash % SHARDS]
     }
 }
 
-/// A place for a waiter; dropping it frees the place.
+/// A permit for one waiter; dropping it returns the permit.
 pub(crate) struct WaiterPermit<'a>(&'a AtomicUsize);
 
 impl Drop for WaiterPermit<'_> {
@@ -278,7 +278,7 @@ impl Flight {
         self.change(|_| Phase::Running(running));
     }
 
-    /// Another process has it; duplicates here may judge by this receipt.
+    /// Another process has it; duplicates here are answered by this receipt.
     pub(crate) fn set_held_elsewhere(&self, receipt: Receipt, seen_at: Duration) {
         self.change(|_| Phase::HeldElsewhere { receipt: Box::new(receipt), seen_at });
     }
@@ -354,7 +354,7 @@ impl Flight {
         Poll::Pending
     }
 
-    /// What a duplicate sees now, and the epoch of that sight.
+    /// What a duplicate sees now, and the epoch of that view.
     pub(crate) fn view(&self, now: Duration) -> (FlightView, u64) {
         let state = self.state.lock();
         let view = match &state.phase {

@@ -24,7 +24,7 @@ use crate::runtime::Runtime;
 use crate::store::{Cursor, Loaded, Page, Scan, Seen, Store};
 use crate::transition::Write;
 
-/// The shape of `decide`. The engine takes it as a value so that the judge can show
+/// The shape of `decide`. The engine takes it as a value so that the verifier can show
 /// that wrong rules are caught.
 pub type Rules = fn(&Ask, Option<&Receipt>) -> Decision;
 

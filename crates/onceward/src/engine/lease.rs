@@ -1,4 +1,4 @@
-//! What the work is given: the right to run, and the means to pass it on.
+//! The lease that the work is given: its input, child keys, steps and transactions.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl Lease {
     }
 
     /// Like [`Lease::step`], under a policy of its own. Typical: the intent as a whole may be retried,
-    /// but this one call to a service that knows no keys must be held when in doubt.
+    /// but this one call to a service that knows no keys must be held when its outcome is unknown.
     pub async fn step_under<F, W>(
         &self,
         policy: impl Into<Arc<Policy>>,

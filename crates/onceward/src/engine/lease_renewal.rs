@@ -1,5 +1,5 @@
-//! Renewal. One task for all leases of this process walks them at a sixth of the shortest lease and
-//! renews each that is a third through, all in one batch. It ends when nothing is held.
+//! Renews the leases of this process. One task walks all of them every sixth of the shortest lease and
+//! renews each that is a third through, all in one batch. It ends when no lease is held.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use crate::runtime::Runtime;
 use crate::store::{Seen, Swap, Swapped};
 use crate::transition;
 
+/// Starts and wakes the task that renews leases.
 pub(crate) struct LeaseRenewer {
     state: Mutex<RenewerState>,
 }
@@ -44,12 +45,12 @@ impl LeaseRenewer {
         Self { state: Mutex::new(RenewerState::asleep()) }
     }
 
-    /// Sees to it that a lease of this length is renewed in time.
+    /// Ensures that a lease of this length is renewed in time.
     pub(crate) fn watch(&self, inner: &Arc<Inner>, lease: Duration) {
         let mut state = self.state.lock();
         if lease < state.lease_min {
             state.lease_min = lease;
-            // The keeper may be in a pause that suited longer leases.
+            // The task may be in a pause that suited longer leases.
             let too_long =
                 |(ends_at, _): &mut (Duration, _)| *ends_at > inner.now() + lease / ROUNDS_PER_LEASE;
             drop(state.pause.take_if(too_long));
@@ -73,8 +74,8 @@ impl LeaseRenewer {
 /// Rounds in one lease.
 const ROUNDS_PER_LEASE: u32 = 6;
 
-/// Between rounds it does not keep the engine alive: whoever drops the last handle of an engine can
-/// open its store again at once.
+/// Between rounds it does not keep the engine alive: after the last handle of an engine is dropped, its store can be
+/// opened again at once.
 async fn renew_leases(inner: Weak<Inner>, runtime: Arc<dyn Runtime>) {
     let mut held_min = Duration::MAX;
     loop {
@@ -92,7 +93,7 @@ async fn renew_leases(inner: Weak<Inner>, runtime: Arc<dyn Runtime>) {
         let held = inner.flights.running();
         if held.is_empty() {
             let mut state = inner.lease_renewer.state.lock();
-            // Asked again under the lock: a lease that comes now is either seen here or wakes a new keeper.
+            // Asked again under the lock: a lease that comes now is either seen here or starts a new task.
             if inner.flights.running().is_empty() {
                 *state = RenewerState::asleep();
                 return;
@@ -102,7 +103,7 @@ async fn renew_leases(inner: Weak<Inner>, runtime: Arc<dyn Runtime>) {
         let now = inner.now();
         let round: Vec<_> = held.into_iter().filter_map(|flight| renewal_due(&inner, flight, now)).collect();
         if !round.is_empty() {
-            // Beside the pace, so that a store that hangs does not keep other leases from being seen to.
+            // Beside the pace, so that a store that hangs does not delay other leases.
             inner.runtime.spawn(Box::pin(renew(inner.clone(), round)));
         }
     }
@@ -120,7 +121,7 @@ fn renewal_due(inner: &Inner, flight: Arc<Flight>, now: Duration) -> Option<(Arc
     })?;
     if over && flight.policy.on_unknown() == OnUnknown::Retry {
         // Somebody else may be running it by now. Work under `Hold` goes on instead: nobody else
-        // will run it, and its owner's word is worth more than a doubt.
+        // will run it, and an outcome from its owner is better than an unknown one.
         lose(inner, &flight, None);
         return None;
     }
@@ -157,7 +158,7 @@ async fn renew(inner: Arc<Inner>, round: Vec<(Arc<Flight>, Swap)>) {
                 }
             },
             Ok(Swapped::Failed(error)) | Err(error) => {
-                tracing::warn!(id = ?flight.id, %error, "a lease could not be renewed, trying on");
+                tracing::warn!(id = ?flight.id, %error, "a lease could not be renewed, retrying");
                 flight.with_running(RunningLease::renewed);
             }
         }
@@ -221,8 +222,8 @@ fn still_ours(flight: &Flight, receipt: &Receipt, sent_at: Duration) {
             running.version = running.version.max(receipt.version);
             running.renewed();
         }
-        // We were silent for too long and somebody put our run in doubt. There is no lease left to
-        // renew, but our word can still end the doubt, unless somebody settles it first.
+        // The lease ended before it was renewed, and the outcome of our run became unknown. There is no lease left to
+        // renew, but we can still record an outcome, unless it is settled first.
         Status::Unknown(_) => {
             running.renew_at = sent_at + flight.policy.lease() / 3;
             running.renewed();

@@ -1,5 +1,4 @@
-//! The end of a run inside a transaction of its work's own: business writes and the receipt of the run commit
-//! together.
+//! Ends a run inside a transaction of its work: the business writes and the receipt of the run commit together.
 //!
 //! ```text
 //! begin ──▶ work ──▶ Held ⇒ Done as the last write + commit ──▶ the run is over, this is its outcome
@@ -99,7 +98,7 @@ impl Drop for PausedRenewals<'_> {
     }
 }
 
-/// What became of a commit that did not come back well.
+/// What became of a commit that failed or whose answer was lost.
 enum CommitResult {
     Committed,
     /// It was not, and never will be: the lease is ours under a later version.
@@ -319,7 +318,7 @@ impl<'a> Runs<'a> {
                 Ok(Swapped::Failed(_)) | Err(_) if inner.now() >= until => return CommitResult::Unresolved,
                 Ok(Swapped::Failed(error)) | Err(error) => {
                     if pause < PAUSE_MAX {
-                        tracing::warn!(id = ?flight.id, %error, "the fate of a commit is not known yet, asking on");
+                        tracing::warn!(id = ?flight.id, %error, "whether a commit happened is not known yet, retrying");
                     }
                     inner.runtime.sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);

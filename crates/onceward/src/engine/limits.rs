@@ -30,8 +30,8 @@ pub struct Limits {
     /// Bytes of outcomes that were reached while the store was away, over all ids. Beyond that their bodies are
     /// not stored; the outcomes are.
     pub unrecorded_bytes_max: usize,
-    /// Ids whose claims are owed back to the store, because their work never began. Beyond that their leases end
-    /// by themselves.
+    /// Ids with claims that must be released, because their work never began. Claims beyond that are not released:
+    /// their leases expire.
     pub owed_releases_max: usize,
 }
 
@@ -84,7 +84,7 @@ impl Limits {
         self
     }
 
-    /// Sets how many claims may be owed back to the store.
+    /// Sets how many ids may have claims that must be released.
     pub fn with_owed_releases_max(mut self, claims: usize) -> Self {
         self.owed_releases_max = claims;
         self
@@ -95,16 +95,16 @@ impl Limits {
 /// passes through memory whole.
 const BODY_BYTES_MAX: usize = 1 << 30;
 
-/// What a receipt has besides a body or an input, with room to spare.
+/// What a receipt has besides a body or an input, with a margin.
 const RECORD_OVERHEAD_BYTES: usize = 1_024;
 
 impl Limits {
-    /// Bounds that the store's own bound on a record leaves room for.
+    /// Bounds that the store's own bound on a record allows.
     pub(crate) fn clamped(mut self, record_bytes_max: usize) -> Self {
         // Claim, note and lengths around them.
-        let room = record_bytes_max.saturating_sub(RECORD_OVERHEAD_BYTES);
-        self.body_bytes_max = self.body_bytes_max.min(room);
-        self.input_bytes_max = self.input_bytes_max.min(room);
+        let available = record_bytes_max.saturating_sub(RECORD_OVERHEAD_BYTES);
+        self.body_bytes_max = self.body_bytes_max.min(available);
+        self.input_bytes_max = self.input_bytes_max.min(available);
         self
     }
 

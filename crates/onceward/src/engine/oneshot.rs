@@ -1,5 +1,5 @@
-//! A value that arrives once, from one task to another. Like a oneshot channel, but it can be waited
-//! for by name, handed on half-waited, and instrumented by shuttle.
+//! A oneshot channel: sends one value from one task to another. It uses the engine's own lock, so that shuttle can
+//! explore its schedules.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ struct Slot<T> {
 
 enum Arrived<T> {
     Value(T),
-    /// The sender went away without a word.
+    /// The sender was dropped without sending.
     Nothing,
 }
 

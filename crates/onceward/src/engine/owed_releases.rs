@@ -1,5 +1,5 @@
-//! Claims of this process whose work never began: they are to be given back, and that is insisted on. Until it
-//! has happened, an ask here sees such a claim as free.
+//! Releases claims of this process whose work never began, and retries until each is released. Until then, an ask in
+//! this process treats such a claim as free.
 //!
 //! A claim whose answer was lost may still arrive after we have looked and found nothing, so it is looked for
 //! during two leases after that.
@@ -20,13 +20,13 @@ use crate::runtime::Runtime;
 use crate::store::{Seen, Swapped};
 use crate::transition::{self, Ending};
 
-/// The claims that are owed back, by id.
+/// The claims that must be released, by id.
 pub(crate) struct OwedReleases {
     by_id: Mutex<HashMap<Id, Vec<ReleaseTarget>>>,
     releases_max: usize,
 }
 
-/// Which claims of an id are owed back: those of this attempt, except one under which work began.
+/// Which claims of an id must be released: those of this attempt, except one under which work began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReleaseTarget {
     pub(crate) attempt: Attempt,
@@ -44,7 +44,7 @@ impl OwedReleases {
         Self { by_id: Mutex::new(HashMap::new()), releases_max }
     }
 
-    /// Whether a receipt speaks of a claim that is being given back.
+    /// Whether a receipt is of a claim that must be released.
     pub(crate) fn has(&self, id: &Id, receipt: &Receipt) -> bool {
         let (Status::Held(_) | Status::Unknown(_)) = receipt.status else { return false };
         let Some(claim) = receipt.status.claim() else { return false };
@@ -53,7 +53,7 @@ impl OwedReleases {
             && by_id.get(id).is_some_and(|targets| targets.iter().any(|target| target.is(claim)))
     }
 
-    /// Remembers one, if there is room.
+    /// Adds one, unless there are too many.
     fn add(&self, id: &Id, target: ReleaseTarget) -> bool {
         let mut by_id = self.by_id.lock();
         if by_id.len() >= self.releases_max {
@@ -74,7 +74,7 @@ impl OwedReleases {
     }
 }
 
-/// One claim that is owed back.
+/// Claims of one id that must be released.
 pub(crate) struct OwedRelease {
     pub(crate) id: Id,
     pub(crate) target: ReleaseTarget,
@@ -85,8 +85,8 @@ pub(crate) struct OwedRelease {
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Gives a claim back that an asker has left behind: one that is still being written, or one that may stand
-/// because its answer was lost. Remembered from this call on, not from the first poll.
+/// Releases a claim whose ask has ended: one that is still being written, or one that may be in the store
+/// because its answer was lost. It counts as free from this call on.
 pub(crate) fn release_in_background(
     inner: &Arc<Inner>,
     release: OwedRelease,
@@ -94,11 +94,11 @@ pub(crate) fn release_in_background(
     claim_may_exist: bool,
 ) {
     if !inner.owed_releases.add(&release.id, release.target) {
-        tracing::warn!(id = ?release.id, "too many claims are owed back to the store; the lease of this one ends by itself");
+        tracing::warn!(id = ?release.id, "too many claims must be released already; the lease of this one will expire");
         return;
     }
-    // The engine is kept until the claim is answered and was given back once: a caller that goes away with the last
-    // handle leaves no claim behind that others would wait for.
+    // The engine is kept until the claim is answered and was released once: a caller that drops the last handle leaves no
+    // claim in the store that others would wait for.
     let (strong, runtime) = (inner.clone(), inner.runtime.clone());
     inner.runtime.spawn(Box::pin(async move {
         let weak = Arc::downgrade(&strong);
@@ -118,13 +118,13 @@ pub(crate) fn release_in_background(
     }));
 }
 
-/// Whether a claim exists in the store.
+/// Whether a claim is in the store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ClaimExists {
     No,
-    /// It did: where it is not found any more, somebody has it.
+    /// It was: if it is not found any more, it was released or taken over.
     Yes,
-    /// Its answer was lost: it may stand, or still arrive.
+    /// Its answer was lost: it may be in the store, or still arrive.
     MayArrive,
 }
 
@@ -139,8 +139,8 @@ fn claim_exists(reply: &SwapReply) -> ClaimExists {
     }
 }
 
-/// Until the claim certainly does not stand, or the engine is gone. Between tries it does not keep the engine
-/// alive.
+/// Tries until the claim is certainly not in the store, or the engine is dropped. Between tries it does not keep the
+/// engine alive.
 async fn release_until_gone(
     inner: Arc<Inner>,
     runtime: &dyn Runtime,
@@ -149,7 +149,7 @@ async fn release_until_gone(
 ) {
     let (weak, mut first) = (Arc::downgrade(&inner), Some(inner));
     let lease = release.policy.lease();
-    // A write that was lost on the way may arrive late, but not long after everybody has given it up.
+    // A write that was lost on the way may arrive late, but not long after its caller has timed out.
     let looked_for_until = runtime.now() + lease * 2;
     let mut pause = PAUSE_MIN;
     let is_certain = exists != ClaimExists::MayArrive;
@@ -159,13 +159,13 @@ async fn release_until_gone(
         let looked_at = runtime.now();
         let pause_max = match release_once(&inner, release).await {
             Ok(Released::Yes | Released::NotFound) if is_certain || looked_at >= looked_for_until => return,
-            // Nobody waits for the next look: who asks here meanwhile finds the claim free. (The answers to two
-            // claims of one attempt may have been lost, so one that is given back is not always the last.)
+            // Nobody waits for the next look: an ask in this process meanwhile finds the claim free. (The answers to two
+            // claims of one attempt may have been lost, so the one that is released is not always the last.)
             Ok(Released::Yes | Released::NotFound) => (lease / 4).max(PAUSE_MAX),
             Ok(Released::Changed) => PAUSE_MIN,
             Err(error) => {
                 if pause == PAUSE_MIN {
-                    tracing::warn!(id = ?release.id, %error, "a claim could not be given back, trying on");
+                    tracing::warn!(id = ?release.id, %error, "a claim could not be released, retrying");
                 }
                 PAUSE_MAX
             }
@@ -179,7 +179,7 @@ async fn release_until_gone(
 enum Released {
     Yes,
     NotFound,
-    /// It was there, and changed while it was given back.
+    /// It was there, and changed while it was released.
     Changed,
 }
 

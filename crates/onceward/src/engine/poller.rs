@@ -1,5 +1,4 @@
-//! Waiting for runs of other processes: one batched load per tick for all ids that are waited for
-//! together. The tick adapts: short after every change and for every new waiter, longer while
+//! Waits for runs of other processes: one batched load per tick for all ids that are waited for. The tick adapts: short after every change and for every new waiter, longer while
 //! nothing happens, and never past the end of a lease that is waited for. A signal of the store's own cuts it short.
 
 use std::future::Future;
@@ -118,7 +117,7 @@ impl Poller {
     }
 }
 
-/// Like the keeper, it does not keep the engine alive between ticks.
+/// Like the lease renewal, it does not keep the engine alive between ticks.
 async fn poll(inner: Weak<Inner>, runtime: Arc<dyn Runtime>) {
     let mut watch = inner.upgrade().and_then(|inner| inner.store.watch());
     loop {
@@ -137,7 +136,7 @@ async fn poll(inner: Weak<Inner>, runtime: Arc<dyn Runtime>) {
             match inner.load_all(ids).await {
                 Ok(found) => changed |= deliver(&inner, ids, numbers, found),
                 Err(error) => {
-                    tracing::warn!(%error, "runs of other processes could not be looked at, trying on");
+                    tracing::warn!(%error, "runs of other processes could not be read, retrying");
                 }
             }
         }

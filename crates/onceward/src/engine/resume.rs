@@ -1,6 +1,5 @@
-//! Going on with an intent that nobody is busy with, on behalf of nobody who asks: one that waits, or whose owner
-//! fell silent. The claim is a swap on the very receipt that was found, so nothing is begun that is not there any
-//! more.
+//! Resumes an intent without an ask: one that waits, or whose lease has expired. The claim is a swap on exactly the
+//! receipt that was found, so nothing is begun if it has changed.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use crate::receipt::{Attempt, Fence, Owner, Receipt, UnknownReason};
 use crate::store::{Seen, Swapped};
 use crate::transition::{self, Ending};
 
-/// Goes on with it, if it is still as it was found and the rules let it be run.
+/// Resumes it, if it is still as it was found and the rules let it be run.
 pub(crate) async fn resume<F, W>(
     inner: Arc<Inner>,
     id: &Id,
@@ -69,7 +68,7 @@ where
     held.claim.fence = Fence(version.0);
     let running = RunningLease::new(held, version, sent_at, ask.policy.lease());
     if inner.now() >= running.lease_ends {
-        // The answer took so long that the lease may be over: no work begins under such a one.
+        // The answer took so long that the lease may be over: no work begins under such a lease.
         drop(guard);
         return Ok(Worked::TakenElsewhere);
     }

@@ -1,4 +1,4 @@
-//! One ask with its work, from claim to ending.
+//! Runs the work of one ask, from claim to ending.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -28,7 +28,7 @@ pub(crate) enum WorkEnd {
     LeaseLost,
 }
 
-// An async fn keeps every argument twice, and whoever runs an intent carries them along.
+// An async fn keeps every argument twice, which would make every run larger.
 #[expect(clippy::manual_async_fn, reason = "see above")]
 pub(crate) fn run<F, W>(
     inner: Arc<Inner>,

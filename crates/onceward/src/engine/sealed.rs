@@ -1,5 +1,5 @@
-//! The one door for stored bytes: every record that leaves the engine is sealed here, and every record that
-//! comes in is opened here, for runs and transactions alike.
+//! Encodes every record that the engine writes (`seal`), and decodes every record that it reads (`open`), for runs
+//! and transactions alike.
 
 use std::time::Duration;
 

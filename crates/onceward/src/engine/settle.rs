@@ -1,5 +1,5 @@
-//! What a person or a hook decides about a receipt: the end of a doubt, another try for what is dead, the end of
-//! what is not to be done, the erasure of what a receipt says.
+//! Applies what a person or a hook decides about a receipt: settles an unknown outcome, retries a dead intent, closes
+//! one that must not be run, erases a stored outcome.
 
 use super::finish::bounded;
 use super::group_commit::Urgency;
@@ -13,7 +13,7 @@ use crate::receipt::{Closed, Fence, Receipt, Status};
 use crate::store::{Seen, Swapped};
 use crate::transition::{self, Settlement, Write};
 
-/// Settles a receipt in doubt. `fence` names the run that was looked into: if another run has taken
+/// Settles an unknown outcome. `fence` names the run that was examined: if another run has taken
 /// its place meanwhile, nothing is changed.
 pub(crate) async fn settle(
     inner: &Inner,

@@ -1,5 +1,5 @@
-//! A signal within this process that there is something to do. Who waits for it is woken by every one that came
-//! since it last looked; signals without anybody waiting are remembered as one.
+//! A signal within this process that there is something to do. A waiter is woken by every signal that came
+//! since it last looked; signals that nobody waited for are merged into one.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;

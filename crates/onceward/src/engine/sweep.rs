@@ -1,4 +1,4 @@
-//! Sweeping: what is due is removed, becomes a tombstone, or is written down as unknown. In bounded
+//! The sweep: what is due is removed, becomes a tombstone, or is written down as unknown. In bounded
 //! slices, each change against the version that was seen, so it is safe beside any traffic.
 
 use std::time::Duration;

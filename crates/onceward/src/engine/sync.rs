@@ -1,4 +1,4 @@
-//! The lock the engine is built on. Under `--cfg shuttle` it is shuttle's, so that the schedules
+//! The mutex of the engine. Under `--cfg shuttle` it is shuttle's, so that the schedules
 //! around every lock can be explored.
 
 #[cfg(shuttle)]

@@ -1,4 +1,4 @@
-//! Claims for callers that cannot pass a closure: another process, another language, a framework
+//! Tickets: claims for callers that cannot pass a closure: another process, another language, a framework
 //! that splits one operation over several calls. Nothing is renewed by itself here.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Waiting for one thing or another, but not forever.
+//! Timeouts: waits for the first of two futures, or for one with a deadline.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -18,7 +18,7 @@ pub(crate) async fn either(one: impl Future<Output = ()>, other: impl Future<Out
     .await;
 }
 
-/// Looks that signals of a store bring about come no closer than this, however busy it is.
+/// Shortest time between two looks that signals of a store cause, however busy it is.
 const SIGNAL_INTERVAL_MIN: Duration = Duration::from_millis(2);
 
 /// Ready at the next signal of the store; never, if it has none.

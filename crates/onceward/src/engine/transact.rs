@@ -1,4 +1,4 @@
-//! One ask whose receipt is written in a transaction of the caller's own.
+//! Runs one ask whose receipt is written in the caller's own transaction.
 //!
 //! ```text
 //! begin + claim ── Won ──▶ work ──▶ completion + commit ──▶ answer
@@ -36,13 +36,13 @@ use crate::receipt::{Attempt, Claim, Fence, Held, Owner, Receipt, Status};
 use crate::store::{Age, Due, Seen, Swap, Swapped, Version};
 use crate::transition::{self, Ending};
 
-/// Who does not wait for duplicates still waits this long for a transaction that is about to end.
+/// Shortest wait for another transaction on the same id, also under a policy that does not wait for duplicates.
 const LOCK_WAIT_MIN: Duration = Duration::from_secs(1);
 /// After a transaction that was undone or lost, for the others to get ahead.
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// How often the work is done again because the database undid it.
 pub(super) const UNDONE_MAX: usize = 20;
-/// How long the fate of a commit is asked for.
+/// How long to find out whether a commit happened.
 pub(super) const RESOLVE_MAX: Duration = Duration::from_secs(30);
 
 tokio::task_local! {
@@ -200,7 +200,7 @@ pub(super) fn check_nesting(inner: &Arc<Inner>) -> Result<()> {
     ))
 }
 
-/// The one in this process who asks for all. However it ends, the others are told.
+/// The transaction of the first ask in this process. However it ends, the asks that wait for it are told.
 struct TransactionRun {
     inner: Arc<Inner>,
     flight: Arc<Flight>,
@@ -251,10 +251,10 @@ impl TransactionRun {
                 }
                 TransactionTry::Lost(error) => {
                     let until = inner.now() + RESOLVE_MAX;
-                    tracing::warn!(id = ?ask.id, %error, "the answer to a commit was lost, asking for its fate");
+                    tracing::warn!(id = ?ask.id, %error, "the answer to a commit was lost, checking whether it happened");
                     lost.get_or_insert((error, until));
                 }
-                // While the fate of a commit is open, a database that cannot be reached is asked again.
+                // While it is unknown whether a commit happened, a database that cannot be reached is asked again.
                 TransactionTry::Failed(error) => match &lost {
                     Some((_, until)) if inner.now() < *until => {}
                     _ => return Err(self.fail(error, lost)),
@@ -397,12 +397,12 @@ impl TransactionRun {
 
 impl Drop for TransactionRun {
     fn drop(&mut self) {
-        // Dropped midway, or over: whoever waits looks for itself.
+        // Dropped before its end, or over: the asks that wait look again.
         self.inner.flights.end(&self.flight, None);
     }
 }
 
-/// Claims in a transaction, which begins with the first of them. Dropped, it is undone.
+/// Claims in a transaction, which begins with the first claim. Dropping it rolls back.
 struct InTransaction<'a, T: Transactions> {
     inner: &'a Arc<Inner>,
     transactions: &'a T,

@@ -1,4 +1,4 @@
-//! Many wakers in numbered places, so that each waiter can renew or remove its own.
+//! A list of wakers with numbered slots, so that each waiter can renew or remove its own.
 
 use std::task::Waker;
 

@@ -1,8 +1,8 @@
-//! Workers: they do what was enqueued, and finish what was begun and left, with code that was registered for it.
+//! Workers: they run enqueued intents, and finish runs whose owner stopped, with the code registered for them.
 //!
 //! ```text
-//! a look at what is due: waiting, or held by somebody who fell silent
-//!     no code for it here, or held when in doubt     counted, never touched
+//! a look at what is due: waiting, or held under an expired lease
+//!     no code for it here, or held when unknown      counted, never touched
 //!     left a moment ago                              its caller's own retry comes first
 //!     else claim it and run its code                 finished │ failed: waits for its next try, or is dead
 //! ```
@@ -35,13 +35,13 @@ use crate::store::{Cursor, Due, Found, Scan, ScanTarget, State};
 
 /// Records looked at in one slice.
 const SLICE_RECORDS: usize = 256;
-/// Slices in one look. What lies behind is looked at by the next one.
+/// Slices in one look. The next look continues after them.
 const SLICES_MAX: usize = 64;
 /// Shortest pause between two looks at a store that signals nothing, after one that found all there was to begin.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 
 /// Does what was [enqueued](Onceward::enqueue), and finishes what was begun and left: intents whose owner died or
-/// lost touch, under a policy that lets them be run again, and that nobody has asked for since.
+/// lost its lease, under a policy that lets them be run again, and that nobody has asked for since.
 ///
 /// The code is given a [`Lease`]: its [input](Lease::input) is what was asked, its [id](Lease::id) says which intent
 /// it is. [Steps](Lease::step) that are done are skipped, as in any other run.
@@ -230,7 +230,7 @@ impl Worker {
 
     /// Looks once for intents that are due, runs those that it may, and returns its counters.
     ///
-    /// **Dropping** the returned future leaves what is under way in doubt: by policy it is tried again, or held.
+    /// **Dropping** the returned future leaves the outcome of running intents unknown: by policy they are tried again, or held.
     pub async fn run_once(&self) -> Result<WorkerCounts> {
         let mut running = FutureSet::new(self.onceward.inner.group_commit.clone());
         let never = pin!(std::future::pending());
@@ -287,7 +287,7 @@ impl Worker {
     }
 
     /// Waits until half of what may run at once has finished, so that the next look is worth its price; but not for
-    /// long, if there is room for one.
+    /// long, if there is capacity for one.
     async fn wait_for_capacity<'a>(&'a self, running: &mut FutureSet<'a, WorkedOn>) {
         let concurrency = self.concurrency();
         running.until_below(concurrency).await;
@@ -328,7 +328,7 @@ impl Worker {
                 let elsewhere = self.counts().taken_elsewhere;
                 for (id, receipt) in self.nearest_first(page.found, &mut seen) {
                     let Some(operation) = self.chosen(&id, &receipt, &mut seen) else { continue };
-                    // What there is room for is begun together, and claimed in one batch.
+                    // As many as the concurrency allows are begun together, and claimed in one batch.
                     if running.len() >= self.concurrency() {
                         running.until_below(self.concurrency()).await;
                         self.count(running.ready());
@@ -444,7 +444,7 @@ impl Worker {
     }
 }
 
-/// A lease that ended without a word is run again only if both its owner and this worker agree.
+/// An intent whose lease expired is run again only if the policies of both its owner and this worker allow it.
 fn is_held_when_unknown(receipt: &Receipt, policy: &Policy) -> bool {
     match &receipt.status {
         Status::Held(held) => held.on_unknown == OnUnknown::Hold || policy.on_unknown() == OnUnknown::Hold,

@@ -1,4 +1,4 @@
-//! What a worker is built from: the code of its operations, and how fast it goes about them.
+//! Builds a worker: the code of its operations, and its options.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -10,24 +10,24 @@ use onceward::{
 };
 use onceward_stores::MemoryStore;
 
-use crate::stage::{Stage, ask, never, paid, settle_down};
+use crate::cluster::{Cluster, ask, never, paid, run_ready_tasks};
 
-fn limited(stage: &Stage, limits: Limits) -> Onceward {
-    Onceward::builder(stage.store.clone()).accept_volatile().with_limits(limits).build().unwrap()
+fn limited(cluster: &Cluster, limits: Limits) -> Onceward {
+    Onceward::builder(cluster.store.clone()).accept_volatile().with_limits(limits).build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn claims_beyond_the_queue_are_turned_away_but_completions_never() {
-    let stage = Stage::new();
-    let onceward = limited(&stage, Limits::default().with_queue_claims_max(3));
-    stage.store.close_gate();
+    let cluster = Cluster::new();
+    let onceward = limited(&cluster, Limits::default().with_queue_claims_max(3));
+    cluster.store.close_gate();
     let mut asks = tokio::task::JoinSet::new();
     for at in 0..10 {
         let onceward = onceward.clone();
         asks.spawn(async move { onceward.run(ask(&format!("k{at}"), &Policy::http()), paid).await });
     }
-    settle_down().await;
-    stage.store.open_gate();
+    run_ready_tasks().await;
+    cluster.store.open_gate();
     let answers = asks.join_all().await;
     let overloaded =
         answers.iter().filter(|answer| answer.as_ref().is_err_and(|e| e.kind() == ErrorKind::Overloaded));
@@ -37,19 +37,19 @@ async fn claims_beyond_the_queue_are_turned_away_but_completions_never() {
 
 #[tokio::test(start_paused = true)]
 async fn batches_are_bounded_in_number_and_bytes() {
-    let stage = Stage::new();
-    let onceward = limited(&stage, Limits::default().with_batch_swaps_max(8).with_batch_bytes_max(1_000));
-    stage.store.close_gate();
+    let cluster = Cluster::new();
+    let onceward = limited(&cluster, Limits::default().with_batch_swaps_max(8).with_batch_bytes_max(1_000));
+    cluster.store.close_gate();
     let mut asks = tokio::task::JoinSet::new();
     for at in 0..34 {
         let onceward = onceward.clone();
         let work = async |_| Ok(Outcome::succeeded(vec![b'x'; 400]));
         asks.spawn(async move { onceward.run(ask(&format!("k{at}"), &Policy::http()), work).await.unwrap() });
     }
-    settle_down().await;
-    stage.store.open_gate();
+    run_ready_tasks().await;
+    cluster.store.open_gate();
     asks.join_all().await;
-    let batches = stage.store.batches();
+    let batches = cluster.store.batches();
     assert_eq!(batches[..6], [1, 1, 8, 8, 8, 8], "claims of 64 bytes: eight to a batch");
     assert!(
         batches[6..].iter().all(|size| *size <= 2),
@@ -58,16 +58,16 @@ async fn batches_are_bounded_in_number_and_bytes() {
     assert_eq!(batches.iter().sum::<usize>(), 68);
 }
 
-/// Whoever finds the store idle drives its own swap, and may stop doing so.
+/// A caller that finds the store idle drives its own swap, and may stop doing so.
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_is_polled_once_and_kept_holds_nobody_up() {
-    let stage = Stage::new();
-    let onceward = stage.process();
-    stage.store.close_gate();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
+    cluster.store.close_gate();
     let policy = Policy::http();
     let mut kept = Box::pin(onceward.run(ask("kept", &policy), paid));
     assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    stage.store.open_gate();
+    cluster.store.open_gate();
     for at in 0..10 {
         onceward.run(ask(&format!("k{at}"), &policy), paid).await.unwrap();
     }
@@ -76,23 +76,23 @@ async fn a_caller_that_is_polled_once_and_kept_holds_nobody_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_too_many_is_told_at_once() {
-    let stage = Stage::new();
-    let onceward = limited(&stage, Limits::default().with_waiters_max(2));
+    let cluster = Cluster::new();
+    let onceward = limited(&cluster, Limits::default().with_waiters_max(2));
     for _ in 0..3 {
         let onceward = onceward.clone();
         tokio::spawn(async move {
             onceward.run(ask("k", &Policy::http()), async |_| std::future::pending().await).await
         });
     }
-    settle_down().await;
+    run_ready_tasks().await;
     let refused = onceward.run(ask("k", &Policy::http()), never).await.unwrap();
     assert!(matches!(refused, Answer::Refused(Refusal::InProgress { .. })), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_over_the_bound_reaches_its_caller_and_leaves_a_note() {
-    let stage = Stage::new();
-    let onceward = limited(&stage, Limits::default().with_body_bytes_max(10));
+    let cluster = Cluster::new();
+    let onceward = limited(&cluster, Limits::default().with_body_bytes_max(10));
     for (len, stored) in [(10, true), (11, false)] {
         let key = format!("k{len}");
         let body = vec![b'x'; len];
@@ -100,7 +100,7 @@ async fn a_body_over_the_bound_reaches_its_caller_and_leaves_a_note() {
         let first = onceward.run(ask(&key, &Policy::http()), work).await.unwrap().into_result().unwrap();
         assert_eq!(first.outcome.body(), &body, "the first caller gets it whole");
         match onceward.run(ask(&key, &Policy::http()), never).await.unwrap() {
-            Answer::Completed(ran) => assert!(stored && ran.outcome.body() == &body),
+            Answer::Completed(completed) => assert!(stored && completed.outcome.body() == &body),
             Answer::Refused(Refusal::ResponseNotStored { verdict, note }) => {
                 assert!(!stored && verdict == Verdict::Succeeded);
                 assert_eq!(note, "11 bytes, 10 are the most that is stored");
@@ -113,8 +113,8 @@ async fn a_body_over_the_bound_reaches_its_caller_and_leaves_a_note() {
 
 #[tokio::test(start_paused = true)]
 async fn the_cache_stays_within_its_bytes() {
-    let stage = Stage::new();
-    let onceward = limited(&stage, Limits::default().with_cache_bytes_max(1_000_000));
+    let cluster = Cluster::new();
+    let onceward = limited(&cluster, Limits::default().with_cache_bytes_max(1_000_000));
     for at in 0..4_000 {
         let work = async |_| Ok(Outcome::succeeded(vec![b'x'; 1_000]));
         onceward.run(ask(&format!("k{at}"), &Policy::http()), work).await.unwrap();

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onceward::{Answer, OnDuplicate, Outcome, Policy, Refusal};
 
-use crate::stage::{Stage, ask, ask_for, never, paid, secs};
+use crate::cluster::{Cluster, ask, ask_for, never, paid, secs};
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_gets_the_same_outcome_and_runs_nothing() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let first = onceward.run(ask("k", &Policy::http()), paid).await.unwrap().into_result().unwrap();
     assert!(!first.replayed);
-    for process in [onceward, stage.process()] {
+    for process in [onceward, cluster.process()] {
         let again = process.run(ask("k", &Policy::http()), never).await.unwrap().into_result().unwrap();
         assert!(again.replayed);
         assert_eq!((again.outcome, again.fence), (first.outcome.clone(), first.fence));
@@ -22,8 +22,8 @@ async fn a_retry_gets_the_same_outcome_and_runs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_second_replay_in_the_same_process_needs_no_store() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     onceward.run(ask("k", &Policy::http()), paid).await.unwrap();
     onceward.run(ask("k", &Policy::http()), never).await.unwrap().into_result().unwrap();
     let before = onceward.counts();
@@ -35,8 +35,8 @@ async fn a_second_replay_in_the_same_process_needs_no_store() {
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_duplicates_of_a_running_intent_cost_two_store_trips() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let runs = Arc::new(AtomicUsize::new(0));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..10_000 {
@@ -52,9 +52,10 @@ async fn ten_thousand_duplicates_of_a_running_intent_cost_two_store_trips() {
     }
     let answers = tasks.join_all().await;
     assert_eq!(runs.load(Ordering::SeqCst), 1);
-    assert_eq!(answers.iter().filter(|ran| !ran.replayed).count(), 1);
+    assert_eq!(answers.iter().filter(|completed| !completed.replayed).count(), 1);
     assert!(
-        answers.iter().all(|ran| ran.outcome == Outcome::succeeded("paid") && ran.fence == answers[0].fence)
+        answers.iter().all(|completed| completed.outcome == Outcome::succeeded("paid")
+            && completed.fence == answers[0].fence)
     );
     let counts = onceward.counts();
     assert_eq!((counts.store_batches, counts.store_loads), (2, 0), "{counts:?}");
@@ -62,8 +63,8 @@ async fn ten_thousand_duplicates_of_a_running_intent_cost_two_store_trips() {
 
 #[tokio::test(start_paused = true)]
 async fn another_body_under_the_same_key_is_refused_while_running_and_after() {
-    let stage = Stage::new();
-    let (here, elsewhere) = (stage.process(), stage.process());
+    let cluster = Cluster::new();
+    let (here, elsewhere) = (cluster.process(), cluster.process());
     let first = tokio::spawn({
         let here = here.clone();
         async move {
@@ -80,39 +81,39 @@ async fn another_body_under_the_same_key_is_refused_while_running_and_after() {
         assert_eq!(refused, Answer::Refused(Refusal::KeyReused), "while running");
     }
     first.await.unwrap().unwrap().into_result().unwrap();
-    for process in [&here, &elsewhere, &stage.process()] {
+    for process in [&here, &elsewhere, &cluster.process()] {
         let refused = process.run(ask_for("k", "99 EUR", &Policy::http()), never).await.unwrap();
         assert_eq!(refused, Answer::Refused(Refusal::KeyReused), "afterwards");
     }
 }
 
 /// The first one here may itself be the one with the wrong body: a duplicate is judged by what the
-/// store holds, never by whoever happened to ask first.
+/// store holds, never by the first request here.
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_is_not_judged_by_an_unconfirmed_claim() {
-    let stage = Stage::new();
-    stage.process().run(ask_for("k", "right", &Policy::http()), paid).await.unwrap();
-    let onceward = stage.process();
-    stage.store.close_gate();
+    let cluster = Cluster::new();
+    cluster.process().run(ask_for("k", "right", &Policy::http()), paid).await.unwrap();
+    let onceward = cluster.process();
+    cluster.store.close_gate();
     let wrong = tokio::spawn({
         let onceward = onceward.clone();
         async move { onceward.run(ask_for("k", "wrong", &Policy::http()), never).await }
     });
-    crate::stage::settle_down().await;
+    crate::cluster::run_ready_tasks().await;
     let right = tokio::spawn({
         let onceward = onceward.clone();
         async move { onceward.run(ask_for("k", "right", &Policy::http()), never).await }
     });
-    crate::stage::settle_down().await;
-    stage.store.open_gate();
+    crate::cluster::run_ready_tasks().await;
+    cluster.store.open_gate();
     assert_eq!(wrong.await.unwrap().unwrap(), Answer::Refused(Refusal::KeyReused));
     assert!(right.await.unwrap().unwrap().into_result().unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_in_another_process_waits_and_is_answered_soon_after() {
-    let stage = Stage::new();
-    let (here, elsewhere) = (stage.process(), stage.process());
+    let cluster = Cluster::new();
+    let (here, elsewhere) = (cluster.process(), cluster.process());
     let start = tokio::time::Instant::now();
     let first = tokio::spawn(async move {
         here.run(ask("k", &Policy::http()), async |_| {
@@ -134,8 +135,8 @@ async fn a_duplicate_in_another_process_waits_and_is_answered_soon_after() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_runs_out_is_told_when_to_come_back() {
-    let stage = Stage::new();
-    let (here, elsewhere) = (stage.process(), stage.process());
+    let cluster = Cluster::new();
+    let (here, elsewhere) = (cluster.process(), cluster.process());
     let policy = Policy::http().to_builder().with_on_duplicate(OnDuplicate::Wait(secs(2))).build().unwrap();
     tokio::spawn({
         let (here, policy) = (here.clone(), policy.clone());
@@ -153,9 +154,9 @@ async fn a_wait_that_runs_out_is_told_when_to_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_answered_at_once() {
-    let stage = Stage::new();
+    let cluster = Cluster::new();
     let policy = Policy::http().to_builder().with_on_duplicate(OnDuplicate::Conflict).build().unwrap();
-    let (here, elsewhere) = (stage.process(), stage.process());
+    let (here, elsewhere) = (cluster.process(), cluster.process());
     tokio::spawn({
         let (here, policy) = (here.clone(), policy.clone());
         async move { here.run(ask("k", &policy), async |_| std::future::pending().await).await }
@@ -171,8 +172,8 @@ async fn a_conflict_is_answered_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn when_the_first_one_gives_up_one_waiter_runs_and_the_others_get_its_outcome() {
-    let stage = Stage::new();
-    let (here, elsewhere) = (stage.process(), stage.process());
+    let cluster = Cluster::new();
+    let (here, elsewhere) = (cluster.process(), cluster.process());
     let runs = Arc::new(AtomicUsize::new(0));
     let first = tokio::spawn({
         let here = here.clone();
@@ -201,31 +202,31 @@ async fn when_the_first_one_gives_up_one_waiter_runs_and_the_others_get_its_outc
     assert!(first.await.unwrap().is_err());
     let answers = waiters.join_all().await;
     assert_eq!(runs.load(Ordering::SeqCst), 1);
-    assert!(answers.iter().all(|ran| ran.outcome == Outcome::succeeded("second try")));
+    assert!(answers.iter().all(|completed| completed.outcome == Outcome::succeeded("second try")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_at_hand_is_recalled_without_the_store() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+async fn a_cached_answer_needs_no_store() {
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let policy = Policy::http();
     assert_eq!(onceward.cached_answer(&ask("k", &policy)), None);
     onceward.run(ask("k", &policy), paid).await.unwrap();
     assert_eq!(onceward.cached_answer(&ask("k", &policy)), None, "only what was replayed is kept at hand");
     let replay = onceward.run(ask("k", &policy), never).await.unwrap();
-    let batches = stage.store.batches().len();
+    let batches = cluster.store.batches().len();
     assert_eq!(onceward.cached_answer(&ask("k", &policy)), Some(replay));
     let other = onceward.cached_answer(&ask_for("k", "something else", &policy));
     assert_eq!(other, Some(Answer::Refused(Refusal::KeyReused)));
-    assert_eq!(stage.store.batches().len(), batches);
+    assert_eq!(cluster.store.batches().len(), batches);
     tokio::time::sleep(secs(24 * 3_600)).await;
     assert_eq!(onceward.cached_answer(&ask("k", &policy)), None, "past its retention");
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_attends_gets_the_answer_of_others_and_never_runs() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+async fn answering_without_running_gives_the_answer_of_others_and_never_runs() {
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let policy = Policy::http();
     assert_eq!(onceward.answer_without_running(&ask("k", &policy)).await.unwrap(), None);
     let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
@@ -239,9 +240,9 @@ async fn whoever_attends_gets_the_answer_of_others_and_never_runs() {
             onceward.run(ask("k", &policy), work).await
         })
     };
-    crate::stage::settle_down().await;
+    crate::cluster::run_ready_tasks().await;
     // In this process and in another, while it runs.
-    let attending: Vec<_> = [onceward.clone(), stage.process()]
+    let answering: Vec<_> = [onceward.clone(), cluster.process()]
         .into_iter()
         .map(|process| {
             let policy = policy.clone();
@@ -254,13 +255,13 @@ async fn whoever_attends_gets_the_answer_of_others_and_never_runs() {
     assert_eq!(refused, Some(Answer::Refused(Refusal::KeyReused)));
     go_on.send(()).unwrap();
     let outcome = running.await.unwrap().unwrap().into_result().unwrap().outcome;
-    for attended in attending {
-        let ran = attended.await.unwrap().into_result().unwrap();
-        assert!(ran.replayed && ran.outcome == outcome);
+    for answered in answering {
+        let completed = answered.await.unwrap().into_result().unwrap();
+        assert!(completed.replayed && completed.outcome == outcome);
     }
     // And afterwards, from the store.
     assert!(
-        stage
+        cluster
             .process()
             .answer_without_running(&ask("k", &policy))
             .await

@@ -6,7 +6,7 @@ use onceward::{
     Stopped,
 };
 
-use crate::stage::{Stage, ask, id, never, paid, secs, settle_down};
+use crate::cluster::{Cluster, ask, id, never, paid, run_ready_tasks, secs};
 
 fn retry() -> Policy {
     Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap()
@@ -25,8 +25,8 @@ async fn reason(onceward: &onceward::Onceward, key: &str) -> UnknownReason {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_the_answer_or_frees_the_key_by_policy() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let decline = async |_| Ok(Outcome::failed("declined"));
     let first = onceward.run(ask("burned", &Policy::http()), decline).await.unwrap().into_result().unwrap();
     assert_eq!(first.recorded, Recorded::Yes);
@@ -42,7 +42,7 @@ async fn a_failure_is_the_answer_or_frees_the_key_by_policy() {
 
 #[tokio::test(start_paused = true)]
 async fn work_that_stops_before_its_effect_frees_the_key() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let stop = async |_| Err(Stopped::before_effect("no connection"));
     let error = onceward.run(ask("k", &Policy::http()), stop).await.unwrap_err();
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Stopped, onceward::Applied::No));
@@ -51,8 +51,8 @@ async fn work_that_stops_before_its_effect_frees_the_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_leaves_the_effect_in_doubt() {
-    let onceward = Stage::new().process();
+async fn an_error_leaves_the_outcome_unknown() {
+    let onceward = Cluster::new().process();
     let fail = async |_| Err(std::io::Error::other("reset by peer"))?;
     let error = onceward.run(ask("held", &Policy::http()), fail).await.unwrap_err();
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Stopped, onceward::Applied::Maybe));
@@ -65,8 +65,8 @@ async fn an_error_leaves_the_effect_in_doubt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_reaches_the_caller_and_leaves_the_effect_in_doubt() {
-    let onceward = Stage::new().process();
+async fn a_panic_reaches_the_caller_and_leaves_the_outcome_unknown() {
+    let onceward = Cluster::new().process();
     for (key, policy, held) in [("held", Policy::http(), true), ("free", retry(), false)] {
         let panicked = tokio::spawn({
             let (onceward, ask) = (onceward.clone(), ask(key, &policy));
@@ -96,27 +96,27 @@ async fn a_panic_reaches_the_caller_and_leaves_the_effect_in_doubt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_before_the_work_began_the_claim_is_given_back() {
-    let stage = Stage::new();
-    let onceward = stage.process();
-    stage.store.close_gate();
+async fn dropped_before_the_work_began_the_claim_is_released() {
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
+    cluster.store.close_gate();
     let mut run = Box::pin(onceward.run(ask("k", &Policy::http()), never));
     assert!(futures_poll(&mut run).await.is_none());
     drop(run);
-    stage.store.open_gate();
-    settle_down().await;
+    cluster.store.open_gate();
+    run_ready_tasks().await;
     assert_eq!(status(&onceward, "k").await, None);
     assert!(!onceward.run(ask("k", &Policy::http()), paid).await.unwrap().into_result().unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_while_working_the_effect_is_in_doubt() {
-    let onceward = Stage::new().process();
+async fn dropped_while_working_the_outcome_is_unknown() {
+    let onceward = Cluster::new().process();
     for (key, policy, held) in [("held", Policy::http(), true), ("free", retry(), false)] {
         let mut run = Box::pin(onceward.run(ask(key, &policy), async |_| std::future::pending().await));
         assert!(futures_poll(&mut run).await.is_none());
         drop(run);
-        settle_down().await;
+        run_ready_tasks().await;
         if held {
             assert_eq!(reason(&onceward, key).await, UnknownReason::Dropped);
         } else {
@@ -134,9 +134,9 @@ async fn dropped_while_working_the_effect_is_in_doubt() {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_while_recording_the_outcome_is_recorded_all_the_same() {
-    let stage = Stage::new();
-    let onceward = stage.process();
-    let store = stage.store.clone();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
+    let store = cluster.store.clone();
     let work = async move |_| {
         store.close_gate();
         Ok(Outcome::succeeded("paid"))
@@ -144,14 +144,14 @@ async fn dropped_while_recording_the_outcome_is_recorded_all_the_same() {
     let mut run = Box::pin(onceward.run(ask("k", &Policy::http()), work));
     assert!(futures_poll(&mut run).await.is_none());
     drop(run);
-    stage.store.open_gate();
-    settle_down().await;
+    cluster.store.open_gate();
+    run_ready_tasks().await;
     assert!(onceward.run(ask("k", &Policy::http()), never).await.unwrap().into_result().unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_doubt_is_settled_either_way_and_only_for_the_run_that_was_looked_into() {
-    let onceward = Stage::new().process();
+async fn an_unknown_outcome_is_settled_either_way_and_only_for_the_run_that_was_examined() {
+    let onceward = Cluster::new().process();
     let policy = Policy::http();
     let fail = async |_| Err(Stopped::unknown("timed out"));
     for key in ["happened", "did-not"] {
@@ -169,16 +169,16 @@ async fn a_doubt_is_settled_either_way_and_only_for_the_run_that_was_looked_into
         onceward.settle(&id("happened"), fence("happened").await, &done, &policy).await.unwrap(),
         Changed::Applied
     );
-    let ran = onceward.run(ask("happened", &policy), never).await.unwrap().into_result().unwrap();
-    assert_eq!(ran.outcome, Outcome::succeeded("it was paid"));
+    let completed = onceward.run(ask("happened", &policy), never).await.unwrap().into_result().unwrap();
+    assert_eq!(completed.outcome, Outcome::succeeded("it was paid"));
 
     let old = fence("did-not").await;
     assert_eq!(
         onceward.settle(&id("did-not"), old, &Settlement::NotDone, &policy).await.unwrap(),
         Changed::Applied
     );
-    let ran = onceward.run(ask("did-not", &policy), paid).await.unwrap().into_result().unwrap();
-    assert!(!ran.replayed && ran.fence > old);
+    let completed = onceward.run(ask("did-not", &policy), paid).await.unwrap().into_result().unwrap();
+    assert!(!completed.replayed && completed.fence > old);
     assert_eq!(
         onceward.settle(&id("nobody"), old, &Settlement::NotDone, &policy).await.unwrap(),
         Changed::NotOwner(None)
@@ -187,7 +187,7 @@ async fn a_doubt_is_settled_either_way_and_only_for_the_run_that_was_looked_into
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_still_has_its_lease_cannot_be_settled() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let mut run = Box::pin(onceward.run(ask("k", &Policy::http()), async |_| std::future::pending().await));
     assert!(futures_poll(&mut run).await.is_none());
     let fence = status(&onceward, "k").await.unwrap().fence();
@@ -205,6 +205,6 @@ async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
         std::task::Poll::Ready(())
     })
     .await;
-    settle_down().await;
+    run_ready_tasks().await;
     polled
 }

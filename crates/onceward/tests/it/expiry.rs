@@ -7,7 +7,7 @@ use onceward::{
     State, Store, Sweep,
 };
 
-use crate::stage::{Fault, Stage, ask, ask_for, id, never, paid, secs, settle_down};
+use crate::cluster::{Cluster, Fault, ask, ask_for, id, never, paid, run_ready_tasks, secs};
 
 fn keep(secs: u64) -> Policy {
     Policy::http().to_builder().with_retention(Retention::For(Duration::from_secs(secs))).build().unwrap()
@@ -21,9 +21,9 @@ fn refuse_late(secs: u64, tombstone: u64) -> Policy {
         .unwrap()
 }
 
-async fn states(stage: &Stage) -> Vec<State> {
+async fn states(cluster: &Cluster) -> Vec<State> {
     let of = ScanTarget::Matching(Filter::default());
-    let page = stage.store.scan(&Scan::new(of, 1_000).with_after(None::<Cursor>)).await.unwrap();
+    let page = cluster.store.scan(&Scan::new(of, 1_000).with_after(None::<Cursor>)).await.unwrap();
     let mut states: Vec<_> = page.found.into_iter().map(|(_, found)| found.state).collect();
     states.sort();
     states
@@ -31,8 +31,8 @@ async fn states(stage: &Stage) -> Vec<State> {
 
 #[tokio::test(start_paused = true)]
 async fn the_retention_is_told_and_honoured_to_its_end_also_from_the_cache() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let first = onceward.run(ask("k", &keep(60)), paid).await.unwrap().into_result().unwrap();
     assert_eq!(first.expires_in, Some(secs(60)));
     tokio::time::sleep(secs(59)).await;
@@ -40,7 +40,7 @@ async fn the_retention_is_told_and_honoured_to_its_end_also_from_the_cache() {
     assert_eq!(replay.expires_in, Some(secs(1)));
     tokio::time::sleep(secs(1)).await;
     let second = onceward
-        .run(ask("k", &keep(60)), async |_| Ok(Outcome::succeeded("anew")))
+        .run(ask("k", &keep(60)), async |_| Ok(Outcome::succeeded("again")))
         .await
         .unwrap()
         .into_result()
@@ -51,7 +51,7 @@ async fn the_retention_is_told_and_honoured_to_its_end_also_from_the_cache() {
 
 #[tokio::test(start_paused = true)]
 async fn each_verdict_has_its_own_retention() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let policy = keep(60).to_builder().with_retention_failed(Retention::For(secs(5))).build().unwrap();
     let failed = onceward
         .run(ask("f", &policy), async |_| Ok(Outcome::failed("no")))
@@ -66,28 +66,28 @@ async fn each_verdict_has_its_own_retention() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outcome_can_say_how_long_it_is_kept() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let briefly =
         async |_| Outcome::succeeded("x").with_retention(Retention::For(secs(5))).map_err(Into::into);
     // Also where the answer to the completion is lost, and its write is recognised by what it wrote.
-    stage.store.script([Fault::Pass, Fault::LoseReply]);
-    let ran = onceward.run(ask("k", &Policy::ledger()), briefly).await.unwrap().into_result().unwrap();
-    assert_eq!(ran.expires_in, Some(secs(5)));
+    cluster.store.script([Fault::Pass, Fault::LoseReply]);
+    let completed = onceward.run(ask("k", &Policy::ledger()), briefly).await.unwrap().into_result().unwrap();
+    assert_eq!(completed.expires_in, Some(secs(5)));
     tokio::time::sleep(secs(1)).await;
     assert_eq!((onceward.counts().completions, onceward.counts().fenced_off), (1, 0));
     let replay =
-        stage.process().run(ask("k", &Policy::ledger()), never).await.unwrap().into_result().unwrap();
+        cluster.process().run(ask("k", &Policy::ledger()), never).await.unwrap().into_result().unwrap();
     assert!(replay.expires_in.unwrap() <= secs(4));
     let forever = async |_| Outcome::failed("y").with_retention(Retention::Forever).map_err(Into::into);
-    let ran = onceward.run(ask("l", &keep(60)), forever).await.unwrap().into_result().unwrap();
-    assert_eq!(ran.expires_in, None);
+    let completed = onceward.run(ask("l", &keep(60)), forever).await.unwrap().into_result().unwrap();
+    assert_eq!(completed.expires_in, None);
     assert!(Outcome::succeeded("z").with_retention(Retention::For(Duration::ZERO)).is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_past_its_retention_can_mean_something_else() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     onceward.run(ask_for("k", "one", &keep(10)), paid).await.unwrap();
     tokio::time::sleep(secs(11)).await;
     assert!(
@@ -97,15 +97,15 @@ async fn a_key_past_its_retention_can_mean_something_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_key_is_refused_before_and_after_the_sweep_until_its_tombstone_goes() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let policy = refuse_late(10, 100);
     onceward.run(ask("k", &policy), paid).await.unwrap();
     tokio::time::sleep(secs(11)).await;
     assert_eq!(onceward.run(ask("k", &policy), never).await.unwrap(), Answer::Refused(Refusal::KeyExpired));
     let swept = onceward.sweep(&Sweep::default()).await.unwrap();
     assert_eq!((swept.gone, swept.removed, swept.finished), (1, 0, true));
-    assert_eq!(states(&stage).await, [State::Gone]);
+    assert_eq!(states(&cluster).await, [State::Gone]);
     assert_eq!(onceward.run(ask("k", &policy), never).await.unwrap(), Answer::Refused(Refusal::KeyExpired));
     tokio::time::sleep(secs(101)).await;
     let swept = onceward.sweep(&Sweep::default()).await.unwrap();
@@ -115,8 +115,8 @@ async fn a_late_key_is_refused_before_and_after_the_sweep_until_its_tombstone_go
 
 #[tokio::test(start_paused = true)]
 async fn a_sweep_takes_only_what_is_due_in_bounded_slices() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     for at in 0..100 {
         onceward.run(ask(&format!("short{at}"), &keep(10)), paid).await.unwrap();
         onceward.run(ask(&format!("long{at}"), &keep(1_000)), paid).await.unwrap();
@@ -128,23 +128,23 @@ async fn a_sweep_takes_only_what_is_due_in_bounded_slices() {
     let swept = onceward.sweep(&slice.with_slices_max(100)).await.unwrap();
     assert_eq!((swept.removed, swept.finished), (68, true));
     assert_eq!(onceward.sweep(&Sweep::default()).await.unwrap().seen, 0);
-    assert_eq!(states(&stage).await.len(), 100);
+    assert_eq!(states(&cluster).await.len(), 100);
 }
 
 /// Claims that nobody came back for stay in place, and are more than one sweep may look at.
 #[tokio::test(start_paused = true)]
 async fn what_stays_in_place_does_not_hide_what_is_due_behind_it() {
-    let stage = Stage::new();
-    let (doomed, kill) = stage.mortal_process();
+    let cluster = Cluster::new();
+    let (doomed, kill) = cluster.killable_process();
     let abandoned =
         keep(60).to_builder().with_lease(secs(10)).with_on_unknown(OnUnknown::Retry).build().unwrap();
     for at in 0..50 {
         let (doomed, ask) = (doomed.clone(), ask(&format!("abandoned{at}"), &abandoned));
         tokio::spawn(async move { doomed.run(ask, async |_| std::future::pending().await).await });
     }
-    settle_down().await;
+    run_ready_tasks().await;
     kill.now();
-    let onceward = stage.process();
+    let onceward = cluster.process();
     onceward.run(ask("done", &keep(20)), paid).await.unwrap();
     tokio::time::sleep(secs(21)).await;
     let slice = Sweep::default().with_slice_records(8).with_slices_max(2);
@@ -159,9 +159,9 @@ async fn what_stays_in_place_does_not_hide_what_is_due_behind_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_sweep_leaves_living_leases_alone_and_writes_down_dead_ones() {
-    let stage = Stage::new();
+    let cluster = Cluster::new();
     let lease = |policy: Policy| policy.to_builder().with_lease(secs(10)).build().unwrap();
-    let (doomed, kill) = stage.mortal_process();
+    let (doomed, kill) = cluster.killable_process();
     for (key, policy) in [
         ("held", keep(60)),
         ("free", keep(60).to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap()),
@@ -169,12 +169,12 @@ async fn a_sweep_leaves_living_leases_alone_and_writes_down_dead_ones() {
         let (doomed, ask) = (doomed.clone(), ask(key, &lease(policy)));
         tokio::spawn(async move { doomed.run(ask, async |_| std::future::pending().await).await });
     }
-    let onceward = stage.process();
+    let onceward = cluster.process();
     tokio::spawn({
         let (onceward, ask) = (onceward.clone(), ask("alive", &lease(keep(60))));
         async move { onceward.run(ask, async |_| std::future::pending().await).await }
     });
-    settle_down().await;
+    run_ready_tasks().await;
     kill.now();
     tokio::time::sleep(secs(25)).await;
     let swept = onceward.sweep(&Sweep::default()).await.unwrap();
@@ -188,8 +188,8 @@ async fn a_sweep_leaves_living_leases_alone_and_writes_down_dead_ones() {
 
 #[tokio::test(start_paused = true)]
 async fn the_sweeper_goes_on_by_itself() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     tokio::spawn({
         let onceward = onceward.clone();
         async move { onceward.sweep_forever(Sweep::default(), secs(5)).await }
@@ -198,5 +198,5 @@ async fn the_sweeper_goes_on_by_itself() {
         onceward.run(ask(&format!("k{at}"), &keep(10)), paid).await.unwrap();
     }
     tokio::time::sleep(secs(20)).await;
-    assert_eq!(states(&stage).await, []);
+    assert_eq!(states(&cluster).await, []);
 }

@@ -7,7 +7,7 @@ use onceward::{
     Worked,
 };
 
-use crate::stage::{Fault, Stage, ask, ask_for, id, never, paid, secs, settle_down};
+use crate::cluster::{Cluster, Fault, ask, ask_for, id, never, paid, run_ready_tasks, secs};
 
 fn retry() -> Policy {
     Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(secs(10)).build().unwrap()
@@ -20,8 +20,8 @@ async fn input_of(onceward: &Onceward, key: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_replaced_input_is_durable_at_once_and_survives_renewals_and_the_end_of_the_run() {
-    let stage = Stage::new();
-    let (here, elsewhere) = (stage.process(), stage.process());
+    let cluster = Cluster::new();
+    let (here, elsewhere) = (cluster.process(), cluster.process());
     let stopped = here.run(ask("k", &retry()).with_input("one"), async |lease| {
         lease.replace_input("two").await?;
         assert_eq!(input_of(&elsewhere, "k").await, "two");
@@ -32,17 +32,17 @@ async fn a_replaced_input_is_durable_at_once_and_survives_renewals_and_the_end_o
     });
     assert_eq!(stopped.await.unwrap_err().kind(), ErrorKind::Stopped);
     assert!(here.counts().renewals > 3, "{:?}", here.counts());
-    let ran = elsewhere.run(ask("k", &retry()).with_input("three"), async |lease| {
+    let completed = elsewhere.run(ask("k", &retry()).with_input("three"), async |lease| {
         assert_eq!((lease.input().unwrap(), lease.tries()), (&"two".into(), 1));
         Ok(Outcome::succeeded("paid"))
     });
-    assert!(!ran.await.unwrap().into_result().unwrap().replayed);
+    assert!(!completed.await.unwrap().into_result().unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_replaced_input_is_there_after_a_crash() {
-    let stage = Stage::new();
-    let ((dying, kill), later) = (stage.mortal_process(), stage.process());
+    let cluster = Cluster::new();
+    let ((dying, kill), later) = (cluster.killable_process(), cluster.process());
     let run = tokio::spawn(async move {
         let work = async |lease: onceward::Lease| {
             lease.replace_input("two").await?;
@@ -64,9 +64,9 @@ async fn a_replaced_input_is_there_after_a_crash() {
 
 #[tokio::test(start_paused = true)]
 async fn an_input_is_not_replaced_where_there_is_none_or_it_is_too_large() {
-    let stage = Stage::new();
+    let cluster = Cluster::new();
     let limits = Limits::default().with_input_bytes_max(8);
-    let onceward = Onceward::builder(stage.store.behind_the_gate())
+    let onceward = Onceward::builder(cluster.store.behind_the_gate())
         .accept_volatile()
         .with_limits(limits)
         .build()
@@ -85,8 +85,8 @@ async fn an_input_is_not_replaced_where_there_is_none_or_it_is_too_large() {
 
 #[tokio::test(start_paused = true)]
 async fn what_has_changed_since_it_was_found_is_not_resumed() {
-    let stage = Stage::new();
-    let (here, elsewhere) = (stage.process(), stage.process());
+    let cluster = Cluster::new();
+    let (here, elsewhere) = (cluster.process(), cluster.process());
     here.enqueue(ask("k", &retry()).with_input("one")).await.unwrap();
     let found = here.receipt(&id("k")).await.unwrap().unwrap();
     let suspend = async |_| Err(Stopped::suspend(secs(0)));
@@ -102,16 +102,16 @@ async fn what_has_changed_since_it_was_found_is_not_resumed() {
 /// The claim of a caller that went away is free for others, but not for another request where it carries what
 /// somebody asked.
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_owed_back_is_free_for_another_request_only_if_it_carries_nothing() {
+async fn a_claim_that_must_be_released_is_free_for_another_request_only_if_it_carries_nothing() {
     for carries in [true, false] {
-        let stage = Stage::new();
-        let onceward = stage.process();
+        let cluster = Cluster::new();
+        let onceward = cluster.process();
         let first = if carries { ask("k", &retry()).with_input("one") } else { ask("k", &retry()) };
         // It is in the store, its owner does not know, and cannot find out for a while.
-        stage.store.script([Fault::LoseReply]);
-        stage.store.fail_loads(4);
+        cluster.store.script([Fault::LoseReply]);
+        cluster.store.fail_loads(4);
         assert_eq!(onceward.run(first, never).await.unwrap_err().applied(), Applied::Maybe);
-        let held = stage.store.behind_the_gate().load(&[id("k")]).await.unwrap().remove(0).unwrap();
+        let held = cluster.store.behind_the_gate().load(&[id("k")]).await.unwrap().remove(0).unwrap();
         assert_eq!(held.unwrap().state, State::Held);
         let answer =
             onceward.run(ask_for("k", "something else", &retry()).with_input("two"), paid).await.unwrap();
@@ -128,28 +128,28 @@ async fn a_claim_that_is_owed_back_is_free_for_another_request_only_if_it_carrie
 
 /// A caller that goes away with the last handle of its engine leaves no claim behind that others wait for.
 #[tokio::test(start_paused = true)]
-async fn a_claim_under_way_is_given_back_when_the_engine_goes_away_with_its_caller() {
+async fn a_claim_in_flight_is_released_when_the_engine_is_dropped_with_its_caller() {
     for carries in [true, false] {
-        let stage = Stage::new();
+        let cluster = Cluster::new();
         let policy = retry().to_builder().with_on_duplicate(OnDuplicate::Conflict).build().unwrap();
         let first = if carries { ask("k", &policy).with_input("one") } else { ask("k", &policy) };
-        let here = stage.process();
-        stage.store.close_gate();
+        let here = cluster.process();
+        cluster.store.close_gate();
         let run = tokio::spawn(async move { here.run(first, never).await });
-        settle_down().await;
-        assert_eq!(stage.store.batches(), [1], "the claim is on its way");
+        run_ready_tasks().await;
+        assert_eq!(cluster.store.batches(), [1], "the claim is on its way");
         run.abort();
-        settle_down().await;
-        stage.store.open_gate();
-        settle_down().await;
-        assert!(stage.store.batches().len() > 1, "it arrived, and was given back");
-        let ran = stage
+        run_ready_tasks().await;
+        cluster.store.open_gate();
+        run_ready_tasks().await;
+        assert!(cluster.store.batches().len() > 1, "it arrived, and was given back");
+        let completed = cluster
             .process()
             .run(ask("k", &policy).with_input("one"), paid)
             .await
             .unwrap()
             .into_result()
             .unwrap();
-        assert!(!ran.replayed);
+        assert!(!completed.replayed);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use onceward::{ErrorKind, Outcome, Policy, Refusal, Stopped};
 use serde::{Deserialize, Serialize};
 
-use crate::stage::{Stage, ask};
+use crate::cluster::{Cluster, ask};
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Charge {
@@ -19,7 +19,7 @@ fn charge() -> Charge {
 
 #[tokio::test(start_paused = true)]
 async fn an_outcome_is_read_as_it_was_written() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     for replayed in [false, true] {
         let work = async |_| Ok(Outcome::json(&charge())?);
         let completed = onceward.run(ask("k", &Policy::http()), work).await.unwrap().into_result().unwrap();
@@ -40,7 +40,7 @@ fn what_is_no_json_is_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn a_typed_step_runs_once_and_gives_its_value_to_every_run() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let steps = AtomicUsize::new(0);
     for run in 0..2 {
         let work = async |lease: onceward::Lease| {
@@ -64,7 +64,7 @@ async fn a_typed_step_runs_once_and_gives_its_value_to_every_run() {
 /// A recorded value of another type stops the work, and so does a step that is refused: neither is run again.
 #[tokio::test(start_paused = true)]
 async fn a_step_that_gives_no_value_stops_the_work() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let work = async |lease: onceward::Lease| {
         lease.step_json("charge", async |_| Ok(charge())).await?;
         let other = lease.step_json::<u64, _, _>("charge", async |_| panic!("it is done")).await.unwrap_err();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use onceward::{ErrorKind, OnUnknown, Outcome, Policy, Record, Seen, Store, Swap, Swapped};
 
-use crate::stage::{Fault, Stage, ask, id, never, paid, secs};
+use crate::cluster::{Cluster, Fault, ask, id, never, paid, secs};
 
 fn retry() -> Policy {
     Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(secs(10)).build().unwrap()
@@ -13,8 +13,8 @@ fn retry() -> Policy {
 
 #[tokio::test(start_paused = true)]
 async fn work_longer_than_its_lease_keeps_it() {
-    let stage = Stage::new();
-    let (here, elsewhere) = (stage.process(), stage.process());
+    let cluster = Cluster::new();
+    let (here, elsewhere) = (cluster.process(), cluster.process());
     let first = tokio::spawn({
         let here = here.clone();
         async move {
@@ -28,15 +28,15 @@ async fn work_longer_than_its_lease_keeps_it() {
     tokio::time::sleep(secs(30)).await;
     let other = elsewhere.run(ask("k", &retry()), never).await.unwrap().into_result().unwrap();
     assert_eq!(other.outcome, Outcome::succeeded("slow but sure"));
-    let ran = first.await.unwrap().unwrap().into_result().unwrap();
-    assert_eq!(ran.fence, other.fence, "renewals leave the fence alone");
+    let completed = first.await.unwrap().unwrap().into_result().unwrap();
+    assert_eq!(completed.fence, other.fence, "renewals leave the fence alone");
     assert!((11..=17).contains(&here.counts().renewals), "{:?}", here.counts());
 }
 
 #[tokio::test(start_paused = true)]
 async fn renewals_of_many_leases_travel_together() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let mut runs = tokio::task::JoinSet::new();
     for at in 0..500 {
         let onceward = onceward.clone();
@@ -62,8 +62,8 @@ async fn renewals_of_many_leases_travel_together() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_lease_beside_long_ones_is_renewed_in_time() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let lease =
         |millis| retry().to_builder().with_lease(std::time::Duration::from_millis(millis)).build().unwrap();
     let run = |key: &'static str, millis, works_for| {
@@ -87,36 +87,36 @@ async fn a_short_lease_beside_long_ones_is_renewed_in_time() {
 /// The store may have counted the lease from long before its answer came.
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_answer_took_a_whole_lease_is_renewed_before_the_work_begins() {
-    let stage = Stage::new();
-    let onceward = stage.process();
-    stage.store.close_gate();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
+    cluster.store.close_gate();
     let run = tokio::spawn({
         let onceward = onceward.clone();
         async move { onceward.run(ask("k", &retry()), paid).await }
     });
     tokio::time::sleep(secs(11)).await;
-    assert_eq!(stage.store.batches().len(), 1);
-    stage.store.open_gate();
+    assert_eq!(cluster.store.batches().len(), 1);
+    cluster.store.open_gate();
     assert!(!run.await.unwrap().unwrap().into_result().unwrap().replayed);
-    assert_eq!(stage.store.batches().len(), 3, "claim, renewal, completion");
+    assert_eq!(cluster.store.batches().len(), 3, "claim, renewal, completion");
     assert_eq!(onceward.counts().takeovers, 0);
 }
 
-/// Whoever drops an engine can have its store again at once, not only after the next renewal.
+/// After an engine is dropped, its store can be opened again at once, not only after the next renewal.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_engine_lets_go_of_its_store() {
     let store: Arc<dyn Store> = Arc::new(onceward_stores::MemoryStore::new());
     let onceward = onceward::Onceward::builder(store.clone()).accept_volatile().build().unwrap();
     onceward.run(ask("k", &retry()), paid).await.unwrap();
     drop(onceward);
-    crate::stage::settle_down().await;
+    crate::cluster::run_ready_tasks().await;
     assert_eq!(Arc::strong_count(&store), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_lease_cancels_the_work() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let dropped = Arc::new(AtomicBool::new(false));
     let run = tokio::spawn({
         let (onceward, guard) = (onceward.clone(), OnDrop(dropped.clone()));
@@ -130,13 +130,13 @@ async fn a_lost_lease_cancels_the_work() {
     });
     tokio::time::sleep(secs(1)).await;
     // Somebody else has it now.
-    let found = stage.store.load(&[id("k")]).await.unwrap().remove(0).unwrap().unwrap();
+    let found = cluster.store.load(&[id("k")]).await.unwrap().remove(0).unwrap().unwrap();
     let taken = Record::new(found.state, other_claim(&found.bytes))
         .with_due_in(Some(secs(10)))
         .with_ends_with_writer(true);
     let new = Some(taken);
     let swap = Swap { id: id("k"), seen: Seen::Version(found.version), new };
-    assert!(matches!(stage.store.swap(&[swap]).await.unwrap()[0], Swapped::Won(_)));
+    assert!(matches!(cluster.store.swap(&[swap]).await.unwrap()[0], Swapped::Won(_)));
     tokio::time::sleep(secs(6)).await;
     assert!(dropped.load(Ordering::SeqCst), "the work must be cancelled at the next renewal");
     assert_eq!(onceward.counts().leases_lost, 1);
@@ -148,8 +148,8 @@ async fn a_lost_lease_cancels_the_work() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_whose_answer_is_lost_does_not_lose_the_lease() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let run = tokio::spawn({
         let onceward = onceward.clone();
         async move {
@@ -162,7 +162,7 @@ async fn a_renewal_whose_answer_is_lost_does_not_lose_the_lease() {
         }
     });
     tokio::time::sleep(secs(1)).await;
-    stage.store.script([Fault::LoseReply, Fault::Pass, Fault::LoseWrite]);
+    cluster.store.script([Fault::LoseReply, Fault::Pass, Fault::LoseWrite]);
     assert!(!run.await.unwrap().unwrap().into_result().unwrap().replayed);
     assert_eq!(onceward.counts().leases_lost, 0);
 }
@@ -174,8 +174,8 @@ async fn without_renewals_work_ends_with_its_lease_unless_it_is_held() {
     for (policy, cancelled) in
         [(retry(), 1), (retry().to_builder().with_on_unknown(OnUnknown::Hold).build().unwrap(), 0)]
     {
-        let stage = Stage::new();
-        let onceward = stage.process();
+        let cluster = Cluster::new();
+        let onceward = cluster.process();
         let run = tokio::spawn({
             let (onceward, policy) = (onceward.clone(), policy.clone());
             async move {
@@ -188,14 +188,21 @@ async fn without_renewals_work_ends_with_its_lease_unless_it_is_held() {
             }
         });
         tokio::time::sleep(secs(1)).await;
-        stage.store.script([Fault::Refuse; 10_000]);
+        cluster.store.script([Fault::Refuse; 10_000]);
         tokio::time::sleep(secs(14)).await;
         assert_eq!(onceward.counts().leases_lost, cancelled);
-        stage.store.heal();
+        cluster.store.heal();
         if cancelled == 1 {
             assert_eq!(run.await.unwrap().unwrap_err().kind(), ErrorKind::LeaseLost);
             assert!(
-                !stage.process().run(ask("k", &policy), paid).await.unwrap().into_result().unwrap().replayed
+                !cluster
+                    .process()
+                    .run(ask("k", &policy), paid)
+                    .await
+                    .unwrap()
+                    .into_result()
+                    .unwrap()
+                    .replayed
             );
         } else {
             assert!(!run.await.unwrap().unwrap().into_result().unwrap().replayed);

@@ -11,7 +11,7 @@ use onceward::{
 };
 use onceward_stores::memory::{MemoryTransactions, MemoryTx};
 
-use crate::stage::{Stage, ask, id, never, secs};
+use crate::cluster::{Cluster, ask, id, never, secs};
 
 /// Effects that were committed.
 #[derive(Clone, Default)]
@@ -108,17 +108,18 @@ impl Transactions for Scripted {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_committed_is_the_answer_whatever_the_work_says_afterwards() {
-    let stage = Stage::new();
-    let (onceward, transactions, charges) = (stage.process(), stage.store.transactions(), Charges::default());
+    let cluster = Cluster::new();
+    let (onceward, transactions, charges) =
+        (cluster.process(), cluster.store.transactions(), Charges::default());
     for (key, afterwards) in [("ok", Ok("other words")), ("error", Err("a bug after the commit"))] {
         let work = async |lease: Lease| {
-            let ran = lease.transact(&transactions, async |tx| {
+            let completed = lease.transact(&transactions, async |tx| {
                 charges.charge(&tx);
                 Ok(Outcome::succeeded("charged"))
             });
-            let ran = ran.await?;
-            assert_eq!((&ran.outcome.body()[..], ran.recorded), (&b"charged"[..], Recorded::Yes));
-            assert_eq!(lease.committed().unwrap(), ran);
+            let completed = completed.await?;
+            assert_eq!((&completed.outcome.body()[..], completed.recorded), (&b"charged"[..], Recorded::Yes));
+            assert_eq!(lease.committed().unwrap(), completed);
             match afterwards {
                 Ok(words) => Ok(Outcome::failed(words)),
                 Err(why) => Err(Stopped::unknown(why)),
@@ -126,7 +127,7 @@ async fn what_is_committed_is_the_answer_whatever_the_work_says_afterwards() {
         };
         let answer = onceward.run(ask(key, &policy()), work).await.unwrap();
         assert_eq!(body(&answer), (&b"charged"[..], false, Recorded::Yes));
-        let again = stage.process().run(ask(key, &policy()), never).await.unwrap();
+        let again = cluster.process().run(ask(key, &policy()), never).await.unwrap();
         assert_eq!(body(&again), (&b"charged"[..], true, Recorded::Yes));
     }
     assert_eq!(charges.count(), 2);
@@ -136,15 +137,16 @@ async fn what_is_committed_is_the_answer_whatever_the_work_says_afterwards() {
 
 #[tokio::test(start_paused = true)]
 async fn duplicates_here_get_what_was_committed() {
-    let stage = Stage::new();
-    let (onceward, transactions, charges) = (stage.process(), stage.store.transactions(), Charges::default());
+    let cluster = Cluster::new();
+    let (onceward, transactions, charges) =
+        (cluster.process(), cluster.store.transactions(), Charges::default());
     let first = onceward.run(ask("k", &policy()), async |lease| {
-        let ran = lease.transact(&transactions, async |tx| {
+        let completed = lease.transact(&transactions, async |tx| {
             tokio::time::sleep(secs(1)).await;
             charges.charge(&tx);
             Ok(Outcome::succeeded("charged"))
         });
-        Ok(ran.await?.outcome)
+        Ok(completed.await?.outcome)
     });
     let second = onceward.run(ask("k", &policy()), never);
     let (first, second) = tokio::join!(first, second);
@@ -155,8 +157,9 @@ async fn duplicates_here_get_what_was_committed() {
 
 #[tokio::test(start_paused = true)]
 async fn work_that_stops_is_rolled_back_and_the_run_goes_on() {
-    let stage = Stage::new();
-    let (onceward, transactions, charges) = (stage.process(), stage.store.transactions(), Charges::default());
+    let cluster = Cluster::new();
+    let (onceward, transactions, charges) =
+        (cluster.process(), cluster.store.transactions(), Charges::default());
     let answer = onceward.run(ask("k", &policy()), async |lease| {
         let stopped = lease.transact(&transactions, async |tx| {
             charges.charge(&tx);
@@ -173,13 +176,13 @@ async fn work_that_stops_is_rolled_back_and_the_run_goes_on() {
     // A failure that may be tried again is not committed either.
     let policy = policy().to_builder().with_on_failure(OnFailure::Retry).build().unwrap();
     let answer = onceward.run(ask("again", &policy), async |lease| {
-        let ran = lease.transact(&transactions, async |tx| {
+        let completed = lease.transact(&transactions, async |tx| {
             charges.charge(&tx);
             Ok(Outcome::failed("not now"))
         });
-        let ran = ran.await?;
-        assert_eq!(ran.recorded, Recorded::Released);
-        Ok(ran.outcome)
+        let completed = completed.await?;
+        assert_eq!(completed.recorded, Recorded::Released);
+        Ok(completed.outcome)
     });
     assert_eq!(body(&answer.await.unwrap()), (&b"not now"[..], false, Recorded::Released));
     assert_eq!(charges.count(), 0);
@@ -194,21 +197,21 @@ async fn a_commit_that_is_undone_or_whose_answer_is_lost_charges_once() {
         vec![Fate::Undone],
         vec![Fate::LoseReply, Fate::LoseWrite, Fate::Undone, Fate::LoseWrite],
     ] {
-        let stage = Stage::new();
-        let (onceward, charges) = (stage.process(), Charges::default());
+        let cluster = Cluster::new();
+        let (onceward, charges) = (cluster.process(), Charges::default());
         let commits = Mutex::new(fates.clone());
-        let transactions = Scripted { inner: stage.store.transactions(), commits };
+        let transactions = Scripted { inner: cluster.store.transactions(), commits };
         let answer = onceward.run(ask("k", &policy()), async |lease| {
-            let ran = lease.transact(&transactions, async |tx| {
+            let completed = lease.transact(&transactions, async |tx| {
                 charges.charge(&tx);
                 Ok(Outcome::succeeded("charged"))
             });
-            Ok(ran.await?.outcome)
+            Ok(completed.await?.outcome)
         });
         assert_eq!(body(&answer.await.unwrap()), (&b"charged"[..], false, Recorded::Yes), "{fates:?}");
         assert_eq!(charges.count(), 1, "{fates:?}");
         assert!(transactions.commits.lock().unwrap().is_empty(), "{fates:?}");
-        let again = stage.process().run(ask("k", &policy()), never).await.unwrap();
+        let again = cluster.process().run(ask("k", &policy()), never).await.unwrap();
         assert_eq!(body(&again), (&b"charged"[..], true, Recorded::Yes), "{fates:?}");
     }
 }
@@ -217,27 +220,27 @@ async fn a_commit_that_is_undone_or_whose_answer_is_lost_charges_once() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_of_our_own_does_not_cost_the_commit() {
     for arrives_before in [true, false] {
-        let stage = Stage::new();
+        let cluster = Cluster::new();
         let (onceward, transactions, charges) =
-            (stage.process(), stage.store.transactions(), Charges::default());
+            (cluster.process(), cluster.store.transactions(), Charges::default());
         let begun = AtomicUsize::new(0);
         let answer = onceward.run(ask("k", &policy()), async |lease| {
-            let ran = lease.transact(&transactions, async |tx| {
+            let completed = lease.transact(&transactions, async |tx| {
                 begun.fetch_add(1, Ordering::SeqCst);
                 charges.charge(&tx);
-                stage.store.close_gate();
+                cluster.store.close_gate();
                 // The renewal is due after a third of the lease, and hangs at the gate.
                 tokio::time::sleep(Duration::from_millis(1_600)).await;
                 if arrives_before {
-                    renew_behind_the_gate(&stage, &lease).await;
+                    renew_behind_the_gate(&cluster, &lease).await;
                 }
                 Ok(Outcome::succeeded("charged"))
             });
-            let ran = ran.await?;
-            stage.store.open_gate();
+            let completed = completed.await?;
+            cluster.store.open_gate();
             // It comes to the store now, and changes nothing.
             tokio::time::sleep(Duration::from_millis(100)).await;
-            Ok(ran.outcome)
+            Ok(completed.outcome)
         });
         assert_eq!(body(&answer.await.unwrap()), (&b"charged"[..], false, Recorded::Yes));
         assert_eq!((begun.load(Ordering::SeqCst), charges.count()), (1, 1), "the work was not done again");
@@ -247,8 +250,8 @@ async fn a_renewal_of_our_own_does_not_cost_the_commit() {
 }
 
 /// What a renewal writes whose answer nobody has seen yet.
-async fn renew_behind_the_gate(stage: &Stage, lease: &Lease) {
-    let store = stage.store.behind_the_gate();
+async fn renew_behind_the_gate(cluster: &Cluster, lease: &Lease) {
+    let store = cluster.store.behind_the_gate();
     let found = store.load(&[lease.id().clone()]).await.unwrap().pop().unwrap().unwrap().unwrap();
     put(&*store, lease.id(), Seen::Version(found.version), &codec::decode(&found).unwrap().status).await;
 }
@@ -261,13 +264,14 @@ async fn put(store: &dyn Store, id: &Id, seen: Seen, status: &Status) {
 
 #[tokio::test(start_paused = true)]
 async fn a_former_owner_commits_nothing_and_gets_the_answer_of_its_successor() {
-    let stage = Stage::new();
-    let (onceward, transactions, charges) = (stage.process(), stage.store.transactions(), Charges::default());
+    let cluster = Cluster::new();
+    let (onceward, transactions, charges) =
+        (cluster.process(), cluster.store.transactions(), Charges::default());
     let answer = onceward.run(ask("k", &policy()), async |lease| {
         let lost = lease.transact(&transactions, async |tx| {
             charges.charge(&tx);
             // Somebody took the claim over and has finished it.
-            let store = stage.store.behind_the_gate();
+            let store = cluster.store.behind_the_gate();
             let found = store.load(&[lease.id().clone()]).await?.pop().unwrap()?.unwrap();
             let Status::Held(held) = codec::decode(&found)?.status else { panic!("it is held") };
             let mut claim = held.claim;
@@ -289,25 +293,25 @@ async fn a_former_owner_commits_nothing_and_gets_the_answer_of_its_successor() {
 /// The process dies before the commit: the next one takes the run over, at the end of the lease.
 #[tokio::test(start_paused = true)]
 async fn what_a_dead_process_had_not_committed_is_done_by_the_next() {
-    let stage = Stage::new();
-    let (transactions, charges) = (stage.store.transactions(), Charges::default());
-    let (first, kill) = stage.mortal_process();
+    let cluster = Cluster::new();
+    let (transactions, charges) = (cluster.store.transactions(), Charges::default());
+    let (first, kill) = cluster.killable_process();
     let dying = first.run(ask("k", &policy()), async |lease| {
-        let ran = lease.transact(&transactions, async |tx| {
+        let completed = lease.transact(&transactions, async |tx| {
             charges.charge(&tx);
             kill.now();
             std::future::pending::<()>().await;
             Ok(Outcome::succeeded("never"))
         });
-        Ok(ran.await?.outcome)
+        Ok(completed.await?.outcome)
     });
     assert!(tokio::time::timeout(secs(1), dying).await.is_err());
-    let answer = stage.process().run(ask("k", &policy()), async |lease| {
-        let ran = lease.transact(&transactions, async |tx| {
+    let answer = cluster.process().run(ask("k", &policy()), async |lease| {
+        let completed = lease.transact(&transactions, async |tx| {
             charges.charge(&tx);
             Ok(Outcome::succeeded("charged"))
         });
-        Ok(ran.await?.outcome)
+        Ok(completed.await?.outcome)
     });
     assert_eq!(body(&answer.await.unwrap()), (&b"charged"[..], false, Recorded::Yes));
     assert_eq!(charges.count(), 1);
@@ -315,18 +319,19 @@ async fn what_a_dead_process_had_not_committed_is_done_by_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_commits_the_outcome_of_its_task() {
-    let stage = Stage::new();
-    let (onceward, transactions, charges) = (stage.process(), stage.store.transactions(), Charges::default());
+    let cluster = Cluster::new();
+    let (onceward, transactions, charges) =
+        (cluster.process(), cluster.store.transactions(), Charges::default());
     onceward.enqueue(ask("k", &policy()).with_input("12")).await.unwrap();
     let (there, book) = (transactions.clone(), charges.clone());
     let work = move |lease: Lease| {
         let (transactions, charges) = (there.clone(), book.clone());
         async move {
-            let ran = lease.transact(&transactions, async |tx| {
+            let completed = lease.transact(&transactions, async |tx| {
                 charges.charge(&tx);
                 Ok(Outcome::succeeded(lease.input().cloned().unwrap_or_default()))
             });
-            ran.await?;
+            completed.await?;
             Err(Stopped::before_effect("said too late to count"))
         }
     };
@@ -340,8 +345,8 @@ async fn a_worker_commits_the_outcome_of_its_task() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_its_run_and_a_transaction_inside_another_are_refused() {
-    let stage = Stage::new();
-    let (onceward, transactions) = (stage.process(), stage.store.transactions());
+    let cluster = Cluster::new();
+    let (onceward, transactions) = (cluster.process(), cluster.store.transactions());
     let mut kept = None;
     let kept_here = &mut kept;
     let answer = onceward.run(ask("k", &policy()), async |lease: Lease| {

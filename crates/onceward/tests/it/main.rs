@@ -1,7 +1,8 @@
-//! The engine, through its public face, over a store whose every failure can be scripted and a clock
+//! Tests of the engine through its public API, over a store whose every failure can be scripted and a clock
 //! that only the test moves.
 
 mod bounds;
+mod cluster;
 mod crash;
 mod duplicates;
 mod ending;
@@ -12,7 +13,6 @@ mod json;
 mod lease;
 mod lease_transact;
 mod simulated;
-mod stage;
 mod steps;
 mod tickets;
 mod worker;

@@ -12,51 +12,54 @@ use onceward::{
     Swap, Swapped, Takeover, Version, Watch,
 };
 
-use crate::stage::{Fault, Stage, ask, id, never, paid, secs, settle_down};
+use crate::cluster::{Cluster, Fault, ask, id, never, paid, run_ready_tasks, secs};
 
 /// How the work of one caller stopped is no answer to another one.
 #[tokio::test(start_paused = true)]
 async fn a_transaction_that_stops_leaves_its_waiters_to_ask_for_themselves() {
-    let stage = Stage::new();
-    let (onceward, transactions) = (stage.process(), stage.store.transactions());
+    let cluster = Cluster::new();
+    let (onceward, transactions) = (cluster.process(), cluster.store.transactions());
     let stops = onceward.transact(&transactions, ask("k", &Policy::http()), async |_, _| {
         tokio::time::sleep(secs(1)).await;
         Err(Stopped::before_effect("no"))
     });
     let waits = async {
-        settle_down().await;
+        run_ready_tasks().await;
         onceward.run(ask("k", &Policy::http()), paid).await
     };
     let (stopped, waited) = tokio::join!(stops, waits);
     assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Stopped);
-    assert!(matches!(waited.unwrap(), Answer::Completed(ran) if !ran.replayed));
+    assert!(matches!(waited.unwrap(), Answer::Completed(completed) if !completed.replayed));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_to_be_retried_is_released_also_where_that_is_delayed() {
-    let stage = Stage::new();
+    let cluster = Cluster::new();
     let policy = Policy::http().to_builder().with_on_failure(OnFailure::Retry).build().unwrap();
-    stage.store.script([Fault::Pass, Fault::Refuse]);
+    cluster.store.script([Fault::Pass, Fault::Refuse]);
     let failed = async |_: Lease| Ok(Outcome::failed("declined"));
-    let ran = stage.process().run(ask("k", &policy), failed).await.unwrap().into_result().unwrap();
-    assert_eq!((ran.recorded, ran.expires_in), (Recorded::Released, None));
+    let completed = cluster.process().run(ask("k", &policy), failed).await.unwrap().into_result().unwrap();
+    assert_eq!((completed.recorded, completed.expires_in), (Recorded::Released, None));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_enqueue_that_fails_after_a_lost_answer_may_have_happened() {
-    let stage = Stage::new();
-    stage.store.script([Fault::LoseWrite, Fault::Refuse]);
-    let error = stage.process().enqueue(ask("k", &Policy::queue()).with_input("12")).await.unwrap_err();
+    let cluster = Cluster::new();
+    cluster.store.script([Fault::LoseWrite, Fault::Refuse]);
+    let error = cluster.process().enqueue(ask("k", &Policy::queue()).with_input("12")).await.unwrap_err();
     assert_eq!(error.applied(), Applied::Maybe);
 }
 
 /// The answer to the first claim is lost, the second one wins, runs and gives the key back; then the first one
 /// arrives. Nobody works under it, and its process lives.
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_arrives_after_its_run_is_given_back() {
-    let stage = Stage::new();
-    let store =
-        Arc::new(LateStore { inner: stage.store.clone(), late: Mutex::default(), lost: AtomicUsize::new(1) });
+async fn a_claim_that_arrives_after_its_run_is_released() {
+    let cluster = Cluster::new();
+    let store = Arc::new(LateStore {
+        inner: cluster.store.clone(),
+        late: Mutex::default(),
+        lost: AtomicUsize::new(1),
+    });
     let onceward = Onceward::builder(store.clone()).accept_volatile().build().unwrap();
     let stops = async |_: Lease| Err(Stopped::before_effect("no"));
     assert!(onceward.run(ask("k", &Policy::http()), stops).await.is_err());
@@ -67,16 +70,26 @@ async fn a_claim_that_arrives_after_its_run_is_given_back() {
     tokio::time::sleep(secs(60)).await;
     assert!(onceward.receipt(&id("k")).await.unwrap().is_none(), "nobody gave it back");
     assert!(
-        !stage.process().run(ask("k", &Policy::http()), paid).await.unwrap().into_result().unwrap().replayed
+        !cluster
+            .process()
+            .run(ask("k", &Policy::http()), paid)
+            .await
+            .unwrap()
+            .into_result()
+            .unwrap()
+            .replayed
     );
 }
 
 /// The answers to both claims of one ask are lost; both arrive, one after the other was given back.
 #[tokio::test(start_paused = true)]
-async fn both_claims_of_an_ask_are_given_back() {
-    let stage = Stage::new();
-    let store =
-        Arc::new(LateStore { inner: stage.store.clone(), late: Mutex::default(), lost: AtomicUsize::new(2) });
+async fn both_claims_of_an_ask_are_released() {
+    let cluster = Cluster::new();
+    let store = Arc::new(LateStore {
+        inner: cluster.store.clone(),
+        late: Mutex::default(),
+        lost: AtomicUsize::new(2),
+    });
     let onceward = Onceward::builder(store.clone()).accept_volatile().build().unwrap();
     let asking = onceward.run(ask("k", &Policy::http()), never);
     // The second one is on its way for as long as the ask is: it is dropped with its answer outstanding.
@@ -88,9 +101,9 @@ async fn both_claims_of_an_ask_are_given_back() {
     }
 }
 
-/// A doubt under which an earlier one lies does not hide it.
+/// An unknown outcome does not hide an earlier one.
 #[test]
-fn a_doubt_remembers_the_one_before_it() {
+fn an_unknown_outcome_keeps_the_one_before_it() {
     let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Hold).build().unwrap();
     let mut held = transition::claim(&ask("k", &policy), Attempt(7), Owner::Run, Takeover::Absent, None);
     held.prior = Prior::Unknown;
@@ -98,7 +111,7 @@ fn a_doubt_remembers_the_one_before_it() {
     let lapsed = receipt(Status::Held(held), Due::Over(secs(1)));
     let unknown = receipt(transition::lapse(&lapsed).unwrap().status, Due::Never);
     let run = transition::run_of(&unknown.status).unwrap();
-    // Its own work never began, so it is given back; the earlier one is in doubt as before.
+    // Its own work never began, so it is released; the earlier outcome is unknown as before.
     let write = transition::end(&id("k"), &run, &Ending::Suspend(Duration::ZERO), &policy).unwrap();
     assert!(matches!(write.status, Status::Waiting(Waiting { prior: Prior::Unknown, .. })));
 }

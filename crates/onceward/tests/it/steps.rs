@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onceward::{Answer, OnUnknown, Onceward, Outcome, Policy, Result, State, Stopped};
 
-use crate::stage::{Stage, ask, id, secs, settle_down};
+use crate::cluster::{Cluster, ask, id, run_ready_tasks, secs};
 
 fn policy() -> Policy {
     Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(secs(10)).build().unwrap()
@@ -42,19 +42,19 @@ async fn order(onceward: &Onceward, effects: &Effects, dies_after_charge: bool) 
 
 #[tokio::test(start_paused = true)]
 async fn a_resumed_operation_skips_what_is_done_and_gets_its_result() {
-    let stage = Stage::new();
+    let cluster = Cluster::new();
     let effects = Effects::default();
-    let (doomed, kill) = stage.mortal_process();
+    let (doomed, kill) = cluster.killable_process();
     let run = tokio::spawn({
         let effects = effects.clone();
         async move { order(&doomed, &effects, true).await }
     });
-    settle_down().await;
+    run_ready_tasks().await;
     kill.now();
     run.abort();
-    let onceward = stage.process();
-    let ran = order(&onceward, &effects, false).await.unwrap().into_result().unwrap();
-    assert_eq!(ran.outcome, Outcome::succeeded("charge-1"));
+    let onceward = cluster.process();
+    let completed = order(&onceward, &effects, false).await.unwrap().into_result().unwrap();
+    assert_eq!(completed.outcome, Outcome::succeeded("charge-1"));
     assert_eq!(effects.charges.load(Ordering::SeqCst), 1);
     assert_eq!(effects.mails.load(Ordering::SeqCst), 1);
     let step = onceward.receipt(&id("order").step("charge").unwrap()).await.unwrap().unwrap();
@@ -63,7 +63,7 @@ async fn a_resumed_operation_skips_what_is_done_and_gets_its_result() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_fails_and_is_tried_again_keeps_its_finished_steps() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let charges = Arc::new(AtomicUsize::new(0));
     for fails in [true, false] {
         let charges = charges.clone();
@@ -84,11 +84,11 @@ async fn an_operation_that_fails_and_is_tried_again_keeps_its_finished_steps() {
     assert_eq!(charges.load(Ordering::SeqCst), 1);
 }
 
-/// The step's effect is in doubt and must not be repeated, so the whole operation is in doubt, no
+/// The outcome of the step is unknown and it must not be repeated, so that of the whole operation is unknown, no
 /// matter that the operation itself may be retried.
 #[tokio::test(start_paused = true)]
-async fn a_held_step_in_doubt_stops_every_later_run() {
-    let onceward = Stage::new().process();
+async fn a_held_step_with_an_unknown_outcome_stops_every_later_run() {
+    let onceward = Cluster::new().process();
     let held = Arc::new(Policy::http());
     let charges = Arc::new(AtomicUsize::new(0));
     for _ in 0..3 {
@@ -110,7 +110,7 @@ async fn a_held_step_in_doubt_stops_every_later_run() {
 
 #[tokio::test(start_paused = true)]
 async fn child_keys_are_the_same_on_every_try_and_differ_by_label() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let keys = Arc::new(std::sync::Mutex::new(Vec::new()));
     for _ in 0..2 {
         let keys = keys.clone();

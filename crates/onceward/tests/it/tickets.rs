@@ -8,7 +8,7 @@ use onceward::{
 };
 use onceward_stores::{MemoryStore, MemoryTransactions};
 
-use crate::stage::{Fault, Stage, ask, never, paid, secs};
+use crate::cluster::{Cluster, Fault, ask, never, paid, secs};
 
 fn policy() -> Policy {
     Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(secs(10)).build().unwrap()
@@ -23,8 +23,8 @@ async fn claim(onceward: &onceward::Onceward, key: &str) -> Ticket {
 
 #[tokio::test(start_paused = true)]
 async fn claim_renew_complete_and_replay_also_from_another_process() {
-    let stage = Stage::new();
-    let (here, elsewhere) = (stage.process(), stage.process());
+    let cluster = Cluster::new();
+    let (here, elsewhere) = (cluster.process(), cluster.process());
     let ticket = claim(&here, "k").await;
     for _ in 0..5 {
         tokio::time::sleep(secs(8)).await;
@@ -35,15 +35,16 @@ async fn claim_renew_complete_and_replay_also_from_another_process() {
     assert_eq!(here.complete(&ticket, outcome.clone()).await.unwrap(), Changed::Applied, "the same again");
     let other = here.complete(&ticket, Outcome::succeeded("something else")).await.unwrap();
     assert!(matches!(other, Changed::NotOwner(Some(_))), "a done outcome never changes");
-    let Claimed::Answered(Answer::Completed(ran)) = here.claim(ask("k", &policy())).await.unwrap() else {
+    let Claimed::Answered(Answer::Completed(completed)) = here.claim(ask("k", &policy())).await.unwrap()
+    else {
         panic!()
     };
-    assert_eq!((ran.outcome, ran.fence), (outcome, ticket.fence()));
+    assert_eq!((completed.outcome, completed.fence), (outcome, ticket.fence()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_not_renewed_is_taken_over_and_its_ticket_is_worth_nothing() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let old = claim(&onceward, "k").await;
     tokio::time::sleep(secs(11)).await;
     let new = claim(&onceward, "k").await;
@@ -62,7 +63,7 @@ async fn a_claim_that_is_not_renewed_is_taken_over_and_its_ticket_is_worth_nothi
 
 #[tokio::test(start_paused = true)]
 async fn a_forged_ticket_opens_nothing() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let ticket = claim(&onceward, "k").await;
     let forged = {
         let other_attempt = Attempt(ticket.attempt().0 ^ 1);
@@ -75,15 +76,15 @@ async fn a_forged_ticket_opens_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_same_attempt_finds_its_own_claim() {
-    let stage = Stage::new();
+    let cluster = Cluster::new();
     let attempt = Attempt(42);
     let Claimed::Granted(first) =
-        stage.process().claim(ask("k", &policy()).with_attempt(attempt)).await.unwrap()
+        cluster.process().claim(ask("k", &policy()).with_attempt(attempt)).await.unwrap()
     else {
         panic!()
     };
     let Claimed::Granted(second) =
-        stage.process().claim(ask("k", &policy()).with_attempt(attempt)).await.unwrap()
+        cluster.process().claim(ask("k", &policy()).with_attempt(attempt)).await.unwrap()
     else {
         panic!()
     };
@@ -91,8 +92,8 @@ async fn the_same_attempt_finds_its_own_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_obeys_the_policy_on_failures_and_doubts() {
-    let onceward = Stage::new().process();
+async fn a_ticket_obeys_the_policy_on_failures_and_unknown_outcomes() {
+    let onceward = Cluster::new().process();
     let again = policy().to_builder().with_on_failure(OnFailure::Retry).build().unwrap();
     let ticket = claim(&onceward, "failed").await.with_policy(again.clone());
     onceward.complete(&ticket, Outcome::failed("no")).await.unwrap();
@@ -107,12 +108,12 @@ async fn a_ticket_obeys_the_policy_on_failures_and_doubts() {
         Answer::Refused(Refusal::OutcomeUnknown)
     );
     let changed = onceward.complete(&ticket, Outcome::succeeded("it was me")).await.unwrap();
-    assert_eq!(changed, Changed::Applied, "whoever did the work can end the doubt");
+    assert_eq!(changed, Changed::Applied, "the owner can still record its outcome");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_woken_by_a_completion_by_hand() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let ticket = claim(&onceward, "k").await;
     let waiter = tokio::spawn({
         let onceward = onceward.clone();
@@ -128,14 +129,14 @@ async fn a_waiter_is_woken_by_a_completion_by_hand() {
 #[tokio::test(start_paused = true)]
 async fn lost_answers_of_a_ticket_are_resolved_by_looking() {
     for fault in [Fault::LoseReply, Fault::LoseWrite] {
-        let stage = Stage::new();
-        let onceward = stage.process();
+        let cluster = Cluster::new();
+        let onceward = cluster.process();
         let ticket = claim(&onceward, "k").await;
-        stage.store.script([fault]);
+        cluster.store.script([fault]);
         let changed = onceward.complete(&ticket, Outcome::succeeded("paid")).await.unwrap();
         assert_eq!(changed, Changed::Applied, "{fault:?}");
         let ticket = claim(&onceward, "other").await;
-        stage.store.script([fault]);
+        cluster.store.script([fault]);
         assert_eq!(onceward.release(&ticket).await.unwrap(), Changed::Applied, "{fault:?}");
     }
 }

@@ -10,7 +10,7 @@ use onceward::{
 };
 use tokio::sync::Notify;
 
-use crate::stage::{Fault, Kill, Stage, id, paid, secs, settle_down};
+use crate::cluster::{Cluster, Fault, Kill, id, paid, run_ready_tasks, secs};
 
 const PHASES: [&str; 3] = ["reserve", "transfer", "confirm"];
 const LEASE: Duration = Duration::from_secs(10);
@@ -58,13 +58,13 @@ async fn operation(lease: Lease, effects: Effects, stands_after: Option<usize>) 
     Ok(Outcome::succeeded("paid out"))
 }
 
-/// Begins an operation in a process that dies after so many phases.
-async fn abandon(stage: &Stage, effects: &Effects, key: &str, after: usize) {
-    let (doomed, kill): (Onceward, Kill) = stage.mortal_process();
+/// Begins an operation in a process that dies after this number of phases.
+async fn abandon(cluster: &Cluster, effects: &Effects, key: &str, after: usize) {
+    let (doomed, kill): (Onceward, Kill) = cluster.killable_process();
     let (ask, effects) = (ask(key), effects.clone());
     let run =
         tokio::spawn(async move { doomed.run(ask, |lease| operation(lease, effects, Some(after))).await });
-    settle_down().await;
+    run_ready_tasks().await;
     kill.now();
     run.abort();
 }
@@ -80,12 +80,12 @@ fn worker(onceward: &Onceward, effects: &Effects) -> Worker {
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_died_after_any_phase_is_finished_once() {
-    let stage = Stage::new();
+    let cluster = Cluster::new();
     let effects = Effects::default();
     for after in 0..=PHASES.len() {
-        abandon(&stage, &effects, &format!("died-{after}"), after).await;
+        abandon(&cluster, &effects, &format!("died-{after}"), after).await;
     }
-    let onceward = stage.process();
+    let onceward = cluster.process();
     let worker = worker(&onceward, &effects);
     assert_eq!(worker.run_once().await.unwrap().finished, 0, "their leases are alive");
     tokio::time::advance(LEASE * 2).await;
@@ -94,28 +94,29 @@ async fn an_operation_that_died_after_any_phase_is_finished_once() {
         let key = format!("died-{after}");
         assert!(effects.are_whole(&key), "{:?}", effects.of(&key));
         // An ask now gets what the worker did.
-        let ran = onceward.run(ask(&key), paid).await.unwrap().into_result().unwrap();
-        assert_eq!((ran.outcome, ran.replayed), (Outcome::succeeded("paid out"), true));
+        let completed = onceward.run(ask(&key), paid).await.unwrap().into_result().unwrap();
+        assert_eq!((completed.outcome, completed.replayed), (Outcome::succeeded("paid out"), true));
     }
     assert_eq!(worker.run_once().await.unwrap().finished, 4, "nothing is left");
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_workers_and_a_caller_do_nothing_twice() {
-    let stage = Stage::new();
+    let cluster = Cluster::new();
     let effects = Effects::default();
     for number in 0..40 {
-        abandon(&stage, &effects, &format!("left-{number}"), number % 4).await;
+        abandon(&cluster, &effects, &format!("left-{number}"), number % 4).await;
     }
     tokio::time::advance(LEASE * 2).await;
-    let (one, two, three) = (stage.process(), stage.process(), stage.process());
+    let (one, two, three) = (cluster.process(), cluster.process(), cluster.process());
     let (first, second) = (worker(&one, &effects), worker(&two, &effects));
     let calls = async {
         for number in 0..40 {
             let effects = effects.clone();
             let work = |lease| operation(lease, effects, None);
-            let ran = three.run(ask(&format!("left-{number}")), work).await.unwrap().into_result().unwrap();
-            assert_eq!(ran.outcome, Outcome::succeeded("paid out"));
+            let completed =
+                three.run(ask(&format!("left-{number}")), work).await.unwrap().into_result().unwrap();
+            assert_eq!(completed.outcome, Outcome::succeeded("paid out"));
         }
     };
     let (first, second, ()) = tokio::join!(first.run_once(), second.run_once(), calls);
@@ -129,9 +130,9 @@ async fn two_workers_and_a_caller_do_nothing_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_when_in_doubt_is_never_touched() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+async fn what_is_held_when_unknown_is_never_touched() {
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let hold = Arc::new(Policy::http().to_builder().with_lease(LEASE).build().unwrap());
     let ask = Ask::new(id("doubtful"), Fingerprint::of(b""), hold.clone());
     assert!(matches!(onceward.claim(ask).await.unwrap(), Claimed::Granted(_)));
@@ -154,11 +155,11 @@ async fn what_is_held_when_in_doubt_is_never_touched() {
 
 #[tokio::test(start_paused = true)]
 async fn what_has_no_code_here_is_counted_and_left() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let other = Ask::new(Id::new("tenant", "ship", "k").unwrap(), Fingerprint::of(b""), policy());
     assert!(matches!(onceward.claim(other).await.unwrap(), Claimed::Granted(_)));
-    abandon(&stage, &Effects::default(), "mine", 1).await;
+    abandon(&cluster, &Effects::default(), "mine", 1).await;
     tokio::time::advance(LEASE * 2).await;
     let none = Worker::builder(onceward.clone()).build().unwrap();
     assert_eq!(none.run_once().await.unwrap().no_code, 2);
@@ -177,10 +178,10 @@ async fn what_has_no_code_here_is_counted_and_left() {
 /// Failing code is tried again, each time later, and its intent is never forgotten: after its tries it is dead.
 #[tokio::test(start_paused = true)]
 async fn code_that_keeps_failing_backs_off_and_is_dead_in_the_end() {
-    let stage = Stage::new();
-    abandon(&stage, &Effects::default(), "stubborn", 1).await;
+    let cluster = Cluster::new();
+    abandon(&cluster, &Effects::default(), "stubborn", 1).await;
     tokio::time::advance(LEASE * 2).await;
-    let onceward = stage.process();
+    let onceward = cluster.process();
     let tries = Arc::new(Mutex::new(Vec::new()));
     let start = tokio::time::Instant::now();
     let work = {
@@ -228,12 +229,12 @@ async fn code_that_keeps_failing_backs_off_and_is_dead_in_the_end() {
 /// Wherever it is dropped, the intent stays where another can find it.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_dropped_leaves_its_work_to_others() {
-    let stage = Stage::new();
+    let cluster = Cluster::new();
     let effects = Effects::default();
-    let onceward = stage.process();
+    let onceward = cluster.process();
     for polls in 0..12 {
         let key = format!("dropped-{polls}");
-        abandon(&stage, &effects, &key, 1).await;
+        abandon(&cluster, &effects, &key, 1).await;
         tokio::time::advance(LEASE * 4).await;
         let worker = worker(&onceward, &effects);
         let mut round = Box::pin(worker.run_once());
@@ -246,11 +247,11 @@ async fn a_worker_that_is_dropped_leaves_its_work_to_others() {
             tokio::task::yield_now().await;
         }
         drop(round);
-        settle_down().await;
+        run_ready_tasks().await;
         assert!(onceward.receipt(&id(&key)).await.unwrap().is_some(), "{key} is forgotten");
     }
     tokio::time::advance(LEASE * 4).await;
-    let last = stage.process();
+    let last = cluster.process();
     worker(&last, &effects).run_once().await.unwrap();
     for polls in 0..12 {
         let key = format!("dropped-{polls}");
@@ -262,12 +263,12 @@ async fn a_worker_that_is_dropped_leaves_its_work_to_others() {
 /// On the signal nothing more begins, and what is under way is finished. Never are more under way than allowed.
 #[tokio::test(start_paused = true)]
 async fn it_stops_on_a_signal_and_keeps_to_its_bound() {
-    let stage = Stage::new();
+    let cluster = Cluster::new();
     for number in 0..20 {
-        abandon(&stage, &Effects::default(), &format!("slow-{number}"), 0).await;
+        abandon(&cluster, &Effects::default(), &format!("slow-{number}"), 0).await;
     }
     tokio::time::advance(LEASE * 2).await;
-    let onceward = stage.process();
+    let onceward = cluster.process();
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let work = {
         let (now, most) = (now.clone(), most.clone());
@@ -305,10 +306,10 @@ async fn it_stops_on_a_signal_and_keeps_to_its_bound() {
 /// One that hangs has its place and no more: the others are finished.
 #[tokio::test(start_paused = true)]
 async fn one_that_hangs_holds_nobody_up() {
-    let stage = Stage::new();
+    let cluster = Cluster::new();
     let effects = Effects::default();
-    let onceward = stage.process();
-    abandon(&stage, &effects, "hangs", 1).await;
+    let onceward = cluster.process();
+    abandon(&cluster, &effects, "hangs", 1).await;
     tokio::time::advance(LEASE * 2).await;
     let work = {
         let effects = effects.clone();
@@ -325,7 +326,7 @@ async fn one_that_hangs_holds_nobody_up() {
         .unwrap();
     let later = async {
         tokio::time::sleep(secs(60)).await;
-        abandon(&stage, &effects, "later", 1).await;
+        abandon(&cluster, &effects, "later", 1).await;
         tokio::time::sleep(secs(60)).await;
     };
     tokio::select! {
@@ -336,18 +337,18 @@ async fn one_that_hangs_holds_nobody_up() {
     assert!(effects.are_whole("later"));
 }
 
-/// A store that fails in the middle of it costs time and nothing else.
+/// A store that fails while a worker runs costs time and nothing else.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_costs_nothing_but_time() {
     for fault in [Fault::LoseReply, Fault::LoseWrite, Fault::Refuse] {
         for at in 0..5 {
-            let stage = Stage::new();
+            let cluster = Cluster::new();
             let effects = Effects::default();
-            abandon(&stage, &effects, "k", 1).await;
+            abandon(&cluster, &effects, "k", 1).await;
             tokio::time::advance(LEASE * 2).await;
-            let onceward = stage.process();
+            let onceward = cluster.process();
             let worker = worker(&onceward, &effects);
-            stage.store.script(std::iter::repeat_n(Fault::Pass, at).chain([fault]));
+            cluster.store.script(std::iter::repeat_n(Fault::Pass, at).chain([fault]));
             worker.run_until(tokio::time::sleep(secs(120))).await;
             assert!(effects.are_whole("k"), "{fault:?} at {at}: {:?}", effects.of("k"));
             let receipt = onceward.receipt(&id("k")).await.unwrap().unwrap();
@@ -359,16 +360,16 @@ async fn a_store_that_fails_costs_nothing_but_time() {
 /// A service that is told about one intent says what became of it.
 #[tokio::test(start_paused = true)]
 async fn one_intent_is_completed_by_its_name() {
-    let stage = Stage::new();
+    let cluster = Cluster::new();
     let effects = Effects::default();
-    let onceward = stage.process();
+    let onceward = cluster.process();
     let own = worker(&onceward, &effects);
-    abandon(&stage, &effects, "one", 2).await;
+    abandon(&cluster, &effects, "one", 2).await;
     assert_eq!(own.work_on(&id("one")).await.unwrap(), Worked::NothingToDo, "its lease is alive");
     tokio::time::advance(LEASE * 2).await;
     let none = Worker::builder(onceward.clone()).build().unwrap();
     assert_eq!(none.work_on(&id("one")).await.unwrap(), Worked::NoCode);
-    let other = stage.process();
+    let other = cluster.process();
     let failing = async |_: Lease| Ok(Outcome::failed("declined"));
     let queue = Arc::new(Policy::queue().to_builder().with_lease(LEASE).build().unwrap());
     let failing = Worker::builder(other.clone()).with_operation("charge", queue, failing).build().unwrap();
@@ -397,8 +398,8 @@ fn enqueued(key: &str) -> Ask {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_enqueued_is_done_once_with_its_input() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     assert_eq!(onceward.enqueue(enqueued("a")).await.unwrap(), Enqueued::Accepted);
     assert_eq!(onceward.enqueue(enqueued("a")).await.unwrap(), Enqueued::AlreadyThere(State::Waiting));
     let other = Ask::new(id("a"), Fingerprint::of(b"other"), policy()).with_input("other");
@@ -415,15 +416,18 @@ async fn what_is_enqueued_is_done_once_with_its_input() {
     };
     let workers: Vec<_> = (0..3)
         .map(|_| {
-            Worker::builder(stage.process()).with_operation("charge", policy(), echo.clone()).build().unwrap()
+            Worker::builder(cluster.process())
+                .with_operation("charge", policy(), echo.clone())
+                .build()
+                .unwrap()
         })
         .collect();
     for worker in &workers {
         worker.run_once().await.unwrap();
     }
     assert_eq!(*inputs.lock().unwrap(), ["input of a"]);
-    let ran = onceward.run(ask("a"), paid).await.unwrap().into_result().unwrap();
-    assert_eq!((ran.outcome, ran.replayed), (Outcome::succeeded("input of a"), true));
+    let completed = onceward.run(ask("a"), paid).await.unwrap().into_result().unwrap();
+    assert_eq!((completed.outcome, completed.replayed), (Outcome::succeeded("input of a"), true));
     assert_eq!(onceward.enqueue(enqueued("a")).await.unwrap(), Enqueued::AlreadyThere(State::Done));
     let receipt = onceward.receipt(&id("a")).await.unwrap().unwrap();
     assert_eq!(receipt.status.job(), None, "the input is dropped when it is done");
@@ -432,18 +436,18 @@ async fn what_is_enqueued_is_done_once_with_its_input() {
 /// An ask runs what waits at once, whatever its due time, and with the input that was kept.
 #[tokio::test(start_paused = true)]
 async fn an_ask_does_not_wait_for_a_worker() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     onceward.enqueue(enqueued("soon").with_delay(secs(3_600))).await.unwrap();
     let echo = async |lease: Lease| Ok(Outcome::succeeded(lease.input().cloned().unwrap()));
-    let ran =
+    let completed =
         onceward.run(ask("soon").with_input("another input"), echo).await.unwrap().into_result().unwrap();
-    assert_eq!((ran.outcome, ran.replayed), (Outcome::succeeded("input of soon"), false));
+    assert_eq!((completed.outcome, completed.replayed), (Outcome::succeeded("input of soon"), false));
 }
 
 /// What its own process enqueues is begun at once, not at the next look.
 #[tokio::test(start_paused = true)]
 async fn a_worker_wakes_for_what_its_process_enqueues() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let options = WorkerOptions::default().with_pause(secs(3_600));
     let done = Arc::new(Notify::new());
     let work = {
@@ -470,7 +474,7 @@ async fn a_worker_wakes_for_what_its_process_enqueues() {
 
 #[tokio::test(start_paused = true)]
 async fn a_delay_is_waited_for_and_a_suspension_counts_nothing() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let start = tokio::time::Instant::now();
     let begun = Arc::new(Mutex::new(Vec::new()));
     let work = {
@@ -499,12 +503,12 @@ async fn a_delay_is_waited_for_and_a_suspension_counts_nothing() {
 /// Work that takes its process with it counts as a try, although nobody is left to count it.
 #[tokio::test(start_paused = true)]
 async fn work_that_kills_its_process_is_dead_after_its_tries() {
-    let stage = Stage::new();
-    stage.process().enqueue(enqueued("poison")).await.unwrap();
+    let cluster = Cluster::new();
+    cluster.process().enqueue(enqueued("poison")).await.unwrap();
     let options = WorkerOptions::default().with_grace(Duration::ZERO).with_pause(secs(1));
     let mut deaths = 0;
     for _ in 0..20 {
-        let (doomed, kill) = stage.mortal_process();
+        let (doomed, kill) = cluster.killable_process();
         let reached = Arc::new(Notify::new());
         let work = {
             let reached = reached.clone();
@@ -528,7 +532,7 @@ async fn work_that_kills_its_process_is_dead_after_its_tries() {
         tokio::time::advance(LEASE * 2).await;
     }
     assert_eq!(deaths, 5);
-    let receipt = stage.process().receipt(&id("poison")).await.unwrap().unwrap();
+    let receipt = cluster.process().receipt(&id("poison")).await.unwrap().unwrap();
     assert_eq!(receipt.status.state(), State::Dead);
     let job = receipt.status.job().unwrap();
     assert_eq!((job.started, job.finished, &job.input[..]), (5, 0, &b"input of poison"[..]));
@@ -537,7 +541,7 @@ async fn work_that_kills_its_process_is_dead_after_its_tries() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_letter_is_retried_or_discarded_by_a_person() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let once = Arc::new(policy().to_builder().with_tries_max(1).build().unwrap());
     let refuse = async |_: Lease| Err(Stopped::before_effect("no\u{7}pe\n"));
     let failing =
@@ -568,7 +572,7 @@ async fn a_dead_letter_is_retried_or_discarded_by_a_person() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_can_be_cancelled_and_what_runs_cannot() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     onceward.enqueue(enqueued("cancelled")).await.unwrap();
     assert_eq!(onceward.cancel(&id("cancelled"), &policy()).await.unwrap(), Changed::Applied);
     assert!(matches!(
@@ -597,13 +601,13 @@ async fn what_waits_can_be_cancelled_and_what_runs_cannot() {
 /// An input is never forgotten: neither by a run that stops, nor by a sweep, nor by a crash.
 #[tokio::test(start_paused = true)]
 async fn an_input_outlives_runs_that_stop() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     let stop = async |_: Lease| Err(Stopped::before_effect("no connection"));
     onceward.run(enqueued("stopped"), stop).await.unwrap_err();
     let dropped = onceward.run(enqueued("dropped"), async |_| std::future::pending().await);
     assert!(tokio::time::timeout(secs(1), dropped).await.is_err());
-    settle_down().await;
+    run_ready_tasks().await;
     tokio::time::advance(secs(3_600 * 24 * 30)).await;
     onceward.sweep(&Sweep::default().with_abandoned_after(Duration::ZERO)).await.unwrap();
     for (key, prior) in [("stopped", Prior::Nothing), ("dropped", Prior::Unknown)] {
@@ -621,20 +625,20 @@ async fn an_input_outlives_runs_that_stop() {
 
 #[tokio::test(start_paused = true)]
 async fn an_input_over_the_bound_is_refused_before_anything_happens() {
-    let onceward = Stage::new().process();
+    let onceward = Cluster::new().process();
     let large = vec![0; (1 << 20) + 1];
     let error = onceward.enqueue(ask("large").with_input(large.clone())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("input_bytes_max"), "{error}");
-    assert!(onceward.run(ask("large").with_input(large), crate::stage::never).await.is_err());
+    assert!(onceward.run(ask("large").with_input(large), crate::cluster::never).await.is_err());
     assert_eq!(onceward.receipt(&id("large")).await.unwrap(), None);
     assert_eq!(onceward.enqueue(ask("fits").with_input(vec![0; 1 << 20])).await.unwrap(), Enqueued::Accepted);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_look_begins_is_claimed_in_one_batch_and_completed_in_one() {
-    let stage = Stage::new();
-    let onceward = stage.process();
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
     for number in 0..20 {
         onceward.enqueue(ask(&format!("task-{number}")).with_input("12")).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! What the tests play on: one store, several processes over it, scripted faults, paused time.
+//! The test fixture: one store, several processes over it, scripted faults, paused time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +24,8 @@ impl Clock for TokioClock {
 }
 
 /// One store for all processes of a test.
-pub struct Stage {
-    pub store: Arc<Faulty>,
+pub struct Cluster {
+    pub store: Arc<FaultyStore>,
 }
 
 /// What happens to one swap call.
@@ -41,12 +41,12 @@ pub enum Fault {
     Refuse,
 }
 
-impl Stage {
+impl Cluster {
     pub fn new() -> Self {
         let clock = Arc::new(TokioClock(Instant::now()));
         let (gate, _) = watch::channel(true);
         Self {
-            store: Arc::new(Faulty {
+            store: Arc::new(FaultyStore {
                 inner: Arc::new(MemoryStore::with_clock(clock)),
                 faults: Mutex::default(),
                 load_faults: Mutex::default(),
@@ -58,13 +58,13 @@ impl Stage {
 
     /// A process over the store, with caches of its own.
     pub fn process(&self) -> Onceward {
-        self.mortal_process().0
+        self.killable_process().0
     }
 
     /// A process that can be killed: from then on nothing it does reaches the store.
-    pub fn mortal_process(&self) -> (Onceward, Kill) {
+    pub fn killable_process(&self) -> (Onceward, Kill) {
         let alive = Arc::new(AtomicBool::new(true));
-        let store = Arc::new(Mortal { inner: self.store.clone(), alive: alive.clone() });
+        let store = Arc::new(KillableStore { inner: self.store.clone(), alive: alive.clone() });
         (Onceward::builder(store).accept_volatile().build().unwrap(), Kill(alive))
     }
 }
@@ -77,7 +77,7 @@ impl Kill {
     }
 }
 
-pub struct Faulty {
+pub struct FaultyStore {
     inner: Arc<MemoryStore>,
     faults: Mutex<VecDeque<Fault>>,
     load_faults: Mutex<usize>,
@@ -85,7 +85,7 @@ pub struct Faulty {
     batches: Mutex<Vec<usize>>,
 }
 
-impl Faulty {
+impl FaultyStore {
     /// The next swap calls meet these faults, one each.
     pub fn script(&self, faults: impl IntoIterator<Item = Fault>) {
         self.faults.lock().unwrap().extend(faults);
@@ -128,7 +128,7 @@ impl Faulty {
     }
 }
 
-impl Store for Faulty {
+impl Store for FaultyStore {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         self.batches.lock().unwrap().push(batch.len());
         assert!(batch.is_sorted_by(|a, b| a.id < b.id), "a batch must be sorted and name no id twice");
@@ -172,19 +172,19 @@ impl Store for Faulty {
     }
 }
 
-struct Mortal {
-    inner: Arc<Faulty>,
+struct KillableStore {
+    inner: Arc<FaultyStore>,
     alive: Arc<AtomicBool>,
 }
 
-impl Mortal {
+impl KillableStore {
     /// A dead process gets no answers, and its requests reach nobody.
     fn guard<'a, T: Send + 'a>(&'a self, call: impl FnOnce() -> StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         if self.alive.load(Ordering::SeqCst) { call() } else { Box::pin(std::future::pending()) }
     }
 }
 
-impl Store for Mortal {
+impl Store for KillableStore {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         self.guard(|| self.inner.swap(batch))
     }
@@ -235,7 +235,7 @@ pub async fn never(_: onceward::Lease) -> Result<Outcome, onceward::Stopped> {
 }
 
 /// Lets every task that can go on do so, without moving time.
-pub async fn settle_down() {
+pub async fn run_ready_tasks() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
