@@ -116,7 +116,7 @@ pub enum ClockSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hints {
-    /// How many batches are worth having under way at once.
+    /// How many batches are worth having in flight at once.
     pub batches_in_flight: usize,
     /// It makes groups of the batches that wait, in a thread or task of its own, and a swap whose future
     /// was polled once goes on when that is dropped. The engine then makes no batches and hands each swap over.
@@ -132,7 +132,7 @@ impl Default for Hints {
 }
 
 impl Hints {
-    /// Sets how many batches are worth having under way at once.
+    /// Sets how many batches are worth having in flight at once.
     pub fn with_batches_in_flight(mut self, batches: usize) -> Self {
         self.batches_in_flight = batches;
         self

@@ -20,7 +20,7 @@ pub enum Decision {
     Run(Takeover),
     /// Somebody else is doing it: wait for the outcome, at most this long.
     Wait {
-        /// The asker's own bound.
+        /// The bound that the policy of the ask sets.
         at_most: Duration,
     },
     /// It is done: give the recorded outcome.
@@ -46,7 +46,7 @@ pub enum Takeover {
     Expired,
 }
 
-/// Why an ask is refused. An answer, not an error; it can serve as one for callers who like `?`.
+/// Why an ask is refused. An answer, not an error; it can serve as one for callers that use `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -110,7 +110,7 @@ pub fn decide(ask: &Ask, found: Option<&Receipt>) -> Decision {
             OnDuplicate::Wait(at_most) => Decision::Wait { at_most },
             OnDuplicate::Conflict => Decision::Refuse(Refusal::in_progress(receipt.due)),
         },
-        // Both the owner and the asker must have agreed to a second run.
+        // The policies of both the owner and the ask must allow a second run.
         Status::Held(held) => match (held.on_unknown, policy.on_unknown(), &held.job) {
             (OnUnknown::Retry, OnUnknown::Retry, Some(job)) if job.started >= policy.tries_max() => {
                 Decision::Refuse(Refusal::dead(job))
@@ -118,7 +118,7 @@ pub fn decide(ask: &Ask, found: Option<&Receipt>) -> Decision {
             (OnUnknown::Retry, OnUnknown::Retry, _) => Decision::Run(Takeover::Lapsed),
             _ => Decision::Refuse(Refusal::OutcomeUnknown),
         },
-        // A failure that was recorded is final, whatever the asker's policy says of failures now.
+        // A failure that was recorded is final, whatever the policy of the ask says of failures now.
         Status::Done(Done { end: End::Outcome(outcome), .. }) => match outcome.snapshot() {
             Snapshot::Omitted(note) => Decision::Refuse(Refusal::ResponseNotStored {
                 verdict: outcome.verdict(),

@@ -1,4 +1,4 @@
-//! Every cell of the protocol's table. Rows are data: what is found, who asks, what comes of it. The
+//! Every cell of the protocol's table. Rows are data: what is found, what is asked, what is decided. The
 //! test walks all combinations and wants exactly one row for each.
 
 use std::collections::BTreeSet;

@@ -117,7 +117,7 @@ impl Onceward {
     }
 
     /// Returns the answer to an ask if it is in the memory of this process: what [`run`](Self::run) would replay without
-    /// a trip to the store. For callers that want to skip the preparations of a run.
+    /// a round trip to the store. For callers that want to skip the preparations of a run.
     pub fn cached_answer(&self, ask: &Ask) -> Option<Answer> {
         answer_without_run::cached_answer(&self.inner, ask)
     }

@@ -93,7 +93,7 @@ impl Id {
         Self::join(scope, operation, key)
     }
 
-    /// Joins parts as they stand in a table, steps included. For stores that keep the parts in columns.
+    /// Joins parts as they are stored in a table, steps included. For stores that keep the parts in columns.
     pub fn from_columns(scope: &str, operation: &str, key: &str) -> Result<Self> {
         Self::join(scope, operation, key)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::store::{StoreFuture, Swap, Swapped};
 
-/// A transaction under way, in the database that the engine's store is in.
+/// An open transaction, in the database that the engine's store is in.
 pub trait Join: Send {
     /// As [`Store::swap`](crate::Store::swap), but inside the transaction: others see what was written
     /// when the transaction commits, and never if it does not. While another transaction has written
@@ -26,22 +26,22 @@ pub trait Transactions: Send + Sync {
     type Tx: Join + Clone + 'static;
 
     /// Begins a transaction whose first write is a claim, in one round trip where the driver can. Waits at
-    /// most `wait_max` for other transactions on the same id.
+    /// most `patience` for other transactions on the same id.
     ///
     /// `retention` is how long the outcome will most likely be kept. Nobody sees the claim before its outcome
     /// has taken its place, so an implementation that gains by it may let the claim fall due with the outcome.
     ///
-    /// The wait for a connection counts as part of `wait_max`.
+    /// The wait for a connection counts as part of `patience`.
     fn begin<'a>(
         &'a self,
         claim: &'a Swap,
         retention: Option<Duration>,
-        wait_max: Duration,
+        patience: Duration,
     ) -> impl Future<Output = Result<(Self::Tx, Swapped), Fault>> + Send + 'a;
 
-    /// Begins a transaction that writes nothing yet. Waits at most `wait_max` for a connection, and for other
+    /// Begins a transaction that writes nothing yet. Waits at most `patience` for a connection, and for other
     /// transactions where the database has only one at a time.
-    fn begin_bare(&self, wait_max: Duration) -> impl Future<Output = Result<Self::Tx, Fault>> + Send + '_;
+    fn begin_bare(&self, patience: Duration) -> impl Future<Output = Result<Self::Tx, Fault>> + Send + '_;
 
     /// Writes the completion and commits, in one round trip where the driver can. If the completion does
     /// not win, nothing is committed, and the fault is [`Fault::Failed`] with

@@ -165,7 +165,7 @@ impl Policy {
     }
 
     /// For messages and webhooks: kept 7 days; a failure or a crash frees the key for the redelivery
-    /// that the queue will make; a duplicate is turned away at once.
+    /// that the queue will make; a duplicate is refused at once.
     pub fn queue() -> Self {
         const WEEK: Retention = Retention::For(Duration::from_hours(24 * 7));
         Self {
@@ -243,7 +243,7 @@ impl Policy {
         }
     }
 
-    /// How long this outcome is kept: by its own word, or by its verdict.
+    /// How long this outcome is kept: as the outcome says, or by its verdict.
     pub(crate) fn retention_of(&self, outcome: &Outcome) -> Retention {
         outcome.retention().unwrap_or_else(|| self.retention(outcome.verdict()))
     }

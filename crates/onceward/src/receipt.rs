@@ -34,7 +34,7 @@ impl Receipt {
     }
 
     /// The receipt as it is at the latest by `now`, if the store was asked for it at `asked_at`. `None`
-    /// if its time may have come meanwhile: who asked later has to look again.
+    /// if its time may have come meanwhile: the caller must then look again.
     pub(crate) fn aged(mut self, asked_at: Duration, now: Duration) -> Option<Self> {
         if let Due::In(remaining) = &mut self.due {
             let age = now.saturating_sub(asked_at);
@@ -109,7 +109,7 @@ pub struct Waiting {
     pub claim: Claim,
     /// What is known of earlier runs.
     pub prior: Prior,
-    /// What is to be done; `None` if only those who ask can tell.
+    /// What is to be done; `None` if only the asks carry it.
     pub job: Option<Arc<Job>>,
 }
 
@@ -160,7 +160,7 @@ pub struct Done {
     pub claim: Claim,
     /// What came out.
     pub end: End,
-    /// How long a tombstone stands once the retention is over.
+    /// How long a tombstone is kept once the retention is over.
     pub tombstone: Option<Retention>,
     /// What was asked, if the policy keeps it.
     pub job: Option<Arc<Job>>,
@@ -178,7 +178,7 @@ impl Done {
 pub enum End {
     /// The work produced this.
     Outcome(Outcome),
-    /// It was closed without an outcome: no policy of anybody who asks runs it until its retention ends.
+    /// It was closed without an outcome: no ask runs it, under any policy, until its retention ends.
     Closed(Closed),
 }
 
@@ -195,7 +195,7 @@ pub enum Closed {
 }
 
 impl Closed {
-    /// The word for it, as it is in answers.
+    /// Its name in answers.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cancelled => "cancelled",
@@ -252,7 +252,7 @@ pub struct Gone {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnknownReason {
-    /// The lease ended without a word from its owner.
+    /// The lease expired, and its owner recorded no end.
     LeaseEnded,
     /// The work said that it cannot tell.
     Reported,
@@ -263,7 +263,7 @@ pub enum UnknownReason {
 }
 
 impl UnknownReason {
-    /// The word for it, as it is in answers.
+    /// Its name in answers.
     pub fn name(self) -> &'static str {
         match self {
             Self::LeaseEnded => "lease_ended",

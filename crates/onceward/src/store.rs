@@ -202,7 +202,7 @@ impl State {
     /// All of them, in the order of a receipt's life.
     pub const ALL: [Self; 6] = [Self::Waiting, Self::Held, Self::Done, Self::Unknown, Self::Dead, Self::Gone];
 
-    /// The word for it, as it stands in tables and answers.
+    /// Its name in tables and answers.
     pub fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",

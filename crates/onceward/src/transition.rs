@@ -117,7 +117,7 @@ pub fn claim(ask: &Ask, attempt: Attempt, owner: Owner, takeover: Takeover, foun
     }
 }
 
-/// The job of a try that begins: the one that is kept, or else what the asker brings along.
+/// The job of a try that begins: the one that is kept, or else that of the ask.
 fn begun(kept: Option<&Arc<Job>>, ask: &Ask) -> Option<Arc<Job>> {
     let job = match kept {
         Some(job) => Job::clone(job),
@@ -215,7 +215,7 @@ fn dead(claim: Claim, prior: Prior, on_unknown: OnUnknown, job: &Arc<Job>) -> Wr
     Write::new(Status::Dead(Dead { claim, prior, job: job.clone() }), None)
 }
 
-/// What a lease that ended without a word becomes if nobody may take it over. `None` if it is not held.
+/// What an expired lease becomes if no run may take it over. `None` if it is not held.
 pub fn lapse(found: &Receipt) -> Option<Write> {
     let Status::Held(held) = &found.status else { return None };
     let unknown = Unknown {
@@ -228,7 +228,7 @@ pub fn lapse(found: &Receipt) -> Option<Write> {
     Some(Write::new(Status::Unknown(unknown), None))
 }
 
-/// What a lease that ended without a word becomes if it was the last try. `None` if it is not held, or carries
+/// What an expired lease becomes if it was the last try. `None` if it is not held, or carries
 /// no input.
 pub fn exhaust(found: &Receipt) -> Option<Write> {
     let Status::Held(held) = &found.status else { return None };
@@ -255,7 +255,7 @@ pub enum AfterLoss {
     FencedOff,
 }
 
-/// The last owner's word is accepted for as long as nobody has claimed since, or settled it.
+/// The end that the last owner reports is accepted until the intent is claimed again or settled.
 pub fn after_loss(
     id: &Id,
     run: &Held,
@@ -274,7 +274,7 @@ pub fn after_loss(
     match (&receipt.status, ending) {
         // A renewal of ours moved the version on.
         (Status::Held(_), _) => AfterLoss::WriteAgain(receipt.version),
-        // (Another outcome would be somebody's settlement: that one stands, and everyone gets it.)
+        // (Another outcome would be a settlement, which is kept and given to every ask.)
         (Status::Done(Done { end: End::Outcome(there), .. }), Ending::Done(outcome)) if there == outcome => {
             AfterLoss::Recorded
         }
@@ -289,7 +289,7 @@ pub fn after_loss(
     }
 }
 
-/// The run that a receipt speaks of, as far as its owner's late word needs it. `None` if it is over.
+/// The run of a receipt, as far as a late end from its owner needs it. `None` if it is over.
 pub fn run_of(status: &Status) -> Option<Held> {
     let (claim, on_unknown, prior, late_effect_max) = match status {
         Status::Held(held) => return Some(held.clone()),

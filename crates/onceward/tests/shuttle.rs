@@ -194,7 +194,7 @@ fn many_intents_share_batches_and_each_runs_once() {
 /// One caller is dropped at any of its awaits; the others must neither hang nor run it a second time
 /// where that is not allowed.
 #[test]
-fn a_caller_dropped_at_any_await_wedges_nobody() {
+fn a_caller_dropped_at_any_await_blocks_nobody() {
     for on_unknown in [OnUnknown::Hold, OnUnknown::Retry] {
         shuttle::check_random(
             move || {

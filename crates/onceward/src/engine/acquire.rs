@@ -71,7 +71,7 @@ pub(crate) enum ClaimReply {
 /// What the store says to an ask.
 pub(crate) enum Granted {
     Run(RunningLease),
-    /// The answer, and the receipt behind it for all who wait. Boxed, so that a run does not carry it along.
+    /// The answer, and the receipt behind it for the asks that wait. Boxed, to keep the future of a run small.
     Answer(Answer, Option<Box<Receipt>>),
     /// The database undid the claim: the same again makes sense.
     Undone(Error),
@@ -80,7 +80,7 @@ pub(crate) enum Granted {
 /// Gets an ask to the point where its work may begin, or to its answer. Dropping this releases
 /// what it had claimed.
 ///
-/// Here and below, what is rarely waited for is boxed: every run carries the largest of its waits along.
+/// Here and below, what is rarely waited for is boxed: the future of a run is as large as the largest of its waits.
 pub(crate) async fn acquire(inner: &Arc<Inner>, ask: &mut Ask, owner: Owner) -> Result<Acquired> {
     check_input(inner, ask)?;
     let mut deadline = WaitDeadline::default();

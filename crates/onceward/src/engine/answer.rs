@@ -8,7 +8,7 @@ use crate::receipt::{Done, End, Fence, Receipt, Status};
 use crate::store::Due;
 
 /// The answer to an ask. A refusal is an answer too; [`Answer::into_result`] makes it an error for callers
-/// who like `?`.
+/// that use `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// There is an outcome: of this very call, or recorded.

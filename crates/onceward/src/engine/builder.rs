@@ -44,7 +44,7 @@ impl OncewardBuilder {
     }
 
     /// Accepts a store that loses its receipts with the process: a retry after a restart then runs
-    /// again. For tests, and for nothing that costs money.
+    /// again. For tests only.
     pub fn accept_volatile(mut self) -> Self {
         self.volatile = Volatile::Accepted;
         self

@@ -50,7 +50,7 @@ enum GuardStage {
     Over,
 }
 
-// What is awaited holds a reference to the guard and nothing twice: every run carries it along,
+// The futures below hold a reference to the guard and nothing twice: they are part of the future of every run,
 // and an async fn would keep its arguments in two places.
 impl ClaimGuard {
     pub(crate) fn new(inner: Arc<Inner>, flight: Arc<Flight>, owner: Owner) -> Self {

@@ -1,6 +1,6 @@
 //! Writes the end of a run (outcome, release or unknown) against the version of the lease, and retries until it is
-//! written or another owner has replaced it. Under `Hold` nobody else may run the intent, so its outcome is written for as
-//! long as the process lives; under `Retry` until the lease has ended.
+//! written or another owner has replaced it. Under `Hold` nobody else may run the intent, so its outcome is written
+//! for as long as the process lives; under `Retry` until the lease has ended.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -58,7 +58,7 @@ fn ending_of(flight: &Flight, running: &RunningLease, ending: &Ending, version: 
     seal(&flight.id, Seen::Version(version), write.as_ref())
 }
 
-/// The ending was just written, as `version`: report_to everyone who waits here.
+/// The ending was just written, as `version`: wakes the asks of this process that wait for it.
 pub(crate) fn written(
     inner: &Inner,
     flight: &Arc<Flight>,

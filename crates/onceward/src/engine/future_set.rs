@@ -31,7 +31,7 @@ impl Drop for Flush {
     }
 }
 
-/// A place for one future after another. Its waker outlives them: a late wake-up polls the next one once for nothing.
+/// A slot for one future after another. Its waker outlives them: a late wake-up polls the next one once without need.
 struct Slot<'a, T> {
     future: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
     waker: Waker,

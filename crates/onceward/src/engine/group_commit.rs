@@ -41,7 +41,8 @@ pub(crate) struct GroupCommit {
     state: Mutex<GroupState>,
 }
 
-/// Invariant: unless `batches_in_flight` is at its maximum, the queue has only swaps that wait for a [`flush`](GroupCommit::flush).
+/// Invariant: unless `batches_in_flight` is at its maximum, the queue has only swaps that wait for a
+/// [`flush`](GroupCommit::flush).
 struct GroupState {
     queue: VecDeque<Queued>,
     batches_in_flight: usize,

@@ -119,7 +119,7 @@ impl RunningLease {
         }
     }
 
-    /// A renewal is over, one way or the other.
+    /// A renewal has ended, with success or not.
     pub(crate) fn renewed(&mut self) {
         if self.renewal == Renewal::InProgress {
             self.renewal = Renewal::Due;
@@ -135,7 +135,7 @@ pub(crate) enum FlightView {
     Held(Receipt),
     /// Over; this is what the store holds now. `None`: look again.
     Ended(Option<Receipt>),
-    /// Over, because the store failed. Everyone who waited is told: asking it again, one after the
+    /// Over, because the store failed. All waiters are told: asking it again, one after the
     /// other, would only make each of them wait for the same failure.
     Failed(Error),
 }
@@ -320,7 +320,7 @@ impl Flight {
         }
     }
 
-    /// Whether the lease was lost to somebody who was seen to have the receipt.
+    /// Whether the lease was lost to another owner, whose receipt was read.
     pub(crate) fn is_taken(&self) -> bool {
         matches!(self.state.lock().phase, Phase::Ended { receipt: Some(_), lost: Some(_) })
     }

@@ -159,7 +159,7 @@ impl Lease {
 
     /// Does the rest of the work in one transaction of the database that the store is in, and commits the outcome
     /// of *this* run with it: what `work` writes through `tx` and the receipt commit together or not at all. The
-    /// outcome is then the answer to everyone who asks, whatever the run itself returns afterwards.
+    /// outcome is then the answer to every ask, whatever the run itself returns afterwards.
     ///
     /// * The receipt is the last thing that is written, against the version of the claim. If somebody has taken the
     ///   claim over, nothing is committed, and this fails with [`LeaseLost`](crate::ErrorKind::LeaseLost). So a run

@@ -30,7 +30,7 @@ struct RenewerState {
     awake: bool,
     /// The shortest lease that came since the last round.
     lease_min: Duration,
-    /// When the pause under way ends, and what cuts it short.
+    /// When the current pause ends, and the sender that cuts it short.
     pause: Option<(Duration, Sender<()>)>,
 }
 

@@ -9,8 +9,8 @@
 //!                                 and never will be. Lost to our own outcome: it was.
 //! ```
 //!
-//! While the commit is under way the lease is not renewed: a renewal would move the version on under it. One that is
-//! on its way already is waited for by the row itself, inside the transaction.
+//! During the commit the lease is not renewed: a renewal would change the version that the commit expects. For a
+//! renewal that was sent before, the transaction waits on the row.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -226,7 +226,7 @@ impl<'a> Runs<'a> {
         Some(paused)
     }
 
-    /// Writes the outcome to all receipts but the main one, whose completion travels with the commit: that one is
+    /// Writes the outcome to all receipts but the main one, whose completion is sent with the commit: that one is
     /// given. `Err` inside: this receipt is somebody else's.
     async fn write_all_but_main<J: crate::Join>(
         &self,
@@ -278,7 +278,7 @@ impl<'a> Runs<'a> {
         main.expect("there is a main one")
     }
 
-    /// Somebody else has this receipt: the run is cancelled, and those who asked get the answer of the other run.
+    /// Somebody else has this receipt: the run is cancelled, and the callers get the answer of the other run.
     fn lose(&self, flight: &Arc<Flight>, found: Option<Receipt>, asked_at: Duration) -> Error {
         let inner = self.inner;
         inner.counters.fenced_off.one();
@@ -288,7 +288,7 @@ impl<'a> Runs<'a> {
         not_held()
     }
 
-    /// What became of a commit. The renewal waits on the row until that transaction is over, one way or the other.
+    /// What became of a commit. The renewal waits on the row until that transaction has committed or rolled back.
     async fn resolve(&self, paused: &PausedRenewals<'_>, ending: &Ending) -> CommitResult {
         let (inner, flight) = (self.inner, self.main);
         let run = &paused.leases[0].1.held;
@@ -306,7 +306,7 @@ impl<'a> Runs<'a> {
                 }
                 Ok(Swapped::Lost(found)) => match open_any(found.as_ref()) {
                     Ok(Some(receipt)) if receipt.status.is_of(&run.claim) => match receipt.status {
-                        // (Another outcome would be somebody's settlement: that one stands.)
+                        // (Another outcome would be a settlement, which is kept.)
                         Status::Done(_) if is_recorded(&receipt, ending) => return CommitResult::Committed,
                         // An earlier renewal of ours.
                         Status::Held(_) => renewed_to(flight, receipt.version, None),

@@ -11,16 +11,16 @@ pub struct Limits {
     /// about a second only adds latency; beyond it a claim fails with `Overloaded`. Completions are
     /// never refused: there are no more of them than claims, and their effect has already happened.
     pub queue_claims_max: usize,
-    /// Swaps in one batch: enough to make the price of a sync or round trip vanish, few enough for
+    /// Swaps in one batch: enough to make the cost of a sync or round trip negligible, few enough for
     /// one statement of any database.
     pub batch_swaps_max: usize,
     /// Bytes of receipts in one batch, so that a batch of large bodies does not become one huge
-    /// statement. A single larger swap travels alone.
+    /// statement. A single larger swap is sent alone.
     pub batch_bytes_max: usize,
     /// Duplicates waiting in this process, over all ids. Each holds a task and often a connection;
     /// one more is told `InProgress` at once.
     pub waiters_max: usize,
-    /// Bytes of done receipts kept at hand for replays.
+    /// Bytes of done receipts cached for replays.
     pub cache_bytes_max: usize,
     /// Bytes of one outcome's body. A larger one is not stored: its first caller gets it, a retry
     /// gets `ResponseNotStored`.

@@ -97,8 +97,8 @@ pub(crate) fn release_in_background(
         tracing::warn!(id = ?release.id, "too many claims must be released already; the lease of this one will expire");
         return;
     }
-    // The engine is kept until the claim is answered and was released once: a caller that drops the last handle leaves no
-    // claim in the store that others would wait for.
+    // The engine is kept until the claim is answered and was released once: a caller that drops the last handle
+    // leaves no claim in the store that others would wait for.
     let (strong, runtime) = (inner.clone(), inner.runtime.clone());
     inner.runtime.spawn(Box::pin(async move {
         let weak = Arc::downgrade(&strong);
@@ -159,8 +159,8 @@ async fn release_until_gone(
         let looked_at = runtime.now();
         let pause_max = match release_once(&inner, release).await {
             Ok(Released::Yes | Released::NotFound) if is_certain || looked_at >= looked_for_until => return,
-            // Nobody waits for the next look: an ask in this process meanwhile finds the claim free. (The answers to two
-            // claims of one attempt may have been lost, so the one that is released is not always the last.)
+            // Nobody waits for the next look: an ask in this process meanwhile finds the claim free. (The answers to
+            // two claims of one attempt may have been lost, so the one that is released is not always the last.)
             Ok(Released::Yes | Released::NotFound) => (lease / 4).max(PAUSE_MAX),
             Ok(Released::Changed) => PAUSE_MIN,
             Err(error) => {

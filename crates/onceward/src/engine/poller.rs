@@ -1,5 +1,6 @@
-//! Waits for runs of other processes: one batched load per tick for all ids that are waited for. The tick adapts: short after every change and for every new waiter, longer while
-//! nothing happens, and never past the end of a lease that is waited for. A signal of the store's own cuts it short.
+//! Waits for runs of other processes: one batched load per tick for all ids that are waited for. The tick adapts:
+//! short after every change and for every new waiter, longer while nothing happens, and never past the end of a lease
+//! that is waited for. A signal of the store's own cuts it short.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -25,7 +25,7 @@ struct SignalState {
 }
 
 impl Signal {
-    /// Wakes everyone who waits.
+    /// Wakes all waiters.
     pub(crate) fn wake(&self) {
         let wakers = {
             let mut state = self.state.lock();

@@ -81,7 +81,7 @@ impl PartialEq for Ticket {
 
 impl Eq for Ticket {}
 
-/// What a claim by hand leads to.
+/// The result of a claim with a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// It is yours until the lease ends; renew it in time.

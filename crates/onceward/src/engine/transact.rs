@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A commit whose answer was lost needs no rule of its own. Claiming again waits on the unique index until
-//! that transaction is over, one way or the other; then its receipt is there, with our attempt in it, or
+//! that transaction has committed or rolled back; then its receipt is there, with our attempt in it, or
 //! it never will be.
 
 use std::future::Future;
@@ -152,7 +152,7 @@ fn not_held() -> Error {
     )
 }
 
-/// What the transaction itself holds. (A swap of nothing for nothing is a look.)
+/// What the transaction itself holds. (A swap from absent to absent is a read.)
 async fn held_in<J: Join + ?Sized>(tx: &mut J, ticket: &Ticket) -> Result<Option<Held>> {
     let look = Swap { id: ticket.id().clone(), seen: Seen::Absent, new: None };
     let found = match swap_one(tx, &look).await? {
@@ -209,7 +209,7 @@ struct TransactionRun {
 /// What became of one transaction.
 #[expect(clippy::large_enum_variant, reason = "there is one of it at a time, and it is taken apart at once")]
 enum TransactionTry {
-    /// An answer, and the receipt behind it for all who wait.
+    /// An answer, and the receipt behind it for the asks that wait.
     Answer(Answer, Option<Receipt>),
     Undone(Error),
     /// The commit may have happened.

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-/// The wakers of all who wait for the same thing. A change takes them all out at once.
+/// The wakers of all that wait for the same event. A change takes them all out at once.
 #[derive(Default)]
 pub(crate) struct Wakers {
     slots: Vec<Option<Waker>>,

@@ -246,7 +246,7 @@ impl Worker {
         looked.map(|_| self.counts())
     }
 
-    /// Looks for intents repeatedly, until `stop` is ready; then nothing more is begun, and what is under way is
+    /// Looks for intents repeatedly, until `stop` is ready; then nothing more is begun, and what is running is
     /// finished. A look that fails is logged and tried again. Dropping it is as with [`run_once`](Self::run_once).
     pub async fn run_until(&self, stop: impl Future<Output = ()>) {
         let inner = &self.onceward.inner;
@@ -361,8 +361,8 @@ impl Worker {
         (id, completion)
     }
 
-    /// What a page has, without what this process is busy with. Every worker has an order of its own, so that many of
-    /// them share a page instead of all wanting its first record.
+    /// What a page has, without the intents in flight in this process. Every worker has an order of its own, so that
+    /// many of them share a page instead of all wanting its first record.
     fn nearest_first(&self, found: Vec<(Id, Found)>, seen: &mut WorkerCounts) -> Vec<(Id, Receipt)> {
         let mut nearest = Vec::with_capacity(found.len());
         for (id, found) in found {

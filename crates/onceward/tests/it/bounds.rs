@@ -31,7 +31,7 @@ async fn claims_beyond_the_queue_are_turned_away_but_completions_never() {
     let answers = asks.join_all().await;
     let overloaded =
         answers.iter().filter(|answer| answer.as_ref().is_err_and(|e| e.kind() == ErrorKind::Overloaded));
-    assert_eq!(overloaded.count(), 5, "one by itself, one under way, three queued");
+    assert_eq!(overloaded.count(), 5, "one by itself, one in flight, three queued");
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 5);
 }
 
@@ -127,7 +127,7 @@ async fn the_cache_stays_within_its_bytes() {
     let cached = onceward.counts().replays_cached - before.replays_cached;
     assert!(
         (100..=1_000).contains(&cached),
-        "{cached} receipts of 1,000 bytes were at hand in 1,000,000 bytes"
+        "{cached} receipts of 1,000 bytes were cached in 1,000,000 bytes"
     );
 }
 

@@ -72,11 +72,15 @@ async fn under_hold_a_dead_owner_leaves_an_unknown_outcome() {
     };
     assert_eq!(unknown.reason, UnknownReason::LeaseEnded);
     let refused = onceward.run(ask("k", &retry()), never).await.unwrap();
-    assert_eq!(refused, Answer::Refused(Refusal::OutcomeUnknown), "a laxer asker changes nothing");
+    assert_eq!(
+        refused,
+        Answer::Refused(Refusal::OutcomeUnknown),
+        "an ask under a laxer policy changes nothing"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_begun_under_hold_is_not_repeated_for_an_asker_under_retry() {
+async fn a_run_begun_under_hold_is_not_repeated_for_an_ask_under_retry() {
     let cluster = Cluster::new();
     die_while_working(&cluster, "k", &hold()).await;
     tokio::time::sleep(secs(11)).await;

@@ -212,7 +212,7 @@ async fn a_cached_answer_needs_no_store() {
     let policy = Policy::http();
     assert_eq!(onceward.cached_answer(&ask("k", &policy)), None);
     onceward.run(ask("k", &policy), paid).await.unwrap();
-    assert_eq!(onceward.cached_answer(&ask("k", &policy)), None, "only what was replayed is kept at hand");
+    assert_eq!(onceward.cached_answer(&ask("k", &policy)), None, "only what was replayed is cached");
     let replay = onceward.run(ask("k", &policy), never).await.unwrap();
     let batches = cluster.store.batches().len();
     assert_eq!(onceward.cached_answer(&ask("k", &policy)), Some(replay));

@@ -58,7 +58,7 @@ async fn a_failure_says_whether_a_receipt_had_been_seen() {
     assert_eq!((error.applied(), error.prior_receipt()), (Applied::No, PriorReceipt::Seen));
 }
 
-/// The claim may stand although nobody got to run under it; it is given back as soon as the store
+/// The claim may be in the store although no work ran under it; it is released as soon as the store
 /// answers again, so that the key is not blocked for a whole lease.
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_answer_was_lost_is_released() {
@@ -220,7 +220,7 @@ async fn work_that_never_began_is_not_unknown() {
                 assert_eq!(refused, onceward::Answer::Refused(onceward::Refusal::OutcomeUnknown));
             }
             let completed = onceward.run(ask("k", &policy), paid).await.unwrap().into_result().unwrap();
-            assert!(!completed.replayed, "{outage:?}: free for those who ask here");
+            assert!(!completed.replayed, "{outage:?}: free for asks of this process");
 
             // And for everybody else a moment later, also if nobody asks here.
             cluster
@@ -236,7 +236,7 @@ async fn work_that_never_began_is_not_unknown() {
     }
 }
 
-/// A lost claim that arrives late is looked for, and given back when it has come.
+/// A lost claim that arrives late is looked for, and released when it has arrived.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_arrives_late_is_released() {
     let cluster = Cluster::new();

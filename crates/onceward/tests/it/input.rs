@@ -117,7 +117,7 @@ async fn a_claim_that_must_be_released_is_free_for_another_request_only_if_it_ca
             onceward.run(ask_for("k", "something else", &retry()).with_input("two"), paid).await.unwrap();
         if carries {
             assert_eq!(answer.into_result().unwrap_err(), Refusal::KeyReused);
-            // Given back, it waits for those who asked for the same.
+            // After the release, it waits for an ask with the same fingerprint.
             tokio::time::sleep(secs(1)).await;
             assert_eq!(onceward.receipt(&id("k")).await.unwrap().unwrap().status.state(), State::Waiting);
         } else {
@@ -126,7 +126,7 @@ async fn a_claim_that_must_be_released_is_free_for_another_request_only_if_it_ca
     }
 }
 
-/// A caller that goes away with the last handle of its engine leaves no claim behind that others wait for.
+/// A caller that drops the last handle of its engine leaves no claim that others wait for.
 #[tokio::test(start_paused = true)]
 async fn a_claim_in_flight_is_released_when_the_engine_is_dropped_with_its_caller() {
     for carries in [true, false] {
@@ -142,7 +142,7 @@ async fn a_claim_in_flight_is_released_when_the_engine_is_dropped_with_its_calle
         run_ready_tasks().await;
         cluster.store.open_gate();
         run_ready_tasks().await;
-        assert!(cluster.store.batches().len() > 1, "it arrived, and was given back");
+        assert!(cluster.store.batches().len() > 1, "it arrived, and was released");
         let completed = cluster
             .process()
             .run(ask("k", &policy).with_input("one"), paid)

@@ -34,7 +34,7 @@ async fn work_longer_than_its_lease_keeps_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_of_many_leases_travel_together() {
+async fn renewals_of_many_leases_are_sent_together() {
     let cluster = Cluster::new();
     let onceward = cluster.process();
     let mut runs = tokio::task::JoinSet::new();
@@ -104,7 +104,7 @@ async fn a_claim_whose_answer_took_a_whole_lease_is_renewed_before_the_work_begi
 
 /// After an engine is dropped, its store can be opened again at once, not only after the next renewal.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_engine_lets_go_of_its_store() {
+async fn a_dropped_engine_drops_its_store() {
     let store: Arc<dyn Store> = Arc::new(onceward_stores::MemoryStore::new());
     let onceward = onceward::Onceward::builder(store.clone()).accept_volatile().build().unwrap();
     onceward.run(ask("k", &retry()), paid).await.unwrap();

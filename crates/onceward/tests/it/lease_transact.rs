@@ -216,7 +216,7 @@ async fn a_commit_that_is_undone_or_whose_answer_is_lost_charges_once() {
     }
 }
 
-/// A renewal that is under way when the commit comes moves the version on before it, or loses behind it.
+/// A renewal that is in flight at the commit changes the version before it, or loses after it.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_of_our_own_does_not_cost_the_commit() {
     for arrives_before in [true, false] {

@@ -81,7 +81,7 @@ async fn a_claim_that_arrives_after_its_run_is_released() {
     );
 }
 
-/// The answers to both claims of one ask are lost; both arrive, one after the other was given back.
+/// The answers to both claims of one ask are lost; both arrive, one after the other was released.
 #[tokio::test(start_paused = true)]
 async fn both_claims_of_an_ask_are_released() {
     let cluster = Cluster::new();

@@ -1,4 +1,4 @@
-//! Claims by hand, for callers that cannot pass a closure.
+//! Tickets: claims for callers that cannot pass a closure.
 
 use std::sync::Arc;
 

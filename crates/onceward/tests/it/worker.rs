@@ -39,11 +39,11 @@ impl Effects {
     }
 }
 
-/// An operation of three phases that stands still after one of them, or goes through.
-async fn operation(lease: Lease, effects: Effects, stands_after: Option<usize>) -> Result<Outcome, Stopped> {
+/// An operation of three phases that hangs after one of them, or finishes.
+async fn operation(lease: Lease, effects: Effects, hangs_after: Option<usize>) -> Result<Outcome, Stopped> {
     let key = lease.id().key().to_owned();
     for (number, phase) in PHASES.into_iter().enumerate() {
-        if stands_after == Some(number) {
+        if hangs_after == Some(number) {
             std::future::pending::<()>().await;
         }
         let step = lease.step(phase, async |_| {
@@ -52,7 +52,7 @@ async fn operation(lease: Lease, effects: Effects, stands_after: Option<usize>) 
         });
         assert_eq!(step.await?.into_result()?.outcome, Outcome::succeeded(format!("{phase} of {key}")));
     }
-    if stands_after == Some(PHASES.len()) {
+    if hangs_after == Some(PHASES.len()) {
         std::future::pending::<()>().await;
     }
     Ok(Outcome::succeeded("paid out"))
@@ -260,7 +260,7 @@ async fn a_worker_that_is_dropped_leaves_its_work_to_others() {
     }
 }
 
-/// On the signal nothing more begins, and what is under way is finished. Never are more under way than allowed.
+/// On the signal nothing more begins, and what is running is finished. Never are more running than allowed.
 #[tokio::test(start_paused = true)]
 async fn it_stops_on_a_signal_and_keeps_to_its_bound() {
     let cluster = Cluster::new();
@@ -314,8 +314,8 @@ async fn one_that_hangs_holds_nobody_up() {
     let work = {
         let effects = effects.clone();
         move |lease: Lease| {
-            let stands_after = (lease.id().key() == "hangs").then_some(1);
-            operation(lease, effects.clone(), stands_after)
+            let hangs_after = (lease.id().key() == "hangs").then_some(1);
+            operation(lease, effects.clone(), hangs_after)
         }
     };
     let options = WorkerOptions::default().with_grace(Duration::ZERO);
