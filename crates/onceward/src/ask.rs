@@ -48,7 +48,7 @@ impl Ask {
     }
 
     /// Names this try. Only needed by a caller that claims over an unreliable wire: asking again with
-    /// the same attempt finds its own claim instead of somebody else's. For that reason such a claim is
+    /// the same attempt finds its own claim and not that of another caller. For that reason such a claim is
     /// not released when the future is dropped; its lease expires.
     pub fn with_attempt(mut self, attempt: Attempt) -> Self {
         self.attempt = Some(attempt);

@@ -18,7 +18,7 @@ use crate::store::Due;
 pub enum Decision {
     /// Claim it (or go on with the claim that is already ours) and do the work.
     Run(Takeover),
-    /// Somebody else is doing it: wait for the outcome, at most this long.
+    /// Another run is in progress: wait for its outcome, at most this long.
     Wait {
         /// The bound that the policy of the ask sets.
         at_most: Duration,
@@ -29,14 +29,14 @@ pub enum Decision {
     Refuse(Refusal),
 }
 
-/// In whose place a run begins.
+/// What a run takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takeover {
-    /// Nobody's: there is no receipt.
+    /// None: there is no receipt.
     Absent,
     /// Our own: this very attempt has claimed it already, only the answer was lost.
     Own,
-    /// Nobody's any more: it waits for somebody to begin.
+    /// No run at the moment: the intent waits to be run.
     Waiting,
     /// A claim of this process whose work never began, and which must be released.
     Owed,
@@ -57,9 +57,9 @@ pub enum Refusal {
         /// When it makes sense to come back: what remains of the runner's lease.
         retry_after: Duration,
     },
-    /// The effect may or may not have happened; somebody has to settle it.
+    /// The effect may or may not have happened; it must be settled.
     OutcomeUnknown,
-    /// It was tried as often as its policy allows; somebody has to look at it.
+    /// It was tried as often as its policy allows; a person must look at it.
     Dead {
         /// Why the last try did not work.
         note: String,

@@ -48,9 +48,9 @@ pub enum Applied {
 /// Whether the receipt of the intent had been seen when the failure came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PriorReceipt {
-    /// Nothing is known of the intent: as far as anybody here can tell it is asked for the first time.
+    /// Nothing is known of the intent: as far as this process can tell, it is asked for the first time.
     NotSeen,
-    /// There was one: somebody ran the intent before, or is running it now.
+    /// There was one: the intent ran before, or is running now.
     Seen,
 }
 

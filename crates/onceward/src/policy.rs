@@ -109,7 +109,7 @@ pub enum OnFailure {
 /// lease, or said so itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnUnknown {
-    /// Never run again by itself: held until somebody settles it.
+    /// Never run again automatically: held until it is settled.
     Hold,
     /// Run again, with a higher fence. For work that is safe to repeat, or that hands the fence or a
     /// child key to the service that has the effect.

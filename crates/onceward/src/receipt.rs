@@ -49,7 +49,7 @@ impl Receipt {
 pub enum Status {
     /// No run has begun, or every run that began has ended without an outcome.
     Waiting(Waiting),
-    /// Somebody has the lease.
+    /// A run has the lease.
     Held(Held),
     /// The outcome is known, or the intent was closed.
     Done(Done),
@@ -74,13 +74,13 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Whether both speak of the same run.
+    /// Whether both are of the same run.
     pub fn is_same_run(&self, other: &Self) -> bool {
         self.attempt == other.attempt && self.fence == other.fence
     }
 }
 
-/// What is kept of an intent so that somebody else can do it.
+/// What is kept of an intent so that another process can run it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Job {
@@ -88,9 +88,9 @@ pub struct Job {
     pub input: Bytes,
     /// How often it was claimed. Tries that were suspended do not count.
     pub started: u16,
-    /// How many of those came to an end. The others took their process with them, or lost touch.
+    /// How many of those ended. In the others, the process died or lost its lease.
     pub finished: u16,
-    /// Why the last try did not come to an outcome: one line of text, without control characters.
+    /// Why the last try had no outcome: one line of text, without control characters.
     pub note: String,
 }
 
@@ -130,8 +130,8 @@ pub enum Prior {
 pub struct Held {
     /// Who holds it.
     pub claim: Claim,
-    /// The rule it was claimed under: work begun under `Hold` is never repeated because somebody
-    /// later asks under `Retry`.
+    /// The rule it was claimed under: work begun under `Hold` is never repeated because of a
+    /// later ask under `Retry`.
     pub on_unknown: OnUnknown,
     /// What kind of owner holds it.
     pub owner: Owner,
@@ -148,7 +148,7 @@ pub struct Held {
 pub enum Owner {
     /// A run of the process that wrote the claim: it dies with that process.
     Run,
-    /// Somebody for whom the claim was made, and who may outlive that process.
+    /// The holder of a ticket, which may outlive that process.
     Ticket,
 }
 
@@ -186,9 +186,9 @@ pub enum End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Closed {
-    /// It was cancelled before anybody had begun.
+    /// It was cancelled before a run began.
     Cancelled,
-    /// It was dead, and somebody decided that it is not to be tried any more.
+    /// It was dead, and a person decided that it must not be tried again.
     Discarded,
     /// It was undone before it began: a late copy of it must not run.
     Undone,
@@ -305,7 +305,7 @@ impl Status {
         }
     }
 
-    /// The fence of the run it speaks of.
+    /// The fence of its run.
     pub fn fence(&self) -> Fence {
         match self {
             Self::Gone(gone) => gone.fence,
@@ -313,7 +313,7 @@ impl Status {
         }
     }
 
-    /// What is kept of the intent so that somebody else can do it.
+    /// What is kept of the intent so that another process can run it.
     pub fn job(&self) -> Option<&Arc<Job>> {
         match self {
             Self::Waiting(Waiting { job, .. })
@@ -333,7 +333,7 @@ impl Status {
         }
     }
 
-    /// Whether it speaks of this very run.
+    /// Whether it is of this run.
     pub fn is_of(&self, run: &Claim) -> bool {
         self.claim().is_some_and(|claim| claim.is_same_run(run))
     }

@@ -185,7 +185,7 @@ pub struct Version(pub u64);
 pub enum State {
     /// Nobody has begun; due when a worker may begin.
     Waiting,
-    /// Somebody has the lease; due when the lease ends.
+    /// A run has the lease; due when the lease ends.
     Held,
     /// The outcome is known, or the intent was closed; due when its retention ends.
     Done,

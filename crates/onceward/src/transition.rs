@@ -1,4 +1,4 @@
-//! The writing half of the protocol: what each event makes of a receipt, as pure functions. Everything that
+//! Computes the next status of a receipt for each event, in pure functions. Everything that
 //! changes a receipt (runs, transactions, tickets, workers, settlements, sweeps) takes its next status from
 //! here, and only decides how it is written.
 //!
@@ -251,7 +251,7 @@ pub enum AfterLoss {
     WriteAgain(Version),
     /// An earlier write of the owner's did happen.
     Recorded,
-    /// Somebody else has the receipt, or has decided otherwise.
+    /// Another owner has the receipt, or it was settled.
     FencedOff,
 }
 
@@ -386,7 +386,7 @@ pub fn expire(id: &Id, found: &Receipt, abandoned_after: Duration) -> Expiry {
     }
 }
 
-/// What an ask that is to be done by a worker comes to.
+/// What is written to enqueue an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Enqueue {
     /// It is to be written.

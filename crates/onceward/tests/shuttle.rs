@@ -11,8 +11,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use onceward::{
-    Answer, Ask, Caps, Error, ErrorKind, Fingerprint, Hints, Id, Limits, Loaded, OnUnknown, Onceward,
-    Outcome, Page, Policy, Refusal, Runtime, Scan, Store, StoreFuture, Swap, Swapped, Task, Watch,
+    Answer, Ask, Caps, Error, ErrorKind, Fingerprint, Id, Limits, Loaded, OnUnknown, Onceward, Outcome, Page,
+    Policy, Refusal, Runtime, Scan, Store, StoreFuture, Swap, Swapped, Task, Watch,
 };
 use onceward_stores::MemoryStore;
 use shuttle::future::{block_on, spawn, yield_now};

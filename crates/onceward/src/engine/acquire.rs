@@ -21,7 +21,7 @@ use crate::receipt::{Attempt, Fence, Held, Owner, Prior, Receipt, Status};
 use crate::store::{Due, Seen, Swap, Swapped, Version};
 use crate::transition::{self, Write};
 
-/// What an ask comes to.
+/// The result of [`acquire`].
 pub(crate) enum Acquired {
     /// The lease is ours; the work may begin.
     Run(ClaimGuard),

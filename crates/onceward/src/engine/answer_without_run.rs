@@ -66,7 +66,7 @@ pub(crate) async fn answer_without_running(inner: &Arc<Inner>, ask: &Ask) -> Res
 
 enum LookResult {
     Answer(Answer),
-    /// Somebody is running it; a pause has passed.
+    /// It is running elsewhere; a pause has passed.
     Waited,
     /// A run would begin.
     Free,

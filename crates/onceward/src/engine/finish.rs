@@ -26,7 +26,7 @@ pub(crate) enum Finished {
     Recorded,
     /// The store failed; the write is retried in the background.
     Delayed,
-    /// Somebody else has the receipt now; nothing was changed.
+    /// Another owner has the receipt now; nothing was changed.
     FencedOff,
 }
 
@@ -87,7 +87,7 @@ fn count(inner: &Inner, ending: &Ending) {
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Goes on from a first answer in a task of its own. `report_to` learns the first thing that is certain.
+/// Continues after a first answer, in its own task. `report_to` gets the first result that is certain.
 pub(crate) fn write_until_settled(
     inner: &Arc<Inner>,
     flight: Arc<Flight>,
@@ -249,7 +249,7 @@ impl PendingEnding {
         SwapReply { sent_at, result: found.map(|found: Option<Found>| Swapped::Lost(found)) }
     }
 
-    /// Under `Retry` somebody else may be running it once the lease has ended.
+    /// Under `Retry` another owner may be running it once the lease has ended.
     fn is_too_late(&self, inner: &Inner, running: &RunningLease) -> bool {
         if running.held.on_unknown == OnUnknown::Hold || inner.now() < running.lease_ends {
             return false;

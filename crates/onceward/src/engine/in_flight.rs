@@ -131,7 +131,7 @@ impl RunningLease {
 pub(crate) enum FlightView {
     /// The store has not answered yet.
     Unsettled,
-    /// Somebody, here or elsewhere, is doing it.
+    /// It is running, here or in another process.
     Held(Receipt),
     /// Over; this is what the store holds now. `None`: look again.
     Ended(Option<Receipt>),
@@ -194,7 +194,7 @@ impl Flights {
         self.end_with(flight, |_| Phase::Ended { receipt: receipt.map(Box::new), lost: None });
     }
 
-    /// Ends a flight with a receipt that is made of its lease, and only if somebody waits for it: an ask that comes
+    /// Ends a flight with a receipt that is made of its lease, and only if a duplicate waits for it: an ask that comes
     /// later finds it in the store.
     pub(crate) fn end_awaited(&self, flight: &Arc<Flight>, receipt: impl FnOnce(&Held) -> Option<Receipt>) {
         self.end_with(flight, |state| {

@@ -44,7 +44,7 @@ pub(crate) struct Inner {
     pub(crate) enqueued: Arc<Signal>,
     /// Bytes of outcomes that were reached and could not be written yet.
     pub(crate) unrecorded_bytes: AtomicUsize,
-    /// Where the next sweep goes on, if the last one did not come to the end.
+    /// Where the next sweep goes on, if the last one did not reach the end.
     pub(crate) sweep_from: Mutex<Option<Cursor>>,
 }
 

@@ -161,8 +161,8 @@ impl Lease {
     /// of *this* run with it: what `work` writes through `tx` and the receipt commit together or not at all. The
     /// outcome is then the answer to every ask, whatever the run itself returns afterwards.
     ///
-    /// * The receipt is the last thing that is written, against the version of the claim. If somebody has taken the
-    ///   claim over, nothing is committed, and this fails with [`LeaseLost`](crate::ErrorKind::LeaseLost). So a run
+    /// * The receipt is the last thing that is written, against the version of the claim. If another owner has
+    ///   taken the claim over, nothing is committed, and this fails with [`LeaseLost`](crate::ErrorKind::LeaseLost). So a run
     ///   whose effects are all in `work` is safe to repeat: give it a policy with
     ///   [`OnUnknown::Retry`](crate::OnUnknown::Retry).
     /// * If `work` ends without an outcome, or with a failure that may be tried again, everything is rolled back, and

@@ -120,7 +120,7 @@ fn renewal_due(inner: &Inner, flight: Arc<Flight>, now: Duration) -> Option<(Arc
         (running.clone(), due, over)
     })?;
     if over && flight.policy.on_unknown() == OnUnknown::Retry {
-        // Somebody else may be running it by now. Work under `Hold` goes on instead: nobody else
+        // Another owner may be running it by now. Work under `Hold` goes on instead: nobody else
         // will run it, and an outcome from its owner is better than an unknown one.
         lose(inner, &flight, None);
         return None;

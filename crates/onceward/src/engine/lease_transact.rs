@@ -4,7 +4,7 @@
 //! begin ──▶ work ──▶ Held ⇒ Done as the last write + commit ──▶ the run is over, this is its outcome
 //!   ▲                          │
 //!   │                          ├─ undone by the database: the same again
-//!   │                          ├─ somebody has taken the claim over: nothing is committed, the lease is lost
+//!   │                          ├─ another owner has the claim: nothing is committed, the lease is lost
 //!   └──────────────────────────┴─ answer lost: a renewal by compare-and-set decides. Won: it was not committed
 //!                                 and never will be. Lost to our own outcome: it was.
 //! ```
@@ -103,7 +103,7 @@ enum CommitResult {
     Committed,
     /// It was not, and never will be: the lease is ours under a later version.
     NotCommitted,
-    /// The receipt is somebody else's; this is it.
+    /// Another owner has the receipt; this is it.
     Lost(Option<Box<Receipt>>),
     Unresolved,
 }
@@ -227,7 +227,7 @@ impl<'a> Runs<'a> {
     }
 
     /// Writes the outcome to all receipts but the main one, whose completion is sent with the commit: that one is
-    /// given. `Err` inside: this receipt is somebody else's.
+    /// given. The inner `Err`: another owner has this receipt.
     async fn write_all_but_main<J: crate::Join>(
         &self,
         tx: &mut J,
@@ -278,7 +278,7 @@ impl<'a> Runs<'a> {
         main.expect("there is a main one")
     }
 
-    /// Somebody else has this receipt: the run is cancelled, and the callers get the answer of the other run.
+    /// Another owner has this receipt: the run is cancelled, and the callers get the answer of the other run.
     fn lose(&self, flight: &Arc<Flight>, found: Option<Receipt>, asked_at: Duration) -> Error {
         let inner = self.inner;
         inner.counters.fenced_off.one();
@@ -340,7 +340,7 @@ fn renewed_to(flight: &Flight, version: Version, sent_at: Option<Duration>) {
 }
 
 /// Takes the receipt inside the transaction, under whatever version our own renewals have left it. From then on its
-/// version is ours to know. `Err` inside: it is somebody else's.
+/// version is known. The inner `Err`: another owner has it.
 async fn lock<J: crate::Join>(
     tx: &mut J,
     flight: &Flight,

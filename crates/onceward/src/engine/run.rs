@@ -114,9 +114,9 @@ pub(crate) async fn finish(
             let ending = Ending::of(bounded(inner, &outcome), &ask.policy);
             let retry = ending.is_release();
             let recorded = match guard.finish(ending).await {
-                // It is not meant to be recorded, however late that comes to the store.
+                // It is not meant to be recorded, however late the release reaches the store.
                 _ if retry => Recorded::Released,
-                // Everyone gets the same answer: the one that is on record.
+                // Every caller gets the same answer: the recorded one.
                 Finished::FencedOff => return Box::pin(answer_of_others(inner, ask)).await,
                 Finished::Delayed => Recorded::NotYet,
                 Finished::Recorded => Recorded::Yes,

@@ -88,7 +88,7 @@ struct WorkerState {
     counts: WorkerCounts,
     /// What the last look at each of [`STATES`] found and did not begin.
     left: [WorkerCounts; 2],
-    /// Where the next look goes on, if the last one did not come to the end.
+    /// Where the next look goes on, if the last one did not reach the end.
     look_from: [Option<Cursor>; 2],
 }
 
@@ -143,9 +143,9 @@ pub enum Worked {
     Suspended,
     /// Its tries are used up.
     Dead,
-    /// Somebody else went on with it.
+    /// Another worker or caller has it.
     TakenElsewhere,
-    /// It must not be run again by itself; somebody has to settle it.
+    /// It must not be run again until it is settled.
     NeedsSettlement,
     /// There is nothing to do: it is done, it is running, or there is no receipt of it.
     NothingToDo,
@@ -165,11 +165,11 @@ pub struct WorkerCounts {
     pub suspended: u64,
     /// Intents whose tries were used up.
     pub dead: u64,
-    /// Intents that somebody else went on with.
+    /// Intents that another worker or caller had taken.
     pub taken_elsewhere: u64,
     /// At the last look: intents that were left a moment ago.
     pub in_grace: u64,
-    /// At the last look: intents that must not be run again by themselves; somebody has to settle them.
+    /// At the last look: intents that must not be run again until they are settled.
     pub needs_settlement: u64,
     /// At the last look: intents that are due, of operations without code here. Steps are not counted: they go on
     /// with their intents.
@@ -230,7 +230,8 @@ impl Worker {
 
     /// Looks once for intents that are due, runs those that it may, and returns its counters.
     ///
-    /// **Dropping** the returned future leaves the outcome of running intents unknown: by policy they are tried again, or held.
+    /// **Dropping** the returned future leaves the outcome of running intents unknown: by policy they are tried again,
+    /// or held.
     pub async fn run_once(&self) -> Result<WorkerCounts> {
         let mut running = FutureSet::new(self.onceward.inner.group_commit.clone());
         let never = pin!(std::future::pending());
