@@ -29,7 +29,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// * Each swap is atomic and has its own answer; the batch as a whole need not be atomic.
     /// * The batch is sorted by id and names no id twice.
-    /// * [`Swapped::Won`] means durable, if [`Promises::durable`] says so.
+    /// * [`Swapped::Won`] means durable, if [`Promises::durable`](crate::Promises::durable) says so.
     /// * [`Swapped::Failed`] is about that id alone: its record cannot be read, or its part of a cluster
     ///   cannot be reached. Its neighbours have answers of their own.
     /// * An error is about the whole batch: [`Applied::No`](crate::Applied::No) promises that none of
@@ -93,7 +93,7 @@ pub struct Record {
     /// When it falls due, counted from the moment of the write; `None` for never.
     pub due_in: Option<Duration>,
     /// Whether it falls due at once when the process that wrote it has ended, if the store can be certain
-    /// of that (see [`Promises::shared`]). Other stores keep to `due_in`.
+    /// of that (see [`Promises::shared`](crate::Promises::shared)). Other stores keep to `due_in`.
     pub ends_with_writer: bool,
     /// The encoded receipt, see `codec.rs`.
     pub bytes: Bytes,
