@@ -1,4 +1,4 @@
-//! The journal: what is sent once, stays open, becomes unknown, and what a bad folder does.
+//! The journal: recorded answers, open and unknown intents, and a folder that cannot be used.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use onceward::{Clock, Effect, Id, OnUnknown, Onceward, Policy, Retention, State, Stopped};
-use onceward_client::{Builder, Client, ErrorKind, Source, Terms};
+use onceward_client::{Builder, Client, ErrorKind, RetryConfig, Source};
 
 use crate::schedules::patient;
 use crate::server::{Came, Fault, Server};
@@ -16,8 +16,8 @@ pub fn builder(folder: &Path) -> Builder {
 }
 
 /// Gives up after one failure.
-pub fn hasty() -> Terms {
-    Terms { tries_max: 1, ..patient() }
+pub fn hasty() -> RetryConfig {
+    RetryConfig { tries_max: 1, ..patient() }
 }
 
 pub fn body() -> serde_json::Value {
@@ -47,7 +47,7 @@ async fn the_same_intent_again_is_answered_from_the_journal() {
         }
         client.recorded().await;
     }
-    assert_eq!(server.world().requests, 1, "nothing was sent again, in this process or the next");
+    assert_eq!(server.state().requests, 1, "nothing was sent again, in this process or the next");
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn the_same_json_in_another_order_is_the_same_request_and_another_request_
         let error = other.send().await.unwrap_err();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::IntentReused, Effect::None), "{error}");
     }
-    assert_eq!(server.world().requests, 1);
+    assert_eq!(server.state().requests, 1);
 }
 
 #[tokio::test]
@@ -137,10 +137,10 @@ async fn a_call_that_is_dropped_is_resumed() {
         }
     };
     let server = Server::start(script).await;
-    let terms = Terms { try_at_most: Duration::from_secs(600), ..patient() };
-    let client = builder(folder.path()).terms(terms).build().unwrap();
+    let config = RetryConfig { try_at_most: Duration::from_secs(600), ..patient() };
+    let client = builder(folder.path()).terms(config).build().unwrap();
     let call = tokio::spawn(client.post(&server.url).json(&body()).intent("order-7").send());
-    while server.world().requests == 0 {
+    while server.state().requests == 0 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     call.abort();
@@ -160,9 +160,9 @@ async fn a_call_that_is_dropped_is_resumed() {
 
 /// A clock that is moved by hand.
 #[derive(Clone)]
-pub struct Hands(pub Arc<AtomicU64>);
+pub struct ManualClock(pub Arc<AtomicU64>);
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now_us(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
@@ -174,7 +174,7 @@ pub const HOUR_US: u64 = 3_600_000_000;
 pub async fn open_until(then: u64) -> (Server, Client, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (server, well) = losing().await;
-    let clock = Hands(Arc::new(AtomicU64::new(1000 * HOUR_US)));
+    let clock = ManualClock(Arc::new(AtomicU64::new(1000 * HOUR_US)));
     let client = builder(folder.path()).terms(hasty()).clock(Arc::new(clock.clone())).build().unwrap();
     client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
     well.store(true, Ordering::SeqCst);
@@ -192,7 +192,7 @@ async fn past_what_the_server_honours_the_outcome_is_unknown_and_stays_so() {
     }
     let error = client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-    assert_eq!(server.world().requests, 1, "nothing was sent");
+    assert_eq!(server.state().requests, 1, "nothing was sent");
     assert_eq!(client.counts().unknown, 1);
 }
 
@@ -208,7 +208,7 @@ async fn a_clock_that_went_back_by_hours_leaves_it_unknown() {
     let (server, client, _folder) = open_until(998).await;
     let resumed = client.resume().await.unwrap();
     assert_eq!(resumed[0].result.as_ref().unwrap_err().kind(), ErrorKind::Unknown);
-    assert_eq!(server.world().requests, 1);
+    assert_eq!(server.state().requests, 1);
 }
 
 #[tokio::test]
@@ -257,8 +257,9 @@ async fn what_a_broken_answer_said_about_the_key_is_remembered_across_processes(
     let head = "HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\
                 Date: Thu, 01 Jan 2026 00:00:00 GMT\r\nIdempotency-Expires: Thu, 01 Jan 2026 01:00:00 GMT\r\n\r\nhalf";
     let (url, requests) = says(head.into()).await;
-    let clock = Hands(Arc::new(AtomicU64::new(1000 * HOUR_US)));
-    let client = |terms| builder(folder.path()).terms(terms).clock(Arc::new(clock.clone())).build().unwrap();
+    let clock = ManualClock(Arc::new(AtomicU64::new(1000 * HOUR_US)));
+    let client =
+        |config| builder(folder.path()).terms(config).clock(Arc::new(clock.clone())).build().unwrap();
     let first = client(hasty());
     first.post(&url).json(&body()).intent("order-7").send().await.unwrap_err();
     drop(first);
@@ -334,7 +335,7 @@ async fn a_journal_that_cannot_be_used_sends_nothing() {
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Journal, Effect::None), "{error}");
         assert!(error.to_string().contains(says), "{error}");
     }
-    assert_eq!(server.world().requests, 0, "nothing was sent");
+    assert_eq!(server.state().requests, 0, "nothing was sent");
 }
 
 #[tokio::test]
@@ -380,7 +381,7 @@ async fn two_clients_in_one_store_are_two_unless_they_have_one_name() {
     for (client, requests) in [(&billing, 1), (&twin, 1), (&shop, 2)] {
         client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
         client.recorded().await;
-        assert_eq!(server.world().requests, requests);
+        assert_eq!(server.state().requests, requests);
     }
 }
 
@@ -400,7 +401,7 @@ async fn two_processes_with_one_journal_send_once() {
     assert_eq!((intent.effects, intent.keys.len()), (1, 1), "{intent:?}");
 }
 
-/// What the engine counts as the last try is not the client's last try: its terms say how often it sends.
+/// The engine's limit of tries is not the client's: `RetryConfig` says how many tries are sent.
 #[tokio::test]
 async fn an_intent_that_was_given_up_by_the_engine_is_resumed_and_sent_all_the_same() {
     for by_name in [true, false] {
@@ -440,7 +441,7 @@ async fn an_intent_that_somebody_has_closed_is_not_sent_any_more() {
     let error = send().await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Closed, Effect::Maybe), "{error}");
     assert!(client.resume().await.unwrap().is_empty(), "it is not open any more");
-    assert_eq!(server.world().requests, 1);
+    assert_eq!(server.state().requests, 1);
 }
 
 #[tokio::test]
@@ -454,7 +455,7 @@ async fn a_request_that_does_not_fit_into_the_journal_is_refused_before_anything
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Invalid, Effect::None), "{error}");
     assert!(error.to_string().contains("does not fit into the journal"), "{error}");
     assert!(client.resume().await.unwrap().is_empty());
-    assert_eq!(server.world().requests, 0);
+    assert_eq!(server.state().requests, 0);
 }
 
 /// The connection never came about, so nothing was sent: the intent is open and waits for its first try.

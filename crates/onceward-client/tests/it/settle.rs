@@ -1,4 +1,4 @@
-//! Unknown intents, and how somebody who has looked ends the doubt.
+//! Settling intents whose outcome is unknown.
 
 use bytes::Bytes;
 use http::Response;
@@ -32,13 +32,13 @@ async fn what_happened_is_answered_from_the_journal_from_then_on() {
     assert_eq!((answer.status().as_u16(), &*answer.text()), (201, "charge 1"));
     assert_eq!(answer.report().source, Source::Journal);
     assert!(client.resume().await.unwrap().is_empty(), "nothing is open any more");
-    assert_eq!(server.world().requests, 1, "and nothing was sent for it");
+    assert_eq!(server.state().requests, 1, "and nothing was sent for it");
     let other = client.put(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::IntentReused, "the name still means the request it meant");
     assert!(refused(client.settle("order-7", Settlement::NotDone).await).contains("it has an answer"));
 }
 
-/// Also where nobody has written the doubt down yet: the clock alone says so.
+/// Also before the unknown outcome is recorded: the clock alone shows that the key has expired.
 #[tokio::test]
 async fn what_did_not_happen_is_a_new_intent_with_a_new_key() {
     for looked_before in [true, false] {
@@ -65,15 +65,15 @@ async fn what_is_open_is_not_settled_but_finished() {
     assert_eq!(server.intent("i").effects, 1);
 }
 
-/// A settlement that meets the sending itself is turned away.
+/// An intent that is being sent cannot be settled.
 #[tokio::test]
 async fn what_is_being_sent_is_not_settled() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| Fault::Delay(std::time::Duration::from_hours(1))).await;
-    let terms = onceward_client::Terms { try_at_most: std::time::Duration::from_secs(600), ..hasty() };
-    let client: Client = builder(folder.path()).terms(terms).build().unwrap();
+    let terms = onceward_client::RetryConfig { try_at_most: std::time::Duration::from_secs(600), ..hasty() };
+    let client: Client = builder(folder.path()).terms(config).build().unwrap();
     let call = tokio::spawn(client.post(&server.url).json(&body()).intent("order-7").send());
-    while server.world().requests == 0 {
+    while server.state().requests == 0 {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
     assert!(refused(client.settle("order-7", Settlement::NotDone).await).contains("it is being sent"));
