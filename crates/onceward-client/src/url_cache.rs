@@ -1,7 +1,7 @@
 //! A cache of parsed URLs: most requests of a client repeat a URL, and parsing one is a tenth of the work of a
 //! whole request.
 
-use std::index::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{PoisonError, RwLock};
 
 use reqwest::Url;

@@ -1,4 +1,4 @@
-//! What a request asked for, as a keyed and versioned digest: the same key with another fingerprint is
+//! The fingerprint of a request, a keyed and versioned digest of its content: the same key with another fingerprint is
 //! refused, so two tries of one request must agree here and two different requests must not.
 //!
 //! ```text
@@ -13,9 +13,9 @@
 //!       └ anything else: by its bytes ─┘
 //! ```
 //!
-//! Every doubt is decided towards *different*: a needless refusal costs a client an error, a needless
-//! match answers a new request with an old result. What a canonicaliser cannot read without doubt
-//! therefore counts by its bytes, and a retry that repeats its bytes still matches.
+//! Ambiguous cases count as *different*: a needless refusal costs a client an error, a needless match answers a new
+//! request with an old result. A body that a canonicaliser cannot read unambiguously therefore counts by its bytes,
+//! and a retry that repeats its bytes still matches.
 //!
 //! A stored fingerprint is compared by the rules of its own version: [`fingerprints`] computes the
 //! request's fingerprint under every version and secret that a receipt may have been written with. A
@@ -153,7 +153,7 @@ impl Canonical<'_> {
     }
 }
 
-/// A canonicaliser's answer to what it cannot read without doubt: the body counts by its bytes.
+/// The error of a canonicaliser for a body that it cannot read unambiguously: the body counts by its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ByBytes;
 

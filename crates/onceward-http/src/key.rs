@@ -1,5 +1,4 @@
-//! The `Idempotency-Key` field: a Structured Field String, or, leniently, the raw text that clients
-//! in the wild send.
+//! Parses the `Idempotency-Key` field: a Structured Field String or, leniently, the raw text that many clients send.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -102,7 +101,7 @@ impl KeyShape {
         let bad = |error: regex_lite::Error| {
             Error::new(ErrorKind::Invalid, format!("{pattern:?} is no pattern for keys")).caused_by(error)
         };
-        // On its own first: what is no expression by itself must not become one inside of ours.
+        // On its own first: `a)(b` is not valid, and must not become valid inside the group.
         Regex::new(pattern).map_err(bad)?;
         let whole = Regex::new(&format!("^(?:{pattern})$")).map_err(bad)?;
         self.pattern = Some(Pattern { text: pattern.to_owned(), whole });
@@ -129,7 +128,7 @@ impl KeyShape {
         self.read_lines(&headers.get_all(IDEMPOTENCY_KEY))
     }
 
-    /// Reads the key from its field lines, for whoever has looked them up already.
+    /// Reads the key from its header lines, for a caller that has looked them up already.
     pub(crate) fn read_lines<'h>(
         &self,
         lines: &GetAll<'h, HeaderValue>,

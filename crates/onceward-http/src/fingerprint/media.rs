@@ -1,4 +1,4 @@
-//! How a body is to be read, from `Content-Type` and `Content-Encoding`.
+//! Chooses how a body is read, from `Content-Type` and `Content-Encoding`.
 
 use std::borrow::Cow;
 

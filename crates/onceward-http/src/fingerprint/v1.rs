@@ -1,5 +1,5 @@
-//! Version 1: which parts of a request are written, in which order. Frozen; the golden values in
-//! `fingerprint_test.rs` hold it in place.
+//! Version 1 of the fingerprint: which parts of a request are digested, in which order. Frozen; the golden values in
+//! `fingerprint_test.rs` check it.
 //!
 //! ```text
 //! domain 16 · method · path · query … 0xff · fields · media type · content coding · kind 1 · body

@@ -1,5 +1,4 @@
-//! Futures that are dropped: wherever and whenever that happens, nothing runs twice and nothing is held
-//! for longer than a lease.
+//! Futures that are dropped at any point: nothing runs twice, and nothing is held for longer than a lease.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Copies at the same moment, and clients that go away.
+//! Concurrent duplicates, and clients that disconnect.
 
 use onceward_http::Route;
 

@@ -1,4 +1,4 @@
-//! What a client is told when the store is the trouble: down, too slow, or past a receipt's retention.
+//! The answers when the store is down or too slow, and when a receipt is past its retention.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ enum Health {
     Well,
     Down,
     Stuck,
-    /// It takes what it is given and answers nothing.
+    /// It accepts calls and never answers.
     Mute,
 }
 

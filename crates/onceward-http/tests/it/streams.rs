@@ -1,4 +1,4 @@
-//! Responses too large to be kept.
+//! Responses that are too large to be kept.
 
 use http::StatusCode;
 use onceward_http::{Action, Route};
@@ -90,7 +90,7 @@ async fn a_live_response_that_frees_the_key_leaves_no_note() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_in_the_middle_of_a_live_response_cancels_nothing() {
+async fn a_client_that_disconnects_during_a_live_response_cancels_nothing() {
     let stage = Stage::start(Route::builder().with_response_bytes_max(10).build().unwrap()).await;
     let mut socket = stage.begin("POST", "/charges", &[("Idempotency-Key", "k")], "\"large 30000000\"").await;
     let mut some = [0; 1_000];

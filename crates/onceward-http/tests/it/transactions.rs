@@ -163,7 +163,7 @@ async fn a_handler_that_commits_nothing_is_under_the_usual_rules() {
 }
 
 #[test]
-fn such_a_route_has_no_doubts_whatever_its_policy_says() {
+fn such_a_route_has_no_unknown_outcomes_under_any_policy() {
     let hold = Policy::http()
         .to_builder()
         .with_on_unknown(OnUnknown::Hold)

@@ -1,4 +1,4 @@
-//! Numbers as exact decimals, never through a float: 2, 2.0 and 20e-1 are one, 9007199254740993 and
+//! Canonical form of JSON numbers, as exact decimals, never through a float: 2, 2.0 and 20e-1 are one, 9007199254740993 and
 //! 9007199254740992 are not.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Strings and member names, unescaped, with a stop behind them.
+//! Canonical form of JSON strings and member names: unescaped, with an end mark.
 //!
 //! Written as WTF-8: that is UTF-8, plus a form of its own for half of a surrogate pair. So an escaped
 //! pair is one with the character it stands for, and a lone half, which JSON allows, is a value of its

@@ -1,4 +1,4 @@
-//! Claims and what follows them.
+//! The types of the receipts API for claims: claim, renew, complete, release and settle.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub struct ClaimAsked {
 pub struct ClaimMade {
     /// True.
     pub claimed: bool,
-    /// Shows that it is yours: for renew, complete, release and doubt.
+    /// Proves that it is yours: for renew, complete, release and `/v1/doubt`.
     pub ticket: TicketText,
     /// Names this try.
     pub attempt: String,
@@ -80,7 +80,7 @@ pub struct CompleteAsked {
     pub outcome: OutcomeGiven,
 }
 
-/// Ends a doubt. Give either `done` or `not_done`.
+/// Settles an unknown outcome. Give either `done` or `not_done`.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettleAsked {

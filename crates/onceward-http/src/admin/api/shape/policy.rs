@@ -1,4 +1,4 @@
-//! A policy: a preset, and what differs from it.
+//! The type of the receipts API for a policy: a preset, and what differs from it.
 
 use std::time::Duration;
 

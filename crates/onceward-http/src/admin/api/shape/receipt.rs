@@ -1,4 +1,4 @@
-//! Receipts as they are shown and asked for.
+//! The types of the receipts API for showing and listing receipts.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub struct ReceiptShown {
     /// Why its last try did not come to an outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// What is known of earlier runs: `settled` (one was in doubt, and somebody said that it did not happen) or
+    /// What is known of earlier runs: `settled` (the outcome of one was unknown and was settled as not done) or
     /// `in_doubt` (one may have had its effect).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prior: Option<String>,

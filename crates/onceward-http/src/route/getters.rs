@@ -1,4 +1,4 @@
-//! What a route says, for whoever prints or publishes it, and for the guard.
+//! The getters of a route, for the guard and for the published policy.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::fingerprint;
 use crate::key::KeyShape;
 use crate::operation::Operation;
 use crate::problem::Problem;
-use crate::recorded;
+use crate::response_outcome;
 use crate::scope::{OnAnonymous, ScopeFrom};
 
 impl Route {
@@ -84,7 +84,7 @@ impl Route {
     /// # Ok::<(), http::Error>(())
     /// ```
     pub fn outcome<B: AsRef<[u8]>>(&self, response: &Response<B>) -> Outcome {
-        recorded::outcome(self, response)
+        response_outcome::outcome(self, response)
     }
 
     /// What a response with this status means for its key.
