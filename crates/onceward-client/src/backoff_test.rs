@@ -1,3 +1,5 @@
+//! Tests of the backoff: ceiling, jitter and server hints.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of the circuit breaker: opening, probes and closing.
+
 use super::*;
 
 fn at(millis: u64) -> Duration {

@@ -1,3 +1,5 @@
+//! Tests of the retry budget, with a property test against an exact count.
+
 use proptest::prelude::*;
 
 use super::*;

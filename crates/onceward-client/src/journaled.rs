@@ -131,7 +131,7 @@ impl Client {
                 });
                 match ran.await {
                     Ok(onceward::Answer::Refused(Refusal::Dead { .. })) => {
-                        // It was claimed as often as a receipt counts without an end. The client's `RetryConfig`
+                        // It was claimed the maximum number of times without an end. The client's `RetryConfig`
                         // limits the tries, not the receipt.
                         if let Err(error) = journal.onceward.retry_dead(&id).await {
                             break Err(error);

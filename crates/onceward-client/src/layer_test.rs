@@ -1,3 +1,5 @@
+//! Tests of the retry layer around a scripted service, under a paused clock.
+
 use std::collections::VecDeque;
 use std::future::{Ready, ready};
 use std::io;

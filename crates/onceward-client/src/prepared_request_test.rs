@@ -1,3 +1,5 @@
+//! Tests of idempotency keys and of the fingerprint of a request.
+
 use onceward::TokioRuntime;
 
 use super::*;

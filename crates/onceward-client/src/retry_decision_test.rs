@@ -1,3 +1,5 @@
+//! Tests of the decision after one try.
+
 use http::HeaderValue;
 
 use super::*;

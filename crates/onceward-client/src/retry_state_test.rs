@@ -1,3 +1,5 @@
+//! Tests of one call between tries: limits, deadline and expiry of the key.
+
 use http::StatusCode;
 
 use super::super::retry_decision::Said;

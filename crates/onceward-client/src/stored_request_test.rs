@@ -1,3 +1,5 @@
+//! Tests of the stored form of a request, with golden bytes.
+
 use proptest::prelude::*;
 
 use super::*;

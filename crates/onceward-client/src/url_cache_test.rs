@@ -1,3 +1,5 @@
+//! Tests of the URL cache.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! Tests of the limits of running intents and body bytes.
+
 use super::*;
 
 fn id(scope: &str) -> Id {

@@ -1,3 +1,5 @@
+//! Tests of collecting the pieces of a body.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -78,7 +78,7 @@ pub fn fingerprint(rules: &Rules, secret: &[u8; SECRET_BYTES], head: &Head<'_>, 
 }
 
 /// The fingerprint of a request under a stored one's version, or none where that version is unknown
-/// here: it was then written by a newer release, and nobody here can tell what it says.
+/// here: it was then written by a newer release, and cannot be compared here.
 pub fn fingerprint_of_version(
     version: u8,
     rules: &Rules,
@@ -91,7 +91,7 @@ pub fn fingerprint_of_version(
 }
 
 /// The fingerprints of a request under every version and every secret. The body is read once per
-/// version, however many secrets there are.
+/// version, for any number of secrets.
 pub fn fingerprints(rules: &Rules, secrets: &Secrets, head: &Head<'_>, body: &[u8]) -> Fingerprints {
     let newest = &SCHEMES[0];
     let canonical = (newest.canonical)(rules, head, body);
@@ -134,7 +134,7 @@ impl Scheme {
     }
 }
 
-/// What a request comes down to: what was written, and behind it a body that counts by its bytes,
+/// The canonical form of a request: what was written, followed by a body that counts by its bytes,
 /// which is not copied.
 #[derive(Debug, PartialEq, Eq)]
 struct Canonical<'b> {

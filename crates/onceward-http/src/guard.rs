@@ -1,12 +1,12 @@
 //! The steps of one guarded request.
 //!
 //! ```text
-//! admit     head: key, scope, operation ─▶ id, or a refusal
-//! BodyReader   body, up to the bound
-//! begin     fingerprint ─▶ ask; a cached answer is returned at once
-//! IntentFuture   run.rs: onceward.run ─▶ inner service ─▶ response
-//!             ≤ limit  the response is sent when its receipt is durable
-//!             > limit  head and body are sent as they arrive; the end waits for the receipt
+//! admit         head: key, scope, operation ─▶ id, or a refusal
+//! BodyReader    body, up to the limit
+//! begin         fingerprint ─▶ ask; a cached answer is returned at once
+//! IntentFuture  run.rs: onceward.run ─▶ inner service ─▶ response
+//!                 ≤ limit  the response is sent when its receipt is durable
+//!                 > limit  head and body are sent as they arrive; the end waits for the receipt
 //! ```
 
 use std::sync::Arc;
@@ -111,7 +111,7 @@ fn ids<I>(
 /// A request after its body was read: answered already, or running.
 pub(crate) enum Begun<B, E> {
     Answered(Response<ResponseBody<B>>),
-    IntentFuture(IntentFuture<B, E>),
+    Running(IntentFuture<B, E>),
 }
 
 pub(crate) fn begin<S, I, B>(read: ReadRequest<S>) -> Begun<B, S::Error>
@@ -143,5 +143,5 @@ where
     }
     let request = Request::from_parts(rest.parts, I::from(body));
     let service = rest.service;
-    Begun::IntentFuture(IntentFuture::new(rest.in_flight, |slot| run(slot, service, Some(request), asks)))
+    Begun::Running(IntentFuture::new(rest.in_flight, |slot| run(slot, service, Some(request), asks)))
 }

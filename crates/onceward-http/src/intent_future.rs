@@ -101,7 +101,7 @@ impl<B> ResponseSlot<B> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Head<B>> {
+    fn lock(&self) -> MutexGuard<'_, LiveHead<B>> {
         // Only the drop of a body can panic under the lock, and that leaves the state valid.
         self.head.lock().unwrap_or_else(PoisonError::into_inner)
     }

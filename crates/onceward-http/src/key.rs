@@ -18,7 +18,7 @@ pub enum KeyForm {
     /// With the quotes or without; both are the same key.
     #[default]
     Lenient,
-    /// The text as it stands, quotes and all. For clients of an interface that never knew quotes.
+    /// The text as it is, including quotes. For clients of an API without quoted keys.
     Raw,
 }
 
@@ -170,14 +170,14 @@ fn parse(line: &HeaderValue, form: KeyForm) -> Result<Cow<'_, str>, BadKey> {
 }
 
 fn parse_quoted(bytes: &[u8]) -> Result<Cow<'_, str>, BadKey> {
-    // Nearly every key has nothing to unescape: it is what stands between the quotes.
+    // Most keys have nothing to unescape: the key is the text between the quotes.
     if let [b'"', inside @ .., b'"'] = bytes
         && inside.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'))
     {
         return Ok(Cow::Borrowed(std::str::from_utf8(inside).expect("printable ASCII")));
     }
     let item = sfv::Parser::new(bytes).parse::<sfv::Item>().map_err(|_| BadKey::Malformed)?;
-    // Parameters have no meaning here; a key that carries some was meant for somebody else.
+    // Parameters have no meaning here, so a key with parameters is refused.
     if !item.params.is_empty() {
         return Err(BadKey::Malformed);
     }

@@ -1,3 +1,5 @@
+//! Tests of the names of operations.
+
 use http::Method;
 use onceward::Id;
 

@@ -190,7 +190,7 @@ impl Problem {
                 "The service behind this gateway cannot be reached",
                 true,
             ),
-            // The same request is safe to send again, whatever became of this one: it runs at most once.
+            // The same request is safe to send again, whether this one ran or not: it runs at most once.
             Self::UpstreamTimeout => (
                 "upstream-timeout",
                 StatusCode::GATEWAY_TIMEOUT,
@@ -269,7 +269,7 @@ impl Problem {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(LINK, HeaderValue::from_static("</.well-known/idempotency>; rel=\"describedby\""));
         if let Some(after) = self.retry_after() {
-            // Whole seconds, rounded up: coming back too early only costs another refusal.
+            // Whole seconds, rounded up: a retry that is too early is only refused again.
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }

@@ -1,3 +1,5 @@
+//! Tests of the problem responses.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! Tests of the published policy.
+
 use http::StatusCode;
 use onceward::Policy;
 

@@ -4,7 +4,7 @@
 //! ```text
 //! Pass                                  the inner service's future
 //! Refused                               an answer from the request head alone
-//! BodyReader ──▶ IntentFuture                   the body is read, then the intent is run
+//! Reading ──▶ Running                   the body is read, then the intent is run
 //!    └──────────▶ a cached answer
 //! ```
 
@@ -44,8 +44,8 @@ pin_project_lite::pin_project! {
     {
         Pass { #[pin] future: S::Future },
         Refused { response: Option<Response<ResponseBody<B>>> },
-        BodyReader { #[pin] reading: BodyReader<S, I> },
-        IntentFuture { running: IntentFuture<B, S::Error> },
+        Reading { #[pin] reading: BodyReader<S, I> },
+        Running { running: IntentFuture<B, S::Error> },
     }
 }
 
@@ -62,7 +62,7 @@ where
     }
 
     pub(crate) fn reading(reading: BodyReader<S, I>) -> Self {
-        Self { kind: FutureKind::BodyReader { reading } }
+        Self { kind: FutureKind::Reading { reading } }
     }
 }
 
@@ -87,12 +87,12 @@ where
                 Projected::Refused { response } => {
                     return Poll::Ready(Ok(response.take().expect("polled again after it was ready")));
                 }
-                Projected::IntentFuture { running } => return running.poll(cx),
-                Projected::BodyReader { reading } => ready!(reading.poll(cx)),
+                Projected::Running { running } => return running.poll(cx),
+                Projected::Reading { reading } => ready!(reading.poll(cx)),
             };
             match guard::begin(read) {
                 Begun::Answered(answer) => return Poll::Ready(Ok(answer)),
-                Begun::IntentFuture(running) => kind.set(FutureKind::IntentFuture { running }),
+                Begun::Running(running) => kind.set(FutureKind::Running { running }),
             }
         }
     }

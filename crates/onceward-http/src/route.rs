@@ -26,7 +26,7 @@ pub enum KeyRule {
     Required,
     /// Without one it passes untouched.
     Optional,
-    /// Keys are not looked at.
+    /// Keys are not read.
     Ignored,
 }
 

@@ -86,9 +86,9 @@ pub(crate) struct Scope {
 impl Scope {
     /// Hexadecimal digits of a hash: 128 bits.
     const BYTES: usize = 32;
-    /// Of all who do not say who they are.
+    /// Of all callers without credentials.
     pub(crate) const ANONYMOUS: Self = Self::named(b"anonymous");
-    /// Of everybody.
+    /// Of all callers.
     pub(crate) const SHARED: Self = Self::named(b"shared");
 
     const fn named(name: &[u8]) -> Self {

@@ -70,7 +70,7 @@ async fn what_is_open_is_not_settled_but_finished() {
 async fn what_is_being_sent_is_not_settled() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| Fault::Delay(std::time::Duration::from_hours(1))).await;
-    let terms = onceward_client::RetryConfig { try_at_most: std::time::Duration::from_secs(600), ..hasty() };
+    let config = onceward_client::RetryConfig { try_at_most: std::time::Duration::from_secs(600), ..hasty() };
     let client: Client = builder(folder.path()).terms(config).build().unwrap();
     let call = tokio::spawn(client.post(&server.url).json(&body()).intent("order-7").send());
     while server.state().requests == 0 {

@@ -201,7 +201,7 @@ fn a_budget_keeps_a_slow_server_from_being_buried_in_retries() {
     assert!(share(&with) > 0.99, "it is well again");
     assert!(amplification(&without, trouble) > 3.0, "what the budget prevents");
     assert!(share(&without) < 0.5, "long after the server has recovered, it is still buried");
-    check_drawing(&plot::draw(&with, &without, &SLOW));
+    check_drawing(&storm_plot::draw(&with, &without, &SLOW));
 }
 
 fn check_drawing(svg: &str) {

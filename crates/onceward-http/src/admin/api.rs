@@ -227,7 +227,7 @@ fn is_settled_so(status: &Status, fence: Fence, settlement: &Settlement) -> bool
     }
 }
 
-/// Has an intent tried again whose tries were used up, from the first try on.
+/// Retries an intent whose tries were used up, starting again from the first try.
 #[utoipa::path(post, path = "/v1/retry-dead", request_body = IntentAsked, responses(
     (status = 204, description = "It waits for its next try."),
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
@@ -241,7 +241,7 @@ async fn retry_dead(State(state): AdminState, Json(asked): Json<IntentAsked>) ->
     }
 }
 
-/// Gives up an intent whose tries were used up: those who ask for it are told that it was closed.
+/// Discards an intent whose tries were used up: later requests for it are refused as closed.
 #[utoipa::path(post, path = "/v1/discard-dead", request_body = CloseAsked, responses(
     (status = 204, description = "It is closed."),
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
@@ -253,7 +253,7 @@ async fn discard_dead(State(state): AdminState, Json(asked): Json<CloseAsked>) -
     change.answer(state.onceward.discard_dead(&change.id, &asked.policy.read()?).await)
 }
 
-/// Cancels an intent that waits for its next try: those who ask for it are told that it was closed.
+/// Cancels an intent that waits for its next try: later requests for it are refused as closed.
 #[utoipa::path(post, path = "/v1/cancel", request_body = CloseAsked, responses(
     (status = 204, description = "It is closed."),
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
@@ -332,11 +332,11 @@ async fn show(
     Ok(Json(ReceiptShown::new(&id, &receipt)))
 }
 
-/// Receipts in one answer, if not told otherwise, and at most.
+/// Receipts in one answer, by default and at most.
 const LIST_RECEIPTS: usize = 100;
 const LIST_RECEIPTS_MAX: usize = 1_000;
-/// Records looked at for one answer, so that a rare state in a large store does not hold a request.
-const LOOKED_AT_MAX: usize = 50_000;
+/// Records read for one answer, so that a search for a rare state in a large store ends.
+const RECORDS_READ_MAX: usize = 50_000;
 
 /// Lists receipts, without their outcomes. A page may be short or empty and still have a next one.
 #[utoipa::path(get, path = "/v1/receipts", params(ListAsked), responses(
@@ -364,16 +364,16 @@ async fn list(
     );
     let mut after = asked.cursor.as_deref().map(shape::cursor).transpose()?;
     let mut receipts = Vec::new();
-    let mut looked_at = 0;
+    let mut records_read = 0;
     loop {
         let scan = Scan::new(of.clone(), limit.saturating_sub(receipts.len()).max(1)).with_after(after);
-        looked_at += scan.limit;
+        records_read += scan.limit;
         let page = state.onceward.list(&scan).await?;
         receipts.extend(page.found.iter().map(|(id, found)| ReceiptShown::found(id, found)));
         let unreadable = page.unreadable.iter();
         receipts.extend(unreadable.map(|(id, error)| ReceiptShown::unreadable(id, state_asked, error)));
         after = page.next;
-        if after.is_none() || receipts.len() >= limit || looked_at >= LOOKED_AT_MAX {
+        if after.is_none() || receipts.len() >= limit || records_read >= RECORDS_READ_MAX {
             break;
         }
     }

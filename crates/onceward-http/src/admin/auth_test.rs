@@ -1,3 +1,5 @@
+//! Tests of who may use the receipts API.
+
 use axum::body::Body;
 
 use super::*;
@@ -11,7 +13,7 @@ fn request(fields: &[(&str, &str)]) -> Request {
 }
 
 fn page(fields: &[(&str, &str)]) -> bool {
-    AdminAuth(Rule::LoopbackListener).check_origin(&request(fields)).is_ok()
+    AdminAuth(AuthRule::LoopbackListener).check_origin(&request(fields)).is_ok()
 }
 
 #[test]

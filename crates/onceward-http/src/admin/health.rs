@@ -77,7 +77,7 @@ impl Readiness {
     }
 }
 
-/// Why the store is not ready, for everybody. The error may name hosts and databases, so it goes to the log.
+/// The public reason why the store is not ready. The error may name hosts and databases, so it is only logged.
 fn reason(error: &Error) -> &'static str {
     tracing::warn!(%error, "the store is not ready");
     match error.kind() {

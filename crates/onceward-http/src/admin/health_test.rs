@@ -1,3 +1,5 @@
+//! Tests of the health checks over a store with faults.
+
 use axum::body::to_bytes;
 use onceward::{Caps, Loaded, Page, Scan, Store, StoreFuture, Swap, Swapped, Watch};
 use onceward_stores::MemoryStore;

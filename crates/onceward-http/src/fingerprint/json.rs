@@ -10,7 +10,7 @@
 //! 10       the document, where none of it counts
 //! ```
 //!
-//! Tags are told from 0xfe, names and strings end with 0xff, and text contains neither: canonical bytes
+//! Tags differ from 0xfe, names and strings end with 0xff, and text contains neither: canonical bytes
 //! can be read back in only one way, so two values never share them.
 //!
 //! These count by their bytes instead: what is not strictly JSON (a byte order mark, anything behind
@@ -108,8 +108,8 @@ impl<'r> Reader<'_, 'r> {
         }
     }
 
-    /// Returns the inclusion of the first member, and stands before its value; none if there is no member,
-    /// and then stands behind the object.
+    /// Returns the inclusion of the first member; the position is then before its value. `None` if there is no
+    /// member; the position is then after the object.
     fn begin_object(&mut self, inclusion: Inclusion<'r>) -> Result<Option<Inclusion<'r>>, ByBytes> {
         self.draft.bytes.push(OBJECT);
         let container = Container::Object { opened: self.draft.open_object(), name_end: 0 };

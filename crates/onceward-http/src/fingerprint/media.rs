@@ -12,7 +12,7 @@ const BOUNDARY_BYTES_MAX: usize = 70;
 /// format, and the body then counts by its bytes.
 #[derive(Debug)]
 pub(super) struct Media<'h> {
-    /// The media type without its parameters, in whatever case it came.
+    /// The media type without its parameters, in its original case.
     pub(super) essence: Cow<'h, [u8]>,
     /// The content coding; empty if there is none.
     pub(super) coding: Cow<'h, [u8]>,

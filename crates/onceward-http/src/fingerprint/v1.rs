@@ -25,7 +25,7 @@ use super::{ByBytes, Canonical, Head, Rules, form, json, multipart, query};
 
 pub(super) const VERSION: u8 = 1;
 
-/// Keeps these digests apart from whatever else is keyed with the same secret.
+/// Keeps these digests apart from other hashes under the same secret.
 const DOMAIN: &[u8; 16] = b"onceward-http-f1";
 
 const BY_BYTES: u8 = 0;

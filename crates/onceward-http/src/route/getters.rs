@@ -128,7 +128,7 @@ impl Route {
         self.on_store_failure
     }
 
-    /// Whether unknown outcomes are looked into.
+    /// Whether unknown outcomes are reconciled.
     pub fn is_reconciled(&self) -> bool {
         self.reconciler.is_some()
     }
@@ -142,7 +142,7 @@ impl Route {
         self.statuses.iter().find(|(mapped, _)| *mapped == name).map(|(_, status)| *status)
     }
 
-    /// A policy that has failures tried again keeps none, whatever the table says.
+    /// A policy that retries failures keeps none of them, regardless of the table.
     fn under_policy(&self, action: Action, verdict: Verdict) -> Action {
         match (action, verdict, self.policy.on_failure()) {
             (Action::Replay, Verdict::Failed, OnFailure::Retry) => Action::Retry,
@@ -151,7 +151,7 @@ impl Route {
     }
 }
 
-/// Whether a status tells of success.
+/// Whether a status means success.
 pub(crate) fn verdict(status: StatusCode) -> Verdict {
     class_verdict(StatusClass::of(status))
 }

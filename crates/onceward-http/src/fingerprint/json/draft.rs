@@ -30,7 +30,7 @@ pub(super) struct Tables {
     members: Vec<Member>,
 }
 
-/// A place that can be gone back to.
+/// A position that can be returned to.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     bytes: u32,
@@ -49,7 +49,7 @@ struct Object {
     end: u32,
     /// Its members, sorted; empty if they are in order already.
     members: Range<u32>,
-    /// The first object behind it.
+    /// The first object after it.
     next: u32,
 }
 
@@ -59,7 +59,7 @@ struct Member {
     start: u32,
     name_end: u32,
     end: u32,
-    /// The first object that begins in it or behind it.
+    /// The first object that begins in it or after it.
     objects: u32,
 }
 

@@ -42,7 +42,7 @@ pub struct ClaimMade {
     pub ticket: TicketText,
     /// Names this try.
     pub attempt: String,
-    /// Grows with every takeover. Hand it to whatever has the effect, so that a former owner is refused.
+    /// Grows with every takeover. Pass it to the service that has the effect, so that a former owner is refused.
     pub fence: u64,
     /// How long it is yours, if you do not renew it.
     pub lease_ms: u64,
@@ -90,7 +90,7 @@ pub struct SettleAsked {
     pub operation: String,
     /// With which key.
     pub key: String,
-    /// The run that was looked into, as its receipt shows it.
+    /// The run that was checked, as its receipt shows it.
     pub fence: u64,
     /// It happened, and this was its outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,7 +128,7 @@ pub struct CloseAsked {
     pub operation: String,
     /// With which key.
     pub key: String,
-    /// How long those who ask are told that it was closed.
+    /// How long requests for it are refused as closed.
     #[serde(default)]
     pub policy: PolicyAsked,
 }

@@ -70,15 +70,15 @@ pub struct ReceiptShown {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nobody has begun; a worker, or somebody who asks, begins its next try.
+    /// No run holds it; a worker or a request begins its next try.
     Waiting,
-    /// Somebody has the lease.
+    /// A run holds the lease.
     Held,
     /// The outcome is known, or the intent was closed.
     Done,
-    /// The effect may or may not have happened; somebody has to settle it.
+    /// The effect may or may not have happened; it must be settled.
     Unknown,
-    /// It was tried as often as allowed; somebody has to look at it.
+    /// The maximum number of tries was reached; an operator must decide.
     Dead,
     /// The outcome was forgotten at the end of its retention; the key is still refused.
     Gone,
