@@ -26,5 +26,5 @@ fn what_is_no_url_is_refused_each_time_and_what_is_long_is_not_kept() {
     }
     let long = format!("http://a.example/{}", "x".repeat(TEXT_BYTES_MAX));
     assert_eq!(urls.read(&long).unwrap().as_str(), long);
-    assert!(urls.places.iter().all(|place| place.read().unwrap().is_none()));
+    assert!(urls.slots.iter().all(|slot| slot.read().unwrap().is_none()));
 }

@@ -137,10 +137,10 @@ async fn settle(shared: &LayerState, guard: &ReconcileGuard, request: Parts) -> 
     };
     match settled {
         Changed::Applied => {
-            tracing::info!(?id, fence = fence.0, ?settlement, "an unknown outcome was settled")
+            tracing::info!(?id, fence = fence.0, ?settlement, "an unknown outcome was settled");
         }
         Changed::NotOwner(_) => {
-            tracing::info!(?id, fence = fence.0, "an unknown outcome had been settled already")
+            tracing::info!(?id, fence = fence.0, "an unknown outcome had been settled already");
         }
     }
     Ok(())
