@@ -17,7 +17,7 @@ fn after(failures: u32) -> Breaker {
 }
 
 #[test]
-fn it_opens_when_most_fail_and_not_before_there_are_enough() {
+fn it_opens_when_most_tries_fail_and_there_are_enough_of_them() {
     assert!(after(19).is_closed());
     assert_eq!(after(20).ask(at(0)), BreakerDecision::Shut { retry_in: at(1000) });
     let mut half = Breaker::new(BreakerTerms::default());

@@ -42,7 +42,7 @@ fn a_later_key_sorts_behind_an_earlier_one_whenever_it_is() {
 }
 
 #[test]
-fn whatever_a_key_holds_a_server_reads_the_same() {
+fn a_server_reads_back_any_key() {
     for text in ["order-7", "with \"quotes\"", "back\\slash", " ", "a, b; c", &"k".repeat(255)] {
         let key = Key::parse(text).unwrap();
         assert_eq!((read_back(&key).as_deref(), &*key.text()), (Some(text), text));

@@ -37,7 +37,7 @@ fn a_request_that_cannot_be_sent_is_not_retried() {
 }
 
 #[test]
-fn what_is_said_about_the_key_comes_first() {
+fn what_the_server_says_about_the_key_overrides_the_status() {
     for (status, said, expected) in [
         (409, Said::InProgress, Judged::Wait),
         (409, Said::OutcomeUnknown, Judged::Unknown),
@@ -51,7 +51,7 @@ fn what_is_said_about_the_key_comes_first() {
 }
 
 #[test]
-fn the_method_guards_only_what_changes_nothing() {
+fn only_safe_methods_are_safe_without_a_key() {
     for (method, keyed, expected) in [
         (Method::GET, false, Guard::Safe),
         (Method::HEAD, false, Guard::Safe),
@@ -102,6 +102,10 @@ fn other_bodies_say_nothing() {
     for body in [&b""[..], b"null", b"[]", b"{", b"{\"type\":7}", b"{\"retryable\":\"false\"}", b"\xff\xfe"] {
         assert_eq!(read("application/problem+json", body), Said::Nothing, "{body:?}");
     }
-    assert_eq!(read("application/problem+json", b"{\"retryable\":false}"), Said::NotRetryable, "anybody's");
+    assert_eq!(
+        read("application/problem+json", b"{\"retryable\":false}"),
+        Said::NotRetryable,
+        "of any vendor"
+    );
     assert_eq!(Said::read(&HeaderMap::new(), ours), Said::Nothing);
 }

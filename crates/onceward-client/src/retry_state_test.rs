@@ -95,7 +95,7 @@ fn a_request_that_was_never_sent_does_not_expire() {
     assert_eq!(
         resumed.next(at(6), &refused, LEAST),
         Next::Stop(Why::Expired),
-        "somebody else's try may have"
+        "an earlier try may have been sent"
     );
 }
 

@@ -56,7 +56,7 @@ fn a_key_is_honoured_until_its_time_and_not_a_moment_longer() {
 fn a_clock_that_went_back_makes_no_key_last_longer() {
     let left = |minutes| stored().honoured_for(minutes * MINUTE_US).map(|left| left.as_secs() / 60);
     assert_eq!(left(59), Some(10), "a little, and it is as on the first day");
-    assert_eq!(left(58), None, "too much, and nobody can tell");
+    assert_eq!(left(58), None, "too far to be trusted");
     assert_eq!(left(0), None);
 }
 

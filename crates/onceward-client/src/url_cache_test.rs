@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_was_read_before_is_the_same_as_what_is_read_again() {
+fn a_cached_url_equals_a_parsed_one() {
     let urls = UrlCache::default();
     let texts: Vec<String> =
         (0..10 * SLOTS).map(|at| format!("https://a.example/Orders/{at}?x=%20")).collect();
@@ -18,7 +18,7 @@ fn what_was_read_before_is_the_same_as_what_is_read_again() {
 }
 
 #[test]
-fn what_is_no_url_is_refused_each_time_and_what_is_long_is_not_kept() {
+fn an_invalid_url_is_refused_each_time_and_a_long_one_is_not_cached() {
     let urls = UrlCache::default();
     for _ in 0..2 {
         assert!(urls.read("ftp://a.example/").unwrap_err().to_string().contains("neither http nor https"));

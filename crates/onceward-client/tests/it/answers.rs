@@ -52,7 +52,7 @@ async fn a_final_status_is_an_answer_at_once() {
 }
 
 #[tokio::test]
-async fn without_a_key_nothing_is_sent_twice_that_may_have_left() {
+async fn without_a_key_a_request_that_may_have_been_sent_is_not_sent_again() {
     for fault in [Fault::DropBeforeEffect, Fault::DropAfterEffect, Fault::DropMidAnswer, Fault::Garbage] {
         let server = faulty(vec![fault]).await;
         let error = client().post(&server.url).json(&body()).without_key().send().await.unwrap_err();
@@ -66,8 +66,8 @@ async fn without_a_key_nothing_is_sent_twice_that_may_have_left() {
 }
 
 #[tokio::test]
-async fn without_a_key_what_never_left_is_sent_again() {
-    // A port that is ours, and that nobody listens on.
+async fn without_a_key_an_unsent_request_is_sent_again() {
+    // A port that is bound and on which nothing listens.
     let port = tokio::net::TcpSocket::new_v4().unwrap();
     port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = port.local_addr().unwrap();
@@ -88,7 +88,7 @@ async fn a_get_needs_no_key_and_is_retried() {
 }
 
 #[tokio::test]
-async fn a_host_that_fails_most_is_left_alone_and_then_asked_carefully() {
+async fn a_host_that_fails_most_tries_is_paused_and_then_probed() {
     let well = Arc::new(AtomicBool::new(false));
     let server = {
         let well = well.clone();
@@ -107,7 +107,7 @@ async fn a_host_that_fails_most_is_left_alone_and_then_asked_carefully() {
     assert!(error.retry_in().is_some(), "{error}");
     assert_eq!(server.intent("i").numbers.len(), 5, "not one more");
     well.store(true, Ordering::SeqCst);
-    // It closes again by itself, however slow this machine is.
+    // It closes again by itself, also on a slow machine.
     for _ in 0..2 {
         while client.post(&server.url).json(&body()).send().await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -170,7 +170,7 @@ async fn an_answer_over_the_bound_is_not_handed_out_and_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_refused_before_anything_is() {
+async fn an_invalid_request_is_refused_before_anything_is_sent() {
     let client = client();
     for request in [
         client.post("not a url"),

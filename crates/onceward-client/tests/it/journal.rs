@@ -24,7 +24,7 @@ pub fn body() -> serde_json::Value {
     serde_json::json!({ "intent": "i", "amount": 12 })
 }
 
-/// A server that fails after the effect until it is told otherwise.
+/// A server that fails after the effect until the flag is cleared.
 async fn losing() -> (Server, Arc<AtomicBool>) {
     let well = Arc::new(AtomicBool::new(false));
     let script = {
@@ -89,7 +89,7 @@ async fn callers_of_one_intent_at_the_same_time_share_one_sending() {
 }
 
 #[tokio::test]
-async fn what_was_given_up_stays_open_and_is_resumed_with_its_own_key_and_bytes() {
+async fn a_stopped_call_stays_open_and_is_resumed_with_its_key_and_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let (server, well) = losing().await;
     let client = builder(folder.path()).terms(hasty()).build().unwrap();
@@ -146,7 +146,7 @@ async fn a_call_that_is_dropped_is_resumed() {
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
     hang.store(false, Ordering::SeqCst);
-    // Dropping releases the claim by a task of its own; until then the intent is somebody's.
+    // Dropping releases the claim by a task of its own; until then the intent is held.
     let resumed = loop {
         let resumed = client.resume().await.unwrap();
         if !resumed.is_empty() {
@@ -158,7 +158,7 @@ async fn a_call_that_is_dropped_is_resumed() {
     assert_eq!(server.intent("i").keys.len(), 1);
 }
 
-/// A clock that is moved by hand.
+/// A clock that the test sets.
 #[derive(Clone)]
 pub struct ManualClock(pub Arc<AtomicU64>);
 
@@ -183,7 +183,7 @@ pub async fn open_until(then: u64) -> (Server, Client, tempfile::TempDir) {
 }
 
 #[tokio::test]
-async fn past_what_the_server_honours_the_outcome_is_unknown_and_stays_so() {
+async fn after_the_key_expires_the_outcome_is_and_stays_unknown() {
     let (server, client, _folder) = open_until(1024).await;
     for _ in 0..2 {
         let resumed = client.resume().await.unwrap();
@@ -197,7 +197,7 @@ async fn past_what_the_server_honours_the_outcome_is_unknown_and_stays_so() {
 }
 
 #[tokio::test]
-async fn just_before_that_it_is_resumed() {
+async fn just_before_the_key_expires_it_is_resumed() {
     let (server, client, _folder) = open_until(1023).await;
     assert!(client.resume().await.unwrap()[0].result.is_ok());
     assert_eq!(server.intent("i").effects, 1);
@@ -252,7 +252,7 @@ async fn says(reply: String) -> (String, Arc<AtomicU64>) {
 
 /// The head of an answer says that the key is honoured for two seconds, and the body never comes.
 #[tokio::test]
-async fn what_a_broken_answer_said_about_the_key_is_remembered_across_processes() {
+async fn the_expiry_from_a_broken_answer_is_stored_across_processes() {
     let folder = tempfile::tempdir().unwrap();
     let head = "HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\
                 Date: Thu, 01 Jan 2026 00:00:00 GMT\r\nIdempotency-Expires: Thu, 01 Jan 2026 01:00:00 GMT\r\n\r\nhalf";
@@ -326,7 +326,7 @@ async fn a_journal_that_cannot_be_used_sends_nothing() {
         (builder(foreign.path()).build().unwrap(), "belongs to something else"),
         (builder(&foreign.path().join("letter.txt")).build().unwrap(), "letter.txt"),
         (builder(damaged.path()).build().unwrap(), "is damaged"),
-        // Where nobody can write, root included.
+        // A path that cannot be written, even by root.
         (builder(Path::new("/proc/outgoing")).build().unwrap(), "/proc/outgoing"),
         (memory, "forgets its receipts"),
         (nonsense, "no store is known"),
@@ -403,7 +403,7 @@ async fn two_processes_with_one_journal_send_once() {
 
 /// The engine's limit of tries is not the client's: `RetryConfig` says how many tries are sent.
 #[tokio::test]
-async fn an_intent_that_was_given_up_by_the_engine_is_resumed_and_sent_all_the_same() {
+async fn an_intent_that_is_dead_in_the_engine_is_resumed_and_sent() {
     for by_name in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let (server, well) = losing().await;
@@ -428,7 +428,7 @@ async fn an_intent_that_was_given_up_by_the_engine_is_resumed_and_sent_all_the_s
 }
 
 #[tokio::test]
-async fn an_intent_that_somebody_has_closed_is_not_sent_any_more() {
+async fn a_closed_intent_is_not_sent() {
     let folder = tempfile::tempdir().unwrap();
     let (server, well) = losing().await;
     let store = onceward_stores::open(&format!("embedded:{}", folder.path().display())).await.unwrap();
@@ -460,7 +460,7 @@ async fn a_request_that_does_not_fit_into_the_journal_is_refused_before_anything
 
 /// The connection never came about, so nothing was sent: the intent is open and waits for its first try.
 #[tokio::test]
-async fn what_never_left_is_open_too() {
+async fn an_intent_that_was_never_sent_is_open_too() {
     let folder = tempfile::tempdir().unwrap();
     let port = tokio::net::TcpSocket::new_v4().unwrap();
     port.bind("127.0.0.1:0".parse().unwrap()).unwrap();

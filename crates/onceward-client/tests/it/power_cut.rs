@@ -149,7 +149,7 @@ async fn cut_behind_the_answer(then: u64) -> (Server, Client, tempfile::TempDir)
 }
 
 #[tokio::test]
-async fn an_answer_whose_record_is_lost_is_asked_for_again_under_its_key() {
+async fn an_answer_that_was_not_recorded_is_requested_again_under_its_key() {
     let (server, after, _folder) = cut_behind_the_answer(1023).await;
     let resumed = after.resume().await.unwrap();
     assert_eq!(resumed.len(), 1);
@@ -162,7 +162,7 @@ async fn an_answer_whose_record_is_lost_is_asked_for_again_under_its_key() {
 }
 
 #[tokio::test]
-async fn and_past_what_the_server_honours_it_is_unknown() {
+async fn after_the_key_expires_an_unrecorded_answer_is_unknown() {
     let (server, after, _folder) = cut_behind_the_answer(1024).await;
     let error = after.post(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");

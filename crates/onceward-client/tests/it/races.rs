@@ -114,7 +114,7 @@ async fn come_to_an_end(seed: u64, store: Arc<dyn Store>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_races_for_a_name_it_is_one_request_after_its_settlement() {
+async fn after_a_settlement_racing_calls_send_one_request_per_name() {
     let races = usual_or_long(256, 5_000);
     let folder = tempfile::tempdir().unwrap();
     let (server, store) = (Arc::new(Server::start(script).await), open(folder.path()).await);
@@ -150,5 +150,5 @@ async fn whatever_races_for_a_name_it_is_one_request_after_its_settlement() {
         }
     }
     println!("{races} races, {sent} requests sent after their settlement");
-    assert!(sent > 0, "nobody ever got anything sent");
+    assert!(sent > 0, "no race sent a request");
 }

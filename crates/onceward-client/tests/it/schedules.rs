@@ -58,7 +58,7 @@ fn script(came: &Came) -> Fault {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_fails_the_effect_happens_once_and_the_answer_is_its_own() {
+async fn with_any_faults_the_effect_happens_once_and_the_answer_is_its_own() {
     let seeds = usual_or_long(2_000, 10_000);
     let server = Arc::new(Server::start_dropping(script, 7).await);
     let folder = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ pub enum Fault {
     KeyExpired,
     /// This status, and no effect.
     Status(u16),
-    /// This status, and the effect all the same.
+    /// This status, although the effect happens.
     StatusAfterEffect(u16),
     /// Too many requests, with this `Retry-After`.
     Busy(&'static str),

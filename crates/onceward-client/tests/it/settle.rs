@@ -22,7 +22,7 @@ fn refused(result: Result<(), onceward_client::Error>) -> String {
 }
 
 #[tokio::test]
-async fn what_happened_is_answered_from_the_journal_from_then_on() {
+async fn an_intent_settled_as_done_is_answered_from_the_journal() {
     let (server, client, _folder) = open_until(TOO_LATE).await;
     assert_eq!(client.resume().await.unwrap()[0].result.as_ref().unwrap_err().kind(), ErrorKind::Unknown);
     for _ in 0..2 {
@@ -40,14 +40,14 @@ async fn what_happened_is_answered_from_the_journal_from_then_on() {
 
 /// Also before the unknown outcome is recorded: the clock alone shows that the key has expired.
 #[tokio::test]
-async fn what_did_not_happen_is_a_new_intent_with_a_new_key() {
+async fn an_intent_settled_as_not_done_is_a_new_intent_with_a_new_key() {
     for looked_before in [true, false] {
         let (server, client, _folder) = open_until(TOO_LATE).await;
         if looked_before {
             client.resume().await.unwrap();
         }
         client.settle("order-7", Settlement::NotDone).await.unwrap();
-        assert!(client.resume().await.unwrap().is_empty(), "the old request is not sent by anybody");
+        assert!(client.resume().await.unwrap().is_empty(), "the old request is not sent");
         let answer = client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
         assert_eq!(answer.report().source, Source::Server);
         assert_eq!(server.intent("i").keys.len(), 2);
@@ -58,7 +58,7 @@ async fn what_did_not_happen_is_a_new_intent_with_a_new_key() {
 }
 
 #[tokio::test]
-async fn what_is_open_is_not_settled_but_finished() {
+async fn an_open_intent_is_not_settled_but_finished() {
     let (server, client, _folder) = open_until(1001).await;
     assert!(refused(client.settle("order-7", paid()).await).contains("resume it"));
     assert!(client.resume().await.unwrap()[0].result.is_ok());
@@ -67,7 +67,7 @@ async fn what_is_open_is_not_settled_but_finished() {
 
 /// An intent that is being sent cannot be settled.
 #[tokio::test]
-async fn what_is_being_sent_is_not_settled() {
+async fn an_intent_that_is_being_sent_is_not_settled() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| Fault::Delay(std::time::Duration::from_hours(1))).await;
     let config = onceward_client::RetryConfig { try_at_most: std::time::Duration::from_secs(600), ..hasty() };

@@ -93,7 +93,7 @@ async fn a_resumption_that_looked_before_a_settlement_sends_nothing() {
     assert_eq!(server.intent("first").numbers.len(), 1, "and it was not sent again");
 }
 
-/// The claim of a call that went away is being given back. The name is the open request's all the same.
+/// While the claim of a dropped call is being released, the name still belongs to the open request.
 #[tokio::test]
 async fn a_claim_that_is_given_back_leaves_no_gap_for_another_request() {
     let folder = tempfile::tempdir().unwrap();

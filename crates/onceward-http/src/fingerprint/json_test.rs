@@ -271,7 +271,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_json_is_what_others_call_json(
+    fn json_is_what_serde_json_accepts(
         text in r#"([\[\]{}:, ]|"a"|"b"|"\\u00e9"|"\\"|"|\\|-|0|1|25|\.|e|E|\+|null|true|fals|e|\t|\u{7f}|é){0,12}"#
     ) {
         agrees_with_serde_json(&text)?;

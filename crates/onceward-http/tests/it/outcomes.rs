@@ -73,7 +73,7 @@ async fn the_service_has_the_last_word_on_its_response() {
 
 /// Everyone who waits for a run that did nothing has a turn, one after the other.
 #[tokio::test]
-async fn a_response_that_frees_the_key_lets_those_who_wait_run() {
+async fn a_response_that_frees_the_key_lets_waiting_requests_run() {
     let stage = std::sync::Arc::new(Stage::start(Route::default()).await);
     let running = stage.begin_running("\"unsent\"").await;
     let mut waiting = tokio::task::JoinSet::new();

@@ -75,7 +75,7 @@ async fn ask_until_known(stage: &Stage, body: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn what_happened_becomes_the_answer() {
+async fn an_effect_that_happened_becomes_the_answer() {
     let found =
         Response::builder().status(201).header("x-found", "yes").body(Bytes::from("charged")).unwrap();
     let oracle = Oracle::new(Reconciled::Happened(found));
@@ -84,7 +84,7 @@ async fn what_happened_becomes_the_answer() {
     for _ in 0..5 {
         assert_eq!(stage.post("k", "\"unanswered\"").await.status, 409);
     }
-    until("nobody asked", || oracle.asked() > 0).await;
+    until("the hook was not asked", || oracle.asked() > 0).await;
     assert_eq!(oracle.asked(), 1);
     oracle.let_speak.add_permits(1);
     let answer = ask_until_known(&stage, "\"unanswered\"").await;
@@ -95,7 +95,7 @@ async fn what_happened_becomes_the_answer() {
 }
 
 #[tokio::test]
-async fn what_did_not_happen_runs_again() {
+async fn an_effect_that_did_not_happen_runs_again() {
     let oracle = Oracle::new(Reconciled::DidNotHappen);
     oracle.let_speak.add_permits(1_000);
     let stage = with_unknown_outcome(&oracle, "\"unanswered\"").await;
@@ -105,7 +105,7 @@ async fn what_did_not_happen_runs_again() {
 }
 
 #[tokio::test]
-async fn as_long_as_nobody_can_tell_nothing_changes() {
+async fn nothing_changes_while_the_hook_cannot_tell() {
     let oracle = Oracle::new(Reconciled::NotYet);
     oracle.let_speak.add_permits(1_000);
     let stage = with_unknown_outcome(&oracle, "\"unanswered\"").await;
@@ -118,7 +118,7 @@ async fn as_long_as_nobody_can_tell_nothing_changes() {
                 assert_eq!(stage.post("k", "\"unanswered\"").await.problem(), "outcome-unknown");
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), again).await.expect("nobody asked again");
+        tokio::time::timeout(Duration::from_secs(20), again).await.expect("the hook was not asked again");
     }
     assert_eq!(stage.charges(), 1);
 }

@@ -99,7 +99,7 @@ impl Service {
 }
 
 #[tokio::test]
-async fn what_was_committed_is_sent_and_replayed() {
+async fn the_committed_response_is_sent_and_replayed() {
     for word in ["\"plain\"", "\"regretted\""] {
         let scene = Scene::start(Route::default()).await;
         let first = scene.stage.post("k", word).await;
@@ -116,7 +116,7 @@ async fn what_was_committed_is_sent_and_replayed() {
 }
 
 #[tokio::test]
-async fn a_panic_after_the_commit_changes_nothing_for_those_who_come_back() {
+async fn a_panic_after_the_commit_changes_nothing_for_retries() {
     let scene = Scene::start(Route::default()).await;
     let broken = scene.stage.post("k", "\"panicked\"").await;
     assert_eq!(broken.status, 0, "the connection breaks");
