@@ -24,7 +24,7 @@ pub fn body() -> serde_json::Value {
     serde_json::json!({ "intent": "i", "amount": 12 })
 }
 
-/// A server that fails after the effect until the flag is cleared.
+/// A server that fails after the effect until the flag is set.
 async fn losing() -> (Server, Arc<AtomicBool>) {
     let well = Arc::new(AtomicBool::new(false));
     let script = {
