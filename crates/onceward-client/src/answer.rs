@@ -1,4 +1,4 @@
-//! What a call gives: the whole answer, and how it came.
+//! The result of a call: the complete HTTP answer, and a report of its tries.
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
@@ -6,10 +6,10 @@ use http::{HeaderMap, Response, StatusCode};
 use super::error::{Error, Result};
 use super::report::Report;
 
-/// A whole answer, final for its intent. A 404 is an answer too.
+/// A complete answer, final for its intent. A 404 is an answer too.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// In a place of its own: on its way to the caller it is handed on many times.
+    /// Boxed, because an answer is moved many times on its way to the caller.
     response: Box<Response<Bytes>>,
     report: Report,
 }
@@ -24,17 +24,17 @@ impl Answer {
         self.response.status()
     }
 
-    /// Its fields.
+    /// Its header fields.
     pub fn headers(&self) -> &HeaderMap {
         self.response.headers()
     }
 
-    /// Its body, to the last byte.
+    /// Its complete body.
     pub fn body(&self) -> &Bytes {
         self.response.body()
     }
 
-    /// Its body as text; what is not UTF-8 is replaced.
+    /// Its body as text; invalid UTF-8 is replaced.
     pub fn text(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(self.body())
     }
@@ -48,7 +48,7 @@ impl Answer {
         })
     }
 
-    /// How it came.
+    /// How the call went.
     pub fn report(&self) -> &Report {
         &self.report
     }

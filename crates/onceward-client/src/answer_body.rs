@@ -1,4 +1,4 @@
-//! The body of an answer whose beginning may have been looked at.
+//! A response body whose beginning can be read ahead without consuming it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,13 +9,13 @@ use http_body_util::BodyExt;
 
 use onceward_http::BoxError;
 
-/// A problem is no longer than this; what is longer says nothing.
+/// The maximum length of a problem document; a longer one is not parsed.
 const PEEK_BYTES_MAX: usize = 64 << 10;
 
 /// The body of an answer through [`RetryLayer`](super::RetryLayer): the inner service's, whole.
 #[derive(Debug)]
 pub struct AnswerBody<B> {
-    /// What was read to see what it says, and not handed out yet.
+    /// What was read ahead and not returned yet.
     read: Bytes,
     rest: Pin<Box<B>>,
 }
@@ -29,7 +29,7 @@ where
         Self { read: Bytes::new(), rest: Box::pin(body) }
     }
 
-    /// Reads the beginning, up to a bound, without taking it away.
+    /// Reads the beginning, up to a limit, without consuming it.
     pub(crate) async fn peek(&mut self) -> Result<&[u8], BoxError> {
         let mut read = BytesMut::new();
         while read.len() < PEEK_BYTES_MAX

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::chance::Chance;
+use super::random::Chance;
 
-/// Exponential backoff with full jitter: the pause before the n-th retry is drawn evenly from nothing
-/// to `first · 2ⁿ⁻¹`, at most `longest`. Drawn from nothing on, because clients that failed together
-/// must not come back together.
+/// Exponential backoff with full jitter: the pause before the n-th retry is uniformly distributed between
+/// zero and `first · 2ⁿ⁻¹`, at most `longest`. It starts at zero so that clients that failed together do not retry
+/// together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The longest pause before the first retry.
@@ -34,9 +34,9 @@ impl Backoff {
         chance.part_of(self.ceiling(retry))
     }
 
-    /// The pause before the n-th retry where the server has asked for `hint`: never shorter than
-    /// that, and spread behind it by as much as the backoff would have been, at least a tenth of the
-    /// hint, so that all who were told the same moment do not come at the same moment.
+    /// The pause before the n-th retry if the server has asked for `hint`: never shorter than that, plus a random part
+    /// of the backoff or of a tenth of the hint, whichever is longer, so that clients with the same hint do not retry
+    /// at the same moment.
     pub fn pause_after(&self, retry: u32, hint: Duration, chance: Chance) -> Duration {
         hint.saturating_add(chance.part_of(self.ceiling(retry).max(hint / 10)))
     }

@@ -1,3 +1,5 @@
+//! Tests of the backoff: ceiling, jitter and server hints.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -32,7 +34,7 @@ fn absurd_settings_do_not_overflow() {
 
 proptest! {
     #[test]
-    fn nobody_comes_before_the_hint(
+    fn no_retry_comes_before_the_hint(
         retry in 1_u32..50, hint in 0_u64..10_000_000, draw in any::<u64>()
     ) {
         let (backoff, hint) = (Backoff::default(), Duration::from_millis(hint));

@@ -1,5 +1,4 @@
-//! When not to send at all: a host that fails most of what it is sent is left alone for a while, then
-//! asked carefully.
+//! The circuit breaker of one host: after too many failures nothing is sent for a while, then single probes.
 //!
 //! ```text
 //!            most fail                    the pause is over
@@ -51,10 +50,10 @@ impl BreakerTerms {
 
 /// Whether a try may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passage {
+pub enum BreakerDecision {
     /// It may.
     Free,
-    /// It may, and what becomes of it decides for all others.
+    /// It may, as a probe: its result decides whether the breaker closes.
     Probe,
     /// It may not, for this long at least.
     Shut {
@@ -69,19 +68,19 @@ const SLOTS: usize = 10;
 #[derive(Clone, Debug)]
 pub struct Breaker {
     terms: BreakerTerms,
-    state: State,
+    state: BreakerState,
     newest: u64,
     slots: [Slot; SLOTS],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BreakerState {
     Closed,
     Open {
         until: Duration,
         lasted: Duration,
     },
-    /// A probe that is never heard of again (its caller went away) is given up at `probe_until`.
+    /// A probe whose result is never reported (its caller was dropped) is given up at `probe_until`.
     HalfOpen {
         probe_until: Option<Duration>,
         succeeded: u32,
@@ -96,57 +95,57 @@ struct Slot {
 }
 
 impl Breaker {
-    /// A closed one.
+    /// A closed breaker.
     pub fn new(terms: BreakerTerms) -> Self {
-        Self { terms, state: State::Closed, newest: 0, slots: [Slot::default(); SLOTS] }
+        Self { terms, state: BreakerState::Closed, newest: 0, slots: [Slot::default(); SLOTS] }
     }
 
-    /// Asks whether a try may be sent. A caller that is let through tells how it went with [`Self::tell`].
-    pub fn ask(&mut self, now: Duration) -> Passage {
+    /// Asks whether a try may be sent. If so, the caller reports its result with [`Self::tell`].
+    pub fn ask(&mut self, now: Duration) -> BreakerDecision {
         match self.state {
-            State::Closed => Passage::Free,
-            State::Open { until, .. } if now < until => shut(until, now),
-            State::Open { lasted, .. } => self.probe(now, 0, lasted),
-            State::HalfOpen { probe_until: Some(until), .. } if now < until => shut(until, now),
-            State::HalfOpen { succeeded, lasted, .. } => self.probe(now, succeeded, lasted),
+            BreakerState::Closed => BreakerDecision::Free,
+            BreakerState::Open { until, .. } if now < until => shut(until, now),
+            BreakerState::Open { lasted, .. } => self.probe(now, 0, lasted),
+            BreakerState::HalfOpen { probe_until: Some(until), .. } if now < until => shut(until, now),
+            BreakerState::HalfOpen { succeeded, lasted, .. } => self.probe(now, succeeded, lasted),
         }
     }
 
-    /// Tells how a try went that was let through as `passage`.
-    pub fn tell(&mut self, now: Duration, passage: Passage, well: bool) {
-        match (self.state, passage) {
-            (State::Closed, _) => self.count(now, well),
-            (State::HalfOpen { lasted, .. }, Passage::Probe) if !well => {
+    /// Reports the result of a try that was allowed by `decision`.
+    pub fn tell(&mut self, now: Duration, decision: BreakerDecision, well: bool) {
+        match (self.state, decision) {
+            (BreakerState::Closed, _) => self.count(now, well),
+            (BreakerState::HalfOpen { lasted, .. }, BreakerDecision::Probe) if !well => {
                 self.open(now, lasted.saturating_mul(2));
             }
-            (State::HalfOpen { succeeded, lasted, .. }, Passage::Probe) => {
+            (BreakerState::HalfOpen { succeeded, lasted, .. }, BreakerDecision::Probe) => {
                 let succeeded = succeeded + 1;
                 self.state = if succeeded >= self.terms.probes {
                     self.slots = [Slot::default(); SLOTS];
-                    State::Closed
+                    BreakerState::Closed
                 } else {
-                    State::HalfOpen { probe_until: None, succeeded, lasted }
+                    BreakerState::HalfOpen { probe_until: None, succeeded, lasted }
                 };
             }
-            // Sent before it opened: old news.
-            (State::Open { .. } | State::HalfOpen { .. }, _) => {}
+            // Sent before the breaker opened: no longer relevant.
+            (BreakerState::Open { .. } | BreakerState::HalfOpen { .. }, _) => {}
         }
     }
 
-    /// Whether it lets everything through.
+    /// Whether it allows every try.
     pub fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state == BreakerState::Closed
     }
 
-    fn probe(&mut self, now: Duration, succeeded: u32, lasted: Duration) -> Passage {
+    fn probe(&mut self, now: Duration, succeeded: u32, lasted: Duration) -> BreakerDecision {
         let probe_until = Some(now.saturating_add(lasted));
-        self.state = State::HalfOpen { probe_until, succeeded, lasted };
-        Passage::Probe
+        self.state = BreakerState::HalfOpen { probe_until, succeeded, lasted };
+        BreakerDecision::Probe
     }
 
     fn open(&mut self, now: Duration, lasted: Duration) {
         let lasted = lasted.min(self.terms.open_for_max);
-        self.state = State::Open { until: now.saturating_add(lasted), lasted };
+        self.state = BreakerState::Open { until: now.saturating_add(lasted), lasted };
     }
 
     fn count(&mut self, now: Duration, well: bool) {
@@ -170,8 +169,8 @@ impl Breaker {
     }
 }
 
-fn shut(until: Duration, now: Duration) -> Passage {
-    Passage::Shut { retry_in: until.saturating_sub(now) }
+fn shut(until: Duration, now: Duration) -> BreakerDecision {
+    BreakerDecision::Shut { retry_in: until.saturating_sub(now) }
 }
 
 fn index(number: u64) -> usize {

@@ -1,7 +1,7 @@
-//! How many retries a host may be sent: a share of the requests it was sent lately, exactly.
+//! The retry budget of one host: retries are limited to a share of the recent requests.
 //!
-//! When a server fails, every client wants to retry, and the retries are what keeps it down. A budget
-//! bounds them together: whatever fails, the host gets at most a tenth more than without retries.
+//! When a server fails, every client retries, and the retries keep it overloaded. A budget limits them together: by
+//! default a host gets at most a tenth more requests than without retries.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use std::time::Duration;
 pub struct BudgetTerms {
     /// Retries per million requests of the last ten seconds.
     pub retries_per_million: u32,
-    /// This many retries in ten seconds are allowed however few the requests: a client that sends one
-    /// request a minute must be able to retry it.
+    /// This number of retries in ten seconds is always allowed: a client that sends one request a minute must be able
+    /// to retry it.
     pub floor: u32,
 }
 
@@ -22,15 +22,14 @@ impl Default for BudgetTerms {
 }
 
 impl BudgetTerms {
-    /// Any number of retries. For tests that show what this leads to, and for nothing else.
+    /// Any number of retries. For tests only.
     pub const UNLIMITED: Self = Self { retries_per_million: u32::MAX, floor: u32::MAX };
 }
 
 const SLOTS: usize = 10;
 const SLOT: Duration = Duration::from_secs(1);
 
-/// Counts the requests and retries to one host in a sliding window of ten seconds, and lets a retry
-/// pass only while
+/// Counts the requests and retries to one host in a sliding window of ten seconds, and allows a retry only while
 ///
 /// ```text
 /// retries ≤ max(floor, share · requests)      both counted over the window
@@ -54,7 +53,7 @@ struct Slot {
 }
 
 impl Budget {
-    /// A budget that has seen nothing yet.
+    /// An empty budget.
     pub fn new(terms: BudgetTerms) -> Self {
         Self { terms, newest: 0, slots: [Slot::default(); SLOTS] }
     }
@@ -64,7 +63,7 @@ impl Budget {
         self.slot(now).requests += 1;
     }
 
-    /// Counts a retry and lets it pass, or does neither.
+    /// Counts a retry and allows it, or does neither.
     pub fn retry(&mut self, now: Duration) -> bool {
         self.slot(now);
         let (mut requests, mut retries) = (0_u64, 1_u64);
@@ -80,7 +79,7 @@ impl Budget {
         allowed
     }
 
-    /// The slot of `now`, with all that is too old forgotten.
+    /// The slot of `now`; slots that are too old are cleared.
     fn slot(&mut self, now: Duration) -> &mut Slot {
         let number = now.as_secs() / SLOT.as_secs();
         while self.newest < number {

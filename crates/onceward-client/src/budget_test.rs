@@ -1,3 +1,5 @@
+//! Tests of the retry budget, with a property test against an exact count.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -32,7 +34,7 @@ fn a_quiet_client_has_the_floor_and_a_busy_one_has_no_more_than_its_share() {
 }
 
 #[test]
-fn what_was_not_used_is_not_saved_up() {
+fn unused_budget_is_not_saved() {
     let mut budget = Budget::new(BudgetTerms { retries_per_million: 100_000, floor: 0 });
     (0..1000).for_each(|_| budget.request(at(0)));
     assert!(budget.retry(at(9_999)), "still in the window");

@@ -1,4 +1,4 @@
-//! The client over reqwest, and how it is built.
+//! The HTTP client over reqwest, and its builder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use tokio::sync::OnceCell;
 
 use super::answer::Answer;
 use super::counts::Counts;
-use super::course::Course;
-use super::drive::{Driven, Ended, Shared, drive};
 use super::error::{Error, ErrorKind, Result};
 use super::exchange::{Exchange, Exchanged, NoAnswer};
 use super::journal::Journal;
-use super::judge::Departed;
-use super::prepared::Prepared;
+use super::prepared_request::PreparedRequest;
 use super::report::{Report, Source};
 use super::request::Request;
-use super::terms::Terms;
-use super::urls::Urls;
+use super::retry_config::RetryConfig;
+use super::retry_decision::Departed;
+use super::retry_loop::{CallEnd, CallResult, RetryContext, drive};
+use super::retry_state::RetryState;
+use super::url_cache::UrlCache;
 use onceward_http::headers::IDEMPOTENT_REPLAYED;
 
-/// Sends requests whose retries cannot hurt. Cheap to clone; all clones are one.
+/// Sends HTTP requests whose retries cannot repeat an effect. Cheap to clone; clones share everything.
 ///
 /// ```no_run
 /// # async fn example(charge: serde_json::Value) -> Result<(), onceward_client::Error> {
@@ -37,24 +37,24 @@ use onceward_http::headers::IDEMPOTENT_REPLAYED;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<ClientInner>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) shared: Shared,
+pub(crate) struct ClientInner {
+    pub(crate) shared: RetryContext,
     pub(crate) exchange: Exchange,
-    pub(crate) urls: Urls,
+    pub(crate) urls: UrlCache,
     request_bytes_max: usize,
-    opening: Option<Opening>,
+    options: Option<JournalOptions>,
     journal: OnceCell<Arc<Journal>>,
 }
 
 /// Opens the store of a journal.
 pub(crate) type Open = Arc<dyn Fn() -> StoreFuture<'static, Arc<dyn Store>> + Send + Sync>;
 
-/// How the journal is to be opened.
-pub(crate) struct Opening {
+/// The settings that the journal is opened with.
+pub(crate) struct JournalOptions {
     pub(crate) open: Open,
     pub(crate) name: String,
     pub(crate) keep: Retention,
@@ -63,17 +63,17 @@ pub(crate) struct Opening {
     pub(crate) answer_bytes_max: usize,
 }
 
-impl std::fmt::Debug for Opening {
+impl std::fmt::Debug for JournalOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Opening").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("JournalOptions").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 impl Client {
-    /// A client with something other than the defaults.
+    /// A builder with the default settings.
     pub fn builder() -> Builder {
         Builder {
-            terms: Terms::default(),
+            config: RetryConfig::default(),
             http: None,
             headers: HeaderMap::new(),
             request_bytes_max: 1 << 20,
@@ -120,17 +120,17 @@ impl Client {
         self.inner.shared.counters.read()
     }
 
-    /// Waits until every answer that was handed out is recorded in the journal: before a process ends
-    /// or its folder is opened again. Without that nothing is done twice either; an answer that was not
-    /// recorded is asked for again, under the same key. To be called when no call is under way.
+    /// Waits until every answer that was returned is recorded in the journal. Call it before the process ends or
+    /// the journal's folder is opened again, when no call is running. Without it no effect happens twice either:
+    /// an answer that was not recorded is requested again, under the same key.
     pub async fn recorded(&self) {
         if let Some(journal) = self.inner.journal.get() {
             journal.recorded().await;
         }
     }
 
-    pub(crate) fn terms(&self) -> &Terms {
-        &self.inner.shared.terms
+    pub(crate) fn config(&self) -> &RetryConfig {
+        &self.inner.shared.config
     }
 
     pub(crate) fn request_bytes_max(&self) -> usize {
@@ -138,80 +138,87 @@ impl Client {
     }
 
     pub(crate) fn has_journal(&self) -> bool {
-        self.inner.opening.is_some()
+        self.inner.options.is_some()
     }
 
-    /// The journal, opened by the first who asks. A failure to open it is not kept: the folder may be
-    /// free the next time.
+    /// The journal, opened at its first use. A failure to open it is not cached: the folder may be free the next
+    /// time.
     pub(crate) async fn journal(&self) -> Result<&Arc<Journal>> {
-        let Some(opening) = &self.inner.opening else {
+        let Some(options) = &self.inner.options else {
             return Err(Error::invalid("this client has no journal; build it with one"));
         };
-        self.inner.journal.get_or_try_init(|| Journal::open(opening)).await.map_err(Error::journal)
+        self.inner.journal.get_or_try_init(|| Journal::open(options)).await.map_err(Error::journal)
     }
 
     /// Sends without a journal.
-    pub(crate) async fn send_plain(&self, prepared: &Prepared, call_at_most: Duration) -> Result<Answer> {
-        let Inner { shared, exchange, .. } = &*self.inner;
+    pub(crate) async fn send_plain(
+        &self,
+        prepared: &PreparedRequest,
+        call_at_most: Duration,
+    ) -> Result<Answer> {
+        let ClientInner { shared, exchange, .. } = &*self.inner;
         let host = shared.hosts.host(prepared.authority());
-        let terms = Terms { call_at_most, ..shared.terms };
-        let course = Course::new(terms, prepared.guard(), shared.now());
+        let config = RetryConfig { call_at_most, ..shared.config };
+        let state = RetryState::new(config, prepared.guard(), shared.now());
         let trying = |number, at_most| exchange.try_once(prepared, number, at_most);
-        conclude(shared, drive(shared, &host, course, trying).await).map_err(|ended| ended.error)
+        finish(shared, drive(shared, &host, state, trying).await).map_err(|ended| ended.error)
     }
 }
 
-/// A call without an answer: the error, and whether the server may have been reached for nothing.
-pub(crate) struct NoEnd {
+/// A call without an answer: the error, and what the journal needs to know about it.
+pub(crate) struct CallFailure {
     pub(crate) error: Error,
     /// Why it stopped, if it was stopped.
-    pub(crate) why: Option<super::course::Why>,
-    /// The status of an answer that came but is not handed out.
+    pub(crate) why: Option<super::retry_state::Why>,
+    /// The status of an answer that arrived but is too large to return.
     pub(crate) too_large: Option<http::StatusCode>,
 }
 
-/// Makes of a driven call what its caller gets.
-pub(crate) fn conclude(shared: &Shared, driven: Driven<Exchanged>) -> Result<Answer, NoEnd> {
-    let Driven { ended, mut report, departed } = driven;
+/// Turns the result of the retry loop into the result for the caller.
+pub(crate) fn finish(shared: &RetryContext, result: CallResult<Exchanged>) -> Result<Answer, CallFailure> {
+    let CallResult { ended, mut report, departed } = result;
     let effect = match departed {
         Departed::No => Effect::None,
         Departed::Maybe => Effect::Maybe,
     };
     match ended {
-        Ended::Given(Ok(response)) => {
+        CallEnd::Given(Ok(response)) => {
             if response.headers().get(IDEMPOTENT_REPLAYED).is_some_and(|value| value == "true") {
                 report.source = Source::Replay;
                 shared.counters.replays.one();
             }
             Ok(Answer::new(response, report))
         }
-        Ended::Given(Err(NoAnswer::TooLarge(status))) => {
-            Err(NoEnd { error: too_large(status).report_is(report), why: None, too_large: Some(status) })
-        }
-        Ended::Given(Err(NoAnswer::NoTls)) => {
-            Err(NoEnd { error: no_tls().effect_is(effect).report_is(report), why: None, too_large: None })
-        }
-        // Only where it must not be sent again: without a key.
-        Ended::Given(Err(NoAnswer::Lost(why))) => {
+        CallEnd::Given(Err(NoAnswer::TooLarge(status))) => Err(CallFailure {
+            error: too_large(status).report_is(report),
+            why: None,
+            too_large: Some(status),
+        }),
+        CallEnd::Given(Err(NoAnswer::NoTls)) => Err(CallFailure {
+            error: no_tls().effect_is(effect).report_is(report),
+            why: None,
+            too_large: None,
+        }),
+        // Only without a key, when it must not be sent again.
+        CallEnd::Given(Err(NoAnswer::Lost(why))) => {
             let detail = format!("no answer, and without a key it must not be sent again: {why}");
             let error = Error::new(ErrorKind::Unknown, detail).effect_is(effect).report_is(report);
-            Err(NoEnd { error, why: None, too_large: None })
+            Err(CallFailure { error, why: None, too_large: None })
         }
-        Ended::Stopped(why, last) => {
+        CallEnd::Stopped(why, last) => {
             let last = last.map(|last| describe(&last));
             let error = Error::stopped(why, effect, last.as_deref()).report_is(report);
-            Err(NoEnd { error, why: Some(why), too_large: None })
+            Err(CallFailure { error, why: Some(why), too_large: None })
         }
     }
 }
 
 pub(crate) fn too_large(status: http::StatusCode) -> Error {
-    let detail =
-        format!("it was answered with {status}, but the answer is too large to be handed out or kept");
+    let detail = format!("it was answered with {status}, but the answer is too large to return or keep");
     Error::new(ErrorKind::AnswerTooLarge, detail).effect_is(Effect::Maybe)
 }
 
-/// The same in every try, so there is one only.
+/// Every try fails with this, so there is only one.
 fn no_tls() -> Error {
     Error::invalid(
         "this client has no TLS and cannot send to https: build onceward-client with its feature `rustls`, \
@@ -228,7 +235,7 @@ fn describe(last: &Exchanged) -> String {
     }
 }
 
-/// From our own journal.
+/// An answer from the client's own journal.
 pub(crate) fn from_journal(response: http::Response<bytes::Bytes>) -> Answer {
     Answer::new(Box::new(response), Report { source: Source::Journal, ..Report::default() })
 }
@@ -236,7 +243,7 @@ pub(crate) fn from_journal(response: http::Response<bytes::Bytes>) -> Answer {
 /// Builds a [`Client`].
 #[must_use = "a builder does nothing until it builds"]
 pub struct Builder {
-    terms: Terms,
+    config: RetryConfig,
     http: Option<reqwest::Client>,
     headers: HeaderMap,
     request_bytes_max: usize,
@@ -248,22 +255,22 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Sets how often, how long and how patiently calls are made.
-    pub fn terms(mut self, terms: Terms) -> Self {
-        self.terms = terms;
+    /// Sets the limits of all calls: number of tries, timeouts, backoff, budget and breaker.
+    pub fn terms(mut self, config: RetryConfig) -> Self {
+        self.config = config;
         self
     }
 
-    /// Sends through this reqwest client: for TLS settings, proxies and pools of your own. Let it follow no
-    /// redirects and retry nothing by itself; this client sees to both.
+    /// Sends through this reqwest client: for your own TLS settings, proxies and pools. Configure it
+    /// to follow no redirects and to retry nothing.
     pub fn http(mut self, http: reqwest::Client) -> Self {
         self.http = Some(http);
         self
     }
 
-    /// Adds a field to every try of every request that has none of that name. It is never written to
-    /// a journal, so credentials belong here, and what is resumed after a restart carries those of
-    /// then.
+    /// Adds a header field to every try of every request that has none of that name. It is never written to a
+    /// journal, so credentials belong here. A request that is resumed after a restart carries the fields of the
+    /// client that resumes it.
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.append(name, value);
         self
@@ -276,7 +283,7 @@ impl Builder {
         self
     }
 
-    /// Sets the largest answer body, in bytes: 4 MiB unless set. A larger one is not handed out.
+    /// Sets the largest answer body, in bytes: 4 MiB unless set. A larger one is not returned.
     pub fn answer_bytes_max(mut self, bytes: usize) -> Self {
         self.answer_bytes_max = bytes;
         self
@@ -295,8 +302,8 @@ impl Builder {
         self
     }
 
-    /// Names the client in its journal: `client` unless set. Two applications that share a store need
-    /// two names, or their intents would be one another's.
+    /// Names the client in its journal: `client` unless set. Applications that share a store need
+    /// different names, because intents of the same name are the same.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -309,7 +316,7 @@ impl Builder {
         self
     }
 
-    /// Sets the clock that the journal dates requests with. For tests.
+    /// Sets the clock that the journal reads. For tests.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -322,7 +329,7 @@ impl Builder {
             None => own_http()?,
         };
         let exchange = Exchange { http, headers: self.headers, answer_bytes_max: self.answer_bytes_max };
-        let opening = self.open.map(|open| Opening {
+        let options = self.open.map(|open| JournalOptions {
             open,
             name: self.name,
             keep: self.keep,
@@ -330,19 +337,19 @@ impl Builder {
             request_bytes_max: self.request_bytes_max,
             answer_bytes_max: self.answer_bytes_max,
         });
-        let inner = Inner {
-            shared: Shared::new(self.terms),
+        let inner = ClientInner {
+            shared: RetryContext::new(self.config),
             exchange,
-            urls: Urls::default(),
+            urls: UrlCache::default(),
             request_bytes_max: self.request_bytes_max,
-            opening,
+            options,
             journal: OnceCell::new(),
         };
         Ok(Client { inner: Arc::new(inner) })
     }
 }
 
-/// The reqwest client of a client that was given none.
+/// The default reqwest client.
 fn own_http() -> Result<reqwest::Client> {
     let builder =
         reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).retry(reqwest::retry::never());
@@ -355,7 +362,7 @@ impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Builder")
             .field("name", &self.name)
-            .field("terms", &self.terms)
+            .field("terms", &self.config)
             .finish_non_exhaustive()
     }
 }

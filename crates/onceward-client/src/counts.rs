@@ -1,4 +1,4 @@
-//! What a client or layer has done, as plain counters that anyone can export.
+//! The counters of a client or layer, to be exported as metrics.
 
 onceward::counters! {
     /// Calls that were begun.
@@ -9,22 +9,22 @@ onceward::counters! {
     retries,
     /// Tries without a whole answer.
     tries_failed,
-    /// Calls that ended because the host had had its share of retries.
+    /// Calls that ended because the retry budget of the host was used up.
     stopped_by_budget,
-    /// Calls that were not sent, or not again, because the host is left alone.
+    /// Calls that were not sent, or not again, because the circuit breaker of the host was open.
     stopped_by_breaker,
-    /// Calls that ended because their time or their tries were used up.
+    /// Calls that ended because of their deadline or their maximum number of tries.
     stopped_by_terms,
-    /// Calls whose outcome nobody can tell.
+    /// Calls whose outcome is unknown.
     unknown,
-    /// Answers that the server had from an earlier try.
+    /// Answers that the server replayed from an earlier try.
     replays,
-    /// Answers that came from our own journal.
+    /// Answers from the client's own journal.
     replays_from_journal,
     /// Requests written to the journal.
     journaled,
-    /// Requests that another process had left and that were taken up again.
+    /// Requests that another process had left open and that were resumed.
     resumed,
-    /// Doubts that somebody has ended.
+    /// Unknown outcomes that were settled.
     settled,
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a call, and what that says about its effect.
+//! The error of a call, with its kind and whether the request may have taken effect.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use onceward::Effect;
 
-use super::course::Why;
 use super::report::Report;
+use super::retry_state::Why;
 
 /// Why a call has no answer to give, sorted by what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,18 +19,18 @@ pub enum ErrorKind {
     IntentReused,
     /// The journal cannot be used. Nothing was sent by this call.
     Journal,
-    /// It was given up for now. With a journal it stays open: send it again, or resume.
+    /// The call was stopped. With a journal the intent stays open: send it again, or resume.
     GaveUp,
-    /// Somebody else is sending this very intent at the moment.
+    /// Another caller is sending the same intent.
     InProgress,
-    /// Nobody can tell whether it took effect, and it will not be sent again until somebody
-    /// [settles](super::Client::settle) it.
+    /// The outcome is unknown, and the request is not sent again until it is
+    /// [settled](super::Client::settle).
     Unknown,
-    /// It took effect, and its answer is too large to hand out.
+    /// It took effect, and its answer is too large to return.
     AnswerTooLarge,
-    /// It is not unknown, so there is nothing to settle.
+    /// The outcome of the intent is not unknown, so there is nothing to settle.
     NotInDoubt,
-    /// Somebody has closed the intent in the journal: it is not sent any more. Nothing was sent by this call.
+    /// The intent was closed in the journal: it is no longer sent. Nothing was sent by this call.
     Closed,
 }
 
@@ -72,7 +72,7 @@ impl Error {
             _ => ErrorKind::GaveUp,
         };
         let reason = match why {
-            Why::Tries => "it was tried as often as the terms allow",
+            Why::Tries => "the maximum number of tries was reached",
             Why::Deadline => "its time is up",
             Why::Budget => "the host has had its share of retries",
             Why::Shut { .. } => "the host fails most of what it is sent and is left alone for a while",

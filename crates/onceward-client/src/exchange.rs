@@ -1,4 +1,4 @@
-//! One try: a request out, a whole answer back.
+//! Makes one try over reqwest: sends the request and reads the complete answer.
 
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
@@ -7,23 +7,23 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::TRY_NUMBER;
-use super::drive::Try;
-use super::judge::{Departed, Said, Tried};
-use super::prepared::Prepared;
+use super::prepared_request::PreparedRequest;
 use super::retry_after::{expires_in, retry_after};
+use super::retry_decision::{Departed, Said, Tried};
+use super::retry_loop::Try;
 use onceward_http::headers::IDEMPOTENCY_KEY;
 
-/// Fields that are added to a request's own: ours, and those of reqwest and hyper.
-const FIELDS_MORE: usize = 5;
+/// Number of header fields that this client, reqwest and hyper add to a request.
+const ADDED_FIELDS: usize = 5;
 
-/// What a try gives if it is the last.
+/// The result of a call if this try is its last.
 pub(crate) type Exchanged = Result<Box<Response<Bytes>>, NoAnswer>;
 
-/// A try without an answer to hand out.
+/// Why a try has no answer to return.
 pub(crate) enum NoAnswer {
-    /// None came back whole.
+    /// No complete answer arrived.
     Lost(String),
-    /// It came, and is over the bound.
+    /// It arrived, and is over the limit.
     TooLarge(StatusCode),
     /// The URL is `https`, and the HTTP client has no TLS. Nothing was sent.
     NoTls,
@@ -33,7 +33,7 @@ pub(crate) enum NoAnswer {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) http: reqwest::Client,
-    /// Fields of the client itself, in every try and in no journal.
+    /// Header fields of the client itself: in every try and in no journal.
     pub(crate) headers: HeaderMap,
     pub(crate) answer_bytes_max: usize,
 }
@@ -46,7 +46,7 @@ impl Exchange {
     )]
     pub(crate) fn try_once(
         &self,
-        prepared: &Prepared,
+        prepared: &PreparedRequest,
         number: u32,
         at_most: Duration,
     ) -> impl Future<Output = Try<Exchanged>> {
@@ -91,12 +91,12 @@ impl Exchange {
 
     async fn exchange(
         &self,
-        prepared: &Prepared,
+        prepared: &PreparedRequest,
         number: u32,
         honoured_for: &mut Option<Duration>,
     ) -> Result<Box<Response<Bytes>>, Failed> {
         let mut response = self.http.execute(self.request(prepared, number)).await?;
-        // Known from here on, whatever becomes of the body: by now there is a receipt.
+        // Set even if reading the body fails: the server has a receipt by now.
         *honoured_for = expires_in(response.headers(), SystemTime::now());
         let body = self.read(&mut response).await?;
         let mut whole = Box::new(Response::new(body));
@@ -105,9 +105,10 @@ impl Exchange {
         Ok(whole)
     }
 
-    fn request(&self, prepared: &Prepared, number: u32) -> reqwest::Request {
-        // With room for what is added on the way: the map is filled once and never moved.
-        let mut headers = HeaderMap::with_capacity(prepared.headers.len() + self.headers.len() + FIELDS_MORE);
+    fn request(&self, prepared: &PreparedRequest, number: u32) -> reqwest::Request {
+        // Sized for the fields that are added later, so that the map is never reallocated.
+        let mut headers =
+            HeaderMap::with_capacity(prepared.headers.len() + self.headers.len() + ADDED_FIELDS);
         for (name, value) in &prepared.headers {
             headers.append(name, value.clone());
         }
@@ -128,7 +129,7 @@ impl Exchange {
         request
     }
 
-    /// Reads a body to its end. Most arrive in one piece, which is then not copied.
+    /// Reads a body to its end. A body of one chunk is not copied.
     async fn read(&self, response: &mut reqwest::Response) -> Result<Bytes, Failed> {
         let too_large = Failed::TooLarge(response.status());
         let Some(first) = response.chunk().await? else { return Ok(Bytes::new()) };
@@ -175,12 +176,12 @@ fn tried(response: &Response<Bytes>) -> Tried {
 }
 
 /// Whether a request failed because reqwest was built without TLS. Its connector then refuses every `https` URL, and
-/// says so in these words only; the test without the feature `rustls` holds them.
+/// reports it only by this text; the test without the feature `rustls` checks it.
 fn has_no_tls(scheme: &str, error: &reqwest::Error) -> bool {
     scheme == "https" && error.is_connect() && innermost(error) == "invalid URL, scheme is not http"
 }
 
-/// What is at the bottom of an error: "connection refused" says more than "error sending request".
+/// The innermost source of an error: "connection refused" says more than "error sending request".
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

@@ -1,39 +1,38 @@
-//! What is remembered per host, shared by all calls to it: its budget and its breaker.
+//! The retry budget and the circuit breaker of each host, shared by all calls to it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::breaker::{Breaker, Passage};
+use super::breaker::{Breaker, BreakerDecision};
 use super::budget::Budget;
-use super::terms::Terms;
+use super::retry_config::RetryConfig;
 
-/// Most hosts remembered at once. One that is forgotten starts again from nothing; a client of that many
-/// hosts sends each of them too little to harm it.
+/// Maximum number of hosts in memory. A host that was removed starts again with a new budget and breaker.
 const HOSTS_MAX: usize = 4_096;
 
 /// All hosts of one client or layer.
 #[derive(Debug)]
 pub(crate) struct Hosts {
-    terms: Terms,
+    config: RetryConfig,
     known: RwLock<HashMap<String, Arc<Host>>>,
 }
 
-/// One host.
+/// The budget and breaker of one host.
 #[derive(Debug)]
 pub(crate) struct Host {
-    state: Mutex<State>,
+    state: Mutex<HostState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct HostState {
     budget: Budget,
     breaker: Breaker,
 }
 
 impl Hosts {
-    pub(crate) fn new(terms: Terms) -> Self {
-        Self { terms, known: RwLock::default() }
+    pub(crate) fn new(config: RetryConfig) -> Self {
+        Self { config, known: RwLock::default() }
     }
 
     /// The host of this name and port.
@@ -43,27 +42,27 @@ impl Hosts {
         }
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= HOSTS_MAX && !known.contains_key(authority) {
-            // A host in use by a call stays, and with it what that call counts on.
+            // A host that a call is using stays.
             known.retain(|_, host| Arc::strong_count(host) > 1);
         }
-        known.entry(authority.to_owned()).or_insert_with(|| Arc::new(Host::new(self.terms))).clone()
+        known.entry(authority.to_owned()).or_insert_with(|| Arc::new(Host::new(self.config))).clone()
     }
 }
 
 impl Host {
-    fn new(terms: Terms) -> Self {
-        let state = State { budget: Budget::new(terms.budget), breaker: Breaker::new(terms.breaker) };
+    fn new(config: RetryConfig) -> Self {
+        let state = HostState { budget: Budget::new(config.budget), breaker: Breaker::new(config.breaker) };
         Self { state: Mutex::new(state) }
     }
 
-    /// Asks to send: a first try, or a retry that the budget has let pass.
-    pub(crate) fn ask(&self, now: Duration, number: u32) -> Passage {
+    /// Asks to send a first try, or a retry that the budget has allowed.
+    pub(crate) fn ask(&self, now: Duration, number: u32) -> BreakerDecision {
         let mut state = self.state();
-        let passage = state.breaker.ask(now);
-        if number == 1 && !matches!(passage, Passage::Shut { .. }) {
+        let decision = state.breaker.ask(now);
+        if number == 1 && !matches!(decision, BreakerDecision::Shut { .. }) {
             state.budget.request(now);
         }
-        passage
+        decision
     }
 
     /// Asks the budget for a retry.
@@ -71,12 +70,12 @@ impl Host {
         self.state().budget.retry(now)
     }
 
-    /// Tells how a try went.
-    pub(crate) fn tell(&self, now: Duration, passage: Passage, well: bool) {
-        self.state().breaker.tell(now, passage, well);
+    /// Reports the result of a try.
+    pub(crate) fn tell(&self, now: Duration, decision: BreakerDecision, well: bool) {
+        self.state().breaker.tell(now, decision, well);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HostState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

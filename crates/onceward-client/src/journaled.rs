@@ -1,5 +1,5 @@
-//! One intent of the journal, from the claim to the recorded answer: for a caller, or for a request
-//! that an earlier process left.
+//! Sends one intent of the journal, from the claim to the recorded answer: for a caller, or for a request that an
+//! earlier process left open.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -11,65 +11,65 @@ use onceward::{Completed, Effect, Fingerprint, Id, Lease, Outcome, Prior, Refusa
 use tokio::sync::oneshot;
 
 use super::answer::Answer;
-use super::client::{Client, conclude, from_journal, too_large};
-use super::course::{Course, Why};
-use super::drive::{Driven, Shared, drive};
+use super::client::{Client, finish, from_journal, too_large};
 use super::error::{Error, ErrorKind, Result};
 use super::exchange::Exchanged;
 use super::journal::Journal;
-use super::judge::Departed;
-use super::prepared::Prepared;
-use super::stored::Stored;
-use super::terms::Terms;
+use super::prepared_request::PreparedRequest;
+use super::retry_config::RetryConfig;
+use super::retry_decision::Departed;
+use super::retry_loop::{CallResult, RetryContext, drive};
+use super::retry_state::{RetryState, Why};
+use super::stored_request::StoredRequest;
 use onceward_http::snapshot;
 
-/// A caller's own request, as it is written down with the claim.
-pub(crate) struct Own {
+/// A caller's own request, as it is stored with the claim.
+pub(crate) struct CallerRequest {
     fingerprint: Fingerprint,
-    stored: Stored,
+    stored: StoredRequest,
     input: Bytes,
 }
 
-impl Own {
-    /// Whether this very request is in the receipt, and nobody can have sent it: where a call finds an intent
-    /// that is open, the receipt carries what the first one has asked.
+impl CallerRequest {
+    /// Whether exactly this request is in the receipt and cannot have been sent yet. The receipt of an open intent
+    /// holds the request of the first call.
     fn is_first(&self, lease: &Lease) -> bool {
         lease.tries() == 1 && lease.prior() == Prior::Nothing && lease.input() == Some(&self.input)
     }
 }
 
-/// Tells a caller the end of its call, once.
-struct Telling(Option<oneshot::Sender<Result<Answer>>>);
+/// Sends the result of a call to its caller, once.
+struct AnswerSender(Option<oneshot::Sender<Result<Answer>>>);
 
-impl Telling {
+impl AnswerSender {
     fn tell(&mut self, end: Result<Answer>) {
         if let Some(tell) = self.0.take() {
-            // A caller that went away does not mind.
+            // The caller may have been dropped.
             let _ = tell.send(end);
         }
     }
 }
 
-/// How the sending ended, before anybody knows whether that could be recorded.
-pub(crate) enum Sent {
-    /// With this answer, to be handed out while it is being recorded.
+/// How the sending ended, before it is recorded.
+pub(crate) enum SendEnd {
+    /// With an answer, which is returned while it is being recorded.
     Answered(Answer),
-    /// With this.
+    /// With a result that is returned after the receipt is written.
     Ended(Result<Answer>),
 }
 
-impl Sent {
+impl SendEnd {
     fn is_answered(&self) -> bool {
         matches!(self, Self::Answered(_))
     }
 }
 
 impl Client {
-    /// Sends with a journal. An intent without a name is named by its key. The caller is told the answer
-    /// as soon as it is there; what remains to be written is written by a task of its own.
+    /// Sends with a journal. An intent without a name is named by its key. The caller gets the answer as soon
+    /// as it has arrived; it is recorded by a task of its own.
     pub(crate) async fn send_journaled(
         &self,
-        prepared: Box<Prepared>,
+        prepared: Box<PreparedRequest>,
         intent: Option<String>,
         call_at_most: Duration,
     ) -> Result<Answer> {
@@ -80,28 +80,28 @@ impl Client {
         };
         let id = id.map_err(bad_name)?;
         let fingerprint = prepared.fingerprint();
-        let stored = journal.stored(prepared, self.terms().honoured_for);
-        let own = Own { fingerprint, input: stored.encode()?, stored };
+        let stored = journal.stored(prepared, self.config().honoured_for);
+        let own = CallerRequest { fingerprint, input: stored.encode()?, stored };
         let (tell, mut told) = oneshot::channel();
-        let telling = Telling(Some(tell));
+        let sender = AnswerSender(Some(tell));
         let mut running =
-            Box::pin(self.clone().run_journaled(journal.clone(), id, own, call_at_most, telling));
+            Box::pin(self.clone().run_journaled(journal.clone(), id, own, call_at_most, sender));
         let mut over = false;
         let hearing = poll_fn(|cx| {
-            // Its end may be there and yet be told only at the next poll: the runtime has its say.
+            // The result may be sent and yet be received only at the next poll (the runtime's cooperative budget).
             over = over || running.as_mut().poll(cx).is_ready();
             Pin::new(&mut told).poll(cx)
         });
-        // Beyond its own time a call still waits for what is being written.
+        // After its deadline a call still waits for the writes to the journal.
         let heard = tokio::time::timeout(call_at_most.saturating_add(WRITING_AT_MOST), hearing).await;
         let Ok(heard) = heard else { return Err(Error::stopped(Why::Deadline, Effect::Maybe, None)) };
         if !over {
-            journal.record_beside(running);
+            journal.record_in_background(running);
         }
-        heard.expect("a call is told its end before it is over")
+        heard.expect("a call sends its result before it ends")
     }
 
-    /// Gets an intent to its answer: sends it, waits if somebody else does, or reads what is recorded.
+    /// Gets the answer of an intent: sends it, waits if another call is sending it, or reads the recorded answer.
     #[expect(
         clippy::manual_async_fn,
         reason = "an async fn keeps its arguments twice, and every call carries them along"
@@ -110,9 +110,9 @@ impl Client {
         self,
         journal: Arc<Journal>,
         id: Id,
-        own: Own,
+        own: CallerRequest,
         call_at_most: Duration,
-        mut telling: Telling,
+        mut sender: AnswerSender,
     ) -> impl Future<Output = ()> + Send {
         async move {
             let mut sent = None;
@@ -120,19 +120,19 @@ impl Client {
                 let ask = journal.ask(&id, own.fingerprint, own.input.clone());
                 let ran = journal.onceward.run(ask, |lease| {
                     let (client, journal, own) = (&self, &journal, &own);
-                    let (telling, sent) = (&mut telling, &mut sent);
+                    let (sender, sent) = (&mut sender, &mut sent);
                     async move {
                         let worked = client.work(journal, &lease, Some(own), call_at_most, sent).await;
-                        if let Some(Sent::Answered(answer)) = sent.take_if(|sent| sent.is_answered()) {
-                            telling.tell(Ok(answer));
+                        if let Some(SendEnd::Answered(answer)) = sent.take_if(|sent| sent.is_answered()) {
+                            sender.tell(Ok(answer));
                         }
                         worked
                     }
                 });
                 match ran.await {
                     Ok(onceward::Answer::Refused(Refusal::Dead { .. })) => {
-                        // It took its process with it as often as a receipt counts. That is no reason to
-                        // forget it: the terms of the client say how often a request is sent.
+                        // It was claimed the maximum number of times without an end. The client's `RetryConfig`
+                        // limits the tries, not the receipt.
                         if let Err(error) = journal.onceward.retry_dead(&id).await {
                             break Err(error);
                         }
@@ -140,15 +140,17 @@ impl Client {
                     ran => break ran,
                 }
             };
-            // Who was told the answer is told nothing more.
-            telling.tell(match (ran, sent) {
+            // Does nothing if the answer was sent already.
+            sender.tell(match (ran, sent) {
                 (
                     Ok(onceward::Answer::Completed(Completed { replayed: false, .. })),
-                    Some(Sent::Ended(end)),
+                    Some(SendEnd::Ended(end)),
                 ) => end,
                 (Ok(onceward::Answer::Completed(ran)), _) => self.recorded_answer(&ran.outcome),
                 (Ok(onceward::Answer::Refused(refusal)), _) => Err(refused(&id, &refusal)),
-                (Err(error), Some(Sent::Ended(end))) if error.kind() == onceward::ErrorKind::Stopped => end,
+                (Err(error), Some(SendEnd::Ended(end))) if error.kind() == onceward::ErrorKind::Stopped => {
+                    end
+                }
                 (Err(error), _) if error.kind() == onceward::ErrorKind::Invalid => {
                     Err(Error::invalid("the request does not fit into the journal").caused_by(error))
                 }
@@ -157,22 +159,22 @@ impl Client {
         }
     }
 
-    /// The work under a claim: sends the request that the receipt carries, and says what is to be recorded.
+    /// The work under a claim: sends the request that is in the receipt. Returns what is to be recorded.
     pub(crate) async fn work(
         &self,
         journal: &Journal,
         lease: &Lease,
-        own: Option<&Own>,
+        own: Option<&CallerRequest>,
         call_at_most: Duration,
-        sent: &mut Option<Sent>,
+        sent: &mut Option<SendEnd>,
     ) -> Result<Outcome, Stopped> {
         let shared = &self.inner.shared;
         let now = shared.now();
-        let terms = Terms { call_at_most, ..shared.terms };
-        let (stored, course) = match own {
+        let config = RetryConfig { call_at_most, ..shared.config };
+        let (stored, state) = match own {
             Some(own) if own.is_first(lease) => {
                 shared.counters.journaled.one();
-                (own.stored.clone(), Course::new(terms, own.stored.request.guard(), now))
+                (own.stored.clone(), RetryState::new(config, own.stored.request.guard(), now))
             }
             _ => {
                 let found = match Journal::read(lease.id(), lease.input()) {
@@ -185,23 +187,23 @@ impl Client {
                 shared.counters.resumed.one();
                 let Some(left) = journal.honoured_for(&found) else {
                     shared.counters.unknown.one();
-                    *sent = Some(Sent::Ended(Err(Error::stopped(Why::Expired, Effect::Maybe, None))));
+                    *sent = Some(SendEnd::Ended(Err(Error::stopped(Why::Expired, Effect::Maybe, None))));
                     return Err(expired(journal, lease).await);
                 };
-                let course = Course::new(terms, found.request.guard(), now).resumed(now, left);
-                (found, course)
+                let state = RetryState::new(config, found.request.guard(), now).resumed(now, left);
+                (found, state)
             }
         };
-        self.exchange(journal, lease, stored, course, sent).await
+        self.exchange(journal, lease, stored, state, sent).await
     }
 
     fn exchange(
         &self,
         journal: &Journal,
         lease: &Lease,
-        stored: Stored,
-        course: Course,
-        sent: &mut Option<Sent>,
+        stored: StoredRequest,
+        state: RetryState,
+        sent: &mut Option<SendEnd>,
     ) -> impl Future<Output = Result<Outcome, Stopped>> + Send {
         let (shared, exchange) = (&self.inner.shared, &self.inner.exchange);
         let host = shared.hosts.host(stored.request.authority());
@@ -209,23 +211,23 @@ impl Client {
             let stored = &stored;
             let trying = |number, at_most| async move {
                 let made = exchange.try_once(&stored.request, number, at_most).await;
-                // The head of an answer came through and its end did not: what the head said about the
-                // key must outlive this process.
+                // The head of an answer arrived and its body did not: what the head said about the key is
+                // stored for later processes.
                 if let (Some(left), Err(_)) = (made.honoured_for, &made.value) {
                     Box::pin(journal.honoured(lease, stored, left)).await;
                 }
                 made
             };
-            let driven = drive(shared, &host, course, trying).await;
-            match recording(shared, journal, lease, driven, sent) {
-                Recording::Outcome(outcome) => Ok(outcome),
-                Recording::Open(stopped) => Err(stopped),
-                Recording::Expired => Err(Box::pin(expired(journal, lease)).await),
+            let result = drive(shared, &host, state, trying).await;
+            match to_record(shared, journal, lease, result, sent) {
+                ToRecord::Outcome(outcome) => Ok(outcome),
+                ToRecord::Open(stopped) => Err(stopped),
+                ToRecord::Expired => Err(Box::pin(expired(journal, lease)).await),
             }
         }
     }
 
-    /// The answer that an outcome holds.
+    /// Decodes the answer in a recorded outcome.
     fn recorded_answer(&self, outcome: &Outcome) -> Result<Answer> {
         self.inner.shared.counters.replays_from_journal.one();
         snapshot::decode(outcome.body()).map(from_journal).ok_or_else(|| {
@@ -235,11 +237,11 @@ impl Client {
     }
 }
 
-/// How long a call may outlast its own time while its journal writes.
+/// How long a call may exceed its deadline while its journal writes.
 const WRITING_AT_MOST: Duration = Duration::from_secs(30);
 
-/// What is to be recorded of a sending.
-enum Recording {
+/// What is to be recorded after sending.
+enum ToRecord {
     Outcome(Outcome),
     /// Nothing: the intent is left open.
     Open(Stopped),
@@ -247,48 +249,47 @@ enum Recording {
     Expired,
 }
 
-/// Says what the caller gets, and what is to be recorded.
-fn recording(
-    shared: &Shared,
+/// Sets what the caller gets, and returns what is to be recorded.
+fn to_record(
+    shared: &RetryContext,
     journal: &Journal,
     lease: &Lease,
-    driven: Driven<Exchanged>,
-    sent: &mut Option<Sent>,
-) -> Recording {
-    let departed = driven.departed;
-    match conclude(shared, driven) {
+    result: CallResult<Exchanged>,
+    sent: &mut Option<SendEnd>,
+) -> ToRecord {
+    let departed = result.departed;
+    match finish(shared, result) {
         Ok(answer) if stays_open(answer.status()) => {
-            *sent = Some(Sent::Ended(Ok(answer)));
-            Recording::Open(leave_open(lease, departed, "the credentials were not accepted"))
+            *sent = Some(SendEnd::Ended(Ok(answer)));
+            ToRecord::Open(leave_open(lease, departed, "the credentials were not accepted"))
         }
         Ok(answer) => {
             let outcome = journal.outcome(answer.as_response());
-            *sent = Some(Sent::Answered(answer));
-            Recording::Outcome(outcome)
+            *sent = Some(SendEnd::Answered(answer));
+            ToRecord::Outcome(outcome)
         }
-        Err(no_end) => {
-            *sent = Some(Sent::Ended(Err(no_end.error)));
-            match (no_end.too_large, no_end.why) {
+        Err(failure) => {
+            *sent = Some(SendEnd::Ended(Err(failure.error)));
+            match (failure.too_large, failure.why) {
                 (Some(status), _) => {
-                    Recording::Outcome(Outcome::omitted(Verdict::Succeeded, status.as_str().to_owned()))
+                    ToRecord::Outcome(Outcome::omitted(Verdict::Succeeded, status.as_str().to_owned()))
                 }
-                (None, Some(Why::Expired)) => Recording::Expired,
+                (None, Some(Why::Expired)) => ToRecord::Expired,
                 (None, _) => {
-                    Recording::Open(leave_open(lease, departed, "the call was stopped before its end"))
+                    ToRecord::Open(leave_open(lease, departed, "the call was stopped before its end"))
                 }
             }
         }
     }
 }
 
-/// An answer that says nothing about the intent, only about the credentials: the intent stays open, to
-/// be sent again with better ones.
+/// Whether an answer is about the credentials only. The intent then stays open, to be sent again with valid ones.
 fn stays_open(status: http::StatusCode) -> bool {
     matches!(status, http::StatusCode::UNAUTHORIZED | http::StatusCode::PROXY_AUTHENTICATION_REQUIRED)
 }
 
-/// The intent waits to be sent again, by the next call of its name or by a resumption. The receipt says whether
-/// a try may have had its effect; once it says so, further tries need not be counted.
+/// Leaves the intent waiting, to be sent by the next call with its name or by a resumption. The receipt records
+/// whether a try may have had its effect; once it does, further tries need not be counted.
 fn leave_open(lease: &Lease, departed: Departed, why: &'static str) -> Stopped {
     match (departed, lease.prior()) {
         (Departed::Maybe, Prior::Nothing | Prior::Settled) => Stopped::unknown(why),
@@ -296,18 +297,18 @@ fn leave_open(lease: &Lease, departed: Departed, why: &'static str) -> Stopped {
     }
 }
 
-/// The server may have forgotten the key: nobody sends it again until somebody has looked.
+/// Marks an intent whose key the server may have forgotten: it is not sent again until it is settled.
 async fn expired(journal: &Journal, lease: &Lease) -> Stopped {
-    if let Err(error) = journal.doubt(lease).await {
-        // The next one to look finds it just as expired.
-        tracing::warn!(id = ?lease.id(), %error, "an unknown outcome could not be written down");
+    if let Err(error) = journal.mark_unknown(lease).await {
+        // The next call finds the key expired too.
+        tracing::warn!(id = ?lease.id(), %error, "an unknown outcome could not be recorded");
     }
     Stopped::unknown("the server may have forgotten the key")
 }
 
-/// Nothing was sent.
-fn stop(sent: &mut Option<Sent>, error: Error) -> Stopped {
-    *sent = Some(Sent::Ended(Err(error)));
+/// Ends a call before anything was sent.
+fn stop(sent: &mut Option<SendEnd>, error: Error) -> Stopped {
+    *sent = Some(SendEnd::Ended(Err(error)));
     Stopped::suspend(Duration::ZERO)
 }
 
@@ -320,10 +321,10 @@ pub(crate) fn refused(id: &Id, refusal: &Refusal) -> Error {
     match refusal {
         Refusal::KeyReused => Error::new(
             ErrorKind::IntentReused,
-            format!("the intent `{intent}` was another request; nothing was sent, use another name"),
+            format!("the intent `{intent}` was used for another request; nothing was sent, use another name"),
         ),
         Refusal::InProgress { .. } => {
-            let detail = format!("the intent `{intent}` is being sent by somebody else at the moment");
+            let detail = format!("the intent `{intent}` is being sent by another caller");
             Error::new(ErrorKind::InProgress, detail).effect_is(Effect::Maybe)
         }
         Refusal::ResponseNotStored { note, .. } => {
@@ -331,7 +332,7 @@ pub(crate) fn refused(id: &Id, refusal: &Refusal) -> Error {
             too_large(status)
         }
         Refusal::Closed(_) => {
-            let detail = format!("the intent `{intent}` was closed by somebody, and is not sent");
+            let detail = format!("the intent `{intent}` was closed, and is not sent");
             Error::new(ErrorKind::Closed, detail).effect_is(Effect::Maybe)
         }
         _ => {

@@ -1,7 +1,7 @@
-//! The same policy as a tower layer, around any service that sends HTTP requests.
+//! The retries of the client as a tower layer, around any service that sends HTTP requests.
 //!
-//! What it cannot do is keep a journal, or see a body break off behind its head: an answer is given as
-//! soon as its head is there. Who needs either takes the [`Client`](super::Client).
+//! It keeps no journal and does not notice a body that breaks off: an answer is returned as soon as its head has
+//! arrived. The [`Client`](super::Client) does both.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,31 +19,34 @@ use tower_service::Service;
 use super::TRY_NUMBER;
 use super::answer_body::AnswerBody;
 use super::counts::Counts;
-use super::course::Course;
-use super::drive::{Driven, Ended, Shared, Try, drive};
 use super::error::Error;
-use super::judge::{Departed, Guard, Said, Tried};
 use super::retry_after::{expires_in, retry_after};
-use super::terms::Terms;
+use super::retry_config::RetryConfig;
+use super::retry_decision::{Departed, Guard, Said, Tried};
+use super::retry_loop::{CallEnd, CallResult, RetryContext, Try, drive};
+use super::retry_state::RetryState;
 use onceward_http::BoxError;
 use onceward_http::headers::IDEMPOTENCY_KEY;
 
-/// Retries what may be retried. Clones share budgets and breakers, as do all services made by one.
+/// Retries requests that are safe to retry. Clones share budgets and breakers, as do all services made by one.
 ///
-/// The service it makes takes requests with any body and reads them first, because only what is in
-/// memory can be sent again. A request with an unsafe method and no `Idempotency-Key` gets a random one.
+/// The service it makes reads each request body into memory first, so that it can be sent again. A request with an unsafe method and no `Idempotency-Key` gets a random one.
 /// Each answer carries a [`Report`](super::Report) among its extensions.
 #[derive(Clone, Debug)]
 pub struct RetryLayer {
-    shared: Arc<Shared>,
+    shared: Arc<RetryContext>,
     request_bytes_max: usize,
     never_left: fn(&(dyn std::error::Error + 'static)) -> bool,
 }
 
 impl RetryLayer {
-    /// A layer under these terms, for bodies of up to 1 MiB.
-    pub fn new(terms: Terms) -> Self {
-        Self { shared: Arc::new(Shared::new(terms)), request_bytes_max: 1 << 20, never_left: was_refused }
+    /// A layer with these limits, for bodies of up to 1 MiB.
+    pub fn new(config: RetryConfig) -> Self {
+        Self {
+            shared: Arc::new(RetryContext::new(config)),
+            request_bytes_max: 1 << 20,
+            never_left: was_refused,
+        }
     }
 
     /// Sets the largest request body, in bytes. A larger one is refused, and nothing of it is sent.
@@ -52,8 +55,8 @@ impl RetryLayer {
         self
     }
 
-    /// Says of which of the inner service's errors it is certain that nothing was sent. Unless set,
-    /// these are the ones with a refused connection at their bottom.
+    /// Says which errors of the inner service mean that nothing was sent. Unless set, these are the errors
+    /// whose innermost source is a refused connection.
     pub fn never_left(mut self, never_left: fn(&(dyn std::error::Error + 'static)) -> bool) -> Self {
         self.never_left = never_left;
         self
@@ -73,8 +76,8 @@ impl<S> Layer<S> for RetryLayer {
     }
 }
 
-/// The service that [`RetryLayer`] makes. Its error is that of the inner service where that is the
-/// end, and an [`Error`] where the call was stopped before its end.
+/// The service that [`RetryLayer`] makes. Its error is that of the inner service if the call ended with it, and an
+/// [`Error`] if the call was stopped.
 #[derive(Clone, Debug)]
 pub struct RetryService<S> {
     inner: S,
@@ -101,7 +104,7 @@ where
     }
 
     fn call(&mut self, request: Request<I>) -> Self::Future {
-        // The service that was found ready makes the first try.
+        // The service that was polled ready makes the first try.
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
         let layer = self.layer.clone();
@@ -140,7 +143,7 @@ impl RetryLayer {
         let guard = Guard::of(&head.method, head.headers.contains_key(IDEMPOTENCY_KEY));
         let shared = &*self.shared;
         let host = shared.hosts.host(head.uri.authority().map_or("", |authority| authority.as_str()));
-        let course = Course::new(shared.terms, guard, shared.now());
+        let state = RetryState::new(shared.config, guard, shared.now());
         let trying = |number, at_most| {
             let clone = service.clone();
             let ready = std::mem::replace(&mut service, clone);
@@ -157,7 +160,7 @@ impl RetryLayer {
                 }
             }
         };
-        finish(drive(shared, &host, course, trying).await)
+        finish(drive(shared, &host, state, trying).await)
     }
 
     fn failed<T>(&self, error: BoxError) -> Try<Result<T, BoxError>> {
@@ -167,7 +170,7 @@ impl RetryLayer {
     }
 }
 
-/// One try: the answer, and what it says.
+/// Makes one try: the answer, and what it means.
 async fn call<S, B>(
     mut service: S,
     request: Request<Full<Bytes>>,
@@ -192,20 +195,22 @@ where
     Ok((tried, Response::from_parts(head, body)))
 }
 
-/// What the caller gets: where there is an answer, the answer.
-fn finish<B>(driven: Driven<Result<Response<B>, BoxError>>) -> Result<Response<B>, BoxError> {
-    let Driven { ended, report, departed } = driven;
+/// The result for the caller: an answer, if there is one.
+fn finish<B>(result: CallResult<Result<Response<B>, BoxError>>) -> Result<Response<B>, BoxError> {
+    let CallResult { ended, report, departed } = result;
     let effect = match departed {
         Departed::No => onceward::Effect::None,
         Departed::Maybe => onceward::Effect::Maybe,
     };
     let mut response = match ended {
-        Ended::Given(given) => given?,
-        Ended::Stopped(_, Some(Ok(response))) => response,
-        Ended::Stopped(why, Some(Err(last))) => {
+        CallEnd::Given(given) => given?,
+        CallEnd::Stopped(_, Some(Ok(response))) => response,
+        CallEnd::Stopped(why, Some(Err(last))) => {
             return Err(Error::stopped(why, effect, None).report_is(report).caused_by(last).into());
         }
-        Ended::Stopped(why, None) => return Err(Error::stopped(why, effect, None).report_is(report).into()),
+        CallEnd::Stopped(why, None) => {
+            return Err(Error::stopped(why, effect, None).report_is(report).into());
+        }
     };
     response.extensions_mut().insert(report);
     Ok(response)

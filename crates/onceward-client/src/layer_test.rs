@@ -1,3 +1,5 @@
+//! Tests of the retry layer around a scripted service, under a paused clock.
+
 use std::collections::VecDeque;
 use std::future::{Ready, ready};
 use std::io;
@@ -71,8 +73,9 @@ async fn send(
 ) -> (Script, Result<Response<AnswerBody<Full<Bytes>>>, BoxError>) {
     let script = Script::default();
     script.replies.lock().unwrap().extend(replies);
-    let terms = Terms { budget: BudgetTerms::UNLIMITED, breaker: BreakerTerms::OFF, ..Terms::default() };
-    let mut service = RetryLayer::new(terms).request_bytes_max(10).layer(script.clone());
+    let config =
+        RetryConfig { budget: BudgetTerms::UNLIMITED, breaker: BreakerTerms::OFF, ..RetryConfig::default() };
+    let mut service = RetryLayer::new(config).request_bytes_max(10).layer(script.clone());
     let request =
         Request::builder().method(method).uri("http://pay.example/").body(Full::<Bytes>::from("charge"));
     (script.clone(), service.call(request.unwrap()).await)
@@ -137,7 +140,7 @@ async fn a_get_has_no_key_and_a_large_body_is_not_sent() {
     assert_eq!(answer.unwrap().status().as_u16(), 200);
     assert!(script.sent.lock().unwrap().iter().all(|(key, _, _)| key.is_empty()));
 
-    let mut service = RetryLayer::new(Terms::default()).request_bytes_max(10).layer(script.clone());
+    let mut service = RetryLayer::new(RetryConfig::default()).request_bytes_max(10).layer(script.clone());
     let error = service.call(Request::new(Full::<Bytes>::from("eleven bytes"))).await.unwrap_err();
     assert!(error.to_string().contains("over 10 bytes"), "{error}");
     assert_eq!(script.sent.lock().unwrap().len(), 2);

@@ -1,72 +1,76 @@
 #![doc = include_str!("../README.md")]
 
-// The decisions are pure and take time and chance as arguments; everything that waits or sends goes
-// through `drive.rs`.
+// The decisions are pure functions that take the time and a random number as arguments. Only `retry_loop.rs` waits
+// and sends.
 //
-// | file | idea |
+// | file | purpose |
 // |---|---|
-// | `judge.rs` | what one try means: final, again, wait, unknown |
-// | `course.rs` | from try to try: how often, how long, until when |
-// | `backoff.rs`, `retry_after.rs` | how long to pause |
-// | `budget.rs`, `breaker.rs`, `hosts.rs` | what a host can be asked to bear |
-// | `drive.rs` | sends and waits along a course |
-// | `client.rs`, `request.rs`, `prepared.rs`, `exchange.rs`, `urls.rs` | the client over reqwest |
+// | `retry_decision.rs` | what the result of one try means: final, again, wait, unknown |
+// | `retry_state.rs` | the state of one call between tries: tries used, deadline, expiry of the key |
+// | `retry_config.rs` | the limits of a call |
+// | `backoff.rs`, `retry_after.rs`, `random.rs` | how long to pause, with jitter |
+// | `budget.rs`, `breaker.rs`, `hosts.rs` | how many retries and tries a host is sent |
+// | `retry_loop.rs` | sends, waits and retries until a call ends |
+// | `client.rs`, `request.rs`, `prepared_request.rs`, `exchange.rs`, `url_cache.rs` | the client over reqwest |
 // | `layer.rs`, `answer_body.rs` | the same for any tower service |
-// | `journal.rs`, `stored.rs` | one receipt per intent, and the bytes of the request in it |
-// | `journaled.rs`, `resume.rs` | one intent of the journal, and all that are open |
-// | `settle.rs` | the end of a doubt |
-// | `address.rs` | a journal by address, behind the feature `journal` |
+// | `journal.rs`, `stored_request.rs` | one receipt per intent, and the encoding of the request in it |
+// | `journaled.rs`, `resume.rs` | sends one intent of the journal; resumes all open intents |
+// | `settle.rs` | records what became of an intent whose outcome is unknown |
+// | `journal_address.rs` | a journal by address, behind the feature `journal` |
 // | `tls.rs` | `https`, behind the feature `rustls` |
-// | `report.rs`, `counts.rs` | how it went |
+// | `report.rs`, `counts.rs` | the report of one call, and counters |
 
-#[cfg(feature = "journal")]
-mod address;
 mod answer;
 mod answer_body;
 mod backoff;
 mod breaker;
 mod budget;
-mod chance;
 mod client;
 mod counts;
-mod course;
-mod drive;
 mod error;
 mod exchange;
 mod hosts;
 mod journal;
+#[cfg(feature = "journal")]
+mod journal_address;
 mod journaled;
-mod judge;
 mod layer;
-mod prepared;
+mod prepared_request;
+mod random;
 mod report;
 mod request;
 mod resume;
 mod retry_after;
+mod retry_config;
+mod retry_decision;
+mod retry_loop;
+mod retry_state;
 mod settle;
-mod stored;
-mod terms;
+mod stored_request;
 #[cfg(feature = "rustls")]
 mod tls;
-mod urls;
+mod url_cache;
 
 pub use answer::Answer;
 pub use answer_body::AnswerBody;
 pub use backoff::Backoff;
-pub use breaker::{Breaker, BreakerTerms, Passage};
+pub use breaker::{Breaker, BreakerDecision, BreakerTerms};
 pub use budget::{Budget, BudgetTerms};
-pub use chance::Chance;
 pub use client::{Builder, Client};
 pub use counts::Counts;
-pub use course::{Course, Next, Why};
 pub use error::{Error, ErrorKind, Result};
-pub use judge::{Departed, Guard, Judged, Said, Tried, judge};
 pub use layer::{RetryLayer, RetryService};
+pub use random::Chance;
 pub use report::{FAILURES_MAX, Failure, Report, Source, What};
 pub use request::Request;
 pub use resume::Resumed;
 pub use retry_after::{expires_in, retry_after};
+pub use retry_config::RetryConfig;
+pub use retry_decision::{Departed, Guard, Judged, Said, Tried, judge};
+pub use retry_state::{Next, RetryState, Why};
 pub use settle::Settlement;
-pub use terms::Terms;
+// The name before it said what it configures, for the other crates of the workspace.
+#[doc(hidden)]
+pub use retry_config::RetryConfig as Terms;
 
 use onceward_http::headers::ONCEWARD_TRY as TRY_NUMBER;

@@ -1,4 +1,4 @@
-//! How a call went, as a value.
+//! The report of one call: number of tries, time taken, failures and the source of the answer.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 /// How one call went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// How often it was sent by this call.
+    /// Number of times that this call sent the request.
     pub tries: u32,
     /// Where its answer comes from.
     pub source: Source,
-    /// From the call to its end.
+    /// How long the call took.
     pub took: Duration,
-    /// Of that, between tries.
+    /// Of that, the time spent waiting between tries.
     pub paused: Duration,
     /// The tries that were not the last, in order; no more than [`FAILURES_MAX`] are kept.
     pub failures: Vec<Failure>,
@@ -21,34 +21,34 @@ pub struct Report {
 /// Where an answer comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// From the server, which ran it for this try or does not say otherwise.
+    /// From the server, which did not mark it as replayed.
     #[default]
     Server,
     /// From the server's receipt: an earlier try had run it.
     Replay,
-    /// From our own journal: nothing was sent.
+    /// From the client's own journal: nothing was sent.
     Journal,
 }
 
 /// A try that was not the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What became of it.
+    /// Its result.
     pub what: What,
-    /// How long was waited before the next.
+    /// The pause before the next try.
     pub paused: Duration,
 }
 
-/// What became of a try that was not the last.
+/// The result of a try that was not the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// This status came back.
+    /// An answer with this status.
     Status(u16),
-    /// No whole answer came back, and why.
+    /// No complete answer, and why.
     NoAnswer(String),
 }
 
-/// The most failures that a report keeps: enough for a person, whatever the terms.
+/// The maximum number of failures that a report keeps.
 pub const FAILURES_MAX: usize = 32;
 
 impl fmt::Display for What {

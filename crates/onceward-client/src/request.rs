@@ -1,4 +1,4 @@
-//! A request being put together. What is wrong with it is said when it is sent.
+//! The builder of one request. Errors in it are reported when it is sent.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use super::answer::Answer;
 use super::client::Client;
 use super::error::{Error, Result};
-use super::prepared::{Key, Prepared};
+use super::prepared_request::{Key, PreparedRequest};
 use super::{Guard, TRY_NUMBER};
 use onceward_http::BoxError;
 use onceward_http::headers::IDEMPOTENCY_KEY;
@@ -26,39 +26,45 @@ pub struct Request {
 
 #[derive(Debug)]
 struct Parts {
-    /// Without its key. In a place of its own, because whatever waits for the answer carries the rest along.
-    prepared: Box<Prepared>,
-    keyed: Keyed,
+    /// Without its key. Boxed, to keep the future of a call small.
+    prepared: Box<PreparedRequest>,
+    key_source: KeySource,
     intent: Option<String>,
     call_at_most: Duration,
 }
 
-/// Whose key is sent.
+/// Where the key comes from.
 #[derive(Debug)]
-enum Keyed {
-    /// A random one, unless the method changes nothing.
+enum KeySource {
+    /// A random one, unless the method is safe.
     ByClient,
     ByCaller(String),
     NotAtAll,
 }
 
-/// Fields that the client itself writes.
-const OURS: [HeaderName; 2] = [IDEMPOTENCY_KEY, TRY_NUMBER];
-/// Fields that do not belong on a disk.
-const SECRETS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];
+/// Header fields that the client itself writes.
+const CLIENT_HEADERS: [HeaderName; 2] = [IDEMPOTENCY_KEY, TRY_NUMBER];
+/// Header fields that must not be written to disk.
+const CREDENTIAL_HEADERS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];
 
 impl Request {
     pub(crate) fn new(client: Client, method: Method, url: &str) -> Self {
-        let call_at_most = client.terms().call_at_most;
+        let call_at_most = client.config().call_at_most;
         let parts = client.inner.urls.read(url).map(|url| {
-            let prepared = Prepared { method, url, headers: HeaderMap::new(), body: Bytes::new(), key: None };
-            Parts { prepared: Box::new(prepared), keyed: Keyed::ByClient, intent: None, call_at_most }
+            let prepared =
+                PreparedRequest { method, url, headers: HeaderMap::new(), body: Bytes::new(), key: None };
+            Parts {
+                prepared: Box::new(prepared),
+                key_source: KeySource::ByClient,
+                intent: None,
+                call_at_most,
+            }
         });
         Self { client, parts }
     }
 
-    /// Adds a field. With a journal it is written down with the request, so credentials are refused
-    /// here: give them to [`Builder::header`](super::Builder::header).
+    /// Adds a header field. With a journal it is stored with the request, so credentials are refused here:
+    /// give them to [`Builder::header`](super::Builder::header).
     pub fn header<N, V>(self, name: N, value: V) -> Self
     where
         N: TryInto<HeaderName, Error: std::fmt::Display>,
@@ -68,7 +74,7 @@ impl Request {
             let name = name.try_into().map_err(|error| Error::invalid(format!("a field's name: {error}")))?;
             let value =
                 value.try_into().map_err(|error| Error::invalid(format!("the value of {name}: {error}")))?;
-            if OURS.contains(&name) {
+            if CLIENT_HEADERS.contains(&name) {
                 return Err(Error::invalid(format!("{name} is written by the client; see Request::key")));
             }
             parts.prepared.headers.append(name, value);
@@ -96,8 +102,8 @@ impl Request {
         })
     }
 
-    /// Reads a body that comes in pieces, because only what is in memory can be sent again. One over
-    /// the client's bound is refused, and nothing of it is sent.
+    /// Reads a streamed body into memory, so that it can be sent again. A body over the client's limit is refused,
+    /// and nothing of it is sent.
     pub async fn body_from<B>(self, body: B) -> Self
     where
         B: Body,
@@ -107,7 +113,7 @@ impl Request {
         let read = Limited::new(body, max).collect().await.map(http_body_util::Collected::to_bytes);
         self.change(|parts| {
             parts.prepared.body = read.map_err(|error| match error.downcast::<LengthLimitError>() {
-                Ok(_) => over(max),
+                Ok(_) => too_large(max),
                 Err(error) => Error::invalid("the body cannot be read").caused_by(error),
             })?;
             Ok(())
@@ -123,20 +129,19 @@ impl Request {
         })
     }
 
-    /// Sends this key instead of a random one: where the application has a token of its own for the
-    /// intent.
+    /// Sends this key instead of a random one, if the application has a key of its own for the intent.
     pub fn key(self, key: impl Into<String>) -> Self {
         self.change(|parts| {
-            parts.keyed = Keyed::ByCaller(key.into());
+            parts.key_source = KeySource::ByCaller(key.into());
             Ok(())
         })
     }
 
-    /// Sends no key: for a server that takes offence at one. Unless its method changes nothing, the
-    /// request is then only sent again if it provably never left.
+    /// Sends no key: for a server that rejects one. Unless the method is safe, the request is then only sent again if
+    /// it was certainly not sent.
     pub fn without_key(self) -> Self {
         self.change(|parts| {
-            parts.keyed = Keyed::NotAtAll;
+            parts.key_source = KeySource::NotAtAll;
             Ok(())
         })
     }
@@ -149,28 +154,27 @@ impl Request {
         })
     }
 
-    /// Sends it, as often as it takes and may, and gives the whole answer.
+    /// Sends the request, with retries within the limits, and returns the complete answer.
     ///
-    /// With a journal, key and request are durable before the first byte leaves; the answer is being
-    /// recorded when this returns ([`Client::recorded`] waits for it). **Dropping** the future stops the
-    /// call where it is; what the journal holds by then is taken up by [`Client::resume`] or by the next
-    /// call with the same intent.
+    /// With a journal, key and request are durable before the first byte is sent; the answer is being recorded when
+    /// this returns ([`Client::recorded`] waits for it). **Dropping** the future stops the call; what the journal
+    /// holds by then is finished by [`Client::resume`] or by the next call with the same intent.
     pub async fn send(self) -> Result<Answer> {
         let Self { client, parts } = self;
-        let Parts { mut prepared, keyed, intent, call_at_most } = parts?;
+        let Parts { mut prepared, key_source, intent, call_at_most } = parts?;
         let max = client.request_bytes_max();
         if prepared.body.len() > max {
-            return Err(over(max));
+            return Err(too_large(max));
         }
-        prepared.key = match &keyed {
-            Keyed::ByCaller(key) => Some(Key::parse(key)?),
-            Keyed::NotAtAll => None,
-            Keyed::ByClient if prepared.method.is_safe() && intent.is_none() => None,
-            Keyed::ByClient => Some(client.inner.shared.new_key()),
+        prepared.key = match &key_source {
+            KeySource::ByCaller(key) => Some(Key::parse(key)?),
+            KeySource::NotAtAll => None,
+            KeySource::ByClient if prepared.method.is_safe() && intent.is_none() => None,
+            KeySource::ByClient => Some(client.inner.shared.new_key()),
         };
         if !client.has_journal() && intent.is_some() {
             return Err(Error::invalid(
-                "an intent is remembered in a journal, and this client has none; build it with one, or name the key",
+                "an intent is stored in a journal, and this client has none; build it with one, or set the key",
             ));
         }
         match (prepared.guard(), intent) {
@@ -196,7 +200,7 @@ impl Request {
 fn refuse_secrets(headers: &HeaderMap) -> Result<()> {
     let secret = headers
         .iter()
-        .find(|(name, value)| SECRETS.contains(name) || value.is_sensitive())
+        .find(|(name, value)| CREDENTIAL_HEADERS.contains(name) || value.is_sensitive())
         .map(|found| found.0);
     match secret {
         None => Ok(()),
@@ -206,7 +210,7 @@ fn refuse_secrets(headers: &HeaderMap) -> Result<()> {
     }
 }
 
-fn over(max: usize) -> Error {
+fn too_large(max: usize) -> Error {
     Error::invalid(format!(
         "the body is over {max} bytes, more than is kept for another try; nothing was sent"
     ))

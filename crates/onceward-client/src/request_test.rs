@@ -1,3 +1,5 @@
+//! Checks the size of the future of one call.
+
 use crate::client::Client;
 
 /// What waits for an answer is moved once or twice, and the first cache holds it beside those of all other

@@ -1,4 +1,4 @@
-//! After a restart: what earlier processes left open is finished.
+//! Finishes the intents that earlier processes left open.
 
 use std::collections::HashSet;
 
@@ -10,9 +10,9 @@ use super::answer::Answer;
 use super::client::Client;
 use super::error::{Error, Result};
 use super::journal::{Journal, OPERATION};
-use super::journaled::{Sent, refused};
+use super::journaled::{SendEnd, refused};
 
-/// An intent that was open, and what became of it.
+/// An intent that was open, and its result.
 #[derive(Debug)]
 pub struct Resumed {
     /// Its name.
@@ -21,31 +21,30 @@ pub struct Resumed {
     pub result: Result<Answer>,
 }
 
-/// How many intents are resumed at the same time: a restart is no reason for a flood.
+/// Number of intents that are resumed at the same time, so that a restart does not overload the server.
 const AT_ONCE: usize = 16;
 const PAGE_RECORDS: usize = 256;
 
-/// The states of an intent that has no answer. (Dead is one that took its process with it as often as a receipt
-/// counts.)
+/// The states of an intent that has no answer. (A dead one was claimed the maximum number of times without an end.)
 const OPEN: [State; 4] = [State::Held, State::Waiting, State::Unknown, State::Dead];
 
 impl Client {
-    /// Finishes what earlier processes left: each open request is sent with its own key and its own
-    /// bytes, and its answer recorded. Gives what became of each.
+    /// Finishes what earlier processes left open: each open request is sent with its own key and its own bytes, and
+    /// its answer is recorded. Returns the result of each.
     ///
-    /// What somebody is sending at the moment is left alone. What could not be finished now stays open
-    /// for the next time, and what is unknown stays unknown. Answers past their retention are removed.
+    /// An intent that another call is sending is skipped. An intent that cannot be finished now stays open, and an
+    /// unknown one stays unknown. Answers past their retention are removed.
     pub async fn resume(&self) -> Result<Vec<Resumed>> {
         let mut all = Vec::new();
         self.resume_each(|resumed| all.push(resumed)).await?;
         Ok(all)
     }
 
-    /// Like [`Client::resume`], but tells of each as it comes: for journals with much in them.
+    /// Like [`Client::resume`], but passes each result to `tell` as it arrives: for large journals.
     pub async fn resume_each(&self, mut tell: impl FnMut(Resumed)) -> Result<()> {
         let journal = self.journal().await?;
         let mut resuming = JoinSet::new();
-        // Each once: one that could not be finished may turn up again, in another state.
+        // Each once: an intent that could not be finished may be listed again, in another state.
         let mut seen = HashSet::new();
         for state in OPEN {
             let mut after = None;
@@ -58,7 +57,7 @@ impl Client {
                 let page = journal.onceward.list(&scan).await.map_err(Error::journal)?;
                 let Page { found, unreadable, next, .. } = page;
                 for (id, error) in unreadable {
-                    // One that cannot be read must not hide the others.
+                    // A receipt that cannot be read must not hide the others.
                     let intent = id.key().to_owned();
                     if seen.insert(id) {
                         tell(Resumed { intent, result: Err(Error::journal(error)) });
@@ -70,7 +69,7 @@ impl Client {
                         resuming.spawn(async move { client.resume_one(id).await });
                     }
                     while resuming.len() >= AT_ONCE {
-                        hear(resuming.join_next().await, &mut tell);
+                        report_joined(resuming.join_next().await, &mut tell);
                     }
                 }
                 after = next;
@@ -80,7 +79,7 @@ impl Client {
             }
         }
         while !resuming.is_empty() {
-            hear(resuming.join_next().await, &mut tell);
+            report_joined(resuming.join_next().await, &mut tell);
         }
         journal.sweep().await;
         Ok(())
@@ -95,7 +94,7 @@ impl Client {
         Some(Resumed { intent: id.key().to_owned(), result })
     }
 
-    /// Goes on with an intent, if it is open and nobody is busy with it.
+    /// Sends an intent if it is open and no other call is sending it.
     async fn resume_intent(&self, id: &Id) -> Result<Option<Answer>> {
         let journal = self.journal().await?;
         let Some(mut found) = journal.onceward.receipt(id).await.map_err(Error::journal)? else {
@@ -116,22 +115,25 @@ impl Client {
         }
     }
 
-    /// Sends the request of exactly this receipt: nobody has changed it meanwhile, or nothing is sent.
+    /// Sends the request in exactly this receipt. If the receipt has changed meanwhile, nothing is sent.
     async fn send_found(&self, journal: &Journal, id: &Id, found: &Receipt) -> Result<Option<Answer>> {
-        let call_at_most = self.terms().call_at_most;
+        let call_at_most = self.config().call_at_most;
         let mut sent = None;
         let work = async |lease| self.work(journal, &lease, None, call_at_most, &mut sent).await;
         let resumed = journal.onceward.resume(id, found, journal.sending.clone(), work).await;
         match (sent, resumed) {
-            (Some(Sent::Answered(answer)), _) => Ok(Some(answer)),
-            (Some(Sent::Ended(end)), _) => end.map(Some),
+            (Some(SendEnd::Answered(answer)), _) => Ok(Some(answer)),
+            (Some(SendEnd::Ended(end)), _) => end.map(Some),
             (None, Ok(_)) => Ok(None),
             (None, Err(error)) => Err(Error::journal(error)),
         }
     }
 }
 
-fn hear(joined: Option<std::result::Result<Option<Resumed>, JoinError>>, tell: &mut impl FnMut(Resumed)) {
+fn report_joined(
+    joined: Option<std::result::Result<Option<Resumed>, JoinError>>,
+    tell: &mut impl FnMut(Resumed),
+) {
     match joined {
         Some(Ok(Some(resumed))) => tell(resumed),
         Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

@@ -1,4 +1,4 @@
-//! `Retry-After` and `Idempotency-Expires`: two moments that a server names, read as durations.
+//! Parses `Retry-After` and `Idempotency-Expires` into durations.
 //!
 //! A date is compared with the `Date` of the same answer where there is one, so that the clocks of
 //! client and server need not agree.
@@ -9,12 +9,12 @@ use http::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 
 use onceward_http::headers::IDEMPOTENCY_EXPIRES;
 
-/// When the server asks to be asked again, in both forms: seconds and date. Nothing that cannot be
-/// read is guessed at; a moment that has passed is now.
+/// The duration of `Retry-After`, in both forms: seconds and date. `None` if it cannot be parsed; zero if the date
+/// has passed.
 pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // A number that does not fit is still a number: forever, until it is clamped.
+        // A number that does not fit is taken as the largest one; the caller clamps it.
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
     }
     until(headers, RETRY_AFTER, now)

@@ -1,3 +1,5 @@
+//! Tests of parsing `Retry-After` and `Idempotency-Expires`.
+
 use http::HeaderValue;
 
 use super::*;

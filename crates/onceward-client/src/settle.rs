@@ -1,4 +1,4 @@
-//! Ending a doubt: somebody has looked at the server and says what became of an intent that is unknown.
+//! Settles an intent whose outcome is unknown: a person has checked the server and says whether it happened.
 
 use bytes::Bytes;
 use http::Response;
@@ -10,23 +10,23 @@ use super::error::{Error, ErrorKind, Result};
 use super::journal::{Freed, Journal};
 use super::journaled::bad_name;
 
-/// What somebody found out about an intent whose outcome is unknown.
+/// What is known by now about an intent whose outcome was unknown.
 #[derive(Clone, Debug)]
 pub enum Settlement {
-    /// It happened, and every later call of that name gets this answer.
+    /// It happened. Every later call with that name gets this answer.
     Done(Response<Bytes>),
-    /// It did not happen: the next call of that name is sent, as a new intent with a new key.
+    /// It did not happen. The next call with that name is sent, as a new intent with a new key.
     NotDone,
 }
 
-/// Each round but the last means that somebody has changed the intent meanwhile.
+/// Every round but the last means that the receipt was changed meanwhile.
 const ROUNDS_MAX: usize = 100;
 
 impl Client {
-    /// Ends the doubt about an intent that is unknown. Look into the service first: this is believed.
+    /// Settles an intent whose outcome is unknown. Check the service first: the settlement is not verified.
     ///
-    /// Only what is unknown can be settled; what is still open is sent again or
-    /// [resumed](Client::resume) instead, and anything else is
+    /// Only an unknown intent can be settled. An open one is sent again or
+    /// [resumed](Client::resume) instead; anything else is
     /// [`ErrorKind::NotInDoubt`]. Settling the same way again changes nothing. **Dropping** the future
     /// leaves the intent settled or not; settle it again to be sure.
     pub async fn settle(&self, intent: &str, settlement: Settlement) -> Result<()> {
@@ -42,21 +42,21 @@ impl Client {
                 return Ok(());
             }
         }
-        Err(Error::new(ErrorKind::InProgress, format!("the intent `{intent}` is changing all the time")))
+        Err(Error::new(ErrorKind::InProgress, format!("the intent `{intent}` keeps changing; try again")))
     }
 }
 
 enum Settled {
     Yes,
-    /// It has another receipt than the one that was looked at.
+    /// The receipt has changed since it was read.
     NotYet,
 }
 
-/// Settles what is there now; without an outcome, it did not happen.
+/// Makes one attempt to settle; without an outcome, it did not happen.
 async fn settle(journal: &Journal, id: &Id, outcome: Option<&Outcome>) -> Result<Settled> {
     let found = journal.onceward.receipt(id).await.map_err(Error::journal)?;
     let Some(found) = found else {
-        return Err(not_in_doubt(id, "the journal has no intent of that name"));
+        return Err(nothing_to_settle(id, "the journal has no intent of that name"));
     };
     match (&found.status, outcome) {
         (Status::Unknown(unknown), Some(outcome)) => {
@@ -74,38 +74,38 @@ async fn settle(journal: &Journal, id: &Id, outcome: Option<&Outcome>) -> Result
                 Freed::Changed => Settled::NotYet,
             })
         }
-        // The same again, whose first answer was lost.
+        // The same settlement again: the reply to the first one may have been lost.
         (status, Some(outcome)) if status.outcome() == Some(outcome) => Ok(Settled::Yes),
-        (Status::Held(_), _) if !found.due.is_over() => Err(not_in_doubt(id, "it is being sent")),
-        (Status::Held(_) | Status::Waiting(_), _) => doubt_expired(journal, id, &found).await,
+        (Status::Held(_), _) if !found.due.is_over() => Err(nothing_to_settle(id, "it is being sent")),
+        (Status::Held(_) | Status::Waiting(_), _) => mark_expired_unknown(journal, id, &found).await,
         (Status::Dead(_), _) => {
             journal.onceward.retry_dead(id).await.map_err(Error::journal)?;
             Ok(Settled::NotYet)
         }
-        (Status::Done(_), _) => Err(not_in_doubt(id, "it has an answer")),
-        (Status::Gone(_), _) => Err(not_in_doubt(id, "the journal has no intent of that name")),
+        (Status::Done(_), _) => Err(nothing_to_settle(id, "it has an answer")),
+        (Status::Gone(_), _) => Err(nothing_to_settle(id, "the journal has no intent of that name")),
     }
 }
 
-/// Nobody has asked since the server's word ran out, so nobody has written the doubt down yet: it is done now.
-async fn doubt_expired(journal: &Journal, id: &Id, found: &Receipt) -> Result<Settled> {
+/// Marks an intent unknown whose key has expired since the last call: no call has recorded that yet.
+async fn mark_expired_unknown(journal: &Journal, id: &Id, found: &Receipt) -> Result<Settled> {
     let input = found.status.job().map(|job| &job.input);
     let stored = Journal::read(id, input).map_err(Error::journal)?;
     if journal.honoured_for(&stored).is_some() {
-        return Err(not_in_doubt(id, "it is open: send it again, or resume it"));
+        return Err(nothing_to_settle(id, "it is open: send it again, or resume it"));
     }
-    let mut doubted = Ok(());
-    let doubt = async |lease| {
-        doubted = journal.doubt(&lease).await;
+    let mut marked = Ok(());
+    let mark = async |lease| {
+        marked = journal.mark_unknown(&lease).await;
         Err(onceward::Stopped::unknown("the server may have forgotten the key"))
     };
-    let resumed = journal.onceward.resume(id, found, journal.sending.clone(), doubt).await;
+    let resumed = journal.onceward.resume(id, found, journal.sending.clone(), mark).await;
     resumed.map_err(Error::journal)?;
-    doubted.map_err(Error::journal)?;
+    marked.map_err(Error::journal)?;
     Ok(Settled::NotYet)
 }
 
-fn not_in_doubt(id: &Id, why: &str) -> Error {
+fn nothing_to_settle(id: &Id, why: &str) -> Error {
     let detail = format!("there is nothing to settle about the intent `{}`: {why}", id.key());
     Error::new(ErrorKind::NotInDoubt, detail).effect_is(onceward::Effect::Maybe)
 }

@@ -1,5 +1,5 @@
-//! TLS for the client's own connections. Behind the feature `rustls`: the one library module that brings a
-//! cryptography provider, so that `https` works without a line of set-up.
+//! The TLS configuration of the client's own connections (feature `rustls`). This is the only library module that
+//! brings a cryptography provider, so that `https` works without setup.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use rustls::crypto::CryptoProvider;
 use rustls::{ClientConfig, RootCertStore};
 
 /// Trusts the certificate authorities of the system. A provider that the application has installed is used; otherwise
-/// it is ring, for this client only: what the rest of the process uses is left alone.
+/// it is ring, for this client only: the default of the process is not changed.
 ///
 /// A machine without any authorities can still send `http`, so that is no error here: `https` then fails with an
 /// unknown issuer.
 pub(crate) fn config() -> ClientConfig {
     let mut roots = RootCertStore::empty();
-    // SSL_CERT_FILE and SSL_CERT_DIR count, too.
+    // This reads SSL_CERT_FILE and SSL_CERT_DIR too.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let provider = CryptoProvider::get_default()
         .cloned()

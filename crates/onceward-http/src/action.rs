@@ -1,20 +1,19 @@
-//! What a response means for its key, by status: the table of one route.
+//! The table of one route that says by status what a response means for its key: replay, retry or unknown.
 
 use http::StatusCode;
 use onceward::Retention;
 
 /// What a response means for its key.
 ///
-/// A service that knows better than the route's table says so: an `Action` among the extensions of its
-/// response counts instead. A forwarder, for one, answers 502 with [`Action::Retry`] where nothing was
+/// A service can override the route's table: an `Action` among the extensions of its response is used instead. A forwarder, for one, answers 502 with [`Action::Retry`] where nothing was
 /// sent, and 504 with [`Action::Unknown`] where the request was sent and no answer came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// It is the answer: kept and replayed.
     Replay,
-    /// It is passed on and forgotten: the key is free again, and one of those who wait runs.
+    /// It is sent and not kept: the key is free again, and one of the waiting requests runs.
     Retry,
-    /// It leaves the effect in doubt: the policy decides.
+    /// The outcome is unknown: the policy decides.
     Unknown,
 }
 
@@ -62,7 +61,7 @@ impl StatusClass {
     }
 
     /// The class of a status. One below 200 counts as a success, and one from 600 on as a server error:
-    /// nobody can say what either means, but the first has begun something.
+    /// both are undefined, but the first means that something has begun.
     pub fn of(status: StatusCode) -> Self {
         match status.as_u16() {
             ..300 => Self::Success,
@@ -82,7 +81,7 @@ pub(crate) struct Actions {
 }
 
 impl Default for Actions {
-    /// Final answers are kept. What says "not now" frees the key, and so does a server error.
+    /// Final answers are kept. Statuses that mean "not now" and server errors free the key.
     fn default() -> Self {
         let not_now = [
             StatusCode::REQUEST_TIMEOUT,

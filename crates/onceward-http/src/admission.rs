@@ -1,4 +1,5 @@
-//! How much may be under way at once. Replays and duplicates need no room: only what begins to run does.
+//! Limits the number of running intents and the memory for request bodies. Replays and duplicates do not count as
+//! running.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,12 +11,12 @@ use onceward::Id;
 use crate::answer::SOON;
 use crate::problem::Problem;
 
-/// The room that all layers of one process share, and what is taken of it.
+/// The limits that all layers of one process share, and what is in use.
 ///
 /// * Intents running at once: one more is refused with `overloaded`. Each may hold a response of up to
 ///   [`Route::response_bytes_max`](crate::Route::response_bytes_max), so this bounds their memory too.
 /// * Intents of one scope running at once, if a bound is set: one more is refused with `quota-exceeded`.
-/// * Bytes of request bodies in memory, of everything that is guarded: what does not fit is refused with
+/// * Bytes of request bodies in memory, of everything that is guarded: a body over the limit is refused with
 ///   `overloaded`.
 #[derive(Debug)]
 pub struct Admission {
@@ -28,7 +29,7 @@ pub struct Admission {
 }
 
 impl Default for Admission {
-    /// Room for 16,384 intents and 256 MiB of request bodies, without a bound per scope.
+    /// Up to 16,384 intents and 256 MiB of request bodies, without a limit per scope.
     fn default() -> Self {
         Self {
             running_max: 16_384,
@@ -42,7 +43,7 @@ impl Default for Admission {
 }
 
 impl Admission {
-    /// The default room.
+    /// The default limits.
     pub fn new() -> Self {
         Self::default()
     }
@@ -75,7 +76,7 @@ impl Admission {
         self.body_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether one more intent of this scope could run now. Promises nothing.
+    /// Whether one more intent of this scope could run now. This reserves nothing.
     pub(crate) fn check(&self, id: &Id) -> Result<(), Problem> {
         if self.running() >= self.running_max {
             return Err(Problem::Overloaded);
@@ -88,9 +89,9 @@ impl Admission {
         }
     }
 
-    /// Takes room for one intent; dropping it gives the room back.
-    pub(crate) fn enter(&self, id: &Id) -> Result<Room<'_>, Problem> {
-        let mut room = Room { admission: self, scope: None };
+    /// Counts one more running intent until the permit is dropped.
+    pub(crate) fn enter(&self, id: &Id) -> Result<RunPermit<'_>, Problem> {
+        let mut permit = RunPermit { admission: self, scope: None };
         if self.running.fetch_add(1, Ordering::Relaxed) >= self.running_max {
             return Err(Problem::Overloaded);
         }
@@ -101,12 +102,12 @@ impl Admission {
                 return Err(quota_exceeded());
             }
             *running += 1;
-            room.scope = Some(id.clone());
+            permit.scope = Some(id.clone());
         }
-        Ok(room)
+        Ok(permit)
     }
 
-    /// Takes room for bytes of a body, if there is so much.
+    /// Reserves memory for bytes of a body. Returns whether there was enough.
     pub(crate) fn take_bytes(&self, bytes: usize) -> bool {
         let before = self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = before.saturating_add(bytes) <= self.body_bytes_max;
@@ -129,13 +130,13 @@ fn quota_exceeded() -> Problem {
     Problem::QuotaExceeded { retry_after: SOON }
 }
 
-/// Room for one running intent.
-pub(crate) struct Room<'a> {
+/// The permit of one running intent.
+pub(crate) struct RunPermit<'a> {
     admission: &'a Admission,
     scope: Option<Id>,
 }
 
-impl Drop for Room<'_> {
+impl Drop for RunPermit<'_> {
     fn drop(&mut self) {
         self.admission.running.fetch_sub(1, Ordering::Relaxed);
         if let Some(id) = &self.scope

@@ -1,3 +1,5 @@
+//! Tests of the limits of running intents and body bytes.
+
 use super::*;
 
 fn id(scope: &str) -> Id {
@@ -5,7 +7,7 @@ fn id(scope: &str) -> Id {
 }
 
 #[test]
-fn room_is_given_back() {
+fn permits_are_returned() {
     let admission = Admission::new().with_running_max(3).with_running_per_scope_max(2);
     let a = admission.enter(&id("a")).ok().unwrap();
     let b = admission.enter(&id("a")).ok().unwrap();
@@ -14,16 +16,16 @@ fn room_is_given_back() {
     let c = admission.enter(&id("b")).ok().unwrap();
     assert_eq!(admission.enter(&id("c")).err(), Some(Problem::Overloaded));
     assert_eq!(admission.check(&id("c")).err(), Some(Problem::Overloaded));
-    assert_eq!(admission.running(), 3, "a refusal takes no room");
+    assert_eq!(admission.running(), 3, "a refused run is not counted");
     drop(a);
     drop(admission.enter(&id("a")).ok().unwrap());
     drop((b, c));
     assert_eq!(admission.running(), 0);
-    assert!(admission.scopes().is_empty(), "callers that went away are forgotten");
+    assert!(admission.scopes().is_empty(), "idle scopes are removed");
 }
 
 #[test]
-fn bytes_are_given_back() {
+fn bytes_are_returned() {
     let admission = Admission::new().with_body_bytes_max(10);
     assert!(admission.take_bytes(6) && !admission.take_bytes(5) && admission.take_bytes(4));
     assert!(!admission.take_bytes(usize::MAX / 2));

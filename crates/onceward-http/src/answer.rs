@@ -1,4 +1,4 @@
-//! From what the engine says to what the client gets.
+//! Converts the engine's answers, refusals and errors into HTTP responses.
 
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,13 +9,13 @@ use onceward::{Answer, Error, ErrorKind, OnUnknown, Refusal};
 
 use crate::body::ResponseBody;
 use crate::headers::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
-use crate::layer::Shared;
+use crate::layer::LayerState;
 use crate::problem::Problem;
 use crate::route::Route;
 use crate::snapshot;
 
 /// A refusal as a response, counted.
-pub(crate) fn refuse<B>(shared: &Shared, problem: Problem) -> Response<ResponseBody<B>> {
+pub(crate) fn refuse<B>(shared: &LayerState, problem: Problem) -> Response<ResponseBody<B>> {
     shared.metrics.refused(&problem);
     let status = shared.route.status_of(&problem);
     problem.into_response(status).map(ResponseBody::whole)
@@ -28,7 +28,7 @@ pub(crate) fn empty<B>(status: StatusCode) -> Response<ResponseBody<B>> {
 }
 
 /// The response to an answer from a receipt, or to a refusal.
-pub(crate) fn of<B>(shared: &Shared, answer: Answer) -> Response<ResponseBody<B>> {
+pub(crate) fn of<B>(shared: &LayerState, answer: Answer) -> Response<ResponseBody<B>> {
     let ran = match answer {
         Answer::Completed(ran) => ran,
         Answer::Refused(refusal) => return refuse(shared, problem_of(&shared.route, refusal)),
@@ -43,11 +43,11 @@ pub(crate) fn of<B>(shared: &Shared, answer: Answer) -> Response<ResponseBody<B>
 }
 
 /// The response to a failure.
-pub(crate) fn of_error<B>(shared: &Shared, error: &Error) -> Response<ResponseBody<B>> {
+pub(crate) fn of_error<B>(shared: &LayerState, error: &Error) -> Response<ResponseBody<B>> {
     refuse(shared, problem_of_error(&shared.route, error))
 }
 
-/// Adds until when a retry gets the same answer, if there is an end to it.
+/// Adds the time until which a retry gets the same answer, if there is a limit.
 pub(crate) fn with_expiry<B>(
     mut response: Response<ResponseBody<B>>,
     expires_in: Option<Duration>,
@@ -58,7 +58,7 @@ pub(crate) fn with_expiry<B>(
     response
 }
 
-/// A date as it stands in a field. Most requests of one second have the same one.
+/// The date in this time as a header value. Cached, because most requests of one second have the same one.
 fn date_in(duration: Duration) -> Option<HeaderValue> {
     thread_local! {
         static LAST: RefCell<(u64, Option<HeaderValue>)> = const { RefCell::new((0, None)) };
@@ -67,7 +67,7 @@ fn date_in(duration: Duration) -> Option<HeaderValue> {
     let second = at.duration_since(UNIX_EPOCH).ok()?.as_secs();
     LAST.with_borrow_mut(|(last, date)| {
         if *last != second || date.is_none() {
-            // Beyond the year 9999 there is no such date: then nothing is promised in the field.
+            // HTTP dates end with the year 9999: later ones are left out.
             const LAST_SECOND: u64 = 253_402_300_799;
             (*last, *date) = (second, None);
             if second <= LAST_SECOND {
@@ -99,11 +99,11 @@ fn problem_of_error(route: &Route, error: &Error) -> Problem {
     match error.kind() {
         ErrorKind::Overloaded => Problem::Overloaded,
         ErrorKind::Conflict => Problem::InProgress { retry_after: SOON },
-        // What was cut short has committed nothing: there is no doubt, only another try.
+        // A run that was interrupted has committed nothing: the outcome is known, and the next try runs.
         ErrorKind::LeaseLost | ErrorKind::Stopped if route.has_effects_in_transaction() => {
             Problem::InProgress { retry_after: SOON }
         }
-        // The work was cut short. The next try runs it, or waits for the one that runs it now.
+        // The run was interrupted. The next try runs it, or waits for the run that has taken over.
         ErrorKind::LeaseLost => Problem::OutcomeUnknown { retry_after: Some(SOON) },
         ErrorKind::Stopped => outcome_unknown(route),
         _ => {
@@ -113,12 +113,12 @@ fn problem_of_error(route: &Route, error: &Error) -> Problem {
     }
 }
 
-/// Whether coming back may bring an answer depends on who ends the doubt: a hook and another run do so by
-/// themselves, a person does not.
+/// A retry is worthwhile if a hook or another run will resolve the unknown outcome; if a person must settle it, it is
+/// not.
 fn outcome_unknown(route: &Route) -> Problem {
     let by_itself = route.is_reconciled() || route.policy.on_unknown() == OnUnknown::Retry;
     Problem::OutcomeUnknown { retry_after: by_itself.then_some(SOON) }
 }
 
-/// When to come back where nothing says how long it takes.
+/// The `Retry-After` if the duration is not known.
 pub(crate) const SOON: Duration = Duration::from_secs(1);

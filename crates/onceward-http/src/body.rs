@@ -1,5 +1,5 @@
-//! The response body: the inner service's own, a whole one from a receipt, or one that is passed on
-//! while it comes and whose end waits for the receipt.
+//! The response body of the layer: the inner service's own, a complete one from a receipt, or a live one that is sent
+//! while it arrives and whose end waits for the receipt.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,13 +16,13 @@ pin_project_lite::pin_project! {
     /// The body of a response that went through the layer.
     pub struct ResponseBody<B> {
         #[pin]
-        kind: Kind<B>,
+        kind: BodyKind<B>,
     }
 }
 
 pin_project_lite::pin_project! {
     #[project = Projected]
-    enum Kind<B> {
+    enum BodyKind<B> {
         /// Untouched.
         Inner {
             #[pin]
@@ -33,7 +33,7 @@ pin_project_lite::pin_project! {
             #[pin]
             body: Full<Bytes>,
         },
-        /// Too large to be kept: passed on as it comes.
+        /// Too large to be kept: sent while it arrives.
         Live {
             pieces: mpsc::Receiver<Piece>,
             ended: bool,
@@ -41,7 +41,7 @@ pin_project_lite::pin_project! {
     }
 }
 
-/// What is said of a live body, piece by piece.
+/// One piece of a live body.
 pub(crate) enum Piece {
     Data(Bytes),
     /// It is whole, and its receipt is written.
@@ -55,19 +55,19 @@ const LIVE_PIECES: usize = 8;
 
 impl<B> ResponseBody<B> {
     pub(crate) fn inner(body: B) -> Self {
-        Self { kind: Kind::Inner { body } }
+        Self { kind: BodyKind::Inner { body } }
     }
 
-    /// A body of our own making.
+    /// A complete body.
     pub fn whole(bytes: Bytes) -> Self {
-        Self { kind: Kind::Whole { body: Full::new(bytes) } }
+        Self { kind: BodyKind::Whole { body: Full::new(bytes) } }
     }
 
-    /// A body whose pieces come from elsewhere. If the sender goes away without a [`Piece::End`], it broke
-    /// off: a part must never look like the whole.
+    /// A body whose pieces come through a channel. If the sender is dropped without a [`Piece::End`], the body fails: a
+    /// part must never look complete.
     pub(crate) fn live() -> (mpsc::Sender<Piece>, Self) {
         let (sender, pieces) = mpsc::channel(LIVE_PIECES);
-        (sender, Self { kind: Kind::Live { pieces, ended: false } })
+        (sender, Self { kind: BodyKind::Live { pieces, ended: false } })
     }
 }
 
@@ -103,17 +103,17 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Inner { body } => body.is_end_stream(),
-            Kind::Whole { body } => body.is_end_stream(),
-            Kind::Live { ended, .. } => *ended,
+            BodyKind::Inner { body } => body.is_end_stream(),
+            BodyKind::Whole { body } => body.is_end_stream(),
+            BodyKind::Live { ended, .. } => *ended,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Inner { body } => body.size_hint(),
-            Kind::Whole { body } => body.size_hint(),
-            Kind::Live { .. } => SizeHint::default(),
+            BodyKind::Inner { body } => body.size_hint(),
+            BodyKind::Whole { body } => body.size_hint(),
+            BodyKind::Live { .. } => SizeHint::default(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The lease as an argument of axum handlers, behind the feature `axum`.
+//! The axum extractors for the lease of a request (feature `axum`).
 
 use std::convert::Infallible;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a request asked for, as a keyed and versioned digest: the same key with another fingerprint is
+//! The fingerprint of a request, a keyed and versioned digest of its content: the same key with another fingerprint is
 //! refused, so two tries of one request must agree here and two different requests must not.
 //!
 //! ```text
@@ -13,9 +13,9 @@
 //!       └ anything else: by its bytes ─┘
 //! ```
 //!
-//! Every doubt is decided towards *different*: a needless refusal costs a client an error, a needless
-//! match answers a new request with an old result. What a canonicaliser cannot read without doubt
-//! therefore counts by its bytes, and a retry that repeats its bytes still matches.
+//! Ambiguous cases count as *different*: a needless refusal costs a client an error, a needless match answers a new
+//! request with an old result. A body that a canonicaliser cannot read unambiguously therefore counts by its bytes,
+//! and a retry that repeats its bytes still matches.
 //!
 //! A stored fingerprint is compared by the rules of its own version: [`fingerprints`] computes the
 //! request's fingerprint under every version and secret that a receipt may have been written with. A
@@ -78,7 +78,7 @@ pub fn fingerprint(rules: &Rules, secret: &[u8; SECRET_BYTES], head: &Head<'_>, 
 }
 
 /// The fingerprint of a request under a stored one's version, or none where that version is unknown
-/// here: it was then written by a newer release, and nobody here can tell what it says.
+/// here: it was then written by a newer release, and cannot be compared here.
 pub fn fingerprint_of_version(
     version: u8,
     rules: &Rules,
@@ -91,7 +91,7 @@ pub fn fingerprint_of_version(
 }
 
 /// The fingerprints of a request under every version and every secret. The body is read once per
-/// version, however many secrets there are.
+/// version, for any number of secrets.
 pub fn fingerprints(rules: &Rules, secrets: &Secrets, head: &Head<'_>, body: &[u8]) -> Fingerprints {
     let newest = &SCHEMES[0];
     let canonical = (newest.canonical)(rules, head, body);
@@ -134,7 +134,7 @@ impl Scheme {
     }
 }
 
-/// What a request comes down to: what was written, and behind it a body that counts by its bytes,
+/// The canonical form of a request: what was written, followed by a body that counts by its bytes,
 /// which is not copied.
 #[derive(Debug, PartialEq, Eq)]
 struct Canonical<'b> {
@@ -153,7 +153,7 @@ impl Canonical<'_> {
     }
 }
 
-/// A canonicaliser's answer to what it cannot read without doubt: the body counts by its bytes.
+/// The error of a canonicaliser for a body that it cannot read unambiguously: the body counts by its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ByBytes;
 

@@ -1,12 +1,12 @@
-//! The way of one guarded request.
+//! The steps of one guarded request.
 //!
 //! ```text
-//! admit     head: key, scope, operation ─▶ id, or a refusal
-//! Reading   body, up to the bound
-//! begin     fingerprint ─▶ ask; an answer at hand is given at once
-//! Running   run.rs: onceward.run ─▶ inner service ─▶ response
-//!             ≤ cap  the whole response leaves when its receipt is durable
-//!             > cap  head and body leave as they come; the end waits for the receipt
+//! admit         head: key, scope, operation ─▶ id, or a refusal
+//! BodyReader    body, up to the limit
+//! begin         fingerprint ─▶ ask; a cached answer is returned at once
+//! IntentFuture  run.rs: onceward.run ─▶ inner service ─▶ response
+//!                 ≤ limit  the response is sent when its receipt is durable
+//!                 > limit  head and body are sent as they arrive; the end waits for the receipt
 //! ```
 
 use std::sync::Arc;
@@ -21,28 +21,28 @@ use tower_service::Service;
 use crate::answer;
 use crate::body::{BoxError, ResponseBody};
 use crate::fingerprint::{self, Head};
-use crate::layer::Shared;
+use crate::intent_future::IntentFuture;
+use crate::layer::LayerState;
 use crate::problem::Problem;
-use crate::reading::{Read, Unread};
-use crate::rotation::Ids;
+use crate::request_body::{BodyError, ReadRequest};
 use crate::route::Route;
 use crate::run::run;
-use crate::running::Running;
 use crate::scope::{OnAnonymous, Scope};
+use crate::secret_rotation::Ids;
 
-/// One guarded request under way: what it shares with all others, and what it takes of the room for bodies.
-pub(crate) struct Ticket {
-    shared: Arc<Shared>,
+/// One guarded request in flight: counted in the metrics, with the body bytes that it has reserved.
+pub(crate) struct InFlight {
+    shared: Arc<LayerState>,
     body_bytes: usize,
 }
 
-impl Ticket {
-    fn new(shared: &Arc<Shared>) -> Self {
+impl InFlight {
+    fn new(shared: &Arc<LayerState>) -> Self {
         shared.metrics.in_flight.one();
         Self { shared: shared.clone(), body_bytes: 0 }
     }
 
-    /// Takes room for a piece of the body, until the request is over.
+    /// Reserves memory for a piece of the body until the request ends. Returns whether there was enough.
     pub(crate) fn take_bytes(&mut self, bytes: usize) -> bool {
         let taken = self.shared.admission.take_bytes(bytes);
         if taken {
@@ -51,7 +51,7 @@ impl Ticket {
         taken
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<LayerState> {
         &self.shared
     }
 
@@ -64,25 +64,25 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.shared.metrics.in_flight.one_less();
         self.shared.admission.give_bytes(self.body_bytes);
     }
 }
 
-/// Whose intent a request is, from its head alone; refused before anything is read or looked up.
+/// Determines the intent of a request from its head. A refusal comes before the body is read or the store is asked.
 pub(crate) fn admit<I>(
-    shared: &Arc<Shared>,
+    shared: &Arc<LayerState>,
     request: &Request<I>,
     key_lines: &GetAll<'_, HeaderValue>,
-) -> Result<(Ticket, Ids), Problem> {
+) -> Result<(InFlight, Ids), Problem> {
     shared.metrics.guarded.one();
-    Ok((Ticket::new(shared), ids(shared, request, key_lines)?))
+    Ok((InFlight::new(shared), ids(shared, request, key_lines)?))
 }
 
 fn ids<I>(
-    shared: &Shared,
+    shared: &LayerState,
     request: &Request<I>,
     key_lines: &GetAll<'_, HeaderValue>,
 ) -> Result<Ids, Problem> {
@@ -108,13 +108,13 @@ fn ids<I>(
     Ok(ids)
 }
 
-/// What becomes of a request once its body was read.
+/// A request after its body was read: answered already, or running.
 pub(crate) enum Begun<B, E> {
     Answered(Response<ResponseBody<B>>),
-    Running(Running<B, E>),
+    Running(IntentFuture<B, E>),
 }
 
-pub(crate) fn begin<S, I, B>(read: Read<S>) -> Begun<B, S::Error>
+pub(crate) fn begin<S, I, B>(read: ReadRequest<S>) -> Begun<B, S::Error>
 where
     S: Service<Request<I>, Response = Response<B>> + Send + 'static,
     S::Future: Send,
@@ -123,16 +123,16 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let Read { rest, body } = read;
-    let shared = rest.ticket.shared();
+    let ReadRequest { rest, body } = read;
+    let shared = rest.in_flight.shared();
     let body = match body {
         Ok(body) => body,
-        Err(Unread::TooLarge) => {
+        Err(BodyError::TooLarge) => {
             let problem = Problem::BodyTooLarge(shared.route.request_bytes_max);
             return Begun::Answered(answer::refuse(shared, problem));
         }
-        Err(Unread::NoRoom) => return Begun::Answered(answer::refuse(shared, Problem::Overloaded)),
-        Err(Unread::Broken) => return Begun::Answered(answer::empty(StatusCode::BAD_REQUEST)),
+        Err(BodyError::MemoryFull) => return Begun::Answered(answer::refuse(shared, Problem::Overloaded)),
+        Err(BodyError::Broken) => return Begun::Answered(answer::empty(StatusCode::BAD_REQUEST)),
     };
     let route = &shared.route;
     let head = Head::from(&rest.parts);
@@ -143,5 +143,5 @@ where
     }
     let request = Request::from_parts(rest.parts, I::from(body));
     let service = rest.service;
-    Begun::Running(Running::new(rest.ticket, |link| run(link, service, Some(request), asks)))
+    Begun::Running(IntentFuture::new(rest.in_flight, |slot| run(slot, service, Some(request), asks)))
 }

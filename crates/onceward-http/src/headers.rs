@@ -1,4 +1,4 @@
-//! The field names of the profile. They are written down here and nowhere else.
+//! The names of the HTTP header fields of the protocol.
 
 use http::HeaderName;
 

@@ -1,5 +1,4 @@
-//! The `Idempotency-Key` field: a Structured Field String, or, leniently, the raw text that clients
-//! in the wild send.
+//! Parses the `Idempotency-Key` field: a Structured Field String or, leniently, the raw text that many clients send.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +18,7 @@ pub enum KeyForm {
     /// With the quotes or without; both are the same key.
     #[default]
     Lenient,
-    /// The text as it stands, quotes and all. For clients of an interface that never knew quotes.
+    /// The text as it is, including quotes. For clients of an API without quoted keys.
     Raw,
 }
 
@@ -102,7 +101,7 @@ impl KeyShape {
         let bad = |error: regex_lite::Error| {
             Error::new(ErrorKind::Invalid, format!("{pattern:?} is no pattern for keys")).caused_by(error)
         };
-        // On its own first: what is no expression by itself must not become one inside of ours.
+        // On its own first: `a)(b` is not valid, and must not become valid inside the group.
         Regex::new(pattern).map_err(bad)?;
         let whole = Regex::new(&format!("^(?:{pattern})$")).map_err(bad)?;
         self.pattern = Some(Pattern { text: pattern.to_owned(), whole });
@@ -129,7 +128,7 @@ impl KeyShape {
         self.read_lines(&headers.get_all(IDEMPOTENCY_KEY))
     }
 
-    /// Reads the key from its field lines, for whoever has looked them up already.
+    /// Reads the key from its header lines, for a caller that has looked them up already.
     pub(crate) fn read_lines<'h>(
         &self,
         lines: &GetAll<'h, HeaderValue>,
@@ -171,14 +170,14 @@ fn parse(line: &HeaderValue, form: KeyForm) -> Result<Cow<'_, str>, BadKey> {
 }
 
 fn parse_quoted(bytes: &[u8]) -> Result<Cow<'_, str>, BadKey> {
-    // Nearly every key has nothing to unescape: it is what stands between the quotes.
+    // Most keys have nothing to unescape: the key is the text between the quotes.
     if let [b'"', inside @ .., b'"'] = bytes
         && inside.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'))
     {
         return Ok(Cow::Borrowed(std::str::from_utf8(inside).expect("printable ASCII")));
     }
     let item = sfv::Parser::new(bytes).parse::<sfv::Item>().map_err(|_| BadKey::Malformed)?;
-    // Parameters have no meaning here; a key that carries some was meant for somebody else.
+    // Parameters have no meaning here, so a key with parameters is refused.
     if !item.params.is_empty() {
         return Err(BadKey::Malformed);
     }

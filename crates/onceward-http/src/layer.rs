@@ -1,4 +1,4 @@
-//! The tower layer and its service.
+//! The tower layer that makes a service idempotent, and its service.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,11 +15,11 @@ use crate::admission::Admission;
 use crate::answer;
 use crate::body::{BoxError, ResponseBody};
 use crate::fingerprint::Secrets;
-use crate::future::ResponseFuture;
 use crate::guard;
 use crate::headers::IDEMPOTENCY_KEY;
 use crate::metrics::Metrics;
-use crate::reading::Reading;
+use crate::request_body::BodyReader;
+use crate::response_future::ResponseFuture;
 use crate::route::{KeyRule, Route};
 
 /// Made once, not for each request.
@@ -51,12 +51,12 @@ static KEY: HeaderName = IDEMPOTENCY_KEY;
 /// ```
 #[derive(Clone, Debug)]
 pub struct OncewardLayer {
-    shared: Arc<Shared>,
+    shared: Arc<LayerState>,
 }
 
 /// What all clones of a service have in common.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared {
+pub(crate) struct LayerState {
     pub(crate) onceward: Onceward,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) route: Arc<Route>,
@@ -75,24 +75,24 @@ impl OncewardLayer {
     pub fn new(onceward: Onceward, secrets: impl Into<Secrets>, route: impl Into<Arc<Route>>) -> Self {
         let (secrets, route) = (Arc::new(secrets.into()), route.into());
         let (metrics, admission) = (Arc::default(), Arc::default());
-        Self { shared: Arc::new(Shared { onceward, secrets, route, metrics, admission }) }
+        Self { shared: Arc::new(LayerState { onceward, secrets, route, metrics, admission }) }
     }
 
     /// Sets the counters, which the layers of all routes of one process may share.
     pub fn with_metrics(mut self, metrics: impl Into<Arc<Metrics>>) -> Self {
-        self.shared = Arc::new(Shared { metrics: metrics.into(), ..Shared::clone(&self.shared) });
+        self.shared = Arc::new(LayerState { metrics: metrics.into(), ..LayerState::clone(&self.shared) });
         self
     }
 
-    /// Sets the room for running intents, which the layers of all routes of one process may share.
+    /// Sets the limits of running intents, which the layers of all routes of one process may share.
     pub fn with_admission(mut self, admission: impl Into<Arc<Admission>>) -> Self {
-        self.shared = Arc::new(Shared { admission: admission.into(), ..Shared::clone(&self.shared) });
+        self.shared = Arc::new(LayerState { admission: admission.into(), ..LayerState::clone(&self.shared) });
         self
     }
 }
 
-impl Shared {
-    /// The field lines of the key, if the layer has a say in this request; counts those in which it has none.
+impl LayerState {
+    /// The header lines of the key, if the layer guards this request; otherwise counts it as not guarded.
     fn guarded_by<'r, I>(&self, request: &'r Request<I>) -> Option<GetAll<'r, HeaderValue>> {
         let Self { route, metrics, .. } = self;
         if !route.methods.contains(request.method()) {
@@ -101,7 +101,7 @@ impl Shared {
         }
         let guarded = match route.key {
             KeyRule::Required => true,
-            // A request has few fields: to compare their names costs less than to hash this one.
+            // A request has few fields: comparing their names is cheaper than hashing this one.
             KeyRule::Optional => request.headers().keys().any(|name| *name == KEY),
             KeyRule::Ignored => false,
         };
@@ -125,7 +125,7 @@ impl<S> Layer<S> for OncewardLayer {
 #[derive(Clone, Debug)]
 pub struct OncewardService<S> {
     inner: S,
-    shared: Arc<Shared>,
+    shared: Arc<LayerState>,
 }
 
 impl<S, I, B> Service<Request<I>> for OncewardService<S>
@@ -150,13 +150,13 @@ where
         let Some(key_lines) = self.shared.guarded_by(&request) else {
             return ResponseFuture::pass(self.inner.call(request));
         };
-        let (ticket, ids) = match guard::admit(&self.shared, &request, &key_lines) {
+        let (in_flight, ids) = match guard::admit(&self.shared, &request, &key_lines) {
             Ok(admitted) => admitted,
             Err(problem) => return ResponseFuture::refused(answer::refuse(&self.shared, problem)),
         };
-        // The service that was found ready does the work; the clone has to be asked again.
+        // The service that was polled ready runs the request; the clone must be polled again.
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
-        ResponseFuture::reading(Reading::new(ticket, ready, request, ids))
+        ResponseFuture::reading(BodyReader::new(in_flight, ready, request, ids))
     }
 }

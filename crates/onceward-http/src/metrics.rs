@@ -1,4 +1,4 @@
-//! What the wire has seen, as plain counters. All routes share them, and they outlive a reload.
+//! The counters of the HTTP layer. All routes share them, and they survive a reload of the configuration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What a request is for: its method, and its path or the name of its route.
+//! The operation of a request: its method, and its path or the name of its route.
 
 use http::Method;
 use onceward::{Error, ErrorKind, OPERATION_BYTES_MAX, Result};
@@ -21,7 +21,7 @@ pub struct Name(String);
 
 /// Longer than any method that is registered.
 const METHOD_BYTES_MAX: usize = 32;
-/// Half of what an operation may have, so that there is room for the steps inside it.
+/// Half of the limit of an operation; the rest is for the names of steps inside it.
 const NAME_BYTES_MAX: usize = OPERATION_BYTES_MAX / 2;
 
 impl Operation {
@@ -36,7 +36,7 @@ impl Operation {
         Ok(Self::Named(Name(name.to_owned())))
     }
 
-    /// The operation of a request. What is too long or too strange to be written down is hashed.
+    /// The operation of a request. A name that is too long or has other characters is hashed.
     pub(crate) fn of(&self, method: &Method, path: &str) -> String {
         let method = method.as_str();
         let name = match self {

@@ -1,3 +1,5 @@
+//! Tests of the names of operations.
+
 use http::Method;
 use onceward::Id;
 
@@ -10,7 +12,7 @@ fn a_path_is_written_as_it_came_and_a_name_instead_of_it() {
 }
 
 #[test]
-fn whatever_is_strange_or_long_still_makes_a_part_of_an_id_of_its_own() {
+fn unusual_or_long_names_are_hashed_into_distinct_operations() {
     let methods = ["POST", "A#B", "A#C", &"M".repeat(40), &"M".repeat(4_000)];
     let paths = ["/", "/a#b", "/a%23b", "/ü", "*", &"/x".repeat(200), &"/x".repeat(201)];
     let mut seen = std::collections::HashSet::new();

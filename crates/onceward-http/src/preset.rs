@@ -1,4 +1,4 @@
-//! Routes by name, for configurations.
+//! The presets: routes by name, for configuration files.
 
 use http::Method;
 use onceward::{Error, ErrorKind, Policy, Result};
@@ -16,8 +16,8 @@ impl Route {
     /// | name | promise |
     /// |---|---|
     /// | `ietf` | the default: POST and PATCH need a key, final answers are kept for 24 hours, server errors free it, an unknown outcome is held |
-    /// | `stripe` | POST may have a key, taken as it stands; whatever was answered once work began is replayed for 24 hours, server errors included |
-    /// | `queue` | for deliveries: successes are kept for 7 days, any failure or doubt frees the key for the next delivery, a duplicate is turned away |
+    /// | `stripe` | POST may have a key, taken as it is; every response of a run is replayed for 24 hours, server errors included |
+    /// | `queue` | for deliveries: successes are kept for 7 days, any failure or unknown outcome frees the key for the next delivery, a duplicate is refused |
     /// | `ledger` | like `ietf`, kept forever |
     pub fn preset(name: &str) -> Result<Self> {
         Ok(match name {

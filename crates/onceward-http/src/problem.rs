@@ -1,4 +1,4 @@
-//! Refusals as responses: `application/problem+json` (RFC 9457). All bodies are made here.
+//! The refusals of the layer as `application/problem+json` responses (RFC 9457).
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, LINK, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
-/// What a client can be told. The type's name never changes; the status can be mapped per route.
+/// Why a request was refused. The type's name never changes; the status can be mapped per route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
@@ -16,17 +16,17 @@ pub enum Problem {
     KeyMalformed(String),
     /// The same key came with another request.
     KeyReused,
-    /// The first one is still running.
+    /// An earlier request with this key is still running.
     InProgress {
-        /// When to come back.
+        /// When to retry.
         retry_after: Duration,
     },
-    /// Nobody can tell whether the first one took effect.
+    /// It is unknown whether an earlier request with this key took effect.
     OutcomeUnknown {
-        /// When to come back, where that may bring an answer: it is being looked into, or may run again.
+        /// When to retry, if that may bring an answer: it is being reconciled, or may run again.
         retry_after: Option<Duration>,
     },
-    /// It was tried as often as allowed, and is given up until somebody looks at it.
+    /// The maximum number of tries was reached; an operator must decide.
     Dead,
     /// It was closed (cancelled, discarded, or undone before it began), and will not be run.
     Closed,
@@ -45,7 +45,7 @@ pub enum Problem {
     Overloaded,
     /// The caller has too much in flight.
     QuotaExceeded {
-        /// When to come back.
+        /// When to retry.
         retry_after: Duration,
     },
     /// The request does not say who asks, and the route wants to know.
@@ -190,7 +190,7 @@ impl Problem {
                 "The service behind this gateway cannot be reached",
                 true,
             ),
-            // The same request is safe to send again, whatever became of this one: it runs at most once.
+            // The same request is safe to send again, whether this one ran or not: it runs at most once.
             Self::UpstreamTimeout => (
                 "upstream-timeout",
                 StatusCode::GATEWAY_TIMEOUT,
@@ -247,7 +247,7 @@ impl Problem {
         }
     }
 
-    /// The response, with an instance that also stands in our logs.
+    /// The response, with an instance that is also logged.
     pub fn into_response(self, status: StatusCode) -> Response<Bytes> {
         let (name, _, title, retryable) = self.facts();
         let instance = instance_urn();
@@ -269,7 +269,7 @@ impl Problem {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(LINK, HeaderValue::from_static("</.well-known/idempotency>; rel=\"describedby\""));
         if let Some(after) = self.retry_after() {
-            // Whole seconds, rounded up: coming back too early only costs another refusal.
+            // Whole seconds, rounded up: a retry that is too early is only refused again.
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }
@@ -280,7 +280,7 @@ impl Problem {
 /// A random UUID (version 4) as a URN.
 fn instance_urn() -> String {
     let mut bytes = [0; 16];
-    // Without randomness the refusal still stands; only its name is less unique.
+    // Without a random source only the instance is less unique.
     let _ = getrandom::fill(&mut bytes);
     let bits = (u128::from_be_bytes(bytes) & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{bits:032x}");

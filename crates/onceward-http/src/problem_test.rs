@@ -1,3 +1,5 @@
+//! Tests of the problem responses.
+
 use super::*;
 
 #[test]
@@ -16,9 +18,6 @@ fn a_problem_says_the_same_in_its_fields_and_its_body() {
         assert_eq!(body["type"], format!("urn:onceward:problem:{name}"));
         assert_eq!((response.status(), &body["status"]), (status, &status.as_u16().into()));
         let waits = response.headers().contains_key(RETRY_AFTER);
-        assert!(
-            !waits || body["retryable"] == true,
-            "{name}: whoever is told when to come back may come back"
-        );
+        assert!(!waits || body["retryable"] == true, "{name}: a problem with Retry-After must be retryable");
     }
 }

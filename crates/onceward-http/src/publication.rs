@@ -1,5 +1,5 @@
-//! What is promised, for clients to read: the policy of each route as JSON, or as an `OpenAPI` fragment. Made
-//! from the routes themselves, so that what is published is what is done.
+//! Publishes the policy of each route for clients, as JSON or as an `OpenAPI` fragment. It is generated from the routes
+//! themselves.
 
 use std::sync::Arc;
 use std::time::Duration;

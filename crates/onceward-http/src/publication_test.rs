@@ -1,3 +1,5 @@
+//! Tests of the published policy.
+
 use http::StatusCode;
 use onceward::Policy;
 
@@ -9,7 +11,7 @@ fn one(route: Route) -> Value {
 }
 
 #[test]
-fn the_default_says_what_the_profile_says() {
+fn the_default_route_publishes_the_profile() {
     let route = one(Route::default());
     assert_eq!(route["methods"], json!(["POST", "PATCH"]));
     assert_eq!(
@@ -31,7 +33,7 @@ fn the_default_says_what_the_profile_says() {
 }
 
 #[test]
-fn what_is_set_is_published() {
+fn settings_are_published() {
     let route = Route::preset("ledger")
         .unwrap()
         .to_builder()

@@ -1,7 +1,7 @@
-//! Ending doubts by asking the service: did it happen?
+//! Reconciles unknown outcomes: asks the service whether the effect happened, and settles the receipt.
 //!
 //! ```text
-//! ask ─▶ unknown ─▶ 409 with Retry-After, and beside it: one question per intent
+//! ask ─▶ unknown ─▶ 409 with Retry-After, and in the background one question per intent
 //!                      Happened ─▶ settled as done ─▶ the next try gets the replay
 //!                      DidNotHappen ─▶ settled as not done ─▶ the next try runs
 //!                        (not before what was sent can no longer take effect: Policy::late_effect_max)
@@ -20,10 +20,10 @@ use http::request::Parts;
 use onceward::receipt::Status;
 use onceward::{Changed, ErrorKind, Fence, Id, Result, Settlement};
 
-use crate::layer::Shared;
-use crate::recorded;
+use crate::layer::LayerState;
+use crate::response_outcome;
 
-/// Longest answer to one question. It is asked again when somebody asks for the intent again.
+/// The timeout of one question. It is repeated when the next request for the intent arrives.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// Finds out what became of an intent whose outcome is unknown, usually by asking the service.
@@ -38,9 +38,9 @@ pub trait Reconcile: Send + Sync + 'static {
 pub struct UnknownRequest {
     /// Which intent.
     pub id: Id,
-    /// The run that is in doubt.
+    /// The run whose outcome is unknown.
     pub fence: Fence,
-    /// The head of the request that found the doubt: same key, same content as the first one.
+    /// The head of the request that found the outcome unknown: same key, same content as the first one.
     pub request: Parts,
 }
 
@@ -59,7 +59,7 @@ pub enum Reconciled {
     Failed(String),
 }
 
-/// A hook, and the intents that it is looking into.
+/// A hook, and the intents that it is reconciling.
 pub(crate) struct Reconciler {
     hook: Box<dyn Reconcile>,
     busy: Mutex<HashSet<Id>>,
@@ -70,9 +70,9 @@ impl Reconciler {
         Self { hook: Box::new(hook), busy: Mutex::default() }
     }
 
-    fn begin(self: &Arc<Self>, id: &Id) -> Option<Looking> {
+    fn begin(self: &Arc<Self>, id: &Id) -> Option<ReconcileGuard> {
         let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        busy.insert(id.clone()).then(|| Looking { reconciler: self.clone(), id: id.clone() })
+        busy.insert(id.clone()).then(|| ReconcileGuard { reconciler: self.clone(), id: id.clone() })
     }
 }
 
@@ -82,60 +82,66 @@ impl fmt::Debug for Reconciler {
     }
 }
 
-/// The only one who looks into an intent now.
-struct Looking {
+/// Keeps a second question about the same intent from being asked at the same time.
+struct ReconcileGuard {
     reconciler: Arc<Reconciler>,
     id: Id,
 }
 
-impl Drop for Looking {
+impl Drop for ReconcileGuard {
     fn drop(&mut self) {
         self.reconciler.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
     }
 }
 
-/// Has the doubt about an intent looked into, beside everything else, unless that is being done already.
-pub(crate) fn look_into(shared: &Arc<Shared>, reconciler: &Arc<Reconciler>, id: &Id, request: &Parts) {
-    let Some(looking) = reconciler.begin(id) else { return };
+/// Starts to reconcile an intent in a task of its own, unless that is in progress already.
+pub(crate) fn start(shared: &Arc<LayerState>, reconciler: &Arc<Reconciler>, id: &Id, request: &Parts) {
+    let Some(guard) = reconciler.begin(id) else { return };
     shared.metrics.reconciles.one();
     let (shared_there, request) = (shared.clone(), request.clone());
     shared.onceward.spawn(Box::pin(async move {
-        if let Err(error) = settle(&shared_there, &looking, request).await {
-            tracing::warn!(id = ?looking.id, %error, "a doubt could not be settled");
+        if let Err(error) = settle(&shared_there, &guard, request).await {
+            tracing::warn!(id = ?guard.id, %error, "an unknown outcome could not be settled");
         }
     }));
 }
 
-async fn settle(shared: &Shared, looking: &Looking, request: Parts) -> Result<()> {
-    let Looking { reconciler, id } = looking;
+async fn settle(shared: &LayerState, guard: &ReconcileGuard, request: Parts) -> Result<()> {
+    let ReconcileGuard { reconciler, id } = guard;
     let Some(receipt) = shared.onceward.receipt(id).await? else { return Ok(()) };
     let Status::Unknown(unknown) = receipt.status else { return Ok(()) };
     let fence = unknown.claim.fence;
     let asking = reconciler.hook.reconcile(UnknownRequest { id: id.clone(), fence, request });
     let settlement = match tokio::time::timeout(ANSWER_MAX, asking).await {
-        Ok(Reconciled::Happened(response)) => Settlement::Done(recorded::outcome(&shared.route, &response)),
+        Ok(Reconciled::Happened(response)) => {
+            Settlement::Done(response_outcome::outcome(&shared.route, &response))
+        }
         Ok(Reconciled::DidNotHappen) => Settlement::NotDone,
         Ok(Reconciled::NotYet) => return Ok(()),
         Ok(Reconciled::Failed(why)) => {
-            tracing::warn!(?id, why, "what became of an intent could not be found out");
+            tracing::warn!(?id, why, "an unknown outcome could not be reconciled");
             return Ok(());
         }
         Err(_) => {
-            tracing::warn!(?id, "whoever was asked what became of an intent did not answer");
+            tracing::warn!(?id, "the hook that reconciles an unknown outcome timed out");
             return Ok(());
         }
     };
-    // By the fence that was asked about: if another word came first, that one stands.
+    // With the fence that was asked about: if the receipt was settled meanwhile, nothing changes.
     let settled = match shared.onceward.settle(id, fence, &settlement, &shared.route.policy).await {
         Err(error) if error.kind() == ErrorKind::Conflict => {
-            tracing::info!(?id, fence = fence.0, %error, "what was found out is not believed yet");
+            tracing::info!(?id, fence = fence.0, %error, "it is too early to settle an unknown outcome as not done");
             return Ok(());
         }
         settled => settled?,
     };
     match settled {
-        Changed::Applied => tracing::info!(?id, fence = fence.0, ?settlement, "a doubt was settled"),
-        Changed::NotOwner(_) => tracing::info!(?id, fence = fence.0, "a doubt had ended already"),
+        Changed::Applied => {
+            tracing::info!(?id, fence = fence.0, ?settlement, "an unknown outcome was settled");
+        }
+        Changed::NotOwner(_) => {
+            tracing::info!(?id, fence = fence.0, "an unknown outcome had been settled already");
+        }
     }
     Ok(())
 }

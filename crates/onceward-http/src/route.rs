@@ -1,10 +1,10 @@
-//! The contract of one route: which requests are guarded, and what is promised for them.
+//! The idempotency contract of one route: which requests are guarded, and how.
 
 mod builder;
-mod facts;
+mod getters;
 
 pub use builder::RouteBuilder;
-pub(crate) use facts::verdict;
+pub(crate) use getters::verdict;
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub enum KeyRule {
     Required,
     /// Without one it passes untouched.
     Optional,
-    /// Keys are not looked at.
+    /// Keys are not read.
     Ignored,
 }
 
@@ -41,8 +41,8 @@ pub enum OnStoreFailure {
     PassUnguarded,
 }
 
-/// The idempotency contract of one route: which requests are guarded, and what is promised for them. The default is the IETF profile: keys required on POST and PATCH,
-/// answers kept for 24 hours, duplicates wait, server errors free the key.
+/// The idempotency contract of one route: which requests are guarded, and how. The default is the IETF profile: keys
+/// required on POST and PATCH, answers kept for 24 hours, duplicates wait, server errors free the key.
 ///
 /// ```
 /// use onceward_http::{KeyRule, Route};

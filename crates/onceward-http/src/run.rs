@@ -1,5 +1,4 @@
-//! One intent, run: the inner service is called once the claim is ours, and its response becomes the
-//! receipt.
+//! Runs one intent: calls the inner service once the claim is granted, and records its response in the receipt.
 
 use std::sync::Arc;
 
@@ -18,40 +17,40 @@ use tower_service::Service;
 use crate::action::{Action, StatusClass};
 use crate::answer;
 use crate::body::{BoxError, Piece, ResponseBody};
-use crate::collect::Collected;
+use crate::body_buffer::BodyBuffer;
 use crate::headers::ONCEWARD_UNGUARDED;
-use crate::layer::Shared;
+use crate::intent_future::{ResponseSlot, RunEnd, ServiceResult};
+use crate::layer::LayerState;
 use crate::problem::Problem;
 use crate::reconcile;
-use crate::rotation::Asks;
 use crate::route::{OnStoreFailure, Route, verdict};
-use crate::running::{Answered, Ended, Link};
+use crate::secret_rotation::Asks;
 use crate::snapshot;
 use crate::transact::ResponseLease;
 
-/// What came of the inner service, in this very run.
-enum Made<B, E> {
+/// What the inner service has returned in this run.
+enum ServiceOutput<B, E> {
     Nothing,
-    /// A whole response, to be sent once its receipt is there.
+    /// A complete response, to be sent once its receipt is written.
     Whole(Response<ResponseBody<B>>),
-    /// On its way already, and complete but for this.
+    /// A response that is being sent already; this completes it.
     Live(LiveEnd),
     Failed(E),
     /// The service was not called.
     TurnedAway(Problem),
 }
 
-/// Runs the intent, and gives its answer unless that is on its way already. The request waits until the claim
-/// is ours.
+/// Runs the intent, and returns its answer unless that is being sent already. The request waits until the claim is
+/// granted.
 ///
-/// What is rarely waited for is boxed: every request carries the largest of its waits along.
+/// Rare branches are boxed, to keep the future of every request small.
 #[expect(clippy::manual_async_fn, reason = "an async fn keeps every argument twice, and this is hot")]
 pub(crate) fn run<S, I, B>(
-    link: Arc<Link<B>>,
+    slot: Arc<ResponseSlot<B>>,
     mut service: S,
     mut waiting: Option<Request<I>>,
     asks: Asks,
-) -> impl Future<Output = Ended<B, S::Error>> + Send
+) -> impl Future<Output = RunEnd<B, S::Error>> + Send
 where
     S: Service<Request<I>, Response = Response<B>> + Send,
     S::Future: Send,
@@ -61,13 +60,13 @@ where
     B::Error: Into<BoxError>,
 {
     async move {
-        let shared = link.ticket.shared();
+        let shared = slot.in_flight.shared();
         let (route, admission) = (&shared.route, &shared.admission);
-        // Where there is no room for another run, those of others still give answers.
+        // At the limit of running intents, a request can still get the answer of an earlier run.
         if let Err(problem) = admission.check(asks.current.id()) {
-            return Ended::Answer(Ok(match Box::pin(asks.answer_without_running(&shared.onceward)).await {
+            return RunEnd::Answer(Ok(match Box::pin(asks.answer_without_running(&shared.onceward)).await {
                 Ok(Some(answer)) => {
-                    look_into_doubt(shared, &answer, asks.each().map(Ask::id), waiting);
+                    reconcile_unknown(shared, &answer, asks.each().map(Ask::id), waiting);
                     answer::of(shared, answer)
                 }
                 Ok(None) => answer::refuse(shared, problem),
@@ -76,18 +75,18 @@ where
         }
         let id = asks.current.id().clone();
         let other_ids: Vec<Id> = asks.each().skip(1).map(|ask| ask.id().clone()).collect();
-        // Held to the very end, also while a live response is read.
-        let mut room = None;
-        let mut made = Made::Nothing;
-        let (made_here, request_here, service_here, link_here) =
-            (&mut made, &mut waiting, &mut service, &link);
-        let room_here = &mut room;
+        // Held until the end, also while a live response is being sent.
+        let mut permit = None;
+        let mut output = ServiceOutput::Nothing;
+        let (output_here, request_here, service_here, slot_here) =
+            (&mut output, &mut waiting, &mut service, &slot);
+        let permit_here = &mut permit;
         let work = async move |lease: Lease| {
             match admission.enter(lease.id()) {
-                Ok(taken) => *room_here = Some(taken),
+                Ok(taken) => *permit_here = Some(taken),
                 Err(problem) => {
-                    *made_here = Made::TurnedAway(problem);
-                    return Err(Stopped::before_effect("there is no room for another run"));
+                    *output_here = ServiceOutput::TurnedAway(problem);
+                    return Err(Stopped::before_effect("the limit of running intents is reached"));
                 }
             }
             let mut request = request_here.take().expect("the work is run once");
@@ -99,15 +98,16 @@ where
             request.extensions_mut().insert(lease);
             let called = service_here.call(request).await;
             if let Some((ran, response)) = transacting.and_then(|transacting| transacting.committed()) {
-                // What was committed is the answer, also if the service has thought better of it since.
-                *made_here =
-                    response.map_or(Made::Nothing, |response| Made::Whole(response.map(ResponseBody::whole)));
+                // The committed response is the answer, even if the service returns another one.
+                *output_here = response.map_or(ServiceOutput::Nothing, |response| {
+                    ServiceOutput::Whole(response.map(ResponseBody::whole))
+                });
                 return Ok(ran.outcome);
             }
             match called {
-                Ok(response) => take_in(route, response, link_here, made_here).await,
+                Ok(response) => collect_response(route, response, slot_here, output_here).await,
                 Err(error) => {
-                    *made_here = Made::Failed(error);
+                    *output_here = ServiceOutput::Failed(error);
                     Err(Stopped::unknown("the service failed without a response"))
                 }
             }
@@ -116,42 +116,44 @@ where
             Ok(ask) => shared.onceward.run(ask, work).await,
             Err(asks) => asks.run(&shared.onceward, work).await,
         };
-        Ended::Answer(match (answer, made) {
-            (answer, Made::Live(end)) => {
-                // The answer on record may be another's by now, and then this one must not look complete.
+        RunEnd::Answer(match (answer, output) {
+            (answer, ServiceOutput::Live(end)) => {
+                // If the recorded answer is that of another run, this response must not look complete.
                 if matches!(&answer, Ok(Answer::Completed(Completed { replayed: false, .. })) | Err(_)) {
                     Box::pin(end.send()).await;
                 }
-                return Ended::Live;
+                return RunEnd::Live;
             }
-            (Ok(Answer::Completed(ran)), Made::Whole(response)) if !ran.replayed => {
+            (Ok(Answer::Completed(ran)), ServiceOutput::Whole(response)) if !ran.replayed => {
                 Ok(answer::with_expiry(response, ran.expires_in))
             }
             (Ok(answer), _) => {
-                look_into_doubt(shared, &answer, std::iter::once(&id).chain(&other_ids), waiting);
+                reconcile_unknown(shared, &answer, std::iter::once(&id).chain(&other_ids), waiting);
                 Ok(answer::of(shared, answer))
             }
-            // The route says that this response is not an answer to keep; it is passed on all the same.
-            (Err(_), Made::Whole(response)) => Ok(response),
-            (Err(_), Made::Failed(error)) => Err(error),
-            (Err(_), Made::TurnedAway(problem)) => Ok(answer::refuse(shared, problem)),
-            (Err(error), Made::Nothing) => match waiting.filter(|_| may_pass_unguarded(route, &error)) {
-                Some(request) => match admission.enter(&id) {
-                    Ok(_room) => {
-                        shared.metrics.passed_unguarded.one();
-                        pass_unguarded(Box::pin(service.call(request)).await)
-                    }
-                    Err(problem) => Ok(answer::refuse(shared, problem)),
-                },
-                None => Ok(answer::of_error(shared, &error)),
-            },
+            // The route does not keep this response; the client still gets it.
+            (Err(_), ServiceOutput::Whole(response)) => Ok(response),
+            (Err(_), ServiceOutput::Failed(error)) => Err(error),
+            (Err(_), ServiceOutput::TurnedAway(problem)) => Ok(answer::refuse(shared, problem)),
+            (Err(error), ServiceOutput::Nothing) => {
+                match waiting.filter(|_| may_pass_unguarded(route, &error)) {
+                    Some(request) => match admission.enter(&id) {
+                        Ok(_permit) => {
+                            shared.metrics.passed_unguarded.one();
+                            pass_unguarded(Box::pin(service.call(request)).await)
+                        }
+                        Err(problem) => Ok(answer::refuse(shared, problem)),
+                    },
+                    None => Ok(answer::of_error(shared, &error)),
+                }
+            }
         })
     }
 }
 
-/// Has the doubt looked into that a request was refused for, where the route has a hook for it.
-fn look_into_doubt<'i, I>(
-    shared: &Arc<Shared>,
+/// Reconciles the unknown outcome that a request was refused for, if the route has a hook for it.
+fn reconcile_unknown<'i, I>(
+    shared: &Arc<LayerState>,
     answer: &Answer,
     ids: impl IntoIterator<Item = &'i Id>,
     request: Option<Request<I>>,
@@ -162,13 +164,13 @@ fn look_into_doubt<'i, I>(
     {
         let (parts, _) = request.into_parts();
         for id in ids {
-            reconcile::look_into(shared, reconciler, id, &parts);
+            reconcile::start(shared, reconciler, id, &parts);
         }
     }
 }
 
-/// Whether a request that was not run may be passed on without a guard: only if the store is known not to
-/// have taken its claim, and nothing is known of any other.
+/// Whether a request that was not run may be passed on without a guard: only if the store certainly did not store its
+/// claim, and no receipt of the intent was seen.
 fn may_pass_unguarded(route: &Route, error: &Error) -> bool {
     route.on_store_failure == OnStoreFailure::PassUnguarded
         && matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full)
@@ -176,18 +178,18 @@ fn may_pass_unguarded(route: &Route, error: &Error) -> bool {
         && error.prior_receipt() == PriorReceipt::NotSeen
 }
 
-fn pass_unguarded<B, E>(answer: Result<Response<B>, E>) -> Answered<B, E> {
+fn pass_unguarded<B, E>(answer: Result<Response<B>, E>) -> ServiceResult<B, E> {
     let mut response = answer?.map(ResponseBody::inner);
     response.headers_mut().insert(ONCEWARD_UNGUARDED, HeaderValue::from_static("store-unavailable"));
     Ok(response)
 }
 
-/// Takes a response in: whole, if it is small enough to be kept; otherwise it is passed on as it comes.
-fn take_in<B, E>(
+/// Collects a response if it is small enough to be kept; a larger one is sent while it arrives.
+fn collect_response<B, E>(
     route: &Route,
     response: Response<B>,
-    link: &Link<B>,
-    made: &mut Made<B, E>,
+    slot: &ResponseSlot<B>,
+    output: &mut ServiceOutput<B, E>,
 ) -> impl Future<Output = Result<Outcome, Stopped>>
 where
     B: Body<Data = Bytes>,
@@ -196,10 +198,10 @@ where
     let (parts, body) = response.into_parts();
     async move {
         let status = parts.status;
-        // The service's own word counts for more than the table.
+        // An action that the service has set overrides the route's table.
         let action = parts.extensions.get().copied().unwrap_or_else(|| route.action(status));
         let mut body = std::pin::pin!(body);
-        let mut collected = Collected::default();
+        let mut collected = BodyBuffer::default();
         let overflow = loop {
             match next_piece(body.as_mut()).await {
                 Some(Ok(data)) if collected.len() + data.len() > route.response_bytes_max => break data,
@@ -214,21 +216,21 @@ where
                             Verdict::Failed => Outcome::failed(kept),
                         }
                     });
-                    *made = Made::Whole(Response::from_parts(parts, ResponseBody::whole(body)));
+                    *output = ServiceOutput::Whole(Response::from_parts(parts, ResponseBody::whole(body)));
                     return ending;
                 }
             }
         };
         let (sender, live) = ResponseBody::live();
         let live_end = LiveEnd { sender, left: announced(&parts.headers), held_back: None };
-        link.offer(Response::from_parts(parts, live));
+        slot.offer(Response::from_parts(parts, live));
         let live_end = Box::pin(pass_on(collected.into_bytes(), overflow, body, live_end)).await?;
-        *made = Made::Live(live_end);
+        *output = ServiceOutput::Live(live_end);
         ending(route, action, status, || Outcome::omitted(verdict(status), status.as_str().to_owned()))
     }
 }
 
-/// Passes on what has come and what still comes.
+/// Sends what has arrived and what still arrives.
 async fn pass_on<B>(
     first: Bytes,
     second: Bytes,
@@ -289,13 +291,13 @@ fn ending(
     }
 }
 
-/// How many bytes the body is said to have.
+/// The length of the body according to `Content-Length`.
 fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// The sending end of a live response. Whoever reads it may count bytes instead of waiting for the end, so
-/// the piece that completes the announced length is held back until the receipt is written.
+/// The sending end of a live response. A client may count bytes instead of waiting for the end, so the piece that
+/// completes the announced length is held back until the receipt is written.
 struct LiveEnd {
     sender: mpsc::Sender<Piece>,
     left: Option<u64>,
@@ -311,7 +313,7 @@ impl LiveEnd {
                 return;
             }
         }
-        // Once nobody listens, the rest is still read: the service must not be cut off by a client.
+        // If the client is gone, the rest is still read: a client must not interrupt the service.
         let _ = self.sender.send(Piece::Data(data)).await;
     }
 

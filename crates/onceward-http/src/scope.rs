@@ -1,4 +1,4 @@
-//! Who asks. The scope keeps one tenant from ever being served another's answer.
+//! The scope of a request: which caller it belongs to. It keeps one tenant from getting another tenant's answer.
 
 use http::Extensions;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
@@ -7,8 +7,8 @@ use crate::fingerprint::SECRET_BYTES;
 
 /// Where the scope of a request comes from.
 ///
-/// Choose something that stays the same between two tries of one intent: a token that is refreshed in
-/// between would make the retry a stranger, and its effect a second one.
+/// Choose something that stays the same between two tries of one intent: with a token that is refreshed in
+/// between, the retry would be another intent, and its effect would happen twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScopeFrom {
@@ -17,14 +17,14 @@ pub enum ScopeFrom {
     Authorization,
     /// A keyed hash of this field. The field must come from a proxy that clients cannot get around.
     Header(HeaderName),
-    /// A keyed hash of the [`CallerScope`] among the request's extensions: whatever stands in front of
-    /// the layer has found out who asks.
+    /// A keyed hash of the [`CallerScope`] among the request's extensions: a component in front of
+    /// the layer has determined the caller.
     Extension,
     /// Everybody shares one scope. For services with one caller.
     Shared,
 }
 
-/// Who asks, as found out in front of the layer: a claim of a verified token, the subject of a client's
+/// The caller, as determined in front of the layer: a claim of a verified token, the subject of a client's
 /// certificate. See [`ScopeFrom::Extension`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallerScope(pub String);
@@ -39,9 +39,9 @@ pub enum OnAnonymous {
 }
 
 impl ScopeFrom {
-    /// What a request without a scope gets unless the route says otherwise. Without credentials everybody
-    /// is nobody, and services that want none have but one tenant. Where a scope is found out in front of
-    /// the layer, its absence is a mistake there, and must not put one tenant's answers before another.
+    /// What a request without a scope gets unless the route says otherwise. A service that needs no credentials has one
+    /// tenant. If a component in front of the layer sets the scope, a missing one is an error there, and tenants must
+    /// not share answers because of it.
     pub fn on_anonymous(&self) -> OnAnonymous {
         match self {
             Self::Extension => OnAnonymous::Refuse,
@@ -62,7 +62,7 @@ impl ScopeFrom {
             Self::Extension => {
                 let CallerScope(caller) =
                     extensions.get().filter(|CallerScope(caller)| !caller.is_empty())?;
-                // No field has a name with a colon: what was found out cannot be mistaken for a field.
+                // No header field has a name with a colon, so this cannot collide with a field.
                 Some(Scope::hashed("caller:", [caller.as_bytes()], secret))
             }
             Self::Shared => Some(Scope::SHARED),
@@ -86,9 +86,9 @@ pub(crate) struct Scope {
 impl Scope {
     /// Hexadecimal digits of a hash: 128 bits.
     const BYTES: usize = 32;
-    /// Of all who do not say who they are.
+    /// Of all callers without credentials.
     pub(crate) const ANONYMOUS: Self = Self::named(b"anonymous");
-    /// Of everybody.
+    /// Of all callers.
     pub(crate) const SHARED: Self = Self::named(b"shared");
 
     const fn named(name: &[u8]) -> Self {

@@ -1,4 +1,4 @@
-//! A response as it is stored in a receipt. All of its bytes are described here.
+//! Encodes and decodes a response as it is stored in a receipt.
 //!
 //! ```text
 //! byte 0      format, 1
@@ -8,7 +8,7 @@
 //! then        the body, to the end
 //! ```
 //!
-//! The receipt around it has the checksum. Fields keep their order and number, so that a replay is
+//! The receipt that contains it has the checksum. Fields keep their order and number, so that a replay is
 //! the same response and not merely an equal one.
 
 use bytes::{Buf, BufMut, Bytes};
@@ -78,7 +78,7 @@ pub fn encode(status: StatusCode, headers: &HeaderMap, body: &[u8], omitted: &Om
     let mut out = Vec::with_capacity(HEAD_BYTES + fields_max + body.len());
     out.put_u8(FORMAT);
     out.put_u16_le(status.as_u16());
-    // The count, once it is known: which fields are kept is found out while they are written.
+    // The count, replaced once it is known.
     out.put_u16_le(0);
     let mut count = 0u16;
     for (name, value) in headers {

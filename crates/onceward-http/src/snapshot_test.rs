@@ -28,7 +28,7 @@ fn golden_bytes() {
 }
 
 #[test]
-fn what_belongs_to_one_connection_or_moment_is_not_stored() {
+fn fields_of_one_connection_or_moment_are_not_stored() {
     let fields = headers(&[
         ("connection", "close, X-Hop"),
         ("x-hop", "1"),

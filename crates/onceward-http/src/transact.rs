@@ -1,5 +1,5 @@
-//! The receipt of a request in the transaction of its handler: what the handler writes and what the layer records
-//! commit together, so that a crash leaves both or neither.
+//! Commits the receipt of a request in the transaction of its handler, together with the handler's own writes. A
+//! crash leaves both or neither.
 //!
 //! ```text
 //! layer: claim ─▶ handler: begin ─▶ business writes ─▶ receipt ─▶ commit ─▶ layer: sends what was committed
@@ -16,8 +16,8 @@ use onceward::{Completed, ErrorKind, Lease, Recorded, Result, Stopped, Transacti
 
 use crate::action::Action;
 use crate::body::BoxError;
-use crate::layer::Shared;
-use crate::{recorded, snapshot};
+use crate::layer::LayerState;
+use crate::{response_outcome, snapshot};
 
 /// The [`Lease`] of a run on a route that is built
 /// [`with_effects_in_transaction`](crate::RouteBuilder::with_effects_in_transaction): it commits the
@@ -40,13 +40,13 @@ use crate::{recorded, snapshot};
 #[derive(Clone)]
 pub struct ResponseLease {
     lease: Lease,
-    shared: Arc<Shared>,
-    /// What the last transaction wanted to send.
+    shared: Arc<LayerState>,
+    /// The response of the last transaction.
     made: Arc<Mutex<Option<Response<Bytes>>>>,
 }
 
 impl ResponseLease {
-    pub(crate) fn new(lease: Lease, shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(lease: Lease, shared: &Arc<LayerState>) -> Self {
         Self { lease, shared: shared.clone(), made: Arc::default() }
     }
 
@@ -74,7 +74,7 @@ impl ResponseLease {
                 *self.made() = None;
                 let response = whole(working.await?).await?;
                 let action = self.action(&response);
-                let outcome = recorded::outcome(&self.shared.route, &response);
+                let outcome = response_outcome::outcome(&self.shared.route, &response);
                 *self.made() = Some(response);
                 match action {
                     Action::Replay => Ok(outcome),
@@ -107,7 +107,7 @@ impl ResponseLease {
         Some((ran, response))
     }
 
-    /// The service's own word counts for more than the table.
+    /// An action that the service has set overrides the route's table.
     fn action(&self, response: &Response<Bytes>) -> Action {
         let said = response.extensions().get().copied();
         said.unwrap_or_else(|| self.shared.route.action(response.status()))

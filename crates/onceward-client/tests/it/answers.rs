@@ -1,4 +1,4 @@
-//! What is retried and what is not, and what a caller is told.
+//! Which answers are retried, and which result a caller gets.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use onceward::Effect;
-use onceward_client::{BreakerTerms, Client, ErrorKind, Source, Terms, What};
+use onceward_client::{BreakerTerms, Client, ErrorKind, RetryConfig, Source, What};
 
 use crate::schedules::patient;
 use crate::server::{Fault, Server};
@@ -52,7 +52,7 @@ async fn a_final_status_is_an_answer_at_once() {
 }
 
 #[tokio::test]
-async fn without_a_key_nothing_is_sent_twice_that_may_have_left() {
+async fn without_a_key_a_request_that_may_have_been_sent_is_not_sent_again() {
     for fault in [Fault::DropBeforeEffect, Fault::DropAfterEffect, Fault::DropMidAnswer, Fault::Garbage] {
         let server = faulty(vec![fault]).await;
         let error = client().post(&server.url).json(&body()).without_key().send().await.unwrap_err();
@@ -66,13 +66,13 @@ async fn without_a_key_nothing_is_sent_twice_that_may_have_left() {
 }
 
 #[tokio::test]
-async fn without_a_key_what_never_left_is_sent_again() {
-    // A port that is ours, and that nobody listens on.
+async fn without_a_key_an_unsent_request_is_sent_again() {
+    // A port that is bound and on which nothing listens.
     let port = tokio::net::TcpSocket::new_v4().unwrap();
     port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = port.local_addr().unwrap();
-    let terms = Terms { tries_max: 4, ..patient() };
-    let client = crate::builder().terms(terms).build().unwrap();
+    let config = RetryConfig { tries_max: 4, ..patient() };
+    let client = crate::builder().terms(config).build().unwrap();
     let error = client.post(format!("http://{address}/")).without_key().send().await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::GaveUp, Effect::None), "{error}");
     assert_eq!(error.report().unwrap().tries, 4);
@@ -88,7 +88,7 @@ async fn a_get_needs_no_key_and_is_retried() {
 }
 
 #[tokio::test]
-async fn a_host_that_fails_most_is_left_alone_and_then_asked_carefully() {
+async fn a_host_that_fails_most_tries_is_paused_and_then_probed() {
     let well = Arc::new(AtomicBool::new(false));
     let server = {
         let well = well.clone();
@@ -101,13 +101,13 @@ async fn a_host_that_fails_most_is_left_alone_and_then_asked_carefully() {
         open_for_max: Duration::from_millis(50),
         ..BreakerTerms::default()
     };
-    let client = crate::builder().terms(Terms { breaker, ..patient() }).build().unwrap();
+    let client = crate::builder().terms(RetryConfig { breaker, ..patient() }).build().unwrap();
     let error = client.post(&server.url).json(&body()).send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::GaveUp);
     assert!(error.retry_in().is_some(), "{error}");
     assert_eq!(server.intent("i").numbers.len(), 5, "not one more");
     well.store(true, Ordering::SeqCst);
-    // It closes again by itself, however slow this machine is.
+    // It closes again by itself, also on a slow machine.
     for _ in 0..2 {
         while client.post(&server.url).json(&body()).send().await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -121,7 +121,7 @@ async fn a_host_that_fails_most_is_left_alone_and_then_asked_carefully() {
 async fn retries_stay_within_the_budget_of_the_host() {
     let server = Server::start(|_| Fault::Status(503)).await;
     let budget = onceward_client::BudgetTerms { retries_per_million: 100_000, floor: 0 };
-    let client = crate::builder().terms(Terms { budget, ..patient() }).build().unwrap();
+    let client = crate::builder().terms(RetryConfig { budget, ..patient() }).build().unwrap();
     for _ in 0..100 {
         let error = client.post(&server.url).json(&body()).send().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::GaveUp);
@@ -135,8 +135,8 @@ async fn retries_stay_within_the_budget_of_the_host() {
 #[tokio::test]
 async fn a_hint_beyond_the_deadline_ends_the_call_at_once() {
     let server = Server::start(|_| Fault::Busy("99999999999999999999")).await;
-    let terms = Terms { retry_after_max: Duration::from_hours(24), ..patient() };
-    let client = crate::builder().terms(terms).build().unwrap();
+    let config = RetryConfig { retry_after_max: Duration::from_hours(24), ..patient() };
+    let client = crate::builder().terms(config).build().unwrap();
     let error = client.post(&server.url).json(&body()).send().await.unwrap_err();
     assert_eq!((error.kind(), error.report().unwrap().tries), (ErrorKind::GaveUp, 1));
     assert!(error.to_string().contains("its time is up"), "{error}");
@@ -157,7 +157,7 @@ async fn a_body_in_pieces_is_read_up_to_a_bound_and_refused_beyond_it() {
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Invalid, Effect::None));
         assert!(error.to_string().contains("over 100 bytes"), "{error}");
     }
-    assert_eq!(server.world().requests, 2);
+    assert_eq!(server.state().requests, 2);
 }
 
 #[tokio::test]
@@ -166,11 +166,11 @@ async fn an_answer_over_the_bound_is_not_handed_out_and_not_asked_for_again() {
     let client = crate::builder().terms(patient()).answer_bytes_max(4).build().unwrap();
     let error = client.post(&server.url).json(&body()).send().await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::AnswerTooLarge, Effect::Maybe));
-    assert_eq!(server.world().requests, 1);
+    assert_eq!(server.state().requests, 1);
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_refused_before_anything_is() {
+async fn an_invalid_request_is_refused_before_anything_is_sent() {
     let client = client();
     for request in [
         client.post("not a url"),

@@ -1,4 +1,4 @@
-//! A process that uses the client is killed again and again, at any moment; what it left is resumed.
+//! A process that uses the client is killed repeatedly at random moments; the next process resumes what it left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -37,13 +37,13 @@ async fn killed_at_any_moment_nothing_is_done_twice_and_nothing_is_forgotten() {
     for round in 0..kills {
         let mut child = spawn(folder.path(), &server.url, round);
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let kill_at = server.world().requests + 1 + dice.below(60);
+        let kill_at = server.state().requests + 1 + dice.below(60);
         let pause = Duration::from_micros(dice.below(2_000));
         let killer = {
             let server = server.clone();
             tokio::spawn(async move {
                 // This many requests on, and a little later: anywhere in the life of an intent.
-                while server.world().requests < kill_at && child.try_wait().unwrap().is_none() {
+                while server.state().requests < kill_at && child.try_wait().unwrap().is_none() {
                     tokio::time::sleep(Duration::from_micros(200)).await;
                 }
                 tokio::time::sleep(pause).await;
@@ -65,12 +65,12 @@ async fn killed_at_any_moment_nothing_is_done_twice_and_nothing_is_forgotten() {
             "round {round} was killed, not ended: {status}"
         );
     }
-    judge(&server, folder.path(), &told).await;
-    let world = server.world();
-    println!("{kills} kills, {} intents, {} requests", world.intents.len(), world.requests);
+    check(&server, folder.path(), &told).await;
+    let state = server.state();
+    println!("{kills} kills, {} intents, {} requests", state.intents.len(), state.requests);
 }
 
-async fn judge(server: &Server, folder: &Path, told: &BTreeMap<String, String>) {
+async fn check(server: &Server, folder: &Path, told: &BTreeMap<String, String>) {
     let client = client(folder);
     let mut resumed = BTreeSet::new();
     for one in client.resume().await.unwrap() {
@@ -78,7 +78,7 @@ async fn judge(server: &Server, folder: &Path, told: &BTreeMap<String, String>) 
         resumed.insert(one.intent);
     }
     assert!(client.resume().await.unwrap().is_empty(), "nothing is open any more");
-    let intents = server.world().intents.clone();
+    let intents = server.state().intents.clone();
     for (name, intent) in &intents {
         assert_eq!(intent.effects, 1, "{name}: {intent:?}");
         assert_eq!((intent.keys.len(), intent.bodies.len()), (1, 1), "{name}: {intent:?}");
@@ -86,15 +86,15 @@ async fn judge(server: &Server, folder: &Path, told: &BTreeMap<String, String>) 
             assert_eq!(answer, &intent.answer, "{name} was told something else");
         }
     }
-    assert!(told.keys().all(|name| intents.contains_key(name)), "nobody was told what never happened");
+    assert!(told.keys().all(|name| intents.contains_key(name)), "every reported answer has an intent");
     assert!(told.len() < intents.len(), "some were cut off: {} of {}", told.len(), intents.len());
     // Whatever the server has seen, the journal now knows the answer of.
-    let requests = server.world().requests;
+    let requests = server.state().requests;
     for (name, intent) in &intents {
         let answer = send(&client, &server.url, name).await;
         assert_eq!((&*answer.text(), answer.report().source), (&*intent.answer, Source::Journal), "{name}");
     }
-    assert_eq!(server.world().requests, requests, "and nothing was sent for it");
+    assert_eq!(server.state().requests, requests, "and nothing was sent for it");
 }
 
 fn client(folder: &Path) -> Client {

@@ -1,4 +1,4 @@
-//! The journal: what is sent once, stays open, becomes unknown, and what a bad folder does.
+//! The journal: recorded answers, open and unknown intents, and a folder that cannot be used.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use onceward::{Clock, Effect, Id, OnUnknown, Onceward, Policy, Retention, State, Stopped};
-use onceward_client::{Builder, Client, ErrorKind, Source, Terms};
+use onceward_client::{Builder, Client, ErrorKind, RetryConfig, Source};
 
 use crate::schedules::patient;
 use crate::server::{Came, Fault, Server};
@@ -16,15 +16,15 @@ pub fn builder(folder: &Path) -> Builder {
 }
 
 /// Gives up after one failure.
-pub fn hasty() -> Terms {
-    Terms { tries_max: 1, ..patient() }
+pub fn hasty() -> RetryConfig {
+    RetryConfig { tries_max: 1, ..patient() }
 }
 
 pub fn body() -> serde_json::Value {
     serde_json::json!({ "intent": "i", "amount": 12 })
 }
 
-/// A server that fails after the effect until it is told otherwise.
+/// A server that fails after the effect until the flag is set.
 async fn losing() -> (Server, Arc<AtomicBool>) {
     let well = Arc::new(AtomicBool::new(false));
     let script = {
@@ -47,7 +47,7 @@ async fn the_same_intent_again_is_answered_from_the_journal() {
         }
         client.recorded().await;
     }
-    assert_eq!(server.world().requests, 1, "nothing was sent again, in this process or the next");
+    assert_eq!(server.state().requests, 1, "nothing was sent again, in this process or the next");
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn the_same_json_in_another_order_is_the_same_request_and_another_request_
         let error = other.send().await.unwrap_err();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::IntentReused, Effect::None), "{error}");
     }
-    assert_eq!(server.world().requests, 1);
+    assert_eq!(server.state().requests, 1);
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn callers_of_one_intent_at_the_same_time_share_one_sending() {
 }
 
 #[tokio::test]
-async fn what_was_given_up_stays_open_and_is_resumed_with_its_own_key_and_bytes() {
+async fn a_stopped_call_stays_open_and_is_resumed_with_its_key_and_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let (server, well) = losing().await;
     let client = builder(folder.path()).terms(hasty()).build().unwrap();
@@ -137,16 +137,16 @@ async fn a_call_that_is_dropped_is_resumed() {
         }
     };
     let server = Server::start(script).await;
-    let terms = Terms { try_at_most: Duration::from_secs(600), ..patient() };
-    let client = builder(folder.path()).terms(terms).build().unwrap();
+    let config = RetryConfig { try_at_most: Duration::from_secs(600), ..patient() };
+    let client = builder(folder.path()).terms(config).build().unwrap();
     let call = tokio::spawn(client.post(&server.url).json(&body()).intent("order-7").send());
-    while server.world().requests == 0 {
+    while server.state().requests == 0 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
     hang.store(false, Ordering::SeqCst);
-    // Dropping releases the claim by a task of its own; until then the intent is somebody's.
+    // Dropping releases the claim by a task of its own; until then the intent is held.
     let resumed = loop {
         let resumed = client.resume().await.unwrap();
         if !resumed.is_empty() {
@@ -158,11 +158,11 @@ async fn a_call_that_is_dropped_is_resumed() {
     assert_eq!(server.intent("i").keys.len(), 1);
 }
 
-/// A clock that is moved by hand.
+/// A clock that the test sets.
 #[derive(Clone)]
-pub struct Hands(pub Arc<AtomicU64>);
+pub struct ManualClock(pub Arc<AtomicU64>);
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now_us(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
@@ -174,7 +174,7 @@ pub const HOUR_US: u64 = 3_600_000_000;
 pub async fn open_until(then: u64) -> (Server, Client, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (server, well) = losing().await;
-    let clock = Hands(Arc::new(AtomicU64::new(1000 * HOUR_US)));
+    let clock = ManualClock(Arc::new(AtomicU64::new(1000 * HOUR_US)));
     let client = builder(folder.path()).terms(hasty()).clock(Arc::new(clock.clone())).build().unwrap();
     client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
     well.store(true, Ordering::SeqCst);
@@ -183,7 +183,7 @@ pub async fn open_until(then: u64) -> (Server, Client, tempfile::TempDir) {
 }
 
 #[tokio::test]
-async fn past_what_the_server_honours_the_outcome_is_unknown_and_stays_so() {
+async fn after_the_key_expires_the_outcome_is_and_stays_unknown() {
     let (server, client, _folder) = open_until(1024).await;
     for _ in 0..2 {
         let resumed = client.resume().await.unwrap();
@@ -192,12 +192,12 @@ async fn past_what_the_server_honours_the_outcome_is_unknown_and_stays_so() {
     }
     let error = client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-    assert_eq!(server.world().requests, 1, "nothing was sent");
+    assert_eq!(server.state().requests, 1, "nothing was sent");
     assert_eq!(client.counts().unknown, 1);
 }
 
 #[tokio::test]
-async fn just_before_that_it_is_resumed() {
+async fn just_before_the_key_expires_it_is_resumed() {
     let (server, client, _folder) = open_until(1023).await;
     assert!(client.resume().await.unwrap()[0].result.is_ok());
     assert_eq!(server.intent("i").effects, 1);
@@ -208,7 +208,7 @@ async fn a_clock_that_went_back_by_hours_leaves_it_unknown() {
     let (server, client, _folder) = open_until(998).await;
     let resumed = client.resume().await.unwrap();
     assert_eq!(resumed[0].result.as_ref().unwrap_err().kind(), ErrorKind::Unknown);
-    assert_eq!(server.world().requests, 1);
+    assert_eq!(server.state().requests, 1);
 }
 
 #[tokio::test]
@@ -252,13 +252,14 @@ async fn says(reply: String) -> (String, Arc<AtomicU64>) {
 
 /// The head of an answer says that the key is honoured for two seconds, and the body never comes.
 #[tokio::test]
-async fn what_a_broken_answer_said_about_the_key_is_remembered_across_processes() {
+async fn the_expiry_from_a_broken_answer_is_stored_across_processes() {
     let folder = tempfile::tempdir().unwrap();
     let head = "HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\
                 Date: Thu, 01 Jan 2026 00:00:00 GMT\r\nIdempotency-Expires: Thu, 01 Jan 2026 01:00:00 GMT\r\n\r\nhalf";
     let (url, requests) = says(head.into()).await;
-    let clock = Hands(Arc::new(AtomicU64::new(1000 * HOUR_US)));
-    let client = |terms| builder(folder.path()).terms(terms).clock(Arc::new(clock.clone())).build().unwrap();
+    let clock = ManualClock(Arc::new(AtomicU64::new(1000 * HOUR_US)));
+    let client =
+        |config| builder(folder.path()).terms(config).clock(Arc::new(clock.clone())).build().unwrap();
     let first = client(hasty());
     first.post(&url).json(&body()).intent("order-7").send().await.unwrap_err();
     drop(first);
@@ -325,7 +326,7 @@ async fn a_journal_that_cannot_be_used_sends_nothing() {
         (builder(foreign.path()).build().unwrap(), "belongs to something else"),
         (builder(&foreign.path().join("letter.txt")).build().unwrap(), "letter.txt"),
         (builder(damaged.path()).build().unwrap(), "is damaged"),
-        // Where nobody can write, root included.
+        // A path that cannot be written, even by root.
         (builder(Path::new("/proc/outgoing")).build().unwrap(), "/proc/outgoing"),
         (memory, "forgets its receipts"),
         (nonsense, "no store is known"),
@@ -334,7 +335,7 @@ async fn a_journal_that_cannot_be_used_sends_nothing() {
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Journal, Effect::None), "{error}");
         assert!(error.to_string().contains(says), "{error}");
     }
-    assert_eq!(server.world().requests, 0, "nothing was sent");
+    assert_eq!(server.state().requests, 0, "nothing was sent");
 }
 
 #[tokio::test]
@@ -380,7 +381,7 @@ async fn two_clients_in_one_store_are_two_unless_they_have_one_name() {
     for (client, requests) in [(&billing, 1), (&twin, 1), (&shop, 2)] {
         client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
         client.recorded().await;
-        assert_eq!(server.world().requests, requests);
+        assert_eq!(server.state().requests, requests);
     }
 }
 
@@ -400,9 +401,9 @@ async fn two_processes_with_one_journal_send_once() {
     assert_eq!((intent.effects, intent.keys.len()), (1, 1), "{intent:?}");
 }
 
-/// What the engine counts as the last try is not the client's last try: its terms say how often it sends.
+/// The engine's limit of tries is not the client's: `RetryConfig` says how many tries are sent.
 #[tokio::test]
-async fn an_intent_that_was_given_up_by_the_engine_is_resumed_and_sent_all_the_same() {
+async fn an_intent_that_is_dead_in_the_engine_is_resumed_and_sent() {
     for by_name in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let (server, well) = losing().await;
@@ -427,7 +428,7 @@ async fn an_intent_that_was_given_up_by_the_engine_is_resumed_and_sent_all_the_s
 }
 
 #[tokio::test]
-async fn an_intent_that_somebody_has_closed_is_not_sent_any_more() {
+async fn a_closed_intent_is_not_sent() {
     let folder = tempfile::tempdir().unwrap();
     let (server, well) = losing().await;
     let store = onceward_stores::open(&format!("embedded:{}", folder.path().display())).await.unwrap();
@@ -440,7 +441,7 @@ async fn an_intent_that_somebody_has_closed_is_not_sent_any_more() {
     let error = send().await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Closed, Effect::Maybe), "{error}");
     assert!(client.resume().await.unwrap().is_empty(), "it is not open any more");
-    assert_eq!(server.world().requests, 1);
+    assert_eq!(server.state().requests, 1);
 }
 
 #[tokio::test]
@@ -454,12 +455,12 @@ async fn a_request_that_does_not_fit_into_the_journal_is_refused_before_anything
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Invalid, Effect::None), "{error}");
     assert!(error.to_string().contains("does not fit into the journal"), "{error}");
     assert!(client.resume().await.unwrap().is_empty());
-    assert_eq!(server.world().requests, 0);
+    assert_eq!(server.state().requests, 0);
 }
 
 /// The connection never came about, so nothing was sent: the intent is open and waits for its first try.
 #[tokio::test]
-async fn what_never_left_is_open_too() {
+async fn an_intent_that_was_never_sent_is_open_too() {
     let folder = tempfile::tempdir().unwrap();
     let port = tokio::net::TcpSocket::new_v4().unwrap();
     port.bind("127.0.0.1:0".parse().unwrap()).unwrap();

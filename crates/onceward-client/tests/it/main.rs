@@ -1,19 +1,19 @@
 //! The client against real servers, through real sockets.
 
 mod answers;
-mod contested;
 mod crash;
 mod journal;
-mod plot;
-mod power;
+mod name_conflicts;
+mod power_cut;
 mod races;
 mod schedules;
 mod server;
 mod settle;
-mod staged;
+mod settle_races;
+mod staged_store;
 mod storm;
+mod storm_plot;
 mod tls;
-mod withdrawn;
 
 /// A client to be.
 fn builder() -> onceward_client::Builder {

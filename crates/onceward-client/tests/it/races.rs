@@ -1,18 +1,18 @@
-//! Everything at once, by chance: an intent that is unknown is settled while others send the same request,
-//! send other requests under its name, resume, and go away. Whatever comes first, the name is one request
-//! from then on, and a caller who is told that nothing was sent is told the truth.
+//! Random races: an unknown intent is settled while other callers send the same request, send other requests under
+//! its name, resume, and are dropped. In every order the name is one request from then on. If a caller gets the error
+//! that nothing was sent, that is true.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{Effect, Id, Onceward, State, Store};
-use onceward_client::{Client, ErrorKind, Settlement, Terms};
+use onceward_client::{Client, ErrorKind, RetryConfig, Settlement};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::contested::open;
 use crate::journal::hasty;
+use crate::name_conflicts::open;
 use crate::server::{Came, Dice, Fault, Server, usual_or_long};
-use crate::staged::Staged;
+use crate::staged_store::StagedStore;
 
 const AT_ONCE: usize = 16;
 /// What is asked for under one name. The first is the one that is unknown.
@@ -21,8 +21,8 @@ const WHAT: [&str; 3] = ["first", "second", "third"];
 /// Each race has a journal of its own, as far as resumptions go. No try is given up for time: the script has no
 /// silence in it, and a caller is late here only because the machine is.
 fn client(name: &str, store: Arc<dyn Store>) -> Client {
-    let terms = Terms { try_at_most: Duration::from_mins(1), ..hasty() };
-    crate::builder().terms(terms).journal_in(store).name(name).build().unwrap()
+    let config = RetryConfig { try_at_most: Duration::from_mins(1), ..hasty() };
+    crate::builder().terms(config).journal_in(store).name(name).build().unwrap()
 }
 
 /// The server has forgotten the first key; of what comes then, it loses the first two answers.
@@ -47,7 +47,7 @@ async fn send(client: Client, url: String, name: String, what: &'static str, pau
     }
 }
 
-/// Lets everybody at one name. Gives what the callers of each request were told.
+/// Runs all of that on one name. Returns what the callers of each request were told.
 async fn race(seed: u64, server: &Server, store: &Arc<dyn Store>) -> [Vec<Told>; 3] {
     let mut dice = Dice::new(seed);
     let name = format!("order-{seed}");
@@ -75,7 +75,7 @@ async fn race(seed: u64, server: &Server, store: &Arc<dyn Store>) -> [Vec<Told>;
     for (at, what) in WHAT.iter().enumerate().cycle().take(5) {
         // Each is a process of its own, and half of them are slow to write.
         let late = pause();
-        let staged = Staged::over(store);
+        let staged = StagedStore::over(store);
         let staged = if late.as_micros() % 2 == 0 { staged.late(late) } else { staged };
         let call = send(client(&name, staged.ready()), server.url.clone(), name.clone(), what, pause());
         calls.push((at, tokio::spawn(call)));
@@ -114,7 +114,7 @@ async fn come_to_an_end(seed: u64, store: Arc<dyn Store>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_races_for_a_name_it_is_one_request_after_its_settlement() {
+async fn after_a_settlement_racing_calls_send_one_request_per_name() {
     let races = usual_or_long(256, 5_000);
     let folder = tempfile::tempdir().unwrap();
     let (server, store) = (Arc::new(Server::start(script).await), open(folder.path()).await);
@@ -150,5 +150,5 @@ async fn whatever_races_for_a_name_it_is_one_request_after_its_settlement() {
         }
     }
     println!("{races} races, {sent} requests sent after their settlement");
-    assert!(sent > 0, "nobody ever got anything sent");
+    assert!(sent > 0, "no race sent a request");
 }

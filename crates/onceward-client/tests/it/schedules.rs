@@ -1,31 +1,31 @@
-//! Seeded schedules of faults: whatever a server does to the tries of an intent, its effect happens
-//! once, every try carries the same key and the same bytes, and the answer is the effect's.
+//! Seeded schedules of faults: with any faults of the server the effect of an intent happens once, every try carries
+//! the same key and the same bytes, and the answer is that of the effect.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward_client::{Backoff, BreakerTerms, BudgetTerms, Client, Terms};
+use onceward_client::{Backoff, BreakerTerms, BudgetTerms, Client, RetryConfig};
 use tokio::task::JoinSet;
 
 use crate::server::{Came, Dice, Fault, Server, usual_or_long};
 
-/// Faults in a row; then the server relents.
+/// Maximum number of faults in a row; then the server answers.
 const FAULTS_MAX: u64 = 8;
 const TRY_AT_MOST: Duration = Duration::from_millis(150);
 const AT_ONCE: usize = 64;
 
-/// Patient, and quick to come back: what is tested here is safety, not restraint.
-pub fn patient() -> Terms {
-    Terms {
+/// Many tries with short pauses: these tests are about safety, not about load.
+pub fn patient() -> RetryConfig {
+    RetryConfig {
         tries_max: 10_000,
         try_at_most: TRY_AT_MOST,
         call_at_most: Duration::from_secs(600),
         backoff: Backoff { first: Duration::from_millis(1), longest: Duration::from_millis(8) },
-        // So that a server's "come back in a second" does not make a test of an hour.
+        // Short, because the server often asks for a second.
         retry_after_max: Duration::from_millis(5),
         budget: BudgetTerms::UNLIMITED,
         breaker: BreakerTerms::OFF,
-        ..Terms::default()
+        ..RetryConfig::default()
     }
 }
 
@@ -58,7 +58,7 @@ fn script(came: &Came) -> Fault {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_fails_the_effect_happens_once_and_the_answer_is_its_own() {
+async fn with_any_faults_the_effect_happens_once_and_the_answer_is_its_own() {
     let seeds = usual_or_long(2_000, 10_000);
     let server = Arc::new(Server::start_dropping(script, 7).await);
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A server that honours keys and has every fault there is, told try by try which one.
+//! A test server that honours idempotency keys and injects faults, try by try.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,7 +26,7 @@ pub enum Fault {
     KeyExpired,
     /// This status, and no effect.
     Status(u16),
-    /// This status, and the effect all the same.
+    /// This status, although the effect happens.
     StatusAfterEffect(u16),
     /// Too many requests, with this `Retry-After`.
     Busy(&'static str),
@@ -46,7 +46,7 @@ pub struct Intent {
 }
 
 #[derive(Default)]
-pub struct World {
+pub struct ServerState {
     pub intents: HashMap<String, Intent>,
     /// What a key gets, once its effect has happened.
     receipts: HashMap<String, String>,
@@ -55,7 +55,7 @@ pub struct World {
 
 pub struct Server {
     pub url: String,
-    world: Arc<Mutex<World>>,
+    state: Arc<Mutex<ServerState>>,
 }
 
 /// One request as it came.
@@ -78,35 +78,35 @@ impl Server {
         Self::start_dropping(script, u64::MAX).await
     }
 
-    /// Starts one that also closes each so-many-th connection before it has read anything.
+    /// Starts one that also closes every `every`-th connection before it has read anything.
     pub async fn start_dropping(script: impl Fn(&Came) -> Fault + Send + Sync + 'static, every: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (world, script): (_, Script) = (Arc::<Mutex<World>>::default(), Arc::new(script));
-        let shared = world.clone();
+        let (state, script): (_, Script) = (Arc::<Mutex<ServerState>>::default(), Arc::new(script));
+        let shared = state.clone();
         tokio::spawn(async move {
             for number in 1_u64.. {
                 let Ok((socket, _)) = listener.accept().await else { continue };
                 if number.is_multiple_of(every) {
                     continue;
                 }
-                let (world, script) = (shared.clone(), script.clone());
-                tokio::spawn(async move { serve(socket, world, script).await });
+                let (state, script) = (shared.clone(), script.clone());
+                tokio::spawn(async move { serve(socket, state, script).await });
             }
         });
-        Self { url: format!("http://{address}/charges"), world }
+        Self { url: format!("http://{address}/charges"), state }
     }
 
-    pub fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap()
+    pub fn state(&self) -> MutexGuard<'_, ServerState> {
+        self.state.lock().unwrap()
     }
 
     pub fn intent(&self, name: &str) -> Intent {
-        self.world().intents.get(name).cloned().unwrap_or_default()
+        self.state().intents.get(name).cloned().unwrap_or_default()
     }
 }
 
-async fn serve(mut socket: TcpStream, world: Arc<Mutex<World>>, script: Script) -> Option<()> {
+async fn serve(mut socket: TcpStream, state: Arc<Mutex<ServerState>>, script: Script) -> Option<()> {
     let mut buffer = Vec::new();
     while let Some((head, body)) = read(&mut socket, &mut buffer).await {
         let fields: HashMap<String, String> = head
@@ -121,9 +121,9 @@ async fn serve(mut socket: TcpStream, world: Arc<Mutex<World>>, script: Script) 
             .and_then(|body| body["intent"].as_str().map(str::to_owned))
             .unwrap_or_default();
         let came = {
-            let mut world = world.lock().unwrap();
-            world.requests += 1;
-            let intent = world.intents.entry(name.clone()).or_default();
+            let mut state = state.lock().unwrap();
+            state.requests += 1;
+            let intent = state.intents.entry(name.clone()).or_default();
             let before = intent.numbers.len();
             intent.keys.insert(key.clone());
             intent.bodies.insert(body);
@@ -131,7 +131,7 @@ async fn serve(mut socket: TcpStream, world: Arc<Mutex<World>>, script: Script) 
             Came { intent: name.clone(), before, fields }
         };
         let fault = script(&came);
-        let run = || effect(&world, &name, &key);
+        let run = || effect(&state, &name, &key);
         let reply = match fault {
             Fault::None => run(),
             Fault::DropBeforeEffect => return None,
@@ -167,18 +167,18 @@ async fn serve(mut socket: TcpStream, world: Arc<Mutex<World>>, script: Script) 
     None
 }
 
-/// Runs it, once for a key: the answer is the same from then on.
-fn effect(world: &Mutex<World>, name: &str, key: &str) -> String {
-    let mut world = world.lock().unwrap();
-    if let Some(answer) = world.receipts.get(key).filter(|_| !key.is_empty()) {
+/// Runs the effect once per key: later tries get the same answer.
+fn effect(state: &Mutex<ServerState>, name: &str, key: &str) -> String {
+    let mut state = state.lock().unwrap();
+    if let Some(answer) = state.receipts.get(key).filter(|_| !key.is_empty()) {
         return plain(201, &format!("Idempotent-Replayed: true\r\n{HONOURED}"), answer);
     }
-    let number = world.receipts.len();
-    let intent = world.intents.get_mut(name).unwrap();
+    let number = state.receipts.len();
+    let intent = state.intents.get_mut(name).unwrap();
     intent.effects += 1;
     let answer = format!("effect {number} of {name}");
     intent.answer.clone_from(&answer);
-    world.receipts.insert(key.to_owned(), answer.clone());
+    state.receipts.insert(key.to_owned(), answer.clone());
     plain(201, HONOURED, &answer)
 }
 
@@ -217,7 +217,7 @@ async fn read(socket: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<(String, S
     }
 }
 
-/// Numbers from a seed.
+/// Pseudorandom numbers from a seed.
 pub struct Dice(u64);
 
 impl Dice {

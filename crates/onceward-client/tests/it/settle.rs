@@ -1,4 +1,4 @@
-//! Unknown intents, and how somebody who has looked ends the doubt.
+//! Settling intents whose outcome is unknown.
 
 use bytes::Bytes;
 use http::Response;
@@ -22,7 +22,7 @@ fn refused(result: Result<(), onceward_client::Error>) -> String {
 }
 
 #[tokio::test]
-async fn what_happened_is_answered_from_the_journal_from_then_on() {
+async fn an_intent_settled_as_done_is_answered_from_the_journal() {
     let (server, client, _folder) = open_until(TOO_LATE).await;
     assert_eq!(client.resume().await.unwrap()[0].result.as_ref().unwrap_err().kind(), ErrorKind::Unknown);
     for _ in 0..2 {
@@ -32,22 +32,22 @@ async fn what_happened_is_answered_from_the_journal_from_then_on() {
     assert_eq!((answer.status().as_u16(), &*answer.text()), (201, "charge 1"));
     assert_eq!(answer.report().source, Source::Journal);
     assert!(client.resume().await.unwrap().is_empty(), "nothing is open any more");
-    assert_eq!(server.world().requests, 1, "and nothing was sent for it");
+    assert_eq!(server.state().requests, 1, "and nothing was sent for it");
     let other = client.put(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::IntentReused, "the name still means the request it meant");
     assert!(refused(client.settle("order-7", Settlement::NotDone).await).contains("it has an answer"));
 }
 
-/// Also where nobody has written the doubt down yet: the clock alone says so.
+/// Also before the unknown outcome is recorded: the clock alone shows that the key has expired.
 #[tokio::test]
-async fn what_did_not_happen_is_a_new_intent_with_a_new_key() {
+async fn an_intent_settled_as_not_done_is_a_new_intent_with_a_new_key() {
     for looked_before in [true, false] {
         let (server, client, _folder) = open_until(TOO_LATE).await;
         if looked_before {
             client.resume().await.unwrap();
         }
         client.settle("order-7", Settlement::NotDone).await.unwrap();
-        assert!(client.resume().await.unwrap().is_empty(), "the old request is not sent by anybody");
+        assert!(client.resume().await.unwrap().is_empty(), "the old request is not sent");
         let answer = client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
         assert_eq!(answer.report().source, Source::Server);
         assert_eq!(server.intent("i").keys.len(), 2);
@@ -58,22 +58,22 @@ async fn what_did_not_happen_is_a_new_intent_with_a_new_key() {
 }
 
 #[tokio::test]
-async fn what_is_open_is_not_settled_but_finished() {
+async fn an_open_intent_is_not_settled_but_finished() {
     let (server, client, _folder) = open_until(1001).await;
     assert!(refused(client.settle("order-7", paid()).await).contains("resume it"));
     assert!(client.resume().await.unwrap()[0].result.is_ok());
     assert_eq!(server.intent("i").effects, 1);
 }
 
-/// A settlement that meets the sending itself is turned away.
+/// An intent that is being sent cannot be settled.
 #[tokio::test]
-async fn what_is_being_sent_is_not_settled() {
+async fn an_intent_that_is_being_sent_is_not_settled() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| Fault::Delay(std::time::Duration::from_hours(1))).await;
-    let terms = onceward_client::Terms { try_at_most: std::time::Duration::from_secs(600), ..hasty() };
-    let client: Client = builder(folder.path()).terms(terms).build().unwrap();
+    let config = onceward_client::RetryConfig { try_at_most: std::time::Duration::from_secs(600), ..hasty() };
+    let client: Client = builder(folder.path()).terms(config).build().unwrap();
     let call = tokio::spawn(client.post(&server.url).json(&body()).intent("order-7").send());
-    while server.world().requests == 0 {
+    while server.state().requests == 0 {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
     assert!(refused(client.settle("order-7", Settlement::NotDone).await).contains("it is being sent"));

@@ -1,8 +1,8 @@
 //! A retry storm in simulated time: a thousand clients, and a server that slows down for ten seconds.
 //!
-//! The clients are real as far as their decisions go: each has the budget, and each call the course, of
-//! the client. Only the network and the server are simulated, in ticks of ten milliseconds. What is drawn
-//! in docs/retry-storm.svg comes from here; `ONCEWARD_BLESS=1` writes it again.
+//! The clients make the real decisions: each has a `Budget`, and each call a `RetryState`. Only the network and the
+//! server are simulated, in ticks of ten milliseconds. This test also draws docs/retry-storm.svg;
+//! `ONCEWARD_BLESS=1` writes it again.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -10,25 +10,25 @@ use std::time::Duration;
 
 use http::StatusCode;
 use onceward_client::{
-    BreakerTerms, Budget, BudgetTerms, Chance, Course, Departed, Guard, Next, Said, Terms, Tried,
+    BreakerTerms, Budget, BudgetTerms, Chance, Departed, Guard, Next, RetryConfig, RetryState, Said, Tried,
 };
 
-use crate::plot;
 use crate::server::Dice;
+use crate::storm_plot;
 
 const CLIENTS: usize = 1_000;
 const SECONDS: usize = 90;
 const TICKS_PER_SECOND: usize = 100;
 /// Each client begins five calls a second.
 const CALLS_PER_SECOND: usize = CLIENTS * 5;
-/// What the server can do when it is well, and while it is not.
+/// Requests per second that the server can handle, normally and while it is slow.
 const WELL_PER_SECOND: usize = 6_000;
 const SLOW_PER_SECOND: usize = 2_500;
 const SLOW: std::ops::Range<usize> = 20..30;
-/// Two seconds' worth of work; what comes on top is turned away with 503.
+/// Two seconds' worth of work; further requests get a 503.
 const QUEUE_MAX: usize = 2 * WELL_PER_SECOND;
-/// A client waits this long for an answer. The server does the work all the same.
-const PATIENCE_TICKS: usize = TICKS_PER_SECOND;
+/// A client waits this long for an answer. The server does the work in any case.
+const TIMEOUT_TICKS: usize = TICKS_PER_SECOND;
 
 /// What happened, second by second.
 pub struct Storm {
@@ -51,31 +51,31 @@ enum Event {
 
 struct Call {
     client: usize,
-    course: Course,
+    state: RetryState,
     /// The try that is under way, if one is.
     under_way: Option<u32>,
 }
 
-struct World {
-    terms: Terms,
+struct Simulation {
+    config: RetryConfig,
     dice: Dice,
     budgets: Vec<Budget>,
     calls: Vec<Call>,
-    /// What is to happen, tick by tick.
+    /// Future events, by tick.
     agenda: Vec<Vec<Event>>,
     queue: VecDeque<(usize, u32)>,
     storm: Storm,
 }
 
 pub fn simulate(budget: BudgetTerms) -> Storm {
-    let terms = Terms {
+    let config = RetryConfig {
         budget,
         breaker: BreakerTerms::OFF,
         call_at_most: Duration::from_secs(60),
-        ..Terms::default()
+        ..RetryConfig::default()
     };
-    let mut world = World {
-        terms,
+    let mut simulation = Simulation {
+        config,
         dice: Dice::new(1),
         budgets: (0..CLIENTS).map(|_| Budget::new(budget)).collect(),
         calls: Vec::new(),
@@ -85,31 +85,31 @@ pub fn simulate(budget: BudgetTerms) -> Storm {
     };
     let between = CLIENTS * TICKS_PER_SECOND / CALLS_PER_SECOND;
     for client in 0..CLIENTS {
-        world.agenda[client % between].push(Event::Begin(client));
+        simulation.agenda[client % between].push(Event::Begin(client));
     }
     let mut credit = 0;
     for tick in 0..SECONDS * TICKS_PER_SECOND {
-        for event in std::mem::take(&mut world.agenda[tick]) {
-            world.happen(tick, event, between);
+        for event in std::mem::take(&mut simulation.agenda[tick]) {
+            simulation.happen(tick, event, between);
         }
         let slow = SLOW.contains(&(tick / TICKS_PER_SECOND));
         credit += if slow { SLOW_PER_SECOND } else { WELL_PER_SECOND };
         while credit >= TICKS_PER_SECOND
-            && let Some((call, number)) = world.queue.pop_front()
+            && let Some((call, number)) = simulation.queue.pop_front()
         {
             credit -= TICKS_PER_SECOND;
-            // Nobody waits for some of them any more; they cost the same.
-            if world.calls[call].under_way == Some(number) {
-                world.calls[call].under_way = None;
-                world.storm.answered[tick / TICKS_PER_SECOND] += 1;
+            // Some callers have given up; their requests cost the same.
+            if simulation.calls[call].under_way == Some(number) {
+                simulation.calls[call].under_way = None;
+                simulation.storm.answered[tick / TICKS_PER_SECOND] += 1;
             }
         }
         credit = credit.min(WELL_PER_SECOND);
     }
-    world.storm
+    simulation.storm
 }
 
-impl World {
+impl Simulation {
     fn happen(&mut self, tick: usize, event: Event, between: usize) {
         let now = time(tick);
         match event {
@@ -117,8 +117,8 @@ impl World {
                 self.plan(tick + between, Event::Begin(client));
                 self.storm.calls[tick / TICKS_PER_SECOND] += 1;
                 self.budgets[client].request(now);
-                let course = Course::new(self.terms, Guard::Keyed, now);
-                self.calls.push(Call { client, course, under_way: None });
+                let state = RetryState::new(self.config, Guard::Keyed, now);
+                self.calls.push(Call { client, state, under_way: None });
                 self.send(tick, self.calls.len() - 1);
             }
             Event::TimeOut(call, number) if self.calls[call].under_way == Some(number) => {
@@ -133,7 +133,7 @@ impl World {
             }
             Event::Resend(call) => {
                 let client = self.calls[call].client;
-                if self.calls[call].course.room(now).is_ok() && self.budgets[client].retry(now) {
+                if self.calls[call].state.may_try(now).is_ok() && self.budgets[client].retry(now) {
                     self.send(tick, call);
                 }
             }
@@ -141,19 +141,19 @@ impl World {
     }
 
     fn send(&mut self, tick: usize, call: usize) {
-        let (number, _) = self.calls[call].course.begin(time(tick));
+        let (number, _) = self.calls[call].state.begin(time(tick));
         self.storm.tries[tick / TICKS_PER_SECOND] += 1;
         if self.queue.len() >= QUEUE_MAX {
             return self.plan(tick + 1, Event::TurnedAway(call));
         }
         self.calls[call].under_way = Some(number);
         self.queue.push_back((call, number));
-        self.plan(tick + PATIENCE_TICKS, Event::TimeOut(call, number));
+        self.plan(tick + TIMEOUT_TICKS, Event::TimeOut(call, number));
     }
 
     fn failed(&mut self, tick: usize, call: usize, tried: &Tried) {
         let chance = Chance(self.dice.next());
-        if let Next::Again { pause, .. } = self.calls[call].course.next(time(tick), tried, || chance) {
+        if let Next::Again { pause, .. } = self.calls[call].state.next(time(tick), tried, || chance) {
             let ticks = usize::try_from(pause.as_millis()).unwrap() * TICKS_PER_SECOND / 1000;
             self.plan(tick + ticks.max(1), Event::Resend(call));
         }
@@ -201,7 +201,7 @@ fn a_budget_keeps_a_slow_server_from_being_buried_in_retries() {
     assert!(share(&with) > 0.99, "it is well again");
     assert!(amplification(&without, trouble) > 3.0, "what the budget prevents");
     assert!(share(&without) < 0.5, "long after the server has recovered, it is still buried");
-    check_drawing(&plot::draw(&with, &without, &SLOW));
+    check_drawing(&storm_plot::draw(&with, &without, &SLOW));
 }
 
 fn check_drawing(svg: &str) {

@@ -114,7 +114,7 @@ openssl x509 -req -in here.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 
         let error = client.post(&url).json(&body()).send().await.unwrap_err();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::GaveUp, Effect::None), "{error}");
         assert!(error.to_string().contains("certificate"), "{error}");
-        assert_eq!(server.world().requests, 0);
+        assert_eq!(server.state().requests, 0);
     }
 }
 

@@ -1,8 +1,8 @@
-//! The receipts API: the engine's verbs as JSON over HTTP, for services in any language that want
-//! claims around their own code, and for people who settle what is in doubt.
+//! The receipts API: the engine's operations as JSON over HTTP, for services in any language that claim intents around
+//! their own code, and for operators who settle unknown outcomes.
 //!
-//! Paths are verbs, not places: an id is three free texts, and none of them belongs in a path. Each
-//! handler is annotated for the `OpenAPI` document, so the two cannot drift apart.
+//! Paths are verbs: an id is three free texts, and none of them belongs in a path. Each handler is annotated for the
+//! `OpenAPI` document, so the two always agree.
 
 pub mod shape;
 
@@ -35,8 +35,8 @@ use shape::{
     ReceiptAsked, ReceiptShown, ReceiptsShown, SettleAsked, TicketAsked,
 };
 
-type Shared = State<Arc<Admin>>;
-type Answered<T> = Result<T, Problem>;
+type AdminState = State<Arc<Admin>>;
+type ApiResult<T> = Result<T, Problem>;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -55,7 +55,7 @@ pub(super) fn router(state: Arc<Admin>, auth: Arc<AdminAuth>) -> (Router, utoipa
         .routes(routes!(renew))
         .routes(routes!(complete))
         .routes(routes!(release))
-        .routes(routes!(doubt))
+        .routes(routes!(mark_unknown))
         .routes(routes!(settle))
         .routes(routes!(retry_dead))
         .routes(routes!(discard_dead))
@@ -83,7 +83,7 @@ async fn check_token(State(auth): State<Arc<AdminAuth>>, request: Request, next:
     (status = 200, description = "Done already. This is the outcome.", body = ClaimReplayed),
     (status = "4XX", description = "key-reused, in-progress, outcome-unknown, dead, closed, response-not-stored, key-expired, …", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn claim(State(state): Shared, Json(asked): Json<ClaimAsked>) -> Answered<Response> {
+async fn claim(State(state): AdminState, Json(asked): Json<ClaimAsked>) -> ApiResult<Response> {
     let id = Id::new(&asked.scope, &asked.operation, &asked.key)?;
     let policy = Arc::new(asked.policy.waiting(asked.wait_ms)?);
     let mut ask = Ask::new(id, shape::fingerprint(asked.fingerprint.as_deref()), policy.clone());
@@ -105,7 +105,7 @@ async fn claim(State(state): Shared, Json(asked): Json<ClaimAsked>) -> Answered<
     (status = 204, description = "The lease begins again."),
     (status = 409, description = "not-yours: stop the work.", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn renew(State(state): Shared, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
+async fn renew(State(state): AdminState, Json(asked): Json<TicketAsked>) -> ApiResult<StatusCode> {
     let ticket = asked.ticket.read()?;
     changed(ticket.id(), state.onceward.renew(&ticket).await?)
 }
@@ -115,7 +115,7 @@ async fn renew(State(state): Shared, Json(asked): Json<TicketAsked>) -> Answered
     (status = 204, description = "Recorded: everyone who asks again gets it."),
     (status = 409, description = "not-yours: somebody else decided what became of it.", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn complete(State(state): Shared, Json(asked): Json<CompleteAsked>) -> Answered<StatusCode> {
+async fn complete(State(state): AdminState, Json(asked): Json<CompleteAsked>) -> ApiResult<StatusCode> {
     let ticket = asked.ticket.read()?;
     let outcome = asked.outcome.read()?;
     changed(ticket.id(), state.onceward.complete(&ticket, outcome).await?)
@@ -126,23 +126,23 @@ async fn complete(State(state): Shared, Json(asked): Json<CompleteAsked>) -> Ans
     (status = 204, description = "The key is free."),
     (status = 409, description = "not-yours", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn release(State(state): Shared, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
+async fn release(State(state): AdminState, Json(asked): Json<TicketAsked>) -> ApiResult<StatusCode> {
     let ticket = asked.ticket.read()?;
     changed(ticket.id(), state.onceward.release(&ticket).await?)
 }
 
-/// Reports that the effect of a claim may or may not have happened. By policy it is then held until
-/// somebody settles it, or free to run again.
-#[utoipa::path(post, path = "/v1/doubt", request_body = TicketAsked, responses(
+/// Reports that the effect of a claim may or may not have happened. By policy it is then held until it is settled, or
+/// free to run again.
+#[utoipa::path(post, path = "/v1/doubt", operation_id = "doubt", request_body = TicketAsked, responses(
     (status = 204, description = "Noted."),
     (status = 409, description = "not-yours", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn doubt(State(state): Shared, Json(asked): Json<TicketAsked>) -> Answered<StatusCode> {
+async fn mark_unknown(State(state): AdminState, Json(asked): Json<TicketAsked>) -> ApiResult<StatusCode> {
     let ticket = asked.ticket.read()?;
     changed(ticket.id(), state.onceward.mark_unknown(&ticket).await?)
 }
 
-fn changed(id: &Id, changed: Changed) -> Answered<StatusCode> {
+fn changed(id: &Id, changed: Changed) -> ApiResult<StatusCode> {
     match changed {
         Changed::Applied => Ok(StatusCode::NO_CONTENT),
         Changed::NotOwner(receipt) => {
@@ -151,14 +151,14 @@ fn changed(id: &Id, changed: Changed) -> Answered<StatusCode> {
     }
 }
 
-/// Says what became of an effect in doubt. `fence` names the run that was looked into: if another run
-/// has taken its place, nothing is changed.
+/// Settles an unknown outcome. `fence` names the run that was checked: if another run has taken its place, nothing is
+/// changed.
 #[utoipa::path(post, path = "/v1/settle", request_body = SettleAsked, responses(
     (status = 204, description = "Settled."),
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
     (status = 409, description = "not-in-doubt, still-running, may-still-happen", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn settle(State(state): Shared, Json(asked): Json<SettleAsked>) -> Answered<StatusCode> {
+async fn settle(State(state): AdminState, Json(asked): Json<SettleAsked>) -> ApiResult<StatusCode> {
     let id = asked.id()?;
     let (fence, policy) = (Fence(asked.fence), asked.policy.read()?);
     let (settlement, counter) = match (&asked.done, asked.not_done, asked.force) {
@@ -204,7 +204,7 @@ async fn settle(State(state): Shared, Json(asked): Json<SettleAsked>) -> Answere
             Ok(StatusCode::NO_CONTENT)
         }
         Changed::NotOwner(None) => Err(Problem::NoReceipt),
-        // The same again, whose first answer was lost.
+        // The same settlement again: the reply to the first one may have been lost.
         Changed::NotOwner(Some(receipt)) if is_settled_so(&receipt.status, fence, &settlement) => {
             Ok(StatusCode::NO_CONTENT)
         }
@@ -227,40 +227,42 @@ fn is_settled_so(status: &Status, fence: Fence, settlement: &Settlement) -> bool
     }
 }
 
-/// Has an intent tried again whose tries were used up, from the first try on.
+/// Retries an intent whose tries were used up, starting again from the first try.
 #[utoipa::path(post, path = "/v1/retry-dead", request_body = IntentAsked, responses(
     (status = 204, description = "It waits for its next try."),
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
     (status = 409, description = "other-state; in-doubt: settle it as not done instead", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn retry_dead(State(state): Shared, Json(asked): Json<IntentAsked>) -> Answered<StatusCode> {
-    let by_hand = ByHand::new(asked.id()?, "a dead intent is tried again by hand");
-    match state.onceward.retry_dead(&by_hand.id).await {
+async fn retry_dead(State(state): AdminState, Json(asked): Json<IntentAsked>) -> ApiResult<StatusCode> {
+    let change = OperatorChange::new(asked.id()?, "a dead intent is tried again by hand");
+    match state.onceward.retry_dead(&change.id).await {
         Err(error) if error.kind() == ErrorKind::Conflict => Err(Problem::InDoubt),
-        retried => by_hand.answer(retried),
+        retried => change.answer(retried),
     }
 }
 
-/// Gives up an intent whose tries were used up: those who ask for it are told that it was closed.
+/// Discards an intent whose tries were used up: later requests for it are refused as closed.
 #[utoipa::path(post, path = "/v1/discard-dead", request_body = CloseAsked, responses(
     (status = 204, description = "It is closed."),
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
     (status = 409, description = "other-state", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn discard_dead(State(state): Shared, Json(asked): Json<CloseAsked>) -> Answered<StatusCode> {
-    let by_hand = ByHand::closing(asked.id()?, Closed::Discarded, "a dead intent was discarded by hand");
-    by_hand.answer(state.onceward.discard_dead(&by_hand.id, &asked.policy.read()?).await)
+async fn discard_dead(State(state): AdminState, Json(asked): Json<CloseAsked>) -> ApiResult<StatusCode> {
+    let change =
+        OperatorChange::closing(asked.id()?, Closed::Discarded, "a dead intent was discarded by hand");
+    change.answer(state.onceward.discard_dead(&change.id, &asked.policy.read()?).await)
 }
 
-/// Cancels an intent that waits for its next try: those who ask for it are told that it was closed.
+/// Cancels an intent that waits for its next try: later requests for it are refused as closed.
 #[utoipa::path(post, path = "/v1/cancel", request_body = CloseAsked, responses(
     (status = 204, description = "It is closed."),
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
     (status = 409, description = "other-state: it does not wait", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn cancel(State(state): Shared, Json(asked): Json<CloseAsked>) -> Answered<StatusCode> {
-    let by_hand = ByHand::closing(asked.id()?, Closed::Cancelled, "a waiting intent was cancelled by hand");
-    by_hand.answer(state.onceward.cancel(&by_hand.id, &asked.policy.read()?).await)
+async fn cancel(State(state): AdminState, Json(asked): Json<CloseAsked>) -> ApiResult<StatusCode> {
+    let change =
+        OperatorChange::closing(asked.id()?, Closed::Cancelled, "a waiting intent was cancelled by hand");
+    change.answer(state.onceward.cancel(&change.id, &asked.policy.read()?).await)
 }
 
 /// Removes the outcome of a done receipt, and keeps that it is done: a retry gets `response-not-stored`. Other
@@ -270,13 +272,13 @@ async fn cancel(State(state): Shared, Json(asked): Json<CloseAsked>) -> Answered
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
     (status = 409, description = "other-state: it is not done", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn erase(State(state): Shared, Json(asked): Json<IntentAsked>) -> Answered<StatusCode> {
-    let by_hand = ByHand::new(asked.id()?, "an outcome was erased by hand");
-    by_hand.answer(state.onceward.erase(&by_hand.id).await)
+async fn erase(State(state): AdminState, Json(asked): Json<IntentAsked>) -> ApiResult<StatusCode> {
+    let change = OperatorChange::new(asked.id()?, "an outcome was erased by hand");
+    change.answer(state.onceward.erase(&change.id).await)
 }
 
 /// A change that an operator asks for by the id of an intent. It is logged.
-struct ByHand {
+struct OperatorChange {
     id: Id,
     /// How the intent is closed afterwards, if it is.
     closes: Option<Closed>,
@@ -284,7 +286,7 @@ struct ByHand {
     what: &'static str,
 }
 
-impl ByHand {
+impl OperatorChange {
     fn new(id: Id, what: &'static str) -> Self {
         Self { id, closes: None, what }
     }
@@ -293,7 +295,7 @@ impl ByHand {
         Self { id, closes: Some(closes), what }
     }
 
-    fn answer(&self, changed: onceward::Result<Changed>) -> Answered<StatusCode> {
+    fn answer(&self, changed: onceward::Result<Changed>) -> ApiResult<StatusCode> {
         let receipt = match changed? {
             Changed::Applied => {
                 self.log();
@@ -321,23 +323,29 @@ impl ByHand {
     (status = 200, body = ReceiptShown),
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
 ))]
-async fn show(State(state): Shared, Asked(asked): Asked<ReceiptAsked>) -> Answered<Json<ReceiptShown>> {
+async fn show(
+    State(state): AdminState,
+    QueryParams(asked): QueryParams<ReceiptAsked>,
+) -> ApiResult<Json<ReceiptShown>> {
     let id = asked.id()?;
     let receipt = state.onceward.receipt(&id).await?.ok_or(Problem::NoReceipt)?;
     Ok(Json(ReceiptShown::new(&id, &receipt)))
 }
 
-/// Receipts in one answer, if not told otherwise, and at most.
+/// Receipts in one answer, by default and at most.
 const LIST_RECEIPTS: usize = 100;
 const LIST_RECEIPTS_MAX: usize = 1_000;
-/// Records looked at for one answer, so that a rare state in a large store does not hold a request.
-const LOOKED_AT_MAX: usize = 50_000;
+/// Records read for one answer, so that a search for a rare state in a large store ends.
+const RECORDS_READ_MAX: usize = 50_000;
 
 /// Lists receipts, without their outcomes. A page may be short or empty and still have a next one.
 #[utoipa::path(get, path = "/v1/receipts", params(ListAsked), responses(
     (status = 200, body = ReceiptsShown),
 ))]
-async fn list(State(state): Shared, Asked(asked): Asked<ListAsked>) -> Answered<Json<ReceiptsShown>> {
+async fn list(
+    State(state): AdminState,
+    QueryParams(asked): QueryParams<ListAsked>,
+) -> ApiResult<Json<ReceiptsShown>> {
     let limit = asked.limit.unwrap_or(LIST_RECEIPTS).clamp(1, LIST_RECEIPTS_MAX);
     let operation = match (asked.operation, asked.operation_prefix) {
         (Some(_), Some(_)) => {
@@ -356,16 +364,16 @@ async fn list(State(state): Shared, Asked(asked): Asked<ListAsked>) -> Answered<
     );
     let mut after = asked.cursor.as_deref().map(shape::cursor).transpose()?;
     let mut receipts = Vec::new();
-    let mut looked_at = 0;
+    let mut records_read = 0;
     loop {
         let scan = Scan::new(of.clone(), limit.saturating_sub(receipts.len()).max(1)).with_after(after);
-        looked_at += scan.limit;
+        records_read += scan.limit;
         let page = state.onceward.list(&scan).await?;
         receipts.extend(page.found.iter().map(|(id, found)| ReceiptShown::found(id, found)));
         let unreadable = page.unreadable.iter();
         receipts.extend(unreadable.map(|(id, error)| ReceiptShown::unreadable(id, state_asked, error)));
         after = page.next;
-        if after.is_none() || receipts.len() >= limit || looked_at >= LOOKED_AT_MAX {
+        if after.is_none() || receipts.len() >= limit || records_read >= RECORDS_READ_MAX {
             break;
         }
     }
@@ -374,9 +382,9 @@ async fn list(State(state): Shared, Asked(asked): Asked<ListAsked>) -> Answered<
 }
 
 /// The query of a request, or a problem that says what is wrong with it.
-struct Asked<T>(T);
+struct QueryParams<T>(T);
 
-impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {

@@ -29,9 +29,9 @@ const FORWARDED_BY_PROXIES: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// What a client needs to use the receipts API.
-pub struct AdminAuth(Rule);
+pub struct AdminAuth(AuthRule);
 
-enum Rule {
+enum AuthRule {
     /// The bearer token with this hash. The token itself is not kept.
     Token(blake3::Hash),
     /// A listener that only this machine can reach.
@@ -50,7 +50,7 @@ impl AdminAuth {
             );
             return Err(Error::new(ErrorKind::Invalid, detail));
         }
-        Ok(Self(Rule::Token(blake3::hash(token.as_bytes()))))
+        Ok(Self(AuthRule::Token(blake3::hash(token.as_bytes()))))
     }
 
     /// A listener at `address` that only this machine can reach. Fails if other machines can reach it.
@@ -61,19 +61,19 @@ impl AdminAuth {
             );
             return Err(Error::new(ErrorKind::Invalid, detail));
         }
-        Ok(Self(Rule::LoopbackListener))
+        Ok(Self(AuthRule::LoopbackListener))
     }
 
     /// Connections from this machine, on any listener. The service must say where a connection comes from, with
     /// axum's `into_make_service_with_connect_info::<SocketAddr>()`; without that, everything is refused. So is
     /// what a proxy has forwarded: behind a proxy on this machine every connection comes from this machine.
     pub fn loopback_peers() -> Self {
-        Self(Rule::LoopbackPeer)
+        Self(AuthRule::LoopbackPeer)
     }
 
     /// Whether this request carries the token, if one is needed.
     pub(super) fn check_token(&self, request: &Request) -> Result<(), Problem> {
-        let Rule::Token(hash) = &self.0 else { return Ok(()) };
+        let AuthRule::Token(hash) = &self.0 else { return Ok(()) };
         let given = only(request, &AUTHORIZATION).and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
@@ -89,9 +89,9 @@ impl AdminAuth {
     pub(super) fn check_origin(&self, request: &Request) -> Result<(), Problem> {
         match self.0 {
             // A page does not know the token, and a browser does not send it on its own.
-            Rule::Token(_) => return Ok(()),
-            Rule::LoopbackListener => {}
-            Rule::LoopbackPeer => check_peer(request)?,
+            AuthRule::Token(_) => return Ok(()),
+            AuthRule::LoopbackListener => {}
+            AuthRule::LoopbackPeer => check_peer(request)?,
         }
         let authority = authority(request).ok_or(Problem::Foreign("it has no usable Host"))?;
         if !is_this_machine(authority.host()) {
@@ -156,9 +156,9 @@ fn only<'a>(request: &'a Request, name: &HeaderName) -> Option<&'a str> {
 impl fmt::Debug for AdminAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Rule::Token(_) => "AdminAuth::Token",
-            Rule::LoopbackListener => "AdminAuth::LoopbackListener",
-            Rule::LoopbackPeer => "AdminAuth::LoopbackPeer",
+            AuthRule::Token(_) => "AdminAuth::Token",
+            AuthRule::LoopbackListener => "AdminAuth::LoopbackListener",
+            AuthRule::LoopbackPeer => "AdminAuth::LoopbackPeer",
         })
     }
 }

@@ -1,3 +1,5 @@
+//! Tests of who may use the receipts API.
+
 use axum::body::Body;
 
 use super::*;
@@ -11,7 +13,7 @@ fn request(fields: &[(&str, &str)]) -> Request {
 }
 
 fn page(fields: &[(&str, &str)]) -> bool {
-    AdminAuth(Rule::LoopbackListener).check_origin(&request(fields)).is_ok()
+    AdminAuth(AuthRule::LoopbackListener).check_origin(&request(fields)).is_ok()
 }
 
 #[test]
@@ -80,7 +82,7 @@ fn a_peer_must_be_known_to_be_on_this_machine() {
     assert!(admits(Some("127.0.0.1:50000"), &[host]));
     assert!(admits(Some("[::1]:50000"), &[host]));
     assert!(admits(Some("[::ffff:127.0.0.1]:50000"), &[host]));
-    assert!(!admits(None, &[host]), "nobody says where it comes from");
+    assert!(!admits(None, &[host]), "the peer address is not known");
     assert!(!admits(Some("10.0.0.1:50000"), &[host]), "another machine");
     for forwarded in
         [("x-forwarded-for", "10.0.0.1"), ("forwarded", "for=10.0.0.1"), ("x-real-ip", "10.0.0.1")]

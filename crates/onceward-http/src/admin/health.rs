@@ -1,4 +1,4 @@
-//! Whether the process lives, and whether it can do its work at this moment.
+//! The health checks: `/healthz` (the process is alive) and `/readyz` (the store and the upstream answer).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,12 +26,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub struct Readiness {
     draining: AtomicBool,
     upstream: Option<String>,
-    last: Mutex<Option<(Instant, Parts)>>,
+    last: Mutex<Option<(Instant, PartResults)>>,
 }
 
-/// What each part said.
+/// The result of each check.
 #[derive(Clone, Debug)]
-struct Parts {
+struct PartResults {
     store: Result<(), String>,
     upstream: Option<Result<(), String>>,
 }
@@ -53,7 +53,7 @@ impl Readiness {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    async fn parts(&self, onceward: &Onceward) -> Parts {
+    async fn parts(&self, onceward: &Onceward) -> PartResults {
         let mut last = self.last.lock().await;
         if let Some((at, parts)) = &*last
             && at.elapsed() < LOOK_EVERY
@@ -71,13 +71,13 @@ impl Readiness {
             within(async { onceward.receipt(&probe).await.map_err(|error| reason(&error)) }).await.map(drop)
         };
         let (store, upstream) = tokio::join!(store, upstream);
-        let parts = Parts { store, upstream };
+        let parts = PartResults { store, upstream };
         *last = Some((Instant::now(), parts.clone()));
         parts
     }
 }
 
-/// Why the store is not ready, for everybody. The error may name hosts and databases, so it goes to the log.
+/// The public reason why the store is not ready. The error may name hosts and databases, so it is only logged.
 fn reason(error: &Error) -> &'static str {
     tracing::warn!(%error, "the store is not ready");
     match error.kind() {

@@ -1,3 +1,5 @@
+//! Tests of the health checks over a store with faults.
+
 use axum::body::to_bytes;
 use onceward::{Caps, Loaded, Page, Scan, Store, StoreFuture, Swap, Swapped, Watch};
 use onceward_stores::MemoryStore;
@@ -6,13 +8,13 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// A store as bad as it is told to be.
-enum Poor {
+/// A store with a chosen fault.
+enum FaultyStore {
     Fails,
     NeverAnswers,
 }
 
-impl Store for Poor {
+impl Store for FaultyStore {
     fn swap<'a>(&'a self, _: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "cannot be reached")) })
     }
@@ -63,9 +65,9 @@ async fn not_ready_while_draining() {
 
 #[tokio::test]
 async fn not_ready_when_the_store_fails_or_hangs() {
-    let (status, body) = ask(Arc::new(Poor::Fails), Readiness::new()).await;
+    let (status, body) = ask(Arc::new(FaultyStore::Fails), Readiness::new()).await;
     assert_eq!((status, &body["store"]), (503, &"not ready: cannot be reached".into()));
-    let (status, body) = ask(Arc::new(Poor::NeverAnswers), Readiness::new()).await;
+    let (status, body) = ask(Arc::new(FaultyStore::NeverAnswers), Readiness::new()).await;
     assert_eq!((status, &body["store"]), (503, &"not ready: no answer within 1s".into()));
 }
 

@@ -1,4 +1,4 @@
-//! JSON in and out, with bounds.
+//! JSON request and response bodies, with limits on size and time.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tokio::time::timeout;
 
 use super::problem::Problem;
 
-/// Largest request: the largest outcome that the engine keeps, as base64, with room for the rest.
+/// Largest request: the largest outcome that the engine keeps, as base64, plus the other members.
 const BODY_BYTES_MAX: usize = 2 << 20;
-/// The body of a request must be here within this time.
+/// The body of a request must arrive within this time.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 
 /// A value as JSON: what a request says, or what an answer says.

@@ -13,7 +13,7 @@ use http::header::CONTENT_TYPE;
 use super::Admin;
 use crate::metrics::Metrics;
 
-/// Doubts ended here, by what was found out.
+/// Unknown outcomes that were settled through this API, by result.
 #[derive(Default)]
 pub(super) struct Settlements {
     pub(super) done: AtomicU64,
@@ -46,11 +46,11 @@ pub(super) async fn metrics(State(state): State<Arc<Admin>>) -> impl IntoRespons
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], out)
 }
 
-/// Writes every meter of the wire. One name may come with several labels.
+/// Writes every metric of the HTTP layer. One name may have several labels.
 fn write_layer_metrics(metrics: &Metrics, out: &mut String) {
     let mut last = "";
     for (name, label, value) in metrics.each() {
-        // Everything only grows, except for what is under way now.
+        // Everything is a counter, except for the requests in flight.
         let (kind, suffix) = if name == "in_flight" { ("gauge", "") } else { ("counter", "_total") };
         if name != last {
             let _ = writeln!(out, "# TYPE onceward_http_{name}{suffix} {kind}");

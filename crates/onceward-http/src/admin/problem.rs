@@ -1,5 +1,4 @@
-//! Refusals of the admin listener: `application/problem+json`, as on the wire. What means the same there
-//! has the same name here.
+//! The refusals of the admin routers as `application/problem+json`. Problems that the layer has too have the same names.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -11,9 +10,9 @@ use serde_json::json;
 use super::api::shape::ReceiptShown;
 use crate::problem::Problem as Wire;
 
-/// Why the admin listener says no.
+/// Why the admin routers refuse a request.
 pub enum Problem {
-    /// As the wire would say it.
+    /// A problem of the HTTP layer.
     Wire(Wire),
     /// The request cannot be understood, and why.
     Invalid(String),
@@ -33,13 +32,13 @@ pub enum Problem {
     NoReceipt,
     /// The receipt is not this ticket's any more; this is what is there.
     NotYours(Option<Box<ReceiptShown>>),
-    /// The receipt is not in doubt, or another run's; this is what is there.
+    /// The outcome is not unknown, or the receipt belongs to another run; this is the receipt.
     NotInDoubt(Box<ReceiptShown>),
     /// The run still has its lease.
     StillRunning,
     /// It is too early to say that it did not happen, and for how long.
     MayStillHappen(String),
-    /// One of its tries is in doubt.
+    /// The outcome of one of its tries is unknown.
     InDoubt,
     /// The receipt is in another state than this is for; this is what is there.
     OtherState(Box<ReceiptShown>),
@@ -116,10 +115,10 @@ impl Problem {
                 "Its lease ended and somebody else decided what became of it. Nothing was changed; do not have the effect again.".into()
             }
             Self::NotInDoubt(_) => {
-                "The receipt is not in doubt, or belongs to another run than the fence names. Nothing was changed.".into()
+                "The outcome is not unknown, or the receipt belongs to another run than the fence names. Nothing was changed.".into()
             }
             Self::StillRunning => {
-                "Only an outcome in doubt can be settled. Come back when the lease is over, or let its owner finish.".into()
+                "Only an unknown outcome can be settled. Try again when the lease has ended, or let its owner finish.".into()
             }
             Self::MayStillHappen(why) => format!("Nothing was changed: {why}."),
             Self::InDoubt => {

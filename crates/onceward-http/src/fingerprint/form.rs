@@ -1,4 +1,4 @@
-//! `application/x-www-form-urlencoded`, by its decoded pairs.
+//! Canonical form of `application/x-www-form-urlencoded`: its decoded pairs.
 //!
 //! Pairs of different names may change places; those of one name may not, for they are a list. `+` and
 //! `%20` are one, so are `a` and `a=`, and nothing between two `&` is nothing: all as the URL standard

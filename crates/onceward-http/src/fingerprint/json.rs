@@ -10,21 +10,21 @@
 //! 10       the document, where none of it counts
 //! ```
 //!
-//! Tags are told from 0xfe, names and strings end with 0xff, and text contains neither: canonical bytes
+//! Tags differ from 0xfe, names and strings end with 0xff, and text contains neither: canonical bytes
 //! can be read back in only one way, so two values never share them.
 //!
 //! These count by their bytes instead: what is not strictly JSON (a byte order mark, anything behind
 //! the value, `NaN`, `01`, a raw control character, bytes that are not UTF-8), an object that repeats a
 //! member's name (services keep the first, the last or both), nesting beyond [`DEPTH_MAX`], an exponent
 //! beyond [`EXPONENT_MAX`](number::EXPONENT_MAX), a document beyond [`DOCUMENT_BYTES_MAX`]. A repeated
-//! name is no doubt where rules say that it does not count, whichever of its values a service keeps.
+//! name is allowed if the rules exclude it, because then none of its values counts.
 
 mod draft;
 mod number;
 mod text;
 
 use super::ByBytes;
-use super::pointer::{Fate, Selection};
+use super::pointer::{Inclusion, Selection};
 use super::write::END;
 use draft::{Draft, Mark, Opened};
 
@@ -52,7 +52,7 @@ pub(super) fn canonical(body: &[u8], selection: &Selection, out: &mut Vec<u8>) -
     let draft = Draft::new(body.len());
     let mut reader = Reader { body, at: 0, selection, draft, innermost: None, around: Vec::new() };
     reader.document()?;
-    if let Fate::Drop = selection.of_document() {
+    if let Inclusion::Drop = selection.of_document() {
         out.push(NOTHING);
     } else {
         reader.draft.arrange(out);
@@ -67,20 +67,20 @@ struct Reader<'b, 'r> {
     draft: Draft,
     /// The object or array around this place, and those around that one, outermost first: a document that
     /// has only one of them, as most requests do, needs no list.
-    innermost: Option<Open<'r>>,
-    around: Vec<Open<'r>>,
+    innermost: Option<OpenContainer<'r>>,
+    around: Vec<OpenContainer<'r>>,
 }
 
 /// An object or array that has begun, and the item in it that is being read.
-struct Open<'r> {
-    fate: Fate<'r>,
-    inside: Inside,
+struct OpenContainer<'r> {
+    inclusion: Inclusion<'r>,
+    container: Container,
     item: Mark,
-    item_fate: Fate<'r>,
+    item_inclusion: Inclusion<'r>,
 }
 
 #[derive(Clone, Copy)]
-enum Inside {
+enum Container {
     Object { opened: Opened, name_end: usize },
     Array { index: usize },
 }
@@ -88,17 +88,17 @@ enum Inside {
 impl<'r> Reader<'_, 'r> {
     fn document(&mut self) -> Result<(), ByBytes> {
         self.space();
-        let mut fate = self.selection.of_document();
+        let mut inclusion = self.selection.of_document();
         loop {
             let inner = match self.peek()? {
-                b'{' => self.begin_object(fate)?,
-                b'[' => self.begin_array(fate)?,
+                b'{' => self.begin_object(inclusion)?,
+                b'[' => self.begin_array(inclusion)?,
                 _ => {
-                    self.leaf(fate)?;
+                    self.leaf(inclusion)?;
                     None
                 }
             };
-            fate = match inner {
+            inclusion = match inner {
                 Some(first) => first,
                 None => match self.behind_value()? {
                     Some(next) => next,
@@ -108,21 +108,27 @@ impl<'r> Reader<'_, 'r> {
         }
     }
 
-    /// Returns the fate of the first member, and stands before its value; none if there is no member,
-    /// and then stands behind the object.
-    fn begin_object(&mut self, fate: Fate<'r>) -> Result<Option<Fate<'r>>, ByBytes> {
+    /// Returns the inclusion of the first member; the position is then before its value. `None` if there is no
+    /// member; the position is then after the object.
+    fn begin_object(&mut self, inclusion: Inclusion<'r>) -> Result<Option<Inclusion<'r>>, ByBytes> {
         self.draft.bytes.push(OBJECT);
-        let inside = Inside::Object { opened: self.draft.open_object(), name_end: 0 };
-        self.begin(fate, inside, b'}')
+        let container = Container::Object { opened: self.draft.open_object(), name_end: 0 };
+        self.begin(inclusion, container, b'}')
     }
 
-    fn begin_array(&mut self, fate: Fate<'r>) -> Result<Option<Fate<'r>>, ByBytes> {
+    fn begin_array(&mut self, inclusion: Inclusion<'r>) -> Result<Option<Inclusion<'r>>, ByBytes> {
         self.draft.bytes.push(ARRAY);
-        self.begin(fate, Inside::Array { index: 0 }, b']')
+        self.begin(inclusion, Container::Array { index: 0 }, b']')
     }
 
-    fn begin(&mut self, fate: Fate<'r>, inside: Inside, close: u8) -> Result<Option<Fate<'r>>, ByBytes> {
-        let begun = Open { fate, inside, item: self.draft.mark(), item_fate: fate };
+    fn begin(
+        &mut self,
+        inclusion: Inclusion<'r>,
+        container: Container,
+        close: u8,
+    ) -> Result<Option<Inclusion<'r>>, ByBytes> {
+        let begun =
+            OpenContainer { inclusion, container, item: self.draft.mark(), item_inclusion: inclusion };
         self.around.extend(self.innermost.replace(begun));
         if self.around.len() == DEPTH_MAX {
             return Err(ByBytes);
@@ -138,50 +144,50 @@ impl<'r> Reader<'_, 'r> {
     }
 
     /// Stands at an item and moves to its value.
-    fn begin_item(&mut self) -> Result<Fate<'r>, ByBytes> {
+    fn begin_item(&mut self) -> Result<Inclusion<'r>, ByBytes> {
         let item = self.draft.mark();
         let name_start = self.draft.bytes.len();
-        let open = self.innermost.as_mut().expect("an item is inside something");
+        let open = self.innermost.as_mut().expect("an item is container something");
         open.item = item;
-        open.item_fate = match &mut open.inside {
-            Inside::Array { index } => self.selection.of_element(open.fate, *index),
-            Inside::Object { name_end, .. } => {
+        open.item_inclusion = match &mut open.container {
+            Container::Array { index } => self.selection.of_element(open.inclusion, *index),
+            Container::Object { name_end, .. } => {
                 if self.body.get(self.at) != Some(&b'"') {
                     return Err(ByBytes);
                 }
                 self.at = text::read(self.body, self.at + 1, &mut self.draft.bytes)?;
                 // Without the stop.
                 *name_end = self.draft.bytes.len() - 1;
-                self.selection.of_member(open.fate, &self.draft.bytes[name_start..*name_end])
+                self.selection.of_member(open.inclusion, &self.draft.bytes[name_start..*name_end])
             }
         };
-        let (fate, inside) = (open.item_fate, open.inside);
-        if let Inside::Object { .. } = inside {
+        let (inclusion, container) = (open.item_inclusion, open.container);
+        if let Container::Object { .. } = container {
             self.space();
             self.expect(b':')?;
             self.space();
         }
-        Ok(fate)
+        Ok(inclusion)
     }
 
     /// Stands behind a value: ends what it ends, and moves to the next value, of which it returns the
-    /// fate; none at the end of the document.
-    fn behind_value(&mut self) -> Result<Option<Fate<'r>>, ByBytes> {
+    /// inclusion; none at the end of the document.
+    fn behind_value(&mut self) -> Result<Option<Inclusion<'r>>, ByBytes> {
         loop {
             self.space();
             let Some(open) = &mut self.innermost else {
                 return if self.at == self.body.len() { Ok(None) } else { Err(ByBytes) };
             };
-            let dropped = matches!(open.item_fate, Fate::Drop);
+            let dropped = matches!(open.item_inclusion, Inclusion::Drop);
             if dropped {
                 self.draft.roll_back(open.item);
             }
-            let close = match &mut open.inside {
-                Inside::Array { index } => {
+            let close = match &mut open.container {
+                Container::Array { index } => {
                     *index += 1;
                     b']'
                 }
-                Inside::Object { name_end, .. } => {
+                Container::Object { name_end, .. } => {
                     if !dropped {
                         self.draft.member(open.item, *name_end);
                     }
@@ -202,7 +208,7 @@ impl<'r> Reader<'_, 'r> {
 
     fn close(&mut self) -> Result<(), ByBytes> {
         let closed = std::mem::replace(&mut self.innermost, self.around.pop());
-        if let Some(Open { inside: Inside::Object { opened, .. }, .. }) = closed {
+        if let Some(OpenContainer { container: Container::Object { opened, .. }, .. }) = closed {
             self.draft.close_object(opened)?;
         }
         self.draft.bytes.push(END);
@@ -210,7 +216,7 @@ impl<'r> Reader<'_, 'r> {
     }
 
     /// Reads a value that is neither object nor array.
-    fn leaf(&mut self, fate: Fate<'r>) -> Result<(), ByBytes> {
+    fn leaf(&mut self, inclusion: Inclusion<'r>) -> Result<(), ByBytes> {
         let start = self.draft.mark();
         let out = &mut self.draft.bytes;
         self.at = match self.body[self.at] {
@@ -223,7 +229,7 @@ impl<'r> Reader<'_, 'r> {
             b't' => word(self.body, self.at, b"true", TRUE, out)?,
             _ => number::read(self.body, self.at, out)?,
         };
-        if let (Fate::Within(_), false) = (fate, self.selection.keeps_leaf_on_the_way()) {
+        if let (Inclusion::Within(_), false) = (inclusion, self.selection.keeps_leaf_on_the_way()) {
             self.draft.roll_back(start);
             self.draft.bytes.push(LEAF_ON_THE_WAY);
         }

@@ -1,4 +1,4 @@
-//! How a body is to be read, from `Content-Type` and `Content-Encoding`.
+//! Chooses how a body is read, from `Content-Type` and `Content-Encoding`.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ const BOUNDARY_BYTES_MAX: usize = 70;
 /// format, and the body then counts by its bytes.
 #[derive(Debug)]
 pub(super) struct Media<'h> {
-    /// The media type without its parameters, in whatever case it came.
+    /// The media type without its parameters, in its original case.
     pub(super) essence: Cow<'h, [u8]>,
     /// The content coding; empty if there is none.
     pub(super) coding: Cow<'h, [u8]>,

@@ -1,4 +1,4 @@
-//! What JSON values are, told a second time and independently: a model, its spellings, and a reader
+//! A second, independent implementation of JSON values for tests: a model, its spellings, and a reader
 //! that turns canonical bytes back into the model. If every value comes back, no two share their bytes.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! `multipart/form-data`, by its parts. Only the boundary does not count, for clients draw a new one
-//! with every try.
+//! Canonical form of `multipart/form-data`: its parts. The boundary does not count, because clients choose a new one
+//! for every try.
 //!
 //! A part is its header fields and its bytes. Names of fields are compared without case and may change
 //! places; their values count by their bytes. That covers name, file name and content type without

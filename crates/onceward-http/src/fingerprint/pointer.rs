@@ -1,4 +1,4 @@
-//! JSON pointers (RFC 6901), and what a set of them makes of each value of a document.
+//! JSON pointers (RFC 6901), and which values of a document a set of them includes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -65,14 +65,14 @@ pub(super) enum Selection {
     Except(Node),
 }
 
-/// What becomes of one value.
+/// Whether one value counts.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fate<'r> {
+pub(super) enum Inclusion<'r> {
     /// It counts with all that is in it.
     Keep,
     /// It does not count.
     Drop,
-    /// That is for the values inside to say.
+    /// Some of the values inside it count.
     Within(&'r Node),
 }
 
@@ -101,23 +101,23 @@ impl Selection {
         }
     }
 
-    /// What becomes of the document.
-    pub(super) fn of_document(&self) -> Fate<'_> {
+    /// Whether the document counts.
+    pub(super) fn of_document(&self) -> Inclusion<'_> {
         match self {
-            Self::All => Fate::Keep,
+            Self::All => Inclusion::Keep,
             Self::Only(root) | Self::Except(root) => self.at(Some(root)),
         }
     }
 
-    /// What becomes of the member `name` of an object.
-    pub(super) fn of_member<'r>(&'r self, object: Fate<'r>, name: &[u8]) -> Fate<'r> {
-        let Fate::Within(node) = object else { return object };
+    /// Whether the member `name` of an object counts.
+    pub(super) fn of_member<'r>(&'r self, object: Inclusion<'r>, name: &[u8]) -> Inclusion<'r> {
+        let Inclusion::Within(node) = object else { return object };
         self.at(node.below.iter().find(|step| *step.name == *name).map(|step| &step.node))
     }
 
-    /// What becomes of the element at `index` of an array.
-    pub(super) fn of_element<'r>(&'r self, array: Fate<'r>, index: usize) -> Fate<'r> {
-        let Fate::Within(node) = array else { return array };
+    /// Whether the element at `index` of an array counts.
+    pub(super) fn of_element<'r>(&'r self, array: Inclusion<'r>, index: usize) -> Inclusion<'r> {
+        let Inclusion::Within(node) = array else { return array };
         self.at(node.below.iter().find(|step| step.index == Some(index)).map(|step| &step.node))
     }
 
@@ -127,13 +127,13 @@ impl Selection {
         !matches!(self, Self::Only(_))
     }
 
-    fn at<'r>(&self, node: Option<&'r Node>) -> Fate<'r> {
+    fn at<'r>(&self, node: Option<&'r Node>) -> Inclusion<'r> {
         let pointed_to = match node {
-            Some(node) if !node.ends && !node.below.is_empty() => return Fate::Within(node),
+            Some(node) if !node.ends && !node.below.is_empty() => return Inclusion::Within(node),
             Some(node) => node.ends,
             None => false,
         };
-        if pointed_to == matches!(self, Self::Only(_)) { Fate::Keep } else { Fate::Drop }
+        if pointed_to == matches!(self, Self::Only(_)) { Inclusion::Keep } else { Inclusion::Drop }
     }
 }
 

@@ -23,7 +23,7 @@ fn the_examples_of_the_standard() {
 }
 
 #[test]
-fn what_is_no_pointer_says_why() {
+fn an_invalid_pointer_is_explained() {
     for (text, why) in [("a", "slash"), ("#/a", "slash"), ("/~", "`~0`"), ("/a~2", "`~0`"), ("/~~0", "`~0`")]
     {
         let error = Pointer::parse(text).unwrap_err();

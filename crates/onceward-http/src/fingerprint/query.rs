@@ -1,4 +1,4 @@
-//! The query, pair by pair, in its order.
+//! Canonical form of the query: its pairs, in their order.
 //!
 //! A retry sends the query it sent before, but proxies on the way respell it. So what RFC 3986 calls
 //! equivalent is one: `%7e` and `~`, `%2f` and `%2F`, and a character that may not stand in a URL at all

@@ -1,4 +1,4 @@
-//! What of a request counts, per route. By default the method, the path, the whole query and the whole
+//! The rules of a route that say which parts of a request count for its fingerprint. By default the method, the path, the whole query and the whole
 //! body do, and no header field but those that say how to read the body.
 
 use http::HeaderName;

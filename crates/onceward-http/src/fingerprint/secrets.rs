@@ -1,4 +1,4 @@
-//! The secrets that key the fingerprints, so that nobody can guess a body from a stored receipt.
+//! The secrets that key the fingerprints, so that a body cannot be guessed from a stored receipt.
 
 use std::fmt;
 use std::iter;
@@ -53,7 +53,7 @@ impl From<[u8; SECRET_BYTES]> for Secrets {
     }
 }
 
-/// Says how many there are and nothing else: a secret has no business in a log.
+/// Shows only the number of secrets: a secret must not be logged.
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secrets(1 current, {} older)", self.older.len())

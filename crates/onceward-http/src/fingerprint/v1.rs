@@ -1,5 +1,5 @@
-//! Version 1: which parts of a request are written, in which order. Frozen; the golden values in
-//! `fingerprint_test.rs` hold it in place.
+//! Version 1 of the fingerprint: which parts of a request are digested, in which order. Frozen; the golden values in
+//! `fingerprint_test.rs` check it.
 //!
 //! ```text
 //! domain 16 · method · path · query … 0xff · fields · media type · content coding · kind 1 · body
@@ -25,7 +25,7 @@ use super::{ByBytes, Canonical, Head, Rules, form, json, multipart, query};
 
 pub(super) const VERSION: u8 = 1;
 
-/// Keeps these digests apart from whatever else is keyed with the same secret.
+/// Keeps these digests apart from other hashes under the same secret.
 const DOMAIN: &[u8; 16] = b"onceward-http-f1";
 
 const BY_BYTES: u8 = 0;

@@ -1,5 +1,5 @@
-//! How canonical bytes are put down so that no two readings run into each other: each part says where
-//! it ends, by its length in front or by a byte behind it that it cannot contain.
+//! Writes canonical bytes that can be parsed in only one way: each part is preceded by its length or ends with a byte
+//! that it cannot contain.
 
 /// Ends what is UTF-8, WTF-8 or ASCII, none of which has this byte.
 pub(super) const STOP: u8 = 0xff;

@@ -1,4 +1,4 @@
-//! Changes to a route. Setters take any value; [`RouteBuilder::build`] checks all of them.
+//! The builder of a route. Setters take any value; [`RouteBuilder::build`] checks all of them.
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ impl RouteBuilder {
         self
     }
 
-    /// Has unknown outcomes looked into. They are held meanwhile, whatever the policy says.
+    /// Sets the hook that reconciles unknown outcomes. They are held meanwhile, whatever the policy says.
     pub fn with_reconcile(mut self, hook: impl Reconcile) -> Self {
         self.route.reconciler = Some(Arc::new(Reconciler::new(hook)));
         self

@@ -92,7 +92,7 @@ async fn shop(auth: AdminAuth) -> (SocketAddr, Arc<Readiness>) {
 }
 
 #[tokio::test]
-async fn with_a_token_the_receipts_are_for_those_who_have_it() {
+async fn with_a_token_the_receipts_need_the_token() {
     let (address, readiness) = shop(AdminAuth::token(TOKEN).unwrap()).await;
     let bearer = format!("Bearer {TOKEN}");
     let token = ("Authorization", bearer.as_str());
@@ -163,7 +163,7 @@ async fn without_a_token_the_receipts_are_for_this_machine() {
     assert_eq!(send(address, "GET", "/metrics", &[("Host", "shop.example")], "").await.status, 200);
 }
 
-/// A service that does not say where connections come from lets nobody in.
+/// A service without connection info refuses every request.
 #[tokio::test]
 async fn without_a_token_a_peer_that_is_not_known_is_refused() {
     let app = Admin::new(engine()).receipts_router(AdminAuth::loopback_peers());

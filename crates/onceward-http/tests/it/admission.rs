@@ -1,4 +1,4 @@
-//! Too much at once.
+//! The limits of running intents, of one caller and of bodies in memory.
 
 use std::sync::Arc;
 
@@ -36,14 +36,14 @@ async fn new_work_over_the_bound_is_refused_while_replays_pass_and_duplicates_wa
     stage.gate.send_replace(true);
     assert_eq!(duplicate.await.unwrap().body, "charge 2");
     drop(running);
-    until("the room was not given back", || stage.admission.running() == 0).await;
+    until("the permit was not returned", || stage.admission.running() == 0).await;
     assert_eq!(stage.post("new", "{}").await.status, 201);
     assert_eq!(stage.charges(), 3);
 }
 
-/// However many come at once, no more run than there is room for, and nobody is left hanging.
+/// With any number of requests at once, no more run than the limit allows, and every request is answered.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_never_takes_more_room_than_there_is() {
+async fn many_requests_at_once_stay_within_the_limit() {
     let stage = within(Admission::new().with_running_max(3)).await;
     stage.gate.send_replace(false);
     let mut posts = tokio::task::JoinSet::new();
@@ -77,13 +77,13 @@ async fn a_caller_over_its_quota_is_refused_and_others_are_not() {
     assert_eq!((refused.status, refused.problem()), (429, "quota-exceeded"));
     assert_eq!(refused.field("retry-after"), Some("1"));
     stage.gate.send_replace(true);
-    until("the room was not given back", || stage.admission.running() == 0).await;
+    until("the permit was not returned", || stage.admission.running() == 0).await;
     assert_eq!(stage.send("POST", "/charges", &again, "{}").await.status, 201);
     drop(running);
 }
 
 #[tokio::test]
-async fn bodies_in_memory_are_bounded_and_given_back() {
+async fn bodies_in_memory_are_bounded_and_released() {
     let stage = within(Admission::new().with_body_bytes_max(100)).await;
     let large = format!("\"{}\"", "x".repeat(60));
     stage.gate.send_replace(false);
@@ -93,6 +93,6 @@ async fn bodies_in_memory_are_bounded_and_given_back() {
     assert_eq!((refused.status, refused.problem()), (503, "overloaded"));
     stage.gate.send_replace(true);
     drop(running);
-    until("the room was not given back", || stage.admission.body_bytes() == 0).await;
+    until("the permit was not returned", || stage.admission.body_bytes() == 0).await;
     assert_eq!(stage.post("other", &large).await.status, 201);
 }

@@ -1,4 +1,4 @@
-//! What a client is told: replays, and refusals row by row.
+//! The answers to a client: replays, and each refusal.
 
 use onceward::{OnDuplicate, Policy};
 use onceward_http::key::KeyForm;

@@ -1,4 +1,4 @@
-//! Which bodies are one request, as a client finds out.
+//! Which bodies count as the same request.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ async fn a_form_of_parts_is_the_same_under_any_boundary() {
     for (parameter, boundary) in [
         ("boundary=AaB03x", "AaB03x"),
         ("boundary=----WebKitFormBoundary7MA4YWxk", "----WebKitFormBoundary7MA4YWxk"),
-        ("charset=utf-8; boundary=\"drawn anew\"", "drawn anew"),
+        ("charset=utf-8; boundary=\"a new one\"", "a new one"),
     ] {
         let again = send(&stage, parameter, boundary, &[NOTE, SCAN]).await;
         assert_eq!((again.status, &again.body), (201, &first.body), "{parameter}");

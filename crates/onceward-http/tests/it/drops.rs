@@ -1,5 +1,4 @@
-//! Futures that are dropped: wherever and whenever that happens, nothing runs twice and nothing is held
-//! for longer than a lease.
+//! Futures that are dropped at any point: nothing runs twice, and nothing is held for longer than a lease.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -117,7 +116,7 @@ async fn a_caller_outside_of_the_runtime_leaves_it_to_the_runtime_of_the_engine(
     assert!(matches!(scene.ending().await, Some(Status::Done(_))));
 }
 
-/// The work dies with the runtime, and its receipt says what is known: nothing.
+/// The work ends with the runtime, and its outcome is unknown.
 #[test]
 fn a_runtime_that_ends_takes_the_work_with_it_and_nothing_runs_again() {
     for threads in [1, 2] {
@@ -136,11 +135,11 @@ fn a_runtime_that_ends_takes_the_work_with_it_and_nothing_runs_again() {
             let status = scene.onceward.receipt(&id).await.unwrap().expect("the claim stands").status;
             assert!(matches!(status, Status::Held(_) | Status::Unknown(_)), "{status:?}");
         });
-        assert_eq!(scene.slow.begun.available_permits(), 0, "nobody ran it again");
+        assert_eq!(scene.slow.begun.available_permits(), 0, "it was not run again");
     }
 }
 
-/// Before the body is there, nothing has happened, and nothing is left behind.
+/// Before the body has arrived, nothing is claimed.
 #[tokio::test]
 async fn a_caller_that_goes_away_while_it_sends_leaves_nothing() {
     let mut scene = Scene::new();

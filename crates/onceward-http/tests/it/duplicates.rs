@@ -1,4 +1,4 @@
-//! Copies at the same moment, and clients that go away.
+//! Concurrent duplicates, and clients that disconnect.
 
 use onceward_http::Route;
 
@@ -35,7 +35,7 @@ async fn a_client_that_hangs_up_cancels_nothing() {
 }
 
 #[tokio::test]
-async fn a_retry_in_other_spelling_is_the_same_request() {
+async fn a_retry_with_equivalent_json_is_the_same_request() {
     let stage = Stage::start(Route::default()).await;
     stage.post("k", r#"{"amount":2,"currency":"EUR"}"#).await;
     let retry = stage.post("k", "{ \"currency\": \"\\u0045UR\", \"amount\": 20e-1 }").await;

@@ -1,4 +1,4 @@
-//! Which responses are kept, which free the key, which leave a doubt.
+//! Which responses are kept, which free the key, and which leave the outcome unknown.
 
 use http::StatusCode;
 use onceward::{OnUnknown, Policy};
@@ -51,7 +51,7 @@ async fn a_route_can_say_otherwise() {
     assert_eq!(seen, (500, 409, false, 1));
 }
 
-/// Whoever forwarded the request knows more than the status says.
+/// A forwarder knows more than the status says.
 #[tokio::test]
 async fn the_service_has_the_last_word_on_its_response() {
     let held = || Route::builder().with_on_server_error(Action::Replay).build().unwrap();
@@ -73,7 +73,7 @@ async fn the_service_has_the_last_word_on_its_response() {
 
 /// Everyone who waits for a run that did nothing has a turn, one after the other.
 #[tokio::test]
-async fn a_response_that_frees_the_key_lets_those_who_wait_run() {
+async fn a_response_that_frees_the_key_lets_waiting_requests_run() {
     let stage = std::sync::Arc::new(Stage::start(Route::default()).await);
     let running = stage.begin_running("\"unsent\"").await;
     let mut waiting = tokio::task::JoinSet::new();

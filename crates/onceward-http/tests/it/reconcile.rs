@@ -1,4 +1,4 @@
-//! Doubts that are ended by asking the service.
+//! Unknown outcomes that are reconciled by asking the service.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::stage::{Answer, Stage, until};
 
-/// A hook that says what it is told to, once it is let.
+/// A hook with a chosen answer, which it gives when it is allowed to.
 #[derive(Clone)]
 struct Oracle {
     word: Arc<Mutex<Reconciled>>,
@@ -46,8 +46,8 @@ impl Reconcile for Oracle {
     }
 }
 
-/// A stage on which the first charge is in doubt.
-async fn in_doubt(oracle: &Oracle, body: &str) -> Stage {
+/// A stage on which the outcome of the first charge is unknown.
+async fn with_unknown_outcome(oracle: &Oracle, body: &str) -> Stage {
     // The policy alone would run it again; what is reconciled is held.
     let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap();
     let stage =
@@ -71,20 +71,20 @@ async fn ask_until_known(stage: &Stage, body: &str) -> Answer {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), asking).await.expect("the doubt never ended")
+    tokio::time::timeout(Duration::from_secs(20), asking).await.expect("the outcome stayed unknown")
 }
 
 #[tokio::test]
-async fn what_happened_becomes_the_answer() {
+async fn an_effect_that_happened_becomes_the_answer() {
     let found =
         Response::builder().status(201).header("x-found", "yes").body(Bytes::from("charged")).unwrap();
     let oracle = Oracle::new(Reconciled::Happened(found));
-    let stage = in_doubt(&oracle, "\"unanswered\"").await;
-    // While it is being looked into, nobody else asks.
+    let stage = with_unknown_outcome(&oracle, "\"unanswered\"").await;
+    // While it is being reconciled, the hook is not asked again.
     for _ in 0..5 {
         assert_eq!(stage.post("k", "\"unanswered\"").await.status, 409);
     }
-    until("nobody asked", || oracle.asked() > 0).await;
+    until("the hook was not asked", || oracle.asked() > 0).await;
     assert_eq!(oracle.asked(), 1);
     oracle.let_speak.add_permits(1);
     let answer = ask_until_known(&stage, "\"unanswered\"").await;
@@ -95,20 +95,20 @@ async fn what_happened_becomes_the_answer() {
 }
 
 #[tokio::test]
-async fn what_did_not_happen_runs_again() {
+async fn an_effect_that_did_not_happen_runs_again() {
     let oracle = Oracle::new(Reconciled::DidNotHappen);
     oracle.let_speak.add_permits(1_000);
-    let stage = in_doubt(&oracle, "\"unanswered\"").await;
-    // The second run is in doubt as well: it is a run of its own.
+    let stage = with_unknown_outcome(&oracle, "\"unanswered\"").await;
+    // The outcome of the second run is unknown too: it is a run of its own.
     assert_eq!(ask_until_known(&stage, "\"unanswered\"").await.status, 504);
     assert_eq!(stage.charges(), 2);
 }
 
 #[tokio::test]
-async fn as_long_as_nobody_can_tell_nothing_changes() {
+async fn nothing_changes_while_the_hook_cannot_tell() {
     let oracle = Oracle::new(Reconciled::NotYet);
     oracle.let_speak.add_permits(1_000);
-    let stage = in_doubt(&oracle, "\"unanswered\"").await;
+    let stage = with_unknown_outcome(&oracle, "\"unanswered\"").await;
     for (asked, word) in
         [Reconciled::NotYet, Reconciled::Failed("down".into()), Reconciled::NotYet].into_iter().enumerate()
     {
@@ -118,7 +118,7 @@ async fn as_long_as_nobody_can_tell_nothing_changes() {
                 assert_eq!(stage.post("k", "\"unanswered\"").await.problem(), "outcome-unknown");
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), again).await.expect("nobody asked again");
+        tokio::time::timeout(Duration::from_secs(20), again).await.expect("the hook was not asked again");
     }
     assert_eq!(stage.charges(), 1);
 }
@@ -127,7 +127,7 @@ async fn as_long_as_nobody_can_tell_nothing_changes() {
 #[tokio::test]
 async fn another_request_under_the_key_does_not_ask() {
     let oracle = Oracle::new(Reconciled::DidNotHappen);
-    let stage = in_doubt(&oracle, "\"unanswered\"").await;
+    let stage = with_unknown_outcome(&oracle, "\"unanswered\"").await;
     assert_eq!(stage.post("k", "\"other\"").await.problem(), "key-reused");
     assert_eq!(oracle.asked(), 0);
 }

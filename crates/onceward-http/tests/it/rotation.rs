@@ -34,7 +34,7 @@ async fn post(stage: &Stage, key: &str, body: &str) -> Answer {
     stage.send("POST", "/charges", &[("Idempotency-Key", key), ("Authorization", "me")], body).await
 }
 
-/// However they list them: whoever shares a secret agrees on what was done.
+/// In any order of the lists: processes that share a secret agree on what was done.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_share_a_secret_race_and_one_of_them_runs() {
     for lists in [
@@ -81,9 +81,9 @@ async fn an_answer_survives_a_whole_rotation() {
     assert_eq!(charges(&stages), 3);
 }
 
-/// A doubt is a doubt under every secret.
+/// An unknown outcome is unknown under every secret.
 #[tokio::test]
-async fn a_doubt_is_seen_by_all_who_share_a_secret() {
+async fn an_unknown_outcome_is_unknown_to_all_processes_that_share_a_secret() {
     let stages = processes(&[&[A, B], &[A], &[B], &[B, A]], Route::default).await;
     assert_eq!(post(&stages[0], "k", "\"unanswered\"").await.status, 504);
     for stage in &stages {

@@ -116,7 +116,7 @@ async fn a_scope_found_out_in_front_of_the_layer_keeps_tenants_apart() {
 }
 
 #[tokio::test]
-async fn every_request_is_counted_once_as_what_it_was() {
+async fn every_request_is_counted_once() {
     let stage = Stage::start(Route::builder().with_key(KeyRule::Optional).build().unwrap()).await;
     stage.send("GET", "/charges", &[], "").await;
     stage.send("POST", "/charges", &[], "{}").await;
@@ -137,7 +137,7 @@ async fn every_request_is_counted_once_as_what_it_was() {
 }
 
 #[tokio::test]
-async fn the_stripe_preset_replays_whatever_was_answered() {
+async fn the_stripe_preset_replays_every_response() {
     let stage = Stage::start(Route::preset("stripe").unwrap()).await;
     assert_eq!(stage.send("POST", "/charges", &[], "{}").await.status, 201, "a key may be left out");
     for replayed in [None, Some("true")] {
@@ -147,7 +147,7 @@ async fn the_stripe_preset_replays_whatever_was_answered() {
 }
 
 #[test]
-fn presets_say_what_they_promise() {
+fn presets_have_their_documented_settings() {
     let day = Retention::For(Duration::from_secs(24 * 3_600));
     let week = Retention::For(Duration::from_secs(7 * 24 * 3_600));
     for (name, success, client_error, server_error, kept) in [
@@ -169,7 +169,7 @@ fn presets_say_what_they_promise() {
 
 /// Whatever was set can be read back: what is published is what is done.
 #[test]
-fn a_route_tells_all_it_was_told() {
+fn every_setting_of_a_route_can_be_read_back() {
     let policy =
         Policy::ledger().to_builder().with_on_expired(OnExpired::Refuse(Retention::Forever)).build().unwrap();
     let route = Route::builder()

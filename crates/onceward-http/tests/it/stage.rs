@@ -1,4 +1,4 @@
-//! A small payments service behind the layer, on a port of its own, and a client without opinions.
+//! A small payments service behind the layer, on a port of its own, and a plain HTTP client.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -42,7 +42,7 @@ impl Stage {
         Self::within(Admission::new(), store, limits, route).await
     }
 
-    /// The service over this store, with so much room.
+    /// The service over this store, with these limits.
     pub async fn within(admission: Admission, store: Arc<dyn Store>, limits: Limits, route: Route) -> Self {
         Self::with_all(Secrets::new([7; 32]), admission, store, limits, route).await
     }
@@ -140,7 +140,7 @@ impl Stage {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub async fn until(otherwise: &str, so: impl Fn() -> bool) {
     let waiting = async {
         while !so() {
@@ -150,7 +150,7 @@ pub async fn until(otherwise: &str, so: impl Fn() -> bool) {
     tokio::time::timeout(Duration::from_secs(20), waiting).await.expect(otherwise);
 }
 
-/// What stands in front of the layer and knows who asks.
+/// A component in front of the layer that determines the caller.
 async fn find_caller(mut request: Request) -> Request {
     if let Some(caller) = request.headers().get("x-caller") {
         let caller = CallerScope(caller.to_str().unwrap().to_owned());

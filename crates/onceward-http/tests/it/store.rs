@@ -1,4 +1,4 @@
-//! What a client is told when the store is the trouble: down, too slow, or past a receipt's retention.
+//! The answers when the store is down or too slow, and when a receipt is past its retention.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ enum Health {
     Well,
     Down,
     Stuck,
-    /// It takes what it is given and answers nothing.
+    /// It accepts calls and never answers.
     Mute,
 }
 
@@ -78,7 +78,7 @@ async fn ailing_under(limits: Limits, route: Route) -> (Stage, watch::Sender<Hea
 }
 
 #[tokio::test]
-async fn a_store_that_is_down_is_told_and_nothing_happens() {
+async fn a_store_that_is_down_is_reported_and_nothing_runs() {
     let (stage, health) = ailing(Limits::default()).await;
     health.send_replace(Health::Down);
     let refused = stage.post("k", "{}").await;
@@ -91,7 +91,7 @@ async fn a_store_that_is_down_is_told_and_nothing_happens() {
 }
 
 #[tokio::test]
-async fn a_route_can_rather_act_unguarded_than_not_at_all_and_says_so() {
+async fn a_route_can_pass_requests_unguarded_and_the_answer_says_so() {
     let route = || Route::builder().with_on_store_failure(OnStoreFailure::PassUnguarded).build().unwrap();
     let (stage, health) = ailing_under(Limits::default(), route()).await;
     assert_eq!(stage.post("before", "{}").await.field("onceward-unguarded"), None);
@@ -113,9 +113,9 @@ async fn a_route_can_rather_act_unguarded_than_not_at_all_and_says_so() {
     assert_eq!((stage.charges(), stage.meter("requests_passed_unguarded", None)), (0, 0));
 }
 
-/// A known run is not repeated, however much the route would like to act.
+/// A known run is not repeated, even if the route passes requests unguarded.
 #[tokio::test]
-async fn nothing_is_passed_unguarded_that_somebody_is_known_to_have_run() {
+async fn nothing_is_passed_unguarded_if_an_earlier_run_is_known() {
     let policy = Policy::http()
         .to_builder()
         .with_lease(Duration::from_millis(20))
@@ -177,7 +177,7 @@ impl Store for DownAfter {
 }
 
 #[tokio::test]
-async fn claims_beyond_the_queue_are_told_to_come_back() {
+async fn claims_beyond_the_queue_are_refused_with_retry_after() {
     let (stage, health) = ailing(Limits::default().with_queue_claims_max(1)).await;
     health.send_replace(Health::Stuck);
     let stage = Arc::new(stage);
@@ -221,7 +221,7 @@ async fn a_late_key_is_refused_where_the_route_says_so() {
     assert_eq!(stage.charges(), 1);
 }
 
-/// What a worker gave up, and what somebody closed, is not run by a request either.
+/// A request does not run an intent that is dead or closed.
 #[tokio::test]
 async fn dead_and_closed_keys_are_refused_and_not_to_be_sent_again() {
     let store = Arc::new(MemoryStore::new());
@@ -244,7 +244,7 @@ async fn dead_and_closed_keys_are_refused_and_not_to_be_sent_again() {
         assert_eq!((refused.status, refused.problem()), (409, key));
         assert_eq!(refused.field("retry-after"), None);
         assert!(refused.body.contains("\"retryable\":false"), "{}", refused.body);
-        assert!(!refused.body.contains("account"), "nobody outside is told why: {}", refused.body);
+        assert!(!refused.body.contains("account"), "the reason is not sent to clients: {}", refused.body);
         assert_eq!(stage.meter("refusals", Some(key)), 1);
     }
     let other = stage.post("closed", "{\"amount\":13}").await;

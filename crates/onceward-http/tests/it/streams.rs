@@ -1,4 +1,4 @@
-//! Responses too large to be kept.
+//! Responses that are too large to be kept.
 
 use http::StatusCode;
 use onceward_http::{Action, Route};
@@ -37,7 +37,7 @@ async fn the_end_of_a_live_response_waits_for_its_receipt() {
     assert_eq!(stage.charges(), 100);
 }
 
-/// A client that counts bytes knows the end before it is told; the last byte has to wait too.
+/// A client that counts bytes recognises the end by itself, so the last byte must wait too.
 #[tokio::test]
 async fn the_last_byte_of_an_announced_length_waits_for_its_receipt() {
     let stage = Stage::start(Route::builder().with_response_bytes_max(10).build().unwrap()).await;
@@ -60,7 +60,7 @@ async fn the_last_byte_of_an_announced_length_waits_for_its_receipt() {
     assert_eq!(stage.charges(), 100);
 }
 
-/// A part of a response must never look like the whole.
+/// A part of a response must never look complete.
 #[tokio::test]
 async fn a_live_response_that_breaks_off_breaks_off_for_the_client_too() {
     let stage = Stage::start(Route::builder().with_response_bytes_max(10).build().unwrap()).await;
@@ -73,7 +73,7 @@ async fn a_live_response_that_breaks_off_breaks_off_for_the_client_too() {
     assert_eq!(stage.charges(), 2);
 }
 
-/// What is not to be kept frees its key, however large it is.
+/// A response that is not kept frees its key, whatever its size.
 #[tokio::test]
 async fn a_live_response_that_frees_the_key_leaves_no_note() {
     let route = Route::builder()
@@ -90,7 +90,7 @@ async fn a_live_response_that_frees_the_key_leaves_no_note() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_in_the_middle_of_a_live_response_cancels_nothing() {
+async fn a_client_that_disconnects_during_a_live_response_cancels_nothing() {
     let stage = Stage::start(Route::builder().with_response_bytes_max(10).build().unwrap()).await;
     let mut socket = stage.begin("POST", "/charges", &[("Idempotency-Key", "k")], "\"large 30000000\"").await;
     let mut some = [0; 1_000];

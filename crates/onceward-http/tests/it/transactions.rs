@@ -99,7 +99,7 @@ impl Service {
 }
 
 #[tokio::test]
-async fn what_was_committed_is_sent_and_replayed() {
+async fn the_committed_response_is_sent_and_replayed() {
     for word in ["\"plain\"", "\"regretted\""] {
         let scene = Scene::start(Route::default()).await;
         let first = scene.stage.post("k", word).await;
@@ -116,7 +116,7 @@ async fn what_was_committed_is_sent_and_replayed() {
 }
 
 #[tokio::test]
-async fn a_panic_after_the_commit_changes_nothing_for_those_who_come_back() {
+async fn a_panic_after_the_commit_changes_nothing_for_retries() {
     let scene = Scene::start(Route::default()).await;
     let broken = scene.stage.post("k", "\"panicked\"").await;
     assert_eq!(broken.status, 0, "the connection breaks");
@@ -163,7 +163,7 @@ async fn a_handler_that_commits_nothing_is_under_the_usual_rules() {
 }
 
 #[test]
-fn such_a_route_has_no_doubts_whatever_its_policy_says() {
+fn such_a_route_has_no_unknown_outcomes_under_any_policy() {
     let hold = Policy::http()
         .to_builder()
         .with_on_unknown(OnUnknown::Hold)

@@ -1,4 +1,4 @@
-//! What goes over the receipts API, as types. Parsed here, once; the handlers see only checked values.
+//! The request and response types of the receipts API. They are parsed here, once; handlers see only checked values.
 
 mod claim;
 mod outcome;

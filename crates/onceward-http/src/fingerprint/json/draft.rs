@@ -1,6 +1,6 @@
-//! A document as it is being read: canonical bytes in the order of the body, and where objects lie in
-//! them whose members have to change places. The places are changed once, at the end, from the outside
-//! in, so that no byte is moved more than once however deep it lies.
+//! The canonical bytes of a JSON document while it is being read, and the positions of the objects whose members must
+//! be sorted. They are sorted once, at the end, from the outside in, so that no byte is moved more than once at any
+//! depth.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut, Range};
@@ -30,7 +30,7 @@ pub(super) struct Tables {
     members: Vec<Member>,
 }
 
-/// A place that can be gone back to.
+/// A position that can be returned to.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     bytes: u32,
@@ -47,9 +47,9 @@ pub(super) struct Opened {
 struct Object {
     start: u32,
     end: u32,
-    /// Its members, sorted; nothing if they lie in order as they are.
+    /// Its members, sorted; empty if they are in order already.
     members: Range<u32>,
-    /// The first object behind it.
+    /// The first object after it.
     next: u32,
 }
 
@@ -59,7 +59,7 @@ struct Member {
     start: u32,
     name_end: u32,
     end: u32,
-    /// The first object that begins in it or behind it.
+    /// The first object that begins in it or after it.
     objects: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Numbers as exact decimals, never through a float: 2, 2.0 and 20e-1 are one, 9007199254740993 and
+//! Canonical form of JSON numbers, as exact decimals, never through a float: 2, 2.0 and 20e-1 are one, 9007199254740993 and
 //! 9007199254740992 are not.
 //!
 //! ```text
@@ -12,15 +12,15 @@
 use crate::fingerprint::ByBytes;
 use crate::fingerprint::write::{self, STOP};
 
-/// Greatest exponent, of either sign, of the canonical form. A number beyond it cannot be told exactly
-/// here, so its document counts by its bytes. The bound is on the value, not on its spelling.
+/// Greatest exponent, of either sign, of the canonical form. A document with a number beyond
+/// it counts by its bytes. The limit is on the value, not on its spelling.
 pub(in crate::fingerprint) const EXPONENT_MAX: i64 = 1_000_000_000_000_000_000;
 
 const ZERO: u8 = 3;
 const POSITIVE: u8 = 4;
 const NEGATIVE: u8 = 5;
 
-/// Reads the number at `start`; returns the place behind it.
+/// Reads the number at `start`; returns the position after it.
 pub(super) fn read(body: &[u8], start: usize, out: &mut Vec<u8>) -> Result<usize, ByBytes> {
     let is_negative = body.get(start) == Some(&b'-');
     let whole_start = start + usize::from(is_negative);
@@ -73,7 +73,7 @@ pub(super) fn read(body: &[u8], start: usize, out: &mut Vec<u8>) -> Result<usize
     Ok(at)
 }
 
-/// The place behind one or more digits.
+/// The position after one or more digits.
 fn behind_digits(body: &[u8], start: usize) -> Result<usize, ByBytes> {
     let mut at = start;
     while body.get(at).is_some_and(u8::is_ascii_digit) {

@@ -1,4 +1,4 @@
-//! Strings and member names, unescaped, with a stop behind them.
+//! Canonical form of JSON strings and member names: unescaped, with an end mark.
 //!
 //! Written as WTF-8: that is UTF-8, plus a form of its own for half of a surrogate pair. So an escaped
 //! pair is one with the character it stands for, and a lone half, which JSON allows, is a value of its
@@ -7,7 +7,7 @@
 use crate::fingerprint::ByBytes;
 use crate::fingerprint::write::STOP;
 
-/// Reads the string whose opening quote is before `start`; returns the place behind its closing quote.
+/// Reads the string whose opening quote is before `start`; returns the position after its closing quote.
 /// The body is known to be UTF-8.
 pub(super) fn read(body: &[u8], start: usize, out: &mut Vec<u8>) -> Result<usize, ByBytes> {
     let mut at = start;
@@ -27,7 +27,7 @@ pub(super) fn read(body: &[u8], start: usize, out: &mut Vec<u8>) -> Result<usize
 }
 
 /// How many bytes stand for themselves before one that does not: a quote, a backslash, a control character.
-/// None if there is no such byte. Most of a document is text, so it is looked at eight bytes at a time.
+/// None if there is no such byte. Most of a document is text, so it is scanned eight bytes at a time.
 fn plain_bytes(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
@@ -49,7 +49,7 @@ fn special(word: u64) -> u64 {
     (below(word, 0x20) | equal(b'"') | equal(b'\\')) & (EACH << 7)
 }
 
-/// Reads the escape whose backslash is before `at`; returns the place behind it.
+/// Reads the escape whose backslash is before `at`; returns the position after it.
 fn escape(body: &[u8], at: usize, out: &mut Vec<u8>) -> Result<usize, ByBytes> {
     out.push(match body.get(at) {
         Some(same @ (b'"' | b'\\' | b'/')) => *same,

@@ -24,7 +24,7 @@ fn every_byte_at_every_place_of_a_word() {
 
 proptest! {
     #[test]
-    fn whatever_the_bytes(bytes in vec(prop_oneof![any::<u8>(), 0x1e_u8..0x24, 0x5a_u8..0x5e], 0..64)) {
+    fn agrees_for_any_bytes(bytes in vec(prop_oneof![any::<u8>(), 0x1e_u8..0x24, 0x5a_u8..0x5e], 0..64)) {
         prop_assert_eq!(plain_bytes(&bytes), one_by_one(&bytes));
     }
 }

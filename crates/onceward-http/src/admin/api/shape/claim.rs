@@ -1,4 +1,4 @@
-//! Claims and what follows them.
+//! The types of the receipts API for claims: claim, renew, complete, release and settle.
 
 use std::time::Duration;
 
@@ -38,11 +38,11 @@ pub struct ClaimAsked {
 pub struct ClaimMade {
     /// True.
     pub claimed: bool,
-    /// Shows that it is yours: for renew, complete, release and doubt.
+    /// Proves that it is yours: for renew, complete, release and `/v1/doubt`.
     pub ticket: TicketText,
     /// Names this try.
     pub attempt: String,
-    /// Grows with every takeover. Hand it to whatever has the effect, so that a former owner is refused.
+    /// Grows with every takeover. Pass it to the service that has the effect, so that a former owner is refused.
     pub fence: u64,
     /// How long it is yours, if you do not renew it.
     pub lease_ms: u64,
@@ -80,7 +80,7 @@ pub struct CompleteAsked {
     pub outcome: OutcomeGiven,
 }
 
-/// Ends a doubt. Give either `done` or `not_done`.
+/// Settles an unknown outcome. Give either `done` or `not_done`.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettleAsked {
@@ -90,7 +90,7 @@ pub struct SettleAsked {
     pub operation: String,
     /// With which key.
     pub key: String,
-    /// The run that was looked into, as its receipt shows it.
+    /// The run that was checked, as its receipt shows it.
     pub fence: u64,
     /// It happened, and this was its outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,7 +128,7 @@ pub struct CloseAsked {
     pub operation: String,
     /// With which key.
     pub key: String,
-    /// How long those who ask are told that it was closed.
+    /// How long requests for it are refused as closed.
     #[serde(default)]
     pub policy: PolicyAsked,
 }

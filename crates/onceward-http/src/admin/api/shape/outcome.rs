@@ -1,4 +1,4 @@
-//! Outcomes: text as text, anything else as base64, and responses of the gateway as what they are.
+//! The types of the receipts API for outcomes: text as text, other bytes as base64, gateway responses as HTTP.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

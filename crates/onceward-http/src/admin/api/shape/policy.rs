@@ -1,4 +1,4 @@
-//! A policy: a preset, and what differs from it.
+//! The type of the receipts API for a policy: a preset, and what differs from it.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct PolicyAsked {
     /// What a failed outcome means for the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<FailureRule>,
-    /// What happens when nobody can tell whether the effect happened.
+    /// What happens when it is unknown whether the effect happened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_unknown: Option<UnknownRule>,
 }
@@ -52,11 +52,11 @@ pub enum FailureRule {
     Retry,
 }
 
-/// What happens when nobody can tell whether the effect happened.
+/// What happens when it is unknown whether the effect happened.
 #[derive(Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownRule {
-    /// Never run again by itself: held until somebody settles it.
+    /// Never run again by itself: held until it is settled.
     Hold,
     /// Run again, with a higher fence.
     Retry,
@@ -100,8 +100,8 @@ impl PolicyAsked {
         policy
     }
 
-    /// The policy of a claim that waits this long for one that is running. Over HTTP nobody waits
-    /// without having said so: the preset's own wait does not count.
+    /// The policy of a claim that waits this long for one that is running. Over HTTP a claim waits
+    /// only if it says so: the preset's own wait does not apply.
     pub(in crate::admin) fn waiting(&self, wait_ms: Option<u64>) -> onceward::Result<Policy> {
         let rule = match wait_ms {
             None | Some(0) => OnDuplicate::Conflict,

@@ -1,4 +1,4 @@
-//! Receipts as they are shown and asked for.
+//! The types of the receipts API for showing and listing receipts.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub struct ReceiptShown {
     /// Why its last try did not come to an outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// What is known of earlier runs: `settled` (one was in doubt, and somebody said that it did not happen) or
+    /// What is known of earlier runs: `settled` (the outcome of one was unknown and was settled as not done) or
     /// `in_doubt` (one may have had its effect).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prior: Option<String>,
@@ -70,15 +70,15 @@ pub struct ReceiptShown {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nobody has begun; a worker, or somebody who asks, begins its next try.
+    /// No run holds it; a worker or a request begins its next try.
     Waiting,
-    /// Somebody has the lease.
+    /// A run holds the lease.
     Held,
     /// The outcome is known, or the intent was closed.
     Done,
-    /// The effect may or may not have happened; somebody has to settle it.
+    /// The effect may or may not have happened; it must be settled.
     Unknown,
-    /// It was tried as often as allowed; somebody has to look at it.
+    /// The maximum number of tries was reached; an operator must decide.
     Dead,
     /// The outcome was forgotten at the end of its retention; the key is still refused.
     Gone,

@@ -1,6 +1,5 @@
-//! A ticket as one opaque text: the claim it proves, and the policy it was made under, so that nobody
-//! has to repeat the policy with every call. It is not signed, because it needs not be: its attempt is
-//! 128 random bits that are shown to nobody else.
+//! Encodes a ticket as one opaque text: the claim that it proves and the policy of the claim, so that calls need not
+//! repeat the policy. It needs no signature: its attempt is 128 random bits that only the owner knows.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -15,9 +14,9 @@ use crate::admin::problem::Problem;
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct TicketText(pub String);
 
-/// What is inside. The names are short because the text travels with every call.
+/// The content of a ticket. The names are short because the text is sent with every call.
 #[derive(Serialize, Deserialize)]
-struct Inside {
+struct TicketFields {
     s: String,
     o: String,
     k: String,
@@ -28,7 +27,7 @@ struct Inside {
 
 impl TicketText {
     pub(in crate::admin) fn new(ticket: &Ticket, policy: &PolicyAsked) -> Self {
-        let inside = Inside {
+        let fields = TicketFields {
             s: ticket.id().scope().into(),
             o: ticket.id().operation().into(),
             k: ticket.id().key().into(),
@@ -36,16 +35,16 @@ impl TicketText {
             f: ticket.fence().0,
             p: policy.clone(),
         };
-        let json = serde_json::to_vec(&inside).expect("plain values are JSON");
+        let json = serde_json::to_vec(&fields).expect("plain values are JSON");
         Self(BASE64_URL_SAFE_NO_PAD.encode(json))
     }
 
     pub(in crate::admin) fn read(&self) -> Result<Ticket, Problem> {
-        let inside: Option<Inside> =
+        let fields: Option<TicketFields> =
             BASE64_URL_SAFE_NO_PAD.decode(&self.0).ok().and_then(|json| serde_json::from_slice(&json).ok());
-        let inside =
-            inside.ok_or_else(|| Problem::Invalid("`ticket` must be a text that a claim gave".into()))?;
-        let id = Id::from_columns(&inside.s, &inside.o, &inside.k)?;
-        Ok(Ticket::new(id, attempt(&inside.a)?, Fence(inside.f), inside.p.read()?))
+        let fields =
+            fields.ok_or_else(|| Problem::Invalid("`ticket` must be a text that a claim gave".into()))?;
+        let id = Id::from_columns(&fields.s, &fields.o, &fields.k)?;
+        Ok(Ticket::new(id, attempt(&fields.a)?, Fence(fields.f), fields.p.read()?))
     }
 }

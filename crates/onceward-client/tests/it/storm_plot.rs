@@ -1,4 +1,4 @@
-//! Draws the storm as SVG: what the server is sent, and what it answers in time.
+//! Draws the retry storm as SVG: requests sent to the server, and requests answered in time.
 
 use std::fmt::Write;
 use std::ops::Range;

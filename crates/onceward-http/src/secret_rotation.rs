@@ -1,4 +1,4 @@
-//! One intent under several secrets. The scope of a request is hashed with a secret, so while secrets are
+//! Handles one intent under several secrets while they are rotated. The scope of a request is hashed with a secret, so while secrets are
 //! rotated two processes may know one intent by two ids. An intent therefore has a receipt under the id of
 //! each listed secret, and its work begins only when all of them are claimed: any two processes that share
 //! a secret exclude each other, whichever they list first.
@@ -48,8 +48,8 @@ impl Ids {
         }
     }
 
-    /// Under each id stands the fingerprint of its own secret: whoever knows only that one must recognise
-    /// the request.
+    /// Each id has the fingerprint of its own secret, so that a process that knows only that secret recognises the
+    /// request.
     pub(crate) fn ask(self, prints: Fingerprints, policy: &std::sync::Arc<Policy>) -> Asks {
         if self.others.is_empty() {
             let current =
@@ -65,12 +65,12 @@ impl Ids {
 }
 
 impl Asks {
-    /// The answer that is at hand under any of the ids.
+    /// The cached answer under any of the ids.
     pub(crate) fn cached_answer(&self, onceward: &Onceward) -> Option<Answer> {
         self.each().find_map(|ask| onceward.cached_answer(ask))
     }
 
-    /// The answer of others under any of the ids, without a run.
+    /// The answer of an earlier run under any of the ids, without running.
     pub(crate) async fn answer_without_running(&self, onceward: &Onceward) -> Result<Option<Answer>> {
         for ask in self.each() {
             if let Some(answer) = onceward.answer_without_running(ask).await? {
@@ -91,7 +91,7 @@ impl Asks {
     }
 
     /// Runs `work` once for the intent, with the lease of the current id.
-    pub(crate) fn run<'a, F, W>(self, onceward: &'a Onceward, work: F) -> Running<'a>
+    pub(crate) fn run<'a, F, W>(self, onceward: &'a Onceward, work: F) -> RunFuture<'a>
     where
         F: FnOnce(Lease) -> W + Send + 'a,
         W: Future<Output = Result<Outcome, Stopped>> + Send + 'a,
@@ -104,7 +104,7 @@ impl Asks {
     }
 }
 
-pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<Answer>> + Send + 'a>>;
+pub(crate) type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer>> + Send + 'a>>;
 
 /// Runs under the first of the remaining ids, and within it under the others.
 fn run_within<'a, F, W>(
@@ -113,7 +113,7 @@ fn run_within<'a, F, W>(
     current: Id,
     mut leases: Vec<Lease>,
     work: F,
-) -> Running<'a>
+) -> RunFuture<'a>
 where
     F: FnOnce(Lease) -> W + Send + 'a,
     W: Future<Output = Result<Outcome, Stopped>> + Send + 'a,
@@ -149,7 +149,7 @@ fn lease_of(current: &Id, mut leases: Vec<Lease>) -> Lease {
     leases.swap_remove(at).beside(&leases)
 }
 
-/// How a receipt ends whose intent got this answer under the next id.
+/// The end of a receipt whose intent got this answer under the next id.
 fn ending_like(answer: &Result<Answer>) -> Result<Outcome, Stopped> {
     match answer {
         Ok(Answer::Completed(Completed { recorded: Recorded::Released, .. })) => {
@@ -164,7 +164,7 @@ fn ending_like(answer: &Result<Answer>) -> Result<Outcome, Stopped> {
         Ok(Answer::Refused(Refusal::ResponseNotStored { verdict, note })) => {
             Ok(Outcome::omitted(*verdict, note.clone()))
         }
-        // Nothing was run here. The other receipt says what there is to say.
+        // Nothing was run here; the other receipt has the state.
         Ok(Answer::Refused(_)) => Err(Stopped::before_effect("it was refused under another secret")),
         Err(error) if error.applied() == Applied::No => Err(Stopped::before_effect(error.clone())),
         Err(error) => Err(Stopped::unknown(error.to_string())),

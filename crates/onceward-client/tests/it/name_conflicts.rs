@@ -1,5 +1,5 @@
-//! Two different requests under one name at the same moment: exactly one of the two is ever sent, and a caller
-//! who is told that nothing was sent is told the truth, also when the process dies.
+//! Two different requests under one intent name at the same time: exactly one of them is ever sent. If a caller gets
+//! the error that nothing was sent, that is true, also after a crash.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use onceward_client::{Client, ErrorKind, Source};
 use crate::journal::body;
 use crate::schedules::patient;
 use crate::server::{Came, Fault, Server};
-use crate::staged::Staged;
+use crate::staged_store::StagedStore;
 
 pub async fn open(folder: &Path) -> Arc<dyn Store> {
     onceward_stores::open(&format!("embedded:{}", folder.display())).await.unwrap()
@@ -36,21 +36,21 @@ async fn beside_an_answer_the_same_request_gets_it_and_another_one_is_refused() 
     let other = second.put(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::IntentReused, "{other}");
     assert!(first.resume().await.unwrap().is_empty(), "nothing is open");
-    assert_eq!(server.world().requests, 1, "the refused request was never sent");
+    assert_eq!(server.state().requests, 1, "the refused request was never sent");
 }
 
 #[tokio::test]
-async fn whose_claim_is_in_the_journal_is_sent_and_the_other_one_is_refused() {
+async fn the_request_that_is_claimed_first_is_sent_and_the_other_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| Fault::Delay(Duration::from_millis(100))).await;
     let store = open(folder.path()).await;
-    let slow = Staged::over(&store).holding_a_claim().ready();
+    let slow = StagedStore::over(&store).holding_a_claim().ready();
     let post = client(slow.clone()).post(&server.url).json(&body()).intent("order-7");
     let post = tokio::spawn(post.send());
     slow.at_gate().await;
     let put = client(store.clone()).put(&server.url).json(&body()).intent("order-7");
     let put = tokio::spawn(put.send());
-    while server.world().requests == 0 {
+    while server.state().requests == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     // While the other one is being sent, and not only when it has its answer.
@@ -59,13 +59,13 @@ async fn whose_claim_is_in_the_journal_is_sent_and_the_other_one_is_refused() {
     assert_eq!(refused.kind(), ErrorKind::IntentReused, "{refused}");
     let answer = put.await.unwrap().unwrap();
     assert_eq!((&*answer.text(), answer.report().source), ("effect 0 of i", Source::Server));
-    assert_eq!(server.world().requests, 1);
+    assert_eq!(server.state().requests, 1);
     let again = client(store).put(&server.url).json(&body()).intent("order-7").send().await.unwrap();
     assert_eq!(again.report().source, Source::Journal, "the name is the one's that was sent");
 }
 
 #[tokio::test]
-async fn who_dies_leaves_the_name_to_the_request_that_is_in_the_journal() {
+async fn after_a_crash_the_name_belongs_to_the_request_in_the_journal() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|came: &Came| match came.before {
         0 => Fault::Delay(Duration::from_hours(1)),
@@ -73,10 +73,10 @@ async fn who_dies_leaves_the_name_to_the_request_that_is_in_the_journal() {
     })
     .await;
     let store = open(folder.path()).await;
-    let staged = Staged::over(&store).ready();
+    let staged = StagedStore::over(&store).ready();
     let dying = client(staged.clone());
     let put = tokio::spawn(dying.put(&server.url).json(&body()).intent("order-7").send());
-    while server.world().requests == 0 {
+    while server.state().requests == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     staged.die();
@@ -90,7 +90,7 @@ async fn who_dies_leaves_the_name_to_the_request_that_is_in_the_journal() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("somebody keeps the journal open");
+    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the journal is still open");
 
     let later = client(open(folder.path()).await);
     let refused = later.post(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();

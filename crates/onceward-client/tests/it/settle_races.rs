@@ -1,5 +1,5 @@
-//! Requests that leave the journal while somebody is about to send them: what is taken away is not sent, and
-//! what is sent stays until it has its answer. So one name is never two requests.
+//! Intents that are settled while another call is about to send them: a settled request is not sent, and a request
+//! that is sent stays in the journal until it has its answer. So one name is never two requests.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicU64;
 use onceward::Store;
 use onceward_client::{Client, ErrorKind, Request, Settlement};
 
-use crate::contested::open;
-use crate::journal::{HOUR_US, Hands, hasty};
+use crate::journal::{HOUR_US, ManualClock, hasty};
+use crate::name_conflicts::open;
 use crate::server::{Came, Fault, Server};
-use crate::staged::Staged;
+use crate::staged_store::StagedStore;
 
 /// A client that gives up after one failure.
 fn client(store: Arc<dyn Store>) -> Client {
@@ -18,7 +18,7 @@ fn client(store: Arc<dyn Store>) -> Client {
 }
 
 fn client_at(hour: u64, store: Arc<dyn Store>) -> Client {
-    let clock = Hands(Arc::new(AtomicU64::new(hour * HOUR_US)));
+    let clock = ManualClock(Arc::new(AtomicU64::new(hour * HOUR_US)));
     crate::builder().terms(hasty()).journal_in(store).clock(Arc::new(clock)).build().unwrap()
 }
 
@@ -39,14 +39,14 @@ async fn forgetful() -> Server {
 }
 
 #[tokio::test]
-async fn what_a_settlement_takes_away_is_not_sent_meanwhile() {
+async fn a_request_that_is_being_settled_is_not_sent() {
     let folder = tempfile::tempdir().unwrap();
     let (server, store) = (forgetful().await, open(folder.path()).await);
     // Unknown, although the journal's clock says nothing against sending it again.
     let first = client(store.clone());
     let error = asks_for(&first, &server, "first").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-    let slow = Staged::over(&store).holding_a_removal().ready();
+    let slow = StagedStore::over(&store).holding_a_removal().ready();
     let settling = client(slow.clone());
     let settling = tokio::spawn(async move { settling.settle("order-7", Settlement::NotDone).await });
     slow.at_gate().await;
@@ -80,11 +80,11 @@ async fn a_resumption_that_looked_before_a_settlement_sends_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     let (server, client) = given_up(&store).await;
-    let slow = Staged::over(&store).holding_a_claim().ready();
+    let slow = StagedStore::over(&store).holding_a_claim().ready();
     let resuming = client_at(1000, slow.clone());
     let resuming = tokio::spawn(async move { resuming.resume().await });
     slow.at_gate().await;
-    // A day later somebody has looked, and the name is used for something else.
+    // A day later the intent is settled, and the name is used for another request.
     client_at(1024, store.clone()).settle("order-7", Settlement::NotDone).await.unwrap();
     let answer = asks_for(&client, &server, "second").send().await.unwrap();
     assert_eq!(&*answer.text(), "effect 0 of second");
@@ -93,13 +93,13 @@ async fn a_resumption_that_looked_before_a_settlement_sends_nothing() {
     assert_eq!(server.intent("first").numbers.len(), 1, "and it was not sent again");
 }
 
-/// The claim of a call that went away is being given back. The name is the open request's all the same.
+/// While the claim of a dropped call is being released, the name still belongs to the open request.
 #[tokio::test]
 async fn a_claim_that_is_given_back_leaves_no_gap_for_another_request() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     let (server, _client) = given_up(&store).await;
-    let slow = Staged::over(&store).holding_a_claim_reply().ready();
+    let slow = StagedStore::over(&store).holding_a_claim_reply().ready();
     let gone = client(slow.clone());
     let call = tokio::spawn(asks_for(&gone, &server, "first").send());
     slow.at_gate().await;

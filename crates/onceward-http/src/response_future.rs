@@ -1,11 +1,11 @@
-//! The future of a response: the inner service's own where nothing is guarded, so that a request
-//! without a key costs next to nothing.
+//! The future of a response. Without a guard it is the inner service's own future, so that a request without a key
+//! costs almost nothing.
 //!
 //! ```text
 //! Pass                                  the inner service's future
-//! Refused                               an answer that needed no more than the head
+//! Refused                               an answer from the request head alone
 //! Reading ──▶ Running                   the body is read, then the intent is run
-//!    └──────────▶ an answer at hand
+//!    └──────────▶ a cached answer
 //! ```
 
 use std::pin::Pin;
@@ -18,34 +18,34 @@ use tower_service::Service;
 
 use crate::body::{BoxError, ResponseBody};
 use crate::guard::{self, Begun};
-use crate::reading::Reading;
-use crate::running::Running;
+use crate::intent_future::IntentFuture;
+use crate::request_body::BodyReader;
 
 pin_project_lite::pin_project! {
     /// What [`OncewardService`](crate::OncewardService) returns.
     ///
-    /// Dropping it while the body is being read leaves nothing behind. Dropping it later cancels nothing:
-    /// the intent runs on in a task of its own. Whoever keeps it must poll it; the intent is held for as
-    /// long.
+    /// If it is dropped while the body is being read, nothing has happened. If it is dropped later, nothing is
+    /// cancelled: the intent continues in a task of its own. It must be polled; the intent stays claimed until it
+    /// ends.
     pub struct ResponseFuture<S, I, B>
     where
         S: Service<Request<I>>,
     {
         #[pin]
-        kind: Kind<S, I, B>,
+        kind: FutureKind<S, I, B>,
     }
 }
 
 pin_project_lite::pin_project! {
     #[project = Projected]
-    enum Kind<S, I, B>
+    enum FutureKind<S, I, B>
     where
         S: Service<Request<I>>,
     {
         Pass { #[pin] future: S::Future },
         Refused { response: Option<Response<ResponseBody<B>>> },
-        Reading { #[pin] reading: Reading<S, I> },
-        Running { running: Running<B, S::Error> },
+        Reading { #[pin] reading: BodyReader<S, I> },
+        Running { running: IntentFuture<B, S::Error> },
     }
 }
 
@@ -54,15 +54,15 @@ where
     S: Service<Request<I>>,
 {
     pub(crate) fn pass(future: S::Future) -> Self {
-        Self { kind: Kind::Pass { future } }
+        Self { kind: FutureKind::Pass { future } }
     }
 
     pub(crate) fn refused(response: Response<ResponseBody<B>>) -> Self {
-        Self { kind: Kind::Refused { response: Some(response) } }
+        Self { kind: FutureKind::Refused { response: Some(response) } }
     }
 
-    pub(crate) fn reading(reading: Reading<S, I>) -> Self {
-        Self { kind: Kind::Reading { reading } }
+    pub(crate) fn reading(reading: BodyReader<S, I>) -> Self {
+        Self { kind: FutureKind::Reading { reading } }
     }
 }
 
@@ -92,7 +92,7 @@ where
             };
             match guard::begin(read) {
                 Begun::Answered(answer) => return Poll::Ready(Ok(answer)),
-                Begun::Running(running) => kind.set(Kind::Running { running }),
+                Begun::Running(running) => kind.set(FutureKind::Running { running }),
             }
         }
     }

@@ -1,3 +1,5 @@
+//! Tests of idempotency keys and of the fingerprint of a request.
+
 use onceward::TokioRuntime;
 
 use super::*;
@@ -13,10 +15,10 @@ fn read_back(key: &Key) -> Option<String> {
 
 #[test]
 fn a_random_key_is_a_uuid_and_no_two_are_the_same() {
-    let world = TokioRuntime::new();
+    let runtime = TokioRuntime::new();
     let now = SystemTime::now();
     let keys: std::collections::BTreeSet<String> =
-        (0..1_000).map(|_| Key::random(&world, now).text().into_owned()).collect();
+        (0..1_000).map(|_| Key::random(&runtime, now).text().into_owned()).collect();
     assert_eq!(keys.len(), 1_000);
     for key in keys {
         let parts: Vec<usize> = key.split('-').map(str::len).collect();
@@ -29,18 +31,18 @@ fn a_random_key_is_a_uuid_and_no_two_are_the_same() {
 
 #[test]
 fn a_later_key_sorts_behind_an_earlier_one_whenever_it_is() {
-    let world = TokioRuntime::new();
+    let runtime = TokioRuntime::new();
     let at = |ms| SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(ms);
-    let key = |ms| Key::random(&world, at(ms)).text().into_owned();
+    let key = |ms| Key::random(&runtime, at(ms)).text().into_owned();
     let keys: Vec<String> = (0..48).map(|bit| key(1 << bit)).collect();
     assert!(keys.is_sorted_by(|one, next| one < next), "{keys:?}");
     assert!(key(0x0123_4567_89ab).starts_with("01234567-89ab-7"));
     let before = SystemTime::UNIX_EPOCH - std::time::Duration::from_secs(1);
-    assert!(Key::random(&world, before).text().starts_with("00000000-0000-7"));
+    assert!(Key::random(&runtime, before).text().starts_with("00000000-0000-7"));
 }
 
 #[test]
-fn whatever_a_key_holds_a_server_reads_the_same() {
+fn a_server_reads_back_any_key() {
     for text in ["order-7", "with \"quotes\"", "back\\slash", " ", "a, b; c", &"k".repeat(255)] {
         let key = Key::parse(text).unwrap();
         assert_eq!((read_back(&key).as_deref(), &*key.text()), (Some(text), text));
@@ -56,7 +58,13 @@ fn the_host_counts_and_the_order_of_members_does_not() {
         let mut headers = HeaderMap::new();
         headers.insert("content-type", HeaderValue::from_static("application/json"));
         let url = Url::parse(url).unwrap();
-        Prepared { method: Method::POST, url, headers, body: Bytes::from_static(body.as_bytes()), key: None }
+        PreparedRequest {
+            method: Method::POST,
+            url,
+            headers,
+            body: Bytes::from_static(body.as_bytes()),
+            key: None,
+        }
     };
     let one = request("https://a.example/charges?x=1", r#"{"a":1,"b":2}"#).fingerprint();
     assert_eq!(one, request("https://a.example/charges?x=1", r#"{"b":2.0, "a":1}"#).fingerprint());

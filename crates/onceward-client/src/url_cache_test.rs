@@ -1,10 +1,12 @@
+//! Tests of the URL cache.
+
 use super::*;
 
 #[test]
-fn what_was_read_before_is_the_same_as_what_is_read_again() {
-    let urls = Urls::default();
+fn a_cached_url_equals_a_parsed_one() {
+    let urls = UrlCache::default();
     let texts: Vec<String> =
-        (0..10 * PLACES).map(|at| format!("https://a.example/Orders/{at}?x=%20")).collect();
+        (0..10 * SLOTS).map(|at| format!("https://a.example/Orders/{at}?x=%20")).collect();
     for _ in 0..3 {
         for text in &texts {
             // Twice in a row, so that the second is remembered.
@@ -16,13 +18,13 @@ fn what_was_read_before_is_the_same_as_what_is_read_again() {
 }
 
 #[test]
-fn what_is_no_url_is_refused_each_time_and_what_is_long_is_not_kept() {
-    let urls = Urls::default();
+fn an_invalid_url_is_refused_each_time_and_a_long_one_is_not_cached() {
+    let urls = UrlCache::default();
     for _ in 0..2 {
         assert!(urls.read("ftp://a.example/").unwrap_err().to_string().contains("neither http nor https"));
         assert!(urls.read("charges").unwrap_err().to_string().contains("is no URL"));
     }
     let long = format!("http://a.example/{}", "x".repeat(TEXT_BYTES_MAX));
     assert_eq!(urls.read(&long).unwrap().as_str(), long);
-    assert!(urls.places.iter().all(|place| place.read().unwrap().is_none()));
+    assert!(urls.slots.iter().all(|slot| slot.read().unwrap().is_none()));
 }

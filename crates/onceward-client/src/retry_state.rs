@@ -1,12 +1,12 @@
-//! The course of one call: from try to try, with the time and the chance handed in. It sends nothing
-//! and waits for nothing, so a simulated client and a real one take the same decisions.
+//! The state of one call between tries, and the decision what to do next. The time and the random numbers are
+//! arguments. Nothing here sends or waits, so a simulated client and a real one take the same decisions.
 
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::chance::Chance;
-use super::judge::{Departed, Guard, Judged, Tried, judge};
-use super::terms::Terms;
+use super::random::Chance;
+use super::retry_config::RetryConfig;
+use super::retry_decision::{Departed, Guard, Judged, Tried, judge};
 
 /// What to do after a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub enum Next {
     Again {
         /// How long to wait first.
         pause: Duration,
-        /// Whether to wait on where the budget says no, instead of ending the call: the first one is
-        /// still running, and its answer is worth waiting for.
+        /// Whether to keep waiting if the budget allows no retry, instead of ending the call: an earlier
+        /// request with this key is still running, and its answer is expected.
         patient: bool,
     },
     /// The call is over without an end to give.
@@ -29,27 +29,27 @@ pub enum Next {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Why {
-    /// It was tried as often as the terms allow.
+    /// The maximum number of tries was reached.
     Tries,
-    /// Its time is up, or would be before the next try.
+    /// The deadline has passed, or would pass before the next try.
     Deadline,
-    /// The host has had its share of retries.
+    /// The retry budget of the host is used up.
     Budget,
-    /// The host fails most of what it is sent, and is left alone.
+    /// The circuit breaker of the host is open: most recent tries failed.
     Shut {
         /// When it makes sense to ask again.
         retry_in: Duration,
     },
-    /// The server does not honour the key any more, or may not: another try could run a second time.
+    /// The server no longer honours the key, or may not: another try could run the request a second time.
     Expired,
-    /// The server says that nobody can tell at present whether it took effect.
+    /// The server reports that the outcome is unknown.
     Unknown,
 }
 
-/// One call on its way. `now` is any clock that does not go back.
+/// The state of one call between its tries. `now` is any clock that does not go back.
 #[derive(Clone, Debug)]
-pub struct Course {
-    pace: Pace,
+pub struct RetryState {
+    limits: TryLimits,
     guard: Guard,
     ends: Duration,
     honoured_until: Duration,
@@ -61,24 +61,24 @@ pub struct Course {
     departed: Departed,
 }
 
-/// The terms that hold from try to try. Every call carries them along, so no more than these.
+/// The part of [`RetryConfig`] that is needed between tries. Each call holds a copy, so it is kept small.
 #[derive(Clone, Copy, Debug)]
-struct Pace {
+struct TryLimits {
     tries_max: u32,
     try_at_most: Duration,
     backoff: Backoff,
     retry_after_max: Duration,
 }
 
-impl Course {
-    /// A call that begins now. The server honours its key for `terms.honoured_for` from now on.
-    pub fn new(terms: Terms, guard: Guard, now: Duration) -> Self {
-        let Terms { tries_max, try_at_most, backoff, retry_after_max, .. } = terms;
+impl RetryState {
+    /// A call that begins now. The server honours its key for `config.honoured_for` from now on.
+    pub fn new(config: RetryConfig, guard: Guard, now: Duration) -> Self {
+        let RetryConfig { tries_max, try_at_most, backoff, retry_after_max, .. } = config;
         Self {
-            pace: Pace { tries_max, try_at_most, backoff, retry_after_max },
+            limits: TryLimits { tries_max, try_at_most, backoff, retry_after_max },
             guard,
-            ends: now.saturating_add(terms.call_at_most),
-            honoured_until: now.saturating_add(terms.honoured_for),
+            ends: now.saturating_add(config.call_at_most),
+            honoured_until: now.saturating_add(config.honoured_for),
             tries: 0,
             pauses: 0,
             failures: 0,
@@ -86,7 +86,7 @@ impl Course {
         }
     }
 
-    /// A call that another process may have begun: whose request may have departed already, and whose
+    /// Marks a call that another process may have begun: its request may have been sent already, and its
     /// key is honoured for `left` from now on.
     pub fn resumed(mut self, now: Duration, left: Duration) -> Self {
         self.departed = Departed::Maybe;
@@ -94,16 +94,17 @@ impl Course {
         self
     }
 
-    /// The server has said how long it honours the key from now on.
+    /// Records how long the server honours the key from now on, as it has said.
     pub fn honoured(&mut self, now: Duration, left: Duration) {
         self.honoured_until = now.saturating_add(left);
     }
 
-    /// Begins a try: its number, and how long it may take. No try outlives the call or the key.
+    /// Begins a try. Returns its number and how long it may take: not beyond the end of the call or the
+    /// expiry of the key.
     pub fn begin(&mut self, now: Duration) -> (u32, Duration) {
         self.tries += 1;
         let ends = if self.guard == Guard::Keyed { self.ends.min(self.honoured_until) } else { self.ends };
-        (self.tries, self.pace.try_at_most.min(ends.saturating_sub(now)))
+        (self.tries, self.limits.try_at_most.min(ends.saturating_sub(now)))
     }
 
     /// How many tries were begun.
@@ -130,29 +131,29 @@ impl Course {
         };
         self.pauses += 1;
         self.failures += u32::from(!waits);
-        if self.failures >= self.pace.tries_max {
+        if self.failures >= self.limits.tries_max {
             return Next::Stop(Why::Tries);
         }
         let pause = match tried {
             Tried::Answered { retry_after: Some(hint), .. } => {
-                let hint = (*hint).min(self.pace.retry_after_max);
-                self.pace.backoff.pause_after(self.pauses, hint, chance())
+                let hint = (*hint).min(self.limits.retry_after_max);
+                self.limits.backoff.pause_after(self.pauses, hint, chance())
             }
-            _ => self.pace.backoff.pause(self.pauses, chance()),
+            _ => self.limits.backoff.pause(self.pauses, chance()),
         };
         self.again(now, pause, waits)
     }
 
-    /// What to do where a patient call has no budget: wait as if it had failed once more.
-    pub fn linger(&mut self, now: Duration, chance: impl FnOnce() -> Chance) -> Next {
+    /// What to do if a patient call finds the budget used up: it waits as after another failure.
+    pub fn wait_longer(&mut self, now: Duration, chance: impl FnOnce() -> Chance) -> Next {
         self.pauses += 1;
-        let ceiling = self.pace.backoff.ceiling(self.pauses);
+        let ceiling = self.limits.backoff.ceiling(self.pauses);
         let pause = ceiling / 2 + chance().part_of(ceiling / 2);
         self.again(now, pause, true)
     }
 
     /// Whether a try may begin now.
-    pub fn room(&self, now: Duration) -> Result<(), Why> {
+    pub fn may_try(&self, now: Duration) -> Result<(), Why> {
         if self.has_expired(now) {
             Err(Why::Expired)
         } else if now >= self.ends {
@@ -162,25 +163,25 @@ impl Course {
         }
     }
 
-    /// A pause, if it ends in time.
+    /// Another try after `pause`, if that is in time.
     fn again(&self, now: Duration, pause: Duration, patient: bool) -> Next {
         let then = now.saturating_add(pause);
-        if let Err(why) = self.room(now) {
+        if let Err(why) = self.may_try(now) {
             Next::Stop(why)
         } else if then >= self.ends || self.has_expired(then) {
-            // Not expired yet: who resumes it may be luckier.
+            // Not expired yet: a resumption may still be in time.
             Next::Stop(Why::Deadline)
         } else {
             Next::Again { pause, patient }
         }
     }
 
-    /// Whether another try at `then` could run a second time what an earlier one has run.
+    /// Whether another try at `then` could run the request a second time.
     fn has_expired(&self, then: Duration) -> bool {
         self.guard == Guard::Keyed && self.departed == Departed::Maybe && then >= self.honoured_until
     }
 }
 
 #[cfg(test)]
-#[path = "course_test.rs"]
+#[path = "retry_state_test.rs"]
 mod tests;

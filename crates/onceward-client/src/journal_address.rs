@@ -1,13 +1,12 @@
-//! The journal by address. Behind the feature `journal`: the only place in this crate that opens
-//! stores, and it names none.
+//! Opens a journal by its address (feature `journal`). Only this file opens stores, and it names none.
 
 use std::sync::Arc;
 
 use super::client::Builder;
 
 impl Builder {
-    /// Keeps a journal at this address, as [`onceward_stores::open`] has it: `embedded:./outgoing` is
-    /// a folder of this machine, for one process at a time.
+    /// Keeps a journal at this address, in the form of [`onceward_stores::open`]: `embedded:./outgoing` is a local
+    /// folder, for one process at a time.
     pub fn journal(self, address: impl Into<String>) -> Self {
         let address: Arc<str> = address.into().into();
         self.journal_with(Arc::new(move || {

@@ -1,3 +1,5 @@
+//! Tests of the decision after one try.
+
 use http::HeaderValue;
 
 use super::*;
@@ -7,11 +9,11 @@ fn answered(status: u16, said: Said) -> Tried {
 }
 
 #[test]
-fn only_passing_statuses_are_tried_again() {
+fn only_transient_statuses_are_retried() {
     for status in 100..600 {
-        let passing = matches!(status, 408 | 425 | 429 | 500..);
+        let transient = matches!(status, 408 | 425 | 429 | 500..);
         for guard in [Guard::Safe, Guard::Keyed] {
-            let expected = if passing { Judged::Again } else { Judged::Final };
+            let expected = if transient { Judged::Again } else { Judged::Final };
             assert_eq!(judge(guard, &answered(status, Said::Nothing)), expected, "{status} {guard:?}");
         }
         assert_eq!(judge(Guard::Bare, &answered(status, Said::Nothing)), Judged::Final, "{status}");
@@ -19,7 +21,7 @@ fn only_passing_statuses_are_tried_again() {
 }
 
 #[test]
-fn without_a_key_only_what_never_left_is_tried_again() {
+fn without_a_key_only_an_unsent_request_is_retried() {
     assert_eq!(judge(Guard::Bare, &Tried::Failed(Departed::No)), Judged::Again);
     assert_eq!(judge(Guard::Bare, &Tried::Failed(Departed::Maybe)), Judged::Final);
     assert_eq!(judge(Guard::Keyed, &Tried::Failed(Departed::Maybe)), Judged::Again);
@@ -27,7 +29,7 @@ fn without_a_key_only_what_never_left_is_tried_again() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_not_tried_again() {
+fn a_request_that_cannot_be_sent_is_not_retried() {
     for guard in [Guard::Safe, Guard::Keyed, Guard::Bare] {
         assert_eq!(judge(guard, &Tried::Impossible), Judged::Final, "{guard:?}");
     }
@@ -35,7 +37,7 @@ fn what_cannot_be_sent_is_not_tried_again() {
 }
 
 #[test]
-fn what_is_said_about_the_key_comes_first() {
+fn what_the_server_says_about_the_key_overrides_the_status() {
     for (status, said, expected) in [
         (409, Said::InProgress, Judged::Wait),
         (409, Said::OutcomeUnknown, Judged::Unknown),
@@ -49,7 +51,7 @@ fn what_is_said_about_the_key_comes_first() {
 }
 
 #[test]
-fn the_method_guards_only_what_changes_nothing() {
+fn only_safe_methods_are_safe_without_a_key() {
     for (method, keyed, expected) in [
         (Method::GET, false, Guard::Safe),
         (Method::HEAD, false, Guard::Safe),
@@ -65,13 +67,13 @@ fn the_method_guards_only_what_changes_nothing() {
 }
 
 #[test]
-fn every_problem_of_ours_is_read_as_it_was_meant() {
+fn every_problem_of_the_server_is_recognised() {
     let problems = [
         (Problem::KeyMissing, Said::NotRetryable),
         (Problem::KeyReused, Said::NotRetryable),
         (Problem::InProgress { retry_after: Duration::from_secs(1) }, Said::InProgress),
         (Problem::OutcomeUnknown { retry_after: None }, Said::OutcomeUnknown),
-        // Somebody is finding out.
+        // The server is reconciling the outcome.
         (Problem::OutcomeUnknown { retry_after: Some(Duration::from_secs(1)) }, Said::InProgress),
         (Problem::ResponseNotStored { original_status: Some(200) }, Said::NotRetryable),
         (Problem::KeyExpired, Said::KeyExpired),
@@ -87,7 +89,7 @@ fn every_problem_of_ours_is_read_as_it_was_meant() {
 }
 
 #[test]
-fn what_is_no_problem_says_nothing() {
+fn other_bodies_say_nothing() {
     let ours = br#"{"type":"urn:onceward:problem:in-progress","retryable":true}"#;
     let read = |content_type, body: &[u8]| {
         let mut headers = HeaderMap::new();
@@ -100,6 +102,10 @@ fn what_is_no_problem_says_nothing() {
     for body in [&b""[..], b"null", b"[]", b"{", b"{\"type\":7}", b"{\"retryable\":\"false\"}", b"\xff\xfe"] {
         assert_eq!(read("application/problem+json", body), Said::Nothing, "{body:?}");
     }
-    assert_eq!(read("application/problem+json", b"{\"retryable\":false}"), Said::NotRetryable, "anybody's");
+    assert_eq!(
+        read("application/problem+json", b"{\"retryable\":false}"),
+        Said::NotRetryable,
+        "of any vendor"
+    );
     assert_eq!(Said::read(&HeaderMap::new(), ours), Said::Nothing);
 }

@@ -1,16 +1,16 @@
-//! A body as it comes together. One that came in one piece, as nearly all do, is not copied.
+//! Collects the pieces of a body. A body of one piece, as most are, is not copied.
 
 use bytes::{Bytes, BytesMut};
 
 #[derive(Debug, Default)]
-pub(crate) struct Collected {
-    /// The whole, as long as it is one piece.
+pub(crate) struct BodyBuffer {
+    /// The whole body while it is one piece.
     first: Bytes,
-    /// The whole, from the second piece on.
+    /// The whole body from the second piece on.
     joined: BytesMut,
 }
 
-impl Collected {
+impl BodyBuffer {
     pub(crate) fn len(&self) -> usize {
         self.first.len() + self.joined.len()
     }
@@ -33,5 +33,5 @@ impl Collected {
 }
 
 #[cfg(test)]
-#[path = "collect_test.rs"]
+#[path = "body_buffer_test.rs"]
 mod tests;

@@ -1,25 +1,27 @@
+//! Tests of the stored form of a request, with golden bytes.
+
 use proptest::prelude::*;
 
 use super::*;
 
 const MINUTE_US: u64 = 60_000_000;
 
-fn stored() -> Stored {
+fn stored() -> StoredRequest {
     let mut headers = HeaderMap::new();
     headers.append("content-type", HeaderValue::from_static("application/json"));
     headers.append("x-twice", HeaderValue::from_static("a"));
     headers.append("x-twice", HeaderValue::from_bytes(b"\xff b").unwrap());
-    let request = Prepared {
+    let request = PreparedRequest {
         method: Method::POST,
         url: Url::parse("https://pay.example/charges?a=1").unwrap(),
         headers,
         body: Bytes::from_static(b"{\"amount\":12}"),
         key: Some(Key::parse("k-1").unwrap()),
     };
-    Stored { put_us: 60 * MINUTE_US, honoured_until_us: 70 * MINUTE_US, request: Arc::new(request) }
+    StoredRequest { put_us: 60 * MINUTE_US, honoured_until_us: 70 * MINUTE_US, request: Arc::new(request) }
 }
 
-/// For ever: a journal outlives the version that wrote it.
+/// These bytes must not change: a journal outlives the version that wrote it.
 #[test]
 fn the_golden_bytes_are_read_and_written() {
     let golden = concat!(
@@ -38,7 +40,7 @@ fn the_golden_bytes_are_read_and_written() {
     let golden: Vec<u8> =
         (0..golden.len()).step_by(2).map(|at| u8::from_str_radix(&golden[at..at + 2], 16).unwrap()).collect();
     assert_eq!(bytes, golden);
-    assert_eq!(Stored::decode(&bytes), Some(stored()));
+    assert_eq!(StoredRequest::decode(&bytes), Some(stored()));
 }
 
 #[test]
@@ -54,14 +56,14 @@ fn a_key_is_honoured_until_its_time_and_not_a_moment_longer() {
 fn a_clock_that_went_back_makes_no_key_last_longer() {
     let left = |minutes| stored().honoured_for(minutes * MINUTE_US).map(|left| left.as_secs() / 60);
     assert_eq!(left(59), Some(10), "a little, and it is as on the first day");
-    assert_eq!(left(58), None, "too much, and nobody can tell");
+    assert_eq!(left(58), None, "too far to be trusted");
     assert_eq!(left(0), None);
 }
 
 proptest! {
     #[test]
     fn any_bytes_are_a_request_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Stored::decode(&Bytes::from(bytes));
+        let _ = StoredRequest::decode(&Bytes::from(bytes));
     }
 
     #[test]
@@ -69,6 +71,6 @@ proptest! {
         let mut bytes = stored().encode().unwrap().to_vec();
         let at = at % bytes.len();
         if cut { bytes.truncate(at) } else { bytes[at] ^= bend }
-        let _ = Stored::decode(&Bytes::from(bytes));
+        let _ = StoredRequest::decode(&Bytes::from(bytes));
     }
 }

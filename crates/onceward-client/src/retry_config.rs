@@ -1,4 +1,4 @@
-//! What a caller agrees to: how often, how long, how patiently. Every bound of a call, by name.
+//! The limits of a call: number of tries, timeouts, backoff, retry budget and circuit breaker.
 
 use std::time::Duration;
 
@@ -6,32 +6,31 @@ use super::backoff::Backoff;
 use super::breaker::BreakerTerms;
 use super::budget::BudgetTerms;
 
-/// The terms of all calls of a client or layer.
+/// The limits of all calls of a client or layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// Tries of one call, the first included. Waiting out a first one that is still running is not
-    /// counted: that is no failure.
+pub struct RetryConfig {
+    /// Tries of one call, the first included. Waiting for an earlier request that is still running is not
+    /// counted: it is not a failure.
     pub tries_max: u32,
     /// How long one try may take, from the connection to the last byte of the answer.
     pub try_at_most: Duration,
-    /// How long a call may take in all. No try begins that could not be answered within it, and no
-    /// pause is begun that would not end within it.
+    /// How long a call may take in all. No try outlasts it, and no pause begins that would end after it.
     pub call_at_most: Duration,
     /// The pauses between tries.
     pub backoff: Backoff,
-    /// A longer `Retry-After` is taken for this.
+    /// The upper bound of a `Retry-After`; a longer one is shortened to this.
     pub retry_after_max: Duration,
-    /// How long a server is taken to honour a key that has not said so itself with
-    /// `Idempotency-Expires`, counted from before the first try. A retry after that could run a second
-    /// time, so it is not made: the outcome is unknown.
+    /// How long a server is assumed to honour a key if it does not send `Idempotency-Expires`, counted
+    /// from before the first try. A retry after that could run the request a second time, so it is not
+    /// made: the outcome is unknown.
     pub honoured_for: Duration,
     /// How many retries a host may be sent.
     pub budget: BudgetTerms,
-    /// When a host is left alone.
+    /// When requests to a host are stopped for a while.
     pub breaker: BreakerTerms,
 }
 
-impl Default for Terms {
+impl Default for RetryConfig {
     fn default() -> Self {
         Self {
             tries_max: 10,

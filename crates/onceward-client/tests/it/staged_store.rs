@@ -1,4 +1,5 @@
-//! A client's way to a store that others use too, staged: it writes late, hears late, or dies.
+//! A wrapper around a shared store that delays writes, holds one write or its reply, or fails as if the process had
+//! died.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,7 @@ use onceward::{
 };
 use tokio::sync::{Notify, Semaphore};
 
-pub struct Staged {
+pub struct StagedStore {
     /// Taken away when the client dies.
     store: Mutex<Option<Arc<dyn Store>>>,
     late: Duration,
@@ -31,7 +32,7 @@ enum Held {
     Removal,
 }
 
-impl Staged {
+impl StagedStore {
     pub fn over(store: &Arc<dyn Store>) -> Self {
         Self {
             store: Mutex::new(Some(store.clone())),
@@ -100,7 +101,7 @@ impl Staged {
     }
 }
 
-impl Store for Staged {
+impl Store for StagedStore {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             self.pass(batch, Held::Claim).await;

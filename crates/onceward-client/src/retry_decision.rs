@@ -1,4 +1,4 @@
-//! What became of one try, and what that means for the next: one pure function.
+//! Decides from the result of one try whether to retry, wait or stop: one pure function.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use http::{HeaderMap, Method, StatusCode, header::CONTENT_TYPE};
 
 use onceward_http::problem::Problem;
 
-/// What makes it harmless to send a request a second time.
+/// What makes it safe to send a request a second time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// Its method: `GET`, `HEAD`, `OPTIONS`, `TRACE` change nothing.
     Safe,
     /// Its key.
     Keyed,
-    /// Nothing: only a try that provably never left may be repeated.
+    /// Nothing: only a try that was certainly not sent may be repeated.
     Bare,
 }
 
@@ -35,25 +35,25 @@ impl Guard {
 pub enum Departed {
     /// Certainly not: there was no connection to send it on.
     No,
-    /// Perhaps.
+    /// It may have.
     Maybe,
 }
 
-/// What became of one try.
+/// The result of one try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tried {
-    /// There is a whole answer.
+    /// A complete answer arrived.
     Answered {
         /// Its status.
         status: StatusCode,
-        /// When the server asks to be asked again.
+        /// The server's `Retry-After`.
         retry_after: Option<Duration>,
         /// What it says about the key.
         said: Said,
     },
-    /// There is none.
+    /// No answer arrived.
     Failed(Departed),
-    /// There is none, and no other try could have one: it cannot be sent by this client as it is. Nothing was sent.
+    /// This client cannot send the request, so another try would fail too. Nothing was sent.
     Impossible,
 }
 
@@ -62,9 +62,9 @@ pub enum Tried {
 pub enum Said {
     /// Nothing.
     Nothing,
-    /// The first one with this key is still running.
+    /// An earlier request with this key is still running.
     InProgress,
-    /// Whether the first one took effect is unknown to the server too.
+    /// The server does not know whether an earlier request with this key took effect.
     OutcomeUnknown,
     /// The key is past its retention.
     KeyExpired,
@@ -73,14 +73,14 @@ pub enum Said {
 }
 
 impl Said {
-    /// Whether the body has to be read to know what an answer says.
+    /// Whether the body must be read to know what an answer says about the key.
     pub fn is_in_the_body(headers: &HeaderMap) -> bool {
         let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let media_type = value.split(';').next().unwrap_or_default().trim();
         media_type.eq_ignore_ascii_case("application/problem+json")
     }
 
-    /// Reads a problem (RFC 9457). What is no problem of ours says nothing.
+    /// Reads a problem (RFC 9457). Anything else is [`Said::Nothing`].
     pub fn read(headers: &HeaderMap, body: &[u8]) -> Self {
         if !Self::is_in_the_body(headers) {
             return Self::Nothing;
@@ -91,7 +91,7 @@ impl Said {
         if is(Problem::InProgress { retry_after: Duration::ZERO }) {
             Self::InProgress
         } else if is(Problem::OutcomeUnknown { retry_after: None }) {
-            // The server may be finding out: then it says that asking again is worth it.
+            // The server may be reconciling the outcome: it then marks the problem as retryable.
             if problem["retryable"] == true { Self::InProgress } else { Self::OutcomeUnknown }
         } else if is(Problem::KeyExpired) {
             Self::KeyExpired
@@ -103,22 +103,22 @@ impl Said {
     }
 }
 
-/// What a try means for the call it belongs to.
+/// What the result of a try means for its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
-    /// It is the end: this answer, or this failure.
+    /// The call ends with this answer or this failure.
     Final,
     /// The same request may be sent again.
     Again,
-    /// Nothing is wrong: the first one is still running. Ask again for its answer.
+    /// An earlier request with this key is still running. Ask again for its answer.
     Wait,
-    /// Nobody can tell at present whether it took effect; somebody may settle it on the server.
+    /// The outcome is unknown; it may be settled on the server.
     Unknown,
-    /// Nobody can tell any more whether it took effect: the server has forgotten the key.
+    /// The outcome is unknown and stays so: the server no longer knows the key.
     Expired,
 }
 
-/// Judges one try. Rules, in order: what the server says about the key, then the status.
+/// Decides what the result of one try means. Rules, in order: what the server says about the key, then the status.
 pub fn judge(guard: Guard, tried: &Tried) -> Judged {
     let (status, said) = match *tried {
         Tried::Impossible => return Judged::Final,
@@ -134,20 +134,20 @@ pub fn judge(guard: Guard, tried: &Tried) -> Judged {
         Said::NotRetryable => return Judged::Final,
         Said::Nothing => {}
     }
-    let passing = status.is_server_error()
+    let transient = status.is_server_error()
         || matches!(
             status,
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
         );
     match guard {
         Guard::Bare => Judged::Final,
-        Guard::Safe | Guard::Keyed if passing => Judged::Again,
+        Guard::Safe | Guard::Keyed if transient => Judged::Again,
         Guard::Safe | Guard::Keyed => Judged::Final,
     }
 }
 
 impl Tried {
-    /// Whether the host did its part, or was not asked to. A refusal is a part too; silence and 5xx are not.
+    /// Whether the circuit breaker counts this as a success. A 4xx is one; a missing answer and a 5xx are not.
     pub fn went_well(&self) -> bool {
         match self {
             Self::Answered { status, .. } => !status.is_server_error(),
@@ -158,5 +158,5 @@ impl Tried {
 }
 
 #[cfg(test)]
-#[path = "judge_test.rs"]
+#[path = "retry_decision_test.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! What a route says, for whoever prints or publishes it, and for the guard.
+//! The getters of a route, for the guard and for the published policy.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::fingerprint;
 use crate::key::KeyShape;
 use crate::operation::Operation;
 use crate::problem::Problem;
-use crate::recorded;
+use crate::response_outcome;
 use crate::scope::{OnAnonymous, ScopeFrom};
 
 impl Route {
@@ -84,7 +84,7 @@ impl Route {
     /// # Ok::<(), http::Error>(())
     /// ```
     pub fn outcome<B: AsRef<[u8]>>(&self, response: &Response<B>) -> Outcome {
-        recorded::outcome(self, response)
+        response_outcome::outcome(self, response)
     }
 
     /// What a response with this status means for its key.
@@ -128,7 +128,7 @@ impl Route {
         self.on_store_failure
     }
 
-    /// Whether unknown outcomes are looked into.
+    /// Whether unknown outcomes are reconciled.
     pub fn is_reconciled(&self) -> bool {
         self.reconciler.is_some()
     }
@@ -142,7 +142,7 @@ impl Route {
         self.statuses.iter().find(|(mapped, _)| *mapped == name).map(|(_, status)| *status)
     }
 
-    /// A policy that has failures tried again keeps none, whatever the table says.
+    /// A policy that retries failures keeps none of them, regardless of the table.
     fn under_policy(&self, action: Action, verdict: Verdict) -> Action {
         match (action, verdict, self.policy.on_failure()) {
             (Action::Replay, Verdict::Failed, OnFailure::Retry) => Action::Retry,
@@ -151,7 +151,7 @@ impl Route {
     }
 }
 
-/// Whether a status tells of success.
+/// Whether a status means success.
 pub(crate) fn verdict(status: StatusCode) -> Verdict {
     class_verdict(StatusClass::of(status))
 }

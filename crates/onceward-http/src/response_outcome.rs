@@ -1,4 +1,4 @@
-//! A whole response as the outcome that it is replayed from.
+//! Converts a response into the outcome that it is replayed from.
 
 use http::Response;
 use onceward::{Outcome, Verdict};
@@ -7,7 +7,7 @@ use crate::action::StatusClass;
 use crate::route::{Route, verdict};
 use crate::snapshot;
 
-/// The outcome that a route keeps of a response: its body is left out if it is over the bound.
+/// The outcome that a route keeps of a response; without the body if that is over the limit.
 pub(crate) fn outcome<B: AsRef<[u8]>>(route: &Route, response: &Response<B>) -> Outcome {
     let (status, body) = (response.status(), response.body().as_ref());
     let outcome = if body.len() > route.response_bytes_max {

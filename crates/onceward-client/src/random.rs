@@ -1,21 +1,21 @@
-//! One draw of chance, made outside and handed in: what is jittered here can be tested without luck.
+//! A random number for jitter. It is an argument of the decisions, so that tests can choose it.
 
 use std::time::Duration;
 
-/// A number drawn evenly from all numbers of 64 bits.
+/// A uniformly distributed random number of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chance(pub u64);
 
 impl Chance {
-    /// Draws one from the operating system's randomness.
+    /// Draws a number from the operating system's random source.
     pub fn draw() -> Self {
         let mut bytes = [0; 8];
-        // Without randomness there is no jitter, and everything else still holds.
+        // Without a random source there is no jitter; nothing else depends on it.
         let _ = getrandom::fill(&mut bytes);
         Self(u64::from_le_bytes(bytes))
     }
 
-    /// This draw's part of `most`: evenly from nothing to all of it.
+    /// Scales `most` by this number: uniformly distributed between zero and `most`.
     pub fn part_of(self, most: Duration) -> Duration {
         let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
         let part = (u128::from(most) * (u128::from(self.0) + 1)) >> 64;

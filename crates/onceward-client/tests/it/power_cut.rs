@@ -1,5 +1,5 @@
-//! A power cut: what was not synced is gone. A kill cannot show that, so a store stands in between that
-//! answers when it is told to, and forgets what it has not answered.
+//! A power cut: what was not synced is lost. Killing a process cannot show that, so a wrapper around the store lets
+//! chosen writes hang and never applies them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use onceward::{
 use onceward_client::{Client, ErrorKind, Source};
 use tokio::sync::Notify;
 
-use crate::journal::{HOUR_US, Hands, body};
+use crate::journal::{HOUR_US, ManualClock, body};
 use crate::schedules::patient;
 use crate::server::{Fault, Server};
 
-/// Lets pass what `lasts` says; everything else is under way forever, and never happens.
-struct Cut {
+/// Applies the writes that `lasts` accepts; all others hang forever and are never applied.
+struct CutStore {
     store: Arc<dyn Store>,
     lasts: fn(&Swap) -> bool,
     batches: AtomicU64,
@@ -26,7 +26,7 @@ struct Cut {
     stuck: Notify,
 }
 
-impl Cut {
+impl CutStore {
     fn over(store: Arc<dyn Store>, lasts: fn(&Swap) -> bool) -> Arc<Self> {
         Arc::new(Self {
             store,
@@ -38,7 +38,7 @@ impl Cut {
     }
 }
 
-impl Store for Cut {
+impl Store for CutStore {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             self.batches.fetch_add(1, Ordering::SeqCst);
@@ -72,8 +72,8 @@ fn is_answer(swap: &Swap) -> bool {
     swap.id.operation() == "send" && swap.new.as_ref().is_some_and(|new| new.state == State::Done)
 }
 
-fn clock(hour: u64) -> Hands {
-    Hands(Arc::new(AtomicU64::new(hour * HOUR_US)))
+fn clock(hour: u64) -> ManualClock {
+    ManualClock(Arc::new(AtomicU64::new(hour * HOUR_US)))
 }
 
 async fn store(folder: &Path) -> Arc<dyn Store> {
@@ -90,7 +90,7 @@ async fn no_byte_leaves_before_claim_and_request_are_durable_and_they_are_one_wr
     let server = Server::start(|_| Fault::None).await;
     let kept = store(folder.path()).await;
     for intent in [Some("order-7"), None] {
-        let nothing_lasts = Cut::over(kept.clone(), |_| false);
+        let nothing_lasts = CutStore::over(kept.clone(), |_| false);
         let stuck = client(nothing_lasts.clone(), clock(1000));
         let request = stuck.post(&server.url).json(&body());
         let request = if let Some(name) = intent { request.intent(name) } else { request };
@@ -98,11 +98,11 @@ async fn no_byte_leaves_before_claim_and_request_are_durable_and_they_are_one_wr
         nothing_lasts.stuck.notified().await;
         // Long enough for a request to arrive, were one sent.
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(server.world().requests, 0, "nothing was sent");
+        assert_eq!(server.state().requests, 0, "nothing was sent");
         assert_eq!(nothing_lasts.batches.load(Ordering::SeqCst), 1);
         call.abort();
     }
-    let answers_do_not_last = Cut::over(kept, |swap| !is_answer(swap));
+    let answers_do_not_last = CutStore::over(kept, |swap| !is_answer(swap));
     let sending = client(answers_do_not_last.clone(), clock(1000));
     sending.post(&server.url).json(&body()).intent("order-8").send().await.unwrap();
     assert_eq!(answers_do_not_last.batches.load(Ordering::SeqCst), 2, "claim and request; the answer");
@@ -112,7 +112,7 @@ async fn no_byte_leaves_before_claim_and_request_are_durable_and_they_are_one_wr
 async fn a_call_is_two_writes_of_one_record_and_nothing_is_left_beside_the_answer() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| Fault::None).await;
-    let counted = Cut::over(store(folder.path()).await, |_| true);
+    let counted = CutStore::over(store(folder.path()).await, |_| true);
     let sending = client(counted.clone(), clock(1000));
     for calls in 1..=3 {
         let name = format!("order-{calls}");
@@ -137,7 +137,7 @@ async fn cut_behind_the_answer(then: u64) -> (Server, Client, tempfile::TempDir)
     let machine = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let answers_do_not_last = Cut::over(store(&path).await, |swap| !is_answer(swap));
+            let answers_do_not_last = CutStore::over(store(&path).await, |swap| !is_answer(swap));
             let before = client(answers_do_not_last, clock(1000));
             let answer = before.post(&url).json(&body()).intent("order-7").send().await.unwrap();
             assert_eq!(&*answer.text(), "effect 0 of i", "an answer does not wait for its record");
@@ -149,7 +149,7 @@ async fn cut_behind_the_answer(then: u64) -> (Server, Client, tempfile::TempDir)
 }
 
 #[tokio::test]
-async fn an_answer_whose_record_is_lost_is_asked_for_again_under_its_key() {
+async fn an_answer_that_was_not_recorded_is_requested_again_under_its_key() {
     let (server, after, _folder) = cut_behind_the_answer(1023).await;
     let resumed = after.resume().await.unwrap();
     assert_eq!(resumed.len(), 1);
@@ -162,9 +162,9 @@ async fn an_answer_whose_record_is_lost_is_asked_for_again_under_its_key() {
 }
 
 #[tokio::test]
-async fn and_past_what_the_server_honours_it_is_unknown() {
+async fn after_the_key_expires_an_unrecorded_answer_is_unknown() {
     let (server, after, _folder) = cut_behind_the_answer(1024).await;
     let error = after.post(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-    assert_eq!(server.world().requests, 1, "it was not sent again");
+    assert_eq!(server.state().requests, 1, "it was not sent again");
 }

@@ -1,94 +1,94 @@
-//! Drives one call along its course: sends, waits, asks the host's budget and breaker. The layer and
-//! the client both go through here; they differ only in how one try is made.
+//! The retry loop of one call: sends, waits, and asks the host's retry budget and circuit breaker. The layer and
+//! the client share it; they differ only in how one try is made.
 
 use std::time::{Duration, SystemTime};
 
 use onceward::TokioRuntime;
 use tokio::time::Instant;
 
-use super::breaker::Passage;
-use super::chance::Chance;
+use super::breaker::BreakerDecision;
 use super::counts::Counters;
-use super::course::{Course, Next, Why};
 use super::hosts::{Host, Hosts};
-use super::judge::{Departed, Tried};
-use super::prepared::Key;
+use super::prepared_request::Key;
+use super::random::Chance;
 use super::report::{FAILURES_MAX, Failure, Report, What};
-use super::terms::Terms;
+use super::retry_config::RetryConfig;
+use super::retry_decision::{Departed, Tried};
+use super::retry_state::{Next, RetryState, Why};
 
 /// What all calls of a client or layer share.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) terms: Terms,
+pub(crate) struct RetryContext {
+    pub(crate) config: RetryConfig,
     pub(crate) hosts: Hosts,
     pub(crate) counters: Counters,
-    /// For keys.
-    pub(crate) world: TokioRuntime,
+    /// The source of random keys.
+    pub(crate) runtime: TokioRuntime,
     start: Instant,
 }
 
-impl Shared {
-    pub(crate) fn new(terms: Terms) -> Self {
+impl RetryContext {
+    pub(crate) fn new(config: RetryConfig) -> Self {
         Self {
-            terms,
-            hosts: Hosts::new(terms),
+            config,
+            hosts: Hosts::new(config),
             counters: Counters::default(),
-            world: TokioRuntime::new(),
+            runtime: TokioRuntime::new(),
             start: Instant::now(),
         }
     }
 
-    /// Time since an arbitrary start; never goes back, whatever is done to the machine's clock.
+    /// Monotonic time since an arbitrary start.
     pub(crate) fn now(&self) -> Duration {
         self.start.elapsed()
     }
 
     /// A key for a request that has none.
     pub(crate) fn new_key(&self) -> Key {
-        Key::random(&self.world, SystemTime::now())
+        Key::random(&self.runtime, SystemTime::now())
     }
 }
 
-/// One try that was made.
+/// The result of one try.
 pub(crate) struct Try<T> {
-    /// What became of it.
+    /// What the next decision needs to know.
     pub(crate) tried: Tried,
-    /// Why there is no answer, for people.
+    /// Why there is no answer, for the report.
     pub(crate) no_answer: Option<String>,
-    /// How long the server has just said that it honours the key.
+    /// How long the server honours the key, if this answer said so.
     pub(crate) honoured_for: Option<Duration>,
-    /// What to give if this is the end.
+    /// The result of the call if this is its last try.
     pub(crate) value: T,
 }
 
-/// How a call ended.
-pub(crate) struct Driven<T> {
-    pub(crate) ended: Ended<T>,
+/// A call that has ended.
+pub(crate) struct CallResult<T> {
+    pub(crate) ended: CallEnd<T>,
     pub(crate) report: Report,
     /// Whether anything may have reached the server.
     pub(crate) departed: Departed,
 }
 
-/// With what a call ended.
-pub(crate) enum Ended<T> {
-    /// With this.
+/// How a call ended.
+pub(crate) enum CallEnd<T> {
+    /// With the result of its last try.
     Given(T),
-    /// Before its end; with the last try, if there was one.
+    /// Stopped before it had a final result; with the last try, if there was one.
     Stopped(Why, Option<T>),
 }
 
-/// Drives a call to its end. `trying` makes one try: given its number and how long it may take.
-/// Dropping this stops the call where it is: what was sent stays sent.
+/// Runs a call to its end. `trying` makes one try: given its number and how long it may take.
+/// Dropping the future stops the call; a request that was sent stays sent.
 #[expect(
     clippy::manual_async_fn,
     reason = "an async fn keeps its arguments twice, and every call carries them along"
 )]
 pub(crate) fn drive<T, F, M>(
-    shared: &Shared,
+    shared: &RetryContext,
     host: &Host,
-    mut course: Course,
+    mut state: RetryState,
     mut trying: F,
-) -> impl Future<Output = Driven<T>>
+) -> impl Future<Output = CallResult<T>>
 where
     F: FnMut(u32, Duration) -> M,
     M: Future<Output = Try<T>>,
@@ -100,29 +100,29 @@ where
         let mut last = None;
         shared.counters.calls.one();
         let ended = loop {
-            let passage = host.ask(now, course.tries() + 1);
-            if let Passage::Shut { retry_in } = passage {
-                break Ended::Stopped(Why::Shut { retry_in }, last);
+            let decision = host.ask(now, state.tries() + 1);
+            if let BreakerDecision::Shut { retry_in } = decision {
+                break CallEnd::Stopped(Why::Shut { retry_in }, last);
             }
-            let (number, at_most) = course.begin(now);
+            let (number, at_most) = state.begin(now);
             shared.counters.tries.one();
             if number > 1 {
                 shared.counters.retries.one();
             }
             let Try { tried, no_answer, honoured_for, value } = trying(number, at_most).await;
             now = shared.now();
-            host.tell(now, passage, tried.went_well());
+            host.tell(now, decision, tried.went_well());
             if let Some(left) = honoured_for {
-                course.honoured(now, left);
+                state.honoured(now, left);
             }
-            let next = course.next(now, &tried, Chance::draw);
+            let next = state.next(now, &tried, Chance::draw);
             if let Next::Give = next {
-                break Ended::Given(value);
+                break CallEnd::Given(value);
             }
-            let what = note(shared, number, tried, no_answer);
+            let what = record_failure(shared, number, tried, no_answer);
             last = Some(value);
-            // Boxed: most calls never wait here, and all carry it along.
-            let paused = Box::pin(pause(shared, host, &mut course, next));
+            // Boxed to keep the future of every call small: most calls never wait here.
+            let paused = Box::pin(pause(shared, host, &mut state, next));
             let Paused { paused, stopped } = paused.await;
             now = shared.now();
             report.paused += paused;
@@ -130,39 +130,39 @@ where
                 report.failures.push(Failure { what, paused });
             }
             if let Some(why) = stopped {
-                break Ended::Stopped(why, last);
+                break CallEnd::Stopped(why, last);
             }
         };
-        report.tries = course.tries();
+        report.tries = state.tries();
         report.took = now.saturating_sub(began);
-        if let Ended::Stopped(why, _) = &ended {
-            count(&shared.counters, *why);
+        if let CallEnd::Stopped(why, _) = &ended {
+            count_stop(&shared.counters, *why);
             tracing::debug!(?why, %report, "a call was stopped");
         }
-        Driven { ended, report, departed: course.departed() }
+        CallResult { ended, report, departed: state.departed() }
     }
 }
 
-/// How a call has waited for its next try.
+/// The pause before the next try.
 struct Paused {
     paused: Duration,
-    /// Why there is none.
+    /// Why there is no next try.
     stopped: Option<Why>,
 }
 
-/// Waits until the next try may begin, or may not any more.
-async fn pause(shared: &Shared, host: &Host, course: &mut Course, mut next: Next) -> Paused {
+/// Waits until the next try may begin, or until the call must stop.
+async fn pause(shared: &RetryContext, host: &Host, state: &mut RetryState, mut next: Next) -> Paused {
     let mut paused = Duration::ZERO;
     let stopped = loop {
         match next {
-            Next::Give => unreachable!("only the judgement of a try gives"),
+            Next::Give => unreachable!("only the result of a try ends a call with it"),
             Next::Stop(why) => break Some(why),
             Next::Again { pause, patient } => {
                 tokio::time::sleep(pause).await;
                 paused += pause;
                 let now = shared.now();
-                // A machine that slept through the pause may wake up too late.
-                if let Err(why) = course.room(now) {
+                // The machine may have been suspended during the pause.
+                if let Err(why) = state.may_try(now) {
                     break Some(why);
                 }
                 if host.retry(now) {
@@ -171,14 +171,14 @@ async fn pause(shared: &Shared, host: &Host, course: &mut Course, mut next: Next
                 if !patient {
                     break Some(Why::Budget);
                 }
-                next = course.linger(now, Chance::draw);
+                next = state.wait_longer(now, Chance::draw);
             }
         }
     };
     Paused { paused, stopped }
 }
 
-fn note(shared: &Shared, number: u32, tried: Tried, no_answer: Option<String>) -> What {
+fn record_failure(shared: &RetryContext, number: u32, tried: Tried, no_answer: Option<String>) -> What {
     let what = match tried {
         Tried::Answered { status, .. } => What::Status(status.as_u16()),
         Tried::Failed(_) | Tried::Impossible => {
@@ -186,11 +186,11 @@ fn note(shared: &Shared, number: u32, tried: Tried, no_answer: Option<String>) -
             What::NoAnswer(no_answer.unwrap_or_default())
         }
     };
-    tracing::debug!(number, %what, "a try is not the last");
+    tracing::debug!(number, %what, "a try failed or must be repeated");
     what
 }
 
-fn count(counters: &Counters, why: Why) {
+fn count_stop(counters: &Counters, why: Why) {
     match why {
         Why::Budget => counters.stopped_by_budget.one(),
         Why::Shut { .. } => counters.stopped_by_breaker.one(),

@@ -1,5 +1,5 @@
-//! A request that is ready to be sent, as often as it takes: everything about it is in memory, and
-//! every try sends the same.
+//! A request that is ready to be sent, with its idempotency key. It is held in memory, and every try sends the same
+//! bytes.
 
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -10,21 +10,21 @@ use onceward::{Fingerprint, KEY_BYTES_MAX, Runtime};
 use reqwest::Url;
 
 use super::error::{Error, Result};
-use super::judge::Guard;
+use super::retry_decision::Guard;
 use onceward_http::fingerprint::{Head, Rules, SECRET_BYTES, fingerprint};
 
-/// A request with all that its tries have in common.
+/// A request as every try sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedRequest {
     pub(crate) method: Method,
     pub(crate) url: Url,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// What `Idempotency-Key` carries, if it carries anything.
+    /// The value of `Idempotency-Key`, if one is sent.
     pub(crate) key: Option<Key>,
 }
 
-/// A key that may be sent: 1 to 255 printable ASCII characters.
+/// A valid idempotency key: 1 to 255 printable ASCII characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     /// A Structured Field String (RFC 9651): the key in quotes, as it is sent.
@@ -32,16 +32,15 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// A new one: a UUID of version 7, 48 bits of time before 74 of chance. It begins with the time so
-    /// that keys made one after the other lie side by side in every table they are written to, the
-    /// server's and our journal's: a random place for each is a walk through cold memory. Every call
-    /// makes one, so it is written in place.
-    pub(crate) fn random(world: &dyn Runtime, now: SystemTime) -> Self {
+    /// A new key: a UUID of version 7, 48 bits of time before 74 random bits. It begins with the time so that keys
+    /// made one after the other are adjacent in every index, the server's and the journal's, which keeps the pages
+    /// in the cache. Every call makes one, so it is formatted without an intermediate allocation.
+    pub(crate) fn random(runtime: &dyn Runtime, now: SystemTime) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        // A clock that is wrong costs the neighbourhood, nothing else.
+        // A wrong clock costs only the order of the keys.
         let time_ms = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
-        let chance = world.random() & !(u128::MAX << 80) & !(0xf << 76) & !(0x3 << 62);
-        let bits = (time_ms << 80) | (0x7 << 76) | (0x2 << 62) | chance;
+        let random = runtime.random() & !(u128::MAX << 80) & !(0xf << 76) & !(0x3 << 62);
+        let bits = (time_ms << 80) | (0x7 << 76) | (0x2 << 62) | random;
         let mut quoted = *b"\"00000000-0000-0000-0000-000000000000\"";
         let mut digits = quoted.iter_mut().filter(|place| **place == b'0');
         for byte in bits.to_be_bytes() {
@@ -52,7 +51,7 @@ impl Key {
         Self { field_value: HeaderValue::from_bytes(&quoted).expect("printable ASCII") }
     }
 
-    /// The caller's own.
+    /// Checks a key that the caller has chosen.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let fits = (1..=KEY_BYTES_MAX).contains(&text.len());
         if !fits || !text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) {
@@ -90,24 +89,23 @@ impl Key {
     }
 }
 
-/// The journal's fingerprints need no secret: the request itself lies beside them.
+/// The journal's fingerprints need no secret: the request itself is stored next to them.
 const NO_SECRET: [u8; SECRET_BYTES] = *b"onceward client journal, public!";
 
-impl Prepared {
-    /// What makes it harmless to send this twice.
+impl PreparedRequest {
+    /// What makes it safe to send this twice.
     pub(crate) fn guard(&self) -> Guard {
         Guard::of(&self.method, self.key.is_some())
     }
 
-    /// The host and port it goes to. (A name and password in front of it would make another host of
-    /// it; harmless, and not worth a copy.)
+    /// The host and port it is sent to. A user name and password in the URL are included, so such a URL counts as
+    /// another host; that is harmless and saves a copy.
     pub(crate) fn authority(&self) -> &str {
         self.url.authority()
     }
 
-    /// What is asked, by the rules of the server's side: a JSON body by its value, so that an
-    /// application that writes its members in another order after a restart still means the same. The
-    /// host counts as part of the path.
+    /// The fingerprint of the request, by the same rules as the server's: a JSON body is compared by value, so that an
+    /// application may write its members in another order after a restart. The host counts as part of the path.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let whole = self.url.as_str();
         let path = whole.split(['?', '#']).next().expect("a split has a first part");
@@ -117,5 +115,5 @@ impl Prepared {
 }
 
 #[cfg(test)]
-#[path = "prepared_test.rs"]
+#[path = "prepared_request_test.rs"]
 mod tests;

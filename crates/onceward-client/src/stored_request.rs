@@ -1,15 +1,15 @@
-//! A request as it is stored in the journal. All of its bytes are described here.
+//! Encodes and decodes a request as it is stored in the journal.
 //!
 //! ```text
 //! byte 0         format, 1
-//! bytes 1..9     put down at, µs since 1970, little endian
+//! bytes 1..9     stored at, µs since 1970, little endian
 //! bytes 9..17    honoured until, µs since 1970: after this a retry could run a second time
 //! then           key length 1 · key · method length 1 · method · URL length 4 · URL
 //! then           number of fields 2 · per field: name length 2 · name · value length 4 · value
 //! then           the body, to the end
 //! ```
 //!
-//! The receipt around it has the checksum.
+//! The receipt that contains it has the checksum.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,38 +19,38 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::Url;
 
 use super::error::{Error, Result};
-use super::prepared::{Key, Prepared};
+use super::prepared_request::{Key, PreparedRequest};
 
 const FORMAT: u8 = 1;
 
-/// A request, and until when it may be sent.
+/// A request with the time at which it was stored and the time until which it may be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stored {
+pub(crate) struct StoredRequest {
     pub(crate) put_us: u64,
     pub(crate) honoured_until_us: u64,
-    pub(crate) request: Arc<Prepared>,
+    pub(crate) request: Arc<PreparedRequest>,
 }
 
-/// A clock may be set back a little while a process is down; by more, and nobody can tell any more how
-/// long ago a request was put down.
+/// The clock may be set back by this much while a process is down. If it was set back further, the age of a stored
+/// request is unknown.
 const SET_BACK_MAX: Duration = Duration::from_secs(60);
 
-impl Stored {
-    /// How long the server still honours the key, by the machine's clock; nothing if it may not do so
-    /// any more, or if the clock has gone back so far that it cannot be trusted.
+impl StoredRequest {
+    /// How long the server still honours the key, by the machine's clock. `None` if the key may have expired, or if
+    /// the clock was set back too far to be trusted.
     pub(crate) fn honoured_for(&self, now_us: u64) -> Option<Duration> {
         let set_back = Duration::from_micros(self.put_us.saturating_sub(now_us));
         if set_back > SET_BACK_MAX {
             return None;
         }
-        // Not longer than it was when it was put down, wherever the clock is now.
+        // Never longer than when it was stored, whatever the clock says now.
         let left = self.honoured_until_us.saturating_sub(now_us.max(self.put_us));
         Some(Duration::from_micros(left)).filter(|left| !left.is_zero())
     }
 
-    /// Writes it. Fails where a part is longer than its length can say.
+    /// Encodes the request. Fails if a part is too long for its length field.
     pub(crate) fn encode(&self) -> Result<Bytes> {
-        let Prepared { method, url, headers, body, key } = &*self.request;
+        let PreparedRequest { method, url, headers, body, key } = &*self.request;
         let key = key.as_ref().map(Key::text).unwrap_or_default();
         let fields: usize = headers.iter().map(|(name, value)| 6 + name.as_str().len() + value.len()).sum();
         let mut out = BytesMut::with_capacity(64 + key.len() + url.as_str().len() + fields + body.len());
@@ -74,7 +74,7 @@ impl Stored {
         Ok(out.freeze())
     }
 
-    /// Reads it; `None` if these are not the bytes of one. The body is a slice, not a copy.
+    /// Decodes a request; `None` if the bytes are not valid. The body is a slice, not a copy.
     pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
         let mut input = bytes.clone();
         if input.try_get_u8().ok()? != FORMAT {
@@ -96,7 +96,7 @@ impl Stored {
             let value = HeaderValue::from_maybe_shared(take(&mut input, length)?).ok()?;
             headers.try_append(name, value).ok()?;
         }
-        let request = Arc::new(Prepared { method, url, headers, body: input, key: Some(key) });
+        let request = Arc::new(PreparedRequest { method, url, headers, body: input, key: Some(key) });
         Some(Self { put_us, honoured_until_us, request })
     }
 }
@@ -115,5 +115,5 @@ fn take(input: &mut Bytes, length: impl TryInto<usize>) -> Option<Bytes> {
 }
 
 #[cfg(test)]
-#[path = "stored_test.rs"]
+#[path = "stored_request_test.rs"]
 mod tests;
