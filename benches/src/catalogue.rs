@@ -1,4 +1,4 @@
-//! Every benchmark by its name, and how one of them is run.
+//! Lists every benchmark by name and runs one of them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::scale::Scale;
 
 /// A benchmark that can be called by its name.
 pub struct Benchmark {
-    /// What to call it.
+    /// The name.
     pub name: &'static str,
     /// What it compares.
     pub about: &'static str,
@@ -138,7 +138,7 @@ impl Benchmark {
         ALL.iter().find(|benchmark| benchmark.name == name)
     }
 
-    /// Runs it to its end, whatever that is: one that breaks takes no other with it.
+    /// Runs it and catches its failure, so that the other benchmarks still run.
     pub fn run(&self, scale: &Scale) -> Entry {
         let start = Instant::now();
         let ending = match catch_unwind(AssertUnwindSafe(|| (self.run)(scale))) {

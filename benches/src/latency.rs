@@ -1,4 +1,4 @@
-//! How long calls took, as quantiles.
+//! Latency distributions as quantiles.
 
 use serde::Serialize;
 
@@ -29,13 +29,13 @@ impl Latency {
         Some(Self { micros: QUANTILES.iter().map(|&quantile| f64::from(at(quantile))).collect() })
     }
 
-    /// The middle of several distributions, quantile by quantile; `None` without any.
-    pub fn middle_of(rounds: &[Self]) -> Option<Self> {
+    /// The median of several distributions, quantile by quantile; `None` without any.
+    pub fn median_of(rounds: &[Self]) -> Option<Self> {
         if rounds.is_empty() {
             return None;
         }
-        let middle = |at: usize| median(&rounds.iter().map(|round| round.micros[at]).collect::<Vec<_>>());
-        Some(Self { micros: (0..QUANTILES.len()).map(middle).collect() })
+        let median_at = |at: usize| median(&rounds.iter().map(|round| round.micros[at]).collect::<Vec<_>>());
+        Some(Self { micros: (0..QUANTILES.len()).map(median_at).collect() })
     }
 
     /// The duration in microseconds at one of [`QUANTILES`].

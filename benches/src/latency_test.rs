@@ -10,12 +10,12 @@ fn quantiles_of_a_thousand_calls() {
 #[test]
 fn no_calls_no_latency() {
     assert_eq!(Latency::from_samples(Vec::new()), None);
-    assert_eq!(Latency::middle_of(&[]), None);
+    assert_eq!(Latency::median_of(&[]), None);
 }
 
 #[test]
 fn one_slow_round_does_not_count() {
     let round = |micros: f64| Latency::from_quantiles(vec![micros; QUANTILES.len()]);
-    let middle = Latency::middle_of(&[round(10.0), round(900.0), round(12.0)]).unwrap();
+    let middle = Latency::median_of(&[round(10.0), round(900.0), round(12.0)]).unwrap();
     assert!((middle.at(0.99) - 12.0).abs() < f64::EPSILON);
 }

@@ -1,4 +1,4 @@
-//! How fast Onceward is next to what one would use instead, measured side by side in one run.
+//! Benchmarks of Onceward next to the alternatives, measured side by side in one run.
 //!
 //! ```text
 //!  catalogue (names) ─▶ compare/* (one file a benchmark) ─▶ Findings ─▶ Report ─▶ table, JSON, HTML

@@ -1,4 +1,4 @@
-//! Callers in a closed loop: each makes its next call when the last one is answered.
+//! Generates load with callers in a closed loop: each makes its next call when the previous one is answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +24,8 @@ pub fn touch_memory() {
     drop(std::hint::black_box(vec![1_u8; TOUCHED_BYTES]));
 }
 
-/// Calls per second of so many callers, for as long as `length` takes. Each has its number, makes at
-/// least one call, and waits for its last one.
+/// Calls per second of `count` concurrent callers, until `length` completes. Each caller has a number, makes at
+/// least one call, and waits for the answer to its last call.
 pub async fn callers<W>(
     count: usize,
     length: impl Future<Output = ()>,

@@ -1,4 +1,4 @@
-//! Runs benchmarks by name and shows what they found; `./bench` builds and calls this.
+//! Runs benchmarks by name and prints their results; `./bench` builds and calls this.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use onceward_bench::scale::Scale;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How fast Onceward is next to what one would use instead, measured side by side in one run.
+/// Benchmarks Onceward next to the alternatives, side by side in one run.
 #[derive(Parser)]
 #[command(name = "onceward-bench", after_help = names())]
 struct Args {
@@ -29,7 +29,7 @@ struct Args {
     /// Count a missed goal as an error
     #[arg(long)]
     strict: bool,
-    /// How long `gateway-memory` looks
+    /// How many minutes `gateway-memory` measures
     #[arg(long, value_name = "N", default_value_t = 10)]
     minutes: u64,
     /// Where report.json and report.html are written

@@ -1,4 +1,4 @@
-//! Programs beside us: finding them, running them until they are no longer needed, and what they take.
+//! Other programs: finds them, runs them until they are no longer needed, and measures their memory and disk use.
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 /// How long a server may take to come up on a loaded machine.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// Something that a comparison needs is not there.
+/// Something that a comparison needs is missing.
 #[derive(Debug)]
 pub struct Missing(pub String);
 
-/// A program from `PATH`, or from where Debian puts those of administrators.
+/// A program from `PATH`, or from `/usr/sbin`, where Debian puts administrative programs.
 pub fn program(name: &str, package: &str) -> Result<PathBuf, Missing> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
@@ -32,7 +32,7 @@ pub fn sibling(name: &str) -> Result<PathBuf, Missing> {
     Err(Missing(format!("{} is not built; ./bench builds it", file.display())))
 }
 
-/// A server process under a shell that ends it when we no longer hold its input, also because we died.
+/// A server process under a shell that ends it when its standard input closes, also when this process dies.
 pub struct Server {
     shell: Child,
     pid: u32,

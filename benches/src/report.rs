@@ -1,4 +1,4 @@
-//! What was measured, as plain data. How it is shown stands in the files beside, one form each.
+//! The results of a run as plain data. Each file in `report/` renders them in one format.
 
 mod bars;
 mod html;
@@ -34,26 +34,26 @@ pub struct Entry {
     pub about: &'static str,
     /// How long it took.
     pub seconds: f64,
-    /// What came of it.
+    /// The result.
     pub ending: Ending,
 }
 
-/// What came of a benchmark.
+/// The result of a benchmark.
 pub enum Ending {
     /// It was measured.
     Measured(Findings),
-    /// It could not run, because this is not there.
+    /// It could not run, because this is missing.
     Missing(String),
-    /// It broke.
+    /// It failed.
     Failed(String),
 }
 
-/// What a benchmark has to say.
+/// What a benchmark measured.
 #[derive(Default)]
 pub struct Findings {
     /// Lines of the table.
     pub rows: Vec<Row>,
-    /// How something grows.
+    /// Curves of values over size.
     pub growths: Vec<Growth>,
 }
 

@@ -1,4 +1,4 @@
-//! How much is measured: a quick look, or the whole.
+//! The sizes of a run: quick or full.
 
 use std::time::Duration;
 

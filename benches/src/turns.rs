@@ -1,5 +1,5 @@
-//! Sides of a comparison that take turns, A B A B …, so that whatever else the machine does meets all
-//! of them alike.
+//! Lets the sides of a comparison take turns, A B A B …, so that other load on the machine affects all of them
+//! alike.
 
 use crate::latency::Latency;
 use crate::report::{Side, Unit, figure};
@@ -31,7 +31,7 @@ impl From<f64> for Turn {
 /// A side: its name, and what it does in a round.
 pub type Player<'a> = (&'a str, &'a mut dyn FnMut(usize) -> Turn);
 
-/// How turns are taken.
+/// The number of rounds, their unit, and whether a warm-up round comes first.
 pub struct Turns {
     rounds: usize,
     unit: Unit,
@@ -39,18 +39,18 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// So many rounds, whose values have this unit.
+    /// Turns with this number of rounds, whose values have this unit.
     pub fn new(rounds: usize, unit: Unit) -> Self {
         Self { rounds, unit, warm_up: false }
     }
 
-    /// With a round ahead that does not count: it opens connections and fills tables.
+    /// Adds a warm-up round that does not count: it opens connections and fills tables.
     pub fn after_warm_up(mut self) -> Self {
         self.warm_up = true;
         self
     }
 
-    /// Lets all sides take their turns. Rounds are counted from 0; the one that warms up is the last.
+    /// Lets all sides take their turns. Rounds are counted from 0; the warm-up round gets the highest number.
     pub fn take<const N: usize>(self, mut players: [Player<'_>; N]) -> [Side; N] {
         if self.warm_up {
             for (_, play) in &mut players {
@@ -72,17 +72,17 @@ impl Turns {
         let mut results = values.into_iter().zip(latencies);
         players.map(|(name, _)| {
             let (values, latencies) = results.next().expect("one for each side");
-            Side { latency: Latency::middle_of(&latencies), ..Side::new(name, values) }
+            Side { latency: Latency::median_of(&latencies), ..Side::new(name, values) }
         })
     }
 }
 
-/// Says what is going on, on the screen and not in the results.
+/// Prints progress to standard error, apart from the results.
 pub fn progress(line: &str) {
     eprintln!("   {line}");
 }
 
-/// The middle value.
+/// The median.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

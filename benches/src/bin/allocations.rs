@@ -1,5 +1,5 @@
-//! Allocations of one call, counted exactly: one `name count` a line, for `compare/allocations.rs`. A
-//! binary of its own, because counting them slows every one of them down.
+//! Counts the allocations of one call and prints one `name count` per line, for `compare/allocations.rs`. It is a
+//! separate binary because counting slows every allocation down.
 
 #![expect(clippy::cast_precision_loss, reason = "a benchmark shows a few digits")]
 

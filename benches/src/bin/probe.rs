@@ -1,5 +1,4 @@
-//! The small programs that benchmarks run beside themselves: calls to be counted by callgrind, and an
-//! owner to be killed.
+//! The helper program of the benchmarks: makes calls that callgrind counts, or holds a claim until it is killed.
 //!
 //! ```text
 //! probe layer first|replay|no-key|bare|bare-keyless CALLS
@@ -64,7 +63,7 @@ async fn calls_of_engine(kind: &str, calls: usize) {
     }
 }
 
-/// So many calls of as many callers as in the comparison.
+/// Makes this number of calls, with as many callers as in the comparison.
 async fn calls_of_client(kind: &str, calls: usize) {
     let (url, folder) = (client::serve(), tempfile::tempdir().unwrap());
     let bare = client::bare();

@@ -1,5 +1,5 @@
-//! Allocations of one call. Counted by the binary `allocations`, because counting slows every one of
-//! them down.
+//! Reports the allocations of one call. The binary `allocations` counts them, because counting slows every
+//! allocation down.
 
 use std::process::Command;
 

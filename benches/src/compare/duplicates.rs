@@ -1,4 +1,4 @@
-//! A storm of copies of one running intent.
+//! Measures many simultaneous duplicates of one running request.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! The embedded store through the engine, next to two that keep the same promise: a bare fjall loop
-//! with two synced batches for every group of claims, one when they begin and one when they end; and
-//! the protocol as one would write it on SQLite.
+//! Compares the embedded store, through the engine, with two alternatives of the same durability: a bare fjall
+//! loop with two synced batches for every group of claims, one when they begin and one when they end; and the
+//! protocol hand-written on SQLite.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::turns::{Turn, Turns};
 
 /// Callers at the same time; also the size of the bare loop's batches.
 pub const CALLERS: usize = 512;
-/// Threads that share the SQLite connection; one has it, and the others wait.
+/// Threads that share the SQLite connection; one uses it while the others wait.
 const SQLITE_CALLERS: usize = 64;
 /// Length of every answer.
 pub const BODY_BYTES: usize = 120;
@@ -76,7 +76,7 @@ pub fn id(round: u64, number: u64) -> Id {
     Id::new("tenant", "POST /charges", &key).unwrap()
 }
 
-/// What somebody would write by hand: look, insert, sync; then overwrite, sync.
+/// A hand-written loop: read, insert, sync; then overwrite, sync.
 struct Bare {
     database: Database,
     keyspace: fjall::Keyspace,
@@ -114,7 +114,7 @@ impl Bare {
     }
 }
 
-/// The protocol as one would write it on SQLite: two statements, each its own synced commit, one
+/// The protocol hand-written on SQLite: two statements, each its own synced commit, one
 /// connection behind a mutex.
 struct Plain {
     connection: Mutex<Connection>,

@@ -1,4 +1,4 @@
-//! What the engine itself costs: one caller, the memory store, no waiting anywhere.
+//! Measures the cost of the engine itself: one caller, the memory store, no waiting.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub fn ask(round: usize, at: usize) -> Ask {
     Ask::new(id, Fingerprint::new(1, [7; 32]), POLICY.with(Arc::clone))
 }
 
-/// Nanoseconds of one call, from so many in a row.
+/// Nanoseconds of one call, averaged over `calls` calls in a row.
 async fn nanos(calls: usize, call: impl AsyncFn(usize)) -> f64 {
     let start = Instant::now();
     for at in 0..calls {

@@ -1,4 +1,4 @@
-//! The gateway next to nginx as a plain proxy: the same upstream, the same load by wrk, a small JSON
+//! Compares the gateway with nginx as a plain proxy: the same upstream, the same load by wrk, a small JSON
 //! `POST` each time.
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //! ```
 
 pub mod memory;
-mod stage;
+mod servers;
 mod wrk;
 
 use crate::load::runtime;
@@ -15,18 +15,18 @@ use crate::process::Missing;
 use crate::report::{Findings, Goal, Row, Unit};
 use crate::scale::Scale;
 use crate::turns::{Turns, progress};
-use stage::Stage;
+use servers::GatewayServers;
 use wrk::{Keys, Wrk};
 
 /// Measures first runs, replays and requests without a key.
 pub fn run(scale: &Scale) -> Result<Findings, Missing> {
-    let (wrk, stage) = (Wrk::find()?, Stage::start()?);
-    runtime().block_on(check(stage.gateway_port));
+    let (wrk, servers) = (Wrk::find()?, GatewayServers::start()?);
+    runtime().block_on(check(servers.gateway_port));
     let mut rows = Vec::new();
     for &connections in scale.connections {
         progress(&format!("{connections} connections"));
         let load = |port, keys| wrk.load(port, keys, connections, scale.round);
-        let (gateway, nginx) = (stage.gateway_port, stage.nginx_port);
+        let (gateway, nginx) = (servers.gateway_port, servers.nginx_port);
         let [first, nginx_first, replay, nginx_replay, keyless, nginx_keyless] =
             Turns::new(scale.rounds, Unit::PerSecond).after_warm_up().take([
                 ("first run", &mut |_| load(gateway, Keys::Fresh)),

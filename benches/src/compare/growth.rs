@@ -1,4 +1,4 @@
-//! How the embedded store's cost grows with the number of receipts in it. One store grows through all
+//! Measures how the embedded store's cost grows with the number of receipts in it. One store grows through all
 //! sizes; at the end it takes turns with fresh ones of the smallest size.
 
 use std::ops::Range;
@@ -97,7 +97,7 @@ pub struct Grown {
 }
 
 impl Grown {
-    /// Nothing yet; `memory_of` says whose memory is looked at.
+    /// Nothing yet; `memory_of` says whose memory is measured.
     pub fn new(memory_of: &'static str) -> Self {
         let (rate, middle, slow, memory, disk) = <_>::default();
         Self { memory_of, rate, middle, slow, memory, disk }

@@ -1,5 +1,6 @@
-//! Instructions of one call through the layer and through the engine alone, counted by callgrind: a number
-//! that no other program on the machine can change. Twice as many calls less as many leave the start-up out.
+//! Counts the instructions of one call, through the layer and through the engine alone, with callgrind: a number
+//! that no other program on the machine can change. Start-up is left out by subtracting a run of n calls from one
+//! of 2n.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What the HTTP layer costs in process, over the bare handler: the memory store, one caller, no socket.
+//! Measures the cost of the HTTP layer over the bare handler, in process: the memory store, one caller, no socket.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -111,7 +111,7 @@ fn on_worker(runtime: &Runtime, task: impl Future<Output = f64> + Send + 'static
     runtime.block_on(runtime.spawn(task)).unwrap().into()
 }
 
-/// Nanoseconds of one call, from so many in a row.
+/// Nanoseconds of one call, averaged over `calls` calls in a row.
 async fn nanos<S, B>(mut service: S, calls: usize, key: Key, round: usize) -> f64
 where
     S: Service<Request<Full<Bytes>>, Response = Response<B>>,

@@ -1,5 +1,5 @@
-//! A process that runs an intent is killed with SIGKILL. How long until another one, which waits for
-//! it, gets to run? At most what is left of the lease, and then as fast as it notices.
+//! Measures failover: the process that runs a request is killed with SIGKILL, and another process waits to run it.
+//! The wait is at most what is left of the lease, plus the time to notice its end.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -18,8 +18,7 @@ use crate::servers::Postgres;
 use crate::turns::Turns;
 
 const LEASE: Duration = Duration::from_secs(1);
-/// So much longer runs the owner before it is killed, from round to round, so that the kills fall on
-/// different parts of a renewal's period.
+/// Added to the owner's run time in each round, so that the kills hit different points of the renewal period.
 const LATER: Duration = Duration::from_millis(130);
 
 /// Measures the time from the kill to the next run, in leases.

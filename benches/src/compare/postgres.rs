@@ -1,5 +1,4 @@
-//! The PostgreSQL store and transactions next to what one would write by hand, on one server with its
-//! default durability.
+//! Compares the PostgreSQL store and transactions with hand-written SQL, on one server with its default durability.
 
 mod by_hand;
 
@@ -71,7 +70,7 @@ pub(super) async fn open(url: &str) -> Onceward {
     Onceward::new(Arc::new(PostgresStore::open(url, Options::default()).await.unwrap())).unwrap()
 }
 
-/// Claim + complete of fresh ids by so many callers.
+/// Claim + complete of fresh ids by `count` callers.
 pub(super) async fn claims(onceward: &Onceward, count: usize, length: Duration) -> Turn {
     let (onceward, policy) = (onceward.clone(), Arc::new(Policy::http()));
     let call = move |_| {

@@ -1,4 +1,4 @@
-//! How the PostgreSQL store's cost grows with its table. One database grows through all sizes; at the
+//! Measures how the PostgreSQL store's cost grows with its table. One database grows through all sizes; at the
 //! end it takes turns with a second one that is brought back to the smallest size before each turn.
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What sweeping costs the traffic beside it: claims while expired receipts are removed, one sweep
-//! right after the other, next to claims alone in the same store.
+//! Measures what sweeping costs concurrent traffic: claims during back-to-back sweeps of expired receipts, compared
+//! with claims alone in the same store.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Workers: tasks that are enqueued, claimed and completed. In PostgreSQL next to a queue as one would write it with
-//! `FOR UPDATE SKIP LOCKED`; in the embedded store next to claim + complete without a queue.
+//! Measures workers: tasks that are enqueued, claimed and completed. In PostgreSQL they are compared with a
+//! hand-written queue on `FOR UPDATE SKIP LOCKED`; in the embedded store with claim + complete without a queue.
 //!
 //! Callers in a closed loop enqueue a small task and wait until its work has run. Four workers do the work, each with
 //! connections of its own, as four processes would have. Both sides work on the same number of tasks at once.
@@ -80,7 +80,7 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     Ok(Findings { rows, ..Findings::default() })
 }
 
-/// Who waits for which task.
+/// Wakes the caller that waits for a task, by the task's key.
 type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>;
 
 /// An engine to enqueue with, and workers that do what was enqueued for as long as this lives.

@@ -1,4 +1,4 @@
-//! Throughput as bars: ours and the other of each row, with the spread of the rounds as whiskers.
+//! Draws throughput as bars: ours and the other of each row, with the spread of the rounds as whiskers.
 
 use std::fmt::Write;
 

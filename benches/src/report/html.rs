@@ -1,4 +1,4 @@
-//! One page that needs nothing else: tables and pictures, no script, nothing fetched.
+//! Renders the report as one self-contained HTML page: tables and charts, no script, nothing fetched.
 
 use std::fmt::Write;
 
@@ -15,8 +15,8 @@ pub(super) fn render(report: &Report) -> String {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <title>Onceward, side by side</title><style>{STYLE}</style></head><body>\n\
-         <h1>Onceward, side by side</h1>\n<p>A {scale} run on {machine}. Sides took turns; a value is the middle \
-         round, a ratio the middle of the rounds' ratios, and what stands in brackets or whiskers is the whole \
+         <h1>Onceward, side by side</h1>\n<p>A {scale} run on {machine}. Sides took turns; a value is the median \
+         round, a ratio the median of the rounds' ratios, and brackets and whiskers show the whole \
          spread.</p>\n"
     );
     for entry in &report.entries {

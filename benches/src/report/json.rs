@@ -1,4 +1,4 @@
-//! Everything as JSON: what was measured, and what was made of it.
+//! Writes the report as JSON: every round, and the values derived from them.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Curves in one frame: latency over quantiles, and anything that grows.
+//! Draws curves in one chart: latency over quantiles, and values over size.
 
 use std::fmt::Write;
 
@@ -67,7 +67,7 @@ impl Axis {
         Self::decades(name, low, high.max(low + 1.0))
     }
 
-    /// For sizes that lie far apart, otherwise for time.
+    /// For sizes that are far apart, otherwise for time.
     pub(super) fn along(name: &str, lines: &[Line]) -> Self {
         let (least, most) = range(lines, |point| point.0);
         if least > 0.0 && most / least >= 10.0 {

@@ -1,4 +1,4 @@
-//! One line of the table: our side, mostly another side, and a goal.
+//! One line of the table: our side, usually another side, and a goal.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::unit::{Rounded, Unit, figure};
 use crate::latency::Latency;
 use crate::turns::median;
 
-/// One line of the table: our side, mostly another side, and a goal.
+/// One line of the table: our side, usually another side, and a goal.
 pub struct Row {
     /// What was measured.
     pub what: String,
@@ -14,25 +14,25 @@ pub struct Row {
     pub unit: Unit,
     /// Ours.
     pub ours: Side,
-    /// What it is held against.
+    /// What it is compared with.
     pub other: Option<Side>,
     pub(super) judged: Judged,
-    /// What is asked for.
+    /// The goal, if there is one.
     pub goal: Option<Goal>,
 }
 
 /// One side of a comparison: its rounds, and how long its calls took.
 #[derive(Clone, Serialize)]
 pub struct Side {
-    /// Who it is.
+    /// The name of the side.
     pub name: String,
     /// A value for each round.
     pub rounds: Vec<f64>,
-    /// The middle of all rounds, where calls were timed.
+    /// The median of all rounds, where calls were timed.
     pub latency: Option<Latency>,
 }
 
-/// Which number the goal speaks of.
+/// The number that the goal applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Judged {
@@ -44,7 +44,7 @@ pub(super) enum Judged {
     Ours,
 }
 
-/// What is asked of the number that is judged.
+/// A bound on the judged number.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
@@ -62,12 +62,12 @@ impl Side {
         Self { name: name.to_owned(), rounds, latency: None }
     }
 
-    /// The same rounds, seen otherwise.
+    /// The same rounds with each value mapped.
     pub fn map(&self, by: impl Fn(f64) -> f64) -> Self {
         Self { rounds: self.rounds.iter().map(|&value| by(value)).collect(), ..self.clone() }
     }
 
-    /// The middle round.
+    /// The median round.
     pub fn median(&self) -> f64 {
         median(&self.rounds)
     }
@@ -90,7 +90,7 @@ impl Row {
         Self::new(what, unit, ours, Some(other), Judged::Excess)
     }
 
-    /// Ours, held against nothing.
+    /// Ours, compared with nothing.
     pub fn alone(what: impl Into<String>, unit: Unit, ours: &Side) -> Self {
         Self::new(what, unit, ours, None, Judged::Ours)
     }
@@ -104,13 +104,13 @@ impl Row {
         Self { what, unit, ours: ours.clone(), other: other.cloned(), judged, goal: None }
     }
 
-    /// Asks something of it.
+    /// Sets the goal.
     pub fn goal(mut self, goal: Goal) -> Self {
         self.goal = Some(goal);
         self
     }
 
-    /// The number that is judged, round by round: sides of one round have seen the same of the machine.
+    /// The number that is judged, round by round: both sides of a round ran under the same load.
     pub fn judged(&self) -> Side {
         let Some(other) = &self.other else { return self.ours.clone() };
         let pairs = self.ours.rounds.iter().zip(&other.rounds);

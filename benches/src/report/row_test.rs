@@ -7,7 +7,7 @@ fn row() -> Row {
 }
 
 #[test]
-fn a_ratio_is_the_middle_of_the_rounds_ratios() {
+fn a_ratio_is_the_median_of_the_rounds_ratios() {
     let judged = row().judged();
     assert_eq!(judged.rounds, [0.6, 0.66, 0.9]);
     assert_eq!(row().judged_text(), "0.66 (0.60–0.90)");

@@ -1,4 +1,4 @@
-//! The one table on the terminal.
+//! Renders the report as a table for a terminal.
 
 use super::{Ending, Report, Row, Side, Unit, figure};
 
@@ -47,17 +47,17 @@ fn cells(row: &Row) -> [String; 6] {
     [what, side(&row.ours, row.unit), other, row.judged_text(), row.goal_text(), row.mark().to_owned()]
 }
 
-/// The middle round, and how far the others lie apart.
+/// The median round, and half the spread of the rounds in percent of it.
 fn side(side: &Side, unit: Unit) -> String {
     let (least, most) = side.spread();
     let apart = (most - least) / 2.0 / side.median().abs() * 100.0;
-    let middle = figure(side.median(), unit);
-    if apart >= 0.5 { format!("{middle} ±{apart:.0}%") } else { middle }
+    let value = figure(side.median(), unit);
+    if apart >= 0.5 { format!("{value} ±{apart:.0}%") } else { value }
 }
 
 fn aligned(cells: &[String; 6], widths: [usize; 6]) -> String {
     let padded = cells.iter().zip(widths).enumerate().map(|(at, (cell, width))| {
-        // Words from the left, numbers from the right.
+        // Words are aligned left, numbers right.
         if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
     });
     format!("{}\n", padded.collect::<Vec<_>>().join(" │ ").trim_end())

@@ -1,4 +1,4 @@
-//! What numbers count, and how they are written.
+//! Units of measured numbers, and how each is formatted.
 
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ impl Unit {
     }
 }
 
-/// A number with its unit, in as many digits as are worth reading.
+/// A number with its unit, with as many digits as are significant.
 pub fn figure(value: f64, unit: Unit) -> String {
     format!("{}{}", Rounded(value), unit.suffix())
 }

@@ -1,4 +1,4 @@
-//! The report in all its forms from made-up data, and real runs too small to mean anything.
+//! Tests the report formats with fixed data, and runs benchmarks at a size whose numbers mean nothing.
 
 mod names;
 mod rendering;

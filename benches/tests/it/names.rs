@@ -1,4 +1,4 @@
-//! The names by which benchmarks are called.
+//! The names of the benchmarks agree in the catalogue, the help and the documentation.
 
 use onceward_bench::catalogue::{ALL, Benchmark};
 

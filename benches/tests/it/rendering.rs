@@ -1,4 +1,4 @@
-//! Table, JSON and HTML of a report that nobody measured.
+//! Renders a made-up report as table, JSON and HTML.
 
 use onceward_bench::latency::{Latency, QUANTILES};
 use onceward_bench::report::{Ending, Entry, Findings, Goal, Growth, Report, Row, Side, Unit};

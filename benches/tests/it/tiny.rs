@@ -1,4 +1,4 @@
-//! Benchmarks that need no other program really run.
+//! Runs the benchmarks that need no other program, at the smallest size.
 
 use onceward_bench::catalogue::Benchmark;
 use onceward_bench::report::{Ending, Findings};

@@ -5,7 +5,7 @@
 //!  Check ──▶ Setup ──▶ baseline ──▶ scenario ─┐ one after the other
 //!  (asked)   (parsed)               │  ▲      └─▶ Finding ──▶ Report ──▶ text │ JSON │ JUnit │ HTML
 //!                                   ▼  │
-//!                                  Stage: keys, requests, chance, trace
+//!                                  ScenarioContext: keys, requests, chance, trace
 //!                                   │  ▲
 //!                             volley│  │oracle
 //!                                   ▼  │
@@ -23,15 +23,15 @@ mod error;
 mod http1;
 mod http2;
 mod message;
-mod once;
 mod oracle;
 mod place;
 pub mod report;
 mod run;
 mod scenario;
+mod scenario_context;
 mod server;
 mod setup;
-mod stage;
+mod single_effect;
 #[cfg_attr(not(feature = "tls"), path = "endpoint/no_tls.rs")]
 mod tls;
 mod trace;

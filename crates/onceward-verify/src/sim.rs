@@ -2,13 +2,14 @@
 //! The same seed gives the same history, and a separate judge reads it.
 //!
 //! ```text
-//! seed ─▶ scenario ─▶ stage: callers, workers, keepers, nemesis   judge ─▶ violations ─▶ timeline
+//! seed ─▶ scenario ─▶ sim: callers, workers, keepers, nemesis   judge ─▶ violations ─▶ timeline
 //!                       │ engine per process                        ▲
 //!                       ▼                                           │
 //!                     executor (virtual time)  +  store, transactions ──▶ history
 //! ```
 
 mod callers;
+pub mod checker;
 mod commit;
 mod enqueuers;
 pub mod executor;
@@ -16,26 +17,25 @@ pub mod faults;
 pub mod fleet;
 mod handle;
 pub mod history;
-pub mod judge;
-mod keepers;
+mod maintenance;
 mod mistakes;
+pub mod runtime;
 pub mod scenario;
-mod stage;
+mod simulation;
 pub mod store;
 pub mod timeline;
-mod transacting;
+mod transaction_callers;
 pub mod transactions;
 pub mod variant;
 mod work;
 mod workers;
-pub mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use checker::{Violation, check};
 use executor::OUTSIDE;
 use history::{Event, What};
-use judge::{Violation, judge};
-use stage::Stage;
+use simulation::Simulation;
 use variant::Variant;
 
 /// No world needs more polls than this; one that does is caught in a loop.
@@ -54,20 +54,20 @@ pub struct Outcome {
 
 /// Plays the world of one seed and judges it.
 pub fn play(seed: u64, variant: &Variant) -> Outcome {
-    let stage = Stage::new(seed, variant);
-    stage.begin();
-    let played = catch_unwind(AssertUnwindSafe(|| stage.executor.run(POLLS_MAX, || stage.is_over())));
-    if !stage.is_over() {
+    let sim = Simulation::new(seed, variant);
+    sim.begin();
+    let played = catch_unwind(AssertUnwindSafe(|| sim.executor.run(POLLS_MAX, || sim.is_over())));
+    if !sim.is_over() {
         let detail = match played {
             Ok(()) => "nothing is left to do, or too much was done, and it is not over".to_owned(),
             Err(panic) => format!("a panic that nobody expected: {}", words(&*panic)),
         };
-        stage.recorder.record(OUTSIDE, What::Wedged(detail));
+        sim.recorder.record(OUTSIDE, What::Wedged(detail));
     }
-    let history = stage.recorder.take();
+    let history = sim.recorder.take();
     // What is dropped now happens after the end of the world.
-    stage.executor.clear();
-    let violations = judge(&history);
+    sim.executor.clear();
+    let violations = check(&history);
     Outcome { seed, history, violations }
 }
 

@@ -1,4 +1,4 @@
-//! A charge: one row, the answer to the client and the receipt of the request, in one transaction.
+//! Charges: one row, the answer to the client and the receipt of the request, in one transaction.
 
 use axum::extract::State;
 use axum::http::StatusCode;

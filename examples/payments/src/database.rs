@@ -194,7 +194,7 @@ impl Database {
     }
 }
 
-/// The tables, given what a number that grows by itself is called, and a text that can be a key.
+/// The statements that create the tables, given the dialect's types for an auto-increment number and for a text key.
 fn tables(number: &str, text: &str) -> [String; 3] {
     [
         format!(

@@ -1,5 +1,5 @@
-//! A payments service that can be asked twice. Whatever is sent again, killed or lost on the way, each
-//! `Idempotency-Key` makes one charge, and everyone gets the same answer.
+//! A payments service that is safe to retry. With retries, kills and lost answers, each `Idempotency-Key` makes one
+//! charge, and every retry gets the same answer.
 //!
 //! ```text
 //! LISTEN=127.0.0.1:3000 DATABASE_URL=sqlite:payments.db cargo run -p payments
@@ -11,12 +11,12 @@
 //! |---|---|
 //! | `charges.rs` | a charge, its answer and its receipt in one transaction |
 //! | `orders.rs` | an order with states, where only the first change has side effects |
-//! | `payouts.rs` | a task that is accepted in a transaction and finished by a worker, with a call to a foreign service |
-//! | `provider.rs` | that foreign service |
+//! | `payouts.rs` | a task that is accepted in a transaction and finished by a worker, with a call to an external service |
+//! | `provider.rs` | that external service |
 //! | `database.rs` | the business tables, and the transactions that write them |
 //! | `writes.rs` | what a transaction writes, in any of the databases |
 //!
-//! `DATABASE_URL` is `sqlite:FILE`, `postgres://…` or `mysql://…` (MySQL or MariaDB). The provider has its book in
+//! `DATABASE_URL` is `sqlite:FILE`, `postgres://…` or `mysql://…` (MySQL or MariaDB). The provider records its transfers in
 //! `PROVIDER_BOOK` (`provider.txt`).
 
 mod charges;
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let book = std::env::var("PROVIDER_BOOK").unwrap_or_else(|_| "provider.txt".into());
     let provider_ms = std::env::var("PROVIDER_MS").ok().map_or(Ok(0), |text| text.parse())?;
 
-    // Receipts and business tables are in one database: only so can they be in one transaction.
+    // Receipts and business tables must be in one database to be written in one transaction.
     let store = onceward_stores::open(&url).await?;
     let onceward = Onceward::new(store)?;
     let provider = Provider::new(book.into(), Duration::from_millis(provider_ms));
@@ -68,7 +68,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
 
     // Each handler below commits its effects, its answer and the receipt of the request together. So a run that died
-    // is simply begun again: it has committed all of that, or nothing.
+    // is simply started again: it has committed all of them or nothing.
     let route = Route::builder()
         .with_policy(Policy::http().to_builder().with_lease(lease).build()?)
         .with_effects_in_transaction()
@@ -95,7 +95,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("payments: listening on http://{}", listener.local_addr()?);
     axum::serve(listener, service)
         .with_graceful_shutdown(async {
-            // Without signals there is no graceful end; a kill is safe as well.
+            // Without signals there is no graceful shutdown; a kill is safe as well.
             if tokio::signal::ctrl_c().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -104,7 +104,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Anything that went wrong on the way. A 5xx frees the key: the client sends the same again.
+/// Any error of a handler. A 5xx frees the key, so the client can retry.
 struct Failure(String);
 
 impl<E: std::error::Error> From<E> for Failure {

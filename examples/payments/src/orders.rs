@@ -1,4 +1,4 @@
-//! An order: placed, paid, shipped. It has a business key of its own, so its writes are idempotent by
+//! Orders: placed, paid, shipped. An order has a business key of its own, so its writes are idempotent by
 //! themselves, and only the first change to `paid` sends the confirmation.
 
 use axum::extract::{Path, State};

@@ -1,6 +1,6 @@
-//! A payout: the request reserves the money and enqueues a task, in one transaction; a worker has a foreign service
-//! transfer it, and confirms. A crash anywhere is gone on with after the last step that was finished, whether the
-//! client comes back or not: what is to be done is in the receipt of the task.
+//! A payout: the request reserves the money and enqueues a task, in one transaction; a worker asks an
+//! external service to transfer it, and confirms. After a crash, the task resumes after the last step that was
+//! finished, whether the client retries or not: the task's input is in its receipt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use onceward_http::ResponseLease;
 use crate::charges::NewCharge;
 use crate::{App, Failure};
 
-/// What the tasks are called.
+/// The operation of the tasks.
 const OPERATION: &str = "payout";
 
 /// `POST /payouts`: accepted, or not at all.
@@ -36,13 +36,13 @@ pub async fn show(State(app): State<App>, Path(key): Path<String>) -> Result<Str
     Ok(app.database.payout(&key).await?)
 }
 
-/// How payouts are worked on. Nobody may give up a payout because services are restarted a lot.
+/// How payouts are worked on. Frequent restarts must not turn a payout into a dead letter.
 pub fn policy(lease: Duration) -> onceward::Result<Policy> {
     let backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(60));
     Policy::queue().to_builder().with_lease(lease).with_tries_max(100).with_backoff(backoff).build()
 }
 
-/// Works on payouts that were accepted, also on those that a process left behind when it died.
+/// Works on accepted payouts, including those of a process that died.
 pub fn worker(app: &App) -> onceward::Result<Worker> {
     let (app_there, policy) = (app.clone(), Arc::clone(&app.payout_policy));
     let lease = policy.lease();

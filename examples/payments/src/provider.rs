@@ -1,5 +1,5 @@
-//! Stands for a payment provider that honours keys. Its book is a file, so that it outlives this service as a
-//! real one would.
+//! A stand-in for a payment provider that honours idempotency keys. It records transfers in a file, so that they
+//! outlive this service.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Result, Write};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use onceward::ChildKey;
 
-/// A provider far away.
+/// A remote payment provider.
 #[derive(Clone)]
 pub struct Provider {
     book: PathBuf,
@@ -21,12 +21,12 @@ impl Provider {
         Self { book, way }
     }
 
-    /// Transfers the first time that it is asked under this key; from then on it only says that it did.
+    /// Transfers on the first request with this key; later requests return the same result without a transfer.
     pub async fn transfer(&self, key: ChildKey, amount: i64) -> Result<String> {
         tokio::time::sleep(self.way).await;
         let transfer = format!("transfer {key} of {amount}\n");
         let mut book = OpenOptions::new().create(true).read(true).append(true).open(&self.book)?;
-        // Whoever looks into the book has it to himself, also if an old process of ours is still about.
+        // The file is locked, because an old process of this service may still be running.
         book.lock()?;
         let mut transfers = String::new();
         book.read_to_string(&mut transfers)?;

@@ -83,7 +83,7 @@ pub async fn confirm_payout(
     Ok(Outcome::succeeded(transfer.to_owned()))
 }
 
-/// A statement with its places as the dialect writes them: `$1, $2` in that order, or `?, ?`.
+/// A statement with its placeholders as the dialect writes them: `$1, $2` in that order, or `?, ?`.
 fn places(tx: &impl SqlTransaction, statement: &str) -> String {
     match tx.dialect() {
         Dialect::MySql => statement.replace("$1", "?").replace("$2", "?"),

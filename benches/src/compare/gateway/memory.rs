@@ -1,9 +1,9 @@
-//! The gateway's memory at full load, every request with a fresh key. Its receipts pile up on disk all
-//! the while; its memory fills its caches and must then stay as it is.
+//! Measures the gateway's memory at full load, every request with a new key. Receipts accumulate on disk; memory
+//! grows until the caches are full and must then stay constant.
 
 use std::time::{Duration, Instant};
 
-use super::stage::Stage;
+use super::servers::GatewayServers;
 use super::wrk::{Keys, Wrk, parse};
 use crate::process::{Missing, folder_bytes, resident_megabytes};
 use crate::report::{Findings, Goal, Growth, Row, Side, Unit};
@@ -11,20 +11,20 @@ use crate::scale::Scale;
 use crate::turns::{median, progress};
 
 const CONNECTIONS: usize = 64;
-/// Looks at the memory in the whole run.
+/// Samples of the memory in the whole run.
 const LOOKS: u32 = 300;
 /// What the last quarter may have, for each megabyte of the third.
 const GROWTH_MAX: f64 = 1.05;
 
-/// Looks at the resident memory every few seconds.
+/// Samples the resident memory every few seconds.
 pub fn run(scale: &Scale) -> Result<Findings, Missing> {
-    let (wrk, stage) = (Wrk::find()?, Stage::start()?);
+    let (wrk, servers) = (Wrk::find()?, GatewayServers::start()?);
     let start = Instant::now();
-    let mut load = wrk.start(stage.gateway_port, Keys::Fresh, CONNECTIONS, scale.memory);
+    let mut load = wrk.start(servers.gateway_port, Keys::Fresh, CONNECTIONS, scale.memory);
     let mut looks = Vec::new();
     let mut told = Duration::ZERO;
     while load.try_wait().unwrap().is_none() {
-        let megabytes = resident_megabytes(stage.gateway.pid()).expect("the gateway runs");
+        let megabytes = resident_megabytes(servers.gateway.pid()).expect("the gateway runs");
         looks.push((start.elapsed().as_secs_f64() / 60.0, megabytes));
         if start.elapsed() >= told {
             progress(&format!("{:.1} min: {megabytes:.0} MB", start.elapsed().as_secs_f64() / 60.0));
@@ -36,9 +36,9 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     let load = parse(&String::from_utf8_lossy(&output.stdout)).expect("every request was answered well");
     let half = &looks[looks.len() / 2..];
     let (third, last) = half.split_at(half.len() / 2);
-    // Write buffers fill and are let go all the time, so one look says little.
+    // Write buffers fill and are let go all the time, so one sample says little.
     let middle = |looks: &[(f64, f64)]| median(&looks.iter().map(|look| look.1).collect::<Vec<_>>());
-    let disk = folder_bytes(&stage.folder.path().join("receipts")) as f64 / f64::from(1 << 20);
+    let disk = folder_bytes(&servers.folder.path().join("receipts")) as f64 / f64::from(1 << 20);
     let one = |name, value| Side::new(name, vec![value]);
     let rows = vec![
         Row::ratio(

@@ -1,4 +1,4 @@
-//! Load by wrk, and what it says of it.
+//! Runs wrk to generate load, and parses its output.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,4 @@
-//! The same protocol as one would write it: an insert that may meet a conflict, and an update.
+//! The same protocol in hand-written SQL: an insert that may conflict, and an update.
 
 use std::io::Write;
 use std::process::Command;

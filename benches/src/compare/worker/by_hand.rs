@@ -1,4 +1,4 @@
-//! A queue as one would write it: a table, and workers that lock rows with `FOR UPDATE SKIP LOCKED`. Claim, work and
+//! A hand-written queue: a table, and workers that lock rows with `FOR UPDATE SKIP LOCKED`. Claim, work and
 //! completion are one transaction, so a task costs one commit for its insert and one for its completion, or for a
 //! hundred of them.
 
@@ -41,7 +41,7 @@ impl Queue {
         Self { callers, workers }
     }
 
-    /// Tasks per second, with so many of them in one claim.
+    /// Tasks per second, with `claimed` tasks in each claim.
     pub(super) async fn rate(&self, claimed: usize, length: Duration) -> Turn {
         let waiting = Waiting::default();
         let mut working = JoinSet::new();

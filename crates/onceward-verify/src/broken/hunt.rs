@@ -73,7 +73,7 @@ impl Flaw {
         let sound = Variant::sound();
         match self {
             Self::Store(flaw) => Variant { store: Some((flaw, Arc::default())), ..sound },
-            Self::World(world) => Variant { world, ..sound },
+            Self::Runtime(runtime) => Variant { runtime, ..sound },
             Self::Rules(rules) => Variant { rules, ..sound },
             Self::Sweep(flaw) => Variant { sweeps: Some(flaw), ..sound },
             Self::Caller(caller) => Variant { caller, ..sound },

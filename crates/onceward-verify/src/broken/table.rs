@@ -10,11 +10,11 @@ use super::callers::CallerFlaw;
 use super::hunt::Catcher::{self, Conformance, Simulator};
 use super::operators::OperatorFlaw;
 use super::rules;
+use super::runtimes::RuntimeFlaw;
 use super::stores::StoreFlaw;
 use super::sweeps::SweepFlaw;
 use super::transactions::TransactionFlaw;
 use super::workers::WorkerFlaw;
-use super::worlds::WorldFlaw;
 use crate::sim::variant::Rules;
 
 /// One broken variant.
@@ -38,7 +38,7 @@ pub enum Flaw {
     /// The store.
     Store(StoreFlaw),
     /// The engine's surroundings.
-    World(WorldFlaw),
+    Runtime(RuntimeFlaw),
     /// The rules.
     Rules(Rules),
     /// A sweep that is not the engine's own.
@@ -71,7 +71,7 @@ pub fn all() -> impl Iterator<Item = &'static Broken> {
     ALL.iter().flat_map(|rows| rows.iter())
 }
 
-const ALL: [&[Broken]; 7] = [STORES, RULES, WORLDS, SWEEPS, CALLERS, WORKERS, TRANSACTIONS];
+const ALL: [&[Broken]; 7] = [STORES, RULES, RUNTIMES, SWEEPS, CALLERS, WORKERS, TRANSACTIONS];
 
 const fn row(
     name: &'static str,
@@ -97,8 +97,8 @@ const fn rule(name: &'static str, rules: Rules, wrong: &'static str, seen: &'sta
     row(name, Flaw::Rules(rules), SIM, wrong, seen)
 }
 
-const fn world(name: &'static str, flaw: WorldFlaw, wrong: &'static str, seen: &'static str) -> Broken {
-    row(name, Flaw::World(flaw), SIM, wrong, seen)
+const fn runtime(name: &'static str, flaw: RuntimeFlaw, wrong: &'static str, seen: &'static str) -> Broken {
+    row(name, Flaw::Runtime(flaw), SIM, wrong, seen)
 }
 
 const fn sweep(name: &'static str, flaw: SweepFlaw, wrong: &'static str, seen: &'static str) -> Broken {
@@ -278,20 +278,20 @@ const RULES: &[Broken] = &[
 ];
 
 #[rustfmt::skip]
-const WORLDS: &[Broken] = &[
-    world("clock-stands", WorldFlaw::ClockStands,
+const RUNTIMES: &[Broken] = &[
+    runtime("clock-stands", RuntimeFlaw::ClockStands,
         "time never passes here: cached receipts are served after expiry",
         "a timestamp taken once at start and kept in a field"),
-    world("clock-lags", WorldFlaw::ClockLags,
+    runtime("clock-lags", RuntimeFlaw::ClockLags,
         "the clock is slow: the lease is over before its owner thinks so",
         "virtual machines that are stopped and resumed"),
-    world("clock-set-back", WorldFlaw::ClockSetBack,
+    runtime("clock-set-back", RuntimeFlaw::ClockSetBack,
         "the clock is set back now and then",
         "leases measured by the wall clock while the time service corrects it"),
-    world("attempts-alike", WorldFlaw::AttemptsAlike,
+    runtime("attempts-alike", RuntimeFlaw::AttemptsAlike,
         "every attempt has the same number",
         "random generators seeded alike in every forked worker"),
-    world("tasks-vanish", WorldFlaw::TasksVanish,
+    runtime("tasks-vanish", RuntimeFlaw::TasksVanish,
         "what is to happen beside the work never happens: no renewal, no waking",
         "background threads that do not survive a fork; functions frozen between requests"),
 ];

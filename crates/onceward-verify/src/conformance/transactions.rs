@@ -8,11 +8,11 @@ mod bounds;
 mod claims;
 mod commits;
 mod engine;
+mod failing_commits;
+mod fixture;
 mod joined;
 mod queue;
 mod races;
-mod stage;
-mod trouble;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use onceward::{Stopped, Store, Transactions};
 
 use super::{Check, Failure, Wrong, conclude, one};
-use stage::Stage;
+use fixture::TransactionFixture;
 
 /// A fresh database with a store in it, transactions on it, and a table of counters.
 ///
@@ -88,13 +88,13 @@ macro_rules! table {
     ($($topic:ident: $($check:ident)+;)+) => {
         vec![$($(Check {
             name: concat!("transactions::", stringify!($topic), "::", stringify!($check)),
-            run: |stage| Box::pin($topic::$check::<B>(stage)),
+            run: |fixture| Box::pin($topic::$check::<B>(fixture)),
         },)+)+]
     };
 }
 
 /// Every check there is.
-fn checks<B: Harness>() -> Vec<Check<Stage<B>>> {
+fn checks<B: Harness>() -> Vec<Check<TransactionFixture<B>>> {
     table! {
         claims:
             the_store_says_that_it_joins
@@ -152,7 +152,7 @@ fn checks<B: Harness>() -> Vec<Check<Stage<B>>> {
             enqueued_and_rolled_back_is_not_there
             enqueued_and_committed_is_there
             claimed_and_completed_inside_is_all_or_nothing;
-        trouble:
+        failing_commits:
             an_undone_transaction_is_repeated
             a_commit_without_an_answer_is_looked_up
             a_lost_commit_is_repeated
@@ -205,14 +205,14 @@ where
     None
 }
 
-async fn failure_of<B, M, F>(check: &Check<Stage<B>>, make: &M) -> Option<Failure>
+async fn failure_of<B, M, F>(check: &Check<TransactionFixture<B>>, make: &M) -> Option<Failure>
 where
     B: Harness,
     M: Fn() -> F,
     F: Future<Output = onceward::Result<B>>,
 {
     let checked = match make().await {
-        Ok(harness) => one(check, Stage::new(harness)).await,
+        Ok(harness) => one(check, TransactionFixture::new(harness)).await,
         Err(error) => Err(Wrong(format!("no transactions to check: {error:?}"))),
     };
     checked.err().map(|Wrong(wrong)| Failure { check: check.name, wrong })

@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::error::{Error, ErrorKind, Result};
 use super::message::{Answer, Shot};
 use super::scenario::Plan;
+use super::scenario_context::{Baseline, ScenarioContext};
 use super::setup::Setup;
-use super::stage::{Baseline, Stage};
 
 /// Plain requests, each with a key of its own.
 const REQUESTS: u64 = 3;
@@ -17,24 +17,24 @@ pub(super) fn plan(_: &Setup) -> Plan {
 }
 
 /// Sends a few plain requests: they must succeed, and each must have the same number of effects.
-pub(super) async fn measure(stage: &mut Stage<'_>) -> Result<Baseline> {
-    stage.round();
-    let quiet = (stage.effects().await?, stage.effects().await?);
+pub(super) async fn measure(context: &mut ScenarioContext<'_>) -> Result<Baseline> {
+    context.round();
+    let quiet = (context.effects().await?, context.effects().await?);
     if quiet.0 != quiet.1 {
         return Err(unfit(
             "the number of effects changes by itself: nobody else may use the service meanwhile",
         ));
     }
     let (mut counts, mut answers, mut took) = (vec![quiet.0], Vec::new(), Vec::new());
-    let (first_key, at) = (stage.key(), Instant::now());
+    let (first_key, at) = (context.key(), Instant::now());
     for number in 0..REQUESTS {
-        let key = if number == 0 { first_key.clone() } else { stage.key() };
-        let shot = stage.send(stage.request(&key).called("plain request")).await?;
+        let key = if number == 0 { first_key.clone() } else { context.key() };
+        let shot = context.send(context.request(&key).called("plain request")).await?;
         let Some(answer) = shot.success() else { return Err(unsuccessful(&shot)) };
         answers.push(answer.clone());
         took.push(shot.ended - shot.sent);
-        stage.runs(counts[0], i64::try_from(number).unwrap_or_default() + 1).await?;
-        counts.push(stage.effects().await?);
+        context.runs(counts[0], i64::try_from(number).unwrap_or_default() + 1).await?;
+        counts.push(context.effects().await?);
     }
     let deltas: Option<Vec<i64>> =
         counts.windows(2).map(|pair| Some(pair[1]? - pair[0]?)).collect::<Option<_>>();

@@ -166,7 +166,7 @@ impl Check {
     /// The command line that does one scenario of this again.
     pub fn command_line(&self, scenario: &str) -> String {
         let standard = Self::new("");
-        let mut line = Line(String::from("onceward verify"));
+        let mut line = CommandLine(String::from("onceward verify"));
         line.option("url", &self.url);
         line.unless(self.method == standard.method, "method", &self.method);
         line.unless(self.body == standard.body, "body", &self.body);
@@ -210,9 +210,9 @@ impl Check {
 }
 
 /// A command line that grows.
-struct Line(String);
+struct CommandLine(String);
 
-impl Line {
+impl CommandLine {
     fn option(&mut self, name: &str, value: &str) {
         let _ = write!(self.0, " --{name} {}", quote(value));
     }

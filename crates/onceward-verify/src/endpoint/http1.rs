@@ -17,24 +17,24 @@ const FIELDS_MAX: usize = 128;
 
 /// A request that was sent but for its last byte.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldRequest {
     wire: Box<dyn Wire>,
     /// The last byte; under TLS, its record.
     last: Vec<u8>,
 }
 
 /// Connects and sends everything but the last byte.
-pub(super) async fn hold(request: &Request) -> io::Result<Held> {
+pub(super) async fn hold(request: &Request) -> io::Result<HeldRequest> {
     let mut wire = request.place.connect(Version::Http1).await?;
     let bytes = encode(request);
     let (most, last) = bytes.split_at(bytes.len() - 1);
     wire.write_all(most).await?;
     wire.flush().await?;
     let last = wire.seal(last)?;
-    Ok(Held { wire, last })
+    Ok(HeldRequest { wire, last })
 }
 
-impl Held {
+impl HeldRequest {
     /// Sends the last byte, without waiting for anything. Says when.
     pub(super) fn release(&self) -> io::Result<Instant> {
         wire::release(&*self.wire, &self.last)

@@ -1,7 +1,7 @@
 //! HTTP/2: many requests on one connection, and all their last bytes in one write. Without TLS the server must
 //! know by itself that this is HTTP/2.
 //!
-//! The connection writes through a [`Bottle`]. While its cork is in, frames gather; when it is pulled, they leave
+//! The connection writes through a [`CorkableStream`]. While its cork is in, frames gather; when it is pulled, they leave
 //! as one piece, so that no request is ahead of another by more than its place in one packet.
 
 use std::io;
@@ -32,8 +32,8 @@ const GATHER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Requests that share a connection, each sent but for its last byte.
 #[derive(Debug)]
-pub(super) struct Held {
-    bottle: Bottle,
+pub(super) struct HeldRequests {
+    bottle: CorkableStream,
     answers: Vec<ResponseFuture>,
     connection: Arc<Driver>,
 }
@@ -54,9 +54,9 @@ pub(super) fn streams_max(body_bytes: usize) -> usize {
 }
 
 /// Connects and sends all these requests, each but for its last byte, which gather in the cork.
-pub(super) async fn hold(requests: &[&Request]) -> io::Result<Held> {
+pub(super) async fn hold(requests: &[&Request]) -> io::Result<HeldRequests> {
     let first = requests.first().expect("a connection is opened for some request");
-    let bottle = Bottle::new(first.place.connect(Version::Http2).await?);
+    let bottle = CorkableStream::new(first.place.connect(Version::Http2).await?);
     let (mut sender, mut connection) = h2::client::handshake(bottle.clone()).await.map_err(broke)?;
     let mut ping = connection.ping_pong().expect("nobody took it");
     let connection = Arc::new(Driver(tokio::spawn(connection).abort_handle()));
@@ -75,11 +75,11 @@ pub(super) async fn hold(requests: &[&Request]) -> io::Result<Held> {
     }
     ping.ping(Ping::opaque()).await.map_err(broke)?;
     gather(&bottle, lasts).await?;
-    Ok(Held { bottle, answers, connection })
+    Ok(HeldRequests { bottle, answers, connection })
 }
 
 /// Puts the cork in and waits until the last frame of every request is behind it.
-async fn gather(bottle: &Bottle, lasts: Vec<(SendStream<Bytes>, Bytes)>) -> io::Result<()> {
+async fn gather(bottle: &CorkableStream, lasts: Vec<(SendStream<Bytes>, Bytes)>) -> io::Result<()> {
     let expected: usize = lasts.iter().map(|(_, last)| FRAME_BYTES + last.len()).sum();
     bottle.lock().cork = Some(Cork::default());
     for (mut body, last) in lasts {
@@ -95,7 +95,7 @@ async fn gather(bottle: &Bottle, lasts: Vec<(SendStream<Bytes>, Bytes)>) -> io::
         .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the server's window did not open"))
 }
 
-impl Held {
+impl HeldRequests {
     /// Sends all the last bytes in one write. Says when.
     pub(super) fn release(&self) -> io::Result<Instant> {
         let mut inside = self.bottle.lock();
@@ -143,7 +143,7 @@ fn broke(error: h2::Error) -> io::Error {
 
 /// The connection's way to the socket.
 #[derive(Clone, Debug)]
-struct Bottle(Arc<Mutex<Inside>>);
+struct CorkableStream(Arc<Mutex<Inside>>);
 
 #[derive(Debug)]
 struct Inside {
@@ -161,7 +161,7 @@ struct Cork {
     frames_bytes: usize,
 }
 
-impl Bottle {
+impl CorkableStream {
     fn new(wire: Box<dyn Wire>) -> Self {
         Self(Arc::new(Mutex::new(Inside { wire, cork: None })))
     }
@@ -171,13 +171,13 @@ impl Bottle {
     }
 }
 
-impl AsyncRead for Bottle {
+impl AsyncRead for CorkableStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.lock().wire).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Bottle {
+impl AsyncWrite for CorkableStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let inside = &mut *self.lock();
         let Some(cork) = &mut inside.cork else { return Pin::new(&mut inside.wire).poll_write(cx, bytes) };

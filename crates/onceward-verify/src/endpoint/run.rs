@@ -9,9 +9,9 @@ use super::check::{Check, Effects};
 use super::error::{Error, ErrorKind, Result};
 use super::report::{Finding, Report, Spread, Verdict};
 use super::scenario::{Plan, Scenario, Stop};
+use super::scenario_context::ScenarioContext;
 use super::server::Server;
 use super::setup::Setup;
-use super::stage::Stage;
 
 /// How a check is going.
 #[derive(Clone, Copy, Debug)]
@@ -57,29 +57,29 @@ pub(super) async fn run(check: &Check, progress: &(dyn Fn(Progress) + Sync)) -> 
     let (start, started) = (Instant::now(), SystemTime::now());
     progress(Progress::Planned(plan(check)?.iter().map(|planned| planned.requests_max).sum()));
     let sent = |count| progress(Progress::Sent(count));
-    let mut stage = Stage::new(&setup, &sent)?;
+    let mut context = ScenarioContext::new(&setup, &sent)?;
     if let Some(command) = &check.start_command {
-        stage.server = Some(Server::start(command, &setup.place).await?);
+        context.server = Some(Server::start(command, &setup.place).await?);
     }
     progress(Progress::Begins("baseline"));
     let planned = baseline::plan(&setup);
-    stage.allowed = planned.requests_max;
-    stage.baseline = Some(baseline::measure(&mut stage).await?);
-    let mut requests = stage.sent;
+    context.allowed = planned.requests_max;
+    context.baseline = Some(baseline::measure(&mut context).await?);
+    let mut requests = context.sent;
     let mut findings = Vec::new();
     for scenario in &setup.scenarios {
         progress(Progress::Begins(scenario.name));
-        let finding = judge(scenario, &mut stage).await;
+        let finding = judge(scenario, &mut context).await;
         requests += finding.requests;
         progress(Progress::Ends(finding.verdict));
         findings.push(finding);
     }
-    let baseline = stage.baseline();
+    let baseline = context.baseline();
     Ok(Report {
         url: check.url.clone(),
         method: check.method.clone(),
         version: env!("CARGO_PKG_VERSION"),
-        run: stage.run_name(),
+        run: context.run_name(),
         seed: check.seed,
         started_unix_s: started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
         took_ms: millis(start.elapsed()),
@@ -87,24 +87,24 @@ pub(super) async fn run(check: &Check, progress: &(dyn Fn(Progress) + Sync)) -> 
         clients: check.clients,
         effects_seen: check.effects != Effects::Unseen,
         request_took_us: u64::try_from(baseline.took.as_micros()).unwrap_or(u64::MAX),
-        spread: Spread::of(&stage.spreads),
+        spread: Spread::of(&context.spreads),
         findings,
     })
 }
 
-async fn judge(scenario: &Scenario, stage: &mut Stage<'_>) -> Finding {
+async fn judge(scenario: &Scenario, context: &mut ScenarioContext<'_>) -> Finding {
     let start = Instant::now();
-    (stage.sent, stage.notes) = (0, Vec::new());
-    stage.round();
-    let ended = match (scenario.lacks)(stage.setup) {
+    (context.sent, context.notes) = (0, Vec::new());
+    context.round();
+    let ended = match (scenario.lacks)(context.setup) {
         Some(lacks) => Err(Stop::NotApplicable(lacks.to_owned())),
         None => {
-            stage.allowed = (scenario.plan)(stage.setup).requests_max;
-            (scenario.run)(stage).await
+            context.allowed = (scenario.plan)(context.setup).requests_max;
+            (scenario.run)(context).await
         }
     };
     let (verdict, why) = match ended {
-        Ok(why) if stage.setup.oracle.sees() => (Verdict::Holds, why),
+        Ok(why) if context.setup.oracle.sees() => (Verdict::Holds, why),
         // A sentence that speaks of effects must not claim what nobody counted.
         Ok(why) => (Verdict::Holds, format!("{why} (by the answers: effects were not counted)")),
         Err(Stop::Violated(why)) => (Verdict::Violated, why),
@@ -116,11 +116,11 @@ async fn judge(scenario: &Scenario, stage: &mut Stage<'_>) -> Finding {
         promise: scenario.promise,
         verdict,
         why,
-        notes: std::mem::take(&mut stage.notes),
-        requests: stage.sent,
+        notes: std::mem::take(&mut context.notes),
+        requests: context.sent,
         took_ms: millis(start.elapsed()),
-        reproduce: stage.setup.check.command_line(scenario.name),
-        timeline: (verdict == Verdict::Violated).then(|| stage.trace.timeline()),
+        reproduce: context.setup.check.command_line(scenario.name),
+        timeline: (verdict == Verdict::Violated).then(|| context.trace.timeline()),
     }
 }
 

@@ -23,8 +23,8 @@ use std::future::Future;
 use std::pin::Pin;
 
 use super::error::{Error, Result};
+use super::scenario_context::ScenarioContext;
 use super::setup::Setup;
-use super::stage::Stage;
 
 /// Something that a retry-safe endpoint must bear.
 pub struct Scenario {
@@ -37,11 +37,12 @@ pub struct Scenario {
     /// What it does, and how many requests it takes at most.
     pub(super) plan: fn(&Setup) -> Plan,
     /// Does it. Says why it holds, or stops with what speaks against it.
-    pub(super) run: for<'a> fn(&'a mut Stage<'_>) -> Running<'a>,
+    pub(super) run: for<'a> fn(&'a mut ScenarioContext<'_>) -> ScenarioFuture<'a>,
 }
 
 /// A scenario on its way to a verdict.
-pub(super) type Running<'a> = Pin<Box<dyn Future<Output = std::result::Result<String, Stop>> + Send + 'a>>;
+pub(super) type ScenarioFuture<'a> =
+    Pin<Box<dyn Future<Output = std::result::Result<String, Stop>> + Send + 'a>>;
 
 /// What a scenario is going to do.
 pub(super) struct Plan {

@@ -20,15 +20,15 @@ const KNOCK_EVERY: Duration = Duration::from_millis(10);
 pub(super) struct Server {
     command: String,
     place: Place,
-    running: Option<Running>,
+    running: Option<ServerProcess>,
 }
 
-struct Running {
+struct ServerProcess {
     child: Child,
     group: Pid,
 }
 
-impl Drop for Running {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // Children that the command left in its group hold the port as well as it does.
         let _ = kill_process_group(self.group, Signal::KILL);
@@ -72,7 +72,7 @@ impl Server {
             .map_err(|error| failed(error.to_string()))?;
         let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         let group = group.ok_or_else(|| failed("ended at once".to_owned()))?;
-        let mut running = Running { child, group };
+        let mut running = ServerProcess { child, group };
         while !self.place.is_up().await {
             if let Ok(Some(status)) = running.child.try_wait() {
                 return Err(failed(format!("ended with {status} and never listened")));

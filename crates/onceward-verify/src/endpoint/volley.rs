@@ -62,23 +62,23 @@ pub(super) async fn fire(
     timeout: Duration,
     released: Option<oneshot::Sender<Instant>>,
 ) -> io::Result<Vec<Shot>> {
-    let mut lines = hold(&aimed, version).await?;
-    lines.sort_by_key(|line| line.after);
-    tokio::time::sleep(BREATH + BREATH_EACH * u32::try_from(lines.len()).unwrap_or(u32::MAX)).await;
+    let mut connections = hold(&aimed, version).await?;
+    connections.sort_by_key(|connection| connection.after);
+    tokio::time::sleep(BREATH + BREATH_EACH * u32::try_from(connections.len()).unwrap_or(u32::MAX)).await;
     let start = Instant::now();
     if let Some(released) = released {
         // Nobody may be waiting for it any more.
         let _ = released.send(start);
     }
     let mut running = JoinSet::new();
-    while let Some(next) = lines.first() {
+    while let Some(next) = connections.first() {
         sleep_until(start + next.after).await;
-        let due = lines.partition_point(|line| line.after <= start.elapsed());
-        let batch: Vec<Line> = lines.drain(..due).collect();
+        let due = connections.partition_point(|connection| connection.after <= start.elapsed());
+        let batch: Vec<Connection> = connections.drain(..due).collect();
         // Reading begins when all of them are written: a thousand tasks that are started in between would
         // spread the last bytes.
-        for (line, at) in release(batch) {
-            await_answers(line, &at, &aimed, timeout, &mut running);
+        for (connection, at) in release(batch) {
+            await_answers(connection, &at, &aimed, timeout, &mut running);
         }
     }
     let mut shots: Vec<Option<Shot>> = vec![None; aimed.len()];
@@ -91,21 +91,21 @@ pub(super) async fn fire(
 
 /// Lets go of all of these, on all cores where there are many: a write takes a few microseconds, and whoever it
 /// wakes wants the core.
-fn release(batch: Vec<Line>) -> Vec<(Line, io::Result<Instant>)> {
+fn release(batch: Vec<Connection>) -> Vec<(Connection, io::Result<Instant>)> {
     let threads =
         std::thread::available_parallelism().map_or(1, usize::from).min(batch.len() / LINES_A_THREAD_MIN);
     if threads < 2 {
-        return batch.into_iter().map(Line::release).collect();
+        return batch.into_iter().map(Connection::release).collect();
     }
     let ready = Barrier::new(threads);
-    let mut shares: Vec<Vec<Line>> = std::iter::repeat_with(Vec::new).take(threads).collect();
-    for (number, line) in batch.into_iter().enumerate() {
-        shares[number % threads].push(line);
+    let mut shares: Vec<Vec<Connection>> = std::iter::repeat_with(Vec::new).take(threads).collect();
+    for (number, connection) in batch.into_iter().enumerate() {
+        shares[number % threads].push(connection);
     }
-    let release = |share: Vec<Line>| {
+    let release = |share: Vec<Connection>| {
         hurry();
         ready.wait();
-        share.into_iter().map(Line::release).collect::<Vec<_>>()
+        share.into_iter().map(Connection::release).collect::<Vec<_>>()
     };
     std::thread::scope(|scope| {
         let running: Vec<_> = shares.into_iter().map(|share| scope.spawn(|| release(share))).collect();
@@ -129,25 +129,25 @@ pub(super) async fn sleep_until(moment: Instant) {
 }
 
 /// A connection with the requests, by their place in the volley, that it holds.
-struct Line {
+struct Connection {
     indices: Vec<usize>,
     after: Duration,
-    held: Held,
+    held: HeldBy,
 }
 
-impl Line {
+impl Connection {
     fn release(self) -> (Self, io::Result<Instant>) {
         let at = self.held.release();
         (self, at)
     }
 }
 
-enum Held {
-    One(http1::Held),
-    Many(http2::Held),
+enum HeldBy {
+    One(http1::HeldRequest),
+    Many(http2::HeldRequests),
 }
 
-impl Held {
+impl HeldBy {
     fn release(&self) -> io::Result<Instant> {
         match self {
             Self::One(held) => held.release(),
@@ -156,27 +156,27 @@ impl Held {
     }
 }
 
-async fn hold(aimed: &[Aimed], version: Version) -> io::Result<Vec<Line>> {
-    let mut lines = Vec::new();
-    let mut opening: JoinSet<io::Result<Line>> = JoinSet::new();
+async fn hold(aimed: &[Aimed], version: Version) -> io::Result<Vec<Connection>> {
+    let mut connections = Vec::new();
+    let mut opening: JoinSet<io::Result<Connection>> = JoinSet::new();
     for indices in share(aimed, version) {
         let after = aimed[indices[0]].after;
         let requests: Vec<Request> = indices.iter().map(|index| aimed[*index].request.clone()).collect();
         opening.spawn(async move {
             let held = match version {
-                Version::Http1 => Held::One(http1::hold(&requests[0]).await?),
-                Version::Http2 => Held::Many(http2::hold(&requests.iter().collect::<Vec<_>>()).await?),
+                Version::Http1 => HeldBy::One(http1::hold(&requests[0]).await?),
+                Version::Http2 => HeldBy::Many(http2::hold(&requests.iter().collect::<Vec<_>>()).await?),
             };
-            Ok(Line { indices, after, held })
+            Ok(Connection { indices, after, held })
         });
         if opening.len() >= OPENING_MAX {
-            lines.extend(opening.join_next().await.transpose()?.transpose()?);
+            connections.extend(opening.join_next().await.transpose()?.transpose()?);
         }
     }
-    while let Some(line) = opening.join_next().await {
-        lines.push(line??);
+    while let Some(connection) = opening.join_next().await {
+        connections.push(connection??);
     }
-    Ok(lines)
+    Ok(connections)
 }
 
 /// Which requests share a connection: over HTTP/2 those that go to the same place at the same moment.
@@ -205,19 +205,19 @@ fn share(aimed: &[Aimed], version: Version) -> Vec<Vec<usize>> {
 type Answering = Pin<Box<dyn Future<Output = io::Result<Answer>> + Send>>;
 
 fn await_answers(
-    line: Line,
+    connection: Connection,
     at: &io::Result<Instant>,
     aimed: &[Aimed],
     timeout: Duration,
     running: &mut JoinSet<(usize, Shot)>,
 ) {
-    let answers: Vec<Answering> = match line.held {
-        Held::One(held) => vec![Box::pin(held.answer())],
-        Held::Many(held) => {
+    let answers: Vec<Answering> = match connection.held {
+        HeldBy::One(held) => vec![Box::pin(held.answer())],
+        HeldBy::Many(held) => {
             held.answers().map(|answer| Box::pin(http2::answer(answer)) as Answering).collect()
         }
     };
-    for (index, answer) in line.indices.into_iter().zip(answers) {
+    for (index, answer) in connection.indices.into_iter().zip(answers) {
         let (Request { key, label, .. }, hang_up) = (aimed[index].request.clone(), aimed[index].hang_up);
         let sent = at.as_ref().copied().map_err(ToString::to_string);
         running.spawn(async move {

@@ -15,33 +15,33 @@ use super::executor::Process;
 use super::history::{Call, End, Stamp, Told, Way, name};
 use super::mistakes;
 use super::scenario::{Wanted, WorkPlan};
-use super::stage::Stage;
-use super::transacting::transact;
+use super::simulation::Simulation;
+use super::transaction_callers::transact;
 use super::work::{Caught, Waiting, Working, outcome, pause, told, work};
 use crate::broken::callers::CallerFlaw;
 
 /// One caller: asks until all calls of this world are used up.
-pub(super) async fn caller(stage: Arc<Stage>, process: Process, engine: Onceward) {
+pub(super) async fn caller(sim: Arc<Simulation>, process: Process, engine: Onceward) {
     let mut last = None;
-    while stage.take_call() {
-        let lease_us = u64::try_from(stage.scenario.lease_max.as_micros()).unwrap_or_default();
-        let (wait, again) = stage.executor.draw(|random| (random.micros(0, lease_us), random.chance(500)));
-        pause(&stage, process, wait).await;
+    while sim.take_call() {
+        let lease_us = u64::try_from(sim.scenario.lease_max.as_micros()).unwrap_or_default();
+        let (wait, again) = sim.executor.draw(|random| (random.micros(0, lease_us), random.chance(500)));
+        pause(&sim, process, wait).await;
         // After an error a caller mostly tries the very same again.
-        let wish = last.take().filter(|_| again).unwrap_or_else(|| Wish::of(&stage));
-        let failed = match stage.executor.draw(|random| random.weighed(&stage.scenario.ways)) {
-            Wanted::Hand => by_hand(&stage, process, &engine, &wish).await,
-            Wanted::Enqueue if wish.input => enqueue(&stage, process, &engine, &wish).await,
-            Wanted::Transact => transact(&stage, process, &engine, &wish).await.is_none(),
-            Wanted::Close => close(&stage, process, &engine, &wish).await,
-            _ => by_run(&stage, process, &engine, &wish, WorkPlanOf::Chance).await.is_none(),
+        let call_plan = last.take().filter(|_| again).unwrap_or_else(|| CallPlan::of(&sim));
+        let failed = match sim.executor.draw(|random| random.weighed(&sim.scenario.ways)) {
+            Wanted::Hand => by_hand(&sim, process, &engine, &call_plan).await,
+            Wanted::Enqueue if call_plan.input => enqueue(&sim, process, &engine, &call_plan).await,
+            Wanted::Transact => transact(&sim, process, &engine, &call_plan).await.is_none(),
+            Wanted::Close => close(&sim, process, &engine, &call_plan).await,
+            _ => by_run(&sim, process, &engine, &call_plan, WorkPlanOf::Chance).await.is_none(),
         };
-        last = failed.then_some(wish);
+        last = failed.then_some(call_plan);
     }
 }
 
 /// What somebody wants.
-pub(super) struct Wish {
+pub(super) struct CallPlan {
     pub(super) id: Id,
     pub(super) fingerprint: u8,
     pub(super) policy: Arc<Policy>,
@@ -49,17 +49,17 @@ pub(super) struct Wish {
     pub(super) input: bool,
 }
 
-impl Wish {
-    pub(super) fn of(stage: &Stage) -> Self {
-        stage.executor.draw(|random| {
-            let intent = random.pick(&stage.scenario.intents);
+impl CallPlan {
+    pub(super) fn of(sim: &Simulation) -> Self {
+        sim.executor.draw(|random| {
+            let intent = random.pick(&sim.scenario.intents);
             let fingerprint = u8::from(random.chance(120));
             Self { policy: random.pick(&intent.policies), id: intent.id, fingerprint, input: intent.input }
         })
     }
 
-    pub(super) fn asks(&self, stage: &Arc<Stage>, process: Process, way: Way) -> Waiting {
-        Waiting::asks(stage, process, &self.id, self.fingerprint, &self.policy, way, self.input)
+    pub(super) fn asks(&self, sim: &Arc<Simulation>, process: Process, way: Way) -> Waiting {
+        Waiting::asks(sim, process, &self.id, self.fingerprint, &self.policy, way, self.input)
     }
 
     pub(super) fn ask(&self, flaw: CallerFlaw, call: Call, attempt: Option<Attempt>) -> Ask {
@@ -84,71 +84,71 @@ pub(super) enum WorkPlanOf {
 
 /// Asks with `run`. Gives the answer, if there is one.
 pub(super) async fn by_run(
-    stage: &Arc<Stage>,
+    sim: &Arc<Simulation>,
     process: Process,
     engine: &Onceward,
-    wish: &Wish,
+    call_plan: &CallPlan,
     plan: WorkPlanOf,
 ) -> Option<Answer> {
     let (plan, patience) = match plan {
         WorkPlanOf::This(plan) => (plan, None),
-        WorkPlanOf::Chance => stage.executor.draw(|random| {
-            let plan = WorkPlan::of(random, stage.scenario.lease_max);
-            let impatient = random.chance(stage.scenario.impatient_per_thousand);
+        WorkPlanOf::Chance => sim.executor.draw(|random| {
+            let plan = WorkPlan::of(random, sim.scenario.lease_max);
+            let impatient = random.chance(sim.scenario.impatient_per_thousand);
             let longest_us = if random.chance(500) { 3_000 } else { 200_000 };
             (plan, impatient.then(|| random.micros(0, longest_us)))
         }),
     };
-    let flaw = stage.variant.caller;
-    let mut waiting = wish.asks(stage, process, Way::Run);
-    if let Some(answer) = mistakes::instead_of_asking(stage, process, wish) {
+    let flaw = sim.variant.caller;
+    let mut waiting = call_plan.asks(sim, process, Way::Run);
+    if let Some(answer) = mistakes::instead_of_asking(sim, process, call_plan) {
         waiting.told(told(Ok(answer.clone())));
         return Some(answer);
     }
-    let (inside, call, fingerprint) = (Arc::clone(stage), waiting.call, wish.fingerprint);
+    let (inside, call, fingerprint) = (Arc::clone(sim), waiting.call, call_plan.fingerprint);
     let work = move |lease| {
         let work = work(Arc::clone(&inside), process, call, lease, fingerprint, plan);
         if flaw == CallerFlaw::DetachesItsWork { mistakes::detached(&inside, process, work) } else { work }
     };
     // On the heap, so that going away drops it there and then.
-    let asking = Caught(Box::pin(engine.run(wish.ask(flaw, call, None), work)));
+    let asking = Caught(Box::pin(engine.run(call_plan.ask(flaw, call, None), work)));
     let answer = match patience {
         None => Some(asking.await),
-        Some(patience) => within(stage, process, patience, asking).await,
+        Some(patience) => within(sim, process, patience, asking).await,
     };
     let Ok(answer) = answer? else {
         waiting.told(Told::Panic);
         return None;
     };
-    mistakes::after_asking(stage, process, engine, wish, call, &answer).await;
+    mistakes::after_asking(sim, process, engine, call_plan, call, &answer).await;
     waiting.told(told(answer.clone()));
     answer.ok()
 }
 
 /// Asks with `claim` and does everything else by hand. Says whether an error came between.
-async fn by_hand(stage: &Arc<Stage>, process: Process, engine: &Onceward, wish: &Wish) -> bool {
-    let (attempt, tries, patience) = stage.executor.draw(|random| {
+async fn by_hand(sim: &Arc<Simulation>, process: Process, engine: &Onceward, call_plan: &CallPlan) -> bool {
+    let (attempt, tries, patience) = sim.executor.draw(|random| {
         let named = random.chance(500).then(|| Attempt((u128::from(random.number()) << 64) + 1));
-        let impatient = random.chance(stage.scenario.impatient_per_thousand);
+        let impatient = random.chance(sim.scenario.impatient_per_thousand);
         (named, random.below(3) + 1, impatient.then(|| random.micros(0, 5_000)))
     });
     for _ in 0..tries {
         let way = Way::Hand(attempt);
-        let mut waiting = wish.asks(stage, process, way);
-        let ask = wish.ask(stage.variant.caller, waiting.call, attempt);
+        let mut waiting = call_plan.asks(sim, process, way);
+        let ask = call_plan.ask(sim.variant.caller, waiting.call, attempt);
         let claiming = Box::pin(engine.claim(ask));
         let claimed = match patience {
             None => claiming.await,
-            Some(patience) => match within(stage, process, patience, claiming).await {
+            Some(patience) => match within(sim, process, patience, claiming).await {
                 Some(claimed) => claimed,
                 None => return false,
             },
         };
         match claimed {
             Ok(Claimed::Granted(ticket)) => {
-                let working = Working::begins(stage, process, waiting.call, ticket.fence(), None);
+                let working = Working::begins(sim, process, waiting.call, ticket.fence(), None);
                 waiting.told(Told::Ticket(ticket.fence()));
-                hold(stage, process, engine, wish, &ticket, waiting, working).await;
+                hold(sim, process, engine, call_plan, &ticket, waiting, working).await;
                 return false;
             }
             Ok(Claimed::Answered(answer)) => {
@@ -167,22 +167,22 @@ async fn by_hand(stage: &Arc<Stage>, process: Process, engine: &Onceward, wish: 
 
 /// Works under a ticket, renews it or forgets to, and ends it.
 async fn hold(
-    stage: &Arc<Stage>,
+    sim: &Arc<Simulation>,
     process: Process,
     engine: &Onceward,
-    wish: &Wish,
+    call_plan: &CallPlan,
     ticket: &Ticket,
     mut waiting: Waiting,
     mut working: Working,
 ) {
-    let (policy, flaw) = (&wish.policy, stage.variant.caller);
-    let (plan, renews, forgets) = stage.executor.draw(|random| {
-        (WorkPlan::of(random, stage.scenario.lease_max), random.chance(800), random.chance(100))
+    let (policy, flaw) = (&call_plan.policy, sim.variant.caller);
+    let (plan, renews, forgets) = sim.executor.draw(|random| {
+        (WorkPlan::of(random, sim.scenario.lease_max), random.chance(800), random.chance(100))
     });
     let mut left = plan.before + plan.after;
     while !left.is_zero() {
         let stretch = left.min(policy.lease() / 3);
-        pause(stage, process, stretch).await;
+        pause(sim, process, stretch).await;
         left -= stretch;
         if renews && !left.is_zero() && matches!(engine.renew(ticket).await, Ok(Changed::NotOwner(_))) {
             return;
@@ -207,7 +207,7 @@ async fn hold(
             End::Unknown => engine.mark_unknown(ticket).await,
             _ => {
                 let plan = WorkPlan { omitted: false, ..plan };
-                let outcome = outcome(&wish.id, wish.fingerprint, waiting.call, &plan);
+                let outcome = outcome(&call_plan.id, call_plan.fingerprint, waiting.call, &plan);
                 engine.complete(ticket, outcome).await
             }
         };
@@ -224,12 +224,12 @@ async fn hold(
 
 /// Waits for a future, but not longer than this; then it is dropped.
 pub(super) async fn within<F: Future + Unpin>(
-    stage: &Stage,
+    sim: &Simulation,
     process: Process,
     patience: Duration,
     mut future: F,
 ) -> Option<F::Output> {
-    let mut timer = pin!(stage.executor.sleep(process, patience));
+    let mut timer = pin!(sim.executor.sleep(process, patience));
     poll_fn(|context| {
         if let Poll::Ready(output) = pin!(&mut future).poll(context) {
             return Poll::Ready(Some(output));

@@ -8,7 +8,7 @@ use onceward::{Error, ErrorKind, Fault as Failure, Id, Seen, Swap, Swapped};
 use super::executor::{OUTSIDE, lock};
 use super::faults::Fault;
 use super::history::{Tx, What};
-use super::store::{Trip, wrote};
+use super::store::{RoundTrip, wrote};
 use super::transactions::{
     DEADLOCK, LOOK_MIN, SimTransactions, Staged, StagedRecord, deadlock, lost_to_others, refused, roll_back,
     unlock,
@@ -27,7 +27,7 @@ pub(super) type Tell = tokio::sync::oneshot::Sender<Result<(), Failure>>;
 
 impl Commit {
     /// The whole story of one commit.
-    pub(super) async fn carry(mut self, trip: Trip, tell: Tell) {
+    pub(super) async fn carry(mut self, trip: RoundTrip, tell: Tell) {
         let store = Arc::clone(&self.home.store);
         let pause = |duration| store.executor.sleep(OUTSIDE, duration);
         let lost = if self.home.flaw == TransactionFlaw::LostCommitIsNotApplied {
@@ -92,30 +92,30 @@ impl Commit {
     /// Writes everything, unless something has changed since it was looked at. Says which.
     fn apply(&self) -> bool {
         let Self { home, number, staged, .. } = self;
-        let mut books = lock(&home.store.books);
+        let mut state = lock(&home.store.state);
         let now_us = home.store.now_us();
         let forced = home.flaw == TransactionFlaw::CompletesWithoutVersion;
         let is_as_seen = |(id, record): (&Id, &StagedRecord)| {
-            books.now.load(now_us, id).map(|found| found.version) == record.first
+            state.now.load(now_us, id).map(|found| found.version) == record.first
         };
         if !forced && !staged.records.iter().all(is_as_seen) {
             return false;
         }
         let sent_us = home.store.executor.now_us();
         for (id, record) in &staged.records {
-            let before = books.now.load(now_us, id);
+            let before = state.now.load(now_us, id);
             if before.is_none() && record.new.is_none() {
                 continue;
             }
             let seen = before.as_ref().map_or(Seen::Absent, |before| Seen::Version(before.version));
             let swap = Swap { id: id.clone(), seen, new: record.new.clone() };
-            if let Swapped::Won(version) = books.now.swap(now_us, &swap) {
-                let after = books.now.load(now_us, id);
+            if let Swapped::Won(version) = state.now.swap(now_us, &swap) {
+                let after = state.now.load(now_us, id);
                 let what = wrote(id, version.0, before, after, Some(*number), sent_us);
                 home.store.recorder.record(home.process, what);
             }
         }
-        unlock(&mut books, *number, staged);
+        unlock(&mut state, *number, staged);
         let business = staged.business.clone();
         home.store.recorder.record(home.process, What::Committed { tx: *number, business });
         true

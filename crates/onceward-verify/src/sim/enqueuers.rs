@@ -4,25 +4,30 @@ use std::sync::Arc;
 
 use onceward::{Changed, Onceward};
 
-use super::callers::{Wish, within};
+use super::callers::{CallPlan, within};
 use super::executor::Process;
 use super::history::{Closing, Told, Way};
-use super::stage::Stage;
+use super::simulation::Simulation;
 
 /// Leaves an intent to a worker. Says whether an error came between.
-pub(super) async fn enqueue(stage: &Arc<Stage>, process: Process, engine: &Onceward, wish: &Wish) -> bool {
-    let lease_us = super::executor::micros(stage.scenario.lease_max);
-    let (delay, patience) = stage.executor.draw(|random| {
+pub(super) async fn enqueue(
+    sim: &Arc<Simulation>,
+    process: Process,
+    engine: &Onceward,
+    call_plan: &CallPlan,
+) -> bool {
+    let lease_us = super::executor::micros(sim.scenario.lease_max);
+    let (delay, patience) = sim.executor.draw(|random| {
         let delay = random.pick(&[0, 0, lease_us / 4, lease_us]);
-        let impatient = random.chance(stage.scenario.impatient_per_thousand);
+        let impatient = random.chance(sim.scenario.impatient_per_thousand);
         (std::time::Duration::from_micros(delay), impatient.then(|| random.micros(0, 5_000)))
     });
-    let mut waiting = wish.asks(stage, process, Way::Enqueue);
-    let ask = wish.ask(stage.variant.caller, waiting.call, None).with_delay(delay);
+    let mut waiting = call_plan.asks(sim, process, Way::Enqueue);
+    let ask = call_plan.ask(sim.variant.caller, waiting.call, None).with_delay(delay);
     let enqueuing = Box::pin(engine.enqueue(ask));
     let enqueued = match patience {
         None => enqueuing.await,
-        Some(patience) => match within(stage, process, patience, enqueuing).await {
+        Some(patience) => match within(sim, process, patience, enqueuing).await {
             Some(enqueued) => enqueued,
             None => return false,
         },
@@ -36,13 +41,18 @@ pub(super) async fn enqueue(stage: &Arc<Stage>, process: Process, engine: &Oncew
 }
 
 /// Cancels an intent, or closes it before it has begun. Says whether an error came between.
-pub(super) async fn close(stage: &Arc<Stage>, process: Process, engine: &Onceward, wish: &Wish) -> bool {
+pub(super) async fn close(
+    sim: &Arc<Simulation>,
+    process: Process,
+    engine: &Onceward,
+    call_plan: &CallPlan,
+) -> bool {
     let closing =
-        if stage.executor.draw(|random| random.chance(800)) { Closing::Cancel } else { Closing::Undo };
-    let mut waiting = wish.asks(stage, process, Way::Close(closing));
+        if sim.executor.draw(|random| random.chance(800)) { Closing::Cancel } else { Closing::Undo };
+    let mut waiting = call_plan.asks(sim, process, Way::Close(closing));
     let changed = match closing {
-        Closing::Cancel => engine.cancel(&wish.id, &wish.policy).await,
-        _ => engine.close(&wish.id, &wish.policy).await,
+        Closing::Cancel => engine.cancel(&call_plan.id, &call_plan.policy).await,
+        _ => engine.close(&call_plan.id, &call_plan.policy).await,
     };
     let failed = changed.is_err();
     waiting.told(match changed {

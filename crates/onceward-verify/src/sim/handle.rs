@@ -12,7 +12,7 @@ use onceward::{
 use super::executor::{Process, lock};
 use super::faults::{Fault, Weather};
 use super::history::What;
-use super::store::{Home, LONG_TRIP, SimStore, Trip};
+use super::store::{Home, LONG_TRIP, RoundTrip, SimStore};
 use crate::reference::Book;
 
 /// One process's way to the store. Dead with its process: whatever is called on it then is never sent.
@@ -43,7 +43,7 @@ impl Handle {
         if !self.store.executor.is_alive(self.process) {
             return std::future::pending().await;
         }
-        let trip = self.store.trip(self.process, (Weather::for_write, Weather::for_write_away));
+        let trip = self.store.plan_round_trip(self.process, (Weather::for_write, Weather::for_write_away));
         if trip.fault.is_none() && trip.there + trip.back > LONG_TRIP {
             self.store.recorder.record(self.process, What::LongTrip(trip.there + trip.back));
         }
@@ -67,9 +67,9 @@ impl Handle {
         if !self.store.executor.is_alive(self.process) {
             return std::future::pending().await;
         }
-        let trip = self.store.trip(self.process, (Weather::for_read, Weather::for_read_away));
+        let trip = self.store.plan_round_trip(self.process, (Weather::for_read, Weather::for_read_away));
         if trip.there.is_zero() && trip.back.is_zero() && trip.fault.is_none() {
-            let found = look(&lock(&self.store.books).now, self.store.now_us());
+            let found = look(&lock(&self.store.state).now, self.store.now_us());
             self.store.sync(self.process, &[], &[]);
             return Ok(found);
         }
@@ -82,7 +82,7 @@ impl Handle {
                 let _ = tell.send(Err(Error::new(ErrorKind::Unavailable, "simulated: the read failed")));
                 return;
             }
-            let found = look(&lock(&store.books).now, store.now_us());
+            let found = look(&lock(&store.state).now, store.now_us());
             let late = if trip.fault == Some(Fault::ReplyLate) { long } else { Duration::ZERO };
             store.executor.sleep(carrier, trip.back + late).await;
             store.sync(process, &[], &[]);
@@ -102,7 +102,7 @@ struct Sent {
 }
 
 /// The whole story of one batch. A receiver that is gone is one who does not care.
-async fn carry_batch(store: Arc<SimStore>, sent: Sent, trip: Trip, tell: Tell) {
+async fn carry_batch(store: Arc<SimStore>, sent: Sent, trip: RoundTrip, tell: Tell) {
     let Sent { by: process, batch, at_us: sent_us } = sent;
     let carrier = store.carrier(process);
     let pause = |duration| store.executor.sleep(carrier, duration);

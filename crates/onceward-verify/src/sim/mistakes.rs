@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use onceward::{Answer, ErrorKind, Fence, Onceward, Refusal};
 
-use super::callers::Wish;
+use super::callers::CallPlan;
 use super::executor::Process;
 use super::history::{Call, End};
-use super::stage::Stage;
+use super::simulation::Simulation;
 use super::work::{Caught, Work, Working, pause};
 use crate::broken::callers::CallerFlaw;
 
@@ -16,35 +16,35 @@ use crate::broken::callers::CallerFlaw;
 const LOOKS: u32 = 20;
 
 /// The answer of a caller that has kept one.
-pub(super) fn instead_of_asking(stage: &Stage, process: Process, wish: &Wish) -> Option<Answer> {
-    if stage.variant.caller != CallerFlaw::KeepsAnswersForGood {
+pub(super) fn instead_of_asking(sim: &Simulation, process: Process, call_plan: &CallPlan) -> Option<Answer> {
+    if sim.variant.caller != CallerFlaw::KeepsAnswersForGood {
         return None;
     }
-    stage.answers.load(process, &wish.id, wish.fingerprint)
+    sim.answers.load(process, &call_plan.id, call_plan.fingerprint)
 }
 
 /// Whatever a caller does wrong once it has its answer.
 pub(super) async fn after_asking(
-    stage: &Arc<Stage>,
+    sim: &Arc<Simulation>,
     process: Process,
     engine: &Onceward,
-    wish: &Wish,
+    call_plan: &CallPlan,
     call: Call,
     answer: &onceward::Result<Answer>,
 ) {
-    match (stage.variant.caller, answer) {
+    match (sim.variant.caller, answer) {
         (CallerFlaw::KeepsAnswersForGood, answer) => {
-            stage.answers.keep(process, &wish.id, wish.fingerprint, answer.as_ref().ok());
+            sim.answers.keep(process, &call_plan.id, call_plan.fingerprint, answer.as_ref().ok());
         }
         (CallerFlaw::RunsWhenStoreFails, Err(error)) if error.kind() == ErrorKind::Unavailable => {
-            run_unclaimed(stage, process, call, Fence(0));
+            run_unclaimed(sim, process, call, Fence(0));
         }
         (CallerFlaw::RunsWhenRecordVanishes, Ok(Answer::Refused(Refusal::InProgress { .. }))) => {
             let mut fence = Fence(0);
             for _ in 0..LOOKS {
-                pause(stage, process, wish.policy.lease() / 8).await;
-                match engine.receipt(&wish.id).await {
-                    Ok(None) => return run_unclaimed(stage, process, call, fence),
+                pause(sim, process, call_plan.policy.lease() / 8).await;
+                match engine.receipt(&call_plan.id).await {
+                    Ok(None) => return run_unclaimed(sim, process, call, fence),
                     Ok(Some(receipt)) => fence = receipt.status.fence(),
                     Err(_) => {}
                 }
@@ -55,16 +55,16 @@ pub(super) async fn after_asking(
 }
 
 /// Works, with nothing in the store that says so.
-fn run_unclaimed(stage: &Arc<Stage>, process: Process, call: Call, fence: Fence) {
-    let mut working = Working::begins(stage, process, call, fence, None);
+fn run_unclaimed(sim: &Arc<Simulation>, process: Process, call: Call, fence: Fence) {
+    let mut working = Working::begins(sim, process, call, fence, None);
     working.effect();
     working.ends(End::Succeeded);
 }
 
 /// Work that goes on by itself when the future that waits for it is dropped.
-pub(super) fn detached(stage: &Stage, process: Process, work: Work) -> Work {
+pub(super) fn detached(sim: &Simulation, process: Process, work: Work) -> Work {
     let (tell, told) = tokio::sync::oneshot::channel();
-    stage.executor.spawn(process, async move {
+    sim.executor.spawn(process, async move {
         // Nobody may be left to hear of it: that is the mistake.
         let _ = tell.send(Caught(work).await);
     });

@@ -83,11 +83,11 @@ pub struct SimStore {
     calm: AtomicBool,
     /// Until when each process cannot reach it.
     away_until_us: Vec<AtomicU64>,
-    pub(super) books: Mutex<Books>,
+    pub(super) state: Mutex<StoreState>,
 }
 
 #[derive(Default)]
-pub(super) struct Books {
+pub(super) struct StoreState {
     pub(super) now: Book,
     synced: Book,
     /// Which transaction has which record.
@@ -95,7 +95,7 @@ pub(super) struct Books {
 }
 
 /// How one call will go.
-pub(super) struct Trip {
+pub(super) struct RoundTrip {
     pub(super) there: Duration,
     pub(super) back: Duration,
     pub(super) fault: Option<Fault>,
@@ -118,7 +118,7 @@ impl SimStore {
             habits,
             calm: AtomicBool::new(false),
             away_until_us: (0..=processes).map(|_| AtomicU64::new(0)).collect(),
-            books: Mutex::default(),
+            state: Mutex::default(),
         })
     }
 
@@ -141,14 +141,14 @@ impl SimStore {
     /// The only process has died: what was not synced is lost. The one that opens the store next is alone with
     /// it, so what ends with its writer is over.
     pub fn reopen(&self, process: Process) {
-        let mut books = lock(&self.books);
+        let mut state = lock(&self.state);
         let now_us = self.now_us();
-        books.now = books.synced.clone();
-        books.now.end_leases(now_us);
-        let kept = books.now.all(now_us);
+        state.now = state.synced.clone();
+        state.now.end_leases(now_us);
+        let kept = state.now.all(now_us);
         let kept = kept.filter_map(|(id, found)| Some((id.clone(), Box::new(codec::decode(&found).ok()?))));
         let kept = kept.collect();
-        drop(books);
+        drop(state);
         self.recorder.record(process, What::Reopened { kept });
     }
 
@@ -156,7 +156,7 @@ impl SimStore {
         START_US + self.executor.now_us()
     }
 
-    pub(super) fn trip(&self, process: Process, (fault, fault_away): Chances) -> Trip {
+    pub(super) fn plan_round_trip(&self, process: Process, (fault, fault_away): Chances) -> RoundTrip {
         let calm = self.calm.load(Ordering::Relaxed);
         let away =
             !calm && self.away_until_us[process.number].load(Ordering::Relaxed) > self.executor.now_us();
@@ -168,9 +168,9 @@ impl SimStore {
             let (there, back) = (way(), way());
             let fault = if away { fault_away(random) } else { fault(weather, random) };
             if fault == Some(Fault::Slow) {
-                return Trip { there: there * SLOW, back: back * SLOW, fault };
+                return RoundTrip { there: there * SLOW, back: back * SLOW, fault };
             }
-            Trip { there, back, fault }
+            RoundTrip { there, back, fault }
         });
         if let Some(fault) = trip.fault {
             self.recorder.record(process, What::Fault(fault));
@@ -186,16 +186,16 @@ impl SimStore {
         sent_us: u64,
         answers: &mut [Option<Swapped>],
     ) {
-        let mut books = lock(&self.books);
+        let mut state = lock(&self.state);
         let now_us = self.now_us();
         for (swap, answer) in batch.iter().zip(answers) {
-            if answer.is_some() || books.locks.contains_key(&swap.id) {
+            if answer.is_some() || state.locks.contains_key(&swap.id) {
                 continue;
             }
-            let before = books.now.load(now_us, &swap.id);
-            let swapped = books.now.swap(now_us, swap);
+            let before = state.now.load(now_us, &swap.id);
+            let swapped = state.now.swap(now_us, swap);
             if let Swapped::Won(version) = swapped {
-                let after = books.now.load(now_us, &swap.id);
+                let after = state.now.load(now_us, &swap.id);
                 self.recorder.record(process, wrote(&swap.id, version.0, before, after, None, sent_us));
             }
             *answer = Some(swapped);
@@ -223,8 +223,8 @@ impl SimStore {
     }
 
     pub(super) fn is_locked(&self, batch: &[Swap]) -> bool {
-        let books = lock(&self.books);
-        !books.locks.is_empty() && batch.iter().any(|swap| books.locks.contains_key(&swap.id))
+        let state = lock(&self.state);
+        !state.locks.is_empty() && batch.iter().any(|swap| state.locks.contains_key(&swap.id))
     }
 
     /// What was seen is safe before it is told.
@@ -232,9 +232,9 @@ impl SimStore {
         if self.habits.home == Home::Server {
             return;
         }
-        let mut books = lock(&self.books);
+        let mut state = lock(&self.state);
         if self.habits.home == Home::Embedded {
-            books.synced = books.now.clone();
+            state.synced = state.now.clone();
         }
         for (swap, answer) in batch.iter().zip(answers) {
             if let Swapped::Won(version) = answer {

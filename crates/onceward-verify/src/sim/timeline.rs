@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use onceward::receipt::{End, Job, Status};
 use onceward::{Answer, Due, Receipt, Snapshot};
 
+use super::checker::Violation;
 use super::history::{Event, Told, What, name};
-use super::judge::Violation;
 
 /// The whole history, with the violations where they show.
 pub fn timeline(history: &[Event], violations: &[Violation]) -> String {

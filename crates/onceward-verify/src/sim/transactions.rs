@@ -17,7 +17,7 @@ use super::commit::Commit;
 use super::executor::{OUTSIDE, Process, lock};
 use super::faults::{Fault, Weather};
 use super::history::{Call, Tx, What};
-use super::store::{Books, Isolation, SimStore};
+use super::store::{Isolation, SimStore, StoreState};
 use crate::broken::transactions::TransactionFlaw;
 
 /// Between two looks at a record that another transaction has, at first and at most.
@@ -54,7 +54,7 @@ impl SimTransactions {
             return pending().await;
         }
         let away = |_: &mut crate::random::Random| Some(Fault::CleanFailure);
-        let trip = self.store.trip(self.process, (Weather::for_begin, away));
+        let trip = self.store.plan_round_trip(self.process, (Weather::for_begin, away));
         self.store.executor.sleep(self.process, trip.there).await;
         match trip.fault {
             Some(Fault::CleanFailure) => Err(Failure::Failed(refused())),
@@ -65,16 +65,16 @@ impl SimTransactions {
 
     /// One swap inside a transaction, now; `None` if another transaction has the record.
     pub(super) fn stage(&self, number: Tx, staged: &mut Staged, swap: &Swap) -> Option<Swapped> {
-        let mut books = lock(&self.store.books);
+        let mut state = lock(&self.store.state);
         let forced = self.flaw == TransactionFlaw::CompletesWithoutVersion;
         let locks = !forced && self.store.habits.isolation == Isolation::Locks;
-        if locks && books.locks.get(&swap.id).is_some_and(|holder| *holder != number) {
+        if locks && state.locks.get(&swap.id).is_some_and(|holder| *holder != number) {
             return None;
         }
         let now_us = self.store.now_us();
         let there = match staged.records.get(&swap.id) {
             Some(record) => record.new.as_ref().map(|new| found(new, record.version)),
-            None => books.now.load(now_us, &swap.id),
+            None => state.now.load(now_us, &swap.id),
         };
         let completes = swap.new.as_ref().is_some_and(|new| new.state == State::Done);
         let fits = match swap.seen {
@@ -86,10 +86,10 @@ impl SimTransactions {
             return Some(Swapped::Lost(there));
         }
         if locks {
-            books.locks.insert(swap.id.clone(), number);
+            state.locks.insert(swap.id.clone(), number);
         }
-        let version = next_version(&mut books, now_us);
-        let first = books.now.load(now_us, &swap.id).map(|found| found.version);
+        let version = next_version(&mut state, now_us);
+        let first = state.now.load(now_us, &swap.id).map(|found| found.version);
         let after = swap.new.as_ref().and_then(|new| codec::decode(&found(new, version)).ok()).map(Box::new);
         self.store.recorder.record(self.process, What::Staged { tx: number, id: swap.id.clone(), after });
         let record =
@@ -180,14 +180,14 @@ fn found(new: &Record, version: Version) -> Found {
 }
 
 /// A version above all that were given so far: that of a record which is not there for anybody to see.
-fn next_version(books: &mut Books, now_us: u64) -> Version {
+fn next_version(state: &mut StoreState, now_us: u64) -> Version {
     let id = Id::new("sim", "version", "of-a-transaction").expect("a right id");
     let new = Record::new(State::Gone, bytes::Bytes::new());
     let put = Swap { id: id.clone(), seen: Seen::Absent, new: Some(new) };
-    let Swapped::Won(version) = books.now.swap(now_us, &put) else {
+    let Swapped::Won(version) = state.now.swap(now_us, &put) else {
         unreachable!("it is always removed again")
     };
-    books.now.swap(now_us, &Swap { id, seen: Seen::Version(version), new: None });
+    state.now.swap(now_us, &Swap { id, seen: Seen::Version(version), new: None });
     version
 }
 
@@ -227,14 +227,14 @@ impl Drop for Open {
 }
 
 pub(super) fn roll_back(store: &SimStore, number: Tx, staged: &Staged) {
-    unlock(&mut lock(&store.books), number, staged);
+    unlock(&mut lock(&store.state), number, staged);
     store.recorder.record(OUTSIDE, What::RolledBack { tx: number });
 }
 
-pub(super) fn unlock(books: &mut Books, number: Tx, staged: &Staged) {
+pub(super) fn unlock(state: &mut StoreState, number: Tx, staged: &Staged) {
     for id in staged.records.keys() {
-        if books.locks.get(id) == Some(&number) {
-            books.locks.remove(id);
+        if state.locks.get(id) == Some(&number) {
+            state.locks.remove(id);
         }
     }
 }
@@ -279,7 +279,7 @@ impl Transactions for SimTransactions {
             return pending().await;
         }
         let Some(staged) = tx.take() else { return Err(Failure::Failed(lost_to_others())) };
-        let trip = self.store.trip(self.process, (Weather::for_commit, Weather::for_write_away));
+        let trip = self.store.plan_round_trip(self.process, (Weather::for_commit, Weather::for_write_away));
         let (tell, told) = tokio::sync::oneshot::channel();
         let (home, completion) = (self.clone(), completion.clone());
         let commit = Commit { home, number: tx.number(), staged, completion };

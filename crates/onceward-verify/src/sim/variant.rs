@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::broken::callers::CallerFlaw;
 use crate::broken::operators::OperatorFlaw;
+use crate::broken::runtimes::RuntimeFlaw;
 use crate::broken::stores::{Memory, StoreFlaw};
 use crate::broken::sweeps::SweepFlaw;
 use crate::broken::transactions::TransactionFlaw;
 use crate::broken::workers::WorkerFlaw;
-use crate::broken::worlds::WorldFlaw;
 
 /// The shape of the rules that the engine goes by.
 pub type Rules = onceward::Rules;
@@ -21,7 +21,7 @@ pub struct Variant {
     /// The rules.
     pub rules: Rules,
     /// A flaw of the surroundings.
-    pub world: WorldFlaw,
+    pub runtime: RuntimeFlaw,
     /// A sweep that is not the engine's own.
     pub sweeps: Option<SweepFlaw>,
     /// A flaw of the callers.
@@ -44,7 +44,7 @@ impl Variant {
         Self {
             store: None,
             rules: onceward::decide,
-            world: WorldFlaw::None,
+            runtime: RuntimeFlaw::None,
             sweeps: None,
             caller: CallerFlaw::None,
             worker: WorkerFlaw::None,

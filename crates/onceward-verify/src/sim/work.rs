@@ -13,13 +13,13 @@ use onceward::{Answer, Fence, Id, Lease, Outcome, Policy, Stopped, Verdict};
 use super::executor::Process;
 use super::history::{Call, End, Stamp, Told, Way, What, name};
 use super::scenario::WorkPlan;
-use super::stage::Stage;
-use super::transacting::Committing;
+use super::simulation::Simulation;
+use super::transaction_callers::Committing;
 use crate::broken::callers::CallerFlaw;
 
 /// One call under way. If it is dropped without an answer, its caller went away.
 pub(super) struct Waiting {
-    stage: Arc<Stage>,
+    sim: Arc<Simulation>,
     process: Process,
     pub(super) call: Call,
     open: bool,
@@ -28,7 +28,7 @@ pub(super) struct Waiting {
 impl Waiting {
     /// Takes down that somebody asks.
     pub(super) fn asks(
-        stage: &Arc<Stage>,
+        sim: &Arc<Simulation>,
         process: Process,
         id: &Id,
         fingerprint: u8,
@@ -36,30 +36,30 @@ impl Waiting {
         way: Way,
         input: bool,
     ) -> Self {
-        let call = stage.recorder.next_call();
+        let call = sim.recorder.next_call();
         let (id, policy) = (id.clone(), Arc::clone(policy));
-        stage.recorder.record(process, What::Asked { call, id, fingerprint, policy, way, input });
-        Self { stage: Arc::clone(stage), process, call, open: true }
+        sim.recorder.record(process, What::Asked { call, id, fingerprint, policy, way, input });
+        Self { sim: Arc::clone(sim), process, call, open: true }
     }
 
     /// Takes down what it was told.
     pub(super) fn told(&mut self, told: Told) {
         self.open = false;
-        self.stage.recorder.record(self.process, What::Answered { call: self.call, told });
+        self.sim.recorder.record(self.process, What::Answered { call: self.call, told });
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         if self.open {
-            self.stage.recorder.record(self.process, What::WentAway { call: self.call });
+            self.sim.recorder.record(self.process, What::WentAway { call: self.call });
         }
     }
 }
 
 /// Work under way. If it is dropped before its end, it was cut.
 pub(super) struct Working {
-    stage: Arc<Stage>,
+    sim: Arc<Simulation>,
     process: Process,
     call: Call,
     open: bool,
@@ -67,18 +67,18 @@ pub(super) struct Working {
 
 impl Working {
     pub(super) fn begins(
-        stage: &Arc<Stage>,
+        sim: &Arc<Simulation>,
         process: Process,
         call: Call,
         fence: Fence,
         input: Option<Bytes>,
     ) -> Self {
-        stage.recorder.record(process, What::Began { call, fence, input });
-        Self { stage: Arc::clone(stage), process, call, open: true }
+        sim.recorder.record(process, What::Began { call, fence, input });
+        Self { sim: Arc::clone(sim), process, call, open: true }
     }
 
     pub(super) fn effect(&self) {
-        self.stage.recorder.record(self.process, What::Effect { call: self.call });
+        self.sim.recorder.record(self.process, What::Effect { call: self.call });
     }
 
     /// It is over as far as it knows, and only its commit is to come.
@@ -94,7 +94,7 @@ impl Working {
 
     pub(super) fn ends(&mut self, how: End) {
         self.open = false;
-        self.stage.recorder.record(self.process, What::Ended { call: self.call, how });
+        self.sim.recorder.record(self.process, What::Ended { call: self.call, how });
     }
 }
 
@@ -111,7 +111,7 @@ pub(super) type Work = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + S
 
 /// Does the work of one call.
 pub(super) fn work(
-    stage: Arc<Stage>,
+    sim: Arc<Simulation>,
     process: Process,
     call: Call,
     lease: Lease,
@@ -120,19 +120,19 @@ pub(super) fn work(
 ) -> Work {
     // Boxed, because a step's work is work again.
     Box::pin(async move {
-        let mut working = Working::begins(&stage, process, call, lease.fence(), lease.input().cloned());
-        if stage.is_poison(lease.id()) && lease.input().is_some() && !stage.is_calm() {
-            pause(&stage, process, plan.before).await;
-            stage.kill(process);
+        let mut working = Working::begins(&sim, process, call, lease.fence(), lease.input().cloned());
+        if sim.is_poison(lease.id()) && lease.input().is_some() && !sim.is_calm() {
+            pause(&sim, process, plan.before).await;
+            sim.kill(process);
             std::future::pending::<()>().await;
         }
         for number in 0..plan.steps {
-            if !step(&stage, process, &lease, fingerprint, number).await {
+            if !step(&sim, process, &lease, fingerprint, number).await {
                 working.ends(End::Unknown);
                 return Err(Stopped::unknown("a step did not work out"));
             }
         }
-        pause(&stage, process, plan.before).await;
+        pause(&sim, process, plan.before).await;
         if plan.end == End::BeforeEffect {
             working.ends(End::BeforeEffect);
             return Err(Stopped::before_effect("nothing happened"));
@@ -141,14 +141,14 @@ pub(super) fn work(
             working.ends(End::Suspended);
             return Err(Stopped::suspend(plan.after));
         }
-        if plan.commits && stage.has_transactions() && !lease.id().is_step() {
-            let run = Committing { stage, process, call, fingerprint, plan };
+        if plan.commits && sim.has_transactions() && !lease.id().is_step() {
+            let run = Committing { sim, process, call, fingerprint, plan };
             return run.work(&lease, &mut working).await;
         }
         working.effect();
-        pause(&stage, process, plan.after).await;
+        pause(&sim, process, plan.after).await;
         working.ends(plan.end);
-        if stage.variant.caller == CallerFlaw::SaysNothingHappened && plan.end == End::Unknown {
+        if sim.variant.caller == CallerFlaw::SaysNothingHappened && plan.end == End::Unknown {
             return Err(Stopped::before_effect("it went wrong, so nothing happened"));
         }
         ending(lease.id(), fingerprint, call, &plan)
@@ -176,14 +176,20 @@ pub(super) fn outcome(id: &Id, fingerprint: u8, call: Call, plan: &WorkPlan) -> 
 }
 
 /// A recovery point. Says whether the work may go on behind it.
-async fn step(stage: &Arc<Stage>, process: Process, lease: &Lease, fingerprint: u8, number: usize) -> bool {
+async fn step(
+    sim: &Arc<Simulation>,
+    process: Process,
+    lease: &Lease,
+    fingerprint: u8,
+    number: usize,
+) -> bool {
     let step = format!("s{number}");
     let id = lease.id().step(&step).expect("a short name");
-    let policy = stage.policy_of(&id);
-    let mut plan = stage.executor.draw(|random| WorkPlan::of(random, stage.scenario.lease_max));
+    let policy = sim.policy_of(&id);
+    let mut plan = sim.executor.draw(|random| WorkPlan::of(random, sim.scenario.lease_max));
     plan.steps = 0;
-    let mut waiting = Waiting::asks(stage, process, &id, fingerprint, &policy, Way::Step, false);
-    let (inside, call) = (Arc::clone(stage), waiting.call);
+    let mut waiting = Waiting::asks(sim, process, &id, fingerprint, &policy, Way::Step, false);
+    let (inside, call) = (Arc::clone(sim), waiting.call);
     let work = move |lease| work(inside, process, call, lease, fingerprint, plan);
     let answer = match Caught(pin!(lease.step_under(policy, &step, work))).await {
         Ok(answer) => answer,
@@ -207,9 +213,9 @@ pub(super) fn told(answer: onceward::Result<Answer>) -> Told {
 }
 
 /// Waits by the process's clock; not at all if there is nothing to wait for.
-pub(super) async fn pause(stage: &Stage, process: Process, duration: std::time::Duration) {
+pub(super) async fn pause(sim: &Simulation, process: Process, duration: std::time::Duration) {
     if !duration.is_zero() {
-        stage.executor.sleep(process, duration).await;
+        sim.executor.sleep(process, duration).await;
     }
 }
 

@@ -9,21 +9,21 @@ use onceward::{Lease, Onceward, Outcome, Policy, Stopped, Worker, WorkerOptions}
 use super::executor::Process;
 use super::history::{Way, What};
 use super::scenario::{WorkPlan, Workers};
-use super::stage::Stage;
+use super::simulation::Simulation;
 use super::work::{Waiting, work};
 use crate::broken::workers::WorkerFlaw;
 
 /// Looks again and again, as long as its process lives.
-pub(super) async fn worker(stage: Arc<Stage>, process: Process, engine: Onceward, workers: Workers) {
-    stage.recorder.record(process, What::Works(workers.clone()));
-    if stage.variant.worker == WorkerFlaw::NeverLook {
+pub(super) async fn worker(sim: Arc<Simulation>, process: Process, engine: Onceward, workers: Workers) {
+    sim.recorder.record(process, What::Works(workers.clone()));
+    if sim.variant.worker == WorkerFlaw::NeverLook {
         return;
     }
     let Workers { every, patterns, policy } = workers;
     let options = WorkerOptions::default().with_concurrency(2).with_pause(every).with_grace(every / 4);
     let mut builder = Worker::builder(engine).with_options(options);
     for pattern in patterns {
-        let (contract, inside) = (Arc::clone(&policy), Arc::clone(&stage));
+        let (contract, inside) = (Arc::clone(&policy), Arc::clone(&sim));
         let code = move |lease| do_work(Arc::clone(&inside), process, lease, Arc::clone(&contract));
         builder = builder.with_operation(pattern, Arc::clone(&policy), code);
     }
@@ -33,21 +33,21 @@ pub(super) async fn worker(stage: Arc<Stage>, process: Process, engine: Onceward
 
 /// The code of every operation in these worlds: as unreliable as that of the callers, until it is calm.
 async fn do_work(
-    stage: Arc<Stage>,
+    sim: Arc<Simulation>,
     process: Process,
     lease: Lease,
     policy: Arc<Policy>,
 ) -> Result<Outcome, Stopped> {
-    let busy = Stage::busy(&stage);
-    let lease_max = stage.scenario.lease_max;
-    let plan = if stage.is_calm() {
+    let busy = Simulation::busy(&sim);
+    let lease_max = sim.scenario.lease_max;
+    let plan = if sim.is_calm() {
         WorkPlan::HEALTHY
     } else {
-        stage.executor.draw(|random| WorkPlan::of(random, lease_max))
+        sim.executor.draw(|random| WorkPlan::of(random, lease_max))
     };
-    let fingerprint = stage.recorder.claimed(lease.id(), lease.fence());
-    let waiting = Waiting::asks(&stage, process, lease.id(), fingerprint, &policy, Way::Work, false);
-    let outcome = work(Arc::clone(&stage), process, waiting.call, lease, fingerprint, plan).await;
+    let fingerprint = sim.recorder.claimed(lease.id(), lease.fence());
+    let waiting = Waiting::asks(&sim, process, lease.id(), fingerprint, &policy, Way::Work, false);
+    let outcome = work(Arc::clone(&sim), process, waiting.call, lease, fingerprint, plan).await;
     drop((waiting, busy));
     outcome
 }

@@ -60,7 +60,7 @@ pub(super) trait Habits: Send + Sync + 'static {
     }
 
     /// How many answers are kept.
-    fn room(&self) -> usize {
+    fn answers_max(&self) -> usize {
         usize::MAX
     }
 
@@ -159,7 +159,7 @@ impl<H: Habits> Careful<H> {
             AfterFailure::Forget if reply.status >= 500 => None,
             _ => known.insert(id, done),
         };
-        while known.len() > self.habits.room() {
+        while known.len() > self.habits.answers_max() {
             let age = |known: &Known| match known {
                 Known::Done { since, .. } => Some(*since),
                 Known::Held { .. } => None,

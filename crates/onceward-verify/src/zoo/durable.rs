@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::frame::{Answering, Ask, Reply, Service};
-use super::shelf::{Receipt, Shelf};
+use super::receipt_map::{Receipt, ReceiptMap};
 use super::shop::Shop;
 
 /// What comes after the effect takes its time, too.
@@ -16,17 +16,17 @@ const AFTERWARDS: Duration = Duration::from_millis(20);
 
 /// Effect and receipt are one line of the books: there is never one without the other.
 pub(super) struct Journal {
-    shelf: Shelf,
+    receipt_map: ReceiptMap,
     /// What was asked, by id.
     asked: Mutex<HashMap<String, String>>,
 }
 
 impl Journal {
     pub(super) fn open(shop: &Shop) -> Self {
-        let journal = Self { shelf: Shelf::default(), asked: Mutex::default() };
+        let journal = Self { receipt_map: ReceiptMap::default(), asked: Mutex::default() };
         for (id, reply, body) in lines(&shop.folder().join("effects")) {
             journal.is_asked(&id, &body);
-            journal.shelf.done(&id, reply);
+            journal.receipt_map.done(&id, reply);
         }
         journal
     }
@@ -38,23 +38,23 @@ impl Journal {
     }
 
     async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
-        match Shelf::id(&ask) {
+        match ReceiptMap::id(&ask) {
             Ok(id) if self.is_asked(&id, &written(&ask)) => {}
             Ok(_) => return Reply::key_reused(),
             Err(refusal) => return refusal,
         }
-        let id = match self.shelf.claim_or_wait(&ask).await {
+        let id = match self.receipt_map.claim_or_wait(&ask).await {
             Ok(id) => id,
             Err(answer) => return answer,
         };
         if let Err(failure) = shop.work(&ask).await {
-            self.shelf.free(&id);
+            self.receipt_map.free(&id);
             return failure;
         }
         let reply = shop.receipt(&ask);
         shop.effect(&line(&id, &reply, &written(&ask)));
         tokio::time::sleep(AFTERWARDS).await;
-        self.shelf.done(&id, reply)
+        self.receipt_map.done(&id, reply)
     }
 }
 
@@ -77,30 +77,30 @@ pub(super) enum Flaw {
 
 pub(super) struct Beside {
     flaw: Flaw,
-    shelf: Shelf,
+    receipt_map: ReceiptMap,
     receipts: PathBuf,
 }
 
 impl Beside {
     pub(super) fn open(flaw: Flaw, shop: &Shop) -> Self {
-        let (shelf, receipts) = (Shelf::default(), shop.folder().join("receipts"));
+        let (receipt_map, receipts) = (ReceiptMap::default(), shop.folder().join("receipts"));
         for (id, reply, _) in lines(&receipts) {
             // A claim of a process that is gone.
             if reply.status != 0 {
-                shelf.done(&id, reply);
-            } else if shelf.look(&id).is_none() {
-                let _ = shelf.claim(&id);
+                receipt_map.done(&id, reply);
+            } else if receipt_map.look(&id).is_none() {
+                let _ = receipt_map.claim(&id);
             }
         }
-        Self { flaw, shelf, receipts }
+        Self { flaw, receipt_map, receipts }
     }
 
     async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
-        let id = match Shelf::id(&ask) {
+        let id = match ReceiptMap::id(&ask) {
             Ok(id) => id,
             Err(refusal) => return refusal,
         };
-        match self.shelf.claim(&id) {
+        match self.receipt_map.claim(&id) {
             Ok(()) => {}
             Err(Receipt::Done(reply)) => return reply,
             Err(Receipt::Held) => return Reply::in_progress(),
@@ -109,7 +109,7 @@ impl Beside {
             self.write(&line(&id, &Reply::plain(0, ""), ""));
         }
         if let Err(failure) = shop.work(&ask).await {
-            self.shelf.free(&id);
+            self.receipt_map.free(&id);
             return failure;
         }
         let reply = shop.receipt(&ask);
@@ -125,7 +125,7 @@ impl Beside {
             tokio::time::sleep(AFTERWARDS).await;
             self.write(&receipt);
         }
-        self.shelf.done(&id, reply)
+        self.receipt_map.done(&id, reply)
     }
 
     fn write(&self, line: &str) {

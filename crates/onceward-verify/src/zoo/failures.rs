@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::careful::{AfterFailure, Habits};
 use super::frame::{Answering, Ask, Reply, Service};
-use super::shelf::Shelf;
+use super::receipt_map::ReceiptMap;
 use super::shop::Shop;
 
 /// Whatever was answered is replayed, a failure too.
@@ -32,7 +32,7 @@ impl Habits for Burned {
 
 /// The effect comes first, and when what follows fails the key is freed as if nothing had happened.
 #[derive(Default)]
-pub(super) struct AfterTheEffect(Shelf);
+pub(super) struct AfterTheEffect(ReceiptMap);
 
 impl AfterTheEffect {
     async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
@@ -58,7 +58,7 @@ impl Service for AfterTheEffect {
 /// An attempt that failed frees its key, and a while later its cleaning up frees it again, whoever has it by
 /// then.
 #[derive(Default)]
-pub(super) struct FreesTheSuccessor(Arc<Shelf>);
+pub(super) struct FreesTheSuccessor(Arc<ReceiptMap>);
 
 /// How long after the answer the cleaning up comes.
 const CLEANED_UP_AFTER: Duration = Duration::from_millis(8);

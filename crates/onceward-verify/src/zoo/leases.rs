@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::careful::LOOK_EVERY;
 use super::frame::{Answering, Ask, Reply, Service};
-use super::shelf::Shelf;
+use super::receipt_map::ReceiptMap;
 use super::shop::Shop;
 
 /// How long a claim lasts.
@@ -47,7 +47,7 @@ impl Leased {
     }
 
     async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
-        let id = match Shelf::id(&ask) {
+        let id = match ReceiptMap::id(&ask) {
             Ok(id) => id,
             Err(refusal) => return refusal,
         };

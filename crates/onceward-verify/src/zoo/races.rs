@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::careful::LOOK_EVERY;
 use super::frame::{Answering, Ask, Reply, Service};
-use super::shelf::{Receipt, Shelf};
+use super::receipt_map::{Receipt, ReceiptMap};
 use super::shop::Shop;
 
 /// A round trip to the database.
@@ -31,16 +31,16 @@ pub(super) enum Race {
 
 pub(super) struct Racy {
     race: Race,
-    shelf: Shelf,
+    receipt_map: ReceiptMap,
 }
 
 impl Racy {
     pub(super) fn new(race: Race) -> Self {
-        Self { race, shelf: Shelf::default() }
+        Self { race, receipt_map: ReceiptMap::default() }
     }
 
     async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
-        let id = match Shelf::id(&ask) {
+        let id = match ReceiptMap::id(&ask) {
             Ok(id) => id,
             Err(refusal) => return refusal,
         };
@@ -50,14 +50,14 @@ impl Racy {
                     return reply;
                 }
                 tokio::time::sleep(ROUND_TRIP).await;
-                let _ = self.shelf.claim(&id);
+                let _ = self.receipt_map.claim(&id);
             }
             Race::ClaimAfterEffect => {
-                if let Some(Receipt::Done(reply)) = self.shelf.look(&id) {
+                if let Some(Receipt::Done(reply)) = self.receipt_map.look(&id) {
                     return reply;
                 }
             }
-            Race::WaiterRunsAgain => match self.shelf.claim(&id) {
+            Race::WaiterRunsAgain => match self.receipt_map.claim(&id) {
                 Ok(()) => {}
                 Err(Receipt::Done(reply)) => return reply,
                 Err(Receipt::Held) => {
@@ -65,41 +65,41 @@ impl Racy {
                 }
             },
             Race::WaiterLosesPatience => {
-                let waited = tokio::time::timeout(ask.work / 10, self.shelf.claim_or_wait(&ask)).await;
+                let waited = tokio::time::timeout(ask.work / 10, self.receipt_map.claim_or_wait(&ask)).await;
                 if let Ok(Err(reply)) = waited {
                     return reply;
                 }
             }
-            Race::DuplicateFails => match self.shelf.claim(&id) {
+            Race::DuplicateFails => match self.receipt_map.claim(&id) {
                 Ok(()) => {}
                 Err(Receipt::Done(reply)) => return reply,
                 Err(Receipt::Held) => {
                     return Reply::plain(500, "duplicate key value violates unique constraint");
                 }
             },
-            Race::ConflictRecorded => match self.shelf.claim(&id) {
+            Race::ConflictRecorded => match self.receipt_map.claim(&id) {
                 Ok(()) => {}
                 Err(Receipt::Done(reply)) => return reply,
-                Err(Receipt::Held) => return self.shelf.done(&id, Reply::in_progress()),
+                Err(Receipt::Held) => return self.receipt_map.done(&id, Reply::in_progress()),
             },
             Race::HangUpFrees => return self.hang_up_frees(&ask, shop).await,
         }
         let reply = shop.charge(&ask).await;
         if reply.status >= 500 {
-            self.shelf.free(&id);
+            self.receipt_map.free(&id);
             return reply;
         }
-        match (self.race, self.shelf.look(&id)) {
+        match (self.race, self.receipt_map.look(&id)) {
             // The answer of the duplicate is there already, and is left there.
             (Race::ConflictRecorded, Some(Receipt::Done(_))) => reply,
-            _ => self.shelf.done(&id, reply),
+            _ => self.receipt_map.done(&id, reply),
         }
     }
 
     /// The answer, once nobody is running; none if there never was a claim.
     async fn found(&self, id: &str) -> Option<Reply> {
         loop {
-            match self.shelf.look(id)? {
+            match self.receipt_map.look(id)? {
                 Receipt::Done(reply) => return Some(reply),
                 Receipt::Held => tokio::time::sleep(LOOK_EVERY).await,
             }
@@ -107,11 +107,11 @@ impl Racy {
     }
 
     async fn hang_up_frees(&self, ask: &Ask, shop: &Shop) -> Reply {
-        let id = match self.shelf.claim_or_wait(ask).await {
+        let id = match self.receipt_map.claim_or_wait(ask).await {
             Ok(id) => id,
             Err(answer) => return answer,
         };
-        let claim = FreedOnDrop { shelf: &self.shelf, id: Some(id) };
+        let claim = FreedOnDrop { receipt_map: &self.receipt_map, id: Some(id) };
         if let Err(failure) = shop.work(ask).await {
             return failure;
         }
@@ -124,20 +124,20 @@ impl Racy {
 
 /// A claim that is freed unless it was completed.
 struct FreedOnDrop<'a> {
-    shelf: &'a Shelf,
+    receipt_map: &'a ReceiptMap,
     id: Option<String>,
 }
 
 impl FreedOnDrop<'_> {
     fn done(mut self, reply: Reply) -> Reply {
-        self.shelf.done(&self.id.take().expect("completed once"), reply)
+        self.receipt_map.done(&self.id.take().expect("completed once"), reply)
     }
 }
 
 impl Drop for FreedOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(id) = &self.id {
-            self.shelf.free(id);
+            self.receipt_map.free(id);
         }
     }
 }

@@ -9,9 +9,9 @@ use super::fingerprints;
 use super::frame::Service;
 use super::keys;
 use super::leases::{self, Leased};
-use super::memories;
 use super::races::{Race, Racy};
 use super::replays;
+use super::retention;
 use super::shop::Shop;
 use super::sound;
 
@@ -164,9 +164,11 @@ static ALL: &[Animal] = &[
     broken("memory-per-instance", "each instance has a memory of its own", "several-instances", |_| {
         vec![Arc::new(Careful::new(sound::Waiting)), Arc::new(Careful::new(sound::Waiting))]
     }),
-    broken("evicted", "a full cache forgets the oldest answers", "late-retry", |_| careful(memories::Evicts)),
+    broken("evicted", "a full cache forgets the oldest answers", "late-retry", |_| {
+        careful(retention::Evicts)
+    }),
     broken("forgotten-early", "answers are kept for less than promised", "expiry", |_| {
-        careful(memories::ForgetsEarly)
+        careful(retention::ForgetsEarly)
     }),
     broken("expires-while-running", "a claim ends, its work does not", "slow-owner", |_| {
         one(Leased::new(leases::Flaw::ExpiresWhileRunning))

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use onceward_verify::broken::hunt::{Catcher, SEEDS_MAX, hunt};
 use onceward_verify::broken::table::{self, Flaw};
-use onceward_verify::sim::judge::{ENDS, PROMISES};
+use onceward_verify::sim::checker::{ENDS, PROMISES};
 use onceward_verify::sim::play;
 
 /// In these most promises are broken by one variant or another.

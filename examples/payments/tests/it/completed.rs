@@ -1,5 +1,5 @@
-//! Payouts whose service is killed while they are accepted and worked on, and that nobody asks for again: whatever was
-//! accepted is finished by the next service, and the provider transfers each once.
+//! Kills the service while payouts are accepted and worked on, without client retries: the next process finishes
+//! every accepted payout, and the provider transfers each once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ async fn are_finished(url: &str) {
         tokio::time::sleep(PROVIDER * round * 3 / rounds).await;
         service.kill().await;
         for one in asked {
-            // Nobody asks again; but who was told that it is accepted goes by that.
+            // No client retries, so an accepted payout must be finished without one.
             if let Some((key, answer)) = one.await.unwrap() {
                 assert_eq!((answer.status, answer.body), (202, format!("/payouts/{key}")));
                 accepted.insert(key);

@@ -1,8 +1,8 @@
-//! The payments example under fire: killed, its database killed, its primary replaced, with clients that
-//! do not give up. What is counted at the end is the whole promise.
+//! Tests the payments example with kills: of the service, of its database, with a failover to a standby, while
+//! clients retry. At the end, each acknowledged key must have exactly one charge.
 
 mod completed;
-mod fire;
+mod kills;
 mod service;
 mod verified;
 

@@ -1,4 +1,4 @@
-//! The service as a process, and a client that speaks just enough HTTP.
+//! Starts the service as a process, and talks to it with a minimal HTTP client.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,13 +20,13 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts the service on this port (0 for any), with a provider that takes so long each way, and waits until
+    /// Starts the service on this port (0 for any), with a provider that takes `provider` each way, and waits until
     /// it listens. `None` if it ended instead, because its database is away.
     async fn try_start(url: &str, port: u16, provider: Duration) -> Option<Self> {
         let mut process = Command::new(env!("CARGO_BIN_EXE_payments"))
             .env("DATABASE_URL", url)
             .env("LISTEN", format!("127.0.0.1:{port}"))
-            // A dead owner's key is to be free again soon: this test kills a lot of them.
+            // A short lease, so that the key of a killed owner is free again soon.
             .env("LEASE_MS", "400")
             .env("PROVIDER_BOOK", book(url))
             .env("PROVIDER_MS", provider.as_millis().to_string())
@@ -62,14 +62,14 @@ impl Service {
     }
 }
 
-/// Where the provider of the services on this database has its book.
+/// The file in which the provider of this database's services records transfers.
 pub fn book(url: &str) -> PathBuf {
     static BOOKS: LazyLock<TempDir> =
         LazyLock::new(|| tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder"));
     BOOKS.path().join(url.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-"))
 }
 
-/// An answer, or nothing if the line broke.
+/// An answer of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -100,7 +100,7 @@ async fn call(address: SocketAddr, request: &str) -> Option<Answer> {
     answer.await.expect("the service answers or breaks the line, but does not hang")
 }
 
-/// A whole answer with the length that it says; anything less is a broken line.
+/// A whole answer with the length that it says; anything less is a broken connection.
 fn parse(text: &str) -> Option<Answer> {
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! The example before the judge that knows nothing of it, kills included.
+//! Checks the example with the black-box verifier, kills included.
 
 use onceward_verify::endpoint::{Check, Effects};
 

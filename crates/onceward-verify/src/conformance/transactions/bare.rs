@@ -5,49 +5,55 @@ use std::time::{Duration, Instant};
 use onceward::{Applied, Fault, Lease, Outcome, Seen, State, Stopped, Transactions};
 
 use super::super::trial::{Answered, Checked, DEADLINE, Wrong, ensure, held, record, same};
-use super::stage::{SHORT, SLACK, Stage, ask, claim_of, completion, done, id, ran, said};
+use super::fixture::{SHORT, SLACK, TransactionFixture, ask, claim_of, completion, done, id, ran, said};
 use super::{Harness, Tx};
 
 /// More transactions at the same time than any pool that is checked should allow.
 const OPEN_MAX: usize = 64;
 
-pub(super) async fn it_leaves_nothing_unless_it_commits<B: Harness>(stage: Stage<B>) -> Checked {
+pub(super) async fn it_leaves_nothing_unless_it_commits<B: Harness>(
+    fixture: TransactionFixture<B>,
+) -> Checked {
     for round in 0..20 {
-        let mut tx = begin(&stage).await?;
-        stage.write(&mut tx, "a").await?;
-        stage.swap_one(&mut tx, &claim_of(&id("beside"))).await?;
-        stage.undo(tx, round).await;
-        stage.count_is("a", 0).await?;
-        stage.is_absent(&id("beside"), "undone").await?;
+        let mut tx = begin(&fixture).await?;
+        fixture.write(&mut tx, "a").await?;
+        fixture.swap_one(&mut tx, &claim_of(&id("beside"))).await?;
+        fixture.undo(tx, round).await;
+        fixture.count_is("a", 0).await?;
+        fixture.is_absent(&id("beside"), "undone").await?;
     }
     Ok(())
 }
 
-pub(super) async fn it_completes_a_claim_that_is_there<B: Harness>(stage: Stage<B>) -> Checked {
+pub(super) async fn it_completes_a_claim_that_is_there<B: Harness>(
+    fixture: TransactionFixture<B>,
+) -> Checked {
     let (id, claim) = (id("1"), held("claim"));
-    let version = stage.trial.create(&id, claim.clone()).await?;
-    let mut tx = begin(&stage).await?;
-    stage.write(&mut tx, "a").await?;
-    stage.trial.find_as(&id, version, &claim).await?;
-    stage.commit(tx, &completion(&id, version)).await?;
-    let found = stage.trial.find(&id).await?;
+    let version = fixture.trial.create(&id, claim.clone()).await?;
+    let mut tx = begin(&fixture).await?;
+    fixture.write(&mut tx, "a").await?;
+    fixture.trial.find_as(&id, version, &claim).await?;
+    fixture.commit(tx, &completion(&id, version)).await?;
+    let found = fixture.trial.find(&id).await?;
     ensure!(found.version > version, "completed as {:?} over {version:?}", found.version);
     same(&id, &found, found.version, &done())?;
-    stage.count_is("a", 1).await
+    fixture.count_is("a", 1).await
 }
 
 /// This fences a former owner off.
-pub(super) async fn it_commits_nothing_over_a_claim_that_moved<B: Harness>(stage: Stage<B>) -> Checked {
+pub(super) async fn it_commits_nothing_over_a_claim_that_moved<B: Harness>(
+    fixture: TransactionFixture<B>,
+) -> Checked {
     let (moved, gone, never) = (id("moved"), id("gone"), id("never"));
-    let first = stage.trial.create(&moved, held("former owner")).await?;
+    let first = fixture.trial.create(&moved, held("former owner")).await?;
     let taken = held("taken over");
-    let second = stage.trial.put(&moved, Seen::Version(first), taken.clone()).await?;
-    let removed = stage.trial.create(&gone, held("former owner")).await?;
-    stage.trial.remove(&gone, removed).await?;
+    let second = fixture.trial.put(&moved, Seen::Version(first), taken.clone()).await?;
+    let removed = fixture.trial.create(&gone, held("former owner")).await?;
+    fixture.trial.remove(&gone, removed).await?;
     for (id, version) in [(&moved, first), (&gone, removed), (&never, first)] {
-        let mut tx = begin(&stage).await?;
-        stage.write(&mut tx, "a").await?;
-        match stage.transactions().commit(tx, &completion(id, version)).await {
+        let mut tx = begin(&fixture).await?;
+        fixture.write(&mut tx, "a").await?;
+        match fixture.transactions().commit(tx, &completion(id, version)).await {
             Err(Fault::Failed(error)) => {
                 ensure!(error.applied() == Applied::No, "{id:?}: it lost, and may have committed: {error:?}");
                 ensure!(
@@ -58,35 +64,35 @@ pub(super) async fn it_commits_nothing_over_a_claim_that_moved<B: Harness>(stage
             Err(fault) => ensure!(false, "{id:?}: a completion that lost got {}", said(&fault)),
             Ok(()) => ensure!(false, "{id:?}: a completion over what was not there was committed"),
         }
-        stage.count_is("a", 0).await?;
+        fixture.count_is("a", 0).await?;
     }
-    stage.trial.find_as(&moved, second, &taken).await?;
-    stage.is_absent(&gone, "removed before").await?;
-    stage.is_absent(&never, "it never was").await
+    fixture.trial.find_as(&moved, second, &taken).await?;
+    fixture.is_absent(&gone, "removed before").await?;
+    fixture.is_absent(&never, "it never was").await
 }
 
 /// A takeover and a commit at the same time: one of them happens.
-pub(super) async fn it_races_with_a_takeover<B: Harness>(stage: Stage<B>) -> Checked {
+pub(super) async fn it_races_with_a_takeover<B: Harness>(fixture: TransactionFixture<B>) -> Checked {
     for round in 0..20 {
         let name = round.to_string();
         let (id, taken) = (id(&name), held("taken over"));
-        let version = stage.trial.create(&id, record(State::Held, Some(Duration::ZERO), "claim")).await?;
-        let mut tx = begin(&stage).await?;
-        stage.write(&mut tx, &name).await?;
-        let (beside, new, of) = (stage.trial.clone(), taken.clone(), id.clone());
+        let version = fixture.trial.create(&id, record(State::Held, Some(Duration::ZERO), "claim")).await?;
+        let mut tx = begin(&fixture).await?;
+        fixture.write(&mut tx, &name).await?;
+        let (beside, new, of) = (fixture.trial.clone(), taken.clone(), id.clone());
         let takeover =
             tokio::spawn(async move { beside.swap_one(&of, Seen::Version(version), Some(new)).await });
-        let committed = stage.transactions().commit(tx, &completion(&id, version)).await;
+        let committed = fixture.transactions().commit(tx, &completion(&id, version)).await;
         let takeover = takeover.await.map_err(|_| Wrong("the store panicked".into()))??;
-        let found = stage.trial.find(&id).await?;
+        let found = fixture.trial.find(&id).await?;
         match (committed, takeover) {
             (Ok(()), Answered::Lost(_)) => {
                 same(&id, &found, found.version, &done())?;
-                stage.count_is(&name, 1).await?;
+                fixture.count_is(&name, 1).await?;
             }
             (Err(_), Answered::Won(version)) => {
                 same(&id, &found, version, &taken)?;
-                stage.count_is(&name, 0).await?;
+                fixture.count_is(&name, 0).await?;
             }
             (committed, takeover) => {
                 let committed = committed.map_err(|fault| said(&fault));
@@ -97,11 +103,11 @@ pub(super) async fn it_races_with_a_takeover<B: Harness>(stage: Stage<B>) -> Che
     Ok(())
 }
 
-pub(super) async fn waiting_for_a_connection_is_busy<B: Harness>(stage: Stage<B>) -> Checked {
+pub(super) async fn waiting_for_a_connection_is_busy<B: Harness>(fixture: TransactionFixture<B>) -> Checked {
     let mut open = Vec::new();
     for number in 0..OPEN_MAX {
         let start = Instant::now();
-        match stage.transactions().begin_bare(SHORT).await {
+        match fixture.transactions().begin_bare(SHORT).await {
             Ok(tx) => open.push(tx),
             Err(Fault::Busy) => {
                 let waited = start.elapsed();
@@ -113,20 +119,20 @@ pub(super) async fn waiting_for_a_connection_is_busy<B: Harness>(stage: Stage<B>
     }
     ensure!(!open.is_empty(), "not even one transaction could begin");
     for tx in open {
-        stage.rollback(tx).await;
+        fixture.rollback(tx).await;
     }
-    let tx = begin(&stage).await?;
-    stage.rollback(tx).await;
+    let tx = begin(&fixture).await?;
+    fixture.rollback(tx).await;
     Ok(())
 }
 
 /// Through the engine: a run that ends in a transaction of its own.
-pub(super) async fn a_run_commits_its_own_receipt<B: Harness>(stage: Stage<B>) -> Checked {
-    let engine = stage.engine()?;
+pub(super) async fn a_run_commits_its_own_receipt<B: Harness>(fixture: TransactionFixture<B>) -> Checked {
+    let engine = fixture.engine()?;
     let run = async |lease: Lease| {
         let stopped = lease
-            .transact(stage.transactions(), async |mut tx: Tx<B>| {
-                stage.harness.write(&mut tx, "a").await?;
+            .transact(fixture.transactions(), async |mut tx: Tx<B>| {
+                fixture.harness.write(&mut tx, "a").await?;
                 Err(Stopped::before_effect("not yet"))
             })
             .await;
@@ -134,8 +140,8 @@ pub(super) async fn a_run_commits_its_own_receipt<B: Harness>(stage: Stage<B>) -
             return Err(Stopped::unknown("work that was stopped was committed"));
         }
         let committed = lease
-            .transact(stage.transactions(), async |mut tx: Tx<B>| {
-                stage.harness.write(&mut tx, "a").await?;
+            .transact(fixture.transactions(), async |mut tx: Tx<B>| {
+                fixture.harness.write(&mut tx, "a").await?;
                 Ok(Outcome::succeeded("committed"))
             })
             .await?;
@@ -143,13 +149,13 @@ pub(super) async fn a_run_commits_its_own_receipt<B: Harness>(stage: Stage<B>) -
     };
     let first = ran(engine.run(ask("a"), run).await)?;
     ensure!(&first.outcome.body()[..] == b"committed", "the run was answered with {first:?}");
-    stage.count_is("a", 1).await?;
-    let again = stage.transact(&stage.engine()?, ask("a")).await?;
+    fixture.count_is("a", 1).await?;
+    let again = fixture.transact(&fixture.engine()?, ask("a")).await?;
     ensure!(again.replayed && again.outcome == first.outcome, "a retry got {again:?}, first was {first:?}");
-    stage.count_is("a", 1).await
+    fixture.count_is("a", 1).await
 }
 
-async fn begin<B: Harness>(stage: &Stage<B>) -> Checked<Tx<B>> {
-    let begun = stage.transactions().begin_bare(DEADLINE).await;
+async fn begin<B: Harness>(fixture: &TransactionFixture<B>) -> Checked<Tx<B>> {
+    let begun = fixture.transactions().begin_bare(DEADLINE).await;
     begun.map_err(|fault| Wrong(format!("did not begin: {}", said(&fault))))
 }

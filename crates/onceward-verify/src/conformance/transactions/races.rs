@@ -7,16 +7,16 @@ use onceward::{Fault, Seen, Swap, Transactions};
 
 use super::super::races::{count, counter, threads};
 use super::super::trial::{Answered, Checked, DEADLINE, Wrong, ensure, same};
-use super::stage::{Stage, claim_of, completion, done, id, said};
+use super::fixture::{TransactionFixture, claim_of, completion, done, id, said};
 use super::{Harness, Tx};
 
 /// Every thread wants every id; of each, one commits, and everyone else finds that.
-pub(super) async fn one_claim_of_each_id_commits<B: Harness>(stage: Stage<B>) -> Checked {
+pub(super) async fn one_claim_of_each_id_commits<B: Harness>(fixture: TransactionFixture<B>) -> Checked {
     const IDS: usize = 12;
-    let committed = threads(&stage, |stage, _| async move {
+    let committed = threads(&fixture, |fixture, _| async move {
         let mut committed = Vec::new();
         for number in 0..IDS {
-            if commits(&stage, &number.to_string()).await? {
+            if commits(&fixture, &number.to_string()).await? {
                 committed.push(number);
             }
         }
@@ -30,30 +30,30 @@ pub(super) async fn one_claim_of_each_id_commits<B: Harness>(stage: Stage<B>) ->
     for number in 0..IDS {
         let commits = winners.get(&number).copied().unwrap_or_default();
         ensure!(commits == 1, "the claim of one id was committed {commits} times");
-        stage.count_is(&number.to_string(), 1).await?;
+        fixture.count_is(&number.to_string(), 1).await?;
     }
     Ok(())
 }
 
 /// Whether this one committed; if not, somebody else has.
-async fn commits<B: Harness>(stage: &Stage<B>, name: &str) -> Checked<bool> {
+async fn commits<B: Harness>(fixture: &TransactionFixture<B>, name: &str) -> Checked<bool> {
     let (id, start) = (id(name), Instant::now());
     while start.elapsed() < DEADLINE {
-        let (mut tx, answer) = stage.begin(&claim_of(&id)).await?;
+        let (mut tx, answer) = fixture.begin(&claim_of(&id)).await?;
         let version = match answer {
             Answered::Won(version) => version,
             Answered::Lost(found) => {
-                stage.rollback(tx).await;
+                fixture.rollback(tx).await;
                 let found = found.ok_or_else(|| Wrong(format!("{id:?}: lost to nothing")))?;
                 same(&id, &found, found.version, &done())?;
                 return Ok(false);
             }
         };
-        if !written(stage, &mut tx, name).await? {
-            stage.rollback(tx).await;
+        if !written(fixture, &mut tx, name).await? {
+            fixture.rollback(tx).await;
             continue;
         }
-        match stage.transactions().commit(tx, &completion(&id, version)).await {
+        match fixture.transactions().commit(tx, &completion(&id, version)).await {
             Ok(()) => return Ok(true),
             Err(fault) => may_try_again(&fault)?,
         }
@@ -62,11 +62,12 @@ async fn commits<B: Harness>(stage: &Stage<B>, name: &str) -> Checked<bool> {
 }
 
 /// Adds to the business; `false` if the database undid the transaction in favour of another.
-async fn written<B: Harness>(stage: &Stage<B>, tx: &mut Tx<B>, key: &str) -> Checked<bool> {
-    match stage.harness.write(tx, key).await {
+async fn written<B: Harness>(fixture: &TransactionFixture<B>, tx: &mut Tx<B>, key: &str) -> Checked<bool> {
+    match fixture.harness.write(tx, key).await {
         Ok(()) => Ok(true),
         Err(stopped) => {
-            let repeat = stopped.cause().is_some_and(|cause| stage.transactions().is_worth_repeating(cause));
+            let repeat =
+                stopped.cause().is_some_and(|cause| fixture.transactions().is_worth_repeating(cause));
             ensure!(repeat, "counter {key}: {stopped}");
             Ok(false)
         }
@@ -80,46 +81,46 @@ fn may_try_again(fault: &Fault) -> Checked {
 }
 
 /// Threads that all add to one record, each over what it last saw: what was counted is what was committed.
-pub(super) async fn no_update_is_lost<B: Harness>(stage: Stage<B>) -> Checked {
+pub(super) async fn no_update_is_lost<B: Harness>(fixture: TransactionFixture<B>) -> Checked {
     const ROUNDS: u64 = 6;
-    stage.trial.create(&id("1"), counter(0)).await?;
-    let done = threads(&stage, |stage, _| async move {
+    fixture.trial.create(&id("1"), counter(0)).await?;
+    let done = threads(&fixture, |fixture, _| async move {
         for _ in 0..ROUNDS {
-            add_one(&stage).await?;
+            add_one(&fixture).await?;
         }
         Ok(ROUNDS)
     })
     .await?;
     let expected: u64 = done.iter().sum();
-    let counted = count(&stage.trial.find(&id("1")).await?.bytes)?;
+    let counted = count(&fixture.trial.find(&id("1")).await?.bytes)?;
     ensure!(counted == expected, "{expected} transactions committed, the record counted {counted}");
-    stage.count_is("a", expected).await
+    fixture.count_is("a", expected).await
 }
 
-async fn add_one<B: Harness>(stage: &Stage<B>) -> Checked {
+async fn add_one<B: Harness>(fixture: &TransactionFixture<B>) -> Checked {
     let (id, start) = (id("1"), Instant::now());
-    let mut found = stage.trial.find(&id).await?;
+    let mut found = fixture.trial.find(&id).await?;
     while start.elapsed() < DEADLINE {
         let next = count(&found.bytes)? + 1;
         let claim = Swap { id: id.clone(), seen: Seen::Version(found.version), new: Some(counter(next - 1)) };
-        let (mut tx, version) = match stage.begin(&claim).await? {
+        let (mut tx, version) = match fixture.begin(&claim).await? {
             (tx, Answered::Won(version)) => (tx, version),
             (tx, Answered::Lost(there)) => {
-                stage.rollback(tx).await;
+                fixture.rollback(tx).await;
                 found = there.ok_or_else(|| Wrong("the record vanished".into()))?;
                 continue;
             }
         };
-        if written(stage, &mut tx, "a").await? {
+        if written(fixture, &mut tx, "a").await? {
             let done = Swap { id: id.clone(), seen: Seen::Version(version), new: Some(counter(next)) };
-            match stage.transactions().commit(tx, &done).await {
+            match fixture.transactions().commit(tx, &done).await {
                 Ok(()) => return Ok(()),
                 Err(fault) => may_try_again(&fault)?,
             }
         } else {
-            stage.rollback(tx).await;
+            fixture.rollback(tx).await;
         }
-        found = stage.trial.find(&id).await?;
+        found = fixture.trial.find(&id).await?;
     }
     Err(Wrong(format!("no turn to add to a counter within {DEADLINE:?}")))
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::super::message::{Answer, Shot};
+use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::server::Server;
 use super::super::setup::Setup;
-use super::super::stage::{Stage, TRIES_MAX};
 use super::super::volley::sleep_until;
 use super::{Plan, Scenario, Stop};
 
@@ -17,7 +17,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     promise: "Killed at any moment and started again, there is at most one effect, and the key is soon free or done.",
     lacks: |setup| setup.check.start_command.is_none().then_some("say how it is started with --start-cmd"),
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 fn plan(setup: &Setup) -> Plan {
@@ -28,29 +28,29 @@ fn plan(setup: &Setup) -> Plan {
     )
 }
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
-    let kills = stage.setup.check.kills;
-    let mut server = stage.server.take().expect("it was started");
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
+    let kills = context.setup.check.kills;
+    let mut server = context.server.take().expect("it was started");
     let mut story = Story::default();
     for kill in 0..kills {
         // Each kill falls into another part of the request, and every fifth one right behind its answer.
         let moment = if kill % 5 == 4 {
             Moment::Answered
         } else {
-            let part = stage.baseline().took / u32::try_from(kills).unwrap_or(1);
-            Moment::After(part * u32::try_from(kill).unwrap_or_default() + stage.moment(part))
+            let part = context.baseline().took / u32::try_from(kills).unwrap_or(1);
+            Moment::After(part * u32::try_from(kill).unwrap_or_default() + context.moment(part))
         };
-        if let Err(stop) = crash(stage, &mut server, moment, &mut story).await {
+        if let Err(stop) = crash(context, &mut server, moment, &mut story).await {
             // Whoever comes next finds a server that is up.
             if server.restart().await.is_ok() {
-                stage.server = Some(server);
+                context.server = Some(server);
             }
             return Err(stop);
         }
     }
-    stage.server = Some(server);
+    context.server = Some(server);
     if story.held > 0 {
-        stage.note(format!(
+        context.note(format!(
             "after {} kills the outcome is held as unknown, for a person to settle",
             story.held
         ));
@@ -88,19 +88,19 @@ struct Story {
 }
 
 async fn crash(
-    stage: &mut Stage<'_>,
+    context: &mut ScenarioContext<'_>,
     server: &mut Server,
     moment: Moment,
     story: &mut Story,
 ) -> Result<(), Stop> {
-    stage.round();
-    let before = stage.effects().await?;
-    let key = stage.key();
+    context.round();
+    let before = context.effects().await?;
+    let key = context.key();
     let (released, release) = oneshot::channel();
     let (answered, answer) = oneshot::channel();
-    let request = stage.request(&key).called("killed");
+    let request = context.request(&key).called("killed");
     let send = async {
-        let shots = stage.fire_and_tell(vec![request.into()], Some(released)).await;
+        let shots = context.fire_and_tell(vec![request.into()], Some(released)).await;
         // The killer may have gone to work without waiting for it.
         let _ = answered.send(());
         shots
@@ -116,21 +116,21 @@ async fn crash(
     };
     let (shots, killed) = tokio::join!(send, kill);
     let first = shots?.remove(0);
-    stage.trace.mark_at(killed, "SIGKILL");
+    context.trace.mark_at(killed, "SIGKILL");
     server.restart().await.map_err(|error| Stop::Inconclusive(error.to_string()))?;
-    stage.trace.mark("up again");
+    context.trace.mark("up again");
     let up = Instant::now();
-    let last = stage.insist(stage.request(&key).called("retry")).await?;
+    let last = context.retry_until_answered(context.request(&key).called("retry")).await?;
     story.longest = story.longest.max(up.elapsed());
-    let runs = stage.runs(before, i64::from(last.success().is_some())).await?;
-    judge(stage, moment, [&first, &last], runs)?;
+    let runs = context.runs(before, i64::from(last.success().is_some())).await?;
+    judge(context, moment, [&first, &last], runs)?;
     story.answered += usize::from(first.answer().is_some());
     story.held += usize::from(last.answer().is_some_and(Answer::is_held));
     Ok(())
 }
 
 fn judge(
-    stage: &mut Stage<'_>,
+    context: &mut ScenarioContext<'_>,
     moment: Moment,
     [first, last]: [&Shot; 2],
     runs: Option<i64>,
@@ -145,14 +145,14 @@ fn judge(
         return Err(Stop::violated(format!("{when}, the retry ran it again: {runs} effects")));
     }
     if last.is_not_now() {
-        let (patience, lease) = (stage.setup.patience(), stage.setup.check.lease);
+        let (patience, lease) = (context.setup.patience(), context.setup.check.lease);
         return Err(Stop::violated(format!(
             "{when}, the key is wedged: {:.0?} later it still gets {}, where the lease is {lease:?}",
             patience, last.ending
         )));
     }
     if let (Some(before), Some(after)) = (first.success(), last.answer()) {
-        let differences = stage.differences(before, after);
+        let differences = context.differences(before, after);
         if !differences.is_empty() {
             return Err(Stop::violated(format!(
                 "{when}, the answer that was given is lost: {}",

@@ -1,8 +1,8 @@
 //! Two keys that are nearly the same.
 
 use super::super::check::KeyForm;
+use super::super::scenario_context::ScenarioContext;
 use super::super::setup::Setup;
-use super::super::stage::Stage;
 use super::{Plan, Scenario, Stop, nothing};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -10,7 +10,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     promise: "Two keys that differ in anything are two keys.",
     lacks: nothing,
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 /// Two keys made from one, the odder of them first: where that is refused there is nothing to mix up.
@@ -47,19 +47,19 @@ fn plan(_: &Setup) -> Plan {
     Plan::new(2 * PAIRS.len(), format!("{} pairs of keys that are nearly the same", PAIRS.len()))
 }
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     let mut told = 0;
     for pair in &PAIRS {
-        if pair.quoted_only && stage.setup.check.key_form == KeyForm::Raw {
+        if pair.quoted_only && context.setup.check.key_form == KeyForm::Raw {
             continue;
         }
-        stage.round();
-        let before = stage.effects().await?;
-        let key = stage.key();
+        context.round();
+        let before = context.effects().await?;
+        let key = context.key();
         let [one, other] = (pair.keys)(&key);
-        let first = stage.send(stage.request(&one).called("one key")).await?;
+        let first = context.send(context.request(&one).called("one key")).await?;
         let Some(first) = first.success() else { continue };
-        let second = stage.send(stage.request(&other).called("another key")).await?;
+        let second = context.send(context.request(&other).called("another key")).await?;
         let Some(answer) = second.success() else {
             if second.answer().is_some_and(|answer| answer.status == 400) {
                 continue;
@@ -69,9 +69,9 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
                 pair.name, second.ending
             )));
         };
-        let taken_for_one = match stage.runs(before, 2).await? {
+        let taken_for_one = match context.runs(before, 2).await? {
             Some(runs) => runs < 2,
-            None => stage.baseline().tells_apart && first.body == answer.body,
+            None => context.baseline().tells_apart && first.body == answer.body,
         };
         if taken_for_one {
             return Err(Stop::violated(format!(

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::once::once;
+use super::super::scenario_context::ScenarioContext;
 use super::super::setup::Setup;
-use super::super::stage::Stage;
+use super::super::single_effect::once;
 use super::{Plan, Scenario, Stop};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -12,7 +12,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     promise: "An answer is kept for as long as promised; after that a retry runs anew or is refused.",
     lacks: |setup| setup.check.retention.is_none().then_some("say what is promised with --retention"),
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 fn plan(setup: &Setup) -> Plan {
@@ -20,27 +20,27 @@ fn plan(setup: &Setup) -> Plan {
     Plan::new(3u64, format!("a request, a retry late within {retention:?}, a retry after it"))
 }
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
-    let retention = stage.setup.check.retention.expect("it is not lacking");
-    let before = stage.effects().await?;
-    let key = stage.key();
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
+    let retention = context.setup.check.retention.expect("it is not lacking");
+    let before = context.effects().await?;
+    let key = context.key();
     let start = Instant::now();
-    let first = stage.send(stage.request(&key).called("first")).await?;
+    let first = context.send(context.request(&key).called("first")).await?;
     tokio::time::sleep((retention * 7 / 10).saturating_sub(start.elapsed())).await;
-    let within = stage.send(stage.request(&key).called("within the retention")).await?;
+    let within = context.send(context.request(&key).called("within the retention")).await?;
     if start.elapsed() >= retention {
         return Err(Stop::inconclusive("this machine is too busy to send within the retention"));
     }
-    once(stage, before, &[first.clone(), within]).await?;
+    once(context, before, &[first.clone(), within]).await?;
     let over = retention + retention / 5 + Duration::from_millis(200);
     tokio::time::sleep(over.saturating_sub(start.elapsed())).await;
-    let after = stage.send(stage.request(&key).called("after the retention")).await?;
-    let runs = stage.runs(before, 1).await?;
+    let after = context.send(context.request(&key).called("after the retention")).await?;
+    let runs = context.runs(before, 1).await?;
     match (first.success(), after.answer()) {
         (Some(first), Some(after)) if after.is_success() => {
             let is_replay = runs.map_or(first.body == after.body, |runs| runs == 1);
             if is_replay {
-                stage.note("the answer is kept for longer than promised");
+                context.note("the answer is kept for longer than promised");
                 return Ok("kept as promised, and longer".to_owned());
             }
             Ok("kept as promised; after that it runs anew".to_owned())

@@ -1,7 +1,7 @@
 //! The first attempt fails, and the client tries again.
 
+use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
-use super::super::stage::{Stage, TRIES_MAX};
 use super::super::volley::Aimed;
 use super::{Plan, Scenario, Stop};
 
@@ -12,7 +12,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         setup.check.fail_header.is_none().then_some("give a field that makes it fail with --fail-header")
     },
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 const ROUNDS: u64 = 6;
@@ -26,22 +26,22 @@ fn plan(_: &Setup) -> Plan {
     )
 }
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
-    let (name, value) = stage.setup.check.fail_header.clone().expect("it is not lacking");
-    let (mut how, mut took) = (String::new(), stage.baseline().took);
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
+    let (name, value) = context.setup.check.fail_header.clone().expect("it is not lacking");
+    let (mut how, mut took) = (String::new(), context.baseline().took);
     for round in 0..ROUNDS {
-        stage.round();
-        let before = stage.effects().await?;
-        let key = stage.key();
-        let fails = stage.request(&key).replace(&name, value.as_str()).called("fails");
+        context.round();
+        let before = context.effects().await?;
+        let key = context.key();
+        let fails = context.request(&key).replace(&name, value.as_str()).called("fails");
         let mut aimed = vec![Aimed::from(fails)];
         // Once alone; then with others that try again while it is running and just after it has failed.
         for number in 1..=if round == 0 { 0 } else { AGAIN } {
             let part = took * 2 / AGAIN;
-            let after = part * number + stage.moment(part);
-            aimed.push(Aimed { after, ..stage.request(&key).called("tries again").into() });
+            let after = part * number + context.moment(part);
+            aimed.push(Aimed { after, ..context.request(&key).called("tries again").into() });
         }
-        let failed = stage.fire(aimed).await?.remove(0);
+        let failed = context.fire(aimed).await?.remove(0);
         // Where a failure is faster than expected the others of the next round come sooner.
         took = took.min(failed.ended - failed.sent);
         let failure = failed.answer().filter(|answer| answer.status >= 500);
@@ -51,10 +51,10 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
                 failed.ending
             )));
         }
-        let last = stage.insist(stage.request(&key).called("afterwards")).await?;
-        let again = stage.send(stage.request(&key).called("retry")).await?;
+        let last = context.retry_until_answered(context.request(&key).called("afterwards")).await?;
+        let again = context.send(context.request(&key).called("retry")).await?;
         let done = last.success().is_some();
-        let runs = stage.runs(before, i64::from(done)).await?;
+        let runs = context.runs(before, i64::from(done)).await?;
         if let Some(runs) = runs.filter(|runs| *runs > 1) {
             return Err(Stop::violated(format!(
                 "after a first attempt that failed there were {runs} effects"
@@ -65,7 +65,7 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
         }
         how = match (last.answer(), again.answer()) {
             (Some(last), Some(again)) if done => {
-                let differences = stage.differences(last, again);
+                let differences = context.differences(last, again);
                 if !differences.is_empty() {
                     return Err(Stop::violated(format!(
                         "one key got two answers: {}",
@@ -77,7 +77,7 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
             (Some(last), _)
                 if failure.is_some_and(|first| (first.status, &first.body) == (last.status, &last.body)) =>
             {
-                if !stage.setup.check.failures_are_final {
+                if !context.setup.check.failures_are_final {
                     return Err(Stop::violated(format!("the failure is replayed for ever: {last}")));
                 }
                 format!("the failure is final and replayed: {}", last.status)

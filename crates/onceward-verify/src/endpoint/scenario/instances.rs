@@ -1,8 +1,8 @@
 //! Duplicates reach several instances of the service.
 
-use super::super::once::once;
+use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
-use super::super::stage::{Stage, TRIES_MAX};
+use super::super::single_effect::once;
 use super::{Plan, Scenario, Stop};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -10,7 +10,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     promise: "Duplicates that reach different instances have one effect and one answer.",
     lacks: |setup| (setup.instances.len() < 2).then_some("give more instances with --also-url"),
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 const ROUNDS_MAX: usize = 10;
@@ -30,32 +30,32 @@ fn plan(setup: &Setup) -> Plan {
     )
 }
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
-    let instances = stage.setup.instances.clone();
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
+    let instances = context.setup.instances.clone();
     let label = |index: usize| format!("at instance {}", index + 1);
-    let before = stage.effects().await?;
-    let key = stage.key();
+    let before = context.effects().await?;
+    let key = context.key();
     let mut shots = Vec::new();
     for (index, place) in instances.iter().enumerate() {
-        shots.push(stage.send(stage.request(&key).to(place).called(label(index))).await?);
+        shots.push(context.send(context.request(&key).to(place).called(label(index))).await?);
     }
-    once(stage, before, &shots).await?;
-    let rounds = rounds(stage.setup);
+    once(context, before, &shots).await?;
+    let rounds = rounds(context.setup);
     for _ in 0..rounds {
-        stage.round();
-        let before = stage.effects().await?;
-        let key = stage.key();
-        let start = stage.random.below(instances.len());
+        context.round();
+        let before = context.effects().await?;
+        let key = context.key();
+        let start = context.random.below(instances.len());
         let request = |index: usize| {
             let index = (start + index) % instances.len();
-            stage.request(&key).to(&instances[index]).called(label(index))
+            context.request(&key).to(&instances[index]).called(label(index))
         };
-        let requests = (0..stage.setup.check.clients).map(request).collect();
-        let mut shots = stage.volley(requests).await?;
+        let requests = (0..context.setup.check.clients).map(request).collect();
+        let mut shots = context.volley(requests).await?;
         for (index, place) in instances.iter().enumerate() {
-            shots.push(stage.settle(stage.request(&key).to(place).called(label(index))).await?);
+            shots.push(context.settle(context.request(&key).to(place).called(label(index))).await?);
         }
-        once(stage, before, &shots).await?;
+        once(context, before, &shots).await?;
     }
     Ok(format!("{rounds} volleys over {} instances: one effect and one answer each", instances.len()))
 }

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::super::message::Answer;
+use super::super::scenario_context::ScenarioContext;
 use super::super::setup::Setup;
-use super::super::stage::Stage;
 use super::{Plan, Scenario, Stop, nothing};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -12,7 +12,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     promise: "An answer is not forgotten because much else went on meanwhile.",
     lacks: nothing,
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 fn plan(setup: &Setup) -> Plan {
@@ -23,31 +23,31 @@ fn plan(setup: &Setup) -> Plan {
     )
 }
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
-    let clients = stage.setup.check.clients;
-    let (key, first, at) = early(stage).await?;
-    let before = stage.effects().await?;
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
+    let clients = context.setup.check.clients;
+    let (key, first, at) = early(context).await?;
+    let before = context.effects().await?;
     let requests = (0..clients)
         .map(|_| {
-            let key = stage.key();
-            stage.request(&key).called("key of its own")
+            let key = context.key();
+            context.request(&key).called("key of its own")
         })
         .collect();
-    let shots = stage.volley(requests).await?;
+    let shots = context.volley(requests).await?;
     let done = shots.iter().filter(|shot| shot.success().is_some()).count();
     let expected = i64::try_from(done).unwrap_or(i64::MAX);
-    if let Some(runs) = stage.runs(before, expected).await?.filter(|runs| *runs < expected) {
+    if let Some(runs) = context.runs(before, expected).await?.filter(|runs| *runs < expected) {
         return Err(Stop::violated(format!(
             "{done} requests with keys of their own were answered as done, with {runs} effects"
         )));
     }
-    let before = stage.effects().await?;
-    let again = stage.send(stage.request(&key).called("retry of the first")).await?;
+    let before = context.effects().await?;
+    let again = context.send(context.request(&key).called("retry of the first")).await?;
     let age = at.elapsed();
-    if stage.setup.check.retention.is_some_and(|retention| age >= retention) {
+    if context.setup.check.retention.is_some_and(|retention| age >= retention) {
         return Err(Stop::inconclusive("this machine is too busy to be done within the retention"));
     }
-    if let Some(runs) = stage.runs(before, 0).await?.filter(|runs| *runs > 0) {
+    if let Some(runs) = context.runs(before, 0).await?.filter(|runs| *runs > 0) {
         return Err(Stop::violated(format!(
             "{age:.1?} and some keys later the first request ran again: {runs} more effects"
         )));
@@ -55,7 +55,7 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
     let Some(answer) = again.answer() else {
         return Err(Stop::inconclusive(format!("the late retry got no answer: {}", again.ending)));
     };
-    let differences = stage.differences(&first, answer);
+    let differences = context.differences(&first, answer);
     if !differences.is_empty() {
         return Err(Stop::violated(format!(
             "{age:.1?} later the first answer is another: {}",
@@ -66,15 +66,15 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
 }
 
 /// The run's first request, or a new one where that may be forgotten by now.
-async fn early(stage: &mut Stage<'_>) -> Result<(String, Answer, Instant), Stop> {
-    let baseline = stage.baseline();
-    let is_kept = stage.setup.check.retention.is_none_or(|retention| baseline.at.elapsed() < retention / 2);
+async fn early(context: &mut ScenarioContext<'_>) -> Result<(String, Answer, Instant), Stop> {
+    let baseline = context.baseline();
+    let is_kept = context.setup.check.retention.is_none_or(|retention| baseline.at.elapsed() < retention / 2);
     if is_kept {
         let (key, first) = baseline.first.clone();
         return Ok((key, first, baseline.at));
     }
-    let (key, at) = (stage.key(), Instant::now());
-    let shot = stage.send(stage.request(&key).called("first")).await?;
+    let (key, at) = (context.key(), Instant::now());
+    let shot = context.send(context.request(&key).called("first")).await?;
     match shot.success() {
         Some(first) => Ok((key, first.clone(), at)),
         None => Err(Stop::inconclusive(format!("a plain request failed: {}", shot.ending))),

@@ -1,8 +1,8 @@
 //! Keys that are none.
 
 use super::super::message::Request;
+use super::super::scenario_context::ScenarioContext;
 use super::super::setup::Setup;
-use super::super::stage::Stage;
 use super::{Plan, Scenario, Stop, nothing};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -10,7 +10,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     promise: "A key that is accepted is honoured, however odd; one that is not is refused, not ignored.",
     lacks: nothing,
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 /// Longer than any column that keys are kept in, shorter than what a server takes for a header.
@@ -57,19 +57,19 @@ const ODD: [Odd; 6] = [
     },
 ];
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     let (mut refused, mut honoured) = (0, 0);
     for odd in &ODD {
-        stage.round();
-        let before = stage.effects().await?;
-        let key = stage.key();
-        let name = stage.setup.check.key_header.clone();
-        let lines = (odd.lines)(stage.setup, &key);
-        let mut request: Request = stage.setup.request().called(odd.name);
+        context.round();
+        let before = context.effects().await?;
+        let key = context.key();
+        let name = context.setup.check.key_header.clone();
+        let lines = (odd.lines)(context.setup, &key);
+        let mut request: Request = context.setup.request().called(odd.name);
         for line in lines {
             request = request.field(&name, line);
         }
-        let shots = [stage.send(request.clone()).await?, stage.send(request).await?];
+        let shots = [context.send(request.clone()).await?, context.send(request).await?];
         let [Some(one), Some(other)] = shots.each_ref().map(|shot| shot.answer()) else {
             return Err(Stop::violated(format!("{} got {}", odd.name, shots[1].ending)));
         };
@@ -82,11 +82,11 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
             continue;
         }
         let expected = if odd.is_empty { 2 } else { 1 };
-        let ran_twice = match stage.runs(before, expected).await? {
+        let ran_twice = match context.runs(before, expected).await? {
             Some(runs) => runs > 1,
-            None => stage.baseline().tells_apart && one.body != other.body,
+            None => context.baseline().tells_apart && one.body != other.body,
         };
-        if odd.is_empty && !ran_twice && (stage.setup.oracle.sees() || stage.baseline().tells_apart) {
+        if odd.is_empty && !ran_twice && (context.setup.oracle.sees() || context.baseline().tells_apart) {
             return Err(Stop::violated(
                 "an empty key is taken for a key, and all who send one share an answer",
             ));

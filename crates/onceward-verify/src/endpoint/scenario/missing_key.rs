@@ -1,7 +1,7 @@
 //! A request without a key.
 
+use super::super::scenario_context::ScenarioContext;
 use super::super::setup::Setup;
-use super::super::stage::Stage;
 use super::{Plan, Scenario, Stop, nothing};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -9,17 +9,17 @@ pub(super) const SCENARIO: Scenario = Scenario {
     promise: "Requests without a key are refused, or each of them runs: they are never taken for one another.",
     lacks: nothing,
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 fn plan(_: &Setup) -> Plan {
     Plan::new(2u64, "two requests without a key")
 }
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
-    let before = stage.effects().await?;
-    let request = stage.setup.request().called("without a key");
-    let shots = [stage.send(request.clone()).await?, stage.send(request).await?];
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
+    let before = context.effects().await?;
+    let request = context.setup.request().called("without a key");
+    let shots = [context.send(request.clone()).await?, context.send(request).await?];
     let [Some(one), Some(other)] = shots.each_ref().map(|shot| shot.answer()) else {
         return Err(Stop::violated(format!("a request without a key got {}", shots[1].ending)));
     };
@@ -27,9 +27,9 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
         return Err(Stop::violated(format!("a request without a key got {failure}")));
     }
     let expected = [one, other].iter().filter(|answer| answer.is_success()).count();
-    let runs = stage.runs(before, i64::try_from(expected).unwrap_or_default()).await?;
+    let runs = context.runs(before, i64::try_from(expected).unwrap_or_default()).await?;
     if expected == 2
-        && (runs.is_some_and(|runs| runs < 2) || (stage.baseline().tells_apart && one.body == other.body))
+        && (runs.is_some_and(|runs| runs < 2) || (context.baseline().tells_apart && one.body == other.body))
     {
         return Err(Stop::violated(
             "two requests without a key were taken for one: one of them was never done",
@@ -42,7 +42,7 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
         )));
     }
     if expected > 0 {
-        stage.note("the key is optional: a request without one is not protected");
+        context.note("the key is optional: a request without one is not protected");
         return Ok("each of them runs".to_owned());
     }
     Ok(format!("refused with {}", one.status))

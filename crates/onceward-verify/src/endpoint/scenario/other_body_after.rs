@@ -1,8 +1,8 @@
 //! The same key comes back with another body.
 
-use super::super::once::once;
+use super::super::scenario_context::ScenarioContext;
 use super::super::setup::Setup;
-use super::super::stage::Stage;
+use super::super::single_effect::once;
 use super::{Plan, Scenario, Stop};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -10,7 +10,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     promise: "The key of a request that is done is refused with another body, and the first answer stands.",
     lacks: |setup| setup.alt_body.is_none().then_some("give another valid body with --alt-body"),
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 fn plan(_: &Setup) -> Plan {
@@ -20,25 +20,25 @@ fn plan(_: &Setup) -> Plan {
     )
 }
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
-    let other = stage.setup.alt_body.clone().expect("it is not lacking");
-    let key = stage.key();
-    let alone = stage.send(stage.request(&key).body(other.clone()).called("other body, own key")).await?;
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
+    let other = context.setup.alt_body.clone().expect("it is not lacking");
+    let key = context.key();
+    let alone = context.send(context.request(&key).body(other.clone()).called("other body, own key")).await?;
     if alone.success().is_none() {
         return Err(Stop::NotApplicable(format!(
             "the other body is no valid request ({}): give one with --alt-body",
             alone.ending
         )));
     }
-    stage.round();
-    let before = stage.effects().await?;
-    let key = stage.key();
-    let first = stage.send(stage.request(&key).called("first")).await?;
-    let reused = stage.send(stage.request(&key).body(other).called("other body")).await?;
+    context.round();
+    let before = context.effects().await?;
+    let key = context.key();
+    let first = context.send(context.request(&key).called("first")).await?;
+    let reused = context.send(context.request(&key).body(other).called("other body")).await?;
     if let Some(answer) = reused.success() {
         let what = match (
             first.success().is_some_and(|first| first.body == answer.body),
-            stage.runs(before, 1).await?,
+            context.runs(before, 1).await?,
         ) {
             (_, Some(runs)) if runs > 1 => "it ran",
             (true, _) => "it got the first one's answer",
@@ -47,12 +47,12 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
         return Err(Stop::violated(format!("the same key with another body was not refused: {what}")));
     }
     let refusal = reused.answer().cloned();
-    let retry = stage.send(stage.request(&key).called("retry")).await?;
-    once(stage, before, &[first, retry]).await?;
+    let retry = context.send(context.request(&key).called("retry")).await?;
+    once(context, before, &[first, retry]).await?;
     match refusal {
         Some(answer) if answer.is_refusal() => {
             if answer.status != 422 {
-                stage.note(format!("refused with {} where the IETF draft says 422", answer.status));
+                context.note(format!("refused with {} where the IETF draft says 422", answer.status));
             }
             Ok(format!("refused with {}, and the first answer stands", answer.status))
         }

@@ -1,8 +1,8 @@
 //! The same key comes with two bodies at the same moment.
 
 use super::super::message::Shot;
+use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
-use super::super::stage::{Stage, TRIES_MAX};
 use super::super::volley::Aimed;
 use super::{Plan, Scenario, Stop};
 
@@ -11,7 +11,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     promise: "Of two bodies under one key one wins; the other is refused, also while the first is running.",
     lacks: |setup| setup.alt_body.is_none().then_some("give another valid body with --alt-body"),
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 const ROUNDS_MAX: usize = 6;
@@ -32,44 +32,44 @@ fn plan(setup: &Setup) -> Plan {
     )
 }
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
-    let other = stage.setup.alt_body.clone().expect("it is not lacking");
-    let key = stage.key();
-    let alone = stage.send(stage.request(&key).body(other.clone()).called("other body, own key")).await?;
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
+    let other = context.setup.alt_body.clone().expect("it is not lacking");
+    let key = context.key();
+    let alone = context.send(context.request(&key).body(other.clone()).called("other body, own key")).await?;
     if alone.success().is_none() {
         return Err(Stop::NotApplicable(format!(
             "the other body is no valid request ({}): give one with --alt-body",
             alone.ending
         )));
     }
-    let rounds = rounds(stage.setup);
+    let rounds = rounds(context.setup);
     let (mut overlapping, mut status) = (0, 0);
     for round in 0..rounds {
-        stage.round();
-        let before = stage.effects().await?;
-        let key = stage.key();
+        context.round();
+        let before = context.effects().await?;
+        let key = context.key();
         let bodies = [
-            stage.request(&key).called("one body"),
-            stage.request(&key).body(other.clone()).called("other body"),
+            context.request(&key).called("one body"),
+            context.request(&key).body(other.clone()).called("other body"),
         ];
         // Every second round gives one of the bodies a start.
-        let half = stage.baseline().took / 2;
-        let late = if round % 2 == 1 { stage.moment(half) } else { std::time::Duration::ZERO };
+        let half = context.baseline().took / 2;
+        let late = if round % 2 == 1 { context.moment(half) } else { std::time::Duration::ZERO };
         let mut aimed = Vec::new();
         for number in 0..2 * EACH {
             let after = if number % 2 == 1 { late } else { std::time::Duration::ZERO };
             aimed.push(Aimed { after, ..bodies[number % 2].clone().into() });
         }
-        let shots = stage.fire(aimed).await?;
+        let shots = context.fire(aimed).await?;
         overlapping += shots.iter().filter(|shot| shot.sent < shots[0].ended).count() - 1;
         let [one, other] = bodies;
-        let finals = [stage.insist(one).await?, stage.insist(other).await?];
+        let finals = [context.retry_until_answered(one).await?, context.retry_until_answered(other).await?];
         let done = |parity: usize| {
             let early = shots.iter().skip(parity).step_by(2);
             early.chain(&finals[parity..=parity]).find_map(Shot::success).is_some()
         };
         if done(0) && done(1) {
-            let runs = stage.runs(before, 1).await?;
+            let runs = context.runs(before, 1).await?;
             let runs = runs.map(|runs| format!("; there were {runs} effects")).unwrap_or_default();
             return Err(Stop::violated(format!(
                 "one key was answered as done for two different bodies{runs}"
@@ -81,7 +81,7 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
                 finals[1].ending
             )));
         }
-        if let Some(runs) = stage.runs(before, 1).await?.filter(|runs| *runs != 1) {
+        if let Some(runs) = context.runs(before, 1).await?.filter(|runs| *runs != 1) {
             return Err(Stop::violated(format!("two bodies under one key had {runs} effects")));
         }
         let loser = usize::from(done(0));

@@ -1,7 +1,7 @@
 //! The same key is used for another endpoint.
 
+use super::super::scenario_context::ScenarioContext;
 use super::super::setup::Setup;
-use super::super::stage::Stage;
 use super::{Plan, Scenario, Stop};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -9,29 +9,29 @@ pub(super) const SCENARIO: Scenario = Scenario {
     promise: "A key that was used at one endpoint is never answered with that at another.",
     lacks: |setup| setup.other.is_none().then_some("give another endpoint with --other-url"),
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 fn plan(_: &Setup) -> Plan {
     Plan::new(3u64, "one request to the other endpoint; then both endpoints with the same key")
 }
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
-    let place = stage.setup.other.clone().expect("it is not lacking");
-    let (key, before) = (stage.key(), stage.effects().await?);
-    let alone = stage.send(stage.request(&key).to(&place).called("other path, own key")).await?;
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
+    let place = context.setup.other.clone().expect("it is not lacking");
+    let (key, before) = (context.key(), context.effects().await?);
+    let alone = context.send(context.request(&key).to(&place).called("other path, own key")).await?;
     if alone.success().is_none() {
         return Err(Stop::NotApplicable(format!(
             "the other endpoint does not take this request: {}",
             alone.ending
         )));
     }
-    let counts = stage.runs(before, 1).await?.is_some_and(|runs| runs == 1);
-    stage.round();
-    let before = stage.effects().await?;
-    let key = stage.key();
-    let first = stage.send(stage.request(&key).called("one path")).await?;
-    let other = stage.send(stage.request(&key).to(&place).called("other path")).await?;
+    let counts = context.runs(before, 1).await?.is_some_and(|runs| runs == 1);
+    context.round();
+    let before = context.effects().await?;
+    let key = context.key();
+    let first = context.send(context.request(&key).called("one path")).await?;
+    let other = context.send(context.request(&key).to(&place).called("other path")).await?;
     let (first, second) = match (first.success(), other.answer()) {
         (Some(_), Some(second)) if second.is_refusal() && !second.is_not_now() => {
             return Ok(format!("refused with {}: a key is for one endpoint", second.status));
@@ -40,15 +40,15 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
         (Some(_), _) => return Err(Stop::violated(format!("the key of another path got: {}", other.ending))),
         (None, _) => return Err(Stop::inconclusive(format!("the first request failed: {}", first.ending))),
     };
-    if stage.baseline().tells_apart && first.body == second.body {
+    if context.baseline().tells_apart && first.body == second.body {
         return Err(Stop::violated("the other path got the first one's answer"));
     }
     // Effects of the other endpoint may be counted elsewhere.
-    match stage.runs(before, if counts { 2 } else { 1 }).await? {
+    match context.runs(before, if counts { 2 } else { 1 }).await? {
         Some(runs) if counts && runs != 2 => {
             Err(Stop::violated(format!("two endpoints with one key had {runs} effects instead of 2")))
         }
-        None if !stage.baseline().tells_apart => {
+        None if !context.baseline().tells_apart => {
             Err(Stop::inconclusive("nobody counts effects, and all answers look the same"))
         }
         _ => Ok("both ran, and each got its own answer".to_owned()),

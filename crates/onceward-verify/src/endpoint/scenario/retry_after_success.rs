@@ -1,8 +1,8 @@
 //! The answer arrived, and the client sends again all the same.
 
-use super::super::once::once;
+use super::super::scenario_context::ScenarioContext;
 use super::super::setup::Setup;
-use super::super::stage::Stage;
+use super::super::single_effect::once;
 use super::{Plan, Scenario, Stop, nothing};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -10,7 +10,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     promise: "A retry of what is done gets the same status, fields and body, and has no effect.",
     lacks: nothing,
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 const KEYS: usize = 3;
@@ -20,14 +20,14 @@ fn plan(_: &Setup) -> Plan {
     Plan::new(KEYS * (1 + RETRIES), format!("{KEYS} keys, each sent once and then {RETRIES} times more"))
 }
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     for _ in 0..KEYS {
-        stage.round();
-        let before = stage.effects().await?;
-        let key = stage.key();
-        let mut shots = vec![stage.send(stage.request(&key).called("first")).await?];
+        context.round();
+        let before = context.effects().await?;
+        let key = context.key();
+        let mut shots = vec![context.send(context.request(&key).called("first")).await?];
         for _ in 0..RETRIES {
-            let shot = stage.send(stage.request(&key).called("retry")).await?;
+            let shot = context.send(context.request(&key).called("retry")).await?;
             if shot.is_not_now() {
                 return Err(Stop::violated(format!(
                     "a retry after the answer had arrived got {}",
@@ -36,7 +36,7 @@ async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
             }
             shots.push(shot);
         }
-        once(stage, before, &shots).await?;
+        once(context, before, &shots).await?;
     }
     Ok(format!("{} retries got the same status, fields and body, and had no effect", KEYS * RETRIES))
 }

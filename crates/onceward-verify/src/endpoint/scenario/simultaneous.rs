@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::once::once;
+use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
-use super::super::stage::{Stage, TRIES_MAX};
+use super::super::single_effect::once;
 use super::super::volley::Aimed;
 use super::{Plan, Scenario, Stop, nothing};
 
@@ -13,7 +13,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     promise: "However many send the same request at the same moment, it has one effect and one answer.",
     lacks: nothing,
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 /// No request is spread over more than this: the windows to be hit are at its beginning and its end.
@@ -27,26 +27,26 @@ fn plan(setup: &Setup) -> Plan {
     )
 }
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
-    let (clients, rounds) = (stage.setup.check.clients, stage.setup.check.rounds);
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
+    let (clients, rounds) = (context.setup.check.clients, context.setup.check.rounds);
     let mut told_to_wait = 0;
     for round in 0..rounds {
-        stage.round();
-        let before = stage.effects().await?;
-        let key = stage.key();
-        let request = stage.request(&key).called("duplicate");
+        context.round();
+        let before = context.effects().await?;
+        let key = context.key();
+        let request = context.request(&key).called("duplicate");
         // Every third volley is strewn over the time that the first one takes: some mistakes have their
         // window at the end of the work.
-        let over = if round % 3 == 2 { stage.baseline().took.min(SPREAD_MAX) } else { Duration::ZERO };
+        let over = if round % 3 == 2 { context.baseline().took.min(SPREAD_MAX) } else { Duration::ZERO };
         let mut aimed = Vec::with_capacity(clients);
         for number in 0..clients {
-            let after = if number == 0 { Duration::ZERO } else { stage.moment(over) };
+            let after = if number == 0 { Duration::ZERO } else { context.moment(over) };
             aimed.push(Aimed { after, ..request.clone().into() });
         }
-        let mut shots = stage.fire(aimed).await?;
+        let mut shots = context.fire(aimed).await?;
         told_to_wait += shots.iter().filter(|shot| shot.is_not_now()).count();
-        shots.push(stage.settle(request.called("retry")).await?);
-        once(stage, before, &shots).await?;
+        shots.push(context.settle(request.called("retry")).await?);
+        once(context, before, &shots).await?;
     }
     let waited = if told_to_wait == 0 {
         "all got it".to_owned()

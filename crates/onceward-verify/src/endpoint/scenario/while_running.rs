@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::once::once;
+use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
-use super::super::stage::{Stage, TRIES_MAX};
+use super::super::single_effect::once;
 use super::super::volley::Aimed;
 use super::{Plan, Scenario, Stop, nothing};
 
@@ -13,7 +13,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     promise: "A retry while the first is running waits for its answer or is told to come again; it never runs.",
     lacks: nothing,
     plan,
-    run: |stage| Box::pin(run(stage)),
+    run: |context| Box::pin(run(context)),
 };
 
 const ROUNDS_MAX: usize = 8;
@@ -30,28 +30,28 @@ fn plan(setup: &Setup) -> Plan {
     )
 }
 
-async fn run(stage: &mut Stage<'_>) -> Result<String, Stop> {
+async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     let (mut overlapping, mut not_now) = (0, 0);
-    let rounds = rounds(stage.setup);
-    let mut took = stage.baseline().took;
+    let rounds = rounds(context.setup);
+    let mut took = context.baseline().took;
     for round in 0..rounds {
-        stage.round();
-        let before = stage.effects().await?;
-        let key = stage.key();
+        context.round();
+        let before = context.effects().await?;
+        let key = context.key();
         // Each round looks at another part of the run.
         let part = took / u32::try_from(rounds).unwrap_or(1);
-        let early = part * u32::try_from(round).unwrap_or_default() + stage.moment(part);
-        let mut aimed = vec![Aimed::from(stage.request(&key).called("first"))];
-        for after in [early, early + stage.moment(Duration::from_millis(2))] {
-            aimed.push(Aimed { after, ..stage.request(&key).called("while it runs").into() });
+        let early = part * u32::try_from(round).unwrap_or_default() + context.moment(part);
+        let mut aimed = vec![Aimed::from(context.request(&key).called("first"))];
+        for after in [early, early + context.moment(Duration::from_millis(2))] {
+            aimed.push(Aimed { after, ..context.request(&key).called("while it runs").into() });
         }
-        let mut shots = stage.fire(aimed).await?;
+        let mut shots = context.fire(aimed).await?;
         // Where a request is faster than expected the next round comes sooner.
         took = took.min(shots[0].ended - shots[0].sent);
         overlapping += shots[1..].iter().filter(|shot| shot.sent < shots[0].ended).count();
         not_now += shots.iter().filter(|shot| shot.is_not_now()).count();
-        shots.push(stage.settle(stage.request(&key).called("afterwards")).await?);
-        once(stage, before, &shots).await?;
+        shots.push(context.settle(context.request(&key).called("afterwards")).await?);
+        once(context, before, &shots).await?;
     }
     if overlapping == 0 {
         return Err(Stop::inconclusive(format!(

@@ -2,18 +2,22 @@
 
 use super::message::{Answer, Ending, Shot};
 use super::scenario::Stop;
-use super::stage::Stage;
+use super::scenario_context::ScenarioContext;
 
 /// Reads the sendings of one key: exactly one run since `before`, all who were answered got the same, and
 /// the others were told to come again. Gives back that answer.
-pub(super) async fn once(stage: &mut Stage<'_>, before: Option<i64>, shots: &[Shot]) -> Result<Answer, Stop> {
-    let runs = stage.runs(before, 1).await?;
+pub(super) async fn once(
+    context: &mut ScenarioContext<'_>,
+    before: Option<i64>,
+    shots: &[Shot],
+) -> Result<Answer, Stop> {
+    let runs = context.runs(before, 1).await?;
     let successes: Vec<&Answer> = shots.iter().filter_map(Shot::success).collect();
     if let Some(runs) = runs.filter(|runs| *runs > 1) {
         return Err(Stop::violated(format!("{} of one key had {runs} effects", sendings(shots))));
     }
-    let first = same(stage, &successes)?;
-    others(stage, shots)?;
+    let first = same(context, &successes)?;
+    others(context, shots)?;
     match (first, runs) {
         (Some(_), Some(0)) => Err(Stop::violated("it was answered as done, and no effect happened")),
         (Some(first), _) => Ok(first),
@@ -26,10 +30,10 @@ pub(super) async fn once(stage: &mut Stage<'_>, before: Option<i64>, shots: &[Sh
 }
 
 /// That all these answers are one.
-pub(super) fn same(stage: &mut Stage<'_>, answers: &[&Answer]) -> Result<Option<Answer>, Stop> {
+pub(super) fn same(context: &mut ScenarioContext<'_>, answers: &[&Answer]) -> Result<Option<Answer>, Stop> {
     let Some((first, rest)) = answers.split_first() else { return Ok(None) };
     for again in rest {
-        let differences = stage.differences(first, again);
+        let differences = context.differences(first, again);
         if !differences.is_empty() {
             return Err(Stop::violated(format!("one key got two answers: {}", differences.join("; "))));
         }
@@ -38,7 +42,7 @@ pub(super) fn same(stage: &mut Stage<'_>, answers: &[&Answer]) -> Result<Option<
 }
 
 /// That those who did not get the answer were told to come again.
-fn others(stage: &mut Stage<'_>, shots: &[Shot]) -> Result<(), Stop> {
+fn others(context: &mut ScenarioContext<'_>, shots: &[Shot]) -> Result<(), Stop> {
     let (mut unanswered, mut refused) = (0, None);
     for shot in shots {
         match &shot.ending {
@@ -47,7 +51,7 @@ fn others(stage: &mut Stage<'_>, shots: &[Shot]) -> Result<(), Stop> {
             Ending::Answered(answer) if answer.is_success() => {}
             Ending::Answered(answer) if answer.is_not_now() => {
                 if answer.field("retry-after").is_none() {
-                    stage.note(format!(
+                    context.note(format!(
                         "{} without Retry-After: a client cannot know when to come again",
                         answer.status
                     ));

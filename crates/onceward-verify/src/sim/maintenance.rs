@@ -7,25 +7,25 @@ use std::time::Duration;
 use onceward::receipt::{Claim, Status};
 use onceward::{Changed, Filter, Id, Onceward, Outcome, Scan, ScanTarget, Settlement, State, Store, codec};
 
-use super::callers::Wish;
+use super::callers::CallPlan;
 use super::executor::Process;
 use super::history::{Closing, Stamp, Told, Way, What, name};
-use super::stage::Stage;
+use super::simulation::Simulation;
 use crate::broken::operators::OperatorFlaw;
 
 /// Sweeps now and then.
 pub(super) async fn sweeper(
-    stage: Arc<Stage>,
+    sim: Arc<Simulation>,
     process: Process,
     engine: Onceward,
     store: Arc<dyn Store>,
     every: Duration,
 ) {
     loop {
-        stage.executor.sleep(process, every).await;
-        let sweep = stage.executor.draw(|random| stage.scenario.sweep(random));
-        stage.recorder.record(process, What::Sweeps);
-        match stage.variant.sweeps {
+        sim.executor.sleep(process, every).await;
+        let sweep = sim.executor.draw(|random| sim.scenario.sweep(random));
+        sim.recorder.record(process, What::Sweeps);
+        match sim.variant.sweeps {
             // A sweep that fails is tried again at the next turn.
             None => drop(engine.sweep(&sweep).await),
             Some(flaw) => drop(flaw.sweep(&*store, &sweep).await),
@@ -34,14 +34,14 @@ pub(super) async fn sweeper(
 }
 
 /// Looks for doubts and dead letters now and then, and decides about each; right or wrong, its word is final.
-pub(super) async fn operator(stage: Arc<Stage>, process: Process, engine: Onceward, every: Duration) {
+pub(super) async fn operator(sim: Arc<Simulation>, process: Process, engine: Onceward, every: Duration) {
     loop {
-        stage.executor.sleep(process, every).await;
+        sim.executor.sleep(process, every).await;
         // Once nothing is faulty any more, everything is to come to its end without help.
-        if stage.is_calm() {
+        if sim.is_calm() {
             return;
         }
-        let wanted = stage.executor.draw(|random| random.pick(&[State::Unknown, State::Dead]));
+        let wanted = sim.executor.draw(|random| random.pick(&[State::Unknown, State::Dead]));
         let filter = Filter::default().with_state(wanted);
         let query = Scan::new(ScanTarget::Matching(filter), 16);
         let Ok(page) = engine.list(&query).await else { continue };
@@ -49,14 +49,14 @@ pub(super) async fn operator(stage: Arc<Stage>, process: Process, engine: Oncewa
             let Ok(receipt) = codec::decode(&found) else { continue };
             match &receipt.status {
                 Status::Unknown(unknown) => {
-                    settle_by_chance(&stage, process, &engine, &id, &unknown.claim).await;
+                    settle_by_chance(&sim, process, &engine, &id, &unknown.claim).await;
                 }
                 Status::Dead(dead) => {
-                    let chance = stage.executor.draw(|random| random.below(4));
+                    let chance = sim.executor.draw(|random| random.below(4));
                     match chance {
-                        0 => decide(&stage, process, &engine, &id, Closing::Discard).await,
-                        1 => settle_by_chance(&stage, process, &engine, &id, &dead.claim).await,
-                        _ => decide(&stage, process, &engine, &id, Closing::Retry).await,
+                        0 => decide(&sim, process, &engine, &id, Closing::Discard).await,
+                        1 => settle_by_chance(&sim, process, &engine, &id, &dead.claim).await,
+                        _ => decide(&sim, process, &engine, &id, Closing::Retry).await,
                     }
                 }
                 _ => {}
@@ -65,19 +65,19 @@ pub(super) async fn operator(stage: Arc<Stage>, process: Process, engine: Oncewa
     }
 }
 
-async fn settle_by_chance(stage: &Stage, process: Process, engine: &Onceward, id: &Id, claim: &Claim) {
+async fn settle_by_chance(sim: &Simulation, process: Process, engine: &Onceward, id: &Id, claim: &Claim) {
     let fingerprint = claim.fingerprint.digest()[0];
-    let settlement = match stage.executor.draw(|random| random.below(20)) {
+    let settlement = match sim.executor.draw(|random| random.below(20)) {
         0..10 => Settlement::NotDone,
         10 => Settlement::ForceNotDone,
         _ => Settlement::Done(Outcome::succeeded(Stamp { name: name(id), fingerprint, call: 0 }.text())),
     };
-    settle(stage, process, engine, id, claim, settlement).await;
+    settle(sim, process, engine, id, claim, settlement).await;
 }
 
 /// Says what became of a run. If another run has taken its place, or the store fails, the next look will tell.
 pub(super) async fn settle(
-    stage: &Stage,
+    sim: &Simulation,
     process: Process,
     engine: &Onceward,
     id: &Id,
@@ -85,25 +85,25 @@ pub(super) async fn settle(
     mut settlement: Settlement,
 ) {
     let said = What::Settling { id: id.clone(), fence: claim.fence, settlement: settlement.clone() };
-    stage.recorder.record(process, said);
-    if stage.variant.operator == OperatorFlaw::SettlesBeforeLateEffects && settlement == Settlement::NotDone {
+    sim.recorder.record(process, said);
+    if sim.variant.operator == OperatorFlaw::SettlesBeforeLateEffects && settlement == Settlement::NotDone {
         settlement = Settlement::ForceNotDone;
     }
-    let _ = engine.settle(id, claim.fence, &settlement, &stage.policy_of(id)).await;
+    let _ = engine.settle(id, claim.fence, &settlement, &sim.policy_of(id)).await;
 }
 
 /// Discards a dead letter, or has it tried again.
 pub(super) async fn decide(
-    stage: &Arc<Stage>,
+    sim: &Arc<Simulation>,
     process: Process,
     engine: &Onceward,
     id: &Id,
     closing: Closing,
 ) {
-    let wish = Wish { id: id.clone(), fingerprint: 0, policy: stage.policy_of(id), input: false };
-    let mut waiting = wish.asks(stage, process, Way::Close(closing));
+    let call_plan = CallPlan { id: id.clone(), fingerprint: 0, policy: sim.policy_of(id), input: false };
+    let mut waiting = call_plan.asks(sim, process, Way::Close(closing));
     let changed = match closing {
-        Closing::Discard => engine.discard_dead(id, &wish.policy).await,
+        Closing::Discard => engine.discard_dead(id, &call_plan.policy).await,
         _ => engine.retry_dead(id).await,
     };
     waiting.told(match changed {

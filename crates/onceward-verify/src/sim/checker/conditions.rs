@@ -45,10 +45,10 @@ impl Step<'_> {
 
     /// A doubt that its owner ends without an outcome: the work never began, or certainly had no effect.
     pub(super) fn owner_takes_it_back(&self, claim: &Claim) -> Legal {
-        let doubtful = self.begun(claim).and_then(|run| run.ended).is_some_and(|(at, how)| {
+        let outcome_unknown = self.begun(claim).and_then(|run| run.ended).is_some_and(|(at, how)| {
             at.event < self.event && matches!(how, End::Unknown | End::Panicked | End::Cut)
         });
-        require(!doubtful, HOLD, "a doubt was ended by nobody's word")?;
+        require(!outcome_unknown, HOLD, "a doubt was ended by nobody's word")?;
         self.may_be_given_up(claim, HOLD)
     }
 

@@ -1,4 +1,4 @@
-//! Clients that retry until they are answered, while something is being killed.
+//! Clients that retry until they are answered, while the service or its database is being killed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -34,9 +34,13 @@ impl Load {
                             break;
                         }
                         let key = format!("{client}-{number}");
-                        let answer = insist(address, &key).await;
+                        let answer = retry_until_acknowledged(address, &key).await;
                         if number % 7 == 0 {
-                            assert_eq!(insist(address, &key).await, answer, "another answer for {key}");
+                            assert_eq!(
+                                retry_until_acknowledged(address, &key).await,
+                                answer,
+                                "another answer for {key}"
+                            );
                         }
                         answers.insert(key, answer);
                         acknowledged.fetch_add(1, Ordering::Relaxed);
@@ -68,13 +72,13 @@ impl Load {
 }
 
 /// Sends a charge until it is acknowledged.
-async fn insist(address: SocketAddr, key: &str) -> Answer {
+async fn retry_until_acknowledged(address: SocketAddr, key: &str) -> Answer {
     let body = format!(r#"{{"account":"{key}","amount":12}}"#);
     let start = Instant::now();
     loop {
         match post(address, "/charges", key, &body).await {
             Some(answer) if answer.status == 201 => return answer,
-            // There is nothing that anybody could not tell: it was committed, or it was not.
+            // An unknown outcome is impossible here: the charge was committed, or it was not.
             Some(answer) if answer.body.contains("outcome-unknown") => panic!("{key}: {answer:?}"),
             // On its way, or the database is away: what a client retries.
             Some(Answer { status: 409 | 500 | 503, .. }) | None => {}
@@ -98,7 +102,7 @@ async fn audit(address: SocketAddr, answers: &HashMap<String, Answer>) {
     }
     assert_eq!(charges.len(), answers.len(), "charges without an acknowledgement");
     for (key, answer) in answers {
-        assert_eq!(&insist(address, key).await, answer, "another answer for {key}");
+        assert_eq!(&retry_until_acknowledged(address, key).await, answer, "another answer for {key}");
     }
     println!("{} charges for {} keys, all replayed", charges.len(), answers.len());
 }

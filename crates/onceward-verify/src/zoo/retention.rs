@@ -17,7 +17,7 @@ impl Habits for ForgetsEarly {
 pub(super) struct Evicts;
 
 impl Habits for Evicts {
-    fn room(&self) -> usize {
+    fn answers_max(&self) -> usize {
         6
     }
 }

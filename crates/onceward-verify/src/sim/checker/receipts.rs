@@ -6,9 +6,9 @@ use onceward::receipt::{Owner, Status};
 use onceward::{Due, Id, Receipt};
 
 use super::Violation;
-use super::doubts::Doubts;
 use super::facts::Facts;
 use super::transitions::Step;
+use super::unknown_effects::UnknownEffects;
 use crate::sim::history::{Event, What, name};
 
 pub(super) const FENCE: &str = "the fence only grows";
@@ -19,7 +19,7 @@ pub(super) const LIFE: &str = "a receipt lives the life of a receipt";
 pub(super) fn check(history: &[Event], facts: &Facts, violations: &mut Vec<Violation>) {
     let mut versions: BTreeMap<&Id, u64> = BTreeMap::new();
     let mut disk = Disk::default();
-    let mut doubts = Doubts::default();
+    let mut unknown_effects = UnknownEffects::default();
     for (event, Event { what, process, at_us }) in history.iter().enumerate() {
         match what {
             What::Wrote { id, version, before, after, tx, sent_us } => {
@@ -33,7 +33,7 @@ pub(super) fn check(history: &[Event], facts: &Facts, violations: &mut Vec<Viola
                 let (before, after) = (before.as_deref(), after.as_deref());
                 let (at_us, sent_us, process) = (*at_us, *sent_us, *process);
                 let step = Step { facts, event, at_us, sent_us, process, id, before, after, tx: *tx };
-                for checked in [step.check(), doubts.follow(&step)] {
+                for checked in [step.check(), unknown_effects.follow(&step)] {
                     if let Err((rule, detail)) = checked {
                         violations.push(Violation { rule, event, detail: format!("{}: {detail}", name(id)) });
                     }

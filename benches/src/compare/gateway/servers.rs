@@ -1,4 +1,4 @@
-//! The servers of a gateway benchmark, on free ports of loopback, in a temporary folder.
+//! Starts the servers of a gateway benchmark, on free loopback ports, in a temporary folder.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 use crate::process::{Missing, Server, free_port, program, sibling};
 
-/// An upstream, nginx before it, and the gateway before it.
-pub(super) struct Stage {
+/// An upstream, and in front of it nginx and the gateway.
+pub(super) struct GatewayServers {
     pub nginx_port: u16,
     pub gateway_port: u16,
     pub gateway: Server,
@@ -17,7 +17,7 @@ pub(super) struct Stage {
     pub folder: TempDir,
 }
 
-impl Stage {
+impl GatewayServers {
     pub(super) fn start() -> Result<Self, Missing> {
         let (nginx, onceward) = (program("nginx", "nginx-light")?, sibling("onceward")?);
         let folder = tempfile::Builder::new().prefix("onceward-bench-").tempdir().unwrap();

@@ -13,11 +13,11 @@ pub(super) const FREED: &str = "a key is not free while an earlier effect is in 
 
 /// The intents of which an earlier run may have had its effect.
 #[derive(Default)]
-pub(super) struct Doubts<'a> {
+pub(super) struct UnknownEffects<'a> {
     open: BTreeSet<&'a Id>,
 }
 
-impl<'a> Doubts<'a> {
+impl<'a> UnknownEffects<'a> {
     /// Follows one write.
     pub(super) fn follow(&mut self, step: &Step<'a>) -> Legal {
         let before = step.before.map(|before| &before.status);

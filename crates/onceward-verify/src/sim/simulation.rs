@@ -9,16 +9,16 @@ use std::time::Duration;
 use onceward::receipt::Status;
 use onceward::{Answer, Id, Limits, Onceward, Policy, Refusal, Runtime, Settlement, Store};
 
-use super::callers::{Wish, WorkPlanOf, by_run, caller};
+use super::callers::{CallPlan, WorkPlanOf, by_run, caller};
 use super::executor::{Executor, OUTSIDE, Process, lock};
 use super::faults::{Fault, Weather};
 use super::history::{Closing, Recorder, What};
-use super::keepers::{decide, operator, settle, sweeper};
+use super::maintenance::{decide, operator, settle, sweeper};
+use super::runtime::ProcessRuntime;
 use super::scenario::{Scenario, WorkPlan};
 use super::store::{Home, SimStore};
 use super::variant::Variant;
 use super::workers::worker;
-use super::world::ProcessWorld;
 use crate::broken::callers::Answers;
 use crate::broken::stores::{BrokenStore, StoreFlaw};
 use crate::broken::workers::WorkerFlaw;
@@ -31,10 +31,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How often somebody asks in calm weather before it counts as wedged.
 const FINAL_TRIES: usize = 60;
 /// The longest pause of an engine that insists on something, and then some.
-const INSISTS: Duration = Duration::from_millis(1_100);
+const RETRY_PAUSE_MAX: Duration = Duration::from_millis(1_100);
 
 /// All that the actors of one world share.
-pub(super) struct Stage {
+pub(super) struct Simulation {
     pub(super) executor: Arc<Executor>,
     pub(super) recorder: Arc<Recorder>,
     pub(super) store: Arc<SimStore>,
@@ -50,15 +50,15 @@ pub(super) struct Stage {
 }
 
 /// Counts one actor who must come to an end; dropping it counts it off, also in a crash.
-pub(super) struct Busy(Arc<Stage>);
+pub(super) struct BusyGuard(Arc<Simulation>);
 
-impl Drop for Busy {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Stage {
+impl Simulation {
     pub(super) fn new(seed: u64, variant: &Variant) -> Arc<Self> {
         let mut random = crate::random::Random::new(seed);
         let embedded = if variant.unsynced { Home::EmbeddedUnsynced } else { Home::Embedded };
@@ -127,8 +127,8 @@ impl Stage {
 
     /// Starts a process: an engine of its own, callers, perhaps a worker, a sweep and an operator.
     fn start(self: &Arc<Self>, process: Process) {
-        let world: Arc<dyn Runtime> = ProcessWorld::new(&self.executor, process);
-        let world = self.variant.world.break_it(world);
+        let runtime: Arc<dyn Runtime> = ProcessRuntime::new(&self.executor, process);
+        let runtime = self.variant.runtime.break_it(runtime);
         let mut store = self.store.handle(process);
         if let Some((flaw, memory)) = &self.variant.store {
             store = BrokenStore::wrap(store, *flaw, memory);
@@ -139,7 +139,7 @@ impl Stage {
         }
         let engine_over = |store: Arc<dyn Store>| {
             Onceward::builder(store)
-                .with_runtime(Arc::clone(&world))
+                .with_runtime(Arc::clone(&runtime))
                 .with_limits(limits.clone())
                 .with_rules(self.variant.rules)
                 .build()
@@ -172,9 +172,9 @@ impl Stage {
     }
 
     /// One more who must come to an end.
-    pub(super) fn busy(stage: &Arc<Self>) -> Busy {
-        stage.busy.fetch_add(1, Ordering::Relaxed);
-        Busy(Arc::clone(stage))
+    pub(super) fn busy(sim: &Arc<Self>) -> BusyGuard {
+        sim.busy.fetch_add(1, Ordering::Relaxed);
+        BusyGuard(Arc::clone(sim))
     }
 
     fn spawn_busy(self: &Arc<Self>, process: Process, task: impl Future<Output = ()> + Send + 'static) {
@@ -204,15 +204,15 @@ impl Stage {
 
     /// Has a process die a moment later, and start again after that.
     pub(super) fn kill(self: &Arc<Self>, process: Process) {
-        let stage = Arc::clone(self);
+        let sim = Arc::clone(self);
         self.executor.spawn(OUTSIDE, async move {
-            if stage.executor.life(process.number) != Some(process) {
+            if sim.executor.life(process.number) != Some(process) {
                 return;
             }
-            let length = stage.executor.draw(|random| random.micros(0, 100_000));
-            stage.crash(process);
-            stage.executor.sleep(OUTSIDE, length).await;
-            stage.revive(process.number);
+            let length = sim.executor.draw(|random| random.micros(0, 100_000));
+            sim.crash(process);
+            sim.executor.sleep(OUTSIDE, length).await;
+            sim.revive(process.number);
         });
     }
 
@@ -233,135 +233,136 @@ impl Stage {
 }
 
 /// Hurts a process now and then, until it is calm.
-async fn nemesis(stage: Arc<Stage>) {
-    if stage.scenario.habits.weather == Weather::Calm {
+async fn nemesis(sim: Arc<Simulation>) {
+    if sim.scenario.habits.weather == Weather::Calm {
         return;
     }
-    let lease_us = u64::try_from(stage.scenario.lease_max.as_micros()).unwrap_or_default();
+    let lease_us = u64::try_from(sim.scenario.lease_max.as_micros()).unwrap_or_default();
     loop {
-        let (wait, number, fault, length) = stage.executor.draw(|random| {
+        let (wait, number, fault, length) = sim.executor.draw(|random| {
             let faults = [(2, Fault::Crash), (3, Fault::Pause), (2, Fault::Jump), (2, Fault::Outage)];
-            let number = random.below(stage.scenario.processes) + 1;
+            let number = random.below(sim.scenario.processes) + 1;
             (random.micros(5_000, 600_000), number, random.weighed(&faults), random.micros(0, lease_us * 3))
         });
-        stage.executor.sleep(OUTSIDE, wait).await;
-        if stage.is_calm() {
+        sim.executor.sleep(OUTSIDE, wait).await;
+        if sim.is_calm() {
             return;
         }
-        let Some(process) = stage.executor.life(number) else { continue };
+        let Some(process) = sim.executor.life(number) else { continue };
         match fault {
             Fault::Crash => {
-                stage.crash(process);
-                stage.executor.sleep(OUTSIDE, length).await;
-                stage.revive(number);
+                sim.crash(process);
+                sim.executor.sleep(OUTSIDE, length).await;
+                sim.revive(number);
             }
             Fault::Pause => {
-                stage.recorder.record(process, What::Paused(length));
-                stage.executor.pause(number, length);
+                sim.recorder.record(process, What::Paused(length));
+                sim.executor.pause(number, length);
             }
             Fault::Outage => {
-                stage.recorder.record(process, What::Fault(Fault::Outage));
+                sim.recorder.record(process, What::Fault(Fault::Outage));
                 // Of the whole store, or of this process's way to it.
-                let all = stage.executor.draw(|random| random.chance(500));
-                let away = if all { 1..=stage.scenario.processes } else { number..=number };
-                away.for_each(|number| stage.store.go_away(number, length));
+                let all = sim.executor.draw(|random| random.chance(500));
+                let away = if all { 1..=sim.scenario.processes } else { number..=number };
+                away.for_each(|number| sim.store.go_away(number, length));
             }
             _ => {
-                stage.recorder.record(process, What::Jumped(length));
-                stage.executor.jump(number, length);
+                sim.recorder.record(process, What::Jumped(length));
+                sim.executor.jump(number, length);
             }
         }
     }
 }
 
 /// Lets the calls be made, lets the faults cease, and then has everything asked for once more everywhere.
-async fn direct(stage: Arc<Stage>) {
-    let made = || stage.calls_left.load(Ordering::Relaxed) == 0;
-    stage.ended(CALLS_TIME, made).await;
-    stage.calls_left.store(0, Ordering::Relaxed);
-    stage.calm.store(true, Ordering::Relaxed);
-    stage.store.calm_down();
-    let idle = || stage.busy.load(Ordering::Relaxed) == 0;
-    let all_alive = || (1..=stage.scenario.processes).all(|number| stage.executor.life(number).is_some());
-    if !stage.ended(END_TIME, || idle() && all_alive()).await {
-        stage.wedged("a call has no answer long after all faults ceased");
+async fn direct(sim: Arc<Simulation>) {
+    let made = || sim.calls_left.load(Ordering::Relaxed) == 0;
+    sim.ended(CALLS_TIME, made).await;
+    sim.calls_left.store(0, Ordering::Relaxed);
+    sim.calm.store(true, Ordering::Relaxed);
+    sim.store.calm_down();
+    let idle = || sim.busy.load(Ordering::Relaxed) == 0;
+    let all_alive = || (1..=sim.scenario.processes).all(|number| sim.executor.life(number).is_some());
+    if !sim.ended(END_TIME, || idle() && all_alive()).await {
+        sim.wedged("a call has no answer long after all faults ceased");
     }
-    stage.recorder.record(OUTSIDE, What::Calm);
+    sim.recorder.record(OUTSIDE, What::Calm);
     // Whatever was held is over by then, and what was late has come: an engine that still waits for the
     // answer to a slow call speaks for its run until it has it. What is insisted on has been tried again.
-    let slowest = stage.scenario.habits.slowest();
-    let mut settled = (stage.scenario.lease_max * 4).max(slowest);
-    if stage.scenario.habits.weather != Weather::Calm {
-        settled = settled.max(INSISTS);
+    let slowest = sim.scenario.habits.slowest();
+    let mut settled = (sim.scenario.lease_max * 4).max(slowest);
+    if sim.scenario.habits.weather != Weather::Calm {
+        settled = settled.max(RETRY_PAUSE_MAX);
     }
-    if let Some(workers) = &stage.scenario.workers {
+    if let Some(workers) = &sim.scenario.workers {
         // A look or two, each with its ways to the store; what had failed was tried again by then.
-        settled += workers.every * 4 + slowest + stage.scenario.lease_max;
+        settled += workers.every * 4 + slowest + sim.scenario.lease_max;
     }
-    stage.executor.sleep(OUTSIDE, settled).await;
-    stage.recorder.record(OUTSIDE, What::Patience);
-    for number in 1..=stage.scenario.processes {
-        if let (Some(process), Some(engine)) = (stage.executor.life(number), stage.engine(number)) {
-            stage.spawn_busy(process, ask_for_all(Arc::clone(&stage), process, engine));
+    sim.executor.sleep(OUTSIDE, settled).await;
+    sim.recorder.record(OUTSIDE, What::Patience);
+    for number in 1..=sim.scenario.processes {
+        if let (Some(process), Some(engine)) = (sim.executor.life(number), sim.engine(number)) {
+            sim.spawn_busy(process, ask_for_all(Arc::clone(&sim), process, engine));
         }
     }
-    if !stage.ended(END_TIME, idle).await {
-        stage.wedged("an ask in calm weather has no answer");
+    if !sim.ended(END_TIME, idle).await {
+        sim.wedged("an ask in calm weather has no answer");
     }
-    stage.over.store(true, Ordering::Relaxed);
+    sim.over.store(true, Ordering::Relaxed);
 }
 
 /// Asks for every intent until there is a final answer.
-async fn ask_for_all(stage: Arc<Stage>, process: Process, engine: Onceward) {
-    for intent in &stage.scenario.intents {
+async fn ask_for_all(sim: Arc<Simulation>, process: Process, engine: Onceward) {
+    for intent in &sim.scenario.intents {
         let policy = Arc::clone(&intent.policies[0]);
-        let mut wish = Wish { id: intent.id.clone(), fingerprint: 0, policy, input: intent.input };
+        let mut call_plan = CallPlan { id: intent.id.clone(), fingerprint: 0, policy, input: intent.input };
         let mut last = None;
         let mut tries = 0;
         loop {
-            last =
-                by_run(&stage, process, &engine, &wish, WorkPlanOf::This(WorkPlan::HEALTHY)).await.or(last);
+            last = by_run(&sim, process, &engine, &call_plan, WorkPlanOf::This(WorkPlan::HEALTHY))
+                .await
+                .or(last);
             let wait = match &last {
                 Some(Answer::Completed(_)) => break,
                 Some(Answer::Refused(
                     Refusal::KeyExpired | Refusal::ResponseNotStored { .. } | Refusal::Closed(_),
                 )) => break,
                 Some(Answer::Refused(Refusal::Dead { .. })) => {
-                    decide(&stage, process, &engine, &wish.id, Closing::Retry).await;
+                    decide(&sim, process, &engine, &call_plan.id, Closing::Retry).await;
                     // One of its tries may be in doubt.
-                    settle_not_done(&stage, process, &engine, &wish).await;
+                    settle_not_done(&sim, process, &engine, &call_plan).await;
                     Duration::ZERO
                 }
                 Some(Answer::Refused(Refusal::InProgress { retry_after })) => {
-                    (*retry_after).max(stage.scenario.lease_max / 4)
+                    (*retry_after).max(sim.scenario.lease_max / 4)
                 }
                 Some(Answer::Refused(Refusal::KeyReused)) => {
-                    wish.fingerprint = 1 - wish.fingerprint;
+                    call_plan.fingerprint = 1 - call_plan.fingerprint;
                     Duration::ZERO
                 }
                 Some(Answer::Refused(Refusal::OutcomeUnknown)) => {
-                    settle_not_done(&stage, process, &engine, &wish).await;
+                    settle_not_done(&sim, process, &engine, &call_plan).await;
                     // What may still be on its way is waited for.
-                    stage.scenario.lease_max / 4
+                    sim.scenario.lease_max / 4
                 }
-                _ => stage.scenario.lease_max / 4,
+                _ => sim.scenario.lease_max / 4,
             };
-            stage.executor.sleep(process, wait).await;
+            sim.executor.sleep(process, wait).await;
             tries += 1;
             if tries == FINAL_TRIES {
-                stage.wedged(&format!("{}: asked {tries} times in calm weather, {last:?}", intent.id.key()));
+                sim.wedged(&format!("{}: asked {tries} times in calm weather, {last:?}", intent.id.key()));
                 break;
             }
         }
     }
 }
 
-async fn settle_not_done(stage: &Stage, process: Process, engine: &Onceward, wish: &Wish) {
-    if let Ok(Some(receipt)) = engine.receipt(&wish.id).await
+async fn settle_not_done(sim: &Simulation, process: Process, engine: &Onceward, call_plan: &CallPlan) {
+    if let Ok(Some(receipt)) = engine.receipt(&call_plan.id).await
         && let Status::Unknown(_) | Status::Dead(_) = receipt.status
         && let Some(claim) = receipt.status.claim()
     {
         // Another settlement that came first is fine, too.
-        settle(stage, process, engine, &wish.id, claim, Settlement::NotDone).await;
+        settle(sim, process, engine, &call_plan.id, claim, Settlement::NotDone).await;
     }
 }

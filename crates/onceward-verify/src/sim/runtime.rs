@@ -8,19 +8,19 @@ use onceward::{Runtime, Task};
 use super::executor::{Executor, Process};
 
 /// The world as one life of one process sees it.
-pub struct ProcessWorld {
+pub struct ProcessRuntime {
     executor: Arc<Executor>,
     process: Process,
 }
 
-impl ProcessWorld {
+impl ProcessRuntime {
     /// The world of this process.
     pub fn new(executor: &Arc<Executor>, process: Process) -> Arc<Self> {
         Arc::new(Self { executor: Arc::clone(executor), process })
     }
 }
 
-impl Runtime for ProcessWorld {
+impl Runtime for ProcessRuntime {
     fn now(&self) -> Duration {
         self.executor.clock(self.process)
     }

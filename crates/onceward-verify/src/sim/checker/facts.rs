@@ -182,7 +182,7 @@ impl Facts {
     /// of them knows the other may be told, without a look at the store.
     pub(super) fn beside(&self, call: &CallFacts, told: Moment) -> impl Iterator<Item = &CallFacts> {
         let asked = call.asked;
-        self.alike(call, told).filter(move |other| self.lingers_us(other) > asked.at_us)
+        self.alike(call, told).filter(move |other| self.may_act_until_us(other) > asked.at_us)
     }
 
     /// Those and others whose claim may only arrive now, although nobody waits for it any more.
@@ -190,7 +190,7 @@ impl Facts {
         let asked = call.asked;
         self.alike(call, told).filter(move |other| {
             let late_us = other.over.at_us.saturating_add(LATE_US);
-            late_us.max(self.lingers_us(other)) > asked.at_us
+            late_us.max(self.may_act_until_us(other)) > asked.at_us
         })
     }
 
@@ -210,7 +210,7 @@ impl Facts {
 
     /// Until when a process may be busy with a call: also when its caller has its answer or went away, the
     /// ending is written, and the answer to that may be late.
-    fn lingers_us(&self, call: &CallFacts) -> u64 {
+    fn may_act_until_us(&self, call: &CallFacts) -> u64 {
         let Some((_, fence)) = call.began else { return call.over.at_us };
         let spans = self.spans.get(&call.id).into_iter().flatten();
         let of_run = spans.filter(|span| span.receipt.status.fence() == fence);

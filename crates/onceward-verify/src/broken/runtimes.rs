@@ -7,7 +7,7 @@ use onceward::{Runtime, Task};
 
 /// What is wrong with the surroundings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorldFlaw {
+pub enum RuntimeFlaw {
     /// Nothing.
     None,
     /// The clock stands still: no lease and no retention ever ends here.
@@ -22,28 +22,28 @@ pub enum WorldFlaw {
     TasksVanish,
 }
 
-impl WorldFlaw {
+impl RuntimeFlaw {
     /// The world with this flaw.
     pub fn break_it(self, inner: Arc<dyn Runtime>) -> Arc<dyn Runtime> {
-        if self == Self::None { inner } else { Arc::new(BrokenWorld { inner, flaw: self }) }
+        if self == Self::None { inner } else { Arc::new(BrokenRuntime { inner, flaw: self }) }
     }
 }
 
 /// How far the clock is set back. About as long as simulated leases last.
 const SET_BACK: Duration = Duration::from_millis(80);
 
-struct BrokenWorld {
+struct BrokenRuntime {
     inner: Arc<dyn Runtime>,
-    flaw: WorldFlaw,
+    flaw: RuntimeFlaw,
 }
 
-impl Runtime for BrokenWorld {
+impl Runtime for BrokenRuntime {
     fn now(&self) -> Duration {
         let now = self.inner.now();
         match self.flaw {
-            WorldFlaw::ClockStands => Duration::from_secs(1),
-            WorldFlaw::ClockLags => now / 2,
-            WorldFlaw::ClockSetBack if now.subsec_millis() % 200 > 100 => now.saturating_sub(SET_BACK),
+            RuntimeFlaw::ClockStands => Duration::from_secs(1),
+            RuntimeFlaw::ClockLags => now / 2,
+            RuntimeFlaw::ClockSetBack if now.subsec_millis() % 200 > 100 => now.saturating_sub(SET_BACK),
             _ => now,
         }
     }
@@ -53,12 +53,12 @@ impl Runtime for BrokenWorld {
     }
 
     fn spawn(&self, task: Task) {
-        if self.flaw != WorldFlaw::TasksVanish {
+        if self.flaw != RuntimeFlaw::TasksVanish {
             self.inner.spawn(task);
         }
     }
 
     fn random(&self) -> u128 {
-        if self.flaw == WorldFlaw::AttemptsAlike { 7 } else { self.inner.random() }
+        if self.flaw == RuntimeFlaw::AttemptsAlike { 7 } else { self.inner.random() }
     }
 }

@@ -1,4 +1,4 @@
-//! Transactions that are undone, and commits whose answer is lost: the driver's own, with trouble in between.
+//! Transactions that are undone, and commits whose answer is lost: the driver's own, with a fault in between.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use onceward::{Error, ErrorKind, Fault, Lease, Outcome, Swap, Swapped, Transactions};
 
 use super::super::trial::{Checked, ensure};
-use super::stage::{Stage, ask, ran};
+use super::fixture::{TransactionFixture, ask, ran};
 use super::{Harness, Tx};
 
 /// What goes wrong, the first few times.
 #[derive(Clone, Copy, Debug)]
-enum Trouble {
+enum InjectedFault {
     /// The database undoes it as it begins.
     UndoneAtBegin,
     /// The database undoes it as it commits.
@@ -22,21 +22,21 @@ enum Trouble {
     CommitLost,
 }
 
-/// The driver's transactions with trouble.
-struct Troubled<'a, T> {
+/// The driver's transactions with fault.
+struct FaultyTransactions<'a, T> {
     inner: &'a T,
-    trouble: Trouble,
+    fault: InjectedFault,
     /// How often it still comes.
     left: AtomicUsize,
 }
 
-impl<T: Transactions> Troubled<'_, T> {
+impl<T: Transactions> FaultyTransactions<'_, T> {
     fn strikes(&self) -> bool {
         self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
     }
 }
 
-impl<T: Transactions> Transactions for Troubled<'_, T> {
+impl<T: Transactions> Transactions for FaultyTransactions<'_, T> {
     type Tx = T::Tx;
 
     async fn begin(
@@ -46,7 +46,7 @@ impl<T: Transactions> Transactions for Troubled<'_, T> {
         patience: Duration,
     ) -> Result<(Self::Tx, Swapped), Fault> {
         let (tx, swapped) = self.inner.begin(claim, retention, patience).await?;
-        if matches!(self.trouble, Trouble::UndoneAtBegin) && self.strikes() {
+        if matches!(self.fault, InjectedFault::UndoneAtBegin) && self.strikes() {
             self.inner.rollback(tx).await;
             return Err(Fault::Undone(Error::new(ErrorKind::Unavailable, "undone on purpose")));
         }
@@ -59,16 +59,16 @@ impl<T: Transactions> Transactions for Troubled<'_, T> {
 
     async fn commit(&self, tx: Self::Tx, completion: &Swap) -> Result<(), Fault> {
         let lost = || Fault::Failed(Error::new(ErrorKind::Unavailable, "lost on purpose").maybe_applied());
-        match self.trouble {
-            Trouble::UndoneAtCommit if self.strikes() => {
+        match self.fault {
+            InjectedFault::UndoneAtCommit if self.strikes() => {
                 self.inner.rollback(tx).await;
                 Err(Fault::Undone(Error::new(ErrorKind::Unavailable, "undone on purpose")))
             }
-            Trouble::CommitLost if self.strikes() => {
+            InjectedFault::CommitLost if self.strikes() => {
                 self.inner.rollback(tx).await;
                 Err(lost())
             }
-            Trouble::AnswerLost if self.strikes() => {
+            InjectedFault::AnswerLost if self.strikes() => {
                 self.inner.commit(tx, completion).await?;
                 Err(lost())
             }
@@ -85,59 +85,63 @@ impl<T: Transactions> Transactions for Troubled<'_, T> {
     }
 }
 
-pub(super) async fn an_undone_transaction_is_repeated<B: Harness>(stage: Stage<B>) -> Checked {
-    is_there_once(&stage, "a", Trouble::UndoneAtBegin, 3, 1).await?;
-    is_there_once(&stage, "b", Trouble::UndoneAtCommit, 3, 4).await
+pub(super) async fn an_undone_transaction_is_repeated<B: Harness>(fixture: TransactionFixture<B>) -> Checked {
+    is_there_once(&fixture, "a", InjectedFault::UndoneAtBegin, 3, 1).await?;
+    is_there_once(&fixture, "b", InjectedFault::UndoneAtCommit, 3, 4).await
 }
 
-pub(super) async fn a_commit_without_an_answer_is_looked_up<B: Harness>(stage: Stage<B>) -> Checked {
-    is_there_once(&stage, "a", Trouble::AnswerLost, 1, 1).await
+pub(super) async fn a_commit_without_an_answer_is_looked_up<B: Harness>(
+    fixture: TransactionFixture<B>,
+) -> Checked {
+    is_there_once(&fixture, "a", InjectedFault::AnswerLost, 1, 1).await
 }
 
-pub(super) async fn a_lost_commit_is_repeated<B: Harness>(stage: Stage<B>) -> Checked {
-    is_there_once(&stage, "a", Trouble::CommitLost, 2, 3).await
+pub(super) async fn a_lost_commit_is_repeated<B: Harness>(fixture: TransactionFixture<B>) -> Checked {
+    is_there_once(&fixture, "a", InjectedFault::CommitLost, 2, 3).await
 }
 
-/// With trouble `times` times, the work runs `runs` times, and its write is there once.
+/// With a fault `times` times, the work runs `runs` times, and its write is there once.
 async fn is_there_once<B: Harness>(
-    stage: &Stage<B>,
+    fixture: &TransactionFixture<B>,
     key: &str,
-    trouble: Trouble,
+    fault: InjectedFault,
     times: usize,
     runs: u64,
 ) -> Checked {
-    let troubled = Troubled { inner: stage.transactions(), trouble, left: AtomicUsize::new(times) };
+    let faulty = FaultyTransactions { inner: fixture.transactions(), fault, left: AtomicUsize::new(times) };
     let worked = AtomicU64::new(0);
     let work = async |_: Lease, mut tx: Tx<B>| {
         worked.fetch_add(1, Ordering::SeqCst);
-        stage.harness.write(&mut tx, key).await?;
+        fixture.harness.write(&mut tx, key).await?;
         Ok(Outcome::succeeded("written"))
     };
-    let done = ran(stage.engine()?.transact(&troubled, ask(key), work).await)?;
-    ensure!(!done.replayed, "{trouble:?}: its own commit was taken for somebody else's: {done:?}");
+    let done = ran(fixture.engine()?.transact(&faulty, ask(key), work).await)?;
+    ensure!(!done.replayed, "{fault:?}: its own commit was taken for somebody else's: {done:?}");
     let worked = worked.load(Ordering::SeqCst);
-    ensure!(worked == runs, "{trouble:?}: the work ran {worked} times, and must {runs} times");
-    stage.count_is(key, 1).await?;
-    let again = stage.transact(&stage.engine()?, ask(key)).await?;
-    ensure!(again.replayed, "{trouble:?}: a retry got {again:?}");
-    stage.count_is(key, 1).await
+    ensure!(worked == runs, "{fault:?}: the work ran {worked} times, and must {runs} times");
+    fixture.count_is(key, 1).await?;
+    let again = fixture.transact(&fixture.engine()?, ask(key)).await?;
+    ensure!(again.replayed, "{fault:?}: a retry got {again:?}");
+    fixture.count_is(key, 1).await
 }
 
 /// It could wait for itself, for a row or for a connection.
-pub(super) async fn a_transaction_inside_another_is_refused<B: Harness>(stage: Stage<B>) -> Checked {
-    let engine = stage.engine()?;
+pub(super) async fn a_transaction_inside_another_is_refused<B: Harness>(
+    fixture: TransactionFixture<B>,
+) -> Checked {
+    let engine = fixture.engine()?;
     let inner = async |_: Lease, mut tx: Tx<B>| {
-        stage.harness.write(&mut tx, "inner").await?;
+        fixture.harness.write(&mut tx, "inner").await?;
         Ok(Outcome::succeeded("inner"))
     };
     let outer = async |_: Lease, mut tx: Tx<B>| {
-        stage.harness.write(&mut tx, "outer").await?;
-        let nested = engine.transact(stage.transactions(), ask("inner"), inner).await;
+        fixture.harness.write(&mut tx, "outer").await?;
+        let nested = engine.transact(fixture.transactions(), ask("inner"), inner).await;
         let refused = nested.is_err_and(|error| error.kind() == ErrorKind::Invalid);
         Ok(Outcome::succeeded(if refused { "refused" } else { "nested" }))
     };
-    let done = ran(engine.transact(stage.transactions(), ask("outer"), outer).await)?;
+    let done = ran(engine.transact(fixture.transactions(), ask("outer"), outer).await)?;
     ensure!(&done.outcome.body()[..] == b"refused", "a transaction ran inside another one");
-    stage.count_is("outer", 1).await?;
-    stage.count_is("inner", 0).await
+    fixture.count_is("outer", 1).await?;
+    fixture.count_is("inner", 0).await
 }

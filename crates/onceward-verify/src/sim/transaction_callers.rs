@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use onceward::{Answer, Applied, Enqueued, Fence, Lease, Onceward, Outcome, Recorded, Stopped};
 
-use super::callers::{Wish, within};
+use super::callers::{CallPlan, within};
 use super::executor::{Process, lock};
 use super::history::{Call, End, Told, Way};
 use super::scenario::WorkPlan;
-use super::stage::Stage;
+use super::simulation::Simulation;
 use super::transactions::{SimTransactions, SimTx};
 use super::work::{Caught, Waiting, Working, ending, pause, told};
 use crate::broken::callers::CallerFlaw;
@@ -19,32 +19,34 @@ type Pending = Arc<Mutex<Vec<(Fence, Waiting, Enqueued)>>>;
 
 /// Asks with `transact`. Gives the answer, if there is one.
 pub(super) async fn transact(
-    stage: &Arc<Stage>,
+    sim: &Arc<Simulation>,
     process: Process,
     engine: &Onceward,
-    wish: &Wish,
+    call_plan: &CallPlan,
 ) -> Option<Answer> {
-    let (plan, patience, other) = stage.executor.draw(|random| {
-        let plan = WorkPlan::of(random, stage.scenario.lease_max);
-        let impatient = random.chance(stage.scenario.impatient_per_thousand);
+    let (plan, patience, other) = sim.executor.draw(|random| {
+        let plan = WorkPlan::of(random, sim.scenario.lease_max);
+        let impatient = random.chance(sim.scenario.impatient_per_thousand);
         (plan, impatient.then(|| random.micros(0, 100_000)), random.chance(300))
     });
-    let other =
-        other.then(|| Wish::of(stage)).filter(|other| other.input && other.id != wish.id).map(Arc::new);
-    let transactions = SimTransactions::new(&stage.store, process, stage.variant.transactions);
-    let mut waiting = wish.asks(stage, process, Way::Transact);
-    let (call, fingerprint) = (waiting.call, wish.fingerprint);
+    let other = other
+        .then(|| CallPlan::of(sim))
+        .filter(|other| other.input && other.id != call_plan.id)
+        .map(Arc::new);
+    let transactions = SimTransactions::new(&sim.store, process, sim.variant.transactions);
+    let mut waiting = call_plan.asks(sim, process, Way::Transact);
+    let (call, fingerprint) = (waiting.call, call_plan.fingerprint);
     let pending = Pending::default();
     let work = |lease: Lease, tx: SimTx| {
-        let (stage, engine, pending) = (Arc::clone(stage), engine.clone(), Arc::clone(&pending));
-        let run = Run { stage, process, call, fingerprint, plan, other: other.clone(), pending };
+        let (sim, engine, pending) = (Arc::clone(sim), engine.clone(), Arc::clone(&pending));
+        let run = Run { sim, process, call, fingerprint, plan, other: other.clone(), pending };
         run.work(engine, lease, tx)
     };
-    let ask = wish.ask(stage.variant.caller, call, None);
+    let ask = call_plan.ask(sim.variant.caller, call, None);
     let asking = Caught(Box::pin(engine.transact(&transactions, ask, work)));
     let answer = match patience {
         None => Some(asking.await),
-        Some(patience) => within(stage, process, patience, asking).await,
+        Some(patience) => within(sim, process, patience, asking).await,
     };
     let Ok(answer) = answer? else {
         waiting.told(Told::Panic);
@@ -65,20 +67,20 @@ pub(super) async fn transact(
 
 /// One run of the work of a transaction.
 struct Run {
-    stage: Arc<Stage>,
+    sim: Arc<Simulation>,
     process: Process,
     call: Call,
     fingerprint: u8,
     plan: WorkPlan,
-    other: Option<Arc<Wish>>,
+    other: Option<Arc<CallPlan>>,
     pending: Pending,
 }
 
 impl Run {
     async fn work(self, engine: Onceward, lease: Lease, mut tx: SimTx) -> Result<Outcome, Stopped> {
-        let Self { stage, process, call, fingerprint, plan, .. } = &self;
-        let mut working = Working::begins(stage, *process, *call, lease.fence(), lease.input().cloned());
-        pause(stage, *process, plan.before).await;
+        let Self { sim, process, call, fingerprint, plan, .. } = &self;
+        let mut working = Working::begins(sim, *process, *call, lease.fence(), lease.input().cloned());
+        pause(sim, *process, plan.before).await;
         match plan.end {
             End::BeforeEffect => {
                 working.ends(End::BeforeEffect);
@@ -97,7 +99,7 @@ impl Run {
             working.ends(End::Unknown);
             return Err(Stopped::from(error));
         }
-        pause(stage, *process, plan.after).await;
+        pause(sim, *process, plan.after).await;
         working.ends(plan.end);
         ending(lease.id(), *fingerprint, *call, plan)
     }
@@ -106,14 +108,14 @@ impl Run {
     async fn enqueue_in(
         &self,
         engine: &Onceward,
-        other: &Wish,
+        other: &CallPlan,
         tx: &mut SimTx,
         fence: Fence,
     ) -> onceward::Result<()> {
-        let mut waiting = other.asks(&self.stage, self.process, Way::EnqueueIn);
-        let ask = other.ask(self.stage.variant.caller, waiting.call, None);
+        let mut waiting = other.asks(&self.sim, self.process, Way::EnqueueIn);
+        let ask = other.ask(self.sim.variant.caller, waiting.call, None);
         let enqueued = engine.enqueue_in(tx, &ask).await?;
-        if self.stage.variant.caller == CallerFlaw::SaysEnqueuedBeforeTheCommit {
+        if self.sim.variant.caller == CallerFlaw::SaysEnqueuedBeforeTheCommit {
             waiting.told(Told::Enqueued(Box::new(enqueued)));
         } else {
             lock(&self.pending).push((fence, waiting, enqueued));
@@ -124,7 +126,7 @@ impl Run {
 
 /// A run that commits its receipt with its own business write.
 pub(super) struct Committing {
-    pub(super) stage: Arc<Stage>,
+    pub(super) sim: Arc<Simulation>,
     pub(super) process: Process,
     pub(super) call: Call,
     pub(super) fingerprint: u8,
@@ -133,14 +135,14 @@ pub(super) struct Committing {
 
 impl Committing {
     pub(super) async fn work(self, lease: &Lease, working: &mut Working) -> Result<Outcome, Stopped> {
-        let Self { stage, process, call, fingerprint, plan } = &self;
-        let transactions = SimTransactions::new(&stage.store, *process, stage.variant.transactions);
+        let Self { sim, process, call, fingerprint, plan } = &self;
+        let transactions = SimTransactions::new(&sim.store, *process, sim.variant.transactions);
         let working = Mutex::new(working);
         let committed = lease.transact(&transactions, |tx: SimTx| {
             let working = &working;
             async move {
                 tx.charge(*call);
-                pause(stage, *process, plan.after).await;
+                pause(sim, *process, plan.after).await;
                 lock(working).ends_with_commit(plan.end);
                 ending(lease.id(), *fingerprint, *call, plan)
             }

@@ -38,7 +38,7 @@ pub(super) struct Baseline {
 }
 
 /// What a scenario acts on.
-pub(super) struct Stage<'a> {
+pub(super) struct ScenarioContext<'a> {
     pub(super) setup: &'a Setup,
     pub(super) baseline: Option<Baseline>,
     pub(super) server: Option<Server>,
@@ -55,7 +55,7 @@ pub(super) struct Stage<'a> {
     progress: &'a (dyn Fn(u64) + Sync),
 }
 
-impl<'a> Stage<'a> {
+impl<'a> ScenarioContext<'a> {
     pub(super) fn new(setup: &'a Setup, progress: &'a (dyn Fn(u64) + Sync)) -> Result<Self> {
         let mut run = [0; 8];
         getrandom::fill(&mut run).map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
@@ -152,7 +152,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Sends this until the answer is not "not now", for as long as a key may be in doubt.
-    pub(super) async fn insist(&mut self, request: Request) -> Result<Shot, Stop> {
+    pub(super) async fn retry_until_answered(&mut self, request: Request) -> Result<Shot, Stop> {
         let patience = self.setup.patience();
         let (start, mut pause) = (Instant::now(), Duration::from_millis(10));
         for _ in 1..TRIES_MAX {
@@ -170,7 +170,7 @@ impl<'a> Stage<'a> {
     /// The same, where there must be an answer in the end.
     pub(super) async fn settle(&mut self, request: Request) -> Result<Shot, Stop> {
         let start = Instant::now();
-        let shot = self.insist(request).await?;
+        let shot = self.retry_until_answered(request).await?;
         if !shot.is_not_now() {
             return Ok(shot);
         }

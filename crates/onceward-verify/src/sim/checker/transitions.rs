@@ -198,8 +198,8 @@ impl Step<'_> {
         }
         given_up?;
         let how = self.begun(&held.claim).and_then(|run| run.ended.map(|(_, how)| how));
-        let in_doubt = matches!(how, Some(End::Unknown | End::Panicked | End::Cut));
-        let expected = if in_doubt { Prior::Unknown } else { held.prior };
+        let outcome_unknown = matches!(how, Some(End::Unknown | End::Panicked | End::Cut));
+        let expected = if outcome_unknown { Prior::Unknown } else { held.prior };
         require(now.prior == expected, LIFE, "says something else of earlier runs than is known")?;
         let goes_back = held.prior == Prior::Unknown && held.on_unknown == OnUnknown::Hold;
         let suspended = matches!(how, None | Some(End::Suspended));

@@ -16,9 +16,9 @@ pub(super) enum Receipt {
 
 /// Receipts by id.
 #[derive(Debug, Default)]
-pub(super) struct Shelf(Mutex<HashMap<String, Receipt>>);
+pub(super) struct ReceiptMap(Mutex<HashMap<String, Receipt>>);
 
-impl Shelf {
+impl ReceiptMap {
     /// The id of a request.
     pub(super) fn id(ask: &Ask) -> Result<String, Reply> {
         match strict_key(&ask.key_lines) {

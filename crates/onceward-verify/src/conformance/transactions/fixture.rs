@@ -17,18 +17,18 @@ pub(super) const SHORT: Duration = Duration::from_millis(100);
 pub(super) const SLACK: Duration = Duration::from_secs(5);
 
 /// A harness, and the store of it as the other suite has it.
-pub(super) struct Stage<B> {
+pub(super) struct TransactionFixture<B> {
     pub(super) harness: Arc<B>,
     pub(super) trial: Trial,
 }
 
-impl<B> Clone for Stage<B> {
+impl<B> Clone for TransactionFixture<B> {
     fn clone(&self) -> Self {
         Self { harness: Arc::clone(&self.harness), trial: self.trial.clone() }
     }
 }
 
-impl<B: Harness> Stage<B> {
+impl<B: Harness> TransactionFixture<B> {
     pub(super) fn new(harness: B) -> Self {
         let store = harness.store();
         let caps = store.caps();

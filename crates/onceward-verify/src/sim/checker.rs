@@ -15,7 +15,6 @@
 
 mod answers;
 mod conditions;
-mod doubts;
 mod entries;
 mod facts;
 mod jobs;
@@ -24,6 +23,7 @@ mod receipts;
 mod runs;
 mod transactions;
 mod transitions;
+mod unknown_effects;
 
 use std::fmt;
 
@@ -48,7 +48,7 @@ pub const PROMISES: [&str; 31] = [
     receipts::RESTART,
     receipts::REOPENED,
     receipts::LIFE,
-    doubts::FREED,
+    unknown_effects::FREED,
     jobs::INPUT,
     jobs::TRIES,
     jobs::KEPT,
@@ -86,7 +86,7 @@ impl fmt::Display for Violation {
 }
 
 /// All that is wrong with a history, in the order in which it shows.
-pub fn judge(history: &[Event]) -> Vec<Violation> {
+pub fn check(history: &[Event]) -> Vec<Violation> {
     let facts = Facts::gather(history);
     let mut violations = Vec::new();
     receipts::check(history, &facts, &mut violations);
