@@ -3,7 +3,7 @@
 //! ```text
 //! ONCEWARD   marker: format number, nonce and checksum, the first thing written into a new folder
 //! LOCK       empty; the process that has the folder open holds an OS lock on it
-//! ACKED      the last acknowledged group (acked.rs)
+//! ACKED      the last acknowledged group (acked_file.rs)
 //! db/        fjall's database (tables.rs)
 //! CREATING   while the database is being created; with it there, db/ holds nothing yet
 //! TRIAL      only for the moment in which a failed write is looked into
@@ -47,13 +47,13 @@ impl Folder {
     pub(crate) fn take(path: &Path) -> Result<Self> {
         // Looked at before anything is touched, and again under the lock: another process may have
         // been creating it meanwhile.
-        if look(path)? == Look::Missing {
+        if inspect(path)? == FolderContents::Missing {
             create_folder(path).map_err(|error| failed("create", path, error))?;
         }
         let lock = lock(path)?;
-        let nonce = match look(path)? {
-            Look::Ours(nonce) => nonce,
-            Look::Missing | Look::Empty => {
+        let nonce = match inspect(path)? {
+            FolderContents::Ours(nonce) => nonce,
+            FolderContents::Missing | FolderContents::Empty => {
                 let nonce = new_nonce()?;
                 write_marker(path, nonce).map_err(|error| failed("write to", path, error))?;
                 nonce
@@ -75,7 +75,7 @@ impl Folder {
     }
 
     /// Whether the disk takes a little more. fjall does not pass on why its background work failed.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_space(&self) -> bool {
         let trial = self.path.join(TRIAL);
         let written = File::create(&trial).and_then(|mut file| {
             file.write_all(&vec![1; TRIAL_BYTES])?;
@@ -109,16 +109,16 @@ impl Folder {
 }
 
 #[derive(PartialEq, Eq)]
-enum Look {
+enum FolderContents {
     Missing,
     Empty,
     Ours(Nonce),
 }
 
-fn look(path: &Path) -> Result<Look> {
+fn inspect(path: &Path) -> Result<FolderContents> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Look::Missing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(FolderContents::Missing),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             return Err(Error::new(ErrorKind::Foreign, format!("{} is not a folder", path.display())));
         }
@@ -128,7 +128,7 @@ fn look(path: &Path) -> Result<Look> {
     for entry in entries {
         let name = entry.map_err(|error| failed("read", path, error))?.file_name();
         if name == MARKER {
-            return read_marker(&path.join(MARKER)).map(Look::Ours);
+            return read_marker(&path.join(MARKER)).map(FolderContents::Ours);
         }
         // Left by a creation that did not get to its end.
         if name != LOCK && name != MARKER_NEW {
@@ -136,7 +136,7 @@ fn look(path: &Path) -> Result<Look> {
         }
     }
     match stranger {
-        None => Ok(Look::Empty),
+        None => Ok(FolderContents::Empty),
         Some(name) => Err(Error::new(
             ErrorKind::Foreign,
             format!(
@@ -253,5 +253,5 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
 }
 
 fn failed(verb: &str, path: &Path, error: io::Error) -> Error {
-    super::failure::io(format!("cannot {verb} {}", path.display()), error)
+    super::errors::io(format!("cannot {verb} {}", path.display()), error)
 }

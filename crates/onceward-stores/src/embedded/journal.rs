@@ -23,7 +23,7 @@ use onceward::{Error, ErrorKind, Result};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::folder::Nonce;
-use super::record::{GroupRecord, RECORD_BYTES, RECORD_KEY};
+use super::group_record::{GroupRecord, RECORD_BYTES, RECORD_KEY};
 use super::tables::GROUPS_ID;
 
 const TAG_START: u8 = 1;
@@ -35,7 +35,7 @@ const CHUNK_BYTES: usize = 256 * 1024;
 
 /// What the journals hold, if nothing acknowledged is missing from them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Walked {
+pub(crate) struct JournalContents {
     /// The record of the last whole group; `None` if the journals hold no group.
     pub(crate) last: Option<GroupRecord>,
     /// Groups that were never acknowledged and are only there in part: what to cut, and where.
@@ -44,26 +44,26 @@ pub(crate) struct Walked {
 
 /// Walks all journals in the folder of the database. Refuses if a group up to `acknowledged` cannot
 /// be read, or if one that can be read comes behind one that cannot.
-pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Walked> {
+pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<JournalContents> {
     let journals = journals(folder).map_err(|error| unreadable(folder, error))?;
     let Some(&(oldest, _)) = journals.first() else {
         return if acknowledged == 0 {
-            Ok(Walked::default())
+            Ok(JournalContents::default())
         } else {
             Err(damaged(folder, 0, "its journal is missing"))
         };
     };
-    let mut walked = Walked::default();
+    let mut walked = JournalContents::default();
     // Where the last whole group ended, and why nothing could be read there.
     let mut stopped = (folder.to_path_buf(), 0, "nothing is there");
     let mut number = None;
     for (_, path) in journals {
         let mut file = File::open(&path).map_err(|error| unreadable(&path, error))?;
         let mut at = 0;
-        let mut groups = Groups::new(&mut file);
+        let mut groups = GroupReader::new(&mut file);
         let end = loop {
             match groups.next().map_err(|error| unreadable(&path, error))? {
-                Step::Group { record, number: own, end } => {
+                JournalItem::Group { record, number: own, end } => {
                     if record.nonce != nonce {
                         return Err(damaged(&path, at, "it holds a group of another folder"));
                     }
@@ -86,10 +86,10 @@ pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Wal
             }
         };
         let what = match end {
-            Step::Broken(what) => what,
+            JournalItem::Broken(what) => what,
             _ => "no group is there",
         };
-        if let Some(behind) = records_behind(&mut file, at, nonce, walked.last.map(|last| last.sequence))
+        if let Some(behind) = records_after(&mut file, at, nonce, walked.last.map(|last| last.sequence))
             .map_err(|error| unreadable(&path, error))?
         {
             // A torn group may well have its record. But a group is only written once the one before it
@@ -104,7 +104,7 @@ pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Wal
                 return Err(damaged(&path, at, &what));
             }
         }
-        if matches!(end, Step::Broken(_)) {
+        if matches!(end, JournalItem::Broken(_)) {
             walked.torn.push((path.clone(), at));
         }
         stopped = (path, at, what);
@@ -132,7 +132,7 @@ fn journals(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
 }
 
 /// What is at a place where a group may begin.
-enum Step {
+enum JournalItem {
     Group {
         record: GroupRecord,
         number: u64,
@@ -144,35 +144,35 @@ enum Step {
 }
 
 /// Reads groups one after the other.
-struct Groups<'a> {
+struct GroupReader<'a> {
     reader: BufReader<&'a mut File>,
     read: u64,
     hasher: Xxh3,
 }
 
-impl<'a> Groups<'a> {
+impl<'a> GroupReader<'a> {
     fn new(file: &'a mut File) -> Self {
         Self { reader: BufReader::with_capacity(CHUNK_BYTES, file), read: 0, hasher: Xxh3::new() }
     }
 
     /// The next group. Nothing can be read behind one that is broken.
-    fn next(&mut self) -> io::Result<Step> {
+    fn next(&mut self) -> io::Result<JournalItem> {
         let start = self.read;
         match self.group() {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(if self.read == start {
-                Step::Nothing
+                JournalItem::Nothing
             } else {
-                Step::Broken("the file ends inside a group")
+                JournalItem::Broken("the file ends inside a group")
             }),
             step => step,
         }
     }
 
-    fn group(&mut self) -> io::Result<Step> {
+    fn group(&mut self) -> io::Result<JournalItem> {
         match self.take::<1>()? {
             [TAG_START] => {}
-            [0] => return Ok(Step::Nothing),
-            _ => return Ok(Step::Broken("no group begins there")),
+            [0] => return Ok(JournalItem::Nothing),
+            _ => return Ok(JournalItem::Broken("no group begins there")),
         }
         let items = u32::from_le_bytes(self.take()?);
         let number = u64::from_le_bytes(self.take()?);
@@ -180,30 +180,30 @@ impl<'a> Groups<'a> {
         let mut record = None;
         for _ in 0..items {
             if self.take()? != [TAG_ITEM] {
-                return Ok(Step::Broken("an item of the group is broken"));
+                return Ok(JournalItem::Broken("an item of the group is broken"));
             }
             self.hasher.update(&[TAG_ITEM]);
             record = match self.item()? {
                 Ok(record) => record,
-                Err(what) => return Ok(Step::Broken(what)),
+                Err(what) => return Ok(JournalItem::Broken(what)),
             };
         }
         if self.take()? != [TAG_END] {
-            return Ok(Step::Broken("the group has no end"));
+            return Ok(JournalItem::Broken("the group has no end"));
         }
         if u64::from_le_bytes(self.take()?) != self.hasher.digest() {
-            return Ok(Step::Broken("the checksum of the group does not match"));
+            return Ok(JournalItem::Broken("the checksum of the group does not match"));
         }
         if self.take()? != TRAILER {
-            return Ok(Step::Broken("the end of the group is broken"));
+            return Ok(JournalItem::Broken("the end of the group is broken"));
         }
         let Some(record) = record else {
-            return Ok(Step::Broken("the group does not say which one it is"));
+            return Ok(JournalItem::Broken("the group does not say which one it is"));
         };
         if !record.fits_engine_number(number) {
-            return Ok(Step::Broken("the number at the head of the group cannot be true"));
+            return Ok(JournalItem::Broken("the number at the head of the group cannot be true"));
         }
-        Ok(Step::Group { record, number, end: self.read })
+        Ok(JournalItem::Group { record, number, end: self.read })
     }
 
     /// One item behind its tag; the record if it is one.
@@ -251,17 +251,22 @@ impl<'a> Groups<'a> {
 }
 
 /// The sequences of the records behind a place.
-struct Behind {
+struct LaterSequences {
     lowest: u64,
     highest: u64,
 }
 
 /// Looks behind `at` for records of this folder's groups after `last`. The nonce is nobody else's, so no
 /// bytes that a caller had stored pass for one, and the search costs the same whatever they are.
-fn records_behind(file: &mut File, at: u64, nonce: Nonce, last: Option<u64>) -> io::Result<Option<Behind>> {
+fn records_after(
+    file: &mut File,
+    at: u64,
+    nonce: Nonce,
+    last: Option<u64>,
+) -> io::Result<Option<LaterSequences>> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let zeros = vec![0; CHUNK_BYTES];
-    let mut behind: Option<Behind> = None;
+    let mut behind: Option<LaterSequences> = None;
     let mut start = at;
     loop {
         file.seek(SeekFrom::Start(start))?;
@@ -272,7 +277,7 @@ fn records_behind(file: &mut File, at: u64, nonce: Nonce, last: Option<u64>) -> 
             let places = (0..len).filter(|&i| chunk[i] == nonce[0] && chunk[i..].starts_with(&nonce));
             let records = places.filter_map(|i| GroupRecord::decode(chunk.get(i..i + RECORD_BYTES)?));
             for sequence in records.map(|record| record.sequence).filter(|&sequence| Some(sequence) > last) {
-                let found = behind.get_or_insert(Behind { lowest: sequence, highest: sequence });
+                let found = behind.get_or_insert(LaterSequences { lowest: sequence, highest: sequence });
                 found.lowest = found.lowest.min(sequence);
                 found.highest = found.highest.max(sequence);
             }

@@ -9,36 +9,36 @@
 //! | [`ErrorKind`] | on opening | later |
 //! |---|---|---|
 //! | `InUse` | another process has the folder open | |
-//! | `Foreign` | somebody else's folder, or another format | |
+//! | `Foreign` | a folder of another program, or another format | |
 //! | `Damaged` | acknowledged receipts cannot be read back; restore | one receipt cannot be read: that id's failure |
-//! | `Full` | no room to begin with | no room: no further writes until a restart, reads go on |
-//! | `Unavailable` | the system said no | a write failed: no further writes until a restart, reads go on |
-//! | `Overloaded` | | a queue is full; nothing was written, come back later |
+//! | `Full` | the disk is full | the disk is full: no further writes until a restart, reads go on |
+//! | `Unavailable` | the system refused | a write failed: no further writes until a restart, reads go on |
+//! | `Overloaded` | | a queue is full; nothing was written, retry later |
 //!
 //! | file | idea |
 //! |---|---|
 //! | `folder.rs` | whose folder it is, and that nobody else has it |
-//! | `journal.rs`, `acked.rs`, `record.rs` | nothing acknowledged may be lost unnoticed |
+//! | `journal.rs`, `acked_file.rs`, `group_record.rs` | nothing acknowledged may be lost unnoticed |
 //! | `tables.rs`, `row.rs` | what is stored in fjall |
 //! | `queue.rs`, `group.rs`, `writer.rs` | many batches, one sync |
-//! | `held.rs`, `due.rs`, `block.rs` | what falls due when |
+//! | `held_rows.rs`, `due_scan.rs`, `row_block.rs` | what falls due when |
 //! | `index.rs` | unknown and dead receipts, and steps |
 //! | `reader.rs` | loads and scans |
 
-mod acked;
-mod block;
-mod due;
-mod failure;
+mod acked_file;
+mod due_scan;
+mod errors;
 mod folder;
 mod group;
-mod held;
+mod group_record;
+mod held_rows;
 mod index;
 mod journal;
 mod open;
 mod queue;
 mod reader;
-mod record;
 mod row;
+mod row_block;
 mod tables;
 mod writer;
 
@@ -52,14 +52,14 @@ use onceward::{
 };
 use tokio::sync::oneshot;
 
-use self::due::Floor;
+use self::due_scan::Floor;
 use self::folder::Folder;
-use self::held::LeaseEnds;
-use self::queue::{Putter, Refused};
-use self::row::Opened;
+use self::held_rows::LeaseEnds;
+use self::queue::{QueueRefusal, QueueSender};
+use self::row::OpenedAt;
 use self::tables::Tables;
-use self::writer::Stopped;
-use crate::kit::groups::Sizes;
+use self::writer::WriterStopped;
+use crate::kit::groups::GroupSizes;
 use crate::kit::now_us;
 use crate::kit::signals::Broadcaster;
 
@@ -127,12 +127,12 @@ impl std::fmt::Debug for Options {
 /// methods does not take back the question: a swap still happens, except for what comes behind the first
 /// 8 MiB or 4096 swaps of its batch.
 pub struct EmbeddedStore {
-    swaps: Option<Putter>,
-    loads: Option<mpsc::SyncSender<reader::AskLoad>>,
-    scans: Option<mpsc::SyncSender<reader::AskScan>>,
+    swaps: Option<QueueSender>,
+    loads: Option<mpsc::SyncSender<reader::LoadRequest>>,
+    scans: Option<mpsc::SyncSender<reader::ScanRequest>>,
     threads: Vec<JoinHandle<()>>,
     /// Last, so that the folder is let go after everything else.
-    shared: Arc<Shared>,
+    shared: Arc<EmbeddedInner>,
 }
 
 impl std::fmt::Debug for EmbeddedStore {
@@ -142,27 +142,27 @@ impl std::fmt::Debug for EmbeddedStore {
 }
 
 /// What the threads have in common.
-struct Shared {
+struct EmbeddedInner {
     clock: Arc<dyn Clock>,
-    opened: Opened,
+    opened: OpenedAt,
     lease_ends: LeaseEnds,
     /// By list of the due index.
     floors: [Floor; 2],
     signals: Broadcaster,
-    stopped: OnceLock<Stopped>,
-    sizes: Arc<Sizes>,
+    stopped: OnceLock<WriterStopped>,
+    sizes: Arc<GroupSizes>,
     tables: Tables,
     /// Dropped behind the tables: unlocked only when they are closed.
     folder: Folder,
 }
 
-impl Shared {
+impl EmbeddedInner {
     fn now_us(&self) -> u64 {
         now_us(&*self.clock)
     }
 
-    fn refuse_doubtful(&self, id: &Id) -> Result<()> {
-        self.stopped.get().map_or(Ok(()), |stopped| stopped.refuse_doubtful(id))
+    fn refuse_unknown(&self, id: &Id) -> Result<()> {
+        self.stopped.get().map_or(Ok(()), |stopped| stopped.refuse_unknown(id))
     }
 }
 
@@ -208,16 +208,17 @@ impl EmbeddedStore {
     }
 
     /// What [`groups`](Self::groups) reads; it does not keep the folder open.
-    pub(crate) fn sizes(&self) -> Arc<Sizes> {
+    pub(crate) fn sizes(&self) -> Arc<GroupSizes> {
         Arc::clone(&self.shared.sizes)
     }
 
     async fn swap_part(&self, part: &[Swap]) -> Result<Vec<Swapped>> {
         let (reply, answer) = oneshot::channel();
-        let put = self.swaps.as_ref().ok_or_else(ended)?.put(writer::Ask { batch: part.to_vec(), reply });
+        let put =
+            self.swaps.as_ref().ok_or_else(ended)?.put(writer::WriteRequest { batch: part.to_vec(), reply });
         put.map_err(|refused| match refused {
-            Refused::Full => full(),
-            Refused::Closed => ended(),
+            QueueRefusal::Full => full(),
+            QueueRefusal::Closed => ended(),
         })?;
         answer.await.unwrap_or_else(|_| Err(ended().maybe_applied()))
     }
@@ -247,7 +248,7 @@ impl Store for EmbeddedStore {
     fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            send(self.loads.as_ref(), reader::Ask { question: ids.to_vec(), reply })?;
+            send(self.loads.as_ref(), reader::ReadRequest { question: ids.to_vec(), reply })?;
             answer.await.unwrap_or_else(|_| Err(ended()))
         })
     }
@@ -255,7 +256,7 @@ impl Store for EmbeddedStore {
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            send(self.scans.as_ref(), reader::Ask { question: query.clone(), reply })?;
+            send(self.scans.as_ref(), reader::ReadRequest { question: query.clone(), reply })?;
             answer.await.unwrap_or_else(|_| Err(ended()))
         })
     }
@@ -302,7 +303,7 @@ fn send<T>(queue: Option<&mpsc::SyncSender<T>>, ask: T) -> Result<()> {
 }
 
 fn full() -> Error {
-    Error::new(ErrorKind::Overloaded, "too many batches wait for the embedded store; come back later")
+    Error::new(ErrorKind::Overloaded, "too many batches wait for the embedded store; retry later")
 }
 
 fn ended() -> Error {

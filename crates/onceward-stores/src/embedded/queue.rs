@@ -2,28 +2,28 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::writer::Ask;
+use super::writer::WriteRequest;
 
 /// Batches that may wait. An engine has at most as many claims and as many completions on their way as its
 /// limits say (65,536 by default), so this refuses only who asks without end and waits for no answer.
 const BATCHES_MAX: usize = 1 << 17;
 
 /// Makes the two ends.
-pub(crate) fn queue() -> (Putter, Taker) {
-    let shared = Arc::new(Queue::default());
-    (Putter(Arc::clone(&shared)), Taker(shared))
+pub(crate) fn queue() -> (QueueSender, QueueReceiver) {
+    let shared = Arc::new(QueueInner::default());
+    (QueueSender(Arc::clone(&shared)), QueueReceiver(shared))
 }
 
 #[derive(Default)]
-struct Queue {
-    state: Mutex<State>,
+struct QueueInner {
+    state: Mutex<QueueState>,
     /// Something was put in, or the putter is gone.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    asks: Vec<Ask>,
+struct QueueState {
+    requests: Vec<WriteRequest>,
     /// One of the two ends is gone.
     closed: bool,
     /// The taker sleeps: only then is it worth a system call to wake it.
@@ -31,24 +31,24 @@ struct State {
 }
 
 /// Why a batch was not taken in.
-pub(crate) enum Refused {
+pub(crate) enum QueueRefusal {
     Full,
     Closed,
 }
 
 /// The callers' end. When it is dropped, what waits is still taken.
-pub(crate) struct Putter(Arc<Queue>);
+pub(crate) struct QueueSender(Arc<QueueInner>);
 
-impl Putter {
-    pub(crate) fn put(&self, ask: Ask) -> Result<(), Refused> {
+impl QueueSender {
+    pub(crate) fn put(&self, request: WriteRequest) -> Result<(), QueueRefusal> {
         let mut state = self.0.lock();
         if state.closed {
-            return Err(Refused::Closed);
+            return Err(QueueRefusal::Closed);
         }
-        if state.asks.len() >= BATCHES_MAX {
-            return Err(Refused::Full);
+        if state.requests.len() >= BATCHES_MAX {
+            return Err(QueueRefusal::Full);
         }
-        state.asks.push(ask);
+        state.requests.push(request);
         let asleep = std::mem::take(&mut state.asleep);
         drop(state);
         if asleep {
@@ -58,7 +58,7 @@ impl Putter {
     }
 }
 
-impl Drop for Putter {
+impl Drop for QueueSender {
     fn drop(&mut self) {
         self.0.lock().closed = true;
         self.0.changed.notify_one();
@@ -67,14 +67,14 @@ impl Drop for Putter {
 
 /// The writer's end. When it is dropped, also by a panic, those who wait are told by the loss of their
 /// answers.
-pub(crate) struct Taker(Arc<Queue>);
+pub(crate) struct QueueReceiver(Arc<QueueInner>);
 
-impl Taker {
+impl QueueReceiver {
     /// Waits until there is something, and exchanges all of it for `asks`, which is empty. `false` when
     /// the putter is gone and nothing is left.
-    pub(crate) fn take(&self, asks: &mut Vec<Ask>) -> bool {
+    pub(crate) fn take(&self, requests: &mut Vec<WriteRequest>) -> bool {
         let mut state = self.0.lock();
-        while state.asks.is_empty() {
+        while state.requests.is_empty() {
             if state.closed {
                 return false;
             }
@@ -82,25 +82,25 @@ impl Taker {
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.asleep = false;
-        std::mem::swap(&mut state.asks, asks);
+        std::mem::swap(&mut state.requests, requests);
         true
     }
 }
 
-impl Drop for Taker {
+impl Drop for QueueReceiver {
     fn drop(&mut self) {
         let left = {
             let mut state = self.0.lock();
             state.closed = true;
-            std::mem::take(&mut state.asks)
+            std::mem::take(&mut state.requests)
         };
         // Not under the lock: telling a caller may run what the caller waits in.
         drop(left);
     }
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl QueueInner {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // Nothing that can panic happens under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

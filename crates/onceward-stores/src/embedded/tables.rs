@@ -10,7 +10,7 @@ use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, Fi
 use fjall::{AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use onceward::{Error, ErrorKind, Id, Result};
 
-use super::failure;
+use super::errors;
 use super::row::Row;
 
 /// fjall numbers tables in the order of their creation; the journal check relies on this one.
@@ -33,7 +33,7 @@ const STANDSTILL_MAX: Duration = Duration::from_secs(600);
 
 /// How much memory the database may take.
 #[derive(Clone, Copy)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryLimits {
     pub(crate) cache_bytes: u64,
     pub(crate) write_buffer_bytes: u64,
 }
@@ -41,9 +41,9 @@ pub(crate) struct Memory {
 pub(crate) struct Tables {
     /// id → row.
     pub(crate) receipts: Keyspace,
-    /// list, due time, group → block of rows; all that fall due, but for leases (due.rs).
+    /// list, due time, group → block of rows; all that fall due, but for leases (due_scan.rs).
     pub(crate) due: Keyspace,
-    /// group → block of rows; all that are held are in one of them (held.rs).
+    /// group → block of rows; all that are held are in one of them (held_rows.rs).
     pub(crate) held: Keyspace,
     /// Rows by state and steps by parent, where no other list has them (index.rs).
     pub(crate) index: Keyspace,
@@ -55,9 +55,8 @@ pub(crate) struct Tables {
 impl Tables {
     /// Makes an empty database in a new folder. It stays open: fjall preallocates a new journal, which
     /// makes syncs cheaper, and gives that up when it opens one again.
-    pub(crate) fn create(path: &Path, memory: Memory) -> Result<Self> {
-        let failed =
-            |error| failure::engine(format!("cannot create a database in {}", path.display()), error);
+    pub(crate) fn create(path: &Path, memory: MemoryLimits) -> Result<Self> {
+        let failed = |error| errors::engine(format!("cannot create a database in {}", path.display()), error);
         let database = builder(path, memory).open().map_err(failed)?;
         let table = |name: &str| database.keyspace(name, || options(name, memory)).map_err(failed);
         let [groups, receipts, due, held, index] = NAMES;
@@ -68,9 +67,8 @@ impl Tables {
 
     /// Lets fjall open its database, which replays the journals and cuts torn tails. To be asked first:
     /// [`all_there`].
-    pub(crate) fn open(path: &Path, memory: Memory) -> Result<Self> {
-        let failed =
-            |error| failure::engine(format!("cannot open the database in {}", path.display()), error);
+    pub(crate) fn open(path: &Path, memory: MemoryLimits) -> Result<Self> {
+        let failed = |error| errors::engine(format!("cannot open the database in {}", path.display()), error);
         let database = builder(path, memory).open().map_err(failed)?;
         let table = |name: &str| {
             if !database.keyspace_exists(name) {
@@ -101,7 +99,7 @@ impl Tables {
 
     /// Waits until the background work has caught up far enough for one more group. Fails if that
     /// work has failed or stands still; nothing was written then.
-    pub(crate) fn wait_for_room(&self) -> Result<(), fjall::Error> {
+    pub(crate) fn wait_for_space(&self) -> Result<(), fjall::Error> {
         let backlog = || [&self.receipts, &self.due, &self.held, &self.index, &self.groups].map(Backlog::of);
         // Does nothing but say whether the database still takes writes.
         let takes_writes = || self.database.persist(PersistMode::Buffer);
@@ -150,10 +148,10 @@ fn wait_while_behind(
 }
 
 pub(crate) fn cannot_read(error: fjall::Error) -> Error {
-    failure::engine("cannot read from the database", error)
+    errors::engine("cannot read from the database", error)
 }
 
-fn builder(path: &Path, memory: Memory) -> fjall::DatabaseBuilder<Database> {
+fn builder(path: &Path, memory: MemoryLimits) -> fjall::DatabaseBuilder<Database> {
     Database::builder(path)
         .cache_size(memory.cache_bytes)
         .max_journaling_size(JOURNALS_BYTES_MAX)
@@ -162,7 +160,7 @@ fn builder(path: &Path, memory: Memory) -> fjall::DatabaseBuilder<Database> {
         .journal_compression(CompressionType::None)
 }
 
-fn options(name: &str, memory: Memory) -> KeyspaceCreateOptions {
+fn options(name: &str, memory: MemoryLimits) -> KeyspaceCreateOptions {
     // The same here: a folder must open in every program, whatever that turns on.
     let options =
         KeyspaceCreateOptions::default().data_block_compression_policy(CompressionPolicy::disabled());

@@ -12,7 +12,7 @@ fn sealed(sealed_memtables: usize) -> [Backlog; NAMES.len()] {
 }
 
 #[test]
-fn room_is_there_at_once() {
+fn no_wait_while_the_backlog_is_small() {
     let never_asked = || panic!("there is nothing to wait for");
     assert!(wait_while_behind(|| sealed(SEALED_MEMTABLES_MAX - 1), never_asked, PATIENCE).is_ok());
 }

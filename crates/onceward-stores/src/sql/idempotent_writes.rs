@@ -48,7 +48,7 @@ pub async fn transition<T: SqlTransaction>(
     let States { table, key: by, state } = of;
     check_names(&[table, by, state])?;
     let dialect = tx.dialect();
-    let [one, two, three] = [1, 2, 3].map(|number| place(dialect, number));
+    let [one, two, three] = [1, 2, 3].map(|number| placeholder(dialect, number));
     let update = format!("UPDATE {table} SET {state} = {one} WHERE {by} = {two} AND {state} = {three}");
     if from != to && changes(tx, &update, &[Value::Text(to), key, Value::Text(from)]).await? {
         return Ok(Transition::Changed);
@@ -72,9 +72,9 @@ pub async fn insert<T: SqlTransaction>(
     check_names(&[&[table], &columns[..]].concat())?;
     let first = *columns.first().ok_or_else(|| invalid("a row without columns"))?;
     let dialect = tx.dialect();
-    let places: Vec<String> = (1..=row.len()).map(|number| place(dialect, number)).collect();
+    let placeholders: Vec<String> = (1..=row.len()).map(|number| placeholder(dialect, number)).collect();
     let values: Vec<Value<'_>> = row.iter().map(|(_, value)| *value).collect();
-    let insert = format!("INSERT INTO {table} ({}) VALUES ({})", columns.join(", "), places.join(", "));
+    let insert = format!("INSERT INTO {table} ({}) VALUES ({})", columns.join(", "), placeholders.join(", "));
     let new = match dialect {
         #[cfg(feature = "mysql")]
         Dialect::MySql => insert_unless_there(tx, &insert, first, &values).await?,
@@ -119,7 +119,7 @@ async fn changes<T: SqlTransaction>(tx: &mut T, statement: &str, values: &[Value
     }
 }
 
-fn place(dialect: Dialect, number: usize) -> String {
+fn placeholder(dialect: Dialect, number: usize) -> String {
     match dialect {
         #[cfg(feature = "postgres")]
         Dialect::Postgres => format!("${number}"),

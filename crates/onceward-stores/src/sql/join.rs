@@ -23,7 +23,7 @@ pub enum Dialect {
     MySql,
 }
 
-/// A value for a place in a statement.
+/// A value for a parameter of a statement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     /// Text: printable ASCII.

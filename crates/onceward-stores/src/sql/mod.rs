@@ -31,11 +31,11 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `answers.rs` | the answers to a batch, put together from those to its statements |
-//! | `cause.rs` | errors of drivers with their cause in the text |
+//! | `batch_answers.rs` | the answers to a batch, put together from those to its statements |
+//! | `error_text.rs` | errors of drivers with their cause in the text |
 //! | `idempotent_writes.rs` | writes that need no receipt: a change of state, an insert by key |
 //! | `join.rs` | a receipt in a transaction that the caller holds, whatever its driver |
-//! | `kinds.rs` | a batch, sorted and split by what has to be done |
+//! | `swap_kinds.rs` | a batch, sorted and split by what has to be done |
 //! | `row.rs` | from a row to a record and back |
 //! | `schema.rs` | which migrations a database has had, and which it needs |
 //! | `text_cursor.rs` | where a scan in the order of texts goes on |
@@ -48,11 +48,10 @@
     allow(dead_code, reason = "not every dialect needs all that they share")
 )]
 
-mod answers;
-mod cause;
+mod batch_answers;
+mod error_text;
 mod idempotent_writes;
 mod join;
-mod kinds;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]
@@ -63,6 +62,7 @@ mod schema;
 pub mod sqlite;
 #[cfg(any(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
 pub mod sqlx;
+mod swap_kinds;
 mod text_cursor;
 mod transactions;
 

@@ -15,7 +15,7 @@ use crate::kit::cursor::foreign;
 
 /// Which rows a scan reads, and in which order. A cursor is good for its own kind only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ScanOrder {
     /// By due time, then by id.
     Due = 1,
     /// By id.
@@ -28,15 +28,15 @@ pub(super) enum Order {
 
 /// The row that a page ended with. The default is before all rows: no part of an id is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct TextPosition {
     pub(super) due_us: i64,
     pub(super) scope: Vec<u8>,
     pub(super) key: Vec<u8>,
     pub(super) operation: Vec<u8>,
 }
 
-impl Place {
-    pub(super) fn cursor(&self, order: Order) -> Cursor {
+impl TextPosition {
+    pub(super) fn cursor(&self, order: ScanOrder) -> Cursor {
         let length = |text: &[u8]| u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes();
         let parts: [&[u8]; 7] = [
             &[order as u8],
@@ -50,13 +50,13 @@ impl Place {
         Cursor(parts.concat().into())
     }
 
-    /// The place behind a cursor of this kind.
-    pub(super) fn behind(cursor: &Cursor, order: Order) -> Result<Self> {
+    /// The position in a cursor of this kind.
+    pub(super) fn behind(cursor: &Cursor, order: ScanOrder) -> Result<Self> {
         Self::read(&cursor.0, order).ok_or_else(foreign)
     }
 
     /// Whether it is a cursor of this kind, as far as its first byte tells.
-    pub(super) fn is_of(cursor: &Cursor, order: Order) -> bool {
+    pub(super) fn is_of(cursor: &Cursor, order: ScanOrder) -> bool {
         cursor.0.first() == Some(&(order as u8))
     }
 
@@ -72,7 +72,7 @@ impl Place {
         }
     }
 
-    fn read(bytes: &[u8], order: Order) -> Option<Self> {
+    fn read(bytes: &[u8], order: ScanOrder) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         let (due_us, rest) = rest.split_first_chunk::<8>()?;
         let (scope_length, rest) = rest.split_first_chunk::<2>()?;

@@ -34,13 +34,13 @@ pub trait TransactionDriver: Send + Sync + 'static {
     fn roll_back(&self, tx: &Self::Tx) -> impl Future<Output = ()> + Send;
 
     /// What an error inside a transaction means, if it came from this driver.
-    fn fate(&self, error: &(dyn StdError + 'static)) -> Option<Fate>;
+    fn failure_class(&self, error: &(dyn StdError + 'static)) -> Option<FailureClass>;
 }
 
 /// What a transaction has come to with an error.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum FailureClass {
     /// Another one has what it wants.
     Busy,
     /// It was undone in favour of another.
@@ -59,16 +59,16 @@ impl<D: TransactionDriver> PooledTransactions<D> {
         if error.applied() == Applied::Maybe {
             return Fault::Failed(error);
         }
-        match self.fate_of(&error) {
-            Fate::Busy => Fault::Busy,
-            Fate::Undone => Fault::Undone(error),
-            Fate::Failed => Fault::Failed(error),
+        match self.class_of(&error) {
+            FailureClass::Busy => Fault::Busy,
+            FailureClass::Undone => Fault::Undone(error),
+            FailureClass::Failed => Fault::Failed(error),
         }
     }
 
     /// By the first error in the chain that is the driver's.
-    fn fate_of(&self, error: &(dyn StdError + 'static)) -> Fate {
-        chain(error).find_map(|error| self.0.fate(error)).unwrap_or(Fate::Failed)
+    fn class_of(&self, error: &(dyn StdError + 'static)) -> FailureClass {
+        chain(error).find_map(|error| self.0.failure_class(error)).unwrap_or(FailureClass::Failed)
     }
 }
 
@@ -129,7 +129,7 @@ impl<D: TransactionDriver> Transactions for PooledTransactions<D> {
     }
 
     fn is_worth_repeating(&self, error: &(dyn StdError + 'static)) -> bool {
-        self.fate_of(error) == Fate::Undone
+        self.class_of(error) == FailureClass::Undone
     }
 }
 

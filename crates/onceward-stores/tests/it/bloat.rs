@@ -132,7 +132,7 @@ async fn a_sweep_costs_what_is_due_and_not_what_is_kept() {
 /// Somebody's report runs for hours. Nothing can be forgotten meanwhile, and a receipt that nobody asks
 /// for again stays in the way; still each sweep reads only what is new.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_foreign_transaction_costs_room_and_no_time() {
+async fn a_long_foreign_transaction_costs_space_but_no_time() {
     const RECEIPTS: u32 = 5_000;
     // Vacuums come when they are called here: who collects statistics holds a snapshot as well, so one beside it may
     // leave something.
@@ -183,7 +183,7 @@ async fn a_long_foreign_transaction_costs_room_and_no_time() {
     }
     drop(store);
 
-    // The report ends: what is dead goes, and the room is used again.
+    // The report ends: dead rows are removed, and their space is used again.
     let most = (size("table"), size("indexes"));
     report.batch_execute("COMMIT").await.unwrap();
     // Empty pages of an index are only given out again by the vacuum after the one that emptied them.
@@ -196,8 +196,8 @@ async fn a_long_foreign_transaction_costs_room_and_no_time() {
     receipts(&store, "after", RECEIPTS).await;
     let again = (size("table"), size("indexes"));
     println!("bytes of table and indexes: {most:?} at most, {again:?} after as many more");
-    // Held against what as many receipts take where there is no room to use again. Pages of an index that are not
-    // quite empty are not given out, so some of it is new.
+    // Compared with what the same number of receipts took when there was no space to reuse. Index pages that are not
+    // empty are not reused, so some of it is new.
     let (table, indexes) = (again.0 - most.0, again.1 - most.1);
     assert!(table < written.0 / 10, "{table} new bytes of table, {} the first time", written.0);
     assert!(indexes < written.1 / 2, "{indexes} new bytes of indexes, {} the first time", written.1);

@@ -160,7 +160,7 @@ fn zeroed_ranges_are_refused() {
 }
 
 #[test]
-fn damage_in_the_middle_is_noticed_without_the_side_file() {
+fn damage_inside_a_journal_is_noticed_without_the_side_file() {
     let fixture = Fixture::new();
     for at in [0, 7, fixture.ends.len() - 2] {
         let byte = fixture.ends[at] - 30;

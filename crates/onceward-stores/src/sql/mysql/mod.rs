@@ -8,7 +8,7 @@
 //! in hexadecimal, so there is nothing to escape.
 
 mod batch;
-pub(super) mod fault;
+pub(super) mod errors;
 mod join;
 mod scan;
 mod schema;

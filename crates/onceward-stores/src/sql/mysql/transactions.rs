@@ -11,10 +11,10 @@ use onceward::{Fault, Join, Result, StoreFuture, Swap, Swapped};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 
-use super::fault::{Call, LOCK_WAIT_TIMEOUT, failed, is_worth_repeating, uncommitted, unconnected};
+use super::errors::{CallEffect, LOCK_WAIT_TIMEOUT, failed, is_worth_repeating, uncommitted, unconnected};
 use super::store::{describe, parse, pool};
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value, swap_each};
-use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over};
+use crate::sql::transactions::{FailureClass, PooledTransactions, TransactionDriver, over};
 use crate::sql::{CALL_MAX, Options};
 
 /// Begins transactions that a receipt commits with.
@@ -117,7 +117,7 @@ impl TransactionDriver for MySqlDriver {
     const LATE_MAX: Duration = Duration::from_secs(2);
 
     async fn open(&self, deadline: Instant) -> Result<MySqlTx, Fault> {
-        let refused = |error| Fault::Failed(failed(Call::Reads, error));
+        let refused = |error| Fault::Failed(failed(CallEffect::Reads, error));
         let mut conn = match timeout_at(deadline, self.pool.get_conn()).await {
             Ok(conn) => conn.map_err(|error| Fault::Failed(unconnected(&self.server, error)))?,
             Err(_) => return Err(Fault::Busy),
@@ -130,7 +130,7 @@ impl TransactionDriver for MySqlDriver {
         });
         match opened.await {
             Ok(opened) => opened.map_err(refused)?,
-            Err(_) => return Err(Fault::Failed(super::fault::timed_out(Call::Reads, CALL_MAX))),
+            Err(_) => return Err(Fault::Failed(super::errors::timed_out(CallEffect::Reads, CALL_MAX))),
         }
         Ok(MySqlTx(Arc::new(Mutex::new(Some(conn)))))
     }
@@ -144,7 +144,7 @@ impl TransactionDriver for MySqlDriver {
         let committed = tx.open().await?.query_drop("COMMIT").await;
         tx.end().await;
         committed.map_err(|error| {
-            if is_worth_repeating(&error) { failed(Call::Reads, error) } else { uncommitted(error) }
+            if is_worth_repeating(&error) { failed(CallEffect::Reads, error) } else { uncommitted(error) }
         })
     }
 
@@ -156,11 +156,11 @@ impl TransactionDriver for MySqlDriver {
         tx.end().await;
     }
 
-    fn fate(&self, error: &(dyn StdError + 'static)) -> Option<Fate> {
+    fn failure_class(&self, error: &(dyn StdError + 'static)) -> Option<FailureClass> {
         Some(match error.downcast_ref::<mysql_async::Error>()? {
-            mysql_async::Error::Server(said) if said.code == LOCK_WAIT_TIMEOUT => Fate::Busy,
-            said if is_worth_repeating(said) => Fate::Undone,
-            _ => Fate::Failed,
+            mysql_async::Error::Server(said) if said.code == LOCK_WAIT_TIMEOUT => FailureClass::Busy,
+            said if is_worth_repeating(said) => FailureClass::Undone,
+            _ => FailureClass::Failed,
         })
     }
 }

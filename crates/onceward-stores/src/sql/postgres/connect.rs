@@ -9,7 +9,7 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::{Config, Socket};
 
 use crate::sql::Options;
-use crate::sql::cause::{Explained, root, server};
+use crate::sql::error_text::{Explained, root, server};
 
 /// What was answered must be on a disk. Who asked for more than that keeps it.
 pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false)

@@ -54,26 +54,26 @@ impl ToSql for Ctid {
 
 /// The places of what this process has claimed and not yet completed.
 #[derive(Debug, Default)]
-pub(super) struct CtidCache(Mutex<Known>);
+pub(super) struct CtidCache(Mutex<CtidsById>);
 
-type Known = HashMap<Id, (Version, Ctid)>;
+type CtidsById = HashMap<Id, (Version, Ctid)>;
 
 impl CtidCache {
     pub(super) fn note<'a>(&self, claims: impl Iterator<Item = (&'a Id, Version, Ctid)>) {
-        let mut places = self.lock();
-        for (id, version, place) in claims {
-            if places.len() >= CTIDS_MAX {
-                places.clear();
+        let mut ctids = self.lock();
+        for (id, version, ctid) in claims {
+            if ctids.len() >= CTIDS_MAX {
+                ctids.clear();
             }
-            places.insert(id.clone(), (version, place));
+            ctids.insert(id.clone(), (version, ctid));
         }
     }
 
     /// The places of what these swaps have seen, if all are known. They are given out once: a swap that finds
     /// nothing there must not look there again.
     pub(super) fn take(&self, batch: &[Swap], of: &[usize]) -> Option<Vec<Ctid>> {
-        let mut places = self.lock();
-        let known: Vec<Option<Ctid>> = of.iter().map(|at| take(&mut places, &batch[*at])).collect();
+        let mut ctids = self.lock();
+        let known: Vec<Option<Ctid>> = of.iter().map(|at| take(&mut ctids, &batch[*at])).collect();
         known.into_iter().collect()
     }
 
@@ -82,12 +82,12 @@ impl CtidCache {
         take(&mut self.lock(), swap)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, CtidsById> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn take(places: &mut Known, swap: &Swap) -> Option<Ctid> {
-    let (version, place) = places.remove(&swap.id)?;
-    (swap.seen == Seen::Version(version)).then_some(place)
+fn take(ctids: &mut CtidsById, swap: &Swap) -> Option<Ctid> {
+    let (version, ctid) = ctids.remove(&swap.id)?;
+    (swap.seen == Seen::Version(version)).then_some(ctid)
 }

@@ -4,11 +4,11 @@ use onceward::{Error, ErrorKind, Id, Result, Seen, Swap, Swapped};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::digest::Digest;
-use super::fault::{Call, failed};
+use super::errors::{CallEffect, failed};
 use super::statements;
 use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
-use crate::sql::kinds::{columns, record, seen_by};
 use crate::sql::row::{self, due_us, micros, open_state};
+use crate::sql::swap_kinds::{columns, record, seen_by};
 use crate::sql::{FREE_GRACE, TRIES_MAX};
 
 /// A transaction of the caller's own knows of no version that the server has given out.
@@ -105,12 +105,13 @@ impl SqlTransaction for deadpool_postgres::Transaction<'_> {
         statement: &'a str,
         values: &'a [Value<'a>],
     ) -> Result<Option<Vec<Cell>>> {
-        let prepared = self.prepare_cached(statement).await.map_err(|error| failed(Call::Reads, error))?;
+        let prepared =
+            self.prepare_cached(statement).await.map_err(|error| failed(CallEffect::Reads, error))?;
         fetch(&**self, &prepared, values).await
     }
 }
 
-/// Inside a transaction nothing has happened until its commit, so no failure here is in doubt.
+/// Inside a transaction nothing has happened until its commit, so no failure here has an unknown outcome.
 pub(super) async fn fetch<C: tokio_postgres::GenericClient + Sync, S>(
     client: &C,
     statement: &S,
@@ -122,7 +123,8 @@ where
     let values: Vec<Parameter<'_>> = values.iter().map(|value| Parameter(*value)).collect();
     let parameters: Vec<&(dyn ToSql + Sync)> =
         values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
-    let row = client.query_opt(statement, &parameters).await.map_err(|error| failed(Call::Reads, error))?;
+    let row =
+        client.query_opt(statement, &parameters).await.map_err(|error| failed(CallEffect::Reads, error))?;
     Ok(row.map(|row| cells(&row)))
 }
 

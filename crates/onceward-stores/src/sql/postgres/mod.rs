@@ -13,7 +13,7 @@ mod columns;
 mod connect;
 mod ctid_cache;
 mod digest;
-pub(super) mod fault;
+pub(super) mod errors;
 mod join;
 mod scan;
 mod scan_statements;

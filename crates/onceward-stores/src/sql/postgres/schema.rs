@@ -3,8 +3,8 @@
 use onceward::{Error, ErrorKind, Result};
 use tokio_postgres::Client;
 
-use super::fault::{Call, failed};
-use crate::sql::schema::{FORMAT, Migrated, Migrations, Present, Schema, applied, missing};
+use super::errors::{CallEffect, failed};
+use crate::sql::schema::{FORMAT, FoundTables, Migrated, Migrations, SchemaTable, applied, missing};
 
 /// Every migration there ever was, in order. None of them is ever edited.
 const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
@@ -32,7 +32,7 @@ pub(super) async fn prepare(client: &mut Client, migrations: Migrations) -> Resu
 
 async fn check_server(client: &Client) -> Result<()> {
     let row = client.query_one("SELECT current_setting('server_version_num')::int", &[]).await;
-    let version: i32 = row.map_err(|error| failed(Call::Reads, error))?.get(0);
+    let version: i32 = row.map_err(|error| failed(CallEffect::Reads, error))?.get(0);
     if version < SERVER_VERSION_MIN {
         let detail = format!(
             "this PostgreSQL is version {}, at least {} is needed",
@@ -44,27 +44,27 @@ async fn check_server(client: &Client) -> Result<()> {
     Ok(())
 }
 
-async fn present(client: &Client) -> Result<Present> {
+async fn present(client: &Client) -> Result<FoundTables> {
     let found =
         "SELECT to_regclass('onceward_receipts') IS NOT NULL, to_regclass('onceward_schema') IS NOT NULL";
-    let row = client.query_one(found, &[]).await.map_err(|error| failed(Call::Reads, error))?;
+    let row = client.query_one(found, &[]).await.map_err(|error| failed(CallEffect::Reads, error))?;
     let (receipts, schema): (bool, bool) = (row.get(0), row.get(1));
     if !schema {
-        return Ok(Present { receipts, schema: Schema::Absent });
+        return Ok(FoundTables { receipts, schema: SchemaTable::Absent });
     }
     let columns = "SELECT attname::text FROM pg_attribute
         WHERE attrelid = to_regclass('onceward_schema') AND attnum > 0 AND NOT attisdropped";
-    let columns = client.query(columns, &[]).await.map_err(|error| failed(Call::Reads, error))?;
+    let columns = client.query(columns, &[]).await.map_err(|error| failed(CallEffect::Reads, error))?;
     let has = |name: &str| columns.iter().any(|column| column.get::<_, &str>(0) == name);
     let schema = match (has("version"), has("format")) {
-        (false, _) => Schema::Foreign,
-        (true, false) => Schema::Unreleased,
+        (false, _) => SchemaTable::Foreign,
+        (true, false) => SchemaTable::Unreleased,
         (true, true) => {
-            let row = client.query_one(LAST, &[]).await.map_err(|error| failed(Call::Reads, error))?;
-            Schema::Applied(row.get::<_, i32>(0).unsigned_abs())
+            let row = client.query_one(LAST, &[]).await.map_err(|error| failed(CallEffect::Reads, error))?;
+            SchemaTable::Applied(row.get::<_, i32>(0).unsigned_abs())
         }
     };
-    Ok(Present { receipts, schema })
+    Ok(FoundTables { receipts, schema })
 }
 
 /// Applies what is missing, in one transaction, one process at a time.
@@ -93,7 +93,7 @@ async fn apply(client: &mut Client, known: u32) -> Result<()> {
         }
         transaction.commit().await
     };
-    run(client).await.map_err(|error| failed(Call::Writes, error))
+    run(client).await.map_err(|error| failed(CallEffect::Writes, error))
 }
 
 /// A table that merely has our name is better found now than by the first claim.
@@ -101,5 +101,5 @@ async fn check_columns(client: &Client) -> Result<()> {
     let columns =
         "SELECT id_high, id_middle, id_low, scope, operation, key, state, open_state, version, due, created, updated,
             receipt FROM onceward_receipts LIMIT 0";
-    client.batch_execute(columns).await.map_err(|error| failed(Call::Reads, error))
+    client.batch_execute(columns).await.map_err(|error| failed(CallEffect::Reads, error))
 }

@@ -1,16 +1,16 @@
-//! Every statement that writes or loads, written once: of the store, and of receipts that ride in a
-//! transaction of the caller's own. Scans are in `scan_statements.rs`.
+//! Every statement that writes or loads: those of the store, and those of receipts in a transaction of the
+//! caller. Scans are in `scan_statements.rs`.
 //!
 //! A swap's statement gives one row for all where all have won, with the same version. Otherwise it gives one row
 //! for each winner (`won` is its new version) and one for each loser that was there when the statement
-//! began. Who is neither has to look again: the record came, went or moved while the statement ran.
+//! began. A swap with no row must load again: its record was created, removed or moved while the statement ran.
 //!
-//! A record is found by the numbers of its id (`digest.rs`). Who has not seen it yet asks for the texts as well; a
-//! version that was seen is that of the right one.
+//! A record is found by the numbers of its id (`digest.rs`). A swap that has seen no version compares the texts of the
+//! id as well; a version that was seen can only be that of the right record.
 //!
 //! **Price.** Executing a prepared statement begins with setting it up, and for one row that is most of
 //! it: each expression, constraint and condition of an index is paid for every time. So single rows have
-//! statements of their own, with as little in them as will do.
+//! statements of their own, with as little in them as possible.
 
 /// The database's clock when the statement began, as a version. Microseconds since 1970 fit a float.
 macro_rules! now_us {

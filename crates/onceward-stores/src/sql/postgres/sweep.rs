@@ -31,15 +31,15 @@ const KEPT_MAX: usize = 1_000;
 /// Where the next sweep of this process begins, and the next looks of its workers at what waits and what is held: they
 /// come more often than sweeps, and would read the same dead entries.
 #[derive(Debug, Default)]
-pub(super) struct Positions {
-    sweeps: Position,
-    waiting: Position,
-    held: Position,
+pub(super) struct SweepPositions {
+    sweeps: SweepPosition,
+    waiting: SweepPosition,
+    held: SweepPosition,
 }
 
-impl Positions {
+impl SweepPositions {
     /// Where a scan of what is due in a state begins, or in any. Others are rare, and begin at the beginning.
-    pub(super) fn of(&self, state: Option<onceward::State>) -> Option<&Position> {
+    pub(super) fn of(&self, state: Option<onceward::State>) -> Option<&SweepPosition> {
         match state {
             None => Some(&self.sweeps),
             Some(onceward::State::Waiting) => Some(&self.waiting),
@@ -51,30 +51,30 @@ impl Positions {
 
 /// Where the next scan of what is due begins.
 #[derive(Debug, Default)]
-pub(super) struct Position(Mutex<State>);
+pub(super) struct SweepPosition(Mutex<SweepState>);
 
 #[derive(Debug)]
-struct State {
+struct SweepState {
     sweeps: u64,
     /// The server's clock at the last look; times are in microseconds since 1970.
     clock_us: i64,
-    start: Start,
+    start: SweepStart,
     /// Where to look for free rows; those before this are gone.
     free_from_us: i64,
     /// What the sweep under way has found so far.
-    pass: Pass,
+    pass: SweepPass,
 }
 
 /// Where to look: behind a time, and at some ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Start {
+pub(super) struct SweepStart {
     pub(super) from_us: i64,
     pub(super) kept: Vec<Id>,
 }
 
 /// What a page lies behind.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Behind<'a> {
+pub(super) enum PageStart<'a> {
     /// Nothing: it is the first page of the sweep that began when the server's clock said this.
     Beginning(i64),
     /// The last record of the page before.
@@ -92,33 +92,34 @@ pub(super) enum Purged {
 
 /// A sweep, page by page.
 #[derive(Debug)]
-struct Pass {
+struct SweepPass {
     began_us: i64,
     found: Vec<(i64, Id)>,
     /// When the first record that is not remembered fell due.
     beyond_us: Option<i64>,
     /// What comes next.
-    next: Next,
+    next: ExpectedPage,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Next {
+enum ExpectedPage {
     Beginning,
-    Behind(Bytes),
+    After(Bytes),
     Nothing,
 }
 
 /// Where the very first one begins.
-pub(super) const BEGINNING: Start = Start { from_us: i64::MIN, kept: Vec::new() };
+pub(super) const BEGINNING: SweepStart = SweepStart { from_us: i64::MIN, kept: Vec::new() };
 
-impl Default for State {
+impl Default for SweepState {
     fn default() -> Self {
-        let pass = Pass { began_us: i64::MIN, found: Vec::new(), beyond_us: None, next: Next::Nothing };
+        let pass =
+            SweepPass { began_us: i64::MIN, found: Vec::new(), beyond_us: None, next: ExpectedPage::Nothing };
         Self { sweeps: 0, clock_us: i64::MIN, start: BEGINNING, free_from_us: i64::MIN, pass }
     }
 }
 
-impl Position {
+impl SweepPosition {
     /// A sweep begins. From where free rows are to be removed.
     pub(super) fn begin(&self) -> i64 {
         let mut state = self.state();
@@ -142,21 +143,26 @@ impl Position {
             };
         }
         state.clock_us = clock_us;
-        state.pass = Pass { began_us: clock_us, found: Vec::new(), beyond_us: None, next: Next::Beginning };
+        state.pass = SweepPass {
+            began_us: clock_us,
+            found: Vec::new(),
+            beyond_us: None,
+            next: ExpectedPage::Beginning,
+        };
     }
 
     /// Where to look.
-    pub(super) fn start(&self) -> Start {
+    pub(super) fn start(&self) -> SweepStart {
         self.state().start.clone()
     }
 
     /// A page has been read: these records with their due times, and the cursor with which it goes on.
-    pub(super) fn page(&self, behind: Behind<'_>, found: Vec<(i64, Id)>, next: Option<&Bytes>) {
+    pub(super) fn page(&self, behind: PageStart<'_>, found: Vec<(i64, Id)>, next: Option<&Bytes>) {
         let mut guard = self.state();
-        let State { pass, start, .. } = &mut *guard;
+        let SweepState { pass, start, .. } = &mut *guard;
         let goes_on = match (behind, &pass.next) {
-            (Behind::Beginning(clock_us), Next::Beginning) => clock_us == pass.began_us,
-            (Behind::Cursor(cursor), Next::Behind(expected)) => cursor == expected,
+            (PageStart::Beginning(clock_us), ExpectedPage::Beginning) => clock_us == pass.began_us,
+            (PageStart::Cursor(cursor), ExpectedPage::After(expected)) => cursor == expected,
             _ => false,
         };
         if !goes_on {
@@ -178,12 +184,12 @@ impl Position {
         let from_us = from_us.min(pass.beyond_us.unwrap_or(i64::MAX));
         if from_us > start.from_us {
             let before = pass.found.iter().filter(|(due_us, _)| *due_us < from_us);
-            *start = Start { from_us, kept: before.map(|(_, id)| id.clone()).collect() };
+            *start = SweepStart { from_us, kept: before.map(|(_, id)| id.clone()).collect() };
         }
-        pass.next = next.map_or(Next::Nothing, |cursor| Next::Behind(cursor.clone()));
+        pass.next = next.map_or(ExpectedPage::Nothing, |cursor| ExpectedPage::After(cursor.clone()));
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, SweepState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,13 +11,13 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::connect::{CONNECT_MAX, DURABLE, describe, parse, pool};
-use super::fault::{Call, failed, timed_out, unconnected};
+use super::errors::{CallEffect, failed, timed_out, unconnected};
 use super::join::{NO_CLOCK, Parameter, id_values, number_values, open_value, swap_in};
 use super::statements;
 use super::tx::PostgresTx;
 use crate::sql::join::Value;
-use crate::sql::kinds::{record, seen_by};
 use crate::sql::row::{self, NOT_OPEN, due_us, micros};
+use crate::sql::swap_kinds::{record, seen_by};
 use crate::sql::transactions::{ended_by_its_work, find_cause};
 use crate::sql::{CALL_MAX, FREE_GRACE, Options};
 
@@ -113,7 +113,7 @@ impl onceward::Transactions for PostgresTransactions {
             }
             None => match timeout_at(deadline + CONNECT_MAX, swap_in(&mut tx, claim)).await {
                 Ok(swapped) => swapped.map_err(|error| of(self.is_worth_repeating(&error), error))?,
-                Err(_) => return Err(Fault::Failed(timed_out(Call::Reads, patience + CONNECT_MAX))),
+                Err(_) => return Err(Fault::Failed(timed_out(CallEffect::Reads, patience + CONNECT_MAX))),
             },
         };
         Ok((tx, swapped))
@@ -142,14 +142,14 @@ impl onceward::Transactions for PostgresTransactions {
             }
             tx.close();
             let keeping = match (tx.claimed(), &completion.new) {
-                (Some((place, due_in)), Some(new)) if may_stay(*due_in, new.due_in) => Some(place),
+                (Some((ctid, due_in)), Some(new)) if may_stay(*due_in, new.due_in) => Some(ctid),
                 _ => None,
             };
             let (statement, values) = completing(completion, keeping.is_some());
             let prepared = tx.connection().prepare_cached(statement).await.map_err(fault)?;
             let values: Vec<Parameter<'_>> = values.into_iter().map(Parameter).collect();
             let mut parameters = parameters(&values);
-            parameters.extend(keeping.map(|place| place as &(dyn ToSql + Sync)));
+            parameters.extend(keeping.map(|ctid| ctid as &(dyn ToSql + Sync)));
             let (completed, ended) = tokio::join!(
                 tx.connection().query_one(&prepared, &parameters),
                 tx.connection().batch_execute("COMMIT")
@@ -163,7 +163,7 @@ impl onceward::Transactions for PostgresTransactions {
                 }
                 // The server said no to the completion, so what followed was a rollback.
                 (Err(error), _) if error.as_db_error().is_some() => Err(commit_fault(error)),
-                (Err(error), _) => Err(Fault::Failed(failed(Call::Writes, error))),
+                (Err(error), _) => Err(Fault::Failed(failed(CallEffect::Writes, error))),
             }
         });
         match committed.await {
@@ -172,7 +172,7 @@ impl onceward::Transactions for PostgresTransactions {
                 Ok(())
             }
             Ok(Err(fault)) => Err(fault),
-            Err(_) => Err(Fault::Failed(timed_out(Call::Writes, CALL_MAX))),
+            Err(_) => Err(Fault::Failed(timed_out(CallEffect::Writes, CALL_MAX))),
         }
     }
 
@@ -185,7 +185,7 @@ impl onceward::Transactions for PostgresTransactions {
     }
 
     fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        find_cause::<tokio_postgres::Error>(error).is_some_and(super::fault::is_worth_repeating)
+        find_cause::<tokio_postgres::Error>(error).is_some_and(super::errors::is_worth_repeating)
     }
 }
 
@@ -206,7 +206,7 @@ impl PostgresTransactions {
     ) -> Result<Option<tokio_postgres::Row>, Fault> {
         let opening = self.opening();
         let new = record(claim);
-        // One that falls due with its outcome is listed as that will be, so that its row can stay in its place.
+        // A receipt that falls due with its outcome is listed as the outcome will be, so that its row need not move.
         let open = if due_in == new.due_in { open_value(claim) } else { Value::Int(Some(NOT_OPEN)) };
         let written =
             [Value::Text(new.state.name()), Value::Int(row::due_in_us(due_in)), Value::Bytes(&new.bytes)];
@@ -259,7 +259,7 @@ async fn commit_in_turn(tx: &PostgresTx, completion: &Swap) -> Result<(), Fault>
         Ok(Swapped::Won(_)) => tx.connection().batch_execute("COMMIT").await.map_err(commit_fault),
         Ok(Swapped::Lost(_)) => Err(Fault::Failed(ended_by_its_work())),
         Ok(Swapped::Failed(error)) | Err(error) => {
-            let undone = find_cause(&error).is_some_and(super::fault::is_worth_repeating);
+            let undone = find_cause(&error).is_some_and(super::errors::is_worth_repeating);
             Err(of(undone, error))
         }
     }
@@ -285,13 +285,13 @@ fn fault(error: tokio_postgres::Error) -> Fault {
     if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
         return Fault::Busy;
     }
-    let undone = super::fault::is_worth_repeating(&error);
-    of(undone, failed(Call::Reads, error))
+    let undone = super::errors::is_worth_repeating(&error);
+    of(undone, failed(CallEffect::Reads, error))
 }
 
 fn commit_fault(error: tokio_postgres::Error) -> Fault {
-    let undone = super::fault::is_worth_repeating(&error);
-    of(undone, failed(Call::Writes, error))
+    let undone = super::errors::is_worth_repeating(&error);
+    of(undone, failed(CallEffect::Writes, error))
 }
 
 fn of(undone: bool, error: Error) -> Fault {

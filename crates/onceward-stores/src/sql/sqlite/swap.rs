@@ -4,11 +4,11 @@ use onceward::{Found, Loaded, Result, Seen, Swap, Swapped, SystemClock};
 use rusqlite::types::{Null, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
-use super::fault::failed;
+use super::errors::failed;
 use crate::kit::now_us;
 use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
-use crate::sql::kinds::columns;
 use crate::sql::row::{self, due_us};
+use crate::sql::swap_kinds::columns;
 
 /// Swaps one record. The transaction must have the write lock, and must be rolled back on an error.
 pub(super) fn swap_now(connection: &Connection, swap: &Swap) -> Result<Swapped> {

@@ -12,9 +12,9 @@ const QUEUE_MAX: usize = 1024;
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
 /// Sends work to a thread; the thread ends when this is gone and its queue is empty.
-pub(super) struct Thread(mpsc::SyncSender<Job>);
+pub(super) struct ConnectionThread(mpsc::SyncSender<Job>);
 
-impl Thread {
+impl ConnectionThread {
     pub(super) fn start(name: &str, mut connection: Connection) -> Result<Self> {
         let (jobs, queue) = mpsc::sync_channel::<Job>(QUEUE_MAX);
         std::thread::Builder::new()

@@ -7,7 +7,7 @@ use onceward::{Error, ErrorKind};
 use sqlx::SqlStr;
 
 use crate::sql::join::{Cell, Dialect, Value};
-use crate::sql::transactions::Fate;
+use crate::sql::transactions::FailureClass;
 
 /// A database of sqlx's that receipts can be in.
 pub trait Driver: sqlx::Database {
@@ -28,33 +28,33 @@ pub trait Driver: sqlx::Database {
 
     /// What an error of this database means.
     #[doc(hidden)]
-    fn said(error: &sqlx::Error) -> Said;
+    fn meaning(error: &sqlx::Error) -> ErrorMeaning;
 }
 
 /// What an error means.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct Said {
+pub struct ErrorMeaning {
     pub kind: ErrorKind,
     pub detail: &'static str,
     /// Whether it is certain that nothing of the statement remains, were it a commit.
     pub refused: bool,
-    pub fate: Fate,
+    pub failure_class: FailureClass,
 }
 
 /// Whether a call could have changed anything for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum CallStage {
     /// Inside a transaction nothing has happened until its commit.
     Inside,
     Commit,
 }
 
 /// A call failed.
-pub(super) fn failed<DB: Driver>(call: Call, error: sqlx::Error) -> Error {
-    let said = DB::said(&error);
+pub(super) fn failed<DB: Driver>(call: CallStage, error: sqlx::Error) -> Error {
+    let said = DB::meaning(&error);
     let fault = Error::new(said.kind, said.detail).caused_by(error);
-    if call == Call::Commit && !said.refused { fault.maybe_applied() } else { fault }
+    if call == CallStage::Commit && !said.refused { fault.maybe_applied() } else { fault }
 }
 
 /// Binds the values to a statement and runs it. A macro: written out as bounds it would be longer than what it does.

@@ -5,12 +5,12 @@ use onceward::{Id, Record, Seen, Swap, Version};
 use super::FREE_GRACE;
 use super::row::{micros, seen};
 
-/// The swaps of a batch, by kind; each is a place in the batch, in the order of the ids.
+/// The swaps of a batch, by kind; each is an index in the batch, in the order of the ids.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Kinds {
+pub(super) struct SwapKinds {
     /// A record where nothing is.
     pub(super) create: Vec<usize>,
-    /// A record in the place of another.
+    /// A record that replaces another.
     pub(super) replace: Vec<usize>,
     /// A removal that leaves the version behind.
     pub(super) free: Vec<usize>,
@@ -20,23 +20,23 @@ pub(super) struct Kinds {
     pub(super) check: Vec<usize>,
 }
 
-impl Kinds {
-    /// Splits the places `of` a batch. `clock` is a version that the database has given out: its clock
+impl SwapKinds {
+    /// Splits the swaps of a batch at the indexes `of`. `clock` is a version that the database has given out: its clock
     /// has been there.
     pub(super) fn new(batch: &[Swap], of: impl IntoIterator<Item = usize>, clock: Version) -> Self {
         let young_us = seen(clock).saturating_sub(micros(FREE_GRACE));
         let mut kinds = Self::default();
-        let mut places: Vec<usize> = of.into_iter().collect();
-        places.sort_unstable_by(|one, other| order(&batch[*one].id).cmp(&order(&batch[*other].id)));
-        for place in places {
-            let kind = match (batch[place].seen, &batch[place].new) {
+        let mut indexes: Vec<usize> = of.into_iter().collect();
+        indexes.sort_unstable_by(|one, other| order(&batch[*one].id).cmp(&order(&batch[*other].id)));
+        for index in indexes {
+            let kind = match (batch[index].seen, &batch[index].new) {
                 (Seen::Absent, Some(_)) => &mut kinds.create,
                 (Seen::Version(_), Some(_)) => &mut kinds.replace,
                 (Seen::Version(version), None) if seen(version) < young_us => &mut kinds.delete,
                 (Seen::Version(_), None) => &mut kinds.free,
                 (Seen::Absent, None) => &mut kinds.check,
             };
-            kind.push(place);
+            kind.push(index);
         }
         kinds
     }
@@ -67,5 +67,5 @@ pub(super) fn seen_by(swap: &Swap) -> i64 {
 }
 
 #[cfg(test)]
-#[path = "kinds_test.rs"]
+#[path = "swap_kinds_test.rs"]
 mod tests;

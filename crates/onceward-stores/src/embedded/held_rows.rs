@@ -15,14 +15,14 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use onceward::{Error, ErrorKind, Id, Result, State};
 
-use super::block;
-use super::row::{Opened, Row};
+use super::row::{OpenedAt, Row};
+use super::row_block;
 use super::tables::{Tables, cannot_read};
 
 /// All held rows, by id. Belongs to the writer.
 #[derive(Default)]
-pub(crate) struct Held {
-    by_id: HashMap<Id, Lease>,
+pub(crate) struct HeldRows {
+    by_id: HashMap<Id, HeldLease>,
     /// How many rows each block still has.
     blocks: BTreeMap<u64, u32>,
     /// Blocks without any, to be removed with the next group.
@@ -30,7 +30,7 @@ pub(crate) struct Held {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lease {
+pub(crate) struct HeldLease {
     block: u64,
     pub(crate) version: u64,
     /// When it ends; for one that lost its owner, at the latest when the folder was opened.
@@ -38,7 +38,7 @@ pub(crate) struct Lease {
     pub(crate) created: u64,
 }
 
-impl Lease {
+impl HeldLease {
     /// Its row without the receipt: good only for being replaced.
     pub(crate) fn row(&self) -> Row {
         Row {
@@ -65,10 +65,10 @@ pub(crate) struct HeldChange {
 #[derive(Default)]
 pub(crate) struct LeaseEnds(Mutex<BTreeMap<(u64, u64), Id>>);
 
-impl Held {
+impl HeldRows {
     /// Reads all blocks from this one on, and the row of every id in them. Before it lie only the
     /// tombstones of blocks.
-    pub(crate) fn read(tables: &Tables, from: u64, opened: Opened) -> Result<(Self, LeaseEnds)> {
+    pub(crate) fn read(tables: &Tables, from: u64, opened: OpenedAt) -> Result<(Self, LeaseEnds)> {
         let mut held = Self::default();
         let mut ends = BTreeMap::new();
         for entry in tables.held.range(from.to_be_bytes()..) {
@@ -80,13 +80,13 @@ impl Held {
                 )
             })?;
             let mut rows = 0;
-            for listed in block::entries(&value) {
+            for listed in row_block::entries(&value) {
                 let (version, id) = listed?;
                 match tables.row(&id) {
                     Ok(Some(row)) if row.state == State::Held && row.version == version => {
                         let due_us = row.effective_due_us(opened);
                         ends.insert((due_us, version), id.clone());
-                        held.by_id.insert(id, Lease { block, version, due_us, created: row.created });
+                        held.by_id.insert(id, HeldLease { block, version, due_us, created: row.created });
                         rows += 1;
                     }
                     Ok(_) => {}
@@ -107,7 +107,7 @@ impl Held {
         Ok((held, LeaseEnds(Mutex::new(ends))))
     }
 
-    pub(crate) fn lease(&self, id: &Id) -> Option<Lease> {
+    pub(crate) fn lease(&self, id: &Id) -> Option<HeldLease> {
         self.by_id.get(id).copied()
     }
 
@@ -116,11 +116,11 @@ impl Held {
         let before = match row.filter(|row| row.state == State::Held) {
             None => self.by_id.remove(id),
             Some(row) => {
-                block::push(&mut change.block, row.version, id);
+                row_block::push(&mut change.block, row.version, id);
                 change.come.push(((row.due_us, row.version), id.clone()));
                 *self.blocks.entry(sequence).or_default() += 1;
                 let Row { version, due_us, created, .. } = *row;
-                let lease = Lease { block: sequence, version, due_us, created };
+                let lease = HeldLease { block: sequence, version, due_us, created };
                 self.by_id.insert(id.clone(), lease)
             }
         };

@@ -7,9 +7,9 @@
 //! bytes 0..16   nonce of the folder: whose record it is, wherever its bytes turn up
 //! bytes 16..24  sequence of the group, from 1 without gaps
 //! bytes 24..32  the highest version given so far
-//! bytes 32..40  no waiting row is due before this, in microseconds (see `due.rs`)
+//! bytes 32..40  no waiting row is due before this, in microseconds (see `due_scan.rs`)
 //! bytes 40..48  no other row is
-//! bytes 48..56  no group before this one left a row held that still is (see `held.rs`)
+//! bytes 48..56  no group before this one left a row held that still is (see `held_rows.rs`)
 //! bytes 56..64  fjall's own sequence number just before the group was handed to it
 //! bytes 64..68  CRC-32 of bytes 0..64; all numbers little endian
 //! ```
@@ -79,5 +79,5 @@ impl GroupRecord {
 }
 
 #[cfg(test)]
-#[path = "record_test.rs"]
+#[path = "group_record_test.rs"]
 mod tests;

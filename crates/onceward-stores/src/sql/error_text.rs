@@ -48,15 +48,15 @@ pub(super) fn unreached(server: &str, error: &(dyn StdError + 'static)) -> Strin
 }
 
 /// A server and its database as errors name them, such as "PostgreSQL at 127.0.0.1:5432, database `app`".
-pub(super) fn server(name: &str, place: &str, database: Option<&str>) -> String {
+pub(super) fn server(name: &str, host: &str, database: Option<&str>) -> String {
     let database = database.map_or_else(String::new, |database| format!(", database `{database}`"));
     // A separator in a password that was not encoded makes the rest of the password look like a host or a database.
-    if place.contains('@') || database.contains('@') {
+    if host.contains('@') || database.contains('@') {
         return format!("{name} (write `@` and `/` in a password as `%40` and `%2F`)");
     }
-    if place.is_empty() { format!("{name}{database}") } else { format!("{name} at {place}{database}") }
+    if host.is_empty() { format!("{name}{database}") } else { format!("{name} at {host}{database}") }
 }
 
 #[cfg(test)]
-#[path = "cause_test.rs"]
+#[path = "error_text_test.rs"]
 mod tests;

@@ -3,14 +3,14 @@
 use mysql_async::Error as Cause;
 use onceward::{Error, ErrorKind};
 
-use crate::sql::cause::{Explained, root, unreached};
+use crate::sql::error_text::{Explained, root, unreached};
 
 /// The server's word for a lock that did not come in time.
 pub(in crate::sql) const LOCK_WAIT_TIMEOUT: u16 = 1205;
 
 /// Whether a call could have changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum CallEffect {
     Reads,
     Writes,
 }
@@ -33,11 +33,11 @@ fn code(error: &Cause) -> Option<u16> {
 }
 
 /// A statement failed. One that the server refused is undone with its transaction.
-pub(super) fn failed(call: Call, error: Cause) -> Error {
+pub(super) fn failed(call: CallEffect, error: Cause) -> Error {
     let said_no = matches!(error, Cause::Server(_));
     let (kind, detail) = explain(code(&error));
     let fault = Error::new(kind, detail).caused_by(explained(error));
-    if call == Call::Writes && !said_no { fault.maybe_applied() } else { fault }
+    if call == CallEffect::Writes && !said_no { fault.maybe_applied() } else { fault }
 }
 
 /// There is no connection to `server`; nothing was sent.
@@ -72,14 +72,14 @@ fn explained(error: Cause) -> Explained<Cause> {
 /// A commit failed. What the server says to it may be about a connection that was waiting for a replica, with
 /// its commit on disk.
 pub(super) fn uncommitted(error: Cause) -> Error {
-    failed(Call::Writes, error).maybe_applied()
+    failed(CallEffect::Writes, error).maybe_applied()
 }
 
 /// No answer in time. The statement may still be running.
-pub(super) fn timed_out(call: Call, after: std::time::Duration) -> Error {
+pub(super) fn timed_out(call: CallEffect, after: std::time::Duration) -> Error {
     let fault =
         Error::new(ErrorKind::Unavailable, format!("the MySQL server did not answer within {after:?}"));
-    if call == Call::Writes { fault.maybe_applied() } else { fault }
+    if call == CallEffect::Writes { fault.maybe_applied() } else { fault }
 }
 
 /// What the server's word means to a person; without a word, the connection is gone.

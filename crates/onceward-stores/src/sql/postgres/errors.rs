@@ -5,11 +5,11 @@ use deadpool_postgres::{HookError, PoolError};
 use onceward::{Error, ErrorKind};
 use tokio_postgres::error::{Severity, SqlState};
 
-use crate::sql::cause::{Explained, root, unreached};
+use crate::sql::error_text::{Explained, root, unreached};
 
 /// Whether a call could have changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum CallEffect {
     Reads,
     Writes,
 }
@@ -25,7 +25,7 @@ pub(in crate::sql) fn is_undone(code: &SqlState) -> bool {
 }
 
 /// A statement failed.
-pub(super) fn failed(call: Call, error: tokio_postgres::Error) -> Error {
+pub(super) fn failed(call: CallEffect, error: tokio_postgres::Error) -> Error {
     let said_no = error.as_db_error().is_some_and(|error| {
         // After an ordinary error the statement is undone. A fatal one may have hit a connection that
         // was waiting for a standby, with its commit on disk.
@@ -33,7 +33,7 @@ pub(super) fn failed(call: Call, error: tokio_postgres::Error) -> Error {
     });
     let (kind, detail) = explain(error.code());
     let fault = Error::new(kind, detail).caused_by(explained(error));
-    if call == Call::Writes && !said_no { fault.maybe_applied() } else { fault }
+    if call == CallEffect::Writes && !said_no { fault.maybe_applied() } else { fault }
 }
 
 /// There is no connection to `server`; nothing was sent.
@@ -69,9 +69,9 @@ fn explained(error: tokio_postgres::Error) -> Explained<tokio_postgres::Error> {
 }
 
 /// No answer in time. The statement may still be running.
-pub(super) fn timed_out(call: Call, after: std::time::Duration) -> Error {
+pub(super) fn timed_out(call: CallEffect, after: std::time::Duration) -> Error {
     let fault = Error::new(ErrorKind::Unavailable, format!("PostgreSQL did not answer within {after:?}"));
-    if call == Call::Writes { fault.maybe_applied() } else { fault }
+    if call == CallEffect::Writes { fault.maybe_applied() } else { fault }
 }
 
 /// What the server's word means to a person; without a word, the connection is gone.

@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn at(due_us: u64) -> Place {
-    Place::first_of(List::Rest, due_us)
+fn at(due_us: u64) -> ScanPosition {
+    ScanPosition::first_of(DueList::Rest, due_us)
 }
 
 fn floor(floor_us: u64) -> Floor {
-    Floor::new(List::Rest, floor_us)
+    Floor::new(DueList::Rest, floor_us)
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_scan_does_not_lift_the_floor_above_a_row_it_could_not_see() {
 #[test]
 fn dead_blocks_are_handed_out_once() {
     let floor = floor(0);
-    let block = |sequence| block_key(List::Rest, 1, sequence);
+    let block = |sequence| block_key(DueList::Rest, 1, sequence);
     floor.lift(at(2), [block(1), block(2), block(1)].into_iter());
     assert_eq!(floor.take_dead(), [block(1), block(2)]);
     assert!(floor.take_dead().is_empty());
@@ -47,24 +47,30 @@ fn dead_blocks_are_handed_out_once() {
 
 #[test]
 fn at_one_moment_leases_come_before_what_waits_and_that_before_the_rest() {
-    let lease = Place { number: 9, ..Place::first_at(Source::Leases, 5) };
-    assert_eq!(lease.next_in(List::Waiting), Place::first_of(List::Waiting, 5));
-    assert_eq!(lease.next_in(List::Rest), at(5));
-    let waiting = Place { number: 3, ..Place::first_of(List::Waiting, 5) };
-    assert_eq!(waiting.next_in(List::Waiting), Place { entry: 1, ..waiting });
-    assert_eq!(waiting.next_in(List::Rest), at(5));
-    let rest = Place { number: 3, ..at(5) };
-    assert_eq!(rest.next_in(List::Waiting), Place::first_of(List::Waiting, 6), "that moment is over there");
-    assert!(lease < waiting && waiting < rest && rest < Place::first_at(Source::Leases, 6));
+    let lease = ScanPosition { number: 9, ..ScanPosition::first_at(Source::Leases, 5) };
+    assert_eq!(lease.next_in(DueList::Waiting), ScanPosition::first_of(DueList::Waiting, 5));
+    assert_eq!(lease.next_in(DueList::Rest), at(5));
+    let waiting = ScanPosition { number: 3, ..ScanPosition::first_of(DueList::Waiting, 5) };
+    assert_eq!(waiting.next_in(DueList::Waiting), ScanPosition { entry: 1, ..waiting });
+    assert_eq!(waiting.next_in(DueList::Rest), at(5));
+    let rest = ScanPosition { number: 3, ..at(5) };
+    assert_eq!(
+        rest.next_in(DueList::Waiting),
+        ScanPosition::first_of(DueList::Waiting, 6),
+        "that moment is over there"
+    );
+    assert!(lease < waiting && waiting < rest && rest < ScanPosition::first_at(Source::Leases, 6));
 }
 
 #[test]
 fn a_cursor_comes_back_as_it_was() {
-    let lease = Place { number: 2, ..Place::first_at(Source::Leases, 1) };
-    for place in [at(7), lease, Place::first_of(List::Waiting, 2), Place { entry: 9, ..at(3) }] {
-        assert_eq!(Place::from_cursor(&place.to_cursor()).unwrap(), place);
+    let lease = ScanPosition { number: 2, ..ScanPosition::first_at(Source::Leases, 1) };
+    for place in
+        [at(7), lease, ScanPosition::first_of(DueList::Waiting, 2), ScanPosition { entry: 9, ..at(3) }]
+    {
+        assert_eq!(ScanPosition::from_cursor(&place.to_cursor()).unwrap(), place);
     }
     for strange in [vec![], vec![0x12], vec![0x13; 25], vec![0x12; 24], vec![0x12; 26], vec![1, 0]] {
-        assert!(Place::from_cursor(&Cursor(strange.into())).is_err());
+        assert!(ScanPosition::from_cursor(&Cursor(strange.into())).is_err());
     }
 }
