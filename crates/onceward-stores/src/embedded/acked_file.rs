@@ -1,7 +1,7 @@
-//! The side file `ACKED`: the sequence of the last group whose callers were told that it is kept.
+//! The side file `ACKED`: the sequence number of the last acknowledged group.
 //!
-//! Written after the group's sync and before the answers, without a sync of its own in the hot path.
-//! After a power cut it may therefore be too low, never too high: it raises no false alarm. Two slots
+//! Written after the group's sync and before the answers, usually without a sync of its own. After
+//! a power cut it may therefore be too low, but never too high, so it causes no false alarm. Two slots
 //! are written in turn, so that a torn write leaves the other.
 
 use std::fs::{File, OpenOptions};
@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 const SLOTS: u64 = 2;
-/// Apart, so that no sector holds both.
+/// Far enough apart that no disk sector holds both.
 const SLOT_BYTES: u64 = 512;
 const ENTRY_BYTES: usize = 12;
 const GROUPS_PER_SYNC: u64 = 1024;
@@ -21,9 +21,9 @@ pub(crate) struct AckedFile {
 /// What the side file said when it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastAcked {
-    /// There is none.
+    /// The file does not exist.
     Nothing,
-    /// There is one, but neither slot can be read.
+    /// The file exists, but neither slot can be read.
     Unreadable,
     /// This group and all before it were acknowledged.
     Sequence(u64),
@@ -58,13 +58,13 @@ impl AckedFile {
         Ok(acked)
     }
 
-    /// Notes that everything up to `sequence` is about to be acknowledged.
+    /// Records that everything up to `sequence` is about to be acknowledged.
     pub(crate) fn note(&mut self, sequence: u64) -> io::Result<()> {
         self.write(sequence % SLOTS, sequence)?;
         if sequence.is_multiple_of(GROUPS_PER_SYNC) { self.file.sync_data() } else { Ok(()) }
     }
 
-    /// Makes the last note durable.
+    /// Makes the last record durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }

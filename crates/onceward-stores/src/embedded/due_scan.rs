@@ -1,10 +1,9 @@
-//! The scan over what is due: leases from memory, everything else from the due index, earliest first.
+//! Scans for due rows, earliest first: leases from memory, everything else from the due index.
 //!
-//! The due index has two lists: waiting rows, which workers look for again and again, and the rest. It lists
+//! The due index has two lists: waiting rows, which workers scan often, and the rest. It lists
 //! the rows of one group that fall due at the same moment in one block, under that moment and the group's
-//! sequence. Entries are not taken out when their row changes; the scan passes over stale ones, and [`Floor`]
-//! remembers how far everything is stale, so that neither they nor the tombstones of removed blocks are
-//! walked over again and again.
+//! sequence. Entries are not removed when their row changes; the scan skips stale ones, and [`Floor`] records up to
+//! where everything is stale, so that stale entries and the tombstones of removed blocks are not read each time.
 //!
 //! ```text
 //!   one list    ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒░█████████████████
@@ -24,19 +23,19 @@ use super::tables::cannot_read;
 use super::{EmbeddedInner, row_block};
 use crate::kit::cursor;
 
-/// How many slices of nothing but stale entries are passed over in one scan.
+/// How many slices with only stale entries one scan may skip.
 const STALE_SLICES_MAX: usize = 8;
 
 /// A block's key: list, due time, sequence.
 type BlockKey = [u8; 17];
 
-/// Everything of a list before this place is stale.
+/// Everything in a list before this position is stale.
 pub(crate) struct Floor(Mutex<FloorBounds>);
 
 struct FloorBounds {
     floor: ScanPosition,
-    /// The earliest due time put in since the scan under way began: it cannot see that row, so it
-    /// must not lift the floor above it.
+    /// The earliest due time inserted since the current scan began. The scan cannot see that row, so it must not
+    /// raise the floor above it.
     put_since_us: u64,
     /// Blocks below the floor that the writer has not removed yet.
     dead: Vec<BlockKey>,
@@ -49,7 +48,7 @@ enum Source {
     Index(DueList),
 }
 
-/// A place in the order of the scan; at the same moment leases come first.
+/// A position in the order of the scan; at the same due time leases come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ScanPosition {
     due_us: u64,
@@ -67,11 +66,11 @@ struct Candidate {
     id: Id,
 }
 
-/// What a scan is about.
+/// Which rows a scan reads.
 pub(crate) struct DueQuery<'a> {
     leases: bool,
     lists: &'a [DueList],
-    /// Only what has fallen due by now.
+    /// Only rows that are due now.
     only_over: bool,
     filter: &'a Filter,
 }
@@ -93,7 +92,7 @@ impl<'a> DueQuery<'a> {
         Self { leases: true, lists: &[], only_over: false, filter }
     }
 
-    /// Everything that waits for a time.
+    /// All waiting rows that have a due time.
     pub(crate) fn waiting(filter: &'a Filter) -> Self {
         Self { leases: false, lists: &[DueList::Waiting], only_over: false, filter }
     }
@@ -105,19 +104,19 @@ impl Floor {
         Self(Mutex::new(FloorBounds { floor, put_since_us: u64::MAX, dead: Vec::new() }))
     }
 
-    /// What holds once a group that puts in `earliest_us` is written.
+    /// The floor once a group that inserts `earliest_us` is written.
     pub(crate) fn with(&self, earliest_us: u64) -> u64 {
         self.lock().floor.due_us.min(earliest_us)
     }
 
-    /// A group that put in `earliest_us` has become visible.
+    /// Lowers the floor: a group that inserted `earliest_us` has become visible.
     pub(crate) fn lower(&self, earliest_us: u64) {
         let mut bounds = self.lock();
         bounds.floor = bounds.floor.min(ScanPosition::first_at(bounds.floor.source, earliest_us));
         bounds.put_since_us = bounds.put_since_us.min(earliest_us);
     }
 
-    /// Blocks that the group under way may remove; none twice.
+    /// Blocks that the current group may remove; each is returned once.
     pub(crate) fn take_dead(&self) -> Vec<BlockKey> {
         let mut dead = std::mem::take(&mut self.lock().dead);
         dead.sort_unstable();
@@ -125,19 +124,19 @@ impl Floor {
         dead
     }
 
-    /// To be called before the scan takes its snapshot. There is one scanning thread, so one scan.
+    /// Must be called before the scan takes its snapshot. There is one scanning thread, so at most one scan.
     fn begin(&self) -> ScanPosition {
         let mut bounds = self.lock();
         bounds.put_since_us = u64::MAX;
         bounds.floor
     }
 
-    /// The scan has seen that everything before `floor` is stale, `blocks` among it.
-    fn lift(&self, floor: ScanPosition, blocks: impl Iterator<Item = BlockKey>) {
+    /// Raises the floor: the scan found everything before it stale, including `blocks`.
+    fn raise(&self, floor: ScanPosition, blocks: impl Iterator<Item = BlockKey>) {
         let mut bounds = self.lock();
         let floor = floor.min(ScanPosition::first_at(floor.source, bounds.put_since_us));
         bounds.floor = bounds.floor.max(floor);
-        // An entry never comes alive again, so these are dead wherever the floor is.
+        // A stale entry stays stale, so these blocks are dead wherever the floor is.
         bounds.dead.extend(blocks);
     }
 
@@ -155,7 +154,7 @@ pub(crate) fn block_key(list: DueList, due_us: u64, sequence: u64) -> BlockKey {
     key
 }
 
-/// One page. Passes over stale entries, but not without end.
+/// One page. Skips stale entries, up to a limit.
 pub(crate) fn scan(
     shared: &EmbeddedInner,
     query: &DueQuery<'_>,
@@ -172,19 +171,19 @@ pub(crate) fn scan(
     Ok(page)
 }
 
-/// Looks at no more than `limit` entries.
+/// Reads at most `limit` entries.
 fn slice(shared: &EmbeddedInner, query: &DueQuery<'_>, after: Option<&Cursor>, limit: usize) -> Result<Page> {
     let now_us = shared.now_us();
     let after = after.map(ScanPosition::from_cursor).transpose()?;
     let mut candidates = Vec::new();
     if query.leases {
-        // Leases that lost their owner count from the opening, even if the clock was set back since.
+        // Leases that lost their owner are due from the opening on, even if the clock was set back since.
         let until_us = if query.only_over { now_us.max(shared.opened.at_us) } else { u64::MAX };
         candidates.extend(leases(shared, after, until_us, limit));
     }
     let mut walks: Vec<ListWalk> =
         query.lists.iter().map(|&list| ListWalk::begin(shared, list, after)).collect();
-    // Taken after the leases were read, so that none of them can be younger than the rows.
+    // Taken after the leases were read, so that no lease is newer than the rows.
     let snapshot = shared.tables.database.snapshot();
     for walk in &walks {
         let until_us = if query.only_over { now_us } else { u64::MAX };
@@ -198,7 +197,7 @@ fn slice(shared: &EmbeddedInner, query: &DueQuery<'_>, after: Option<&Cursor>, l
         let row = row(shared, &snapshot, &id);
         let is_live = match &row {
             Ok(row) => row.as_ref().is_some_and(|row| row.version == version),
-            // It may well be.
+            // A row that cannot be read may be live.
             Err(_) => true,
         };
         if let Some(walk) = walks.iter_mut().find(|walk| Source::Index(walk.list) == at.source) {
@@ -218,19 +217,19 @@ fn slice(shared: &EmbeddedInner, query: &DueQuery<'_>, after: Option<&Cursor>, l
     let page = page.build();
     if query.only_over {
         for walk in walks {
-            walk.lift_floor(shared, last.filter(|_| page.next.is_some()), now_us);
+            walk.raise_floor(shared, last.filter(|_| page.next.is_some()), now_us);
         }
     }
     Ok(page)
 }
 
-/// A scan on its way through one list.
+/// The progress of a scan through one list.
 struct ListWalk {
     list: DueList,
     floor: ScanPosition,
     start: ScanPosition,
     first_live: Option<ScanPosition>,
-    /// Up to the first live entry.
+    /// The blocks read up to the first live entry.
     blocks: Vec<BlockKey>,
 }
 
@@ -248,9 +247,9 @@ impl ListWalk {
         }
     }
 
-    /// `last` is where the scan stopped before it came to the end of all lists.
-    fn lift_floor(mut self, shared: &EmbeddedInner, last: Option<ScanPosition>, now_us: u64) {
-        // Only a scan that began at the floor can tell that nothing lives between it and this place.
+    /// `last` is where the scan stopped before the end of all lists.
+    fn raise_floor(mut self, shared: &EmbeddedInner, last: Option<ScanPosition>, now_us: u64) {
+        // Only a scan that began at the floor knows that there are no live entries between it and this position.
         if self.start > self.floor {
             return;
         }
@@ -258,14 +257,14 @@ impl ListWalk {
         let reached = match (self.first_live, last) {
             (Some(live), _) => live,
             (None, None) => end,
-            // A lease that lost its owner may stand behind what the index was read up to.
+            // A lease that lost its owner may come after the point up to which the index was read.
             (None, Some(last)) => last.next_in(self.list).min(end),
         };
         let reached = reached.max(self.floor);
         self.blocks.dedup();
         let reached_block = block_key(self.list, reached.due_us, reached.number);
         let dead = self.blocks.into_iter().filter(|&block| block < reached_block);
-        shared.floors[self.list as usize].lift(reached, dead);
+        shared.floors[self.list as usize].raise(reached, dead);
     }
 }
 
@@ -299,7 +298,7 @@ fn listed(
 ) -> Result<Vec<Candidate>> {
     let ListWalk { list, start, .. } = *walk;
     let first = block_key(list, start.due_us, start.number);
-    // What is never due is in no list, so nothing stands at the last of all times.
+    // Rows that are never due are in no list, so no entry has the highest time.
     let end = block_key(list, until_us.saturating_add(1), 0);
     let mut candidates = Vec::new();
     if first >= end {
@@ -340,7 +339,7 @@ fn split_block_key(key: &[u8]) -> Result<(u64, u64)> {
 }
 
 impl Source {
-    /// As it stands in a cursor; apart from the bytes that the cursors of `index.rs` begin with.
+    /// As a cursor. Its first byte differs from those of the cursors of `index.rs`.
     fn byte(self) -> u8 {
         match self {
             Self::Leases => 0x10,
@@ -359,7 +358,7 @@ impl ScanPosition {
         Self { due_us, source, number: 0, entry: 0 }
     }
 
-    /// The first place of a list behind this one.
+    /// The first position in a list after this one.
     fn next_in(self, list: DueList) -> Self {
         let source = Source::Index(list);
         match self.source.cmp(&source) {

@@ -1,4 +1,4 @@
-//! The floor between a scan and the groups that are written meanwhile.
+//! Tests of the floor when groups are written during a scan.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn floor(floor_us: u64) -> Floor {
 fn a_scan_lifts_the_floor_and_a_group_lowers_it() {
     let floor = floor(3);
     assert_eq!(floor.begin(), at(3));
-    floor.lift(at(10), std::iter::empty());
+    floor.raise(at(10), std::iter::empty());
     assert_eq!(floor.with(u64::MAX), 10);
     assert_eq!(floor.with(7), 7);
     assert_eq!(floor.with(u64::MAX), 10, "not before the group is visible");
@@ -28,11 +28,11 @@ fn a_scan_does_not_lift_the_floor_above_a_row_it_could_not_see() {
     floor.begin();
     floor.lower(5);
     floor.lower(50);
-    floor.lift(at(10), std::iter::empty());
+    floor.raise(at(10), std::iter::empty());
     assert_eq!(floor.with(u64::MAX), 5);
     // The next scan sees both.
     floor.begin();
-    floor.lift(at(10), std::iter::empty());
+    floor.raise(at(10), std::iter::empty());
     assert_eq!(floor.with(u64::MAX), 10);
 }
 
@@ -40,7 +40,7 @@ fn a_scan_does_not_lift_the_floor_above_a_row_it_could_not_see() {
 fn dead_blocks_are_handed_out_once() {
     let floor = floor(0);
     let block = |sequence| block_key(DueList::Rest, 1, sequence);
-    floor.lift(at(2), [block(1), block(2), block(1)].into_iter());
+    floor.raise(at(2), [block(1), block(2), block(1)].into_iter());
     assert_eq!(floor.take_dead(), [block(1), block(2)]);
     assert!(floor.take_dead().is_empty());
 }

@@ -1,4 +1,4 @@
-//! The folder: whose it is, in which format, and that one process has it at a time.
+//! The data folder: its marker and format, and the lock that keeps other processes out.
 //!
 //! ```text
 //! ONCEWARD   marker: format number, nonce and checksum, the first thing written into a new folder
@@ -6,7 +6,7 @@
 //! ACKED      the last acknowledged group (acked_file.rs)
 //! db/        fjall's database (tables.rs)
 //! CREATING   while the database is being created; with it there, db/ holds nothing yet
-//! TRIAL      only for the moment in which a failed write is looked into
+//! TRIAL      only while the cause of a failed write is examined
 //! ```
 //!
 //! A folder that is refused is left exactly as it was.
@@ -31,7 +31,7 @@ const FORMAT: u32 = 2;
 const MARKER_NAME: &str = "onceward-embedded";
 
 /// Drawn when the folder is made. Every group carries it, so that bytes of another folder's journal,
-/// which may well be inside a stored body, are never taken for a group of this one.
+/// which may be inside a stored body, are never mistaken for a group of this one.
 pub(crate) type Nonce = [u8; NONCE_BYTES];
 pub(crate) const NONCE_BYTES: usize = 16;
 
@@ -45,8 +45,8 @@ pub(crate) struct Folder {
 impl Folder {
     /// Takes the folder for this process; creates it if it is missing or empty.
     pub(crate) fn take(path: &Path) -> Result<Self> {
-        // Looked at before anything is touched, and again under the lock: another process may have
-        // been creating it meanwhile.
+        // Inspected before anything is changed, and again under the lock: another process may have
+        // created it meanwhile.
         if inspect(path)? == FolderContents::Missing {
             create_folder(path).map_err(|error| failed("create", path, error))?;
         }
@@ -74,7 +74,7 @@ impl Folder {
         self.path.join(DATABASE)
     }
 
-    /// Whether the disk takes a little more. fjall does not pass on why its background work failed.
+    /// Whether the disk has some free space. fjall does not report why its background work failed.
     pub(crate) fn has_space(&self) -> bool {
         let trial = self.path.join(TRIAL);
         let written = File::create(&trial).and_then(|mut file| {
@@ -86,12 +86,12 @@ impl Folder {
         !written.is_err_and(|error| error.kind() == io::ErrorKind::StorageFull)
     }
 
-    /// Whether there is a database that was created to its end.
+    /// Whether there is a database whose creation was completed.
     pub(crate) fn has_database(&self) -> bool {
         self.database().exists() && !self.path.join(CREATING).exists()
     }
 
-    /// Has `create` make the database. A crash on the way leaves a folder that begins again here.
+    /// Creates the database with `create`. After a crash in between, the next opening creates it again.
     pub(crate) fn create_database<T>(&self, create: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
         let (creating, database) = (self.path.join(CREATING), self.database());
         let written = |done: io::Result<()>| done.map_err(|error| failed("write to", &self.path, error));
@@ -130,7 +130,7 @@ fn inspect(path: &Path) -> Result<FolderContents> {
         if name == MARKER {
             return read_marker(&path.join(MARKER)).map(FolderContents::Ours);
         }
-        // Left by a creation that did not get to its end.
+        // Left by a creation that was interrupted.
         if name != LOCK && name != MARKER_NEW {
             stranger = Some(name);
         }
@@ -150,8 +150,8 @@ fn inspect(path: &Path) -> Result<FolderContents> {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Closing is not enough: a process that another thread is just starting has a copy of every open file
-        // until it runs its program, and would hold the lock for that long.
+        // Closing is not enough: a child process has copies of all open files between fork and exec, and would hold
+        // the lock until then.
         let _ = self.lock.unlock();
     }
 }
@@ -173,8 +173,8 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-/// Receipts hold answers that are nobody else's business, so only the owner may look inside. A folder
-/// lasts only once the one that lists it is synced.
+/// Receipts may hold confidential answers, so only the owner may read the folder. A new folder is durable only
+/// once its parent is synced.
 fn create_folder(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|folder| !folder.exists()).collect();
     let Some(parent) = path.parent().filter(|_| !missing.is_empty()) else { return Ok(()) };

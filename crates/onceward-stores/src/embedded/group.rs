@@ -1,7 +1,6 @@
-//! One group of writes: the swaps of all batches that waited together, decided against the rows as
-//! they are and against each other.
+//! Decides one group of writes: the swaps of all waiting batches, against the stored rows and each other.
 //!
-//! It decides in memory and writes nothing. A row that cannot be read is the failure of its own swap.
+//! It works in memory and writes nothing. A row that cannot be read fails only its own swap.
 
 use hashbrown::HashMap;
 use onceward::{Error, ErrorKind, Id, Result, Seen, State, Swap, Swapped, Version};
@@ -22,7 +21,7 @@ pub(crate) struct Group<'a> {
     changed: usize,
 }
 
-/// One id that the group is about: what is there at this point of it.
+/// One id in the group, with its row as the swaps decided so far leave it.
 pub(crate) struct GroupEntry {
     pub(crate) id: Id,
     pub(crate) row: Option<Row>,
@@ -30,18 +29,18 @@ pub(crate) struct GroupEntry {
     pub(crate) before: IndexedBefore,
 }
 
-/// What the indexes have of a row before the group.
+/// What the indexes hold about a row before the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IndexedBefore {
     pub(crate) exists: bool,
-    /// Under which state it is in the index of states.
+    /// The state under which the row is in the index of states.
     pub(crate) indexed_state: Option<State>,
 }
 
-/// What became of a batch, if the group can be kept.
+/// The answers to a batch, provided that the group can be written.
 pub(crate) struct BatchDecision {
     pub(crate) swapped: Vec<Swapped>,
-    /// Nothing in the answer rests on the group being written.
+    /// The answers are valid even if the group cannot be written.
     pub(crate) holds_without_write: bool,
 }
 
@@ -62,7 +61,7 @@ impl<'a> Group<'a> {
         let mut decided =
             BatchDecision { swapped: Vec::with_capacity(batch.len()), holds_without_write: true };
         for swap in batch {
-            let swapped = match self.entry(swap) {
+            let swapped = match self.find_or_load(swap) {
                 Ok(at) => {
                     let swapped = self.swap(swap, at);
                     decided.holds_without_write &= !self.entries[at].changed;
@@ -79,12 +78,12 @@ impl<'a> Group<'a> {
         self.changed == 0
     }
 
-    /// What the group changes, and the highest version it gave.
+    /// The entries of the group, and the highest version it gave.
     pub(crate) fn into_changes(self) -> (Vec<GroupEntry>, u64) {
         (self.entries, self.version_max)
     }
 
-    fn entry(&mut self, swap: &Swap) -> Result<usize> {
+    fn find_or_load(&mut self, swap: &Swap) -> Result<usize> {
         if receipt_bytes(swap) > RECEIPT_BYTES_MAX {
             let detail = format!("a receipt of more than {RECEIPT_BYTES_MAX} bytes cannot be kept");
             return Err(Error::new(ErrorKind::Invalid, detail));

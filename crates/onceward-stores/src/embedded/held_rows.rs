@@ -1,9 +1,9 @@
-//! The rows that are held, and when their leases end.
+//! Held rows and the ends of their leases, in memory and in one table for the next process.
 //!
 //! A claim is followed by a completion within moments, so leases are not put into the due index on
 //! disk and taken out again. This process keeps them in memory. For the next process, every group lists
-//! the rows that it left held in one block of the table `held`; the block goes when none of them is
-//! held under that version any more. Renewals move a lease to a younger block, so blocks do not outlive
+//! the rows that it left held in one block of the table `held`; the block is removed when none of them is
+//! held under that version any more. Renewals move a lease to a newer block, so blocks do not outlive
 //! a lease. The process that opens the folder reads the few blocks there are and knows every row that may
 //! have lost its owner.
 
@@ -23,9 +23,9 @@ use super::tables::{Tables, cannot_read};
 #[derive(Default)]
 pub(crate) struct HeldRows {
     by_id: HashMap<Id, HeldLease>,
-    /// How many rows each block still has.
+    /// The number of rows that are still held, by block.
     blocks: BTreeMap<u64, u32>,
-    /// Blocks without any, to be removed with the next group.
+    /// Blocks without held rows, to be removed with the next group.
     dead: Vec<u64>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct HeldLease {
 }
 
 impl HeldLease {
-    /// Its row without the receipt: good only for being replaced.
+    /// Its row without the receipt, to be used only for replacing it.
     pub(crate) fn row(&self) -> Row {
         Row {
             version: self.version,
@@ -52,11 +52,11 @@ impl HeldLease {
     }
 }
 
-/// What one group does to the held rows: collected before its sync, in force after it.
+/// The changes of one group to the held rows: collected before its sync, applied after it.
 #[derive(Default)]
 pub(crate) struct HeldChange {
-    gone: Vec<(u64, u64)>,
-    come: Vec<((u64, u64), Id)>,
+    removed: Vec<(u64, u64)>,
+    added: Vec<((u64, u64), Id)>,
     /// The block of the group; empty if it leaves nothing newly held.
     pub(crate) block: Vec<u8>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct HeldChange {
 pub(crate) struct LeaseEnds(Mutex<BTreeMap<(u64, u64), Id>>);
 
 impl HeldRows {
-    /// Reads all blocks from this one on, and the row of every id in them. Before it lie only the
+    /// Reads all blocks from this one on, and the row of every id in them. Before it are only the
     /// tombstones of blocks.
     pub(crate) fn read(tables: &Tables, from: u64, opened: OpenedAt) -> Result<(Self, LeaseEnds)> {
         let mut held = Self::default();
@@ -90,7 +90,7 @@ impl HeldRows {
                         rows += 1;
                     }
                     Ok(_) => {}
-                    // That id's trouble and nobody else's: listed, so that scans come upon it and say so.
+                    // A failure of that id alone. It is listed, so that scans report it.
                     Err(error) => {
                         tracing::error!(?id, %error, "a receipt that was held cannot be read");
                         ends.insert((opened.at_us, version), id);
@@ -111,13 +111,13 @@ impl HeldRows {
         self.by_id.get(id).copied()
     }
 
-    /// Takes over what the group `sequence` made of a row.
+    /// Records the change that the group `sequence` makes to a row.
     pub(crate) fn set(&mut self, id: &Id, row: Option<&Row>, sequence: u64, change: &mut HeldChange) {
         let before = match row.filter(|row| row.state == State::Held) {
             None => self.by_id.remove(id),
             Some(row) => {
                 row_block::push(&mut change.block, row.version, id);
-                change.come.push(((row.due_us, row.version), id.clone()));
+                change.added.push(((row.due_us, row.version), id.clone()));
                 *self.blocks.entry(sequence).or_default() += 1;
                 let Row { version, due_us, created, .. } = *row;
                 let lease = HeldLease { block: sequence, version, due_us, created };
@@ -125,7 +125,7 @@ impl HeldRows {
             }
         };
         if let Some(before) = before {
-            change.gone.push((before.due_us, before.version));
+            change.removed.push((before.due_us, before.version));
             if let Some(rows) = self.blocks.get_mut(&before.block) {
                 *rows -= 1;
                 if *rows == 0 {
@@ -141,7 +141,7 @@ impl HeldRows {
         self.blocks.keys().next().copied().unwrap_or(sequence + 1)
     }
 
-    /// The blocks that the group under way may remove.
+    /// The blocks that the current group may remove.
     pub(crate) fn take_dead(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.dead)
     }
@@ -150,14 +150,14 @@ impl HeldRows {
 impl LeaseEnds {
     pub(crate) fn apply(&self, change: HeldChange) {
         let mut ends = self.lock();
-        for gone in change.gone {
-            ends.remove(&gone);
+        for removed in change.removed {
+            ends.remove(&removed);
         }
-        ends.extend(change.come);
+        ends.extend(change.added);
     }
 
-    /// The first leases behind `after` that end no later than `until_us`; those that never end stand at the
-    /// end of time.
+    /// The first leases after `after` that end no later than `until_us`; leases that never end have the highest
+    /// time.
     pub(crate) fn first(
         &self,
         after: Bound<(u64, u64)>,

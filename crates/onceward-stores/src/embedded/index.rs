@@ -1,5 +1,5 @@
-//! The index that people's questions need, written only where such a question can be about the row: unknown
-//! and dead rows, waiting rows that are never due, and steps. A claim and its completion touch none of it.
+//! The index for queries of operators: unknown and dead rows, waiting rows that are never due, and steps. A claim
+//! and its completion do not touch it.
 //!
 //! ```text
 //! key = 01  state: u8  id                                          the states that no other list has
@@ -23,7 +23,7 @@ use crate::kit::cursor;
 const BY_STATE: u8 = 1;
 const BY_PARENT: u8 = 2;
 
-/// Adds what a changed place does to the index.
+/// Adds the change of one row to the index.
 pub(crate) fn write(batch: &mut OwnedWriteBatch, index: &Keyspace, entry: &GroupEntry) {
     let (before, after) = (entry.before.indexed_state, entry.row.as_ref().and_then(Row::indexed_state));
     if before != after {
@@ -79,7 +79,7 @@ fn scan(
 ) -> Result<Page> {
     let start = match after {
         None => Bound::Included(prefix),
-        // Before all of a state is before its prefix, too.
+        // The position before all rows of a state is also before its prefix.
         Some(cursor) if cursor.0[..] < *prefix && cursor.0.starts_with(&prefix[..1]) => {
             Bound::Included(prefix)
         }
@@ -93,7 +93,7 @@ fn scan(
             break;
         }
         match Id::from_bytes(&key[id_at..]) {
-            Ok(id) => page.look_at(id, filter),
+            Ok(id) => page.add_by_id(id, filter),
             Err(error) => cannot_read_id(&error),
         }
         if page.is_full() {
@@ -104,12 +104,12 @@ fn scan(
     Ok(page.build())
 }
 
-/// Whether a cursor is a place in the index of states.
+/// Whether a cursor is a position in the index of states.
 pub(crate) fn is_by_state(cursor: &Cursor) -> bool {
     cursor.0.starts_with(&[BY_STATE])
 }
 
-/// The place before all rows that are indexed under this state.
+/// The position before all rows that are indexed under this state.
 pub(crate) fn before_all_of(state: State) -> Cursor {
     Cursor(state_key(state, &[]).into())
 }

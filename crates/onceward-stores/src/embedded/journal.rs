@@ -1,7 +1,7 @@
-//! Reads fjall's journal files before fjall does, and changes nothing.
+//! Checks fjall's journal files before fjall opens them, without changing anything.
 //!
-//! fjall takes damage inside a journal for a torn tail: it cuts the file there and goes on
-//! without the groups behind it. Every group of ours carries a [`GroupRecord`] with a sequence without
+//! fjall treats damage inside a journal as a torn tail: it truncates the file there and continues
+//! without the groups after it. Every group of ours carries a [`GroupRecord`] with a sequence without
 //! gaps and the nonce of the folder, so this walk can tell the two apart. It knows the layout of fjall
 //! 3.1 and nothing of what the rows mean. A layout that it does not know is refused as damage: the records in it are
 //! found by the nonce, wherever they are.
@@ -38,12 +38,12 @@ const CHUNK_BYTES: usize = 256 * 1024;
 pub(crate) struct JournalContents {
     /// The record of the last whole group; `None` if the journals hold no group.
     pub(crate) last: Option<GroupRecord>,
-    /// Groups that were never acknowledged and are only there in part: what to cut, and where.
+    /// Groups that were never acknowledged and are incomplete: the files to truncate, and where.
     pub(crate) torn: Vec<(PathBuf, u64)>,
 }
 
 /// Walks all journals in the folder of the database. Refuses if a group up to `acknowledged` cannot
-/// be read, or if one that can be read comes behind one that cannot.
+/// be read, or if a readable group follows an unreadable one.
 pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<JournalContents> {
     let journals = journals(folder).map_err(|error| unreadable(folder, error))?;
     let Some(&(oldest, _)) = journals.first() else {
@@ -68,7 +68,7 @@ pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Jou
                         return Err(damaged(&path, at, "it holds a group of another folder"));
                     }
                     let expected = walked.last.map_or(record.sequence, |last| last.sequence + 1);
-                    // The journals before the oldest were let go once their tables held everything.
+                    // Journals before the oldest were removed once the tables held everything in them.
                     if record.sequence != expected
                         || (oldest == 0 && walked.last.is_none() && record.sequence != 1)
                     {
@@ -92,8 +92,8 @@ pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Jou
         if let Some(behind) = records_after(&mut file, at, nonce, walked.last.map(|last| last.sequence))
             .map_err(|error| unreadable(&path, error))?
         {
-            // A torn group may well have its record. But a group is only written once the one before it
-            // is durable: the record of a later one proves that this is no torn tail.
+            // A torn group may have its record. But a group is only written once the one before it
+            // is durable: the record of a later group proves that this is not a torn tail.
             let torn = walked.last.map_or(behind.lowest, |last| last.sequence + 1);
             if behind.highest > torn {
                 let what = format!("{what}, and group {} comes behind it", behind.highest);
@@ -110,7 +110,7 @@ pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Jou
         stopped = (path, at, what);
     }
     let last = walked.last.map_or(0, |last| last.sequence);
-    // With the oldest journals let go and the rest still empty, only the tables can tell.
+    // If the oldest journals were removed and the rest are empty, only the tables can tell.
     let only_tables_can_tell = walked.last.is_none() && oldest > 0;
     if last < acknowledged && !only_tables_can_tell {
         let what = format!("{}, but groups up to {acknowledged} were acknowledged", stopped.2);
@@ -131,7 +131,7 @@ fn journals(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(journals)
 }
 
-/// What is at a place where a group may begin.
+/// What was read where a group may begin.
 enum JournalItem {
     Group {
         record: GroupRecord,
@@ -155,7 +155,7 @@ impl<'a> GroupReader<'a> {
         Self { reader: BufReader::with_capacity(CHUNK_BYTES, file), read: 0, hasher: Xxh3::new() }
     }
 
-    /// The next group. Nothing can be read behind one that is broken.
+    /// The next group. Nothing can be read after a broken one.
     fn next(&mut self) -> io::Result<JournalItem> {
         let start = self.read;
         match self.group() {
@@ -206,7 +206,7 @@ impl<'a> GroupReader<'a> {
         Ok(JournalItem::Group { record, number, end: self.read })
     }
 
-    /// One item behind its tag; the record if it is one.
+    /// Reads one item after its tag; returns the group record if the item is one.
     fn item(&mut self) -> io::Result<Result<Option<GroupRecord>, &'static str>> {
         let head: [u8; ITEM_HEAD_BYTES - 1] = self.take()?;
         self.hasher.update(&head);
@@ -236,7 +236,7 @@ impl<'a> GroupReader<'a> {
         Ok(bytes)
     }
 
-    /// Hashes what it passes, in pieces: a broken length must not cost memory.
+    /// Skips and hashes bytes in pieces, so that a broken length does not cost memory.
     fn pass(&mut self, mut len: u64) -> io::Result<()> {
         let mut piece = [0; 1024];
         while len > 0 {
@@ -250,14 +250,14 @@ impl<'a> GroupReader<'a> {
     }
 }
 
-/// The sequences of the records behind a place.
+/// The range of sequence numbers of records after a position.
 struct LaterSequences {
     lowest: u64,
     highest: u64,
 }
 
-/// Looks behind `at` for records of this folder's groups after `last`. The nonce is nobody else's, so no
-/// bytes that a caller had stored pass for one, and the search costs the same whatever they are.
+/// Searches after `at` for records of this folder's groups after `last`. The nonce is random, so no bytes that a
+/// caller has stored look like a record, and the search costs the same for any content.
 fn records_after(
     file: &mut File,
     at: u64,
@@ -285,7 +285,7 @@ fn records_after(
         if len < CHUNK_BYTES {
             return Ok(behind);
         }
-        // Overlap, so that a record across two chunks is seen.
+        // Overlap, so that a record across two chunks is found.
         start += (len - RECORD_BYTES) as u64;
     }
 }

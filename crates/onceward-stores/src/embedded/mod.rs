@@ -1,9 +1,9 @@
 //! The embedded store: receipts in a folder of this machine, for one process at a time, durable before
-//! any answer. fjall keeps the rows; everything that makes it a record of truth is here.
+//! any answer. fjall stores the rows; this module adds the checks that make it a durable record.
 //!
-//! What is in the folder, what each error means and what to do about it is said on the
-//! [front page of this crate](crate). In short: a folder that is refused was not changed; after a crash or
-//! a full disk it is enough to start again; damage calls for a copy of the whole folder, and such a copy
+//! The [front page of this crate](crate) says what is in the folder, what each error means and what to do
+//! about it. In short: a folder that is refused was not changed; after a crash or
+//! a full disk a restart is enough; after damage, restore a copy of the whole folder, and such a copy
 //! may only be made while the folder is closed ([`EmbeddedStore::close`]).
 //!
 //! | [`ErrorKind`] | on opening | later |
@@ -17,10 +17,10 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `folder.rs` | whose folder it is, and that nobody else has it |
+//! | `folder.rs` | the marker of the folder, and its lock |
 //! | `journal.rs`, `acked_file.rs`, `group_record.rs` | nothing acknowledged may be lost unnoticed |
 //! | `tables.rs`, `row.rs` | what is stored in fjall |
-//! | `queue.rs`, `group.rs`, `writer.rs` | many batches, one sync |
+//! | `queue.rs`, `group.rs`, `writer.rs` | many batches written with one sync |
 //! | `held_rows.rs`, `due_scan.rs`, `row_block.rs` | what falls due when |
 //! | `index.rs` | unknown and dead receipts, and steps |
 //! | `reader.rs` | loads and scans |
@@ -124,14 +124,14 @@ impl std::fmt::Debug for Options {
 ///
 /// Dropping it ends its threads and closes the folder before the drop returns, which under load takes a
 /// second or two; where a thread must not wait, use [`EmbeddedStore::close`]. Dropping a future of its
-/// methods does not take back the question: a swap still happens, except for what comes behind the first
-/// 8 MiB or 4096 swaps of its batch.
+/// methods does not cancel the call: a swap still happens, except for what comes after the first 8 MiB or
+/// 4096 swaps of its batch.
 pub struct EmbeddedStore {
     swaps: Option<QueueSender>,
     loads: Option<mpsc::SyncSender<reader::LoadRequest>>,
     scans: Option<mpsc::SyncSender<reader::ScanRequest>>,
     threads: Vec<JoinHandle<()>>,
-    /// Last, so that the folder is let go after everything else.
+    /// Last, so that the folder is released after everything else.
     shared: Arc<EmbeddedInner>,
 }
 
@@ -141,7 +141,7 @@ impl std::fmt::Debug for EmbeddedStore {
     }
 }
 
-/// What the threads have in common.
+/// What the threads share.
 struct EmbeddedInner {
     clock: Arc<dyn Clock>,
     opened: OpenedAt,
@@ -152,7 +152,7 @@ struct EmbeddedInner {
     stopped: OnceLock<WriterStopped>,
     sizes: Arc<GroupSizes>,
     tables: Tables,
-    /// Dropped behind the tables: unlocked only when they are closed.
+    /// Dropped after the tables: unlocked only when they are closed.
     folder: Folder,
 }
 
@@ -167,7 +167,7 @@ impl EmbeddedInner {
 }
 
 impl EmbeddedStore {
-    /// Opens the folder, or creates it if it is missing or empty. A folder that is somebody else's, in
+    /// Opens the folder, or creates it if it is missing or empty. A folder that is foreign, in
     /// use, of another format or damaged is refused and left as it was.
     ///
     /// The process that had it open before has ended, and so have its runs: what was held with
@@ -202,7 +202,7 @@ impl EmbeddedStore {
         closed.await.map_err(|_| ended())
     }
 
-    /// How large the groups were that it has made so far.
+    /// The sizes of the groups written so far.
     pub fn groups(&self) -> Groups {
         self.shared.sizes.read()
     }
@@ -248,7 +248,7 @@ impl Store for EmbeddedStore {
     fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            send(self.loads.as_ref(), reader::ReadRequest { question: ids.to_vec(), reply })?;
+            send(self.loads.as_ref(), reader::ReadRequest { query: ids.to_vec(), reply })?;
             answer.await.unwrap_or_else(|_| Err(ended()))
         })
     }
@@ -256,7 +256,7 @@ impl Store for EmbeddedStore {
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            send(self.scans.as_ref(), reader::ReadRequest { question: query.clone(), reply })?;
+            send(self.scans.as_ref(), reader::ReadRequest { query: query.clone(), reply })?;
             answer.await.unwrap_or_else(|_| Err(ended()))
         })
     }
@@ -280,10 +280,10 @@ impl Drop for EmbeddedStore {
         (self.swaps, self.loads, self.scans) = (None, None, None);
         let here = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            // An executor that is gone drops the task that an answer wakes, and with it perhaps the last
-            // handle of the store: on the very thread that answered, which cannot wait for itself.
+            // An executor that has shut down drops the task that an answer wakes, and with it perhaps the last handle
+            // of the store: on the thread that answered, which cannot join itself.
             if thread.thread().id() != here {
-                // A panic in there has already told its callers.
+                // The callers of a thread that panicked have already been told.
                 let _ = thread.join();
             }
         }

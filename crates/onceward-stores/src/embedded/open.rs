@@ -1,5 +1,5 @@
-//! Opening a folder, in the only order that can refuse it untouched: whose it is, what was
-//! acknowledged, what the journals hold, and only then fjall.
+//! Opens a folder, in the order that leaves a refused folder unchanged: first the marker, then the acknowledged
+//! sequence, then the journals, and only then fjall.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn start(writer: Writer, shared: Arc<EmbeddedInner>) -> Result<EmbeddedStore> {
     Ok(EmbeddedStore { swaps: Some(swaps), loads: Some(loads), scans: Some(scans), threads, shared })
 }
 
-/// The last group that callers were told about, as far as the side file knows.
+/// The last group that was acknowledged, according to the side file.
 fn acknowledged(folder: &Folder) -> Result<u64> {
     let path = folder.acked();
     let told = AckedFile::read(&path)
@@ -117,8 +117,8 @@ fn create(folder: &Folder, acknowledged: u64, memory: MemoryLimits) -> Result<Ta
     folder.create_database(|path| Tables::create(path, memory))
 }
 
-/// Cuts groups that are only there in part. fjall would do the same for most, but takes some tears
-/// (a page that never reached the disk inside a group whose end did) for an error.
+/// Truncates incomplete groups. fjall would do the same for most, but reports some (a page that never reached the
+/// disk inside a group whose end did) as an error.
 fn cut(walked: &JournalContents) -> Result<()> {
     for (path, len) in &walked.torn {
         tracing::info!(path = %path.display(), len, "cutting a group that was never acknowledged");

@@ -1,14 +1,14 @@
-//! Where batches wait for the writer, which takes all that wait at once.
+//! The bounded queue of batches for the writer thread, which takes all waiting batches at once.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::writer::WriteRequest;
 
 /// Batches that may wait. An engine has at most as many claims and as many completions on their way as its
-/// limits say (65,536 by default), so this refuses only who asks without end and waits for no answer.
+/// limits say (65,536 by default), so this refuses only callers that send without waiting for answers.
 const BATCHES_MAX: usize = 1 << 17;
 
-/// Makes the two ends.
+/// Creates the two ends of a queue.
 pub(crate) fn queue() -> (QueueSender, QueueReceiver) {
     let shared = Arc::new(QueueInner::default());
     (QueueSender(Arc::clone(&shared)), QueueReceiver(shared))
@@ -17,26 +17,26 @@ pub(crate) fn queue() -> (QueueSender, QueueReceiver) {
 #[derive(Default)]
 struct QueueInner {
     state: Mutex<QueueState>,
-    /// Something was put in, or the putter is gone.
+    /// Signalled when a batch is added or the sender is dropped.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct QueueState {
     requests: Vec<WriteRequest>,
-    /// One of the two ends is gone.
+    /// One of the two ends was dropped.
     closed: bool,
-    /// The taker sleeps: only then is it worth a system call to wake it.
+    /// The receiver sleeps: only then does it need a system call to wake it.
     asleep: bool,
 }
 
-/// Why a batch was not taken in.
+/// Why a batch was refused.
 pub(crate) enum QueueRefusal {
     Full,
     Closed,
 }
 
-/// The callers' end. When it is dropped, what waits is still taken.
+/// The callers' end. When it is dropped, waiting batches are still taken.
 pub(crate) struct QueueSender(Arc<QueueInner>);
 
 impl QueueSender {
@@ -65,13 +65,12 @@ impl Drop for QueueSender {
     }
 }
 
-/// The writer's end. When it is dropped, also by a panic, those who wait are told by the loss of their
-/// answers.
+/// The writer's end. When it is dropped, also by a panic, waiting callers see their reply channel close.
 pub(crate) struct QueueReceiver(Arc<QueueInner>);
 
 impl QueueReceiver {
-    /// Waits until there is something, and exchanges all of it for `asks`, which is empty. `false` when
-    /// the putter is gone and nothing is left.
+    /// Waits until there is something, and exchanges all of it for `requests`, which is empty. `false` when the
+    /// sender was dropped and nothing is left.
     pub(crate) fn take(&self, requests: &mut Vec<WriteRequest>) -> bool {
         let mut state = self.0.lock();
         while state.requests.is_empty() {
@@ -94,7 +93,7 @@ impl Drop for QueueReceiver {
             state.closed = true;
             std::mem::take(&mut state.requests)
         };
-        // Not under the lock: telling a caller may run what the caller waits in.
+        // Not under the lock: waking a caller may run the code of its executor.
         drop(left);
     }
 }

@@ -1,6 +1,6 @@
-//! The threads that read: one for loads, one for scans, so that a long scan holds up no load.
+//! The threads that read: one for loads, one for scans, so that a long scan does not delay loads.
 //!
-//! They read fjall's durable state directly; the writer need not be asked.
+//! They read fjall's durable state directly; the writer is not involved.
 
 use std::ops::Bound;
 use std::sync::mpsc;
@@ -13,24 +13,24 @@ use super::tables::cannot_read;
 use super::{EmbeddedInner, due_scan, index};
 use crate::kit;
 
-/// A page ends once the receipts it looked at have this many bytes: they pass through memory.
+/// A page ends once the receipts it has read have this many bytes, which bounds memory.
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
-/// One question and whom to tell.
+/// One query and where to send the answer.
 pub(crate) struct ReadRequest<Q, A> {
-    pub(crate) question: Q,
+    pub(crate) query: Q,
     pub(crate) reply: oneshot::Sender<Result<A>>,
 }
 
 pub(crate) type LoadRequest = ReadRequest<Vec<Id>, Vec<Loaded>>;
 pub(crate) type ScanRequest = ReadRequest<Scan, Page>;
 
-/// Answers until all senders are gone.
+/// Answers requests until all senders are dropped.
 pub(crate) fn run<Q, A>(requests: &mpsc::Receiver<ReadRequest<Q, A>>, answer: impl Fn(&Q) -> Result<A>) {
     while let Ok(request) = requests.recv() {
-        // Nobody waits for the answer any more: save the work.
+        // The caller no longer waits: skip the work.
         if !request.reply.is_closed() {
-            let _ = request.reply.send(answer(&request.question));
+            let _ = request.reply.send(answer(&request.query));
         }
     }
 }
@@ -38,7 +38,7 @@ pub(crate) fn run<Q, A>(requests: &mpsc::Receiver<ReadRequest<Q, A>>, answer: im
 pub(crate) fn load(shared: &EmbeddedInner, ids: &[Id]) -> Vec<Loaded> {
     let load_one = |id: &Id| {
         let row = shared.tables.row(id)?;
-        // Asked after the read: a group that failed meanwhile has said so by now.
+        // Checked after the read: a group that failed meanwhile is recorded by now.
         shared.refuse_unknown(id)?;
         Ok(row.map(|row| row.found(shared.now_us(), shared.opened)))
     };
@@ -58,7 +58,7 @@ pub(crate) fn scan(shared: &EmbeddedInner, query: &Scan) -> Result<Page> {
                 let mut page = PageBuilder::new(shared, limit);
                 // Parts that make no id match nothing.
                 if let Ok(id) = id {
-                    page.look_at(id, filter);
+                    page.add_by_id(id, filter);
                 }
                 Ok(page.build())
             }
@@ -74,7 +74,7 @@ pub(crate) fn scan(shared: &EmbeddedInner, query: &Scan) -> Result<Page> {
     }
 }
 
-/// First those that wait for a time, then those that are never due.
+/// First the rows with a due time, then those that are never due.
 fn scan_waiting(
     shared: &EmbeddedInner,
     after: Option<&Cursor>,
@@ -146,13 +146,13 @@ impl<'a> PageBuilder<'a> {
         Self { shared, now_us: shared.now_us(), limit, looked_at: 0, bytes: 0, page: Page::default() }
     }
 
-    /// Reads the row of this id and takes it in if it matches.
-    pub(crate) fn look_at(&mut self, id: Id, filter: &Filter) {
+    /// Reads the row of this id and adds it if it matches.
+    pub(crate) fn add_by_id(&mut self, id: Id, filter: &Filter) {
         let row = self.shared.tables.row(&id);
         self.take(id, row, filter, false);
     }
 
-    /// Takes in a row that was read, or why it could not be, if it matches.
+    /// Adds a row that was read, or the error of one that cannot be read, if it matches.
     pub(crate) fn take(&mut self, id: Id, row: Result<Option<Row>>, filter: &Filter, only_over: bool) {
         self.looked_at += 1;
         match row {
@@ -165,7 +165,7 @@ impl<'a> PageBuilder<'a> {
                 }
             }
             Err(error) => {
-                // In which state it is, nobody can tell.
+                // Its state is unknown.
                 let any_state = filter.clone().with_state(None);
                 let is_new = self.page.unreadable.iter().all(|(other, _)| *other != id);
                 if is_new && any_state.matches(&id, State::Done) {
@@ -175,7 +175,7 @@ impl<'a> PageBuilder<'a> {
         }
     }
 
-    /// Counts a row that was read in vain.
+    /// Counts a stale row that was read.
     pub(crate) fn pass_stale(&mut self, row: Option<&Row>) {
         self.looked_at += 1;
         self.bytes += row.map_or(0, |row| row.bytes.len());

@@ -1,4 +1,4 @@
-//! One stored row, byte for byte; its key is the bytes of its id.
+//! The byte format of a stored row; its key is the bytes of its id.
 //!
 //! ```text
 //! byte 0        layout number of the row: 2
@@ -37,7 +37,7 @@ pub(crate) struct Row {
     pub(crate) bytes: Bytes,
 }
 
-/// Which list of the due index has a row.
+/// The list of the due index that a row is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DueList {
     Waiting,
@@ -47,8 +47,8 @@ pub(crate) enum DueList {
 /// All of them, by their numbers.
 pub(crate) const DUE_LISTS: [DueList; 2] = [DueList::Waiting, DueList::Rest];
 
-/// What was true when this process opened the folder. Nobody else can have it open, so a row that ends with
-/// its writer and is not younger than this moment has lost its owner and is over, whatever its due time says.
+/// The time and version when this process opened the folder. No other process has it open, so a row that ends with
+/// its writer and is not newer than this has lost its owner and is due, whatever its due time says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenedAt {
     pub(crate) at_us: u64,
@@ -151,7 +151,7 @@ impl Row {
         (self.due_us != NEVER_US).then_some((list, self.due_us))
     }
 
-    /// Whether it is in the index of states (see `index.rs`): what people look for and no other list has.
+    /// Whether it is in the index of states (see `index.rs`): the states that operators query and no other list has.
     pub(crate) fn indexed_state(&self) -> Option<State> {
         let is_indexed = match self.state {
             State::Unknown | State::Dead => true,

@@ -1,4 +1,4 @@
-//! Golden bytes of a row, and what damage to them gives.
+//! Tests of the row format: golden bytes, and detection of damage.
 
 use super::*;
 

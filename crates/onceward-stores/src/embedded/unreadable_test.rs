@@ -1,4 +1,4 @@
-//! One receipt that cannot be read is its own failure, and nobody else's.
+//! Tests of unreadable rows: a receipt that cannot be read fails alone.
 
 use std::time::Duration;
 

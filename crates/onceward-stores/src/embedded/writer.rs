@@ -1,10 +1,9 @@
-//! The one thread that writes: takes all batches that wait, makes them one group, syncs once, then
-//! answers every caller.
+//! The writer thread: takes all waiting batches, writes them as one group with one sync, then answers every caller.
 //!
 //! ```text
 //! callers ──▶ queue ──▶ decide (group.rs) ──▶ one fjall batch + sync ──▶ ACKED ──▶ answers
 //!               ▲                                     │
-//!               └── the next group gathers meanwhile ─┘
+//!               └── the next batches queue up here    ─┘
 //! ```
 
 use std::collections::BTreeMap;
@@ -28,16 +27,16 @@ use super::{EmbeddedInner, due_scan, errors, index, receipt_bytes, row_block};
 const GROUP_SWAPS_MAX: usize = 4096;
 const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// One batch and whom to tell.
+/// One batch and where to send the answers.
 pub(crate) struct WriteRequest {
     pub(crate) batch: Vec<Swap>,
     pub(crate) reply: oneshot::Sender<Result<Vec<Swapped>>>,
 }
 
-/// Why the store takes no writes any more.
+/// Why the store no longer takes writes.
 pub(crate) struct WriterStopped {
     error: Error,
-    /// What the failed group was about: on disk it may or may not have happened.
+    /// The ids in the failed group, whose outcome on disk is unknown.
     unknown_ids: HashSet<Id>,
 }
 
@@ -59,7 +58,7 @@ impl Writer {
         while queue.take(&mut requests) {
             let mut waiting = requests.drain(..).peekable();
             while waiting.peek().is_some() {
-                self.answer(gather(&mut waiting));
+                self.answer(next_group(&mut waiting));
             }
         }
         if let Err(error) = self.acked.sync() {
@@ -73,28 +72,28 @@ impl Writer {
         let mut group = Group::new(&shared, &self.held, self.version_max, requests.len());
         let decided: Vec<BatchDecision> =
             requests.iter().map(|request| group.decide(&request.batch)).collect();
-        let kept = if group.is_empty() {
+        let written = if group.is_empty() {
             Ok(())
         } else {
             let (entries, version_max) = group.into_changes();
             self.version_max = version_max;
-            self.keep(&entries)
+            self.write_group(&entries)
         };
         for (request, decided) in requests.into_iter().zip(decided) {
-            let answer = match &kept {
+            let answer = match &written {
                 Err(error) if !decided.holds_without_write => Err(error.clone()),
                 _ => {
                     shared.signals.announce_won(&request.batch, &decided.swapped);
                     Ok(decided.swapped)
                 }
             };
-            // A caller that went away does not mind.
+            // The caller may have gone away.
             let _ = request.reply.send(answer);
         }
     }
 
     /// Makes the changes durable, then visible.
-    fn keep(&mut self, entries: &[GroupEntry]) -> Result<()> {
+    fn write_group(&mut self, entries: &[GroupEntry]) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let tables = &shared.tables;
         if let Some(stopped) = shared.stopped.get() {
@@ -155,13 +154,13 @@ impl Writer {
             floor.lower(earliest_us);
         }
         if let Err(error) = self.acked.note(record.sequence) {
-            // The group itself is safe; only the alarm for later damage is less sharp.
+            // The group itself is durable; only the later check for damage is weaker.
             tracing::warn!(%error, "the side file of acknowledged groups could not be written");
         }
         Ok(())
     }
 
-    /// After a failed write or sync nobody can say what is on disk until the journal is read again, so
+    /// After a failed write or sync it is unknown what is on disk until the journal is read again, so
     /// this store takes no further writes.
     fn stop(&self, error: fjall::Error, entries: &[GroupEntry]) -> Error {
         // fjall says this before it writes anything.
@@ -194,8 +193,8 @@ fn changed_ids(entries: &[GroupEntry]) -> HashSet<Id> {
     entries.iter().filter(|entry| entry.changed).map(|entry| entry.id.clone()).collect()
 }
 
-/// As many as make one group, at least one if there is one.
-fn gather(waiting: &mut impl Iterator<Item = WriteRequest>) -> Vec<WriteRequest> {
+/// The requests that make up the next group; at least one if there is one.
+fn next_group(waiting: &mut impl Iterator<Item = WriteRequest>) -> Vec<WriteRequest> {
     let mut size = GroupSize::default();
     let mut group = Vec::with_capacity(waiting.size_hint().0);
     while !size.is_full()
@@ -207,7 +206,7 @@ fn gather(waiting: &mut impl Iterator<Item = WriteRequest>) -> Vec<WriteRequest>
     group
 }
 
-/// Splits off what one group takes, so that a huge batch neither holds up everybody else nor has to be in
+/// Splits off what one group takes, so that a huge batch neither delays all others nor has to fit into
 /// fjall's memory as a whole.
 pub(crate) fn split_group(batch: &[Swap]) -> (&[Swap], &[Swap]) {
     let mut size = GroupSize::default();

@@ -1,7 +1,7 @@
-//! The answers to a batch, put together from the statements that it was split into.
+//! Collects the answers to a batch from the statements that it was split into.
 //!
-//! Each swap has an answer of its own: where one statement fails, what the others have done stands. Only if no
-//! statement came to an answer is it the batch that failed.
+//! Each swap has an answer of its own: if one statement fails, the others still count. Only if no statement was
+//! answered does the whole batch fail.
 
 use onceward::{Error, ErrorKind, Result, Swap, Swapped};
 

@@ -1,3 +1,5 @@
+//! Tests of collecting the answers to a batch.
+
 use onceward::{Applied, ErrorKind, Id, Record, Seen, State, Version};
 
 use super::*;

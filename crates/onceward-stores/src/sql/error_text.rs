@@ -1,5 +1,5 @@
-//! Errors of drivers with their cause in the text. The drivers' own `Display` may hide it: `tokio-postgres` says
-//! "db error" where the server said what is wrong.
+//! Puts the cause of a driver's error into its text. The drivers' own `Display` may hide it: `tokio-postgres` says
+//! only "db error" for an error message of the server.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -38,8 +38,7 @@ pub(super) fn root<'a>(mut error: &'a (dyn StdError + 'static)) -> &'a (dyn StdE
     error
 }
 
-/// What to say of a server that there is no connection to. Only a failure of the network means that it cannot be
-/// reached.
+/// The message for a server without a connection. Only a failure of the network means that it cannot be reached.
 pub(super) fn unreached(server: &str, error: &(dyn StdError + 'static)) -> String {
     match root(error).downcast_ref::<io::Error>() {
         Some(_) => format!("cannot reach {server}"),

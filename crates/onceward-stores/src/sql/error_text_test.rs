@@ -1,3 +1,5 @@
+//! Tests of error texts: causes are shown, passwords are not.
+
 use super::*;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Which migrations a database has had, and which it needs. What is in them is each dialect's own.
+//! Decides which migrations a database needs. The migrations themselves are in the dialects.
 //!
 //! `onceward_schema` has a row for each migration: its number, and the format of the tables (`FORMAT`). Tables that
 //! were made before the first release have no `format` there; they are refused.
@@ -13,7 +13,7 @@ pub(super) const FORMAT: i32 = 2;
 pub enum Migrations {
     /// Those that are missing are applied.
     Apply,
-    /// They are applied by somebody with more rights (`onceward migrate`); if one is missing, opening fails.
+    /// They are applied by a user with more rights (`onceward migrate`); if one is missing, opening fails.
     Require,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum SchemaTable {
     Applied(u32),
 }
 
-/// How many of the known migrations are there; an error if the tables are not ours to touch.
+/// How many of the known migrations are there; an error if the tables are foreign.
 pub(super) fn applied(present: FoundTables, known: u32) -> Result<u32> {
     match (present.schema, present.receipts) {
         (SchemaTable::Foreign, _) => Err(foreign(
@@ -71,7 +71,7 @@ pub(super) fn applied(present: FoundTables, known: u32) -> Result<u32> {
     }
 }
 
-/// What to say where migrations are missing and may not be applied.
+/// The error if migrations are missing and may not be applied.
 pub(super) fn missing(from: u32, known: u32) -> Error {
     Error::new(
         ErrorKind::Invalid,

@@ -1,3 +1,5 @@
+//! Tests of deciding which migrations are missing.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! Tests of splitting a batch by kind of swap.
+
 use onceward::State;
 
 use super::*;

@@ -1,13 +1,13 @@
-//! Where a scan goes on, in the databases whose tables are in the order of the ids' texts.
+//! Cursors of scans, for the databases whose tables are sorted by the texts of the ids.
 //!
 //! ```text
-//! byte 0        which kind of scan it is of
+//! byte 0        the kind of scan
 //! bytes 1..9    when the row falls due, in microseconds, big endian
 //! bytes 9..13   lengths of scope and key, big endian
 //! then          scope, key, operation
 //! ```
 //!
-//! It names a row by its bytes and not by an id: a row that is not of ours may be the last one of a page.
+//! It names a row by its bytes and not by an id: a foreign row may be the last one of a page.
 
 use onceward::{Cursor, Id, Result};
 
@@ -26,7 +26,7 @@ pub(super) enum ScanOrder {
     Never = 4,
 }
 
-/// The row that a page ended with. The default is before all rows: no part of an id is empty.
+/// The last row of a page. The default is before all rows: no part of an id is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TextPosition {
     pub(super) due_us: i64,
@@ -60,7 +60,7 @@ impl TextPosition {
         cursor.0.first() == Some(&(order as u8))
     }
 
-    /// The id, if it is one. One that no id can be was not written by us, and nobody can ask for it.
+    /// The id, if it is one. An invalid one was not written by this crate, and no caller can ask for it.
     pub(super) fn id(&self) -> Option<Id> {
         let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
         match Id::from_columns(text(&self.scope), text(&self.operation), text(&self.key)) {

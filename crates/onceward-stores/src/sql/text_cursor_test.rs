@@ -1,3 +1,5 @@
+//! Tests of text cursors: round trips, and refusal of foreign ones.
+
 use onceward::ErrorKind;
 
 use super::*;

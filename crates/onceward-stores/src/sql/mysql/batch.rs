@@ -1,5 +1,5 @@
-//! A batch as text for the server: the statements and what they are about travel together. All that comes
-//! from outside is in hexadecimal, so there is nothing to escape.
+//! Builds the text of a statement for a batch, with the data inside. All data is in hexadecimal, so there is nothing to
+//! escape.
 
 use std::fmt::Write;
 
@@ -10,9 +10,9 @@ use crate::sql::FREE_GRACE;
 use crate::sql::row::{due_us, micros};
 use crate::sql::swap_kinds::seen_by;
 
-/// Bytes of receipts in one statement, unless one receipt alone is larger: more in one would only take longer.
+/// Bytes of receipts in one statement, unless one receipt alone is larger: more would only take longer.
 const STATEMENT_BYTES_MAX: usize = 3 << 20;
-/// What a statement with one receipt has besides it, in bytes: ids in hexadecimal, and words.
+/// Bytes of a statement with one receipt, besides the receipt: ids in hexadecimal, and SQL.
 const REST_BYTES_MAX: usize = 64 << 10;
 
 /// What a swap has besides its receipt, counted as if it were a part of it: an id of any length, twice.
@@ -33,8 +33,8 @@ pub(super) enum StatementKind {
     Check,
 }
 
-/// Begins a transaction, writes, and looks at what is there now. It does not end the transaction: a caller that
-/// has given up waiting for the answer must not find it committed after all.
+/// Begins a transaction, writes, and reads the rows back. It does not end the transaction: after a caller has stopped
+/// waiting for the answer, it must not commit.
 pub(super) fn write(batch: &[Swap], of: &[usize], kind: StatementKind, mark: &[u8; 16]) -> String {
     let mark = {
         let mut text = String::from("X'");
@@ -86,7 +86,7 @@ pub(super) fn pieces<'a>(batch: &'a [Swap], of: &'a [usize], record_bytes_max: u
     pieces
 }
 
-/// Ids as the statements want them.
+/// Ids as the statements take them.
 pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a Id>) -> String {
     let mut text = String::from("[");
     for id in ids {
@@ -98,7 +98,7 @@ pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a Id>) -> String {
     text
 }
 
-/// A batch as the statements want it.
+/// A batch as the statements take it.
 fn asked(batch: &[Swap], of: &[usize]) -> String {
     let mut asked = String::from("[");
     for index in of {

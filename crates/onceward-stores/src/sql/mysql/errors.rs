@@ -1,11 +1,11 @@
-//! What a failure of the server or of the way to it means.
+//! Translates errors of MySQL and of the connection: their kind, what to do, and whether the write may have happened.
 
 use mysql_async::Error as Cause;
 use onceward::{Error, ErrorKind};
 
 use crate::sql::error_text::{Explained, root, unreached};
 
-/// The server's word for a lock that did not come in time.
+/// The error code for a lock wait that timed out.
 pub(in crate::sql) const LOCK_WAIT_TIMEOUT: u16 = 1205;
 
 /// Whether a call could have changed anything.
@@ -15,12 +15,12 @@ pub(super) enum CallEffect {
     Writes,
 }
 
-/// Whether the same may simply be tried again: the server undid it in favour of another.
+/// Whether the same may simply be tried again: the server rolled it back in favour of another transaction.
 pub(super) fn is_worth_repeating(error: &Cause) -> bool {
     code(error).is_some_and(is_undone)
 }
 
-/// Whether the server undid something in favour of another.
+/// Whether the server rolled something back in favour of another transaction.
 pub(in crate::sql) fn is_undone(code: u16) -> bool {
     [1213, 1020].contains(&code)
 }
@@ -82,7 +82,7 @@ pub(super) fn timed_out(call: CallEffect, after: std::time::Duration) -> Error {
     if call == CallEffect::Writes { fault.maybe_applied() } else { fault }
 }
 
-/// What the server's word means to a person; without a word, the connection is gone.
+/// The meaning of an error code, and advice for the operator; without a code, the connection is lost.
 pub(in crate::sql) fn explain(code: Option<u16>) -> (ErrorKind, &'static str) {
     let Some(code) = code else {
         return (ErrorKind::Unavailable, "the connection to the MySQL server failed");

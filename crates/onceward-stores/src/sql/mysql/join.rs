@@ -57,7 +57,7 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
     }
 }
 
-/// A mark that nobody else has.
+/// A random, unique mark.
 pub(super) fn mark() -> Result<[u8; 16]> {
     let mut mark = [0; 16];
     getrandom::fill(&mut mark)

@@ -1,11 +1,11 @@
-//! Pages: what is due, what matches, and the steps of an intent.
+//! Scans, one page at a time: due records, matching records, and the steps of an intent.
 //!
 //! | asked for | read by |
 //! |---|---|
 //! | due, of any state or of one | the index of states and due times |
 //! | waiting, held, unknown, dead | the same |
 //! | everything else that matches | the primary key, as far as scope and key bound it |
-//! | the steps of an intent | the primary key: they come right behind it |
+//! | the steps of an intent | the primary key: they come right after it |
 
 use mysql_async::{Params, Row, Value};
 use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanTarget, State};
@@ -16,9 +16,9 @@ use crate::sql::PURGE_ROWS_MAX;
 use crate::sql::row;
 use crate::sql::text_cursor::{ScanOrder, TextPosition};
 
-/// Records in one page: of the largest ones there are, no more than fit into memory comfortably.
+/// Records in one page: few enough that the largest ones fit into memory.
 const PAGE_RECORDS_MAX: usize = 128;
-/// Behind every operation, which is printable.
+/// Sorts after every operation, which is printable.
 const LAST: &[u8] = b"\x7f";
 
 pub(super) async fn scan(store: &MySqlStore, query: &Scan) -> Result<Page> {
@@ -41,7 +41,7 @@ pub(super) async fn scan(store: &MySqlStore, query: &Scan) -> Result<Page> {
 async fn due(store: &MySqlStore, state: Option<State>, after: Option<&Cursor>, limit: usize) -> Result<Page> {
     let position = after.map(|cursor| TextPosition::behind(cursor, ScanOrder::Due)).transpose()?;
     if position.is_none() && state.is_none() {
-        // The beginning of a sweep is the time to clear away what removals left behind.
+        // Removes the free rows that removals left behind, at the beginning of a sweep.
         store.purge(statements::PURGE, PURGE_ROWS_MAX).await?;
     }
     let behind = behind_due(&position.unwrap_or_default(), limit);
@@ -108,12 +108,12 @@ async fn by_id(store: &MySqlStore, filter: &Filter, after: Option<&Cursor>, limi
     page(rows, limit, filter, ScanOrder::Id, |_| true)
 }
 
-/// The steps directly below an intent: those below them are looked at and left out.
+/// The steps directly below an intent: those further below are read and left out.
 async fn steps(store: &MySqlStore, of: &Id, after: Option<&Cursor>, limit: usize) -> Result<Page> {
     let position = after.map(|cursor| TextPosition::behind(cursor, ScanOrder::Id)).transpose()?;
     let first = format!("{}#", of.operation());
     let from = position.map_or_else(|| first.clone().into_bytes(), |position| position.operation);
-    // The character behind the one that marks a step.
+    // The character after the one that marks a step.
     let up_to = format!("{}$", of.operation());
     let values = vec![of.scope().into(), of.key().into(), from.into(), up_to.into(), (limit as u64).into()];
     let rows = store.rows(statements::SCAN_KEY, Params::Positional(values)).await?;

@@ -1,4 +1,4 @@
-//! The tables: found, checked, and brought up to date.
+//! Finds, checks and migrates the tables.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error as Cause};
@@ -7,9 +7,9 @@ use onceward::{Error, ErrorKind, Result};
 use super::errors::{CallEffect, failed};
 use crate::sql::schema::{FORMAT, FoundTables, Migrated, Migrations, SchemaTable, applied, missing};
 
-/// Every migration there ever was, in order. None of them is ever edited.
+/// All migrations, in order. A released migration is never edited.
 const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
-/// A table that merely has our name is better found now than by the first claim.
+/// Detects a foreign table of the same name when the store is opened, not at the first claim.
 const COLUMNS: &str = "SELECT scope, operation, `key`, state, version, due, created, updated, receipt, writer
     FROM onceward_receipts LIMIT 0";
 const HAS_RECEIPTS: &str = "SELECT 1 FROM information_schema.tables
@@ -98,7 +98,7 @@ async fn apply(conn: &mut Conn, known: u32) -> Result<()> {
                 applied TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP) ENGINE = InnoDB",
         )
         .await?;
-        // Another process may have been faster while this one waited.
+        // Another process may have migrated while this one waited.
         let receipts: Option<u8> = conn.query_first(HAS_RECEIPTS).await?;
         let last = last(conn, receipts.is_some()).await?;
         for number in 1..=known {

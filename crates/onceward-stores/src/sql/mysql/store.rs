@@ -1,4 +1,4 @@
-//! Swaps and loads, and the connections they go over.
+//! The MySQL store: swaps, loads, and their connections.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::sql::{CALL_MAX, Options, TRIES_MAX};
 /// Receipts in MySQL or MariaDB.
 pub struct MySqlStore {
     pool: Pool,
-    /// What errors call the server.
+    /// The name of the server in errors.
     server: String,
     call_timeout: Duration,
     connections: usize,
@@ -87,7 +87,7 @@ impl MySqlStore {
         }
     }
 
-    /// Clears away free rows; if traffic is in the way, the next sweep does it.
+    /// Removes expired free rows; if other traffic blocks this, the next sweep does it.
     pub(super) async fn purge(&self, statement: &str, rows_max: i64) -> Result<()> {
         self.rows(statement, (rows_max,)).await.map(drop).or_else(|error| match error.kind() {
             ErrorKind::Unavailable => Ok(()),
@@ -108,7 +108,7 @@ impl MySqlStore {
             for of in pieces(batch, of, self.record_bytes_max) {
                 let swapped = match &failure {
                     None => self.swap_kind(batch, of, kind).await,
-                    // It would take as long to find that out once more.
+                    // Another attempt would time out as well.
                     Some(error) => Err(Error::new(error.kind(), "an earlier part of the batch failed")
                         .caused_by(error.clone())),
                 };
@@ -142,8 +142,8 @@ impl MySqlStore {
         Err(Error::new(ErrorKind::Conflict, detail))
     }
 
-    /// `None` if the server undid it in favour of another. What is given up before its commit was sent is
-    /// undone by the server: that much is certain.
+    /// `None` if the server rolled it back in favour of another transaction. A batch that times out before its commit
+    /// was sent is certain to be rolled back by the server.
     async fn swap_once(&self, batch: &[Swap], of: &[usize], kind: StatementKind) -> Result<Option<Vec<Row>>> {
         let text = batch::write(batch, of, kind, &mark()?);
         let mut conn = self.connection().await?;
@@ -157,7 +157,7 @@ impl MySqlStore {
         };
         match timeout_at(until, conn.query_drop("COMMIT")).await {
             Ok(Ok(())) => {
-                // There is nothing to clean up: the next one may have the connection as it is.
+                // There is nothing to clean up, so the connection can be reused as it is.
                 conn.reset_connection(false);
                 Ok(Some(rows))
             }
@@ -184,7 +184,7 @@ impl MySqlStore {
     }
 }
 
-/// A record from its columns; the times are what remains, and since when it is there and was last written.
+/// A record from its columns; the times are the time until it is due, since its creation and since its last write.
 pub(super) fn found(
     version: i64,
     state: &[u8],
@@ -201,7 +201,7 @@ pub(super) fn found(
     })
 }
 
-/// The write, and a look under its locks, in a transaction that is left open.
+/// The write, and reading back under its locks, in a transaction that is left open.
 async fn write(conn: &mut Conn, text: String) -> mysql_async::Result<Vec<Row>> {
     let written = async {
         let mut results = conn.query_iter(text).await?;
@@ -211,7 +211,7 @@ async fn write(conn: &mut Conn, text: String) -> mysql_async::Result<Vec<Row>> {
     };
     let rows = written.await;
     if rows.is_err() {
-        // Should this fail too, the pool resets the connection, which does the same.
+        // If this fails too, the pool resets the connection, which rolls back.
         let _ = conn.query_drop("ROLLBACK").await;
     }
     rows
@@ -240,7 +240,7 @@ fn answers(rows: Vec<Row>, count: usize, kind: StatementKind) -> Result<Vec<Swap
     Ok(answers)
 }
 
-/// An answer to a write that makes no sense.
+/// The error for an answer to a write that cannot be understood.
 fn unclear(why: impl std::fmt::Display) -> Error {
     row::damaged(why).maybe_applied()
 }
@@ -304,7 +304,7 @@ pub(super) fn describe(opts: &Opts) -> String {
 
 pub(super) fn pool(opts: Opts, options: &Options) -> Pool {
     let seconds = options.call_timeout().as_secs().max(1);
-    // The lower bound is what the pool keeps for the next one; it makes none before it is asked.
+    // The lower bound is what the pool keeps for the next one; it opens none in advance.
     let connections = options.connections.max(1);
     let constraints = PoolConstraints::new(connections, connections).expect("a number is not above itself");
     let opts = OptsBuilder::from_opts(opts)

@@ -25,7 +25,7 @@ pub type MySqlTransactions = PooledTransactions<MySqlDriver>;
 #[derive(Clone, Debug)]
 pub struct MySqlDriver {
     pool: Pool,
-    /// What errors call the server.
+    /// The name of the server in errors.
     server: Arc<str>,
 }
 
@@ -66,7 +66,7 @@ impl MySqlTx {
         if guard.is_some() { Ok(MySqlGuard(guard)) } else { Err(over()) }
     }
 
-    /// The connection leaves the transaction, whatever handles there are. Should it not be clean, the pool resets it.
+    /// The connection leaves the transaction, whatever handles there are. If it is not clean, the pool resets it.
     async fn end(&self) {
         drop(self.0.lock().await.take());
     }
@@ -135,7 +135,7 @@ impl TransactionDriver for MySqlDriver {
         Ok(MySqlTx(Arc::new(Mutex::new(Some(conn)))))
     }
 
-    /// A completion that finds another version than its own claim's loses: that tells.
+    /// Always: a completion that finds another version than that of its claim loses.
     async fn is_whole(&self, _: &MySqlTx) -> Result<bool> {
         Ok(true)
     }
@@ -150,7 +150,7 @@ impl TransactionDriver for MySqlDriver {
 
     async fn roll_back(&self, tx: &MySqlTx) {
         if let Ok(mut conn) = tx.open().await {
-            // Should it fail, the pool resets the connection, which does the same.
+            // If this fails, the pool resets the connection, which rolls back.
             let _ = conn.query_drop("ROLLBACK").await;
         }
         tx.end().await;

@@ -1,4 +1,4 @@
-//! A batch as the columns that a statement takes.
+//! Converts a batch of swaps to the column arrays that a statement takes.
 
 use onceward::{Id, Swap};
 
@@ -38,7 +38,7 @@ impl DigestColumns {
         let mut numbers = Self::default();
         let mut last = ("", 0);
         for id in ids {
-            // Where they come sorted, those of a scope come together.
+            // In sorted batches the ids of a scope are adjacent.
             if last.0 != id.scope() {
                 last = (id.scope(), of_text(id.scope()));
             }

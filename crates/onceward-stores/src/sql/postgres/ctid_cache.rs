@@ -1,8 +1,7 @@
-//! Where the rows of claims are (their `ctid`), so that a completion need not look for its row in an index.
+//! A cache of the physical addresses (`ctid`) of claimed rows, so that a completion needs no index lookup.
 //!
-//! Only a hint: rows move when somebody rewrites the table, and another row may take a place. So a statement
-//! that is given a place still asks for the id and the version, and a swap that finds nothing there is looked for
-//! again by its id.
+//! Only a hint: rows move when the table is rewritten, and another row may take the address. So a statement that is
+//! given a ctid still compares the id and the version, and a swap that finds nothing there is retried by its id.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,13 +10,13 @@ use bytes::{BufMut, BytesMut};
 use onceward::{Id, Seen, Swap, Version};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-/// Places that are remembered. Most claims are completed within moments; those that never are must not
+/// The number of ctids that are kept. Most claims are completed within moments; those that never are must not
 /// pile up.
 const CTIDS_MAX: usize = 1 << 16;
 
 type Fault = Box<dyn std::error::Error + Sync + Send>;
 
-/// A place in a table: a page, and a number in it.
+/// The address of a row in a table: a page, and a number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ctid {
     page: u32,
@@ -52,7 +51,7 @@ impl ToSql for Ctid {
     to_sql_checked!();
 }
 
-/// The places of what this process has claimed and not yet completed.
+/// The ctids of the rows that this process has claimed and not yet completed.
 #[derive(Debug, Default)]
 pub(super) struct CtidCache(Mutex<CtidsById>);
 
@@ -69,8 +68,8 @@ impl CtidCache {
         }
     }
 
-    /// The places of what these swaps have seen, if all are known. They are given out once: a swap that finds
-    /// nothing there must not look there again.
+    /// Takes the ctids of the rows that these swaps have seen, if all are known. Each is returned once: a swap that
+    /// finds nothing there must not try it again.
     pub(super) fn take(&self, batch: &[Swap], of: &[usize]) -> Option<Vec<Ctid>> {
         let mut ctids = self.lock();
         let known: Vec<Option<Ctid>> = of.iter().map(|at| take(&mut ctids, &batch[*at])).collect();

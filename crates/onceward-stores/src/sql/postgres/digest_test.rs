@@ -1,3 +1,5 @@
+//! Tests of the numbers of ids, against fixed values.
+
 use super::*;
 
 fn check(id: &Id, expect: [i64; 3]) {

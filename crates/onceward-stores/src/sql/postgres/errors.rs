@@ -1,5 +1,5 @@
-//! What a failure of the server or of the way to it means: whose fault it is, what to do, and whether
-//! the write may have happened.
+//! Translates errors of PostgreSQL and of the connection: their kind, what to do, and whether the write may have
+//! happened.
 
 use deadpool_postgres::{HookError, PoolError};
 use onceward::{Error, ErrorKind};
@@ -14,12 +14,12 @@ pub(super) enum CallEffect {
     Writes,
 }
 
-/// Whether the same statement may simply be tried again: the server undid it in favour of another.
+/// Whether the same statement may simply be tried again: the server rolled it back in favour of another transaction.
 pub(super) fn is_worth_repeating(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(is_undone)
 }
 
-/// Whether the server undid something in favour of another.
+/// Whether the server rolled something back in favour of another transaction.
 pub(in crate::sql) fn is_undone(code: &SqlState) -> bool {
     [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE].contains(code)
 }
@@ -74,7 +74,7 @@ pub(super) fn timed_out(call: CallEffect, after: std::time::Duration) -> Error {
     if call == CallEffect::Writes { fault.maybe_applied() } else { fault }
 }
 
-/// What the server's word means to a person; without a word, the connection is gone.
+/// The meaning of an error code, and advice for the operator; without a code, the connection is lost.
 pub(in crate::sql) fn explain(code: Option<&SqlState>) -> (ErrorKind, &'static str) {
     let Some(code) = code else {
         return (ErrorKind::Unavailable, "the connection to PostgreSQL failed");

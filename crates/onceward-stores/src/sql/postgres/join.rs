@@ -1,4 +1,4 @@
-//! Swaps inside a transaction: of a pool of ours, or of the caller's own.
+//! Swaps inside a transaction, from a pool of this crate or of the caller.
 
 use onceward::{Error, ErrorKind, Id, Result, Seen, Swap, Swapped};
 use tokio_postgres::types::{ToSql, Type};
@@ -11,7 +11,7 @@ use crate::sql::row::{self, due_us, micros, open_state};
 use crate::sql::swap_kinds::{columns, record, seen_by};
 use crate::sql::{FREE_GRACE, TRIES_MAX};
 
-/// A transaction of the caller's own knows of no version that the server has given out.
+/// A transaction of the caller has seen no version that the server has given out.
 pub(super) const NO_CLOCK: Value<'static> = Value::Int(Some(0));
 
 /// Swaps one record inside a transaction.
@@ -57,7 +57,7 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
 /// How many of an id's values are its numbers.
 const NUMBERS: usize = 3;
 
-/// An id as statements are given it: its numbers, and its texts.
+/// The parameters for an id: its numbers, and its texts.
 pub(super) fn id_values(id: &Id) -> [Value<'_>; 6] {
     let (scope, operation, key) = columns(id);
     let [high, middle, low] = number_values(id);
@@ -75,7 +75,7 @@ pub(super) fn open_value(swap: &Swap) -> Value<'static> {
     Value::Int(Some(open_state(record(swap).state)))
 }
 
-/// What a statement that writes is given of the record.
+/// The parameters for the new record.
 fn written(swap: &Swap) -> [Value<'_>; 3] {
     let new = record(swap);
     [Value::Text(new.state.name()), Value::Int(due_us(new)), Value::Bytes(&new.bytes)]
@@ -142,7 +142,7 @@ pub(super) fn cells(row: &tokio_postgres::Row) -> Vec<Cell> {
     (0..row.len()).map(cell).collect()
 }
 
-/// A value as the driver wants it.
+/// A value as the driver takes it.
 #[derive(Debug)]
 pub(super) struct Parameter<'a>(pub(super) Value<'a>);
 

@@ -1,4 +1,4 @@
-//! Pages: what is due, what matches, and the steps of an intent.
+//! Scans, one page at a time: due records, matching records, and the steps of an intent.
 //!
 //! | asked for | read by |
 //! |---|---|
@@ -24,7 +24,7 @@ use crate::kit::scan_limit;
 use crate::sql::PAGE_BYTES_MAX;
 use crate::sql::row::{NOT_OPEN, open_state};
 
-/// Rows that are looked at to find those that are free and over.
+/// Rows that are read to find expired free rows.
 const PURGE_LOOK_MAX: i64 = 10_000;
 /// Where the columns of a record begin in a row of a page.
 const FOUND_AT: usize = 10;
@@ -49,7 +49,7 @@ struct ScanPosition {
     numbers: [i64; 3],
 }
 
-/// Before every row. (Only an id with the lowest numbers of all is not behind this; nobody has ever made one.)
+/// Before every row. (Only an id with the lowest numbers of all is not behind this; none is known.)
 const FIRST: ScanPosition = ScanPosition { due_us: i64::MIN, numbers: [i64::MIN; 3] };
 
 impl ScanPosition {
@@ -94,7 +94,7 @@ pub(super) async fn scan(store: &PostgresStore, query: &Scan) -> Result<Page> {
     }
 }
 
-/// What is due, of one state or of any. Sweeps and the looks of workers begin where the ones before ended.
+/// Due records, in one state or in any. Sweeps and polls of workers start where the previous ones ended.
 async fn due(
     store: &PostgresStore,
     state: Option<State>,
@@ -150,7 +150,7 @@ async fn due(
     Ok(page)
 }
 
-/// A sweep or a look begins. Gives the server's clock.
+/// Begins a sweep or a poll. Returns the server's clock.
 async fn begin(store: &PostgresStore, state: Option<State>, position: &SweepPosition) -> Result<i64> {
     let free_from = position.begin();
     let (clock_us, purged) = match state {
@@ -164,8 +164,8 @@ async fn begin(store: &PostgresStore, state: Option<State>, position: &SweepPosi
     Ok(clock_us)
 }
 
-/// The beginning of a sweep is the time to clear away what removals left behind. Gives the server's clock, and how far
-/// it came.
+/// Removes the free rows that removals left behind, at the beginning of a sweep. Returns the server's clock, and how
+/// far it came.
 async fn purge(store: &PostgresStore, free_from_us: i64) -> Result<(i64, Purged)> {
     let free_from = time(free_from_us);
     let purge: [&(dyn ToSql + Sync); 2] = [&PURGE_LOOK_MAX, &free_from];
@@ -229,7 +229,7 @@ async fn by_id(
     Ok(page(&rows, limit, ScanOrder::Id, matches))
 }
 
-/// What a page is made of, as statements are given it.
+/// The limit and the filter of a page, as parameters of a statement.
 struct PageFilter<'a> {
     rows_max: i64,
     scope: Option<&'a str>,
@@ -272,8 +272,8 @@ fn rows(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The rows that are wanted; and where to go on, unless these were the last. As many as `limit` were looked at, if
-/// there were as many.
+/// The page of the rows that are wanted, with a cursor unless these were the last. The statement has read `limit` rows,
+/// or all if there were fewer.
 fn page(rows: &[Row], limit: usize, order: ScanOrder, matches: impl Fn(&Id) -> bool) -> Page {
     let mut page = Page::default();
     for row in rows.iter().filter(|row| row.get("wanted")) {
@@ -288,13 +288,13 @@ fn page(rows: &[Row], limit: usize, order: ScanOrder, matches: impl Fn(&Id) -> b
     page
 }
 
-/// How many rows were looked at, or could have been.
+/// How many rows the statement has read, or could have read.
 fn looked_at(rows: &[Row]) -> usize {
     let total = rows.last().map_or(0, |last| last.get::<_, i64>("total"));
     usize::try_from(total).unwrap_or_default()
 }
 
-/// The id of a row. One that no id can have was not written by us, and nobody can ask for it.
+/// The id of a row. An invalid one was not written by this crate, and no caller can ask for it.
 fn id_of(row: &Row) -> Option<Id> {
     match Id::from_columns(row.get("scope"), row.get("operation"), row.get("key")) {
         Ok(id) => Some(id),

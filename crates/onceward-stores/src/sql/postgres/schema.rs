@@ -1,4 +1,4 @@
-//! The tables: found, checked, and brought up to date.
+//! Finds, checks and migrates the tables.
 
 use onceward::{Error, ErrorKind, Result};
 use tokio_postgres::Client;
@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use super::errors::{CallEffect, failed};
 use crate::sql::schema::{FORMAT, FoundTables, Migrated, Migrations, SchemaTable, applied, missing};
 
-/// Every migration there ever was, in order. None of them is ever edited.
+/// All migrations, in order. A released migration is never edited.
 const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
 /// Serializes migrations of several processes; any number that nobody else uses.
 const LOCK: i64 = 0x6f6e_6365_7761_7264;
@@ -76,14 +76,14 @@ async fn apply(client: &mut Client, known: u32) -> Result<()> {
         transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
         transaction
             .batch_execute(
-                // Who waits for a table makes all others wait behind it, so this is not for long.
+                // A waiting table lock blocks all later statements on the table, so this wait is short.
                 "SET LOCAL lock_timeout = '10s';
                 CREATE TABLE IF NOT EXISTS onceward_schema (
                     version int PRIMARY KEY, format int NOT NULL,
                     applied timestamptz NOT NULL DEFAULT clock_timestamp())",
             )
             .await?;
-        // Another process may have been faster while this one waited.
+        // Another process may have migrated while this one waited.
         let last = transaction.query_one(LAST, &[]).await?.get::<_, i32>(0).unsigned_abs();
         for number in last + 1..=known {
             transaction.batch_execute(MIGRATIONS[number as usize - 1]).await?;
@@ -96,7 +96,7 @@ async fn apply(client: &mut Client, known: u32) -> Result<()> {
     run(client).await.map_err(|error| failed(CallEffect::Writes, error))
 }
 
-/// A table that merely has our name is better found now than by the first claim.
+/// Detects a foreign table of the same name when the store is opened, not at the first claim.
 async fn check_columns(client: &Client) -> Result<()> {
     let columns =
         "SELECT id_high, id_middle, id_low, scope, operation, key, state, open_state, version, due, created, updated,

@@ -1,5 +1,5 @@
-//! One swap by itself, which is what a caller without company sends. Most of what it costs is set-up, on both sides;
-//! so it has statements of its own, and only the winner's way is here.
+//! Batches of a single swap. Most of the cost is set-up of the statement, so they have statements of their own. Only the
+//! case in which the swap wins is handled here.
 
 use onceward::{Result, Seen, Swap, Swapped};
 use tokio_postgres::types::ToSql;
@@ -12,7 +12,7 @@ use crate::sql::row::{due_us, open_state};
 use crate::sql::swap_kinds::{columns, record, seen_by};
 
 impl PostgresStore {
-    /// Nothing if it has not won, or is a removal: the way of a batch knows what to do about either.
+    /// `None` if it has not won, or is a removal: the code for batches handles both.
     pub(super) async fn swap_one(&self, swap: &Swap) -> Result<Option<Swapped>> {
         match (swap.seen, &swap.new) {
             (Seen::Absent, Some(_)) => self.create_one(swap).await,

@@ -1,4 +1,4 @@
-//! The store itself: connections, calls, loads. Swaps are in `swap.rs` and `single_row.rs`.
+//! The PostgreSQL store: its connections, calls and loads. Swaps are in `swap.rs` and `single_row.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) const FOUND_AT: usize = 5;
 /// Receipts in PostgreSQL.
 pub struct PostgresStore {
     pool: Pool,
-    /// What errors call the server.
+    /// The name of the server in errors.
     server: String,
     call_timeout: Duration,
     connections: usize,
@@ -85,7 +85,7 @@ impl PostgresStore {
         prepared.unwrap_or_else(|_| Err(timed_out(CallEffect::Writes, crate::sql::CALL_MAX)))
     }
 
-    /// One statement, one answer: within the time limit, and again where the server asks for that.
+    /// One statement, one answer: within the time limit, with retries after a deadlock or serialization failure.
     pub(super) async fn call(
         &self,
         call: CallEffect,
@@ -116,7 +116,7 @@ impl PostgresStore {
         match answer.await {
             Ok(answer) => Ok(answer),
             Err(_) => {
-                // It may answer some day, to nobody: nothing more goes over this connection.
+                // The answer may still arrive later, so this connection is not used again.
                 drop(Object::take(connection));
                 Err(timed_out(call, self.call_timeout))
             }
@@ -131,7 +131,7 @@ impl PostgresStore {
         i64::try_from(self.clock().0).unwrap_or(0)
     }
 
-    /// Remembers where the rows of claims are that have won.
+    /// Caches the ctids of the claims that have won.
     pub(super) fn note<'a>(&self, claims: impl Iterator<Item = (&'a Id, &'a Swapped, Ctid)>) {
         self.ctids.note(claims.filter_map(|(id, swapped, ctid)| match swapped {
             Swapped::Won(version) => Some((id, *version, ctid)),
@@ -190,7 +190,7 @@ impl Store for PostgresStore {
             .with_record_bytes_max(RECORD_BYTES_MAX);
         // While one waits for the disk the other computes. With more of them each carries less, and
         // what a statement and a commit cost by themselves is shared by fewer. A batch of claims and
-        // completions takes two connections; the rest are for looks and scans.
+        // completions takes two connections; the rest are for loads and scans.
         let batches_in_flight = (self.connections / 2).clamp(1, 2);
         Caps::new("postgres", promises).with_hints(
             Hints::default()

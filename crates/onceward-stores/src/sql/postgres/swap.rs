@@ -1,4 +1,4 @@
-//! A batch of swaps: each kind is one statement, and what they answer is put together.
+//! Batches of swaps: one statement for each kind of swap, whose answers are then combined.
 
 use onceward::{Error, ErrorKind, Id, Result, Seen, State, Swap, Swapped, Version};
 use tokio_postgres::Row;
@@ -53,8 +53,8 @@ impl PostgresStore {
         answers.result()
     }
 
-    /// Tells those who neither won nor found anything what is there now. A creation that lost to a record
-    /// which is gone again stays open.
+    /// Loads the current record for swaps that neither won nor found anything. A creation that lost to a record
+    /// that was removed meanwhile stays unanswered.
     async fn look_again(&self, batch: &[Swap], answers: &mut BatchAnswers) {
         let open = answers.open();
         if open.is_empty() {
@@ -106,7 +106,7 @@ impl PostgresStore {
             self.note(won.map(|((at, won), ctid)| (&batch[*at].id, won, ctid)));
             return Ok(answers);
         }
-        // The winners come in the order of the batch, so one walk finds them all.
+        // The winners come in the order of the batch, so one pass finds them all.
         let mut indexes = of.iter().enumerate();
         let mut answers = Vec::with_capacity(of.len());
         let mut lost = Vec::new();
@@ -123,7 +123,7 @@ impl PostgresStore {
             self.note(ctids.map(|ctid| (&batch[*index].id, &won, ctid)));
             answers.push((*index, won));
         }
-        // A record that was there when the statement began may have gone before the claim came: it won.
+        // A record that was there when the statement began may have been removed before the claim: the claim won.
         lost.extend(answers);
         Ok(lost)
     }
@@ -154,7 +154,7 @@ impl PostgresStore {
             &new.open_states,
         ];
         // Claims of one receipt by several workers meet here. The others of the batch need not wait for the winner's
-        // commit; when theirs is done, so is that one most likely.
+        // commit; by the time theirs is done, that one probably is too.
         let has_claims = of.iter().any(|index| record(&batch[*index]).state == State::Held);
         let statement = match &ctids {
             None if locked == OnLockedRow::PassOver && of.len() > 1 && has_claims => {

@@ -1,3 +1,5 @@
+//! Tests of the start positions of sweeps.
+
 use std::collections::BTreeSet;
 
 use super::*;
@@ -32,7 +34,7 @@ impl SweptTable {
         }
     }
 
-    /// One sweep that removes all but what `stays`. What it found, and how many dead rows it walked over.
+    /// One sweep that removes all but what `stays`. Returns what it found, and the number of dead rows it read.
     fn sweep(&mut self, limit: usize, pages_max: usize, stays: impl Fn(&Id) -> bool) -> (Vec<Id>, usize) {
         self.position.begin();
         self.position.purged(self.clock_us, Purged::All);
@@ -97,7 +99,7 @@ fn nothing_that_is_due_is_ever_hidden() {
     assert!(next > 5_000);
 }
 
-/// One record that nobody asks for again stays for days; the sweeps after it are not the dearer for it.
+/// One record that nobody asks for again stays for days; later sweeps do not cost more for it.
 #[test]
 fn a_record_that_stays_does_not_hold_the_position() {
     let mut table = SweptTable::new();
@@ -112,11 +114,11 @@ fn a_record_that_stays_does_not_hold_the_position() {
         assert_eq!(found.len(), 101);
         dearest = dearest.max(walked);
     }
-    // Those of the grace, and not the six thousand since the beginning.
+    // Only those of the grace period, not the six thousand since the beginning.
     assert!(dearest <= 300, "{dearest}");
 }
 
-/// Where more falls due than a sweep takes on, the next one goes on from there.
+/// If more is due than a sweep handles, the next one continues from there.
 #[test]
 fn a_sweep_that_is_never_finished_moves_on() {
     let mut table = SweptTable::new();
@@ -143,7 +145,7 @@ fn a_clock_that_is_set_back_starts_over() {
     assert_eq!(table.sweep(10, 10, |_| false).0, [id(1)]);
 }
 
-/// A scan that began elsewhere, or was overtaken, teaches nothing.
+/// A scan that started elsewhere, or was overtaken, does not move the start.
 #[test]
 fn pages_of_other_scans_are_not_taken_for_ours() {
     let position = SweepPosition::default();

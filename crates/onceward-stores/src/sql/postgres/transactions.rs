@@ -39,7 +39,7 @@ pub enum Isolation {
 #[derive(Clone)]
 pub struct PostgresTransactions {
     pool: Pool,
-    /// What errors call the server.
+    /// The name of the server in errors.
     server: Arc<str>,
     isolation: Isolation,
 }
@@ -49,7 +49,7 @@ impl PostgresTransactions {
     /// longer than the store's statements, so they need more connections.
     pub fn open(url: &str, connections: usize) -> Result<Self> {
         let options = Options { connections, call_timeout: CALL_MAX, ..Options::default() };
-        // The owner of a row may be gone without a word: nobody idles forever, or waits for it.
+        // The client that locked a row may be lost without notice, so idle transactions and lock waits have limits.
         let limit = CALL_MAX.as_millis();
         let set_up = format!(
             "SET idle_in_transaction_session_timeout = {limit}; SET lock_timeout = {limit}; {DURABLE}"
@@ -85,11 +85,11 @@ impl std::fmt::Debug for PostgresTransactions {
 impl onceward::Transactions for PostgresTransactions {
     type Tx = PostgresTx;
 
-    /// `BEGIN` and the claim travel together. The claim falls due a little later than its outcome will, which then
+    /// `BEGIN` and the claim are sent together. The claim falls due a little later than its outcome will, which then
     /// keeps that due time: the row needs no new entry in any index.
     ///
-    /// Work that commits by itself, against all advice, lets the claim be seen. So it lasts for a lease at least, and
-    /// never forever: nobody could settle it.
+    /// If the work commits by itself, which it must not do, the claim becomes visible. So the claim has a due time of at
+    /// least one lease, and never none: it could not be settled.
     async fn begin<'a>(
         &'a self,
         claim: &'a Swap,
@@ -104,7 +104,7 @@ impl onceward::Transactions for PostgresTransactions {
         let mut tx = PostgresTx::new(connection);
         let new = record(claim);
         let due_in = new.due_in.max(retention.map(at_the_longest).filter(|_| new.due_in.is_some()));
-        // Who does not come in time is given up with its connection: the server undoes it.
+        // After the timeout the connection is dropped, and the server rolls back.
         let won = timeout_at(deadline, self.claim(&tx, claim, due_in)).await.unwrap_or(Err(Fault::Busy))?;
         let swapped = match won {
             Some(row) => {
@@ -133,7 +133,7 @@ impl onceward::Transactions for PostgresTransactions {
         }
     }
 
-    /// The completion and `COMMIT` travel together; a completion that does not win fails the transaction,
+    /// The completion and `COMMIT` are sent together; a completion that does not win fails the transaction,
     /// and then its `COMMIT` is a rollback.
     async fn commit<'a>(&'a self, tx: PostgresTx, completion: &'a Swap) -> Result<(), Fault> {
         let committed = tokio::time::timeout(CALL_MAX, async {
@@ -157,11 +157,11 @@ impl onceward::Transactions for PostgresTransactions {
             match (completed, ended) {
                 (Ok(_), Ok(())) => Ok(()),
                 (Ok(_), Err(error)) => Err(commit_fault(error)),
-                // What such a completion fails with where it loses.
+                // The error of a completion that loses.
                 (Err(error), _) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => {
                     Err(Fault::Failed(ended_by_its_work().caused_by(error)))
                 }
-                // The server said no to the completion, so what followed was a rollback.
+                // The server refused the completion, so what followed was a rollback.
                 (Err(error), _) if error.as_db_error().is_some() => Err(commit_fault(error)),
                 (Err(error), _) => Err(Fault::Failed(failed(CallEffect::Writes, error))),
             }
@@ -232,7 +232,7 @@ impl PostgresTransactions {
     }
 }
 
-/// The statement that completes what was seen, and what it is given.
+/// The statement that completes the claim, and its parameters.
 fn completing(completion: &Swap, keeps_its_due: bool) -> (&'static str, Vec<Value<'_>>) {
     let seen = Value::Int(Some(seen_by(completion)));
     let numbers = number_values(&completion.id);

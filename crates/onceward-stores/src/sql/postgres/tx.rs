@@ -1,4 +1,4 @@
-//! A transaction of PostgreSQL's own driver.
+//! The transaction handle for `tokio-postgres`.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl PostgresTx {
         self.0.connection.as_ref().expect("it is taken only at the end")
     }
 
-    /// Remembers where the row of its claim is. There are no other handles yet.
+    /// Keeps the ctid of the row of its claim. There are no other handles yet.
     pub(super) fn has_claimed(&mut self, ctid: Ctid, due_in: Option<Duration>) {
         let line = Arc::get_mut(&mut self.0).expect("it is not given out yet");
         line.claimed = Some((ctid, due_in));
@@ -54,7 +54,7 @@ impl PostgresTx {
         self.0.claimed.as_ref()
     }
 
-    /// Its end begins.
+    /// Marks that the transaction is about to end.
     pub(super) fn close(&self) {
         self.0.over.store(true, Ordering::Release);
     }

@@ -1,11 +1,11 @@
-//! Pages: what is due, what matches, and the steps of an intent.
+//! Scans, one page at a time: due records, matching records, and the steps of an intent.
 //!
 //! | asked for | read by |
 //! |---|---|
 //! | due, of any state | the index of states and due times, once for each state, merged |
 //! | one state: due; waiting, held, unknown, dead | the same index, once |
 //! | everything else that matches | the primary key, as far as scope and key bound it |
-//! | the steps of an intent | the primary key: they come right behind it |
+//! | the steps of an intent | the primary key: they come right after it |
 
 use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanTarget, State};
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -54,8 +54,8 @@ macro_rules! by_id {
     };
 }
 
-/// What is due, after a position. The index is by state and due time, so one look for each state reads only what is
-/// due; those between them are for the states of later versions, which nobody here can read. They are merged row
+/// What is due, after a position. The index is by state and due time, so one lookup for each state reads only what is
+/// due; those between them are for the states of later versions, which this version cannot read. They are merged row
 /// by row.
 const DUE: &str = concat!(
     due_in!("state < 'dead'"),
@@ -101,11 +101,11 @@ const ALL: &str = concat!(rows!("(scope, key, operation) > (?2, ?3, ?4)"), by_id
 /// What is in the scope ?2, after a position in it (?3 and ?4).
 const OF_SCOPE: &str = concat!(rows!("scope = ?2 AND (key, operation) > (?3, ?4)"), by_id!());
 
-/// What the scope ?2 uses the key ?3 for: operations behind ?4 and before ?5.
+/// What the scope ?2 uses the key ?3 for: operations after ?4 and before ?5.
 const OF_KEY: &str =
     concat!(rows!("scope = ?2 AND key = ?3 AND operation > ?4 AND operation < ?5"), by_id!());
 
-/// Behind every operation, which is printable.
+/// Sorts after every operation, which is printable.
 const LAST: &str = "\x7f";
 
 pub(super) fn scan(connection: &Connection, query: &Scan) -> Result<Page> {
@@ -136,10 +136,10 @@ pub(super) fn scan(connection: &Connection, query: &Scan) -> Result<Page> {
                 None => format!("{}#", of.operation()).into_bytes(),
                 Some(cursor) => TextPosition::behind(cursor, ScanOrder::Id)?.operation,
             };
-            // The character behind the one that marks a step.
+            // The character after the one that marks a step.
             let (now, up_to) = (page.now, format!("{}$", of.operation()));
             let parameters = params![now, of.scope(), of.key(), RawText(&operation), up_to];
-            // Those that are not directly below it are looked at and left out.
+            // Those that are not directly below it are read and left out.
             page.add(OF_KEY, parameters, &everything, |id| id.parent().as_ref() == Some(of))?;
             Ok(page.end(ScanOrder::Id))
         }
@@ -206,7 +206,7 @@ impl ToSql for RawText<'_> {
 struct PageBuilder<'c> {
     connection: &'c Connection,
     now: i64,
-    /// How many more rows may be looked at.
+    /// How many more rows may be read.
     left: usize,
     bytes: usize,
     last: Option<TextPosition>,
@@ -218,7 +218,7 @@ impl<'c> PageBuilder<'c> {
         Self { connection, now: clock_us(), left: limit, bytes: 0, last: None, page: Page::default() }
     }
 
-    /// Looks at the rows that a statement gives, until the page is full, and adds those that match.
+    /// Reads the rows of a statement until the page is full, and adds those that match.
     fn add(
         &mut self,
         statement: &str,
@@ -254,7 +254,7 @@ impl<'c> PageBuilder<'c> {
         self.left == 0 || i64::try_from(self.bytes).unwrap_or(i64::MAX) >= PAGE_BYTES_MAX
     }
 
-    /// The page, with where to go on if it is full.
+    /// The page, with a cursor if it is full.
     fn end(mut self, order: ScanOrder) -> Page {
         if self.is_full() {
             self.page.next = self.last.map(|position| position.cursor(order));

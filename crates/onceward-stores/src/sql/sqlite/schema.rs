@@ -1,4 +1,4 @@
-//! The tables: found, checked, and brought up to date.
+//! Finds, checks and migrates the tables.
 
 use onceward::{Error, ErrorKind, Result};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
@@ -6,7 +6,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 use super::errors::failed;
 use crate::sql::schema::{FORMAT, FoundTables, Migrated, Migrations, SchemaTable, applied, missing};
 
-/// Every migration there ever was, in order. None of them is ever edited.
+/// All migrations, in order. A released migration is never edited.
 const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
 /// The last migration that was applied.
 const LAST: &str = "SELECT coalesce(max(version), 0) FROM onceward_schema";
@@ -61,7 +61,7 @@ fn apply(connection: &mut Connection, known: u32) -> rusqlite::Result<()> {
             version INTEGER PRIMARY KEY, format INTEGER NOT NULL,
             applied TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP) STRICT",
     )?;
-    // Another process may have been faster while this one waited.
+    // Another process may have migrated while this one waited.
     let last: u32 = transaction.query_row(LAST, [], |row| row.get(0))?;
     for number in last + 1..=known {
         transaction.execute_batch(MIGRATIONS[number as usize - 1])?;

@@ -1,4 +1,4 @@
-//! Swaps and loads, and the two threads behind them.
+//! The SQLite store: swaps, loads, and its two threads.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::sql::batch_answers::too_large;
 use crate::sql::schema::{Migrated, Migrations};
 use crate::sql::swap_kinds::columns;
 
-/// SQLite takes no row of more than a thousand million bytes; this much of one is for the rest.
+/// SQLite takes no row of more than a thousand million bytes; this much is reserved for the other columns.
 const RECORD_BYTES_MAX: usize = 1_000_000_000 - (64 << 10);
 
 /// Receipts in an SQLite file.
@@ -56,7 +56,7 @@ impl SqliteStore {
     }
 }
 
-/// A connection as receipts need it: what was committed is on the disk.
+/// Opens a connection whose commits are durable.
 pub(super) fn connect(path: &Path, busy: Duration) -> Result<Connection> {
     if path.as_os_str().is_empty() || path == Path::new(":memory:") {
         let detail = "`sqlite:` needs a file behind it, as in `sqlite:./receipts.db`";

@@ -1,8 +1,8 @@
 //! Transactions for [`Onceward::transact`](onceward::Onceward::transact), over connections to one file.
 //!
 //! SQLite has one writer at a time, so the transactions of this process queue here and not on the file.
-//! Begin and commit, which may wait for the disk, run on threads made for that; what the work does in
-//! between is memory.
+//! Begin and commit, which may wait for the disk, run on blocking threads; the statements of the work in between are in
+//! memory.
 
 use std::error::Error as StdError;
 use std::ops::Deref;
@@ -21,7 +21,7 @@ use super::swap::{fetch, swap_now};
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value};
 use crate::sql::transactions::{FailureClass, PooledTransactions, TransactionDriver, over};
 
-/// Connections kept for the next transaction.
+/// Idle connections that are kept for the next transactions.
 const IDLE_MAX: usize = 4;
 
 /// Begins transactions that a receipt commits with.
@@ -96,7 +96,7 @@ struct TxConnection {
     /// Taken when the transaction is over.
     connection: Mutex<Option<Connection>>,
     shared: Arc<ConnectionPool>,
-    /// The right to write, in this process.
+    /// The permit of the one writer of this process.
     writer: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
@@ -144,7 +144,7 @@ impl Drop for TxConnection {
     fn drop(&mut self) {
         let connection = self.connection.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(connection) = connection {
-            // Should it fail, closing the connection does the same.
+            // If this fails, closing the connection rolls back.
             let _ = connection.execute_batch("ROLLBACK");
             self.shared.keep(connection);
         }
@@ -219,13 +219,13 @@ impl TransactionDriver for SqliteDriver {
 
     async fn roll_back(&self, tx: &SqliteTx) {
         if let Ok(connection) = tx.open() {
-            // Should it fail, the connection is not kept, and closing it does the same.
+            // If this fails, the connection is closed, which rolls back.
             let _ = connection.execute_batch("ROLLBACK");
         }
         tx.end();
     }
 
-    /// Busy inside a transaction: others came first, and the same again makes sense.
+    /// Busy inside a transaction: others wrote first, and a retry may succeed.
     fn failure_class(&self, error: &(dyn StdError + 'static)) -> Option<FailureClass> {
         let error = error.downcast_ref::<rusqlite::Error>()?;
         Some(if is_busy(error.sqlite_error_code()) { FailureClass::Undone } else { FailureClass::Failed })

@@ -1,4 +1,4 @@
-//! A transaction that the caller holds.
+//! Receipts in a sqlx transaction that the caller holds.
 
 use onceward::Result;
 use sqlx::Transaction;

@@ -34,7 +34,7 @@ impl Driver for MySql {
             Some(code) if is_undone(code) => FailureClass::Undone,
             _ => FailureClass::Failed,
         };
-        // Even its word on a commit may be about a connection that was waiting for a replica, with the commit on disk.
+        // Even an error of a commit may come from a connection that was waiting for a replica, with the commit on disk.
         ErrorMeaning { kind, detail, refused: false, failure_class }
     }
 }

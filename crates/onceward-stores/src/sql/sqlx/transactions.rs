@@ -17,7 +17,7 @@ use super::join::fetch;
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value, swap_each};
 use crate::sql::transactions::{FailureClass, PooledTransactions, TransactionDriver, over};
 
-/// Between two tries to begin while another connection writes.
+/// The pause between two attempts to begin while another connection writes.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Begins transactions that a receipt commits with, on a pool that the caller has already. It must lead to
@@ -95,13 +95,13 @@ impl<DB: Driver> SqlxTx<DB> {
         if depth <= 1 {
             return Ok(depth);
         }
-        // A savepoint that was dropped is rolled back behind our back (SQLite, in a thread of its own): after an
-        // answer to anything else it is over.
+        // A savepoint that was dropped is rolled back in the background (SQLite, in a thread of its own): once
+        // another statement is answered, that is finished.
         connection.ping().await.map_err(|error| failed::<DB>(CallStage::Inside, error))?;
         Ok(DB::TransactionManager::get_transaction_depth(&connection))
     }
 
-    /// Its end is known: the connection may serve others.
+    /// Its end is known: the connection may be reused.
     async fn end(&self) {
         drop(self.0.0.lock().await.take());
     }
@@ -168,7 +168,7 @@ impl<DB: Driver> Join for SqlxTx<DB> {
 impl<DB: Driver> TransactionDriver for SqlxDriver<DB> {
     type Tx = SqlxTx<DB>;
 
-    /// A pool of the caller's is not told how long to wait for a row.
+    /// The limit on waiting for a row is not set on a pool of the caller.
     const LATE_MAX: Duration = Duration::ZERO;
 
     async fn open(&self, deadline: Instant) -> Result<SqlxTx<DB>, Fault> {
@@ -176,7 +176,7 @@ impl<DB: Driver> TransactionDriver for SqlxDriver<DB> {
             Ok(connection) => connection.map_err(unconnected::<DB>)?,
             Err(_) => return Err(Fault::Busy),
         };
-        // From here on, a transaction that does not come to an end is given up with its connection.
+        // From here on, a transaction that does not end is dropped with its connection.
         let tx = SqlxTx(Arc::new(SqlxConnection(Mutex::new(Some(connection)))));
         loop {
             let begun = {
@@ -186,7 +186,7 @@ impl<DB: Driver> TransactionDriver for SqlxDriver<DB> {
             };
             match begun {
                 Ok(Ok(())) => return Ok(tx),
-                // SQLite's own patience may be shorter than ours.
+                // SQLite's busy timeout may be shorter than this deadline.
                 Ok(Err(error)) if DB::meaning(&error).failure_class == FailureClass::Busy => {
                     if Instant::now() >= deadline {
                         return Err(Fault::Busy);
@@ -219,7 +219,7 @@ impl<DB: Driver> TransactionDriver for SqlxDriver<DB> {
             }
             Ok::<(), sqlx::Error>(())
         };
-        // Where this fails, the connection is closed, which does the same.
+        // If this fails, the connection is closed, which rolls back.
         if rolled_back.await.is_ok() {
             tx.end().await;
         }
@@ -228,7 +228,7 @@ impl<DB: Driver> TransactionDriver for SqlxDriver<DB> {
     fn failure_class(&self, error: &(dyn StdError + 'static)) -> Option<FailureClass> {
         let failure_class = DB::meaning(error.downcast_ref()?).failure_class;
         Some(match (DB::DIALECT, failure_class) {
-            // Busy inside a transaction: others came first, and the same again makes sense.
+            // Busy inside a transaction: others wrote first, and a retry may succeed.
             #[cfg(feature = "sqlite")]
             (Dialect::Sqlite, FailureClass::Busy) => FailureClass::Undone,
             (_, failure_class) => failure_class,
@@ -236,7 +236,7 @@ impl<DB: Driver> TransactionDriver for SqlxDriver<DB> {
     }
 }
 
-/// A connection could not be had; nothing was sent.
+/// The error if no connection was available; nothing was sent.
 fn unconnected<DB: Driver>(error: sqlx::Error) -> Fault {
     Fault::Failed(match error {
         sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => {
