@@ -41,9 +41,9 @@ pub(crate) struct MemoryLimits {
 pub(crate) struct Tables {
     /// id → row.
     pub(crate) receipts: Keyspace,
-    /// list, due time, group → block of rows; all that fall due, but for leases (due_scan.rs).
+    /// list, due time, group → block of rows; all that fall due, but for leases (`due_scan.rs`).
     pub(crate) due: Keyspace,
-    /// group → block of rows; all that are held are in one of them (held_rows.rs).
+    /// group → block of rows; all that are held are in one of them (`held_rows.rs`).
     pub(crate) held: Keyspace,
     /// Rows by state and steps by parent, where no other list has them (index.rs).
     pub(crate) index: Keyspace,

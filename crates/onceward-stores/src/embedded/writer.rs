@@ -3,7 +3,7 @@
 //! ```text
 //! callers ──▶ queue ──▶ decide (group.rs) ──▶ one fjall batch + sync ──▶ ACKED ──▶ answers
 //!               ▲                                     │
-//!               └── the next batches queue up here    ─┘
+//!               └── the next batches queue up here ───┘
 //! ```
 
 use std::collections::BTreeMap;

@@ -22,8 +22,8 @@
 //! **Steps.** A step has the scope and the key of its intent, and an operation that begins with its intent's. In the
 //! order of the primary key it comes right after it, so the steps of an intent need no column and no index.
 //!
-//! **Unreadable rows.** A row that this version cannot read (a state of a later version, a version number that cannot
-//! be) fails only its own id. The others in the same batch, load or page are answered as usual.
+//! **Unreadable rows.** A row that this version cannot read (a state of a later version, an invalid version
+//! number) fails only its own id. The others in the same batch, load or page are answered as usual.
 //!
 //! **Order.** Every statement takes its rows in the order of their ids, and each kind of swap is a
 //! transaction of its own; so batches cannot deadlock.
@@ -34,8 +34,8 @@
 //! | `error_text.rs` | errors of drivers with their cause in the text |
 //! | `idempotent_writes.rs` | writes that need no receipt: a change of state, an insert by key |
 //! | `join.rs` | a receipt in a transaction that the caller holds, whatever its driver |
-//! | `swap_kinds.rs` | a batch, sorted and split by what has to be done |
-//! | `row.rs` | from a row to a record and back |
+//! | `swap_kinds.rs` | a batch, sorted and split by kind of swap |
+//! | `row.rs` | conversion between rows and records |
 //! | `schema.rs` | which migrations a database has had, and which it needs |
 //! | `text_cursor.rs` | cursors of scans in the order of texts |
 //! | `transactions.rs` | transactions from a pool, for any driver that takes one statement after the other |

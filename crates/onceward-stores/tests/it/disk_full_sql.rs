@@ -1,4 +1,4 @@
-//! A disk that runs full under a database: every caller is told, nothing acknowledged is lost, what is there can
+//! Tests of a database on a full disk: every caller is told, nothing acknowledged is lost, what is there can
 //! still be read, and work goes on as soon as there is free space again.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The suites for databases: transactions through every driver, and rows that cannot be read on every engine.
+//! Runs the conformance suites for databases: transactions through every driver, and unreadable rows on every engine.
 
 use std::sync::Arc;
 

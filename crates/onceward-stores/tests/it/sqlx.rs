@@ -1,4 +1,4 @@
-//! Receipts in transactions of sqlx, beside those of our own drivers. What holds for both is in `transact` and
+//! Tests of receipts in transactions of sqlx. What holds for all drivers is in `transact` and
 //! `interleavings`.
 
 use std::time::Duration;
@@ -41,7 +41,7 @@ where
     assert_eq!(said(theirs.charge(ask("b")).await), first_of("theirs", "b"));
     assert_eq!(said(ours.charge(ask("b")).await), replay_of("theirs", "b"));
 
-    // While one is at work, the other waits for its end; whichever end it is.
+    // While one is at work, the other waits until it ends, whatever the outcome.
     for (key, then, expected) in [
         ("commits", Then::Succeed, replay_of("theirs", "commits")),
         ("rolls-back", Then::Stop, first_of("ours", "rolls-back")),

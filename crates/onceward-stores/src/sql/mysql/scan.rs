@@ -66,7 +66,7 @@ async fn in_state(store: &MySqlStore, filter: &Filter, after: Option<&Cursor>, l
     let mut left = limit;
     match after {
         Some(cursor) if TextPosition::is_of(cursor, ScanOrder::Never) => {
-            never = TextPosition::behind(cursor, ScanOrder::Never)?
+            never = TextPosition::behind(cursor, ScanOrder::Never)?;
         }
         _ => {
             let position = after.map(|cursor| TextPosition::behind(cursor, ScanOrder::State)).transpose()?;

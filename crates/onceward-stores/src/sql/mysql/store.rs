@@ -108,7 +108,7 @@ impl MySqlStore {
             for of in pieces(batch, of, self.record_bytes_max) {
                 let swapped = match &failure {
                     None => self.swap_kind(batch, of, kind).await,
-                    // Another attempt would time out as well.
+                    // Another part would probably fail in the same way, after the same wait.
                     Some(error) => Err(Error::new(error.kind(), "an earlier part of the batch failed")
                         .caused_by(error.clone())),
                 };

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   due ─────x──x─────x───┬──────────────────┬────▶
-//!            left in place│    read by the   │ now
+//!            left in place│ read by the      │ now
 //!            (by their id)│ next sweep       │
 //!                         from: the clock at the last sweep, less a grace period
 //! ```
