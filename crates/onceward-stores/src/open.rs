@@ -144,7 +144,7 @@ pub async fn open_with_metrics(url: &str) -> Result<Opened> {
     }
 }
 
-/// Brings the tables behind an address up to date, and says what was done. For databases only; the others
+/// Migrates the tables of the database that an address names, and returns what was done. For databases only; the others
 /// have no tables.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub async fn migrate(url: &str) -> Result<Migrated> {

@@ -35,7 +35,7 @@ const MARKER_NAME: &str = "onceward-embedded";
 pub(crate) type Nonce = [u8; NONCE_BYTES];
 pub(crate) const NONCE_BYTES: usize = 16;
 
-/// A folder of ours, locked until this is dropped.
+/// An open data folder, locked until this is dropped.
 pub(crate) struct Folder {
     path: PathBuf,
     nonce: Nonce,

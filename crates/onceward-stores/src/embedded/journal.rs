@@ -1,7 +1,7 @@
 //! Checks fjall's journal files before fjall opens them, without changing anything.
 //!
 //! fjall treats damage inside a journal as a torn tail: it truncates the file there and continues
-//! without the groups after it. Every group of ours carries a [`GroupRecord`] with a sequence without
+//! without the groups after it. Every group of this store carries a [`GroupRecord`] with a sequence without
 //! gaps and the nonce of the folder, so this walk can tell the two apart. It knows the layout of fjall
 //! 3.1 and nothing of what the rows mean. A layout that it does not know is refused as damage: the records in it are
 //! found by the nonce, wherever they are.

@@ -11,8 +11,8 @@
 //! | `InUse` | another process has the folder open | |
 //! | `Foreign` | a folder of another program, or another format | |
 //! | `Damaged` | acknowledged receipts cannot be read back; restore | one receipt cannot be read: that id's failure |
-//! | `Full` | the disk is full | the disk is full: no further writes until a restart, reads go on |
-//! | `Unavailable` | the system refused | a write failed: no further writes until a restart, reads go on |
+//! | `Full` | the disk is full | the disk is full: no further writes until a restart, reads continue |
+//! | `Unavailable` | the system refused | a write failed: no further writes until a restart, reads continue |
 //! | `Overloaded` | | a queue is full; nothing was written, retry later |
 //!
 //! | file | idea |

@@ -51,7 +51,7 @@ impl TextPosition {
     }
 
     /// The position in a cursor of this kind.
-    pub(super) fn behind(cursor: &Cursor, order: ScanOrder) -> Result<Self> {
+    pub(super) fn from_cursor(cursor: &Cursor, order: ScanOrder) -> Result<Self> {
         Self::read(&cursor.0, order).ok_or_else(foreign)
     }
 

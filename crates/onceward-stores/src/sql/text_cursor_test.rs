@@ -11,10 +11,10 @@ fn a_cursor_comes_back_as_it_was_and_only_for_its_kind() {
     assert_eq!(position.id().unwrap().operation(), "o#step");
     for order in [ScanOrder::Due, ScanOrder::Id, ScanOrder::State, ScanOrder::Never] {
         let cursor = position.cursor(order);
-        assert_eq!(TextPosition::behind(&cursor, order).unwrap(), position);
+        assert_eq!(TextPosition::from_cursor(&cursor, order).unwrap(), position);
         assert!(TextPosition::is_of(&cursor, order));
     }
-    let refused = TextPosition::behind(&position.cursor(ScanOrder::Due), ScanOrder::Id).unwrap_err();
+    let refused = TextPosition::from_cursor(&position.cursor(ScanOrder::Due), ScanOrder::Id).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
 }
 
@@ -26,7 +26,7 @@ fn other_bytes_are_no_cursor() {
     // The operation is the rest, so it is the one part that may be cut.
     for length in 0..whole.len() - 1 {
         assert!(
-            TextPosition::behind(&Cursor(whole.slice(..length)), ScanOrder::Due).is_err(),
+            TextPosition::from_cursor(&Cursor(whole.slice(..length)), ScanOrder::Due).is_err(),
             "{length} bytes"
         );
     }
@@ -35,7 +35,7 @@ fn other_bytes_are_no_cursor() {
 #[test]
 fn a_foreign_row_is_a_position_without_an_id() {
     let position = TextPosition { due_us: 0, scope: vec![0xff], key: b"k".into(), operation: b"o".into() };
-    assert_eq!(TextPosition::behind(&position.cursor(ScanOrder::Id), ScanOrder::Id).unwrap(), position);
+    assert_eq!(TextPosition::from_cursor(&position.cursor(ScanOrder::Id), ScanOrder::Id).unwrap(), position);
     assert_eq!(position.id(), None);
     assert_eq!(TextPosition::default().id(), None);
 }

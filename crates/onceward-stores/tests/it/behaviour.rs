@@ -254,7 +254,7 @@ fn each_state_is_found_by_itself_also_where_it_changes() {
                 last.push((key.clone(), won(store, put(id(key), Seen::Absent, state, due_in_s))));
             }
         }
-        // All pairs, so that every state follows every other.
+        // Cycle through the states, so that every state follows every other.
         for round in 0..State::ALL.len() {
             clock.advance(Duration::from_secs(1));
             for (number, (key, version)) in last.iter_mut().enumerate() {

@@ -145,7 +145,7 @@ fn versions_do_not_go_back_when_the_clock_does_across_a_restart() {
 }
 
 #[test]
-fn places_of_held_ids_are_used_again() {
+fn held_ids_are_due_after_every_restart() {
     let folder = tempfile::tempdir().unwrap();
     let clock = HandClock::at(NOON_US);
     let mut dice = Dice::new(7);

@@ -138,9 +138,9 @@ async fn the_queue_for_a_locked_file_is_bounded() {
     assert!(turned_away > 0 && won > 1_000, "{won} won");
 }
 
-/// A file that is damaged behind our back is an error, and not an absence.
+/// A damaged file is an error; its records are not reported as absent.
 #[tokio::test]
-async fn a_damaged_row_is_not_reported_as_absent() {
+async fn a_damaged_file_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("damaged.db");
     let batch: Vec<_> = (0..500).map(|key| put(id(key), Seen::Absent, State::Done, None)).collect();

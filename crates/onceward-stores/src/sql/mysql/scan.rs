@@ -39,12 +39,12 @@ pub(super) async fn scan(store: &MySqlStore, query: &Scan) -> Result<Page> {
 }
 
 async fn due(store: &MySqlStore, state: Option<State>, after: Option<&Cursor>, limit: usize) -> Result<Page> {
-    let position = after.map(|cursor| TextPosition::behind(cursor, ScanOrder::Due)).transpose()?;
+    let position = after.map(|cursor| TextPosition::from_cursor(cursor, ScanOrder::Due)).transpose()?;
     if position.is_none() && state.is_none() {
         // Removes the free rows that removals left behind, at the beginning of a sweep.
         store.purge(statements::PURGE, PURGE_ROWS_MAX).await?;
     }
-    let behind = behind_due(&position.unwrap_or_default(), limit);
+    let behind = after_due(&position.unwrap_or_default(), limit);
     let (statement, values) = match state {
         None => {
             let mut values = Vec::new();
@@ -66,11 +66,12 @@ async fn in_state(store: &MySqlStore, filter: &Filter, after: Option<&Cursor>, l
     let mut left = limit;
     match after {
         Some(cursor) if TextPosition::is_of(cursor, ScanOrder::Never) => {
-            never = TextPosition::behind(cursor, ScanOrder::Never)?;
+            never = TextPosition::from_cursor(cursor, ScanOrder::Never)?;
         }
         _ => {
-            let position = after.map(|cursor| TextPosition::behind(cursor, ScanOrder::State)).transpose()?;
-            let behind = behind_due(&position.unwrap_or_default(), limit);
+            let position =
+                after.map(|cursor| TextPosition::from_cursor(cursor, ScanOrder::State)).transpose()?;
+            let behind = after_due(&position.unwrap_or_default(), limit);
             let values = Params::Positional([&[state.clone()][..], &behind].concat());
             let rows = store.rows(statements::SCAN_STATE, values).await?;
             left -= rows.len().min(limit);
@@ -81,7 +82,7 @@ async fn in_state(store: &MySqlStore, filter: &Filter, after: Option<&Cursor>, l
             }
         }
     }
-    let values = [&[state][..], &behind_id(&never), &[(left as u64).into()]].concat();
+    let values = [&[state][..], &after_id(&never), &[(left as u64).into()]].concat();
     let rows = store.rows(statements::SCAN_STATE_NEVER, Params::Positional(values)).await?;
     let is_full = rows.len() == left;
     let last = fill(&mut page, rows, filter, |_| true)?;
@@ -92,7 +93,7 @@ async fn in_state(store: &MySqlStore, filter: &Filter, after: Option<&Cursor>, l
 /// What matches, in the order of the primary key.
 async fn by_id(store: &MySqlStore, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
     let position =
-        after.map(|cursor| TextPosition::behind(cursor, ScanOrder::Id)).transpose()?.unwrap_or_default();
+        after.map(|cursor| TextPosition::from_cursor(cursor, ScanOrder::Id)).transpose()?.unwrap_or_default();
     let last: Value = (limit as u64).into();
     let (key, operation): (Value, Value) = ((&position.key[..]).into(), (&position.operation[..]).into());
     let (statement, values) = match (&filter.scope, &filter.key) {
@@ -102,7 +103,7 @@ async fn by_id(store: &MySqlStore, filter: &Filter, after: Option<&Cursor>, limi
         (Some(scope), None) => {
             (statements::SCAN_SCOPE, vec![scope.into(), key.clone(), key, operation, last])
         }
-        (None, _) => (statements::SCAN, [&behind_id(&position)[..], &[last]].concat()),
+        (None, _) => (statements::SCAN, [&after_id(&position)[..], &[last]].concat()),
     };
     let rows = store.rows(statement, Params::Positional(values)).await?;
     page(rows, limit, filter, ScanOrder::Id, |_| true)
@@ -110,7 +111,7 @@ async fn by_id(store: &MySqlStore, filter: &Filter, after: Option<&Cursor>, limi
 
 /// The steps directly below an intent: those further below are read and left out.
 async fn steps(store: &MySqlStore, of: &Id, after: Option<&Cursor>, limit: usize) -> Result<Page> {
-    let position = after.map(|cursor| TextPosition::behind(cursor, ScanOrder::Id)).transpose()?;
+    let position = after.map(|cursor| TextPosition::from_cursor(cursor, ScanOrder::Id)).transpose()?;
     let first = format!("{}#", of.operation());
     let from = position.map_or_else(|| first.clone().into_bytes(), |position| position.operation);
     // The character after the one that marks a step.
@@ -135,7 +136,7 @@ fn page(
 }
 
 /// A position in the order of due times, and the limit, as parameters of a statement.
-fn behind_due(position: &TextPosition, limit: usize) -> [Value; 6] {
+fn after_due(position: &TextPosition, limit: usize) -> [Value; 6] {
     let text = |text: &Vec<u8>| Value::Bytes(text.clone());
     let due = Value::from(position.due_us);
     let limit = Value::from(limit as u64);
@@ -143,7 +144,7 @@ fn behind_due(position: &TextPosition, limit: usize) -> [Value; 6] {
 }
 
 /// A position in the order of the primary key, as parameters of a statement.
-fn behind_id(position: &TextPosition) -> [Value; 4] {
+fn after_id(position: &TextPosition) -> [Value; 4] {
     let text = |text: &Vec<u8>| Value::Bytes(text.clone());
     [text(&position.scope), text(&position.scope), text(&position.key), text(&position.operation)]
 }

@@ -8,7 +8,7 @@
 //!
 //! The id is hashed in the form of [`Id::as_bytes`], so no two ids have the same input. The receipts of a scope
 //! are side by side, and so are those of a key in it: an intent and its steps, which are found that way. The
-//! first number tells nearly all intents apart; the others are there so that nobody can make two ids with the same
+//! first number distinguishes nearly all intents; the others make it infeasible to construct two ids with the same
 //! numbers. Should it happen, the second one's claims are refused: statements that create or load a record compare the three
 //! texts as well.
 //!

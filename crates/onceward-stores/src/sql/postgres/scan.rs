@@ -49,7 +49,7 @@ struct ScanPosition {
     numbers: [i64; 3],
 }
 
-/// Before every row. (Only an id with the lowest numbers of all is not behind this; none is known.)
+/// Before every row. (Only an id with the lowest possible numbers is not after this; none is known.)
 const FIRST: ScanPosition = ScanPosition { due_us: i64::MIN, numbers: [i64::MIN; 3] };
 
 impl ScanPosition {
@@ -64,7 +64,7 @@ impl ScanPosition {
     }
 
     /// The order and the position in a cursor of this store.
-    fn behind(cursor: &Cursor, orders: &[ScanOrder]) -> Result<(ScanOrder, Self)> {
+    fn from_cursor(cursor: &Cursor, orders: &[ScanOrder]) -> Result<(ScanOrder, Self)> {
         let [kind, due_us, numbers @ ..] = unpack::<5>(cursor)?;
         let order = orders.iter().find(|order| **order as u64 == kind).ok_or_else(foreign)?;
         Ok((*order, Self { due_us: due_us.cast_signed(), numbers: numbers.map(u64::cast_signed) }))
@@ -104,7 +104,7 @@ async fn due(
     let position = store.positions.of(state);
     let (behind, cursor) = match (after, position) {
         (Some(cursor), _) => {
-            (Some(PageStart::Cursor(&cursor.0)), ScanPosition::behind(cursor, &[ScanOrder::Due])?.1)
+            (Some(PageStart::Cursor(&cursor.0)), ScanPosition::from_cursor(cursor, &[ScanOrder::Due])?.1)
         }
         (None, Some(position)) => (Some(PageStart::Beginning(begin(store, state, position).await?)), FIRST),
         (None, None) => (None, FIRST),
@@ -185,7 +185,7 @@ async fn in_state(
 ) -> Result<Page> {
     let (order, mut position) = match after {
         None => (ScanOrder::State, FIRST),
-        Some(cursor) => ScanPosition::behind(cursor, &[ScanOrder::State, ScanOrder::Never])?,
+        Some(cursor) => ScanPosition::from_cursor(cursor, &[ScanOrder::State, ScanOrder::Never])?,
     };
     let (mut all, mut left, number) = (Page::default(), limit, open_state(state));
     if order == ScanOrder::State {
@@ -221,7 +221,7 @@ async fn by_id(
     let range = range_of(filter.scope.as_deref(), filter.key.as_deref());
     let position = match after {
         None => ScanPosition { numbers: [*range.start(), i64::MIN, i64::MIN], ..FIRST },
-        Some(cursor) => ScanPosition::behind(cursor, &[ScanOrder::Id])?.1,
+        Some(cursor) => ScanPosition::from_cursor(cursor, &[ScanOrder::Id])?.1,
     };
     let (wanted, [high, middle, low]) = (PageFilter::of(filter, limit), &position.numbers);
     let parameters = wanted.and(&[high, middle, low, range.end()]);

@@ -8,7 +8,7 @@ use crate::sql::schema::{FORMAT, FoundTables, Migrated, Migrations, SchemaTable,
 
 /// All migrations, in order. A released migration is never edited.
 const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
-/// Serializes migrations of several processes; any number that nobody else uses.
+/// Serializes migrations of several processes; an arbitrary, unique number.
 const LOCK: i64 = 0x6f6e_6365_7761_7264;
 /// The oldest that knows every setting of the table.
 const SERVER_VERSION_MIN: i32 = 13_00_00;
@@ -71,7 +71,7 @@ async fn present(client: &Client) -> Result<FoundTables> {
 async fn apply(client: &mut Client, known: u32) -> Result<()> {
     let run = async |client: &mut Client| {
         let transaction = client.transaction().await?;
-        // An index over many receipts takes longer than any other statement of ours may.
+        // An index over many receipts takes longer than any other statement may.
         transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;
         transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
         transaction

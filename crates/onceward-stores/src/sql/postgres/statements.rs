@@ -53,7 +53,7 @@ macro_rules! found {
     };
 }
 
-/// The same columns for a winner, who knows them.
+/// The same columns for a winner, which needs no values.
 macro_rules! nothing_found {
     () => {
         "NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bytea"

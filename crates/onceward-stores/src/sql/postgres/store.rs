@@ -33,8 +33,8 @@ pub struct PostgresStore {
     server: String,
     call_timeout: Duration,
     connections: usize,
-    /// The highest version that this process has seen: the server's clock has been there. Versions go on
-    /// from it even if another server, with a clock that is behind, takes the first one's place.
+    /// The highest version that this process has seen: the server's clock has reached it. Versions
+    /// continue from it even if another server, whose clock is slow, takes over.
     clock: AtomicU64,
     /// Where the next scan of what is due begins.
     pub(super) positions: SweepPositions,

@@ -156,7 +156,7 @@ impl SweepPosition {
         self.state().start.clone()
     }
 
-    /// A page has been read: these records with their due times, and the cursor with which it goes on.
+    /// A page has been read: these records with their due times, and the cursor for the next page.
     pub(super) fn page(&self, behind: PageStart<'_>, found: Vec<(i64, Id)>, next: Option<&Bytes>) {
         let mut guard = self.state();
         let SweepState { pass, start, .. } = &mut *guard;

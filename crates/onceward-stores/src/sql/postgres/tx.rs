@@ -20,7 +20,7 @@ use crate::sql::transactions::over;
 #[derive(Clone)]
 pub struct PostgresTx(Arc<TxConnection>);
 
-/// A connection that goes back to its pool only if the end of the transaction is known and nobody can use
+/// A connection that goes back to its pool only if the end of the transaction is known and no handle can use
 /// it any more.
 struct TxConnection {
     connection: Option<Object>,

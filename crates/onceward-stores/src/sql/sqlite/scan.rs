@@ -134,7 +134,7 @@ pub(super) fn scan(connection: &Connection, query: &Scan) -> Result<Page> {
         ScanTarget::StepsOf(of) => {
             let operation = match after {
                 None => format!("{}#", of.operation()).into_bytes(),
-                Some(cursor) => TextPosition::behind(cursor, ScanOrder::Id)?.operation,
+                Some(cursor) => TextPosition::from_cursor(cursor, ScanOrder::Id)?.operation,
             };
             // The character after the one that marks a step.
             let (now, up_to) = (page.now, format!("{}$", of.operation()));
@@ -151,7 +151,7 @@ fn in_state(mut page: PageBuilder<'_>, filter: &Filter, after: Option<&Cursor>) 
     let (now, state) = (page.now, filter.state.map(State::name));
     let never = match after {
         Some(cursor) if TextPosition::is_of(cursor, ScanOrder::Never) => {
-            TextPosition::behind(cursor, ScanOrder::Never)?
+            TextPosition::from_cursor(cursor, ScanOrder::Never)?
         }
         _ => {
             let TextPosition { due_us, scope, key, operation } = &position(after, ScanOrder::State)?;
@@ -189,7 +189,7 @@ fn by_id(mut page: PageBuilder<'_>, filter: &Filter, after: Option<&Cursor>) -> 
 fn position(after: Option<&Cursor>, order: ScanOrder) -> Result<TextPosition> {
     after.map_or_else(
         || Ok(TextPosition { due_us: i64::MIN, ..TextPosition::default() }),
-        |at| TextPosition::behind(at, order),
+        |at| TextPosition::from_cursor(at, order),
     )
 }
 
