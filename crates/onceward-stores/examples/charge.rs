@@ -1,4 +1,4 @@
-//! Sent three times, charged once.
+//! An idempotent charge: sent three times, charged once.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Addresses: which store each scheme names, and how it is opened. A new store is one entry of [`SCHEMES`].
+//! Opens a store by its address, such as `postgres://…`. A new store is one entry of [`SCHEMES`].
 
 use std::fmt;
 use std::future::Future;
@@ -70,7 +70,7 @@ const SCHEMES: &[Scheme] = &[
 
 struct Scheme {
     names: &'static [&'static str],
-    /// An example; what it has behind the colon must not be missing.
+    /// An example of the address. If it has something after the colon, an address must have it too.
     form: &'static str,
     description: &'static str,
     /// The cargo feature that it needs; empty if it needs none.
@@ -85,7 +85,7 @@ type Work<T> = fn(Address) -> Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "sqlite")))]
 type Migrated = std::convert::Infallible;
 
-/// An address, and what is behind its first colon.
+/// An address, and the part after its first colon.
 #[derive(Clone, Debug)]
 struct Address {
     url: String,
@@ -98,8 +98,7 @@ struct Address {
 pub struct Opened {
     /// The store.
     pub store: Arc<dyn Store>,
-    /// How large the groups were that it has made so far, if it makes groups of the swaps that wait. It does
-    /// not keep the store open.
+    /// Reads the sizes of the write groups so far, if the store writes in groups. It does not keep the store open.
     pub groups: Option<Arc<dyn Fn() -> Groups + Send + Sync>>,
 }
 
@@ -145,7 +144,7 @@ pub async fn open_with_metrics(url: &str) -> Result<Opened> {
     }
 }
 
-/// Brings the tables behind an address up to date, and says what was done. For databases only; the others
+/// Migrates the tables of the database that an address names, and returns what was done. For databases only; the others
 /// have no tables.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub async fn migrate(url: &str) -> Result<Migrated> {

@@ -1,12 +1,12 @@
-//! The folder: whose it is, in which format, and that one process has it at a time.
+//! The data folder: its marker and format, and the lock that keeps other processes out.
 //!
 //! ```text
 //! ONCEWARD   marker: format number, nonce and checksum, the first thing written into a new folder
 //! LOCK       empty; the process that has the folder open holds an OS lock on it
-//! ACKED      the last acknowledged group (acked.rs)
+//! ACKED      the last acknowledged group (acked_file.rs)
 //! db/        fjall's database (tables.rs)
 //! CREATING   while the database is being created; with it there, db/ holds nothing yet
-//! TRIAL      only for the moment in which a failed write is looked into
+//! TRIAL      only while the cause of a failed write is examined
 //! ```
 //!
 //! A folder that is refused is left exactly as it was.
@@ -31,11 +31,11 @@ const FORMAT: u32 = 2;
 const MARKER_NAME: &str = "onceward-embedded";
 
 /// Drawn when the folder is made. Every group carries it, so that bytes of another folder's journal,
-/// which may well be inside a stored body, are never taken for a group of this one.
+/// which may be inside a stored body, are never mistaken for a group of this one.
 pub(crate) type Nonce = [u8; NONCE_BYTES];
 pub(crate) const NONCE_BYTES: usize = 16;
 
-/// A folder of ours, locked until this is dropped.
+/// An open data folder, locked until this is dropped.
 pub(crate) struct Folder {
     path: PathBuf,
     nonce: Nonce,
@@ -45,15 +45,15 @@ pub(crate) struct Folder {
 impl Folder {
     /// Takes the folder for this process; creates it if it is missing or empty.
     pub(crate) fn take(path: &Path) -> Result<Self> {
-        // Looked at before anything is touched, and again under the lock: another process may have
-        // been creating it meanwhile.
-        if look(path)? == Look::Missing {
+        // Inspected before anything is changed, and again under the lock: another process may have
+        // created it meanwhile.
+        if inspect(path)? == FolderContents::Missing {
             create_folder(path).map_err(|error| failed("create", path, error))?;
         }
         let lock = lock(path)?;
-        let nonce = match look(path)? {
-            Look::Ours(nonce) => nonce,
-            Look::Missing | Look::Empty => {
+        let nonce = match inspect(path)? {
+            FolderContents::Ours(nonce) => nonce,
+            FolderContents::Missing | FolderContents::Empty => {
                 let nonce = new_nonce()?;
                 write_marker(path, nonce).map_err(|error| failed("write to", path, error))?;
                 nonce
@@ -74,8 +74,8 @@ impl Folder {
         self.path.join(DATABASE)
     }
 
-    /// Whether the disk takes a little more. fjall does not pass on why its background work failed.
-    pub(crate) fn has_room(&self) -> bool {
+    /// Whether the disk has some free space. fjall does not report why its background work failed.
+    pub(crate) fn has_space(&self) -> bool {
         let trial = self.path.join(TRIAL);
         let written = File::create(&trial).and_then(|mut file| {
             file.write_all(&vec![1; TRIAL_BYTES])?;
@@ -86,12 +86,12 @@ impl Folder {
         !written.is_err_and(|error| error.kind() == io::ErrorKind::StorageFull)
     }
 
-    /// Whether there is a database that was created to its end.
+    /// Whether there is a database whose creation was completed.
     pub(crate) fn has_database(&self) -> bool {
         self.database().exists() && !self.path.join(CREATING).exists()
     }
 
-    /// Has `create` make the database. A crash on the way leaves a folder that begins again here.
+    /// Creates the database with `create`. After a crash in between, the next opening creates it again.
     pub(crate) fn create_database<T>(&self, create: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
         let (creating, database) = (self.path.join(CREATING), self.database());
         let written = |done: io::Result<()>| done.map_err(|error| failed("write to", &self.path, error));
@@ -109,16 +109,16 @@ impl Folder {
 }
 
 #[derive(PartialEq, Eq)]
-enum Look {
+enum FolderContents {
     Missing,
     Empty,
     Ours(Nonce),
 }
 
-fn look(path: &Path) -> Result<Look> {
+fn inspect(path: &Path) -> Result<FolderContents> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Look::Missing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(FolderContents::Missing),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             return Err(Error::new(ErrorKind::Foreign, format!("{} is not a folder", path.display())));
         }
@@ -128,15 +128,15 @@ fn look(path: &Path) -> Result<Look> {
     for entry in entries {
         let name = entry.map_err(|error| failed("read", path, error))?.file_name();
         if name == MARKER {
-            return read_marker(&path.join(MARKER)).map(Look::Ours);
+            return read_marker(&path.join(MARKER)).map(FolderContents::Ours);
         }
-        // Left by a creation that did not get to its end.
+        // Left by a creation that was interrupted.
         if name != LOCK && name != MARKER_NEW {
             stranger = Some(name);
         }
     }
     match stranger {
-        None => Ok(Look::Empty),
+        None => Ok(FolderContents::Empty),
         Some(name) => Err(Error::new(
             ErrorKind::Foreign,
             format!(
@@ -150,8 +150,8 @@ fn look(path: &Path) -> Result<Look> {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Closing is not enough: a process that another thread is just starting has a copy of every open file
-        // until it runs its program, and would hold the lock for that long.
+        // Closing is not enough: a child process has copies of all open files between fork and exec, and would hold
+        // the lock until then.
         let _ = self.lock.unlock();
     }
 }
@@ -173,8 +173,8 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-/// Receipts hold answers that are nobody else's business, so only the owner may look inside. A folder
-/// lasts only once the one that lists it is synced.
+/// Receipts may hold confidential answers, so only the owner may read the folder. A new folder is durable only
+/// once its parent is synced.
 fn create_folder(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|folder| !folder.exists()).collect();
     let Some(parent) = path.parent().filter(|_| !missing.is_empty()) else { return Ok(()) };
@@ -253,5 +253,5 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
 }
 
 fn failed(verb: &str, path: &Path, error: io::Error) -> Error {
-    super::failure::io(format!("cannot {verb} {}", path.display()), error)
+    super::errors::io(format!("cannot {verb} {}", path.display()), error)
 }

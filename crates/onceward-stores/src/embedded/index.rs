@@ -1,5 +1,5 @@
-//! The index that people's questions need, written only where such a question can be about the row: unknown
-//! and dead rows, waiting rows that are never due, and steps. A claim and its completion touch none of it.
+//! The index for queries of operators: unknown and dead rows, waiting rows that are never due, and steps. A claim
+//! and its completion do not touch it.
 //!
 //! ```text
 //! key = 01  state: u8  id                                          the states that no other list has
@@ -13,8 +13,8 @@ use std::ops::Bound;
 use fjall::{Keyspace, OwnedWriteBatch};
 use onceward::{Cursor, Filter, Id, Page, Result, State};
 
-use super::Shared;
-use super::group::Place;
+use super::EmbeddedInner;
+use super::group::GroupEntry;
 use super::reader::{PageBuilder, cannot_read_id, id_prefix};
 use super::row::{Row, state_byte};
 use super::tables::cannot_read;
@@ -23,22 +23,22 @@ use crate::kit::cursor;
 const BY_STATE: u8 = 1;
 const BY_PARENT: u8 = 2;
 
-/// Adds what a changed place does to the index.
-pub(crate) fn write(batch: &mut OwnedWriteBatch, index: &Keyspace, place: &Place) {
-    let (before, after) = (place.before.indexed_state, place.row.as_ref().and_then(Row::indexed_state));
+/// Adds the change of one row to the index.
+pub(crate) fn write(batch: &mut OwnedWriteBatch, index: &Keyspace, entry: &GroupEntry) {
+    let (before, after) = (entry.before.indexed_state, entry.row.as_ref().and_then(Row::indexed_state));
     if before != after {
         if let Some(state) = before {
-            batch.remove(index, state_key(state, place.id.as_bytes()));
+            batch.remove(index, state_key(state, entry.id.as_bytes()));
         }
         if let Some(state) = after {
-            batch.insert(index, state_key(state, place.id.as_bytes()), []);
+            batch.insert(index, state_key(state, entry.id.as_bytes()), []);
         }
     }
-    if place.before.exists != place.row.is_some()
-        && let Some(parent) = place.id.parent()
+    if entry.before.exists != entry.row.is_some()
+        && let Some(parent) = entry.id.parent()
     {
-        let key = [&parent_prefix(&parent), place.id.as_bytes()].concat();
-        match place.row {
+        let key = [&parent_prefix(&parent), entry.id.as_bytes()].concat();
+        match entry.row {
             Some(_) => batch.insert(index, key, []),
             None => batch.remove(index, key),
         }
@@ -47,7 +47,7 @@ pub(crate) fn write(batch: &mut OwnedWriteBatch, index: &Keyspace, place: &Place
 
 /// One page of the rows that are indexed under this state.
 pub(crate) fn scan_state(
-    shared: &Shared,
+    shared: &EmbeddedInner,
     state: State,
     after: Option<&Cursor>,
     limit: usize,
@@ -58,14 +58,19 @@ pub(crate) fn scan_state(
 }
 
 /// One page of the steps of an intent.
-pub(crate) fn scan_steps(shared: &Shared, parent: &Id, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+pub(crate) fn scan_steps(
+    shared: &EmbeddedInner,
+    parent: &Id,
+    after: Option<&Cursor>,
+    limit: usize,
+) -> Result<Page> {
     let prefix = parent_prefix(parent);
     scan(shared, &prefix, prefix.len(), after, limit, &Filter::default())
 }
 
 /// Walks the entries that begin with `prefix`; their ids begin at `id_at`.
 fn scan(
-    shared: &Shared,
+    shared: &EmbeddedInner,
     prefix: &[u8],
     id_at: usize,
     after: Option<&Cursor>,
@@ -74,7 +79,7 @@ fn scan(
 ) -> Result<Page> {
     let start = match after {
         None => Bound::Included(prefix),
-        // Before all of a state is before its prefix, too.
+        // The position before all rows of a state is also before its prefix.
         Some(cursor) if cursor.0[..] < *prefix && cursor.0.starts_with(&prefix[..1]) => {
             Bound::Included(prefix)
         }
@@ -88,7 +93,7 @@ fn scan(
             break;
         }
         match Id::from_bytes(&key[id_at..]) {
-            Ok(id) => page.look_at(id, filter),
+            Ok(id) => page.add_by_id(id, filter),
             Err(error) => cannot_read_id(&error),
         }
         if page.is_full() {
@@ -99,12 +104,12 @@ fn scan(
     Ok(page.build())
 }
 
-/// Whether a cursor is a place in the index of states.
+/// Whether a cursor is a position in the index of states.
 pub(crate) fn is_by_state(cursor: &Cursor) -> bool {
     cursor.0.starts_with(&[BY_STATE])
 }
 
-/// The place before all rows that are indexed under this state.
+/// The position before all rows that are indexed under this state.
 pub(crate) fn before_all_of(state: State) -> Cursor {
     Cursor(state_key(state, &[]).into())
 }

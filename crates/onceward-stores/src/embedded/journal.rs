@@ -1,7 +1,7 @@
-//! Reads fjall's journal files before fjall does, and changes nothing.
+//! Checks fjall's journal files before fjall opens them, without changing anything.
 //!
-//! fjall takes damage inside a journal for a torn tail: it cuts the file there and goes on
-//! without the groups behind it. Every group of ours carries a [`GroupRecord`] with a sequence without
+//! fjall treats damage inside a journal as a torn tail: it truncates the file there and continues
+//! without the groups after it. Every group of this store carries a [`GroupRecord`] with a sequence without
 //! gaps and the nonce of the folder, so this walk can tell the two apart. It knows the layout of fjall
 //! 3.1 and nothing of what the rows mean. A layout that it does not know is refused as damage: the records in it are
 //! found by the nonce, wherever they are.
@@ -23,7 +23,7 @@ use onceward::{Error, ErrorKind, Result};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::folder::Nonce;
-use super::record::{GroupRecord, RECORD_BYTES, RECORD_KEY};
+use super::group_record::{GroupRecord, RECORD_BYTES, RECORD_KEY};
 use super::tables::GROUPS_ID;
 
 const TAG_START: u8 = 1;
@@ -35,40 +35,40 @@ const CHUNK_BYTES: usize = 256 * 1024;
 
 /// What the journals hold, if nothing acknowledged is missing from them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Walked {
+pub(crate) struct JournalContents {
     /// The record of the last whole group; `None` if the journals hold no group.
     pub(crate) last: Option<GroupRecord>,
-    /// Groups that were never acknowledged and are only there in part: what to cut, and where.
+    /// Groups that were never acknowledged and are incomplete: the files to truncate, and where.
     pub(crate) torn: Vec<(PathBuf, u64)>,
 }
 
 /// Walks all journals in the folder of the database. Refuses if a group up to `acknowledged` cannot
-/// be read, or if one that can be read comes behind one that cannot.
-pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Walked> {
+/// be read, or if a readable group follows an unreadable one.
+pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<JournalContents> {
     let journals = journals(folder).map_err(|error| unreadable(folder, error))?;
     let Some(&(oldest, _)) = journals.first() else {
         return if acknowledged == 0 {
-            Ok(Walked::default())
+            Ok(JournalContents::default())
         } else {
             Err(damaged(folder, 0, "its journal is missing"))
         };
     };
-    let mut walked = Walked::default();
+    let mut walked = JournalContents::default();
     // Where the last whole group ended, and why nothing could be read there.
     let mut stopped = (folder.to_path_buf(), 0, "nothing is there");
     let mut number = None;
     for (_, path) in journals {
         let mut file = File::open(&path).map_err(|error| unreadable(&path, error))?;
         let mut at = 0;
-        let mut groups = Groups::new(&mut file);
+        let mut groups = GroupReader::new(&mut file);
         let end = loop {
             match groups.next().map_err(|error| unreadable(&path, error))? {
-                Step::Group { record, number: own, end } => {
+                JournalItem::Group { record, number: own, end } => {
                     if record.nonce != nonce {
                         return Err(damaged(&path, at, "it holds a group of another folder"));
                     }
                     let expected = walked.last.map_or(record.sequence, |last| last.sequence + 1);
-                    // The journals before the oldest were let go once their tables held everything.
+                    // Journals before the oldest were removed once the tables held everything in them.
                     if record.sequence != expected
                         || (oldest == 0 && walked.last.is_none() && record.sequence != 1)
                     {
@@ -86,14 +86,14 @@ pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Wal
             }
         };
         let what = match end {
-            Step::Broken(what) => what,
+            JournalItem::Broken(what) => what,
             _ => "no group is there",
         };
-        if let Some(behind) = records_behind(&mut file, at, nonce, walked.last.map(|last| last.sequence))
+        if let Some(behind) = records_after(&mut file, at, nonce, walked.last.map(|last| last.sequence))
             .map_err(|error| unreadable(&path, error))?
         {
-            // A torn group may well have its record. But a group is only written once the one before it
-            // is durable: the record of a later one proves that this is no torn tail.
+            // A torn group may have its record. But a group is only written once the one before it
+            // is durable: the record of a later group proves that this is not a torn tail.
             let torn = walked.last.map_or(behind.lowest, |last| last.sequence + 1);
             if behind.highest > torn {
                 let what = format!("{what}, and group {} comes behind it", behind.highest);
@@ -104,13 +104,13 @@ pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Wal
                 return Err(damaged(&path, at, &what));
             }
         }
-        if matches!(end, Step::Broken(_)) {
+        if matches!(end, JournalItem::Broken(_)) {
             walked.torn.push((path.clone(), at));
         }
         stopped = (path, at, what);
     }
     let last = walked.last.map_or(0, |last| last.sequence);
-    // With the oldest journals let go and the rest still empty, only the tables can tell.
+    // If the oldest journals were removed and the rest are empty, only the tables can tell.
     let only_tables_can_tell = walked.last.is_none() && oldest > 0;
     if last < acknowledged && !only_tables_can_tell {
         let what = format!("{}, but groups up to {acknowledged} were acknowledged", stopped.2);
@@ -131,8 +131,8 @@ fn journals(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(journals)
 }
 
-/// What is at a place where a group may begin.
-enum Step {
+/// What was read where a group may begin.
+enum JournalItem {
     Group {
         record: GroupRecord,
         number: u64,
@@ -144,35 +144,35 @@ enum Step {
 }
 
 /// Reads groups one after the other.
-struct Groups<'a> {
+struct GroupReader<'a> {
     reader: BufReader<&'a mut File>,
     read: u64,
     hasher: Xxh3,
 }
 
-impl<'a> Groups<'a> {
+impl<'a> GroupReader<'a> {
     fn new(file: &'a mut File) -> Self {
         Self { reader: BufReader::with_capacity(CHUNK_BYTES, file), read: 0, hasher: Xxh3::new() }
     }
 
-    /// The next group. Nothing can be read behind one that is broken.
-    fn next(&mut self) -> io::Result<Step> {
+    /// The next group. Nothing can be read after a broken one.
+    fn next(&mut self) -> io::Result<JournalItem> {
         let start = self.read;
         match self.group() {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(if self.read == start {
-                Step::Nothing
+                JournalItem::Nothing
             } else {
-                Step::Broken("the file ends inside a group")
+                JournalItem::Broken("the file ends inside a group")
             }),
             step => step,
         }
     }
 
-    fn group(&mut self) -> io::Result<Step> {
+    fn group(&mut self) -> io::Result<JournalItem> {
         match self.take::<1>()? {
             [TAG_START] => {}
-            [0] => return Ok(Step::Nothing),
-            _ => return Ok(Step::Broken("no group begins there")),
+            [0] => return Ok(JournalItem::Nothing),
+            _ => return Ok(JournalItem::Broken("no group begins there")),
         }
         let items = u32::from_le_bytes(self.take()?);
         let number = u64::from_le_bytes(self.take()?);
@@ -180,33 +180,33 @@ impl<'a> Groups<'a> {
         let mut record = None;
         for _ in 0..items {
             if self.take()? != [TAG_ITEM] {
-                return Ok(Step::Broken("an item of the group is broken"));
+                return Ok(JournalItem::Broken("an item of the group is broken"));
             }
             self.hasher.update(&[TAG_ITEM]);
             record = match self.item()? {
                 Ok(record) => record,
-                Err(what) => return Ok(Step::Broken(what)),
+                Err(what) => return Ok(JournalItem::Broken(what)),
             };
         }
         if self.take()? != [TAG_END] {
-            return Ok(Step::Broken("the group has no end"));
+            return Ok(JournalItem::Broken("the group has no end"));
         }
         if u64::from_le_bytes(self.take()?) != self.hasher.digest() {
-            return Ok(Step::Broken("the checksum of the group does not match"));
+            return Ok(JournalItem::Broken("the checksum of the group does not match"));
         }
         if self.take()? != TRAILER {
-            return Ok(Step::Broken("the end of the group is broken"));
+            return Ok(JournalItem::Broken("the end of the group is broken"));
         }
         let Some(record) = record else {
-            return Ok(Step::Broken("the group does not say which one it is"));
+            return Ok(JournalItem::Broken("the group does not say which one it is"));
         };
         if !record.fits_engine_number(number) {
-            return Ok(Step::Broken("the number at the head of the group cannot be true"));
+            return Ok(JournalItem::Broken("the number at the head of the group cannot be true"));
         }
-        Ok(Step::Group { record, number, end: self.read })
+        Ok(JournalItem::Group { record, number, end: self.read })
     }
 
-    /// One item behind its tag; the record if it is one.
+    /// Reads one item after its tag; returns the group record if the item is one.
     fn item(&mut self) -> io::Result<Result<Option<GroupRecord>, &'static str>> {
         let head: [u8; ITEM_HEAD_BYTES - 1] = self.take()?;
         self.hasher.update(&head);
@@ -236,7 +236,7 @@ impl<'a> Groups<'a> {
         Ok(bytes)
     }
 
-    /// Hashes what it passes, in pieces: a broken length must not cost memory.
+    /// Skips and hashes bytes in pieces, so that a broken length does not cost memory.
     fn pass(&mut self, mut len: u64) -> io::Result<()> {
         let mut piece = [0; 1024];
         while len > 0 {
@@ -250,18 +250,23 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// The sequences of the records behind a place.
-struct Behind {
+/// The range of sequence numbers of records after a position.
+struct LaterSequences {
     lowest: u64,
     highest: u64,
 }
 
-/// Looks behind `at` for records of this folder's groups after `last`. The nonce is nobody else's, so no
-/// bytes that a caller had stored pass for one, and the search costs the same whatever they are.
-fn records_behind(file: &mut File, at: u64, nonce: Nonce, last: Option<u64>) -> io::Result<Option<Behind>> {
+/// Searches after `at` for records of this folder's groups after `last`. The nonce is random, so no bytes that a
+/// caller has stored look like a record, and the search costs the same for any content.
+fn records_after(
+    file: &mut File,
+    at: u64,
+    nonce: Nonce,
+    last: Option<u64>,
+) -> io::Result<Option<LaterSequences>> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let zeros = vec![0; CHUNK_BYTES];
-    let mut behind: Option<Behind> = None;
+    let mut behind: Option<LaterSequences> = None;
     let mut start = at;
     loop {
         file.seek(SeekFrom::Start(start))?;
@@ -272,7 +277,7 @@ fn records_behind(file: &mut File, at: u64, nonce: Nonce, last: Option<u64>) -> 
             let places = (0..len).filter(|&i| chunk[i] == nonce[0] && chunk[i..].starts_with(&nonce));
             let records = places.filter_map(|i| GroupRecord::decode(chunk.get(i..i + RECORD_BYTES)?));
             for sequence in records.map(|record| record.sequence).filter(|&sequence| Some(sequence) > last) {
-                let found = behind.get_or_insert(Behind { lowest: sequence, highest: sequence });
+                let found = behind.get_or_insert(LaterSequences { lowest: sequence, highest: sequence });
                 found.lowest = found.lowest.min(sequence);
                 found.highest = found.highest.max(sequence);
             }
@@ -280,7 +285,7 @@ fn records_behind(file: &mut File, at: u64, nonce: Nonce, last: Option<u64>) -> 
         if len < CHUNK_BYTES {
             return Ok(behind);
         }
-        // Overlap, so that a record across two chunks is seen.
+        // Overlap, so that a record across two chunks is found.
         start += (len - RECORD_BYTES) as u64;
     }
 }

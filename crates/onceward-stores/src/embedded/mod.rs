@@ -1,44 +1,44 @@
 //! The embedded store: receipts in a folder of this machine, for one process at a time, durable before
-//! any answer. fjall keeps the rows; everything that makes it a record of truth is here.
+//! any answer. fjall stores the rows; this module adds the checks that make it a durable record.
 //!
-//! What is in the folder, what each error means and what to do about it is said on the
-//! [front page of this crate](crate). In short: a folder that is refused was not changed; after a crash or
-//! a full disk it is enough to start again; damage calls for a copy of the whole folder, and such a copy
+//! The [front page of this crate](crate) says what is in the folder, what each error means and what to do
+//! about it. In short: a folder that is refused was not changed; after a crash or
+//! a full disk a restart is enough; after damage, restore a copy of the whole folder, and such a copy
 //! may only be made while the folder is closed ([`EmbeddedStore::close`]).
 //!
 //! | [`ErrorKind`] | on opening | later |
 //! |---|---|---|
 //! | `InUse` | another process has the folder open | |
-//! | `Foreign` | somebody else's folder, or another format | |
+//! | `Foreign` | a folder of another program, or another format | |
 //! | `Damaged` | acknowledged receipts cannot be read back; restore | one receipt cannot be read: that id's failure |
-//! | `Full` | no room to begin with | no room: no further writes until a restart, reads go on |
-//! | `Unavailable` | the system said no | a write failed: no further writes until a restart, reads go on |
-//! | `Overloaded` | | a queue is full; nothing was written, come back later |
+//! | `Full` | the disk is full | the disk is full: no further writes until a restart, reads continue |
+//! | `Unavailable` | the system refused | a write failed: no further writes until a restart, reads continue |
+//! | `Overloaded` | | a queue is full; nothing was written, retry later |
 //!
 //! | file | idea |
 //! |---|---|
-//! | `folder.rs` | whose folder it is, and that nobody else has it |
-//! | `journal.rs`, `acked.rs`, `record.rs` | nothing acknowledged may be lost unnoticed |
+//! | `folder.rs` | the marker of the folder, and its lock |
+//! | `journal.rs`, `acked_file.rs`, `group_record.rs` | nothing acknowledged may be lost unnoticed |
 //! | `tables.rs`, `row.rs` | what is stored in fjall |
-//! | `queue.rs`, `group.rs`, `writer.rs` | many batches, one sync |
-//! | `held.rs`, `due.rs`, `block.rs` | what falls due when |
+//! | `queue.rs`, `group.rs`, `writer.rs` | many batches written with one sync |
+//! | `held_rows.rs`, `due_scan.rs`, `row_block.rs` | what falls due when |
 //! | `index.rs` | unknown and dead receipts, and steps |
 //! | `reader.rs` | loads and scans |
 
-mod acked;
-mod block;
-mod due;
-mod failure;
+mod acked_file;
+mod due_scan;
+mod errors;
 mod folder;
 mod group;
-mod held;
+mod group_record;
+mod held_rows;
 mod index;
 mod journal;
 mod open;
 mod queue;
 mod reader;
-mod record;
 mod row;
+mod row_block;
 mod tables;
 mod writer;
 
@@ -52,14 +52,14 @@ use onceward::{
 };
 use tokio::sync::oneshot;
 
-use self::due::Floor;
+use self::due_scan::Floor;
 use self::folder::Folder;
-use self::held::LeaseEnds;
-use self::queue::{Putter, Refused};
-use self::row::Opened;
+use self::held_rows::LeaseEnds;
+use self::queue::{QueueRefusal, QueueSender};
+use self::row::OpenedAt;
 use self::tables::Tables;
-use self::writer::Stopped;
-use crate::kit::groups::Sizes;
+use self::writer::WriterStopped;
+use crate::kit::groups::GroupSizes;
 use crate::kit::now_us;
 use crate::kit::signals::Broadcaster;
 
@@ -124,15 +124,15 @@ impl std::fmt::Debug for Options {
 ///
 /// Dropping it ends its threads and closes the folder before the drop returns, which under load takes a
 /// second or two; where a thread must not wait, use [`EmbeddedStore::close`]. Dropping a future of its
-/// methods does not take back the question: a swap still happens, except for what comes behind the first
-/// 8 MiB or 4096 swaps of its batch.
+/// methods does not cancel the call: a swap still happens, except for what comes after the first 8 MiB or
+/// 4096 swaps of its batch.
 pub struct EmbeddedStore {
-    swaps: Option<Putter>,
-    loads: Option<mpsc::SyncSender<reader::AskLoad>>,
-    scans: Option<mpsc::SyncSender<reader::AskScan>>,
+    swaps: Option<QueueSender>,
+    loads: Option<mpsc::SyncSender<reader::LoadRequest>>,
+    scans: Option<mpsc::SyncSender<reader::ScanRequest>>,
     threads: Vec<JoinHandle<()>>,
-    /// Last, so that the folder is let go after everything else.
-    shared: Arc<Shared>,
+    /// Last, so that the folder is released after everything else.
+    shared: Arc<EmbeddedInner>,
 }
 
 impl std::fmt::Debug for EmbeddedStore {
@@ -141,33 +141,33 @@ impl std::fmt::Debug for EmbeddedStore {
     }
 }
 
-/// What the threads have in common.
-struct Shared {
+/// What the threads share.
+struct EmbeddedInner {
     clock: Arc<dyn Clock>,
-    opened: Opened,
+    opened: OpenedAt,
     lease_ends: LeaseEnds,
     /// By list of the due index.
     floors: [Floor; 2],
     signals: Broadcaster,
-    stopped: OnceLock<Stopped>,
-    sizes: Arc<Sizes>,
+    stopped: OnceLock<WriterStopped>,
+    sizes: Arc<GroupSizes>,
     tables: Tables,
-    /// Dropped behind the tables: unlocked only when they are closed.
+    /// Dropped after the tables: unlocked only when they are closed.
     folder: Folder,
 }
 
-impl Shared {
+impl EmbeddedInner {
     fn now_us(&self) -> u64 {
         now_us(&*self.clock)
     }
 
-    fn refuse_doubtful(&self, id: &Id) -> Result<()> {
-        self.stopped.get().map_or(Ok(()), |stopped| stopped.refuse_doubtful(id))
+    fn refuse_unknown(&self, id: &Id) -> Result<()> {
+        self.stopped.get().map_or(Ok(()), |stopped| stopped.refuse_unknown(id))
     }
 }
 
 impl EmbeddedStore {
-    /// Opens the folder, or creates it if it is missing or empty. A folder that is somebody else's, in
+    /// Opens the folder, or creates it if it is missing or empty. A folder that is foreign, in
     /// use, of another format or damaged is refused and left as it was.
     ///
     /// The process that had it open before has ended, and so have its runs: what was held with
@@ -202,22 +202,23 @@ impl EmbeddedStore {
         closed.await.map_err(|_| ended())
     }
 
-    /// How large the groups were that it has made so far.
+    /// The sizes of the groups written so far.
     pub fn groups(&self) -> Groups {
         self.shared.sizes.read()
     }
 
     /// What [`groups`](Self::groups) reads; it does not keep the folder open.
-    pub(crate) fn sizes(&self) -> Arc<Sizes> {
+    pub(crate) fn sizes(&self) -> Arc<GroupSizes> {
         Arc::clone(&self.shared.sizes)
     }
 
     async fn swap_part(&self, part: &[Swap]) -> Result<Vec<Swapped>> {
         let (reply, answer) = oneshot::channel();
-        let put = self.swaps.as_ref().ok_or_else(ended)?.put(writer::Ask { batch: part.to_vec(), reply });
+        let put =
+            self.swaps.as_ref().ok_or_else(ended)?.put(writer::WriteRequest { batch: part.to_vec(), reply });
         put.map_err(|refused| match refused {
-            Refused::Full => full(),
-            Refused::Closed => ended(),
+            QueueRefusal::Full => full(),
+            QueueRefusal::Closed => ended(),
         })?;
         answer.await.unwrap_or_else(|_| Err(ended().maybe_applied()))
     }
@@ -247,7 +248,7 @@ impl Store for EmbeddedStore {
     fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            send(self.loads.as_ref(), reader::Ask { question: ids.to_vec(), reply })?;
+            send(self.loads.as_ref(), reader::ReadRequest { query: ids.to_vec(), reply })?;
             answer.await.unwrap_or_else(|_| Err(ended()))
         })
     }
@@ -255,7 +256,7 @@ impl Store for EmbeddedStore {
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            send(self.scans.as_ref(), reader::Ask { question: query.clone(), reply })?;
+            send(self.scans.as_ref(), reader::ReadRequest { query: query.clone(), reply })?;
             answer.await.unwrap_or_else(|_| Err(ended()))
         })
     }
@@ -279,10 +280,10 @@ impl Drop for EmbeddedStore {
         (self.swaps, self.loads, self.scans) = (None, None, None);
         let here = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            // An executor that is gone drops the task that an answer wakes, and with it perhaps the last
-            // handle of the store: on the very thread that answered, which cannot wait for itself.
+            // An executor that has shut down drops the task that an answer wakes, and with it perhaps the last handle
+            // of the store: on the thread that answered, which cannot join itself.
             if thread.thread().id() != here {
-                // A panic in there has already told its callers.
+                // The callers of a thread that panicked have already been told.
                 let _ = thread.join();
             }
         }
@@ -302,7 +303,7 @@ fn send<T>(queue: Option<&mpsc::SyncSender<T>>, ask: T) -> Result<()> {
 }
 
 fn full() -> Error {
-    Error::new(ErrorKind::Overloaded, "too many batches wait for the embedded store; come back later")
+    Error::new(ErrorKind::Overloaded, "too many batches wait for the embedded store; retry later")
 }
 
 fn ended() -> Error {

@@ -1,5 +1,5 @@
-//! Opening a folder, in the only order that can refuse it untouched: whose it is, what was
-//! acknowledged, what the journals hold, and only then fjall.
+//! Opens a folder, in the order that leaves a refused folder unchanged: first the marker, then the acknowledged
+//! sequence, then the journals, and only then fjall.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -7,22 +7,23 @@ use std::sync::{Arc, OnceLock, mpsc};
 
 use onceward::{Error, ErrorKind, Result};
 
-use super::acked::{Acked, Told};
-use super::due::Floor;
+use super::acked_file::{AckedFile, LastAcked};
+use super::due_scan::Floor;
 use super::folder::Folder;
-use super::held::Held;
-use super::journal::{self, Walked};
+use super::group_record::{GroupRecord, RECORD_KEY};
+use super::held_rows::HeldRows;
+use super::journal::{self, JournalContents};
 use super::queue::queue;
-use super::record::{GroupRecord, RECORD_KEY};
-use super::row::{LISTS, Opened};
-use super::tables::{self, Memory, Tables, cannot_read};
+use super::row::{DUE_LISTS, OpenedAt};
+use super::tables::{self, MemoryLimits, Tables, cannot_read};
 use super::writer::Writer;
-use super::{EmbeddedStore, Options, QUESTIONS_MAX, Shared, failure, reader, spawn};
+use super::{EmbeddedInner, EmbeddedStore, Options, QUESTIONS_MAX, errors, reader, spawn};
 use crate::kit::now_us;
 use crate::kit::signals::Broadcaster;
 
 pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
-    let memory = Memory { cache_bytes: options.cache_bytes, write_buffer_bytes: options.write_buffer_bytes };
+    let memory =
+        MemoryLimits { cache_bytes: options.cache_bytes, write_buffer_bytes: options.write_buffer_bytes };
     // The process may change its current folder later on.
     let path = std::path::absolute(path).map_err(|error| {
         Error::new(ErrorKind::Invalid, format!("`{}` names no folder", path.display())).caused_by(error)
@@ -34,16 +35,16 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
     } else {
         (create(&folder, acknowledged, memory)?, GroupRecord::before_the_first(folder.nonce()))
     };
-    let acked = Acked::open(&folder.acked(), record.sequence)
-        .map_err(|error| failure::io(format!("cannot write {}", folder.acked().display()), error))?;
+    let acked = AckedFile::open(&folder.acked(), record.sequence)
+        .map_err(|error| errors::io(format!("cannot write {}", folder.acked().display()), error))?;
 
-    let opened = Opened { at_us: now_us(&*options.clock), version_max: record.version_max };
-    let (held, lease_ends) = Held::read(&tables, record.held_from, opened)?;
-    let shared = Arc::new(Shared {
+    let opened = OpenedAt { at_us: now_us(&*options.clock), version_max: record.version_max };
+    let (held, lease_ends) = HeldRows::read(&tables, record.held_from, opened)?;
+    let shared = Arc::new(EmbeddedInner {
         clock: options.clock,
         opened,
         lease_ends,
-        floors: LISTS.map(|list| Floor::new(list, record.floors_us[list as usize])),
+        floors: DUE_LISTS.map(|list| Floor::new(list, record.floors_us[list as usize])),
         signals: Broadcaster::default(),
         stopped: OnceLock::new(),
         sizes: Arc::default(),
@@ -56,7 +57,7 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
     start(writer, shared)
 }
 
-fn start(writer: Writer, shared: Arc<Shared>) -> Result<EmbeddedStore> {
+fn start(writer: Writer, shared: Arc<EmbeddedInner>) -> Result<EmbeddedStore> {
     let (swaps, asked_swaps) = queue();
     let (loads, asked_loads) = mpsc::sync_channel(QUESTIONS_MAX);
     let (scans, asked_scans) = mpsc::sync_channel(QUESTIONS_MAX);
@@ -69,17 +70,17 @@ fn start(writer: Writer, shared: Arc<Shared>) -> Result<EmbeddedStore> {
     Ok(EmbeddedStore { swaps: Some(swaps), loads: Some(loads), scans: Some(scans), threads, shared })
 }
 
-/// The last group that callers were told about, as far as the side file knows.
+/// The last group that was acknowledged, according to the side file.
 fn acknowledged(folder: &Folder) -> Result<u64> {
     let path = folder.acked();
-    let told =
-        Acked::read(&path).map_err(|error| failure::io(format!("cannot read {}", path.display()), error))?;
+    let told = AckedFile::read(&path)
+        .map_err(|error| errors::io(format!("cannot read {}", path.display()), error))?;
     match told {
-        Told::Sequence(sequence) => Ok(sequence),
-        Told::Nothing => Ok(0),
+        LastAcked::Sequence(sequence) => Ok(sequence),
+        LastAcked::Nothing => Ok(0),
         // Written whole before the database counts as created.
-        Told::Unreadable if !folder.has_database() => Ok(0),
-        Told::Unreadable => Err(Error::new(
+        LastAcked::Unreadable if !folder.has_database() => Ok(0),
+        LastAcked::Unreadable => Err(Error::new(
             ErrorKind::Damaged,
             format!(
                 "{} is damaged, so nobody can tell whether receipts are missing; restore the folder from a copy, or \
@@ -90,7 +91,7 @@ fn acknowledged(folder: &Folder) -> Result<u64> {
     }
 }
 
-fn recover(folder: &Folder, acknowledged: u64, memory: Memory) -> Result<(Tables, GroupRecord)> {
+fn recover(folder: &Folder, acknowledged: u64, memory: MemoryLimits) -> Result<(Tables, GroupRecord)> {
     let database = folder.database();
     let walked = journal::walk(&database, folder.nonce(), acknowledged)?;
     // Before the first change.
@@ -101,7 +102,7 @@ fn recover(folder: &Folder, acknowledged: u64, memory: Memory) -> Result<(Tables
     Ok((tables, record))
 }
 
-fn create(folder: &Folder, acknowledged: u64, memory: Memory) -> Result<Tables> {
+fn create(folder: &Folder, acknowledged: u64, memory: MemoryLimits) -> Result<Tables> {
     if acknowledged > 0 {
         return Err(Error::new(
             ErrorKind::Damaged,
@@ -111,14 +112,14 @@ fn create(folder: &Folder, acknowledged: u64, memory: Memory) -> Result<Tables> 
             ),
         ));
     }
-    Acked::open(&folder.acked(), 0)
-        .map_err(|error| failure::io(format!("cannot write {}", folder.acked().display()), error))?;
+    AckedFile::open(&folder.acked(), 0)
+        .map_err(|error| errors::io(format!("cannot write {}", folder.acked().display()), error))?;
     folder.create_database(|path| Tables::create(path, memory))
 }
 
-/// Cuts groups that are only there in part. fjall would do the same for most, but takes some tears
-/// (a page that never reached the disk inside a group whose end did) for an error.
-fn cut(walked: &Walked) -> Result<()> {
+/// Truncates incomplete groups. fjall would do the same for most, but reports some (a page that never reached the
+/// disk inside a group whose end did) as an error.
+fn cut(walked: &JournalContents) -> Result<()> {
     for (path, len) in &walked.torn {
         tracing::info!(path = %path.display(), len, "cutting a group that was never acknowledged");
         OpenOptions::new()
@@ -128,13 +129,18 @@ fn cut(walked: &Walked) -> Result<()> {
                 file.set_len(*len)?;
                 file.sync_all()
             })
-            .map_err(|error| failure::io(format!("cannot cut {}", path.display()), error))?;
+            .map_err(|error| errors::io(format!("cannot cut {}", path.display()), error))?;
     }
     Ok(())
 }
 
 /// What fjall has after its recovery must be what the journals promised and what callers were told.
-fn last_record(tables: &Tables, folder: &Folder, walked: &Walked, acknowledged: u64) -> Result<GroupRecord> {
+fn last_record(
+    tables: &Tables,
+    folder: &Folder,
+    walked: &JournalContents,
+    acknowledged: u64,
+) -> Result<GroupRecord> {
     let record = match tables.groups.get(RECORD_KEY).map_err(cannot_read)? {
         None => GroupRecord::before_the_first(folder.nonce()),
         Some(bytes) => {

@@ -1,54 +1,54 @@
-//! Where batches wait for the writer, which takes all that wait at once.
+//! The bounded queue of batches for the writer thread, which takes all waiting batches at once.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::writer::Ask;
+use super::writer::WriteRequest;
 
 /// Batches that may wait. An engine has at most as many claims and as many completions on their way as its
-/// limits say (65,536 by default), so this refuses only who asks without end and waits for no answer.
+/// limits say (65,536 by default), so this refuses only callers that send without waiting for answers.
 const BATCHES_MAX: usize = 1 << 17;
 
-/// Makes the two ends.
-pub(crate) fn queue() -> (Putter, Taker) {
-    let shared = Arc::new(Queue::default());
-    (Putter(Arc::clone(&shared)), Taker(shared))
+/// Creates the two ends of a queue.
+pub(crate) fn queue() -> (QueueSender, QueueReceiver) {
+    let shared = Arc::new(QueueInner::default());
+    (QueueSender(Arc::clone(&shared)), QueueReceiver(shared))
 }
 
 #[derive(Default)]
-struct Queue {
-    state: Mutex<State>,
-    /// Something was put in, or the putter is gone.
+struct QueueInner {
+    state: Mutex<QueueState>,
+    /// Signalled when a batch is added or the sender is dropped.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    asks: Vec<Ask>,
-    /// One of the two ends is gone.
+struct QueueState {
+    requests: Vec<WriteRequest>,
+    /// One of the two ends was dropped.
     closed: bool,
-    /// The taker sleeps: only then is it worth a system call to wake it.
+    /// The receiver sleeps: only then does it need a system call to wake it.
     asleep: bool,
 }
 
-/// Why a batch was not taken in.
-pub(crate) enum Refused {
+/// Why a batch was refused.
+pub(crate) enum QueueRefusal {
     Full,
     Closed,
 }
 
-/// The callers' end. When it is dropped, what waits is still taken.
-pub(crate) struct Putter(Arc<Queue>);
+/// The callers' end. When it is dropped, waiting batches are still taken.
+pub(crate) struct QueueSender(Arc<QueueInner>);
 
-impl Putter {
-    pub(crate) fn put(&self, ask: Ask) -> Result<(), Refused> {
+impl QueueSender {
+    pub(crate) fn put(&self, request: WriteRequest) -> Result<(), QueueRefusal> {
         let mut state = self.0.lock();
         if state.closed {
-            return Err(Refused::Closed);
+            return Err(QueueRefusal::Closed);
         }
-        if state.asks.len() >= BATCHES_MAX {
-            return Err(Refused::Full);
+        if state.requests.len() >= BATCHES_MAX {
+            return Err(QueueRefusal::Full);
         }
-        state.asks.push(ask);
+        state.requests.push(request);
         let asleep = std::mem::take(&mut state.asleep);
         drop(state);
         if asleep {
@@ -58,23 +58,22 @@ impl Putter {
     }
 }
 
-impl Drop for Putter {
+impl Drop for QueueSender {
     fn drop(&mut self) {
         self.0.lock().closed = true;
         self.0.changed.notify_one();
     }
 }
 
-/// The writer's end. When it is dropped, also by a panic, those who wait are told by the loss of their
-/// answers.
-pub(crate) struct Taker(Arc<Queue>);
+/// The writer's end. When it is dropped, also by a panic, waiting callers see their reply channel close.
+pub(crate) struct QueueReceiver(Arc<QueueInner>);
 
-impl Taker {
-    /// Waits until there is something, and exchanges all of it for `asks`, which is empty. `false` when
-    /// the putter is gone and nothing is left.
-    pub(crate) fn take(&self, asks: &mut Vec<Ask>) -> bool {
+impl QueueReceiver {
+    /// Waits until there is something, and exchanges all of it for `requests`, which is empty. `false` when the
+    /// sender was dropped and nothing is left.
+    pub(crate) fn take(&self, requests: &mut Vec<WriteRequest>) -> bool {
         let mut state = self.0.lock();
-        while state.asks.is_empty() {
+        while state.requests.is_empty() {
             if state.closed {
                 return false;
             }
@@ -82,25 +81,25 @@ impl Taker {
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.asleep = false;
-        std::mem::swap(&mut state.asks, asks);
+        std::mem::swap(&mut state.requests, requests);
         true
     }
 }
 
-impl Drop for Taker {
+impl Drop for QueueReceiver {
     fn drop(&mut self) {
         let left = {
             let mut state = self.0.lock();
             state.closed = true;
-            std::mem::take(&mut state.asks)
+            std::mem::take(&mut state.requests)
         };
-        // Not under the lock: telling a caller may run what the caller waits in.
+        // Not under the lock: waking a caller may run the code of its executor.
         drop(left);
     }
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl QueueInner {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // Nothing that can panic happens under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

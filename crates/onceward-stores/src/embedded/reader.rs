@@ -1,6 +1,6 @@
-//! The threads that read: one for loads, one for scans, so that a long scan holds up no load.
+//! The threads that read: one for loads, one for scans, so that a long scan does not delay loads.
 //!
-//! They read fjall's durable state directly; the writer need not be asked.
+//! They read fjall's durable state directly; the writer is not involved.
 
 use std::ops::Bound;
 use std::sync::mpsc;
@@ -10,47 +10,47 @@ use tokio::sync::oneshot;
 
 use super::row::Row;
 use super::tables::cannot_read;
-use super::{Shared, due, index};
+use super::{EmbeddedInner, due_scan, index};
 use crate::kit;
 
-/// A page ends once the receipts it looked at have this many bytes: they pass through memory.
+/// A page ends once the receipts it has read have this many bytes, which bounds memory.
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
-/// One question and whom to tell.
-pub(crate) struct Ask<Q, A> {
-    pub(crate) question: Q,
+/// One query and where to send the answer.
+pub(crate) struct ReadRequest<Q, A> {
+    pub(crate) query: Q,
     pub(crate) reply: oneshot::Sender<Result<A>>,
 }
 
-pub(crate) type AskLoad = Ask<Vec<Id>, Vec<Loaded>>;
-pub(crate) type AskScan = Ask<Scan, Page>;
+pub(crate) type LoadRequest = ReadRequest<Vec<Id>, Vec<Loaded>>;
+pub(crate) type ScanRequest = ReadRequest<Scan, Page>;
 
-/// Answers until all senders are gone.
-pub(crate) fn run<Q, A>(asks: &mpsc::Receiver<Ask<Q, A>>, answer: impl Fn(&Q) -> Result<A>) {
-    while let Ok(ask) = asks.recv() {
-        // Nobody waits for the answer any more: save the work.
-        if !ask.reply.is_closed() {
-            let _ = ask.reply.send(answer(&ask.question));
+/// Answers requests until all senders are dropped.
+pub(crate) fn run<Q, A>(requests: &mpsc::Receiver<ReadRequest<Q, A>>, answer: impl Fn(&Q) -> Result<A>) {
+    while let Ok(request) = requests.recv() {
+        // The caller no longer waits: skip the work.
+        if !request.reply.is_closed() {
+            let _ = request.reply.send(answer(&request.query));
         }
     }
 }
 
-pub(crate) fn load(shared: &Shared, ids: &[Id]) -> Vec<Loaded> {
+pub(crate) fn load(shared: &EmbeddedInner, ids: &[Id]) -> Vec<Loaded> {
     let load_one = |id: &Id| {
         let row = shared.tables.row(id)?;
-        // Asked after the read: a group that failed meanwhile has said so by now.
-        shared.refuse_doubtful(id)?;
+        // Checked after the read: a group that failed meanwhile is recorded by now.
+        shared.refuse_unknown(id)?;
         Ok(row.map(|row| row.found(shared.now_us(), shared.opened)))
     };
     ids.iter().map(load_one).collect()
 }
 
-pub(crate) fn scan(shared: &Shared, query: &Scan) -> Result<Page> {
+pub(crate) fn scan(shared: &EmbeddedInner, query: &Scan) -> Result<Page> {
     let (after, limit) = (query.after.as_ref(), kit::scan_limit(query));
     match &query.target {
         ScanTarget::Due(state) => {
             let filter = Filter::default().with_state(*state);
-            due::scan(shared, &due::Query::due(&filter), after, limit)
+            due_scan::scan(shared, &due_scan::DueQuery::due(&filter), after, limit)
         }
         ScanTarget::StepsOf(parent) => index::scan_steps(shared, parent, after, limit),
         ScanTarget::Matching(filter) => match (kit::only_id(filter), filter.state) {
@@ -58,11 +58,13 @@ pub(crate) fn scan(shared: &Shared, query: &Scan) -> Result<Page> {
                 let mut page = PageBuilder::new(shared, limit);
                 // Parts that make no id match nothing.
                 if let Ok(id) = id {
-                    page.look_at(id, filter);
+                    page.add_by_id(id, filter);
                 }
                 Ok(page.build())
             }
-            (None, Some(State::Held)) => due::scan(shared, &due::Query::held(filter), after, limit),
+            (None, Some(State::Held)) => {
+                due_scan::scan(shared, &due_scan::DueQuery::held(filter), after, limit)
+            }
             (None, Some(State::Waiting)) => scan_waiting(shared, after, limit, filter),
             (None, Some(state @ (State::Unknown | State::Dead))) => {
                 index::scan_state(shared, state, after, limit, filter)
@@ -72,18 +74,23 @@ pub(crate) fn scan(shared: &Shared, query: &Scan) -> Result<Page> {
     }
 }
 
-/// First those that wait for a time, then those that are never due.
-fn scan_waiting(shared: &Shared, after: Option<&Cursor>, limit: usize, filter: &Filter) -> Result<Page> {
+/// First the rows with a due time, then those that are never due.
+fn scan_waiting(
+    shared: &EmbeddedInner,
+    after: Option<&Cursor>,
+    limit: usize,
+    filter: &Filter,
+) -> Result<Page> {
     if after.is_some_and(index::is_by_state) {
         return index::scan_state(shared, State::Waiting, after, limit, filter);
     }
-    let mut page = due::scan(shared, &due::Query::waiting(filter), after, limit)?;
+    let mut page = due_scan::scan(shared, &due_scan::DueQuery::waiting(filter), after, limit)?;
     page.next.get_or_insert_with(|| index::before_all_of(State::Waiting));
     Ok(page)
 }
 
 /// All rows, in the order of the ids' bytes.
-fn scan_rows(shared: &Shared, after: Option<&Cursor>, limit: usize, filter: &Filter) -> Result<Page> {
+fn scan_rows(shared: &EmbeddedInner, after: Option<&Cursor>, limit: usize, filter: &Filter) -> Result<Page> {
     let prefix = id_prefix(filter);
     let start = after.map_or(Bound::Included(&prefix[..]), |cursor| Bound::Excluded(&cursor.0[..]));
     let mut page = PageBuilder::new(shared, limit);
@@ -126,7 +133,7 @@ pub(crate) fn cannot_read_id(error: &Error) {
 
 /// A page that is being filled, within its bounds.
 pub(crate) struct PageBuilder<'a> {
-    shared: &'a Shared,
+    shared: &'a EmbeddedInner,
     now_us: u64,
     limit: usize,
     looked_at: usize,
@@ -135,17 +142,17 @@ pub(crate) struct PageBuilder<'a> {
 }
 
 impl<'a> PageBuilder<'a> {
-    pub(crate) fn new(shared: &'a Shared, limit: usize) -> Self {
+    pub(crate) fn new(shared: &'a EmbeddedInner, limit: usize) -> Self {
         Self { shared, now_us: shared.now_us(), limit, looked_at: 0, bytes: 0, page: Page::default() }
     }
 
-    /// Reads the row of this id and takes it in if it matches.
-    pub(crate) fn look_at(&mut self, id: Id, filter: &Filter) {
+    /// Reads the row of this id and adds it if it matches.
+    pub(crate) fn add_by_id(&mut self, id: Id, filter: &Filter) {
         let row = self.shared.tables.row(&id);
         self.take(id, row, filter, false);
     }
 
-    /// Takes in a row that was read, or why it could not be, if it matches.
+    /// Adds a row that was read, or the error of one that cannot be read, if it matches.
     pub(crate) fn take(&mut self, id: Id, row: Result<Option<Row>>, filter: &Filter, only_over: bool) {
         self.looked_at += 1;
         match row {
@@ -158,7 +165,7 @@ impl<'a> PageBuilder<'a> {
                 }
             }
             Err(error) => {
-                // In which state it is, nobody can tell.
+                // Its state is unknown.
                 let any_state = filter.clone().with_state(None);
                 let is_new = self.page.unreadable.iter().all(|(other, _)| *other != id);
                 if is_new && any_state.matches(&id, State::Done) {
@@ -168,7 +175,7 @@ impl<'a> PageBuilder<'a> {
         }
     }
 
-    /// Counts a row that was read in vain.
+    /// Counts a stale row that was read.
     pub(crate) fn pass_stale(&mut self, row: Option<&Row>) {
         self.looked_at += 1;
         self.bytes += row.map_or(0, |row| row.bytes.len());

@@ -1,4 +1,4 @@
-//! One stored row, byte for byte; its key is the bytes of its id.
+//! The byte format of a stored row; its key is the bytes of its id.
 //!
 //! ```text
 //! byte 0        layout number of the row: 2
@@ -37,20 +37,20 @@ pub(crate) struct Row {
     pub(crate) bytes: Bytes,
 }
 
-/// Which list of the due index has a row.
+/// The list of the due index that a row is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum List {
+pub(crate) enum DueList {
     Waiting,
     Rest,
 }
 
 /// All of them, by their numbers.
-pub(crate) const LISTS: [List; 2] = [List::Waiting, List::Rest];
+pub(crate) const DUE_LISTS: [DueList; 2] = [DueList::Waiting, DueList::Rest];
 
-/// What was true when this process opened the folder. Nobody else can have it open, so a row that ends with
-/// its writer and is not younger than this moment has lost its owner and is over, whatever its due time says.
+/// The time and version when this process opened the folder. No other process has it open, so a row that ends with
+/// its writer and is not newer than this has lost its owner and is due, whatever its due time says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedAt {
     pub(crate) at_us: u64,
     pub(crate) version_max: u64,
 }
@@ -116,16 +116,16 @@ impl Row {
     }
 
     /// Whether its process ended before the folder was opened.
-    pub(crate) fn lost_its_owner(&self, opened: Opened) -> bool {
+    pub(crate) fn lost_its_owner(&self, opened: OpenedAt) -> bool {
         self.ends_with_writer && self.version <= opened.version_max
     }
 
     /// When it falls due: without its owner, at the latest when the folder was opened.
-    pub(crate) fn effective_due_us(&self, opened: Opened) -> u64 {
+    pub(crate) fn effective_due_us(&self, opened: OpenedAt) -> u64 {
         if self.lost_its_owner(opened) { self.due_us.min(opened.at_us) } else { self.due_us }
     }
 
-    pub(crate) fn found(&self, now_us: u64, opened: Opened) -> Found {
+    pub(crate) fn found(&self, now_us: u64, opened: OpenedAt) -> Found {
         let due = if self.lost_its_owner(opened) {
             // Over even if the clock was set back since.
             Due::Over(std::time::Duration::from_micros(now_us.saturating_sub(self.effective_due_us(opened))))
@@ -141,17 +141,17 @@ impl Row {
         )
     }
 
-    /// Where the due index has this row; leases are not in it (see `held.rs`).
-    pub(crate) fn listed(&self) -> Option<(List, u64)> {
+    /// Where the due index has this row; leases are not in it (see `held_rows.rs`).
+    pub(crate) fn listed(&self) -> Option<(DueList, u64)> {
         let list = match self.state {
             State::Held => return None,
-            State::Waiting => List::Waiting,
-            State::Done | State::Unknown | State::Dead | State::Gone => List::Rest,
+            State::Waiting => DueList::Waiting,
+            State::Done | State::Unknown | State::Dead | State::Gone => DueList::Rest,
         };
         (self.due_us != NEVER_US).then_some((list, self.due_us))
     }
 
-    /// Whether it is in the index of states (see `index.rs`): what people look for and no other list has.
+    /// Whether it is in the index of states (see `index.rs`): the states that operators query and no other list has.
     pub(crate) fn indexed_state(&self) -> Option<State> {
         let is_indexed = match self.state {
             State::Unknown | State::Dead => true,

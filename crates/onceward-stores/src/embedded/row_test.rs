@@ -1,4 +1,4 @@
-//! Golden bytes of a row, and what damage to them gives.
+//! Tests of the row format: golden bytes, and detection of damage.
 
 use super::*;
 
@@ -73,7 +73,7 @@ fn what_a_later_version_wrote_is_said_to_be_that() {
 
 #[test]
 fn a_run_from_before_the_opening_is_over_even_when_the_clock_is_set_back() {
-    let opened = Opened { at_us: 100, version_max: 50 };
+    let opened = OpenedAt { at_us: 100, version_max: 50 };
     let run = |version| Row { version, due_us: 1_000, ..example().1 };
     assert!(run(50).found(100, opened).due.is_over());
     assert!(run(50).found(3, opened).due.is_over());
@@ -82,7 +82,7 @@ fn a_run_from_before_the_opening_is_over_even_when_the_clock_is_set_back() {
 
 #[test]
 fn what_does_not_end_with_its_writer_keeps_its_lease() {
-    let opened = Opened { at_us: 100, version_max: 50 };
+    let opened = OpenedAt { at_us: 100, version_max: 50 };
     let ticket = Row { version: 50, due_us: 1_000, ends_with_writer: false, ..example().1 };
     assert_eq!(ticket.found(100, opened).due, Due::In(std::time::Duration::from_micros(900)));
     assert_eq!(ticket.effective_due_us(opened), 1_000);
@@ -104,10 +104,10 @@ fn each_row_is_in_the_lists_that_its_scans_read() {
         for state in State::ALL {
             let row = row(state, due_us);
             let expected = match state {
-                State::Waiting => (due.map(|due| (List::Waiting, due)), due.is_none()),
+                State::Waiting => (due.map(|due| (DueList::Waiting, due)), due.is_none()),
                 State::Held => (None, false),
-                State::Unknown | State::Dead => (due.map(|due| (List::Rest, due)), true),
-                State::Done | State::Gone => (due.map(|due| (List::Rest, due)), false),
+                State::Unknown | State::Dead => (due.map(|due| (DueList::Rest, due)), true),
+                State::Done | State::Gone => (due.map(|due| (DueList::Rest, due)), false),
             };
             assert_eq!((row.listed(), row.indexed_state() == Some(state)), expected, "{state} {due_us}");
         }

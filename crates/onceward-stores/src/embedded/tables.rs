@@ -1,6 +1,6 @@
-//! fjall's database: its five tables, how they are tuned, and what must be there before it may open.
+//! The fjall database: its five tables, their settings, and what must exist before it is opened.
 //!
-//! It knows fjall; it knows nothing of groups, leases or what a row means.
+//! It depends on fjall and not on the meaning of groups, leases or rows.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, Fi
 use fjall::{AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use onceward::{Error, ErrorKind, Id, Result};
 
-use super::failure;
+use super::errors;
 use super::row::Row;
 
 /// fjall numbers tables in the order of their creation; the journal check relies on this one.
@@ -27,13 +27,13 @@ const JOURNALS_BYTES_MAX: u64 = 128 * MIB;
 const SEALED_MEMTABLES_MAX: usize = 2;
 /// At thirty, the same.
 const LEVEL_ZERO_RUNS_MAX: usize = 24;
-/// A thread of fjall's that panics tells nobody. After this long without any progress callers are told
-/// instead of left waiting; rewriting a gigabyte on a slow disk takes a fraction of it.
+/// A panic in a thread of fjall is not reported. After this long without progress callers get an error
+/// instead of waiting forever; rewriting a gigabyte on a slow disk takes a fraction of it.
 const STANDSTILL_MAX: Duration = Duration::from_secs(600);
 
 /// How much memory the database may take.
 #[derive(Clone, Copy)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryLimits {
     pub(crate) cache_bytes: u64,
     pub(crate) write_buffer_bytes: u64,
 }
@@ -41,9 +41,9 @@ pub(crate) struct Memory {
 pub(crate) struct Tables {
     /// id → row.
     pub(crate) receipts: Keyspace,
-    /// list, due time, group → block of rows; all that fall due, but for leases (due.rs).
+    /// list, due time, group → block of rows; all that fall due, but for leases (`due_scan.rs`).
     pub(crate) due: Keyspace,
-    /// group → block of rows; all that are held are in one of them (held.rs).
+    /// group → block of rows; all that are held are in one of them (`held_rows.rs`).
     pub(crate) held: Keyspace,
     /// Rows by state and steps by parent, where no other list has them (index.rs).
     pub(crate) index: Keyspace,
@@ -55,9 +55,8 @@ pub(crate) struct Tables {
 impl Tables {
     /// Makes an empty database in a new folder. It stays open: fjall preallocates a new journal, which
     /// makes syncs cheaper, and gives that up when it opens one again.
-    pub(crate) fn create(path: &Path, memory: Memory) -> Result<Self> {
-        let failed =
-            |error| failure::engine(format!("cannot create a database in {}", path.display()), error);
+    pub(crate) fn create(path: &Path, memory: MemoryLimits) -> Result<Self> {
+        let failed = |error| errors::engine(format!("cannot create a database in {}", path.display()), error);
         let database = builder(path, memory).open().map_err(failed)?;
         let table = |name: &str| database.keyspace(name, || options(name, memory)).map_err(failed);
         let [groups, receipts, due, held, index] = NAMES;
@@ -66,11 +65,10 @@ impl Tables {
         Self::new(path, database, tables)
     }
 
-    /// Lets fjall open its database, which replays the journals and cuts torn tails. To be asked first:
-    /// [`all_there`].
-    pub(crate) fn open(path: &Path, memory: Memory) -> Result<Self> {
-        let failed =
-            |error| failure::engine(format!("cannot open the database in {}", path.display()), error);
+    /// Lets fjall open its database, which replays the journals and cuts torn tails. Call
+    /// [`all_there`] first.
+    pub(crate) fn open(path: &Path, memory: MemoryLimits) -> Result<Self> {
+        let failed = |error| errors::engine(format!("cannot open the database in {}", path.display()), error);
         let database = builder(path, memory).open().map_err(failed)?;
         let table = |name: &str| {
             if !database.keyspace_exists(name) {
@@ -100,10 +98,10 @@ impl Tables {
     }
 
     /// Waits until the background work has caught up far enough for one more group. Fails if that
-    /// work has failed or stands still; nothing was written then.
-    pub(crate) fn wait_for_room(&self) -> Result<(), fjall::Error> {
+    /// work has failed or makes no progress; nothing was written then.
+    pub(crate) fn wait_for_space(&self) -> Result<(), fjall::Error> {
         let backlog = || [&self.receipts, &self.due, &self.held, &self.index, &self.groups].map(Backlog::of);
-        // Does nothing but say whether the database still takes writes.
+        // Only reports whether the database still takes writes.
         let takes_writes = || self.database.persist(PersistMode::Buffer);
         wait_while_behind(backlog, takes_writes, STANDSTILL_MAX)
     }
@@ -150,20 +148,20 @@ fn wait_while_behind(
 }
 
 pub(crate) fn cannot_read(error: fjall::Error) -> Error {
-    failure::engine("cannot read from the database", error)
+    errors::engine("cannot read from the database", error)
 }
 
-fn builder(path: &Path, memory: Memory) -> fjall::DatabaseBuilder<Database> {
+fn builder(path: &Path, memory: MemoryLimits) -> fjall::DatabaseBuilder<Database> {
     Database::builder(path)
         .cache_size(memory.cache_bytes)
         .max_journaling_size(JOURNALS_BYTES_MAX)
-        // Said aloud: another crate of the same program may turn on fjall's compression, and the journal
+        // Set explicitly: another crate of the same program may turn on fjall's compression, and the journal
         // check reads plain journals only.
         .journal_compression(CompressionType::None)
 }
 
-fn options(name: &str, memory: Memory) -> KeyspaceCreateOptions {
-    // The same here: a folder must open in every program, whatever that turns on.
+fn options(name: &str, memory: MemoryLimits) -> KeyspaceCreateOptions {
+    // The same here: a folder must open in every program, whatever features that enables.
     let options =
         KeyspaceCreateOptions::default().data_block_compression_policy(CompressionPolicy::disabled());
     let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0));

@@ -1,4 +1,4 @@
-//! Waiting for fjall's background work: for as long as it moves, and no longer.
+//! Tests of waiting for fjall's background work: it waits only while there is progress.
 
 use std::cell::Cell;
 
@@ -12,14 +12,14 @@ fn sealed(sealed_memtables: usize) -> [Backlog; NAMES.len()] {
 }
 
 #[test]
-fn room_is_there_at_once() {
+fn no_wait_while_the_backlog_is_small() {
     let never_asked = || panic!("there is nothing to wait for");
     assert!(wait_while_behind(|| sealed(SEALED_MEMTABLES_MAX - 1), never_asked, PATIENCE).is_ok());
 }
 
 #[test]
 fn slow_work_is_waited_for() {
-    // Moves now and then, and takes longer than the patience in all.
+    // Makes progress now and then, and takes longer than the limit in total.
     let began = Instant::now();
     let backlog = || {
         let moved = usize::try_from(began.elapsed().as_millis() / 20).unwrap();

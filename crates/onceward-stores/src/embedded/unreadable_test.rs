@@ -1,4 +1,4 @@
-//! One receipt that cannot be read is its own failure, and nobody else's.
+//! Tests of unreadable rows: a receipt that cannot be read fails alone.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fjall::{OwnedWriteBatch, PersistMode};
 use onceward::{Applied, Filter, Record, ScanTarget, Seen, State, Version};
 
-use super::record::{GroupRecord, RECORD_KEY};
+use super::group_record::{GroupRecord, RECORD_KEY};
 use super::*;
 
 const LEASE: Duration = Duration::from_hours(1);

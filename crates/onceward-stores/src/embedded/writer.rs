@@ -1,10 +1,9 @@
-//! The one thread that writes: takes all batches that wait, makes them one group, syncs once, then
-//! answers every caller.
+//! The writer thread: takes all waiting batches, writes them as one group with one sync, then answers every caller.
 //!
 //! ```text
 //! callers ──▶ queue ──▶ decide (group.rs) ──▶ one fjall batch + sync ──▶ ACKED ──▶ answers
 //!               ▲                                     │
-//!               └── the next group gathers meanwhile ─┘
+//!               └── the next batches queue up here ───┘
 //! ```
 
 use std::collections::BTreeMap;
@@ -15,36 +14,36 @@ use hashbrown::HashSet;
 use onceward::{Error, ErrorKind, Id, Result, Swap, Swapped};
 use tokio::sync::oneshot;
 
-use super::acked::Acked;
-use super::due::Floor;
-use super::group::{Decided, Group, Place};
-use super::held::{Held, HeldChange};
-use super::queue::Taker;
-use super::record::{GroupRecord, RECORD_KEY};
-use super::row::{LISTS, List};
-use super::{Shared, block, due, failure, index, receipt_bytes};
+use super::acked_file::AckedFile;
+use super::due_scan::Floor;
+use super::group::{BatchDecision, Group, GroupEntry};
+use super::group_record::{GroupRecord, RECORD_KEY};
+use super::held_rows::{HeldChange, HeldRows};
+use super::queue::QueueReceiver;
+use super::row::{DUE_LISTS, DueList};
+use super::{EmbeddedInner, due_scan, errors, index, receipt_bytes, row_block};
 
 /// A group takes no further swap of a batch, and no further batch, once it has this much.
 const GROUP_SWAPS_MAX: usize = 4096;
 const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// One batch and whom to tell.
-pub(crate) struct Ask {
+/// One batch and where to send the answers.
+pub(crate) struct WriteRequest {
     pub(crate) batch: Vec<Swap>,
     pub(crate) reply: oneshot::Sender<Result<Vec<Swapped>>>,
 }
 
-/// Why the store takes no writes any more.
-pub(crate) struct Stopped {
+/// Why the store no longer takes writes.
+pub(crate) struct WriterStopped {
     error: Error,
-    /// What the failed group was about: on disk it may or may not have happened.
-    doubtful: HashSet<Id>,
+    /// The ids in the failed group, whose outcome on disk is unknown.
+    unknown_ids: HashSet<Id>,
 }
 
 pub(crate) struct Writer {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) held: Held,
-    pub(crate) acked: Acked,
+    pub(crate) shared: Arc<EmbeddedInner>,
+    pub(crate) held: HeldRows,
+    pub(crate) acked: AckedFile,
     /// Of the last group that was written.
     pub(crate) record: GroupRecord,
     pub(crate) version_max: u64,
@@ -54,12 +53,12 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Works until the store is closed and the queue is empty.
-    pub(crate) fn run(mut self, queue: &Taker) {
-        let mut asks = Vec::new();
-        while queue.take(&mut asks) {
-            let mut waiting = asks.drain(..).peekable();
+    pub(crate) fn run(mut self, queue: &QueueReceiver) {
+        let mut requests = Vec::new();
+        while queue.take(&mut requests) {
+            let mut waiting = requests.drain(..).peekable();
             while waiting.peek().is_some() {
-                self.answer(gather(&mut waiting));
+                self.answer(next_group(&mut waiting));
             }
         }
         if let Err(error) = self.acked.sync() {
@@ -67,49 +66,50 @@ impl Writer {
         }
     }
 
-    fn answer(&mut self, asks: Vec<Ask>) {
+    fn answer(&mut self, requests: Vec<WriteRequest>) {
         let shared = Arc::clone(&self.shared);
-        shared.sizes.add(asks.iter().map(|ask| ask.batch.len()).sum());
-        let mut group = Group::new(&shared, &self.held, self.version_max, asks.len());
-        let decided: Vec<Decided> = asks.iter().map(|ask| group.decide(&ask.batch)).collect();
-        let kept = if group.is_empty() {
+        shared.sizes.add(requests.iter().map(|request| request.batch.len()).sum());
+        let mut group = Group::new(&shared, &self.held, self.version_max, requests.len());
+        let decided: Vec<BatchDecision> =
+            requests.iter().map(|request| group.decide(&request.batch)).collect();
+        let written = if group.is_empty() {
             Ok(())
         } else {
-            let (places, version_max) = group.into_changes();
+            let (entries, version_max) = group.into_changes();
             self.version_max = version_max;
-            self.keep(&places)
+            self.write_group(&entries)
         };
-        for (ask, decided) in asks.into_iter().zip(decided) {
-            let answer = match &kept {
-                Err(error) if !decided.holds_anyway => Err(error.clone()),
+        for (request, decided) in requests.into_iter().zip(decided) {
+            let answer = match &written {
+                Err(error) if !decided.holds_without_write => Err(error.clone()),
                 _ => {
-                    shared.signals.announce_won(&ask.batch, &decided.swapped);
+                    shared.signals.announce_won(&request.batch, &decided.swapped);
                     Ok(decided.swapped)
                 }
             };
-            // A caller that went away does not mind.
-            let _ = ask.reply.send(answer);
+            // The caller may have gone away.
+            let _ = request.reply.send(answer);
         }
     }
 
     /// Makes the changes durable, then visible.
-    fn keep(&mut self, places: &[Place]) -> Result<()> {
+    fn write_group(&mut self, entries: &[GroupEntry]) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let tables = &shared.tables;
         if let Some(stopped) = shared.stopped.get() {
             return Err(stopped.error.clone());
         }
-        tables.wait_for_room().map_err(|error| self.stop(error, &[]))?;
+        tables.wait_for_space().map_err(|error| self.stop(error, &[]))?;
 
         let sequence = self.record.sequence + 1;
-        let mut batch = OwnedWriteBatch::with_capacity(tables.database.clone(), places.len() + 8)
+        let mut batch = OwnedWriteBatch::with_capacity(tables.database.clone(), entries.len() + 8)
             .durability(Some(PersistMode::SyncData));
         let mut held = HeldChange::default();
-        let mut due: BTreeMap<(List, u64), Vec<u8>> = BTreeMap::new();
-        for place in places.iter().filter(|place| place.changed) {
-            let (id, row) = (&place.id, place.row.as_ref());
+        let mut due: BTreeMap<(DueList, u64), Vec<u8>> = BTreeMap::new();
+        for entry in entries.iter().filter(|entry| entry.changed) {
+            let (id, row) = (&entry.id, entry.row.as_ref());
             self.held.set(id, row, sequence, &mut held);
-            index::write(&mut batch, &tables.index, place);
+            index::write(&mut batch, &tables.index, entry);
             let Some(row) = row else {
                 batch.remove(&tables.receipts, id.as_bytes());
                 continue;
@@ -117,7 +117,7 @@ impl Writer {
             row.encode(id, &mut self.scratch);
             batch.insert(&tables.receipts, id.as_bytes(), &self.scratch[..]);
             if let Some(listed) = row.listed() {
-                block::push(due.entry(listed).or_default(), row.version, id);
+                row_block::push(due.entry(listed).or_default(), row.version, id);
             }
         }
         if !held.block.is_empty() {
@@ -126,12 +126,12 @@ impl Writer {
         for block in self.held.take_dead() {
             batch.remove(&tables.held, block.to_be_bytes());
         }
-        let earliest_us = LISTS.map(|list| {
+        let earliest_us = DUE_LISTS.map(|list| {
             let first = due.range((list, 0)..=(list, u64::MAX)).next();
             first.map_or(u64::MAX, |((_, due_us), _)| *due_us)
         });
         for ((list, due_us), block) in due {
-            batch.insert(&tables.due, due::block_key(list, due_us, sequence), &block[..]);
+            batch.insert(&tables.due, due_scan::block_key(list, due_us, sequence), &block[..]);
         }
         for block in shared.floors.iter().flat_map(Floor::take_dead) {
             batch.remove(&tables.due, block);
@@ -140,13 +140,13 @@ impl Writer {
             nonce: shared.folder.nonce(),
             sequence,
             version_max: self.version_max,
-            floors_us: LISTS.map(|list| shared.floors[list as usize].with(earliest_us[list as usize])),
+            floors_us: DUE_LISTS.map(|list| shared.floors[list as usize].with(earliest_us[list as usize])),
             held_from: self.held.first_block(sequence),
             engine_number: tables.database.seqno(),
         };
         // Last, so that the journal check finds it at the end of the group.
         batch.insert(&tables.groups, RECORD_KEY, record.encode());
-        batch.commit().map_err(|error| self.stop(error, places))?;
+        batch.commit().map_err(|error| self.stop(error, entries))?;
 
         self.record = record;
         shared.lease_ends.apply(held);
@@ -154,62 +154,62 @@ impl Writer {
             floor.lower(earliest_us);
         }
         if let Err(error) = self.acked.note(record.sequence) {
-            // The group itself is safe; only the alarm for later damage is less sharp.
+            // The group itself is durable; only the later check for damage is weaker.
             tracing::warn!(%error, "the side file of acknowledged groups could not be written");
         }
         Ok(())
     }
 
-    /// After a failed write or sync nobody can say what is on disk until the journal is read again, so
+    /// After a failed write or sync it is unknown what is on disk until the journal is read again, so
     /// this store takes no further writes.
-    fn stop(&self, error: fjall::Error, places: &[Place]) -> Error {
+    fn stop(&self, error: fjall::Error, entries: &[GroupEntry]) -> Error {
         // fjall says this before it writes anything.
-        let untouched = matches!(error, fjall::Error::Poisoned) || places.is_empty();
-        let mut error = failure::engine(
+        let untouched = matches!(error, fjall::Error::Poisoned) || entries.is_empty();
+        let mut error = errors::engine(
             "the embedded store stopped after a failed write: restart after freeing space or repairing the disk",
             error,
         );
-        if error.kind() != ErrorKind::Full && !self.shared.folder.has_room() {
+        if error.kind() != ErrorKind::Full && !self.shared.folder.has_space() {
             error = Error::new(
                 ErrorKind::Full,
                 "the embedded store stopped because the disk is full: restart after freeing space",
             );
         }
         tracing::error!(%error, "no further writes");
-        let doubtful = if untouched { HashSet::new() } else { changed_ids(places) };
-        let _ = self.shared.stopped.set(Stopped { error: error.clone(), doubtful });
+        let unknown_ids = if untouched { HashSet::new() } else { changed_ids(entries) };
+        let _ = self.shared.stopped.set(WriterStopped { error: error.clone(), unknown_ids });
         if untouched { error } else { error.maybe_applied() }
     }
 }
 
-impl Stopped {
+impl WriterStopped {
     /// Fails if the disk and the memory may disagree about this id.
-    pub(crate) fn refuse_doubtful(&self, id: &Id) -> Result<()> {
-        if self.doubtful.contains(id) { Err(self.error.clone()) } else { Ok(()) }
+    pub(crate) fn refuse_unknown(&self, id: &Id) -> Result<()> {
+        if self.unknown_ids.contains(id) { Err(self.error.clone()) } else { Ok(()) }
     }
 }
 
-fn changed_ids(places: &[Place]) -> HashSet<Id> {
-    places.iter().filter(|place| place.changed).map(|place| place.id.clone()).collect()
+fn changed_ids(entries: &[GroupEntry]) -> HashSet<Id> {
+    entries.iter().filter(|entry| entry.changed).map(|entry| entry.id.clone()).collect()
 }
 
-/// As many as make one group, at least one if there is one.
-fn gather(waiting: &mut impl Iterator<Item = Ask>) -> Vec<Ask> {
-    let mut size = Size::default();
+/// The requests that make up the next group; at least one if there is one.
+fn next_group(waiting: &mut impl Iterator<Item = WriteRequest>) -> Vec<WriteRequest> {
+    let mut size = GroupSize::default();
     let mut group = Vec::with_capacity(waiting.size_hint().0);
     while !size.is_full()
-        && let Some(ask) = waiting.next()
+        && let Some(request) = waiting.next()
     {
-        ask.batch.iter().for_each(|swap| size.add(swap));
-        group.push(ask);
+        request.batch.iter().for_each(|swap| size.add(swap));
+        group.push(request);
     }
     group
 }
 
-/// Splits off what one group takes, so that a huge batch neither holds up everybody else nor has to be in
+/// Splits off what one group takes, so that a huge batch neither delays all others nor has to fit into
 /// fjall's memory as a whole.
 pub(crate) fn split_group(batch: &[Swap]) -> (&[Swap], &[Swap]) {
-    let mut size = Size::default();
+    let mut size = GroupSize::default();
     let fits = batch.iter().take_while(|swap| {
         let fits = !size.is_full();
         size.add(swap);
@@ -219,12 +219,12 @@ pub(crate) fn split_group(batch: &[Swap]) -> (&[Swap], &[Swap]) {
 }
 
 #[derive(Default)]
-struct Size {
+struct GroupSize {
     swaps: usize,
     bytes: usize,
 }
 
-impl Size {
+impl GroupSize {
     fn add(&mut self, swap: &Swap) {
         self.swaps += 1;
         self.bytes += receipt_bytes(swap);

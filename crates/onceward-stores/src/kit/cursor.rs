@@ -1,4 +1,4 @@
-//! Places in a scan as a few numbers.
+//! Cursors of scans, packed from and unpacked to a few numbers.
 
 use onceward::{Cursor, Error, ErrorKind, Result};
 
@@ -7,14 +7,14 @@ pub(crate) fn pack(numbers: &[u64]) -> Cursor {
     Cursor(numbers.iter().flat_map(|number| number.to_be_bytes()).collect())
 }
 
-/// The numbers that a cursor was made of, if it was made of this many.
+/// The numbers in a cursor; an error if it does not have exactly this many.
 pub(crate) fn unpack<const N: usize>(cursor: &Cursor) -> Result<[u64; N]> {
     let (numbers, rest) = cursor.0.as_chunks::<8>();
     let numbers: &[[u8; 8]; N] = numbers.try_into().map_err(|_| foreign())?;
     if rest.is_empty() { Ok(numbers.map(u64::from_be_bytes)) } else { Err(foreign()) }
 }
 
-/// What is said to a cursor of another store or another query.
+/// The error for a cursor of another store or another query.
 pub(crate) fn foreign() -> Error {
     Error::new(ErrorKind::Invalid, "the cursor is not one of this store's")
 }

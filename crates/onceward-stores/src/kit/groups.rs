@@ -1,9 +1,9 @@
-//! How large the groups of a store are: whether a sync is shared.
+//! Sizes of write groups, for metrics: how many swaps share one sync.
 
 #[cfg(feature = "embedded")]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How large the groups were that a store has made of the swaps that waited.
+/// How many swaps a store has written in each group, as a histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Groups {
@@ -13,16 +13,16 @@ pub struct Groups {
     pub swaps: u64,
 }
 
-/// Counts them. Written by one thread, read by any.
+/// Counts group sizes. Written by one thread, read by any.
 #[cfg(feature = "embedded")]
 #[derive(Default)]
-pub(crate) struct Sizes {
+pub(crate) struct GroupSizes {
     by_size: [AtomicU64; 12],
     swaps: AtomicU64,
 }
 
 #[cfg(feature = "embedded")]
-impl Sizes {
+impl GroupSizes {
     pub(crate) fn add(&self, swaps: usize) {
         // 1 is the first, 2 the second, 3 and 4 the third, …
         let bucket = swaps.max(1).next_power_of_two().trailing_zeros() as usize;
@@ -41,8 +41,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_size_has_its_place() {
-        let sizes = Sizes::default();
+    fn each_size_has_its_bucket() {
+        let sizes = GroupSizes::default();
         for swaps in [1, 2, 3, 4, 5, 1024, 1025, 4096] {
             sizes.add(swaps);
         }

@@ -1,4 +1,4 @@
-//! The arithmetic that all stores share.
+//! Tests of the arithmetic that all stores share.
 
 use onceward::{Cursor, ErrorKind, Version};
 
@@ -12,7 +12,7 @@ fn due_times_saturate() {
 }
 
 #[test]
-fn a_place_is_as_seen_or_not() {
+fn a_record_is_as_seen_or_not() {
     assert!(is_as_seen(Seen::Absent, None));
     assert!(!is_as_seen(Seen::Absent, Some(1)));
     assert!(is_as_seen(Seen::Version(Version(1)), Some(1)));

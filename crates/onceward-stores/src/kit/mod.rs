@@ -1,7 +1,6 @@
-//! What stores have in common: clocks and due times, "as seen", versions, cursors, filters, signals.
+//! Helpers that all stores share: clocks and due times, version checks, cursors, filters, change signals.
 //!
-//! A store decides where its records are and how they are written; everything here would be the same in
-//! each. It knows no store.
+//! A store decides where its records are and how they are written. Nothing here depends on a particular store.
 
 pub(crate) mod cursor;
 pub(crate) mod groups;
@@ -11,10 +10,10 @@ use std::time::Duration;
 
 use onceward::{Clock, Filter, Id, Result, Scan, Seen, TextMatch};
 
-/// Times beyond this are taken for this: versions start from the clock and must be able to grow from
+/// Later times are treated as this one: versions start from the clock and must be able to grow from
 /// any time that it has shown.
 const NOW_US_MAX: u64 = 1 << 62;
-/// One page of a scan looks at no more records than this, whatever it is asked for.
+/// One page of a scan reads at most this many records, whatever its limit says.
 pub(crate) const SCAN_RECORDS_MAX: usize = 10_000;
 
 /// The clock's time in microseconds, within bounds.
@@ -28,7 +27,7 @@ pub(crate) fn due_us(now_us: u64, due_in: Option<Duration>) -> Option<u64> {
     Some(now_us.saturating_add(due_in_us))
 }
 
-/// Whether a place is as the writer has seen it; `there` is the version of what is there.
+/// Whether a record is as the writer has seen it; `there` is its current version, if it exists.
 pub(crate) fn is_as_seen(seen: Seen, there: Option<u64>) -> bool {
     match seen {
         Seen::Absent => there.is_none(),
@@ -36,8 +35,8 @@ pub(crate) fn is_as_seen(seen: Seen, there: Option<u64>) -> bool {
     }
 }
 
-/// The version of the next write. One number above all that were given, for all ids together, so that a
-/// removed id needs no memory of its own.
+/// The version of the next write. Higher than every version given before to any id, so that
+/// nothing need be kept for removed ids.
 pub(crate) fn next_version(version_max: u64, now_us: u64) -> u64 {
     now_us.max(version_max + 1)
 }

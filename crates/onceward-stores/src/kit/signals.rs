@@ -1,7 +1,7 @@
 //! Tells watchers in this process which records have changed.
 //!
-//! A watcher that does not keep up loses the ids and learns that there were some: memory is bounded, and a
-//! signal is a hint.
+//! A watcher that does not keep up loses the ids and is only told that some were lost: memory is bounded, and
+//! a signal is a hint.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -33,7 +33,7 @@ impl Broadcaster {
         Box::new(Watcher(inbox))
     }
 
-    /// Whether anybody may be watching: where nobody is, an announcement costs this one look.
+    /// Whether there may be watchers: without any, an announcement costs only this check.
     pub(crate) fn is_watched(&self) -> bool {
         self.watched.load(Ordering::Acquire)
     }
@@ -71,25 +71,25 @@ impl Broadcaster {
 #[derive(Default)]
 struct Inbox {
     ids: VecDeque<Id>,
-    /// There were more than fit.
-    overflown: bool,
+    /// More ids were announced than fit.
+    overflowed: bool,
     waker: Option<Waker>,
 }
 
 impl Inbox {
     fn put(&mut self, changed: &[&Id]) -> Option<Waker> {
-        if self.overflown || self.ids.len() + changed.len() > WAITING_MAX {
+        if self.overflowed || self.ids.len() + changed.len() > WAITING_MAX {
             self.ids.clear();
-            self.overflown = true;
+            self.overflowed = true;
         } else {
             self.ids.extend(changed.iter().map(|&id| id.clone()));
         }
         self.waker.take()
     }
 
-    /// The next signal: an id, or `None` in place of those that were too many.
+    /// The next signal: an id, or `None` in place of the ids that were lost.
     fn take(&mut self) -> Poll<Option<Id>> {
-        if std::mem::take(&mut self.overflown) {
+        if std::mem::take(&mut self.overflowed) {
             return Poll::Ready(None);
         }
         self.ids.pop_front().map_or(Poll::Pending, |id| Poll::Ready(Some(id)))

@@ -1,4 +1,4 @@
-//! Signals arrive, are bounded, and cost nothing where nobody watches.
+//! Tests of signals: they arrive, are bounded, and cost nothing without watchers.
 
 use std::task::Context;
 

@@ -1,7 +1,7 @@
-//! Which transaction has written what, and which waits for which.
+//! Locks of transactions: which transaction holds each lock, which waits for which, and deadlock detection.
 //!
-//! A lock lasts until its transaction ends. There is no queue: the end of a transaction wakes everyone who
-//! waits, and the first who looks gets it.
+//! A lock lasts until its transaction ends. There is no queue: the end of a transaction wakes all waiters,
+//! and the first to try again gets the lock.
 
 use std::task::Waker;
 
@@ -10,21 +10,21 @@ use onceward::Id;
 
 /// What can be locked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Name {
+pub(crate) enum LockName {
     /// The record of an id.
     Record(Id),
-    /// Something of the caller's own.
+    /// A name of the caller's choice.
     Own(String),
 }
 
 /// The number of a transaction.
-pub(crate) type Number = u64;
+pub(crate) type TransactionNumber = u64;
 
 #[derive(Default)]
 pub(crate) struct Locks {
-    holders: HashMap<Name, Number>,
-    /// Whose end each transaction waits for.
-    waits: HashMap<Number, Number>,
+    holders: HashMap<LockName, TransactionNumber>,
+    /// Which transaction each waiting transaction waits for.
+    waits: HashMap<TransactionNumber, TransactionNumber>,
     wakers: Vec<Waker>,
 }
 
@@ -33,21 +33,21 @@ impl Locks {
         self.holders.is_empty()
     }
 
-    pub(crate) fn holder(&self, name: &Name) -> Option<Number> {
+    pub(crate) fn holder(&self, name: &LockName) -> Option<TransactionNumber> {
         self.holders.get(name).copied()
     }
 
-    /// The other transaction that has it, if there is one.
-    pub(crate) fn other_holder(&self, name: &Name, own: Number) -> Option<Number> {
+    /// The other transaction that holds the lock, if there is one.
+    pub(crate) fn other_holder(&self, name: &LockName, own: TransactionNumber) -> Option<TransactionNumber> {
         self.holder(name).filter(|holder| *holder != own)
     }
 
-    pub(crate) fn take(&mut self, name: Name, number: Number) {
+    pub(crate) fn take(&mut self, name: LockName, number: TransactionNumber) {
         self.holders.insert(name, number);
     }
 
-    /// Notes that a transaction waits for another; `false` if that one waits for it, directly or not.
-    pub(crate) fn wait(&mut self, number: Number, holder: Number) -> bool {
+    /// Records that a transaction waits for another; `false` if that would be a deadlock, directly or through others.
+    pub(crate) fn wait(&mut self, number: TransactionNumber, holder: TransactionNumber) -> bool {
         let mut behind = Some(holder);
         while let Some(waiting) = behind {
             if waiting == number {
@@ -59,19 +59,19 @@ impl Locks {
         true
     }
 
-    pub(crate) fn stop_waiting(&mut self, number: Number) {
+    pub(crate) fn stop_waiting(&mut self, number: TransactionNumber) {
         self.waits.remove(&number);
     }
 
-    /// Wakes this one at the next end of a transaction.
+    /// Wakes this task when the next transaction ends.
     pub(crate) fn wake_later(&mut self, waker: &Waker) {
         if !self.wakers.iter().any(|other| other.will_wake(waker)) {
             self.wakers.push(waker.clone());
         }
     }
 
-    /// Gives back what a transaction has locked. The wakers are to be woken outside of the mutex.
-    pub(crate) fn release(&mut self, names: &[Name]) -> Vec<Waker> {
+    /// Releases the locks of a transaction. The caller must wake the returned wakers outside of the mutex.
+    pub(crate) fn release(&mut self, names: &[LockName]) -> Vec<Waker> {
         for name in names {
             self.holders.remove(name);
         }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_circle_of_waits_is_seen_when_it_closes() {
+    fn a_deadlock_is_detected_when_it_closes() {
         let mut locks = Locks::default();
         assert!(locks.wait(1, 2));
         assert!(locks.wait(2, 3));
@@ -94,9 +94,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_another_ones_or_not() {
+    fn a_lock_is_held_by_another_transaction_or_not() {
         let mut locks = Locks::default();
-        let name = Name::Own("a".into());
+        let name = LockName::Own("a".into());
         locks.take(name.clone(), 7);
         assert_eq!(locks.other_holder(&name, 7), None);
         assert_eq!(locks.other_holder(&name, 8), Some(7));

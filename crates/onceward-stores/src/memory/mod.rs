@@ -1,14 +1,13 @@
-//! The reference store: a map in this process. Fast, exact, and gone with the process.
+//! The reference store: receipts in a map in this process, lost when the process ends.
 //!
-//! It knows nothing of disks or threads. A future that it returns is ready at once, but for one case: a swap
-//! that would win the place of a record that a [transaction](MemoryTransactions) has written waits for its
-//! end.
+//! It uses no disk and no threads. A future that it returns is ready at once, with one exception: a swap that would
+//! replace a record that an open [transaction](MemoryTransactions) has written waits until that transaction ends.
 
+mod bit_set;
 mod locks;
-mod places;
 mod rows;
+mod transaction_error;
 mod transactions;
-mod trouble;
 
 use std::future::{poll_fn, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,9 +18,9 @@ use onceward::{
     SystemClock, Watch,
 };
 
-use self::locks::{Locks, Name};
+use self::locks::{LockName, Locks};
 use self::rows::Rows;
-use self::transactions::Opened;
+use self::transactions::OpenTransactions;
 use crate::kit::signals::Broadcaster;
 use crate::kit::{is_as_seen, now_us};
 
@@ -30,20 +29,20 @@ pub use self::transactions::{MemoryTransactions, MemoryTx};
 /// Receipts in memory. Clones are handles on the same receipts.
 #[derive(Clone)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<MemoryInner>,
 }
 
-struct Shared {
+struct MemoryInner {
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
     signals: Broadcaster,
 }
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     rows: Rows,
     locks: Locks,
-    opened: Opened,
+    opened: OpenTransactions,
 }
 
 impl std::fmt::Debug for MemoryStore {
@@ -52,7 +51,7 @@ impl std::fmt::Debug for MemoryStore {
     }
 }
 
-/// An engine over an empty store in memory, for tests and examples: its receipts are gone with the process.
+/// An engine over an empty store in memory, for tests and examples: its receipts are lost when the process ends.
 ///
 /// It has its own store. For an engine whose transactions are in memory too, or for two engines over one store, make
 /// a [`MemoryStore`] and give clones of it to [`Onceward::builder`] and [`MemoryTransactions::new`].
@@ -82,14 +81,15 @@ impl MemoryStore {
 
     /// An empty store that goes by this clock.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        let shared = Shared { clock, state: Mutex::default(), signals: Broadcaster::default() };
+        let shared = MemoryInner { clock, state: Mutex::default(), signals: Broadcaster::default() };
         Self { shared: Arc::new(shared) }
     }
 }
 
 impl MemoryStore {
-    /// Answers each swap as soon as no transaction is in its way; dropped, it has done those that it could.
-    async fn swap_beside_transactions(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {
+    /// Answers each swap as soon as no transaction blocks it. If the future is dropped, the swaps answered so far stay
+    /// applied.
+    async fn swap_around_transactions(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {
         let mut answers: Vec<Option<Swapped>> = vec![None; batch.len()];
         poll_fn(|cx| {
             let (now_us, mut won, mut waits) = (self.shared.now_us(), Vec::new(), false);
@@ -117,20 +117,20 @@ impl MemoryStore {
     }
 }
 
-impl State {
-    /// Whether a swap would win over what is committed and a transaction has the record.
+impl MemoryState {
+    /// Whether a swap would win against the committed record while a transaction has the record locked.
     fn is_blocked(&self, swap: &Swap) -> bool {
         let there = self.rows.there(&swap.id);
         let would_write = there.is_some() || swap.new.is_some();
         would_write
             && is_as_seen(swap.seen, there.map(|there| there.version))
-            && self.locks.holder(&Name::Record(swap.id.clone())).is_some()
+            && self.locks.holder(&LockName::Record(swap.id.clone())).is_some()
     }
 }
 
-impl Shared {
-    /// A panic elsewhere cannot leave it half-changed: no user code runs under the mutex.
-    fn state(&self) -> MutexGuard<'_, State> {
+impl MemoryInner {
+    /// A poisoned mutex is safe to use: no user code runs under the mutex.
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -150,7 +150,7 @@ impl Store for MemoryStore {
         let mut state = self.shared.state();
         if !state.locks.is_empty() {
             drop(state);
-            return Box::pin(self.swap_beside_transactions(batch));
+            return Box::pin(self.swap_around_transactions(batch));
         }
         let now_us = self.shared.now_us();
         let answers: Vec<Swapped> = batch.iter().map(|swap| state.rows.swap(swap, now_us)).collect();

@@ -1,17 +1,17 @@
 //! Transactions over a [`MemoryStore`]: receipts and the caller's own writes change together or not at all.
 //!
-//! They behave as those of a database. What a transaction writes is seen by nobody else until it commits, and
-//! is locked until it ends:
+//! They behave like transactions of a database. Others see the writes of a transaction only after its commit, and
+//! the records it wrote are locked until it ends:
 //!
-//! | who comes to a locked record | would lose against what is committed | would win |
+//! | call on a locked record | would lose against what is committed | would win |
 //! |---|---|---|
-//! | another transaction | is answered at once | waits, at most as long as its patience |
+//! | another transaction | is answered at once | waits, at most for its lock timeout |
 //! | a swap of the store | is answered at once | waits until the transaction ends |
 //! | a load or a scan | reads what is committed | |
 //!
-//! Two transactions that wait for each other are seen when the second begins to wait: it is undone and may be
-//! repeated. Work that holds a transaction and waits for a swap of the *store* on the same id waits for
-//! itself; a database cannot see that either. Write through the transaction instead.
+//! A deadlock of two transactions is detected when the second begins to wait: that one is rolled back and may be
+//! retried. Work that holds a transaction and waits for a swap of the *store* on the same id waits for itself; as in
+//! a database, that is not detected. Write through the transaction instead.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,13 +26,13 @@ use onceward::{
     TokioRuntime, Transactions, Version,
 };
 
-use super::locks::{Name, Number};
-use super::trouble::{Trouble, Undone, over};
-use super::{MemoryStore, Shared, State};
+use super::locks::{LockName, TransactionNumber};
+use super::transaction_error::{TransactionError, Undone, over};
+use super::{MemoryInner, MemoryState, MemoryStore};
 use crate::kit;
 
 /// How long a transaction that was [opened](MemoryTransactions::open) without a claim waits for others.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Transactions over a [`MemoryStore`].
 ///
@@ -64,42 +64,42 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// ```
 #[derive(Clone)]
 pub struct MemoryTransactions {
-    shared: Arc<Shared>,
-    world: Arc<dyn Runtime>,
+    shared: Arc<MemoryInner>,
+    runtime: Arc<dyn Runtime>,
 }
 
 /// A handle on a transaction under way. When all are dropped before the commit, it is undone.
 #[derive(Clone)]
 pub struct MemoryTx {
-    handle: Arc<Handle>,
+    handle: Arc<TransactionHandle>,
 }
 
-struct Handle {
-    shared: Arc<Shared>,
-    world: Arc<dyn Runtime>,
-    number: Number,
+struct TransactionHandle {
+    shared: Arc<MemoryInner>,
+    runtime: Arc<dyn Runtime>,
+    number: TransactionNumber,
     patience: Duration,
 }
 
 /// The open transactions.
 #[derive(Default)]
-pub(crate) struct Opened {
-    last: Number,
-    by_number: HashMap<Number, Open>,
+pub(crate) struct OpenTransactions {
+    last: TransactionNumber,
+    by_number: HashMap<TransactionNumber, OpenTransaction>,
 }
 
-/// What a transaction under way has collected.
+/// The writes and locks of an open transaction.
 #[derive(Default)]
-struct Open {
-    /// In the order of the ids, so that the same transaction does the same each time.
-    writes: BTreeMap<Id, Write>,
+struct OpenTransaction {
+    /// In the order of the ids, so that a commit is deterministic.
+    writes: BTreeMap<Id, StagedWrite>,
     /// In the order in which they were taken.
-    locks: Vec<Name>,
+    locks: Vec<LockName>,
     on_commit: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-/// What takes the place of a record at the commit.
-struct Write {
+/// The change to a record that the commit applies.
+struct StagedWrite {
     version: u64,
     created: u64,
     at_us: u64,
@@ -112,29 +112,29 @@ impl MemoryTransactions {
         Self::with_runtime(store, Arc::new(TokioRuntime::new()))
     }
 
-    /// The same, with time from elsewhere: for simulations.
-    pub fn with_runtime(store: &MemoryStore, world: Arc<dyn Runtime>) -> Self {
-        Self { shared: Arc::clone(&store.shared), world }
+    /// The same, with the clock and timers of this runtime: for simulations.
+    pub fn with_runtime(store: &MemoryStore, runtime: Arc<dyn Runtime>) -> Self {
+        Self { shared: Arc::clone(&store.shared), runtime }
     }
 
     /// Begins a transaction of the caller's own, to be ended with [`MemoryTx::commit`].
     pub fn open(&self) -> MemoryTx {
-        self.open_with(PATIENCE)
+        self.open_with(LOCK_WAIT_MAX)
     }
 
     fn open_with(&self, patience: Duration) -> MemoryTx {
         let mut state = self.shared.state();
         let number = state.opened.last + 1;
         state.opened.last = number;
-        state.opened.by_number.insert(number, Open::default());
+        state.opened.by_number.insert(number, OpenTransaction::default());
         drop(state);
-        let (shared, world) = (Arc::clone(&self.shared), Arc::clone(&self.world));
-        MemoryTx { handle: Arc::new(Handle { shared, world, number, patience }) }
+        let (shared, runtime) = (Arc::clone(&self.shared), Arc::clone(&self.runtime));
+        MemoryTx { handle: Arc::new(TransactionHandle { shared, runtime, number, patience }) }
     }
 }
 
 impl MemoryTx {
-    /// Has this done at the commit, together with the receipts, and never if there is none. It must not
+    /// Calls this at the commit, together with the receipts, and never without a commit. It must not
     /// panic, and must not wait for anything.
     pub fn on_commit(&self, write: impl FnOnce() + Send + 'static) -> Result<()> {
         let mut state = self.handle.shared.state();
@@ -143,32 +143,32 @@ impl MemoryTx {
         Ok(())
     }
 
-    /// Locks something of the caller's own, as a database locks a row that is written; waits for other
-    /// transactions that have it. Dropping the future leaves it unlocked.
+    /// Locks a name of the caller's choice, as a database locks a row that is written; waits for other transactions that
+    /// hold it. Dropping the future leaves it unlocked.
     pub async fn lock(&self, name: &str) -> Result<()> {
-        let (handle, name) = (&self.handle, Name::Own(name.to_owned()));
+        let (handle, name) = (&self.handle, LockName::Own(name.to_owned()));
         let locked = handle.until_free(|state| {
             if let Some(holder) = state.locks.other_holder(&name, handle.number) {
-                return Try::Blocked(holder);
+                return LockAttempt::Blocked(holder);
             }
-            Try::Ready(state.lock(name.clone(), handle.number))
+            LockAttempt::Ready(state.lock(name.clone(), handle.number))
         });
-        locked.await.and_then(|locked| locked).map_err(Trouble::into_error)
+        locked.await.and_then(|locked| locked).map_err(TransactionError::into_error)
     }
 
     /// Commits what was written.
     pub fn commit(self) -> Result<()> {
-        self.handle.commit().map_err(Trouble::into_error)
+        self.handle.commit().map_err(TransactionError::into_error)
     }
 }
 
-/// Dropping the future leaves out what was not yet swapped.
+/// Dropping the future skips the swaps that were not made yet.
 impl Join for MemoryTx {
     fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
             let mut answers = Vec::with_capacity(batch.len());
             for swap in batch {
-                answers.push(self.handle.swap(swap).await.map_err(Trouble::into_error)?);
+                answers.push(self.handle.swap(swap).await.map_err(TransactionError::into_error)?);
             }
             Ok(answers)
         })
@@ -186,7 +186,7 @@ impl Transactions for MemoryTransactions {
         patience: Duration,
     ) -> Result<(MemoryTx, Swapped), Fault> {
         let tx = self.open_with(patience);
-        let swapped = tx.handle.swap(claim).await.map_err(Trouble::into_fault)?;
+        let swapped = tx.handle.swap(claim).await.map_err(TransactionError::into_fault)?;
         Ok((tx, swapped))
     }
 
@@ -196,8 +196,8 @@ impl Transactions for MemoryTransactions {
 
     /// Dropping the future undoes everything, or nothing once it was committed.
     async fn commit(&self, tx: MemoryTx, completion: &Swap) -> Result<(), Fault> {
-        match tx.handle.swap(completion).await.map_err(Trouble::into_fault)? {
-            Swapped::Won(_) => tx.handle.commit().map_err(Trouble::into_fault),
+        match tx.handle.swap(completion).await.map_err(TransactionError::into_fault)? {
+            Swapped::Won(_) => tx.handle.commit().map_err(TransactionError::into_fault),
             Swapped::Lost(_) => {
                 tx.handle.end();
                 let detail =
@@ -220,48 +220,56 @@ impl Transactions for MemoryTransactions {
     }
 }
 
-/// What became of an attempt.
-enum Try<T> {
+/// The result of one attempt that needs a lock.
+enum LockAttempt<T> {
     Ready(T),
-    /// This transaction has it.
-    Blocked(Number),
+    /// This transaction holds the lock.
+    Blocked(TransactionNumber),
 }
 
-impl Handle {
-    /// Tries until no other transaction is in the way.
-    async fn until_free<T>(&self, mut attempt: impl FnMut(&mut State) -> Try<T>) -> Result<T, Trouble> {
-        let (mut patience, guard) = (None, StopWaiting(self));
+impl TransactionHandle {
+    /// Retries until no other transaction blocks the attempt.
+    async fn until_free<T>(
+        &self,
+        mut attempt: impl FnMut(&mut MemoryState) -> LockAttempt<T>,
+    ) -> Result<T, TransactionError> {
+        let (mut patience, guard) = (None, EndWait(self));
         let tried = poll_fn(|cx| {
             let mut state = self.shared.state();
             let holder = match attempt(&mut state) {
-                Try::Ready(value) => return Poll::Ready(Ok(value)),
-                Try::Blocked(holder) => holder,
+                LockAttempt::Ready(value) => return Poll::Ready(Ok(value)),
+                LockAttempt::Blocked(holder) => holder,
             };
             if !state.locks.wait(self.number, holder) {
-                return Poll::Ready(Err(Trouble::Undone));
+                return Poll::Ready(Err(TransactionError::Undone));
             }
             state.locks.wake_later(cx.waker());
             drop(state);
-            let ended = patience.get_or_insert_with(|| self.world.sleep(self.patience)).as_mut().poll(cx);
-            ended.map(|()| Err(Trouble::TimedOut))
+            let ended = patience.get_or_insert_with(|| self.runtime.sleep(self.patience)).as_mut().poll(cx);
+            ended.map(|()| Err(TransactionError::TimedOut))
         });
         let tried = tried.await;
         drop(guard);
-        if let Err(Trouble::Undone) = tried {
-            // As in a database: what it has locked is free for the others at once.
+        if let Err(TransactionError::Undone) = tried {
+            // As in a database: its locks are released at once.
             self.end();
         }
         tried
     }
 
-    async fn swap(&self, swap: &Swap) -> Result<Swapped, Trouble> {
+    async fn swap(&self, swap: &Swap) -> Result<Swapped, TransactionError> {
         let now_us = self.shared.now_us();
         self.until_free(|state| self.try_swap(state, swap, now_us)).await.and_then(|swapped| swapped)
     }
 
-    fn try_swap(&self, state: &mut State, swap: &Swap, now_us: u64) -> Try<Result<Swapped, Trouble>> {
+    fn try_swap(
+        &self,
+        state: &mut MemoryState,
+        swap: &Swap,
+        now_us: u64,
+    ) -> LockAttempt<Result<Swapped, TransactionError>> {
         let Some(open) = state.opened.by_number.get(&self.number) else {
-            return Try::Ready(Err(Trouble::Over));
+            return LockAttempt::Ready(Err(TransactionError::Over));
         };
         let there = match open.writes.get(&swap.id) {
             Some(write) => write.there(),
@@ -272,35 +280,35 @@ impl Handle {
                 Some(write) => write.found(now_us),
                 None => state.rows.found(&swap.id, now_us),
             };
-            return Try::Ready(Ok(Swapped::Lost(found)));
+            return LockAttempt::Ready(Ok(Swapped::Lost(found)));
         }
         let writes = there.is_some() || swap.new.is_some();
-        let name = Name::Record(swap.id.clone());
+        let name = LockName::Record(swap.id.clone());
         if writes && let Some(holder) = state.locks.other_holder(&name, self.number) {
-            return Try::Blocked(holder);
+            return LockAttempt::Blocked(holder);
         }
         let version = state.rows.next_version(now_us);
         if writes {
             if let Err(trouble) = state.lock(name, self.number) {
-                return Try::Ready(Err(trouble));
+                return LockAttempt::Ready(Err(trouble));
             }
             let created = there.map_or(version, |there| there.created);
-            let write = Write { version, created, at_us: now_us, record: swap.new.clone() };
+            let write = StagedWrite { version, created, at_us: now_us, record: swap.new.clone() };
             if let Some(open) = state.opened.by_number.get_mut(&self.number) {
                 open.writes.insert(swap.id.clone(), write);
             }
         }
-        Try::Ready(Ok(Swapped::Won(Version(version))))
+        LockAttempt::Ready(Ok(Swapped::Won(Version(version))))
     }
 
-    /// Makes everything visible at once. What it has written is locked, so nothing can be in the way.
-    fn commit(&self) -> Result<(), Trouble> {
+    /// Makes everything visible at once. The written records are locked, so no other write can conflict.
+    fn commit(&self) -> Result<(), TransactionError> {
         let Some(mut open) = self.shared.state().opened.by_number.remove(&self.number) else {
-            return Err(Trouble::Over);
+            return Err(TransactionError::Over);
         };
         let on_commit = std::mem::take(&mut open.on_commit);
-        let ending = Ending { shared: &self.shared, locks: &open.locks };
-        // Not under the mutex, but under the locks: those who wait for them see both or neither.
+        let ending = ReleaseLocks { shared: &self.shared, locks: &open.locks };
+        // Outside the mutex but under the locks: waiting transactions see both or neither.
         for write in on_commit {
             write();
         }
@@ -318,43 +326,43 @@ impl Handle {
     fn end(&self) {
         let open = self.shared.state().opened.by_number.remove(&self.number);
         if let Some(open) = open {
-            drop(Ending { shared: &self.shared, locks: &open.locks });
+            drop(ReleaseLocks { shared: &self.shared, locks: &open.locks });
         }
     }
 }
 
-impl Drop for Handle {
+impl Drop for TransactionHandle {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Gives the locks back, whatever happens before.
-struct Ending<'a> {
-    shared: &'a Shared,
-    locks: &'a [Name],
+/// Releases the locks when dropped, also on a panic.
+struct ReleaseLocks<'a> {
+    shared: &'a MemoryInner,
+    locks: &'a [LockName],
 }
 
-impl Drop for Ending<'_> {
+impl Drop for ReleaseLocks<'_> {
     fn drop(&mut self) {
         let wakers = self.shared.state().locks.release(self.locks);
         wakers.into_iter().for_each(Waker::wake);
     }
 }
 
-/// A wait that is over, or was given up, must not count as one.
-struct StopWaiting<'a>(&'a Handle);
+/// Removes the wait from the deadlock detection when it ends or is given up.
+struct EndWait<'a>(&'a TransactionHandle);
 
-impl Drop for StopWaiting<'_> {
+impl Drop for EndWait<'_> {
     fn drop(&mut self) {
         self.0.shared.state().locks.stop_waiting(self.0.number);
     }
 }
 
-impl State {
-    /// Locks what no other transaction has.
-    fn lock(&mut self, name: Name, number: Number) -> Result<(), Trouble> {
-        let Some(open) = self.opened.by_number.get_mut(&number) else { return Err(Trouble::Over) };
+impl MemoryState {
+    /// Takes a lock that no other transaction holds.
+    fn lock(&mut self, name: LockName, number: TransactionNumber) -> Result<(), TransactionError> {
+        let Some(open) = self.opened.by_number.get_mut(&number) else { return Err(TransactionError::Over) };
         if self.locks.holder(&name).is_none() {
             open.locks.push(name.clone());
             self.locks.take(name, number);
@@ -363,17 +371,17 @@ impl State {
     }
 }
 
-/// What is in a place, without its bytes.
+/// The version and the creation time of a record.
 #[derive(Clone, Copy)]
-pub(crate) struct There {
+pub(crate) struct CurrentRow {
     pub(crate) version: u64,
     pub(crate) created: u64,
 }
 
-impl Write {
-    fn there(&self) -> Option<There> {
+impl StagedWrite {
+    fn there(&self) -> Option<CurrentRow> {
         let Self { version, created, .. } = *self;
-        self.record.as_ref().map(|_| There { version, created })
+        self.record.as_ref().map(|_| CurrentRow { version, created })
     }
 
     fn found(&self, now_us: u64) -> Option<Found> {

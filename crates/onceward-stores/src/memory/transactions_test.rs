@@ -1,4 +1,4 @@
-//! Transactions over memory: what others see, who waits, and what is undone.
+//! Tests of memory transactions: visibility, waiting, deadlocks and rollback.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -80,7 +80,7 @@ async fn it_sees_its_own_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_second_is_busy_or_gets_its_turn() {
+async fn the_second_transaction_is_busy_or_waits_for_the_first() {
     let store = MemoryStore::new();
     let transactions = MemoryTransactions::new(&store);
     let claim = put("a", Seen::Absent, "x");
@@ -105,14 +105,18 @@ async fn a_swap_of_the_store_waits_only_where_it_would_win() {
     );
     let batch = [put("a", Seen::Version(there), "z"), put("b", Seen::Absent, "beside")];
     assert!(ready(store.swap(&batch)).await.is_none());
-    assert_eq!(bytes_of(&store, "b").await.as_deref(), Some("beside"), "its neighbour does not wait");
+    assert_eq!(
+        bytes_of(&store, "b").await.as_deref(),
+        Some("beside"),
+        "the other swap of the batch does not wait"
+    );
     let (swapped, ()) = tokio::join!(store.swap(&batch[..1]), async { tx.commit().unwrap() });
     assert!(matches!(&swapped.unwrap()[..], [Swapped::Lost(Some(_))]));
     assert_eq!(bytes_of(&store, "a").await.as_deref(), Some("y"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_that_wait_for_each_other_are_seen() {
+async fn a_deadlock_is_detected() {
     let store = MemoryStore::new();
     let transactions = MemoryTransactions::new(&store);
     let (mut one, mut two) = (transactions.open(), transactions.open());
@@ -145,14 +149,14 @@ async fn a_completion_that_loses_commits_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_was_given_up_is_no_wait() {
+async fn a_wait_that_was_given_up_does_not_count() {
     let store = MemoryStore::new();
     let transactions = MemoryTransactions::new(&store);
     let (one, two) = (transactions.open(), transactions.open());
     one.lock("a").await.unwrap();
     two.lock("b").await.unwrap();
     assert!(ready(one.lock("b")).await.is_none());
-    // No circle any more, so this one waits until its patience ends.
+    // No deadlock any more, so this one waits until its timeout.
     let error = two.lock("a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }

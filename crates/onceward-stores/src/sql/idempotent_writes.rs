@@ -1,5 +1,5 @@
-//! Writes that are idempotent by themselves: a change of state, and an insert by business key. Each says
-//! whether it was this call that did it, so that side effects follow the first one only.
+//! Writes that are idempotent by themselves: a change of state, and an insert by business key. Each reports
+//! whether this call made the change, so that side effects run only once.
 
 use onceward::{Error, ErrorKind, Result};
 
@@ -16,7 +16,7 @@ pub struct States<'a> {
     pub state: &'a str,
 }
 
-/// What a change of state came to.
+/// The result of a change of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
     /// This call changed it. Now is the time for side effects, and only now.
@@ -27,7 +27,7 @@ pub enum Transition {
     Illegal,
 }
 
-/// What an insert came to.
+/// The result of an insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
     /// This call made the row.
@@ -48,7 +48,7 @@ pub async fn transition<T: SqlTransaction>(
     let States { table, key: by, state } = of;
     check_names(&[table, by, state])?;
     let dialect = tx.dialect();
-    let [one, two, three] = [1, 2, 3].map(|number| place(dialect, number));
+    let [one, two, three] = [1, 2, 3].map(|number| placeholder(dialect, number));
     let update = format!("UPDATE {table} SET {state} = {one} WHERE {by} = {two} AND {state} = {three}");
     if from != to && changes(tx, &update, &[Value::Text(to), key, Value::Text(from)]).await? {
         return Ok(Transition::Changed);
@@ -72,9 +72,9 @@ pub async fn insert<T: SqlTransaction>(
     check_names(&[&[table], &columns[..]].concat())?;
     let first = *columns.first().ok_or_else(|| invalid("a row without columns"))?;
     let dialect = tx.dialect();
-    let places: Vec<String> = (1..=row.len()).map(|number| place(dialect, number)).collect();
+    let placeholders: Vec<String> = (1..=row.len()).map(|number| placeholder(dialect, number)).collect();
     let values: Vec<Value<'_>> = row.iter().map(|(_, value)| *value).collect();
-    let insert = format!("INSERT INTO {table} ({}) VALUES ({})", columns.join(", "), places.join(", "));
+    let insert = format!("INSERT INTO {table} ({}) VALUES ({})", columns.join(", "), placeholders.join(", "));
     let new = match dialect {
         #[cfg(feature = "mysql")]
         Dialect::MySql => insert_unless_there(tx, &insert, first, &values).await?,
@@ -87,8 +87,8 @@ pub async fn insert<T: SqlTransaction>(
     Ok(if new { Inserted::New } else { Inserted::AlreadyThere })
 }
 
-/// A number of rows does not tell: there are drivers (sqlx) who have the server count a duplicate as one row.
-/// So a duplicate leaves a mark where the connection keeps the last number that the server gave out.
+/// The number of affected rows is not enough: some drivers (sqlx) have the server count a duplicate as one row. So a
+/// duplicate sets the connection's last insert id to a marker.
 #[cfg(feature = "mysql")]
 async fn insert_unless_there<T: SqlTransaction>(
     tx: &mut T,
@@ -106,7 +106,7 @@ async fn insert_unless_there<T: SqlTransaction>(
     Ok(marked.as_deref() == Some(&[Cell::Int(0)]))
 }
 
-/// Runs a statement that writes at most one row, and says whether it did.
+/// Runs a statement that writes at most one row, and returns whether it did.
 async fn changes<T: SqlTransaction>(tx: &mut T, statement: &str, values: &[Value<'_>]) -> Result<bool> {
     match tx.dialect() {
         #[cfg(feature = "mysql")]
@@ -119,7 +119,7 @@ async fn changes<T: SqlTransaction>(tx: &mut T, statement: &str, values: &[Value
     }
 }
 
-fn place(dialect: Dialect, number: usize) -> String {
+fn placeholder(dialect: Dialect, number: usize) -> String {
     match dialect {
         #[cfg(feature = "postgres")]
         Dialect::Postgres => format!("${number}"),

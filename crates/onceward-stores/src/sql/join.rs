@@ -1,8 +1,7 @@
 //! A receipt in a transaction that the caller already holds, whatever driver it came from.
 //!
-//! [`SqlTransaction`] is all that is needed of it: which dialect it speaks, and how to run one statement.
-//! It is implemented here for the drivers that this crate brings along; anything else with a unit of work
-//! of its own takes a dozen lines.
+//! [`SqlTransaction`] is all that is needed: the dialect, and how to run one statement. This crate implements it
+//! for its own drivers; for another driver or ORM it takes a dozen lines.
 
 use std::future::Future;
 
@@ -23,7 +22,7 @@ pub enum Dialect {
     MySql,
 }
 
-/// A value for a place in a statement.
+/// A value for a parameter of a statement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     /// Text: printable ASCII.
@@ -49,11 +48,11 @@ pub enum Cell {
 
 /// A transaction under way.
 pub trait SqlTransaction: Send {
-    /// What it speaks.
+    /// The dialect of its database.
     fn dialect(&self) -> Dialect;
 
-    /// Runs one statement and gives the first row, if there is any. Places are numbered from 1 in the way
-    /// of the dialect.
+    /// Runs one statement and returns the first row, if there is one. Placeholders are numbered from 1 in the
+    /// syntax of the dialect.
     fn fetch<'a>(
         &'a mut self,
         statement: &'a str,
@@ -93,7 +92,7 @@ impl<T: std::fmt::Debug> std::fmt::Debug for Joined<'_, T> {
     }
 }
 
-/// The cells of a row as numbers and bytes; what is missing or of another kind is nothing.
+/// The cells of a row as numbers and bytes; a missing cell, or one of another type, is `None`.
 pub(super) struct Cells(pub(super) Vec<Cell>);
 
 impl Cells {

@@ -1,9 +1,9 @@
-//! Receipts in a table of the user's own database, next to the business tables they speak of.
+//! Receipts in a table of the user's own database, next to the business tables.
 //!
 //! ```text
 //! onceward_receipts   scope, key, operation: the id, and the primary key
 //!                     id_high, id_middle, id_low   PostgreSQL: the id as numbers, the primary key there
-//!                     state       waiting, held, done, unknown, dead, gone; free is a place given up a moment ago
+//!                     state       waiting, held, done, unknown, dead, gone; free is a row that was just removed
 //!                     open_state  PostgreSQL: a number for the state, which is indexed by it
 //!                     version     grows with every write to the id
 //!                     due         when the lease, the retention, the tombstone or a pause ends; by the database's
@@ -14,31 +14,30 @@
 //! ```
 //!
 //! **Versions.** A version is the database's clock in microseconds, or one more than the version before,
-//! whichever is higher. The clock alone keeps two claims apart of which the first was rolled back. What a record
-//! leaves behind when it is removed must not fit below the next one: a statement reads the clock a moment before it
-//! writes. So a record that is young when it is removed leaves a `free` row for two minutes, longer than any
-//! statement of ours may run, and a claim of the place meanwhile counts on from there. Scans and loads do not see
+//! whichever is higher. The clock alone keeps two claims apart of which the first was rolled back. After a removal
+//! the next version must be higher than the removed one, but a statement reads the clock a moment before it writes. So a record that is young when it is removed leaves a `free` row for two minutes, longer than any
+//! statement of this crate may run, and a claim of the id meanwhile counts on from its version. Scans and loads do not see
 //! free rows.
 //!
 //! **Steps.** A step has the scope and the key of its intent, and an operation that begins with its intent's. In the
-//! order of the primary key it comes right behind it, so the steps of an intent need no column and no index.
+//! order of the primary key it comes right after it, so the steps of an intent need no column and no index.
 //!
-//! **Unreadable rows.** A row that this version cannot read (a state of a later version, a version number that cannot
-//! be) is the failure of its own id. Its neighbours in a batch, a load or a page are answered as ever.
+//! **Unreadable rows.** A row that this version cannot read (a state of a later version, an invalid version
+//! number) fails only its own id. The others in the same batch, load or page are answered as usual.
 //!
 //! **Order.** Every statement takes its rows in the order of their ids, and each kind of swap is a
-//! transaction of its own; so no two batches can wait for each other in a circle.
+//! transaction of its own; so batches cannot deadlock.
 //!
 //! | file | idea |
 //! |---|---|
-//! | `answers.rs` | the answers to a batch, put together from those to its statements |
-//! | `cause.rs` | errors of drivers with their cause in the text |
+//! | `batch_answers.rs` | the answers to a batch, collected from its statements |
+//! | `error_text.rs` | errors of drivers with their cause in the text |
 //! | `idempotent_writes.rs` | writes that need no receipt: a change of state, an insert by key |
 //! | `join.rs` | a receipt in a transaction that the caller holds, whatever its driver |
-//! | `kinds.rs` | a batch, sorted and split by what has to be done |
-//! | `row.rs` | from a row to a record and back |
+//! | `swap_kinds.rs` | a batch, sorted and split by kind of swap |
+//! | `row.rs` | conversion between rows and records |
 //! | `schema.rs` | which migrations a database has had, and which it needs |
-//! | `text_cursor.rs` | where a scan in the order of texts goes on |
+//! | `text_cursor.rs` | cursors of scans in the order of texts |
 //! | `transactions.rs` | transactions from a pool, for any driver that takes one statement after the other |
 //! | `postgres/`, `sqlite/`, `mysql/` | one dialect each |
 //! | `sqlx/` | transactions and pools of sqlx, in each dialect |
@@ -48,11 +47,10 @@
     allow(dead_code, reason = "not every dialect needs all that they share")
 )]
 
-mod answers;
-mod cause;
+mod batch_answers;
+mod error_text;
 mod idempotent_writes;
 mod join;
-mod kinds;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]
@@ -63,6 +61,7 @@ mod schema;
 pub mod sqlite;
 #[cfg(any(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
 pub mod sqlx;
+mod swap_kinds;
 mod text_cursor;
 mod transactions;
 
@@ -73,16 +72,16 @@ pub use join::{Cell, Dialect, Joined, SqlTransaction, Value};
 pub use schema::{Migrated, Migrations};
 pub use transactions::{PooledTransactions, TransactionDriver};
 
-/// How long the place of a record that was young when it was removed remembers its version. Longer than
-/// any statement may run.
+/// How long the version of a record is kept if the record was young when it was removed. Longer than any statement may
+/// run.
 const FREE_GRACE: Duration = Duration::from_secs(120);
 /// No call may take longer than this, whatever the options say; see [`FREE_GRACE`].
 const CALL_MAX: Duration = Duration::from_secs(60);
-/// Bytes of receipts in one page of a scan; at least one record is always given.
+/// Bytes of receipts in one page of a scan; a page always has at least one record.
 const PAGE_BYTES_MAX: i64 = 16 << 20;
 /// Free rows removed in one go.
 const PURGE_ROWS_MAX: i64 = 1_000;
-/// A deadlock or a serialization failure is answered by trying again, up to this number of times.
+/// How many times a deadlock or a serialization failure is retried.
 const TRIES_MAX: usize = 10;
 
 /// How to use a database.

@@ -1,19 +1,19 @@
-//! From a row to a record and back. The words in the table are those of `State::name`.
+//! Converts rows to records and back. The states in the table are written as in `State::name`.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use onceward::{Age, Due, Error, ErrorKind, Filter, Found, Id, Record, Result, State, Swapped, Version};
 
-/// Due times further away than this are stored as this. What a person means by it is "forever", and
-/// every database can still count in microseconds to there.
+/// Due times further away than this are stored as this. That is as good as "forever", and
+/// every database can represent it in microseconds.
 const DUE_MAX: Duration = Duration::from_hours(24 * 365 * 200);
 
-/// The number of every state that is not listed by one of its own. The highest: most of what is written gets it, and an
-/// index takes what comes last most cheaply.
+/// The number of every state that has none of its own. The highest: most rows get it, and appending to an index is
+/// cheapest.
 pub(super) const NOT_OPEN: i64 = 5;
 
-/// The number by which PostgreSQL lists a state. (A column of its own, because a row can stay in its place only if no
+/// The number by which PostgreSQL lists a state. (A column of its own, because PostgreSQL can update a row in place only if no
 /// indexed column changes; and a claim that commits together with its outcome is given the outcome's.)
 pub(super) fn open_state(state: State) -> i64 {
     match state {
@@ -55,7 +55,7 @@ pub(super) fn version(version: i64) -> Result<Version> {
 pub(super) struct Columns<'a> {
     pub(super) version: i64,
     pub(super) state: &'a str,
-    /// What is left until it falls due.
+    /// The time until it falls due.
     pub(super) remaining_us: Option<i64>,
     /// How long ago it was created.
     pub(super) created_us: i64,
@@ -82,8 +82,7 @@ pub(super) fn found(columns: Columns<'_>) -> Result<Found> {
     Ok(Found::new(version(columns.version)?, state, due, age, columns.receipt))
 }
 
-/// What a swap that has not won is told about the record that is there: one that cannot be read is that
-/// id's failure alone.
+/// The answer to a swap that has lost: the current record, or the error if it cannot be read.
 pub(super) fn lost(found: Result<Found>) -> Swapped {
     match found {
         Ok(found) => Swapped::Lost(Some(found)),
@@ -91,7 +90,7 @@ pub(super) fn lost(found: Result<Found>) -> Swapped {
     }
 }
 
-/// Whether a row matches, by its id and by the word for its state: also one that cannot be read.
+/// Whether a row matches, by its id and the name of its state. Works for rows that cannot be read, too.
 pub(super) fn matches(filter: &Filter, id: &Id, state: &[u8]) -> bool {
     filter.state.is_none_or(|wanted| wanted.name().as_bytes() == state)
         && filter.matches(id, filter.state.unwrap_or(State::Done))

@@ -1,3 +1,5 @@
+//! Tests of converting rows to records.
+
 use super::*;
 
 fn columns(version: i64, state: &str, remaining_us: Option<i64>) -> Columns<'_> {

@@ -1,4 +1,4 @@
-//! Which migrations a database has had, and which it needs. What is in them is each dialect's own.
+//! Decides which migrations a database needs. The migrations themselves are in the dialects.
 //!
 //! `onceward_schema` has a row for each migration: its number, and the format of the tables (`FORMAT`). Tables that
 //! were made before the first release have no `format` there; they are refused.
@@ -13,7 +13,7 @@ pub(super) const FORMAT: i32 = 2;
 pub enum Migrations {
     /// Those that are missing are applied.
     Apply,
-    /// They are applied by somebody with more rights (`onceward migrate`); if one is missing, opening fails.
+    /// They are applied by a user with more rights (`onceward migrate`); if one is missing, opening fails.
     Require,
 }
 
@@ -28,16 +28,16 @@ pub struct Migrated {
 
 /// What was found in a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Present {
+pub(super) struct FoundTables {
     /// Whether a table called `onceward_receipts` is there.
     pub(super) receipts: bool,
     /// What the table `onceward_schema` says.
-    pub(super) schema: Schema,
+    pub(super) schema: SchemaTable,
 }
 
 /// What the table `onceward_schema` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Schema {
+pub(super) enum SchemaTable {
     /// It is not there.
     Absent,
     /// It is there, and was not made by onceward.
@@ -48,30 +48,30 @@ pub(super) enum Schema {
     Applied(u32),
 }
 
-/// How many of the known migrations are there; an error if the tables are not ours to touch.
-pub(super) fn applied(present: Present, known: u32) -> Result<u32> {
+/// How many of the known migrations are there; an error if the tables are foreign.
+pub(super) fn applied(present: FoundTables, known: u32) -> Result<u32> {
     match (present.schema, present.receipts) {
-        (Schema::Foreign, _) => Err(foreign(
+        (SchemaTable::Foreign, _) => Err(foreign(
             "there is a table `onceward_schema` that was not made by onceward; rename it, or use another database or schema",
         )),
-        (Schema::Unreleased, _) => Err(foreign(
+        (SchemaTable::Unreleased, _) => Err(foreign(
             "the tables were made before the first release, and this onceward cannot read them; drop `onceward_receipts` and `onceward_schema`, which forgets all receipts, or use another database",
         )),
-        (Schema::Absent | Schema::Applied(0), true) => Err(foreign(
+        (SchemaTable::Absent | SchemaTable::Applied(0), true) => Err(foreign(
             "there is a table `onceward_receipts` that was not made by onceward; rename it, or use another database or schema",
         )),
-        (Schema::Applied(last), false) if last > 0 => Err(foreign(
+        (SchemaTable::Applied(last), false) if last > 0 => Err(foreign(
             "`onceward_schema` is there but `onceward_receipts` is not; restore it, or drop `onceward_schema` to start with nothing",
         )),
-        (Schema::Applied(last), _) if last > known => Err(foreign(format!(
+        (SchemaTable::Applied(last), _) if last > known => Err(foreign(format!(
             "the tables are at version {last}, this onceward knows up to {known}; use a newer one"
         ))),
-        (Schema::Applied(last), _) => Ok(last),
-        (Schema::Absent, _) => Ok(0),
+        (SchemaTable::Applied(last), _) => Ok(last),
+        (SchemaTable::Absent, _) => Ok(0),
     }
 }
 
-/// What to say where migrations are missing and may not be applied.
+/// The error if migrations are missing and may not be applied.
 pub(super) fn missing(from: u32, known: u32) -> Error {
     Error::new(
         ErrorKind::Invalid,

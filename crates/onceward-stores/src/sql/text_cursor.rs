@@ -1,13 +1,13 @@
-//! Where a scan goes on, in the databases whose tables are in the order of the ids' texts.
+//! Cursors of scans, for the databases whose tables are sorted by the texts of the ids.
 //!
 //! ```text
-//! byte 0        which kind of scan it is of
+//! byte 0        the kind of scan
 //! bytes 1..9    when the row falls due, in microseconds, big endian
 //! bytes 9..13   lengths of scope and key, big endian
 //! then          scope, key, operation
 //! ```
 //!
-//! It names a row by its bytes and not by an id: a row that is not of ours may be the last one of a page.
+//! It names a row by its bytes and not by an id: a foreign row may be the last one of a page.
 
 use onceward::{Cursor, Id, Result};
 
@@ -15,7 +15,7 @@ use crate::kit::cursor::foreign;
 
 /// Which rows a scan reads, and in which order. A cursor is good for its own kind only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ScanOrder {
     /// By due time, then by id.
     Due = 1,
     /// By id.
@@ -26,17 +26,17 @@ pub(super) enum Order {
     Never = 4,
 }
 
-/// The row that a page ended with. The default is before all rows: no part of an id is empty.
+/// The last row of a page. The default is before all rows: no part of an id is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct TextPosition {
     pub(super) due_us: i64,
     pub(super) scope: Vec<u8>,
     pub(super) key: Vec<u8>,
     pub(super) operation: Vec<u8>,
 }
 
-impl Place {
-    pub(super) fn cursor(&self, order: Order) -> Cursor {
+impl TextPosition {
+    pub(super) fn cursor(&self, order: ScanOrder) -> Cursor {
         let length = |text: &[u8]| u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes();
         let parts: [&[u8]; 7] = [
             &[order as u8],
@@ -50,17 +50,17 @@ impl Place {
         Cursor(parts.concat().into())
     }
 
-    /// The place behind a cursor of this kind.
-    pub(super) fn behind(cursor: &Cursor, order: Order) -> Result<Self> {
+    /// The position in a cursor of this kind.
+    pub(super) fn from_cursor(cursor: &Cursor, order: ScanOrder) -> Result<Self> {
         Self::read(&cursor.0, order).ok_or_else(foreign)
     }
 
     /// Whether it is a cursor of this kind, as far as its first byte tells.
-    pub(super) fn is_of(cursor: &Cursor, order: Order) -> bool {
+    pub(super) fn is_of(cursor: &Cursor, order: ScanOrder) -> bool {
         cursor.0.first() == Some(&(order as u8))
     }
 
-    /// The id, if it is one. One that no id can be was not written by us, and nobody can ask for it.
+    /// The id, if it is one. An invalid one was not written by this crate, and no caller can ask for it.
     pub(super) fn id(&self) -> Option<Id> {
         let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
         match Id::from_columns(text(&self.scope), text(&self.operation), text(&self.key)) {
@@ -72,7 +72,7 @@ impl Place {
         }
     }
 
-    fn read(bytes: &[u8], order: Order) -> Option<Self> {
+    fn read(bytes: &[u8], order: ScanOrder) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         let (due_us, rest) = rest.split_first_chunk::<8>()?;
         let (scope_length, rest) = rest.split_first_chunk::<2>()?;

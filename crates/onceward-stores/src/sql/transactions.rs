@@ -1,6 +1,6 @@
-//! Transactions for [`Onceward::transact`](onceward::Onceward::transact), from a pool, for any driver that takes one
-//! statement after the other. What such a driver has to bring along is a [`TransactionDriver`]. (PostgreSQL's own
-//! driver sends several statements in one round trip, and has transactions of its own.)
+//! Transactions for [`Onceward::transact`](onceward::Onceward::transact), from a pool, for any driver that runs one
+//! statement after the other. Such a driver implements [`TransactionDriver`]. (The driver for PostgreSQL sends several
+//! statements in one round trip, and has its own transactions.)
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -17,7 +17,7 @@ pub trait TransactionDriver: Send + Sync + 'static {
     /// A handle on a transaction under way.
     type Tx: Join + Clone + 'static;
 
-    /// How much later than it was told the server's own limit on waiting for a row may come.
+    /// By how much the server may exceed the limit on waiting for a row.
     const LATE_MAX: Duration;
 
     /// Opens a transaction that may write, on a connection of its own. Waits no longer than `deadline` for either;
@@ -34,18 +34,18 @@ pub trait TransactionDriver: Send + Sync + 'static {
     fn roll_back(&self, tx: &Self::Tx) -> impl Future<Output = ()> + Send;
 
     /// What an error inside a transaction means, if it came from this driver.
-    fn fate(&self, error: &(dyn StdError + 'static)) -> Option<Fate>;
+    fn failure_class(&self, error: &(dyn StdError + 'static)) -> Option<FailureClass>;
 }
 
-/// What a transaction has come to with an error.
+/// What an error means for its transaction.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// Another one has what it wants.
+pub enum FailureClass {
+    /// Another transaction holds the lock.
     Busy,
-    /// It was undone in favour of another.
+    /// It was rolled back in favour of another transaction.
     Undone,
-    /// Nothing that waiting or trying again would change.
+    /// Waiting or retrying would not help.
     Failed,
 }
 
@@ -54,21 +54,21 @@ pub enum Fate {
 pub struct PooledTransactions<D>(pub(super) D);
 
 impl<D: TransactionDriver> PooledTransactions<D> {
-    /// Of an error inside a transaction, or of one that did not commit.
+    /// The fault for an error inside a transaction or of its commit.
     fn fault(&self, error: Error) -> Fault {
         if error.applied() == Applied::Maybe {
             return Fault::Failed(error);
         }
-        match self.fate_of(&error) {
-            Fate::Busy => Fault::Busy,
-            Fate::Undone => Fault::Undone(error),
-            Fate::Failed => Fault::Failed(error),
+        match self.class_of(&error) {
+            FailureClass::Busy => Fault::Busy,
+            FailureClass::Undone => Fault::Undone(error),
+            FailureClass::Failed => Fault::Failed(error),
         }
     }
 
-    /// By the first error in the chain that is the driver's.
-    fn fate_of(&self, error: &(dyn StdError + 'static)) -> Fate {
-        chain(error).find_map(|error| self.0.fate(error)).unwrap_or(Fate::Failed)
+    /// Decided by the first error in the chain that comes from the driver.
+    fn class_of(&self, error: &(dyn StdError + 'static)) -> FailureClass {
+        chain(error).find_map(|error| self.0.failure_class(error)).unwrap_or(FailureClass::Failed)
     }
 }
 
@@ -89,7 +89,7 @@ impl<D: TransactionDriver> Transactions for PooledTransactions<D> {
                 self.0.roll_back(&tx).await;
                 Err(self.fault(error))
             }
-            // It is given up with its connection.
+            // The connection is dropped, which rolls it back.
             Err(_) => Err(Fault::Busy),
         }
     }
@@ -110,7 +110,7 @@ impl<D: TransactionDriver> Transactions for PooledTransactions<D> {
             Ok(Ok(Swapped::Won(_))) => None,
             Ok(Ok(Swapped::Lost(_))) => Some(Fault::Failed(ended_by_its_work())),
             Ok(Ok(Swapped::Failed(error)) | Err(error)) => Some(self.fault(error)),
-            // It is given up with its connection.
+            // The connection is dropped, which rolls it back.
             Err(_) => return Err(Fault::Failed(timed_out())),
         };
         if let Some(fault) = fault {
@@ -124,12 +124,12 @@ impl<D: TransactionDriver> Transactions for PooledTransactions<D> {
     }
 
     async fn rollback(&self, tx: D::Tx) {
-        // Where it hangs, the connection is given up, which does the same.
+        // If this hangs, the connection is dropped, which rolls back too.
         let _ = timeout(CALL_MAX, self.0.roll_back(&tx)).await;
     }
 
     fn is_worth_repeating(&self, error: &(dyn StdError + 'static)) -> bool {
-        self.fate_of(error) == Fate::Undone
+        self.class_of(error) == FailureClass::Undone
     }
 }
 
@@ -138,14 +138,14 @@ async fn swap_one<J: Join>(tx: &mut J, swap: &Swap) -> Result<Swapped> {
     Ok(swapped.pop().expect("one answer for each swap"))
 }
 
-/// What is said where the completion does not find the claim that the transaction began with.
+/// The error if the completion does not find the claim that the transaction began with.
 pub(super) fn ended_by_its_work() -> Error {
     let detail =
         "the work has ended the transaction that its receipt was to ride in, or left a part of it open";
     Error::new(ErrorKind::Conflict, detail)
 }
 
-/// What is said to who uses a transaction after its end.
+/// The error for using a transaction after its end.
 pub(super) fn over() -> Error {
     let detail = "this transaction is over; a handle on it must not outlive the work that it was given to";
     Error::new(ErrorKind::Conflict, detail)
@@ -155,7 +155,7 @@ fn timed_out() -> Error {
     Error::new(ErrorKind::Unavailable, format!("the database did not answer within {CALL_MAX:?}"))
 }
 
-/// An error, and those behind it.
+/// An error and its sources.
 fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |&error| error.source())
 }

@@ -1,4 +1,4 @@
-//! Addresses: what `open` understands and what it says to the rest.
+//! Tests of addresses: what `open` accepts, and the errors for the rest.
 
 use onceward::ErrorKind;
 

@@ -1,5 +1,5 @@
-//! What both stores of this process do alike. The conformance suite has the whole list; here is what
-//! this crate's own code is most likely to get wrong.
+//! Tests of behaviour that the memory store and the embedded store share. The conformance suite is complete; these
+//! tests cover what this crate's own code is most likely to get wrong.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -254,7 +254,7 @@ fn each_state_is_found_by_itself_also_where_it_changes() {
                 last.push((key.clone(), won(store, put(id(key), Seen::Absent, state, due_in_s))));
             }
         }
-        // Around the whole circle, so that every state follows every other.
+        // Cycle through the states, so that every state follows every other.
         for round in 0..State::ALL.len() {
             clock.advance(Duration::from_secs(1));
             for (number, (key, version)) in last.iter_mut().enumerate() {
@@ -419,7 +419,7 @@ fn inputs_are_kept_up_to_their_bound_and_refused_beyond_it() {
 }
 
 #[test]
-fn every_write_is_signalled_to_who_watches() {
+fn every_write_is_signalled_to_watchers() {
     on_each_store(|store, _| {
         let mut watch = store.watch().unwrap();
         let held = hold(store, 1, 30);

@@ -1,4 +1,4 @@
-//! What PostgreSQL has to look at and to keep, counted: by a sweep over a table full of receipts that are
+//! Tests that count what PostgreSQL has to read and to store: by a sweep over a table full of receipts that are
 //! not due, and under somebody else's transaction that stays open and keeps the server from forgetting
 //! anything. The numbers are in `docs/stores.md`.
 
@@ -132,10 +132,10 @@ async fn a_sweep_costs_what_is_due_and_not_what_is_kept() {
 /// Somebody's report runs for hours. Nothing can be forgotten meanwhile, and a receipt that nobody asks
 /// for again stays in the way; still each sweep reads only what is new.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_foreign_transaction_costs_room_and_no_time() {
+async fn a_long_foreign_transaction_costs_space_but_no_time() {
     const RECEIPTS: u32 = 5_000;
-    // Vacuums come when they are called here: who collects statistics holds a snapshot as well, so one beside it may
-    // leave something.
+    // Vacuums run only when called here: collecting statistics holds a snapshot as well, so a concurrent vacuum may
+    // leave dead rows.
     let Some(server) = Postgres::start_with(&["autovacuum=off"]) else { return };
     let store = open(&server).await;
     let report = report(&server).await;
@@ -172,7 +172,7 @@ async fn a_long_foreign_transaction_costs_room_and_no_time() {
     assert!(once >= i64::from(RECEIPTS), "the dead ones are there to be walked over: {once}");
     assert!(often - once < 500, "twenty more sweeps read {} entries", often - once);
 
-    // Two minutes later: what the removals left behind goes as well.
+    // Two minutes later: the free rows are removed as well.
     server.sql(
         "postgres",
         "UPDATE onceward_receipts SET due = clock_timestamp() - interval '1 second' WHERE state = 'free'",
@@ -183,10 +183,10 @@ async fn a_long_foreign_transaction_costs_room_and_no_time() {
     }
     drop(store);
 
-    // The report ends: what is dead goes, and the room is used again.
+    // The report ends: dead rows are removed, and their space is used again.
     let most = (size("table"), size("indexes"));
     report.batch_execute("COMMIT").await.unwrap();
-    // Empty pages of an index are only given out again by the vacuum after the one that emptied them.
+    // Empty pages of an index are only reused after the vacuum after the one that emptied them.
     for _ in 0..2 {
         server.sql("postgres", "VACUUM onceward_receipts");
         server.sql("postgres", "SELECT txid_current()");
@@ -196,8 +196,8 @@ async fn a_long_foreign_transaction_costs_room_and_no_time() {
     receipts(&store, "after", RECEIPTS).await;
     let again = (size("table"), size("indexes"));
     println!("bytes of table and indexes: {most:?} at most, {again:?} after as many more");
-    // Held against what as many receipts take where there is no room to use again. Pages of an index that are not
-    // quite empty are not given out, so some of it is new.
+    // Compared with what the same number of receipts took when there was no space to reuse. Index pages that are not
+    // empty are not reused, so some of it is new.
     let (table, indexes) = (again.0 - most.0, again.1 - most.1);
     assert!(table < written.0 / 10, "{table} new bytes of table, {} the first time", written.0);
     assert!(indexes < written.1 / 2, "{indexes} new bytes of indexes, {} the first time", written.1);
@@ -206,7 +206,7 @@ async fn a_long_foreign_transaction_costs_room_and_no_time() {
 /// Receipts that are done are not read for what waits, is held, unknown or dead, be they due and not swept yet; nor are
 /// those of other intents for the steps of one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scan_by_state_or_for_steps_reads_what_it_is_about() {
+async fn a_scan_by_state_or_for_steps_reads_only_what_it_needs() {
     const RECEIPTS: u32 = 5_000;
     const OPEN: [State; 4] = [State::Waiting, State::Held, State::Unknown, State::Dead];
     let Some(server) = Postgres::start_with(&["autovacuum=off"]) else { return };
@@ -246,7 +246,7 @@ async fn a_scan_by_state_or_for_steps_reads_what_it_is_about() {
 /// A worker looks often, and what it has worked on leaves dead entries behind: it does not read them again and again
 /// while a report keeps the server from forgetting them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_looks_of_a_worker_do_not_read_what_is_dead_again_and_again() {
+async fn polls_of_a_worker_do_not_read_dead_entries_repeatedly() {
     const TASKS: u32 = 2_000;
     let Some(server) = Postgres::start_with(&["autovacuum=off"]) else { return };
     let store = open(&server).await;
@@ -257,7 +257,7 @@ async fn the_looks_of_a_worker_do_not_read_what_is_dead_again_and_again() {
     };
     let seen = |versions: Vec<Version>| versions.into_iter().map(Seen::Version).collect::<Vec<_>>();
     let absent = vec![Seen::Absent; ids.len()];
-    // All of it fell due an hour ago: what did so within the grace is looked at again.
+    // All of it fell due an hour ago: what did so within the grace period is read again.
     let an_hour_ago =
         || server.sql("postgres", "UPDATE onceward_receipts SET due = clock_timestamp() - interval '1 hour'");
     let waiting = seen(won(&store.swap(&all(State::Waiting, &absent)).await.unwrap()));
@@ -265,7 +265,7 @@ async fn the_looks_of_a_worker_do_not_read_what_is_dead_again_and_again() {
     let held = seen(won(&store.swap(&all(State::Held, &waiting)).await.unwrap()));
     an_hour_ago();
     won(&store.swap(&all(State::Done, &held)).await.unwrap());
-    // One of each is there that this worker has no code for.
+    // There is one of each that this worker has no handler for.
     for state in [State::Waiting, State::Held] {
         store.swap(&[put(id(state), Seen::Absent, state, Some(3_600))]).await.unwrap();
     }
@@ -299,7 +299,7 @@ async fn statistics_of_a_nearly_empty_table_mislead_no_batch() {
     receipts(&store, "swept", RECEIPTS).await;
     server.sql("postgres", "UPDATE onceward_receipts SET due = clock_timestamp() - interval '1 hour'");
     assert_eq!(sweep(&store).await, RECEIPTS as usize);
-    // These are due as well, and nobody may remove them.
+    // These are due as well, and must not be removed.
     let ids: Vec<Id> = (0..10).map(id).collect();
     let swaps = |seen: &[Seen], state| -> Vec<Swap> {
         ids.iter().zip(seen).map(|(id, seen)| put(id.clone(), *seen, state, Some(0))).collect()

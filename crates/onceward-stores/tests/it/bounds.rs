@@ -1,5 +1,5 @@
-//! The embedded store at its bounds: full queues, callers that go away, large receipts, long pages, long
-//! ids. Nothing blocks a caller's thread, nothing grows without end.
+//! Tests of the embedded store at its limits: full queues, callers that go away, large receipts, long pages, long
+//! ids. Nothing blocks a caller's thread, nothing grows without bound.
 
 use std::future::Future;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn a_full_queue_refuses_at_once_and_loses_nothing() {
     gate.shut();
     let batches: Vec<[Swap; 1]> =
         (0..ASKED).map(|key| [put(id(key), Seen::Absent, State::Held, Some(30))]).collect();
-    // All from one thread: if any of them blocked it, nobody would be left to let the writer go.
+    // All from one thread: if any call blocked it, the writer would never be released.
     let mut waiting: Vec<(u64, _)> = (0..).zip(batches.iter().map(|batch| store.swap(batch))).collect();
     let mut refused = Vec::new();
     waiting.retain_mut(|(key, swap)| match poll(swap) {
@@ -83,7 +83,7 @@ fn a_full_queue_refuses_at_once_and_loses_nothing() {
         }
     });
     assert!(!refused.is_empty() && waiting.len() >= 131_072, "{} refused", refused.len());
-    // Half of those that wait go away; what they asked for happens all the same.
+    // Half of the waiting callers go away; their writes happen anyway.
     let kept: Vec<u64> = waiting.iter().map(|(key, _)| *key).collect();
     waiting.retain(|(key, _)| key % 2 == 0);
     gate.open();
@@ -159,7 +159,7 @@ fn a_page_of_large_receipts_is_bounded_by_bytes() {
         assert!((1..=9).contains(&page.found.len()) && page.next.is_some(), "{of:?}: {}", page.found.len());
         assert_eq!(scan_keys(&store, &of, 1000).len(), 24, "{of:?}");
     }
-    // What does not match is read all the same.
+    // Rows that do not match are read as well.
     let none = page(&store, matching(Some(State::Gone)), None, 1000);
     assert!(none.found.is_empty() && none.next.is_some());
 }
@@ -199,7 +199,7 @@ fn closing_waits_for_the_folder_and_for_what_was_asked() {
     for round in 0..5 {
         let store = open(folder.path());
         let batch = [put(id(round), Seen::Absent, State::Held, Some(30))];
-        // Asked, and as a rule not yet answered.
+        // Sent, and usually not yet answered.
         let _ = poll(&mut store.swap(&batch));
         block_on(store.close()).unwrap();
         assert!(load(&open(folder.path()), round).is_some());

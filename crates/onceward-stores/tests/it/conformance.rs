@@ -1,5 +1,5 @@
-//! The whole conformance suite on every store, one call each. What a store is to promise is written here
-//! once more: a promise that changes by accident fails.
+//! Runs the conformance suite on every store. The promises of each store are repeated here, so that an accidental
+//! change of a promise fails.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

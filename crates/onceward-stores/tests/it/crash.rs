@@ -1,4 +1,4 @@
-//! A process that writes is killed again and again; what it was told must be there afterwards.
+//! Kills a writing process repeatedly; everything that was acknowledged must be there afterwards.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -42,7 +42,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
             told.insert(key, (stage, version));
             left = left.saturating_sub(1);
             if left == 0 {
-                // What is still in the pipe was answered before; go on reading to its end.
+                // What is still in the pipe was answered before; read it to the end.
                 child.kill().unwrap();
             }
         }
@@ -64,7 +64,7 @@ fn check(key: &str, stage: Stage, version: Version, found: Option<Found>) {
         Some(found) if found.state == State::Held => Stage::Held,
         Some(_) => Stage::Done,
     };
-    // The write after the last answer may have made it, or not.
+    // The write after the last answer may or may not have happened.
     assert!(now >= stage, "{key} was {stage:?}, is {now:?}");
     if let Some(found) = found {
         assert!(found.version >= version, "{key}");

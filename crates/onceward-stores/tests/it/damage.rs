@@ -1,4 +1,4 @@
-//! Damage to the journals: whatever would lose an acknowledged receipt is refused, with the folder left
+//! Tests of damaged journals: whatever would lose an acknowledged receipt is refused, with the folder left
 //! as it was; a torn tail that was never acknowledged is not damage.
 
 use std::fs;
@@ -79,7 +79,7 @@ fn assert_holds(folder: &Path, groups: u64) {
     for key in 0..GROUPS {
         assert_eq!(load(&store, key).is_some(), key < groups, "key {key} of {groups}");
     }
-    // And it goes on from there, also over another restart.
+    // It continues from there, also after another restart.
     hold(&store, "next", 1);
     drop(store);
     assert!(load(&open(folder), "next").is_some());
@@ -89,7 +89,7 @@ fn assert_holds(folder: &Path, groups: u64) {
 fn a_flipped_bit_anywhere_is_refused() {
     let fixture = Fixture::new();
     let mut dice = Dice::new(1);
-    // Bytes of one group amid the others and of the last one, in turn; others by chance.
+    // Bytes of an inner group and of the last one, in turn; the rest at random.
     let group = |at: usize| (fixture.ends[at - 1]..fixture.ends[at]).step_by(usual_or_long(5, 1));
     let chosen =
         (0..usual_or_long(20, 400)).map(|_| usize::try_from(dice.below(fixture.len() as u64)).unwrap());
@@ -151,7 +151,7 @@ fn zeroed_ranges_are_refused() {
             assert_eq!(error.kind(), ErrorKind::Damaged, "{start}..{end}: {error}");
         }
     }
-    // Exactly whole groups: fjall takes the zeros for the end of the journal.
+    // Exactly whole groups: fjall treats the zeros as the end of the journal.
     for (from, to) in [(0, 1), (5, 6), (5, 20), (0, fixture.ends.len() - 1), (28, 30)] {
         let start = if from == 0 { 0 } else { fixture.ends[from - 1] };
         let folder = fixture.with(|journal| journal[start..fixture.ends[to - 1]].fill(0));
@@ -160,7 +160,7 @@ fn zeroed_ranges_are_refused() {
 }
 
 #[test]
-fn damage_in_the_middle_is_noticed_without_the_side_file() {
+fn damage_inside_a_journal_is_noticed_without_the_side_file() {
     let fixture = Fixture::new();
     for at in [0, 7, fixture.ends.len() - 2] {
         let byte = fixture.ends[at] - 30;
@@ -185,7 +185,7 @@ fn a_group_that_was_never_acknowledged_may_be_torn() {
         let folder = fixture.with(|journal| journal.truncate(len));
         forget_acknowledgements(folder.path());
         assert_holds(folder.path(), GROUPS - 1);
-        // The preallocated rest behind it changes nothing.
+        // The preallocated rest after it changes nothing.
         let folder = fixture.with(|journal| {
             journal.truncate(len);
             journal.resize(len + 100_000, 0);
@@ -219,7 +219,7 @@ fn a_journal_as_a_killed_process_leaves_it_opens() {
     for key in 0..GROUPS {
         hold(&store, key, 3600);
     }
-    // The files as they are now, without a goodbye, and the journal preallocated as fjall makes new ones.
+    // The files as they are now, without a clean shutdown, and the journal preallocated as fjall makes new ones.
     copy_folder(folder.path(), copy.path());
     fs::OpenOptions::new().write(true).open(journal(copy.path())).unwrap().set_len(64 << 20).unwrap();
     assert_holds(copy.path(), GROUPS);
@@ -264,7 +264,7 @@ fn another_folders_journal_inside_a_body_is_only_a_body() {
     let whole = body(0);
     let torn = body(whole + other.len());
     let start = *ends.iter().rfind(|&&end| end < torn).unwrap();
-    // Torn before, inside and behind the body, with and without the preallocated rest.
+    // Torn before, inside and after the body, with and without the preallocated rest.
     for len in [start + 20, torn + other.len() / 2, torn + other.len(), good.len() - 1] {
         for rest in [0, 100_000] {
             let copy = tempfile::tempdir().unwrap();

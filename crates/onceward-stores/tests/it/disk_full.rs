@@ -1,4 +1,4 @@
-//! A disk that runs full: every caller is told, nothing acknowledged is lost, and what was there can
+//! Tests of a full disk: every caller is told, nothing acknowledged is lost, and what was there can
 //! still be read.
 
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::support::*;
 pub(crate) struct Mount(PathBuf);
 
 impl Mount {
-    /// `None`, said loudly, where mounting is not permitted; a failure where it should be.
+    /// `None`, with a visible message, where mounting is not permitted; fails where it should be.
     pub(crate) fn tmpfs(path: &Path, options: &str) -> Option<Self> {
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).status();
         if mounted.is_ok_and(|status| status.success()) {
@@ -70,7 +70,7 @@ fn a_full_disk_loses_nothing_and_says_so() {
         assert_eq!(error.kind(), ErrorKind::Full, "{error}");
         assert!(error.to_string().contains("restart after freeing space"), "{error}");
 
-        // Nobody can tell whether the failed one is on disk, so it is neither shown nor hidden.
+        // It is unknown whether the failed write is on disk, so it is neither shown nor hidden.
         let failed = kept.len() as u64;
         if error.applied() == Applied::Maybe {
             assert!(block_on(store.load(&[id(failed)])).unwrap()[0].is_err());

@@ -1,5 +1,5 @@
-//! A disk that runs full under a database: every caller is told, nothing acknowledged is lost, what is there can
-//! still be read, and work goes on as soon as there is room again.
+//! Tests of a database on a full disk: every caller is told, nothing acknowledged is lost, what is there can
+//! still be read, and work goes on as soon as there is free space again.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::servers::MariaDb;
 use crate::support::id;
 
 /// More than any of it needs.
-const ROOM: &str = "size=500m";
+const ENOUGH_SPACE: &str = "size=500m";
 
 /// What was answered, in the order of the answers.
 struct Kept(Vec<Version>);
@@ -61,7 +61,7 @@ async fn is_full(store: &dyn Store, kept: &Kept, error: &Error, row_bytes: usize
     kept.check(store).await;
 }
 
-/// There is room again: the one that failed can be had, and nothing is lost.
+/// There is free space again: the claim that failed can be made, and nothing is lost.
 async fn goes_on(store: &dyn Store, mut kept: Kept, error: &Error, row_bytes: usize) -> Kept {
     match store.swap(&[claim(kept.0.len(), row_bytes)]).await.unwrap().remove(0) {
         Swapped::Won(version) => kept.0.push(version),
@@ -84,7 +84,7 @@ async fn sqlite_on_a_full_disk_loses_nothing_and_goes_on() {
         let store = SqliteStore::open(&path, Options::default()).await.unwrap();
         let (kept, error) = fill(&store, row_bytes).await;
         is_full(&store, &kept, &error, row_bytes).await;
-        mount.remount(ROOM);
+        mount.remount(ENOUGH_SPACE);
         let kept = goes_on(&store, kept, &error, row_bytes).await;
         drop(store);
         kept.check(&SqliteStore::open(&path, Options::default()).await.unwrap()).await;
@@ -108,15 +108,15 @@ async fn mariadb_on_a_full_disk_loses_nothing_and_goes_on() {
     let store = MySqlStore::open(&url, Options::default()).await.unwrap();
     let (kept, error) = fill(&store, 4_000).await;
     is_full(&store, &kept, &error, 4_000).await;
-    mount.remount(ROOM);
+    mount.remount(ENOUGH_SPACE);
     let kept = goes_on(&store, kept, &error, 4_000).await;
     server.kill();
     server.up();
     kept.check(&store).await;
 }
 
-/// With large receipts it cannot undo what does not fit, and ends itself. Then it is away and no more is known;
-/// with room again and a new start, nothing is lost.
+/// With large receipts the server cannot undo what does not fit, and stops. With free space and a restart, nothing
+/// is lost.
 #[tokio::test]
 async fn mariadb_that_gives_up_on_a_full_disk_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ async fn mariadb_that_gives_up_on_a_full_disk_loses_nothing() {
     let store = MySqlStore::open(&url, Options::default()).await.unwrap();
     let (kept, error) = fill(&store, 100_000).await;
     assert!(matches!(error.kind(), ErrorKind::Full | ErrorKind::Unavailable), "{error}");
-    mount.remount(ROOM);
+    mount.remount(ENOUGH_SPACE);
     server.kill();
     server.up();
     goes_on(&store, kept, &error, 100_000).await;

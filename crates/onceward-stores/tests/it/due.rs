@@ -1,4 +1,4 @@
-//! The due index of the embedded store: sweeping stays cheap, and no due row is ever missed.
+//! Tests of the due index of the embedded store: sweeping stays cheap, and no due row is ever missed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ fn sweeping_does_not_slow_down_over_what_it_has_removed() {
         }
     }
     assert_eq!(swept, ROWS);
-    // Without the floor the last pages walk over sixty thousand tombstones; with it, over one page. The
-    // quickest of many tells them apart also on a busy machine.
+    // Without the floor the last pages read sixty thousand tombstones; with it, one page. The fastest of
+    // many runs tells them apart even on a busy machine.
     let (first, last) = times.split_at(times.len() / 2);
     let (early, late) = (first.iter().min().unwrap(), last.iter().min().unwrap());
     let bound = *early * 4 + Duration::from_millis(2);
@@ -71,12 +71,12 @@ fn sweeping_does_not_slow_down_over_what_it_has_removed() {
 }
 
 #[test]
-fn a_row_that_falls_due_behind_the_floor_is_found() {
+fn a_row_that_falls_due_before_the_floor_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let clock = HandClock::at(NOON_US);
     let store = open_at(folder.path(), &clock);
     for round in 0..20 {
-        // The scan lifts the floor to now; then a row is put in that was due before, by a clock that
+        // The scan raises the floor to now; then a row is inserted that was due before, by a clock that
         // was set back.
         assert_eq!(scan_keys(&store, &DUE, 10), [""; 0]);
         clock.set(NOON_US - 1_000_000 * (round + 1));

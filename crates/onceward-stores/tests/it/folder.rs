@@ -1,4 +1,4 @@
-//! Whose folder it is: refusals leave it byte for byte as it was.
+//! Tests of opening folders: a refused folder is left byte for byte as it was.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -76,7 +76,7 @@ fn another_format_or_a_damaged_marker_is_refused_untouched() {
     assert!(nonce.len() == 32 && nonce.bytes().all(|digit| digit.is_ascii_hexdigit()), "{line}");
     assert_eq!(checksum, format!("{:08x}", crc32fast::hash(text.as_bytes())));
 
-    // What a later version says behind the number is its own matter.
+    // A later version may write anything after the number.
     for (text, parts) in [
         ("onceward-embedded 3", ["format 3", "use the version that wrote it"]),
         ("onceward-embedded 3 and more", ["format 3", "use the version that wrote it"]),

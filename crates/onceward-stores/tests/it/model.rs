@@ -1,4 +1,4 @@
-//! The embedded store against the memory store: the same swaps by the same clock must give the same
+//! Compares the embedded store with the memory store: the same swaps by the same clock must give the same
 //! answers to the last version, with the clock jumping and the folder closed and opened in between.
 
 use std::path::Path;

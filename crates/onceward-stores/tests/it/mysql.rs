@@ -1,4 +1,4 @@
-//! MySQL and MariaDB where things go wrong: addresses, rights, foreign tables, limits, a server that hangs
+//! Failure tests of MySQL and MariaDB: addresses, rights, foreign tables, limits, a server that hangs
 //! or dies.
 
 use std::sync::Arc;
@@ -69,7 +69,7 @@ async fn a_server_in_trouble() {
 
 /// What needs nothing but a server, on one server.
 #[tokio::test]
-async fn much_that_can_be_wrong() {
+async fn failures_on_a_shared_server() {
     let Some(server) = MariaDb::start() else { return };
     what_cannot_be_opened_is_explained(&server).await;
     a_migration_that_was_cut_off_is_carried_out(&server).await;
@@ -141,7 +141,7 @@ async fn a_migration_that_was_cut_off_is_carried_out(server: &MariaDb) {
     server.sql("cut", "DELETE FROM onceward_schema");
     let store = open(&url).await.unwrap();
     assert!(store.load(&[id(1)]).await.unwrap().remove(0).unwrap().is_some());
-    // Somebody else's table is not ours because of that.
+    // A foreign table is still refused.
     let url = server.database("cut_foreign");
     server.sql(
         "cut_foreign",
@@ -163,7 +163,7 @@ async fn connections_are_kept(server: &MariaDb) {
         store.swap(&[put(id(key), Seen::Absent, State::Held, None)]).await.unwrap();
         store.load(&[id(key)]).await.unwrap();
     }
-    // The one that asks is one itself.
+    // The connection of this query counts, too.
     let new = made() - before - 1;
     assert!(new <= 8, "{new} connections for 200 calls");
 }
@@ -236,7 +236,7 @@ async fn a_sweep_costs_what_is_due_and_not_what_is_kept(server: &MariaDb) {
     println!("one sweep over 5,000 kept and {found} due receipts read {rows} rows");
     assert!(rows < 200.0, "{rows} rows");
 
-    // Done receipts are not read for what is in another state, be they due or not.
+    // A scan for another state does not read done receipts, whether they are due or not.
     server.sql("kept", "UPDATE onceward_receipts SET due = '2000-01-01' WHERE state = 'done'");
     for state in [State::Waiting, State::Held, State::Unknown, State::Dead] {
         let (found, rows) = scan(ScanTarget::Due(Some(state))).await;
@@ -246,7 +246,7 @@ async fn a_sweep_costs_what_is_due_and_not_what_is_kept(server: &MariaDb) {
         assert_eq!(found, 1, "{state}");
         assert!(rows < 200.0, "{rows} rows for what is {state}");
     }
-    // Nor those of other intents for the steps of one.
+    // A scan for steps does not read the steps of other intents.
     let steps = ["one", "two"].map(|name| id(7).step(name).unwrap());
     store.swap(&steps.map(|step| put(step, Seen::Absent, State::Done, None))).await.unwrap();
     let (found, rows) = scan(ScanTarget::StepsOf(id(7))).await;

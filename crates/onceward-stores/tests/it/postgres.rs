@@ -1,4 +1,4 @@
-//! PostgreSQL where things go wrong: addresses, rights, foreign tables, a server that hangs or dies.
+//! Failure tests of PostgreSQL: addresses, rights, foreign tables, a server that hangs or dies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,7 +91,7 @@ async fn what_cannot_be_opened_is_explained() {
     server.sql("newer", "INSERT INTO onceward_schema (version, format) VALUES (99, 2)");
     refused(open(&url).await, ErrorKind::Foreign, "use a newer one");
 
-    // A server of our own time that says it is an old one.
+    // A current server that claims to be an old one.
     let url = server.database("old");
     server.sql(
         "old",
@@ -142,7 +142,7 @@ async fn errors_name_the_server_and_the_cause() {
     let refusal = tokio::time::timeout(Duration::from_secs(30), async {
         loop {
             match open(&wrong).await {
-                // Not reloaded yet: everybody is trusted, and then a right is missing.
+                // Not reloaded yet: all users are trusted, and then a permission is missing.
                 Err(error) if !error.to_string().contains("lacks a right") => break error,
                 _ => tokio::time::sleep(Duration::from_millis(50)).await,
             }
@@ -176,7 +176,7 @@ async fn a_failed_statement_carries_the_message_of_the_server() {
 
 /// Tables of before the first release are left as they are, and the sentence says what to do about them.
 #[tokio::test]
-async fn tables_of_before_the_first_release_are_refused() {
+async fn tables_from_before_the_first_release_are_refused() {
     let Some(server) = Postgres::start() else { return };
     let url = server.database("unreleased");
     server.sql(
@@ -236,7 +236,7 @@ async fn an_id_with_the_numbers_of_another_is_refused() {
 
 /// Renaming a table that is in the way, as the error says, leaves the names of its indexes taken.
 #[tokio::test]
-async fn a_foreign_table_that_was_renamed_is_no_obstacle() {
+async fn a_foreign_table_that_was_renamed_is_not_in_the_way() {
     let Some(server) = Postgres::start() else { return };
     let url = server.database("renamed");
     server.sql("renamed", "CREATE TABLE onceward_receipts (id int PRIMARY KEY)");
@@ -273,7 +273,7 @@ fn insert(texts: (&str, &str, &str), numbers: (&str, &str, &str), state: &str) -
 
 /// A cursor of one kind of scan would leave receipts out in another.
 #[tokio::test]
-async fn a_scan_is_not_gone_on_with_by_another() {
+async fn a_cursor_is_refused_by_another_kind_of_scan() {
     let Some(server) = Postgres::start() else { return };
     let store = open(&server.url("postgres")).await.unwrap();
     let batch: Vec<Swap> = (0..5).map(|key| put(id(key), Seen::Absent, State::Waiting, Some(0))).collect();

@@ -1,4 +1,4 @@
-//! The README's example is the example in this crate, and says what it says.
+//! Tests that the example in the README is the one in this crate, and that its output is as shown.
 
 use std::path::Path;
 use std::process::Command;

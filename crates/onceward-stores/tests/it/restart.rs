@@ -1,4 +1,4 @@
-//! What must be the same after the folder is closed and opened again, and what must not.
+//! Tests of reopening a folder: what must stay the same, and what must not.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -145,7 +145,7 @@ fn versions_do_not_go_back_when_the_clock_does_across_a_restart() {
 }
 
 #[test]
-fn places_of_held_ids_are_used_again() {
+fn held_ids_are_due_after_every_restart() {
     let folder = tempfile::tempdir().unwrap();
     let clock = HandClock::at(NOON_US);
     let mut dice = Dice::new(7);
@@ -215,7 +215,7 @@ fn a_dropped_future_leaves_the_store_in_order() {
         for key in 0..50 {
             let batch = [put(id(key), Seen::Absent, State::Held, Some(30))];
             let mut swap = store.swap(&batch);
-            // Polled once, so that it is on its way, then dropped.
+            // Polled once, so that it was sent, then dropped.
             let polled =
                 std::future::poll_fn(|context| std::task::Poll::Ready(swap.as_mut().poll(context))).await;
             drop(polled);

@@ -1,5 +1,5 @@
-//! Enough data that fjall seals journals, flushes tables and lets old journals go, in a process that is
-//! then killed: the journal check must follow, and still notice damage in a sealed journal.
+//! Tests of journal rotation: a process writes enough that fjall seals journals, flushes tables and removes old
+//! journals, and is then killed. The journal check must accept that, and still notice damage in a sealed journal.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -26,7 +26,7 @@ fn sealed_journals_are_followed_and_checked() {
     let mut told = Vec::new();
     let mut dice = Dice::new(11);
     let rounds_min = usual_or_long(3, 30);
-    // fjall lets journals go at times of its own: go on until one is gone and another is sealed.
+    // fjall decides when to remove journals: continue until one is removed and another is sealed.
     let journals = (0..ROUNDS_MAX)
         .map(|round| {
             told.extend(write_and_be_killed(folder.path(), round, 40 + dice.below(120)));
@@ -41,7 +41,7 @@ fn sealed_journals_are_followed_and_checked() {
         let good = fs::read(journal).unwrap();
         let used = good.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         for _ in 0..if used == 0 { 0 } else { 3 } {
-            // Behind the numbers at the head of the first group.
+            // After the numbers at the head of the first group.
             let byte = 64 + usize::try_from(dice.below(used as u64 - 64)).unwrap();
             let mut bad = good.clone();
             bad[byte] ^= 0x20;

@@ -1,4 +1,4 @@
-//! The suites for databases: transactions through every driver, and rows that cannot be read on every engine.
+//! Runs the conformance suites for databases: transactions through every driver, and unreadable rows on every engine.
 
 use std::sync::Arc;
 
@@ -64,26 +64,26 @@ async fn transactions<B: Bank>(_: &B) {
 on_every_engine!(transactions);
 
 /// What is damaged in a row.
-trait Harm: Send + Sync + 'static {
+trait RowDamage: Send + Sync + 'static {
     const SET: &'static str;
 }
 
 /// It has the state of a later version.
-struct State;
-/// It has a version that cannot be.
-struct Version;
+struct UnknownState;
+/// It has an invalid version.
+struct InvalidVersion;
 
-impl Harm for State {
+impl RowDamage for UnknownState {
     const SET: &'static str = "state = 'paused'";
 }
 
-impl Harm for Version {
+impl RowDamage for InvalidVersion {
     const SET: &'static str = "version = 0";
 }
 
 struct Damaged<B: Bank, H>(Open<B>, std::marker::PhantomData<H>);
 
-impl<B: Bank, H: Harm> Damage for Damaged<B, H> {
+impl<B: Bank, H: RowDamage> Damage for Damaged<B, H> {
     fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.0.store)
     }
@@ -95,10 +95,14 @@ impl<B: Bank, H: Harm> Damage for Damaged<B, H> {
 }
 
 async fn unreadable<B: Bank>(bank: &B) {
-    conformance::unreadable(async || Ok(Damaged::<B, State>(Open::new().await?, std::marker::PhantomData)))
-        .await;
-    conformance::unreadable(async || Ok(Damaged::<B, Version>(Open::new().await?, std::marker::PhantomData)))
-        .await;
+    conformance::unreadable(async || {
+        Ok(Damaged::<B, UnknownState>(Open::new().await?, std::marker::PhantomData))
+    })
+    .await;
+    conformance::unreadable(async || {
+        Ok(Damaged::<B, InvalidVersion>(Open::new().await?, std::marker::PhantomData))
+    })
+    .await;
     unreadable_receipts(bank).await;
 }
 

@@ -1,5 +1,5 @@
-//! SQLite where things go wrong: paths, foreign files and tables, somebody else in the way. There is no
-//! server that could be old, full or dead; the process is, and `examples/payments` kills it.
+//! Failure tests of SQLite: paths, foreign files and tables, locks of other connections. There is no server that
+//! could fail; `examples/payments` kills the process instead.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ async fn what_cannot_be_opened_is_explained() {
     let told = "drop `onceward_receipts` and `onceward_schema`";
     refused(open(&at("unreleased")).await, ErrorKind::Foreign, told);
     refused(SqliteStore::migrate(at("unreleased")).await, ErrorKind::Foreign, told);
-    // Dropped as told, it opens; and versions go on from where they were.
+    // Once the tables are dropped as advised, it opens, and versions continue from where they were.
     sql(&at("unreleased"), "DROP TABLE onceward_receipts; DROP TABLE onceward_schema");
     let store = open(&at("unreleased")).await.unwrap();
     let swapped = store.swap(&[put(id(1), Seen::Absent, State::Held, None)]).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_lock_held_by_others_is_not_waited_for_forever() {
 
 /// More calls than may wait are turned away at once, with nothing done; all others are served in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_before_a_locked_file_is_bounded() {
+async fn the_queue_for_a_locked_file_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("crowd.db");
     let options = Options::default().with_call_timeout(Duration::from_secs(60));
@@ -118,7 +118,7 @@ async fn a_crowd_before_a_locked_file_is_bounded() {
             tokio::spawn(async move { store.swap(&[put(id(key), Seen::Absent, State::Held, None)]).await })
         })
         .collect();
-    // The first to come back are those that were turned away: nobody else can.
+    // The calls that were refused return first: no others can.
     while !crowd.iter().any(tokio::task::JoinHandle::is_finished) {
         tokio::task::yield_now().await;
     }
@@ -138,16 +138,16 @@ async fn a_crowd_before_a_locked_file_is_bounded() {
     assert!(turned_away > 0 && won > 1_000, "{won} won");
 }
 
-/// A file that is damaged behind our back is an error, and not an absence.
+/// A damaged file is an error; its records are not reported as absent.
 #[tokio::test]
-async fn damage_is_no_absence() {
+async fn a_damaged_file_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("damaged.db");
     let batch: Vec<_> = (0..500).map(|key| put(id(key), Seen::Absent, State::Done, None)).collect();
     open(&path).await.unwrap().swap(&batch).await.unwrap();
     sql(&path, "PRAGMA wal_checkpoint(TRUNCATE)");
     let mut bytes = std::fs::read(&path).unwrap();
-    // The first page holds the schema; everything behind it is lost.
+    // The first page holds the schema; everything after it is lost.
     bytes[4096..].fill(0xaa);
     std::fs::write(&path, bytes).unwrap();
     let error = match open(&path).await {
@@ -174,7 +174,7 @@ fn busy_is_worth_repeating_wherever_it_is_in_the_chain() {
 
 /// One look is enough, however many receipts there are that are done.
 #[tokio::test]
-async fn scans_read_only_what_they_are_about() {
+async fn scans_read_only_what_they_need() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plans.db");
     let store = open(&path).await.unwrap();

@@ -1,4 +1,4 @@
-//! Receipts in transactions of sqlx, beside those of our own drivers. What holds for both is in `transact` and
+//! Tests of receipts in transactions of sqlx. What holds for all drivers is in `transact` and
 //! `interleavings`.
 
 use std::time::Duration;
@@ -41,7 +41,7 @@ where
     assert_eq!(said(theirs.charge(ask("b")).await), first_of("theirs", "b"));
     assert_eq!(said(ours.charge(ask("b")).await), replay_of("theirs", "b"));
 
-    // While one is at work, the other waits for its end; whichever end it is.
+    // While one is at work, the other waits until it ends, whatever the outcome.
     for (key, then, expected) in [
         ("commits", Then::Succeed, replay_of("theirs", "commits")),
         ("rolls-back", Then::Stop, first_of("ours", "rolls-back")),
@@ -95,7 +95,7 @@ where
     assert_eq!(bank.count("part"), 1);
 }
 
-/// Dropped wherever it stands, a transaction is undone, and the next one on the pool begins afresh.
+/// A transaction that is dropped at any point is undone, and the next one on the pool starts clean.
 async fn dropped_anywhere<B, DB>(bank: &Through<B>, process: &Process<Through<B>>)
 where
     DB: Driver,
@@ -103,7 +103,7 @@ where
 {
     for round in 0..60 {
         let key = format!("dropped-{}", round % 6);
-        // Polled so often and no more: each round it is dropped a little further on.
+        // Polled a fixed number of times: each round it is dropped a little later.
         let mut charging = Box::pin(process.charge(ask(&key)));
         for _ in 0..=round / 6 {
             if std::future::poll_fn(|cx| std::task::Poll::Ready(charging.as_mut().poll(cx))).await.is_ready()

@@ -1,4 +1,4 @@
-//! What the other modules need to say things briefly.
+//! Helpers for the other test modules: clocks, ids, swaps, folders.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -128,7 +128,7 @@ async fn run<T: Transactions<Tx: SqlTransaction>>(
     let payout = Payout { transactions, calls, dies };
     let onceward = Onceward::new(store).unwrap();
     let id = id(&format!("{dies:?}"));
-    // On a machine under load a lease may be lost on the way; it is the death that is waited for.
+    // On a machine under load a lease may be lost on the way; the test waits for the crash.
     loop {
         let ask = Ask::new(id.clone(), Fingerprint::of(b"12"), policy());
         let _ = onceward.run(ask, |lease| payout.run(lease)).await;
@@ -180,14 +180,14 @@ async fn every_death_is_made_good<B: Bank>(bank: &B) {
     };
     let [(one, first), (two, second)] = &workers[..] else { unreachable!("there are two") };
     tokio::join!(first.run_until(all_done(one)), second.run_until(all_done(two)));
-    // Whichever of them had the last word for an intent.
+    // Whichever of them finished an intent.
     assert!(first.counts().finished + second.counts().finished >= POINTS.len() as u64);
     let calls = std::fs::read_to_string(&calls).unwrap();
     for dies in POINTS {
         for phase in ["reserved", "confirmed"] {
             assert_eq!(bank.count(&format!("{phase} {dies:?}")), 1, "{dies:?}");
         }
-        // The foreign service is asked again only where nobody knew its answer, and under the same key.
+        // The foreign service is called again only if its answer was unknown, and under the same key.
         let mut made: Vec<&str> =
             calls.lines().filter(|line| line.starts_with(&format!("{dies:?} "))).collect();
         let again = usize::from(dies == Dies::Called);
@@ -210,7 +210,7 @@ async fn what_is_enqueued_is_done_once<B: Bank>(bank: &B) {
     bank.in_a_transaction_of_the_callers_own(&one, Round::FoundWaiting).await;
     let receipt = one.onceward.receipt(&id).await.unwrap().expect("it was committed");
     assert_eq!(receipt.status.job().map(|job| &job.input[..]), Some(&b"12"[..]));
-    // Others stand beside it, enqueued without a transaction of the caller's.
+    // Others, enqueued without a transaction of the caller's.
     let others: Vec<String> = (0..20).map(|number| format!("other-{number}")).collect();
     for key in &others {
         assert_eq!(one.onceward.enqueue(ask(key).with_input("12")).await.unwrap(), Enqueued::Accepted);
@@ -229,7 +229,7 @@ async fn what_is_enqueued_is_done_once<B: Bank>(bank: &B) {
     assert_eq!(first.counts().finished + second.counts().finished, keys.len() as u64);
     for key in &keys {
         assert_eq!(bank.count(key), 1, "{key}");
-        // What was asked is gone with the work, and an ask is answered with the outcome.
+        // The input is removed with the completion, and an ask is answered with the outcome.
         let receipt = one.onceward.receipt(ask(key).id()).await.unwrap().expect("it is done");
         assert_eq!(receipt.status.job(), None);
         let answer = one.charge(ask(key)).await;
@@ -299,7 +299,7 @@ async fn what_keeps_failing_is_dead<B: Bank>(bank: &B) {
         matches!(&refused, Some(Answer::Refused(Refusal::Dead { note })) if note.contains("try 3")),
         "{refused:?}"
     );
-    // Somebody has it tried again, and then thinks better of it.
+    // An operator has it retried, and then changes their mind.
     assert_ne!(two.onceward.cancel(&id, &policy).await.unwrap(), Changed::Applied);
     assert_eq!(two.onceward.retry_dead(&id).await.unwrap(), Changed::Applied);
     assert_eq!(state(&one, "fails").await, Some(State::Waiting));

@@ -1,4 +1,4 @@
-//! A MariaDB of our own.
+//! A throw-away MariaDB server for tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -21,7 +21,7 @@ impl MariaDb {
         Self::start_with(&[])
     }
 
-    /// One for all tests of this process that are content with a database of their own.
+    /// One for all tests of this process that need only a database of their own.
     pub(crate) fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<MariaDb> = OnceLock::new();
         installed()?;
@@ -91,17 +91,17 @@ impl MariaDb {
         drop(self.daemon.take());
     }
 
-    /// Stops it where it stands: it holds its connections and answers nothing.
+    /// Stops it where it stands: it keeps its connections and answers nothing.
     pub(crate) fn freeze(&self) {
         self.daemon.as_ref().expect("it runs").signal("-STOP");
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub(crate) fn thaw(&self) {
         self.daemon.as_ref().expect("it runs").signal("-CONT");
     }
 
-    /// Runs SQL with the command-line client, and gives what it prints.
+    /// Runs SQL with the command-line client, and returns what it prints.
     pub(crate) fn sql(&self, database: &str, sql: &str) -> String {
         let mut command = self.client("mariadb");
         command.args(["-N", "-B", "-D", database, "-e", sql]).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -120,7 +120,7 @@ impl MariaDb {
         self.url(name)
     }
 
-    /// A fresh database under a name that nobody else has; gives the name.
+    /// A fresh database under a name that is not used yet; returns the name.
     pub(crate) fn fresh(&self) -> String {
         let name = fresh_name();
         self.database(&name);

@@ -87,7 +87,7 @@ struct Daemon {
 
 impl Daemon {
     /// Starts `command` with its output in `folder`; when our end of the shell's input closes, because
-    /// this process is gone, the server is killed and the folder removed.
+    /// this process has ended, the server is killed and the folder removed.
     fn start(user: User, folder: &Path, command: &[String]) -> Self {
         const SCRIPT: &str = r#"folder=$1; shift; "$@" >>"$folder/log" 2>&1 </dev/null & echo $!
             read word; kill -KILL $! 2>/dev/null; wait
@@ -135,18 +135,18 @@ impl Daemon {
 /// SIGKILL to all of it at once, as when a machine goes down.
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It is stopped first, so that it starts no process that nobody has counted.
+        // It is stopped first, so that it starts no further process.
         signal("-STOP", &[self.pid]);
         while state(self.pid).is_some_and(|state| state != 'T') {
             std::thread::sleep(Duration::from_millis(1));
         }
         let pids = self.pids();
         signal("-KILL", &pids);
-        // The shell is the server's parent: it is told of the end at once, where the system's first process may
-        // take seconds to notice.
+        // The shell is the server's parent: it is notified of the end at once, while init may take
+        // seconds to notice.
         let _ = self.shell.stdin.take().map(|mut shell| shell.write_all(b"keep\n"));
         let _ = self.shell.wait();
-        // Until the last of them is gone: a server that starts on the same data would meet it.
+        // Until the last of them is gone: a server that starts on the same data would conflict with it.
         while pids.iter().any(|&pid| runs(pid)) {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -1,4 +1,4 @@
-//! A PostgreSQL of our own.
+//! A throw-away PostgreSQL server for tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -21,7 +21,7 @@ impl Postgres {
         Self::start_with(&[])
     }
 
-    /// One for all tests of this process that are content with a database of their own.
+    /// One for all tests of this process that need only a database of their own.
     pub(crate) fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Postgres> = OnceLock::new();
         installed()?;
@@ -88,12 +88,12 @@ impl Postgres {
         drop(self.daemon.take());
     }
 
-    /// Stops every process of it where it stands: it holds its connections and answers nothing.
+    /// Stops every process of it where it stands: it keeps its connections and answers nothing.
     pub(crate) fn freeze(&self) {
         self.daemon.as_ref().expect("it runs").signal("-STOP");
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub(crate) fn thaw(&self) {
         self.daemon.as_ref().expect("it runs").signal("-CONT");
     }
@@ -107,7 +107,7 @@ impl Postgres {
             .arg(self.folder.join("data")));
     }
 
-    /// Runs SQL with `psql`, and gives what it prints.
+    /// Runs SQL with `psql`, and returns what it prints.
     pub(crate) fn sql(&self, database: &str, sql: &str) -> String {
         let mut command = self.user.command(&self.programs.join("psql"));
         command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-h", "127.0.0.1"]);
@@ -136,7 +136,7 @@ impl Postgres {
         self.url(name)
     }
 
-    /// A fresh database under a name that nobody else has; gives the name.
+    /// A fresh database under a name that is not used yet; returns the name.
     pub(crate) fn fresh(&self) -> String {
         let name = fresh_name();
         self.database(&name);

@@ -1,18 +1,18 @@
-//! Reading rows page by page, each kind of scan by its own index.
+//! Scans of the memory store, one page at a time; each kind of scan reads its own index.
 
 use std::num::NonZeroU64;
 use std::ops::Bound;
 
 use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanTarget, State};
 
-use super::{BLOCK_ROWS, LISTS, List, Rows, list_of, live_of};
+use super::{BLOCK_ROWS, DUE_LISTS, DueList, Rows, list_of, live_of};
 use crate::kit::{self, cursor};
 
 /// A scan may move this many stale entries for each record it may return.
 const MOVES_PER_RECORD_MAX: usize = 8;
 
 impl Rows {
-    /// One page. It takes `&mut` because it moves the stale entries that it comes upon.
+    /// One page. It takes `&mut` because it moves the stale entries that it reads.
     pub(crate) fn scan(&mut self, query: &Scan, now_us: u64) -> Result<Page> {
         let (after, limit) = (query.after.as_ref(), kit::scan_limit(query));
         match &query.target {
@@ -33,30 +33,30 @@ impl Rows {
             None => Bound::Unbounded,
             Some(cursor) => Bound::Excluded(listed_at(cursor)?),
         };
-        // What is done may still stand where its lease ended.
-        let lists: &[List] = match state.map(list_of) {
-            None => &LISTS,
-            Some(List::Waiting) => &[List::Waiting],
-            Some(List::Held) => &[List::Held],
-            Some(List::Rest) => &[List::Held, List::Rest],
+        // A row that is done may still have the entry of its lease.
+        let lists: &[DueList] = match state.map(list_of) {
+            None => &DUE_LISTS,
+            Some(DueList::Waiting) => &[DueList::Waiting],
+            Some(DueList::Held) => &[DueList::Held],
+            Some(DueList::Rest) => &[DueList::Held, DueList::Rest],
         };
         let (mut page, mut looked_at) = (Page::default(), 0);
         for _ in 0..limit * MOVES_PER_RECORD_MAX {
-            let first = |list: &List| self.due[*list as usize].range((after, Bound::Unbounded)).next();
+            let first = |list: &DueList| self.due[*list as usize].range((after, Bound::Unbounded)).next();
             let next = lists.iter().filter_map(first).min();
-            let Some(&(due_us, place)) = next.filter(|(due_us, _)| due_us.get() <= now_us) else {
+            let Some(&(due_us, slot)) = next.filter(|(due_us, _)| due_us.get() <= now_us) else {
                 return Ok(page);
             };
-            after = Bound::Excluded((due_us, place));
-            let row = self.at(place);
+            after = Bound::Excluded((due_us, slot));
+            let row = self.at(slot);
             if row.due_us != Some(due_us) || row.listed_in != list_of(row.state) {
-                self.list(place);
-                // Moved to a place that is still to come, or to this one in another list.
-                if self.at(place).due_us != Some(due_us) {
+                self.list(slot);
+                // Moved to a later entry, or to the same time in another list.
+                if self.at(slot).due_us != Some(due_us) {
                     continue;
                 }
             }
-            let row = self.at(place);
+            let row = self.at(slot);
             if state.is_none_or(|state| row.state == state) {
                 page.found.push((row.id.clone(), row.found(now_us)));
             }
@@ -65,8 +65,8 @@ impl Rows {
                 break;
             }
         }
-        if let Bound::Excluded((due_us, place)) = after {
-            page.next = Some(cursor::pack(&[due_us.get(), u64::from(place)]));
+        if let Bound::Excluded((due_us, slot)) = after {
+            page.next = Some(cursor::pack(&[due_us.get(), u64::from(slot)]));
         }
         Ok(page)
     }
@@ -78,7 +78,7 @@ impl Rows {
         limit: usize,
         now_us: u64,
     ) -> Result<Page> {
-        let mut at = after.map(next_place).transpose()?.unwrap_or(0);
+        let mut at = after.map(next_slot).transpose()?.unwrap_or(0);
         let mut page = Page::default();
         if let Some(id) = kit::only_id(filter) {
             // Parts that make no id match nothing.
@@ -89,12 +89,12 @@ impl Rows {
         let live = filter.state.and_then(live_of).map(|live| &self.live[live]);
         let next_from = |from| match live {
             Some(live) => live.first_from(from),
-            None => (from < self.places()).then_some(from),
+            None => (from < self.slots()).then_some(from),
         };
         for _ in 0..limit {
-            let Some(place) = next_from(at) else { return Ok(page) };
-            at = place + 1;
-            if let Some(row) = &self.blocks[place / BLOCK_ROWS][place % BLOCK_ROWS]
+            let Some(slot) = next_from(at) else { return Ok(page) };
+            at = slot + 1;
+            if let Some(row) = &self.blocks[slot / BLOCK_ROWS][slot % BLOCK_ROWS]
                 && filter.matches(&row.id, row.state)
             {
                 page.found.push((row.id.clone(), row.found(now_us)));
@@ -105,28 +105,28 @@ impl Rows {
     }
 
     fn scan_steps(&self, parent: &Id, after: Option<&Cursor>, limit: usize, now_us: u64) -> Result<Page> {
-        let from = after.map(next_place).transpose()?.unwrap_or(0);
+        let from = after.map(next_slot).transpose()?.unwrap_or(0);
         let mut page = Page::default();
         let Some((steps, from)) = self.steps.get(parent).zip(u32::try_from(from).ok()) else {
             return Ok(page);
         };
-        let mut steps = steps.range(from..).map(|&place| (place, self.at(place)));
+        let mut steps = steps.range(from..).map(|&slot| (slot, self.at(slot)));
         for (_, row) in steps.by_ref().take(limit) {
             page.found.push((row.id.clone(), row.found(now_us)));
         }
-        page.next = steps.next().map(|(place, _)| cursor::pack(&[u64::from(place)]));
+        page.next = steps.next().map(|(slot, _)| cursor::pack(&[u64::from(slot)]));
         Ok(page)
     }
 }
 
-/// The place in `due` behind which a scan goes on.
+/// The entry of `due` after which a scan resumes.
 fn listed_at(cursor: &Cursor) -> Result<(NonZeroU64, u32)> {
-    let [due_us, place] = cursor::unpack(cursor)?;
+    let [due_us, slot] = cursor::unpack(cursor)?;
     let due_us = NonZeroU64::new(due_us).ok_or_else(cursor::foreign)?;
-    Ok((due_us, u32::try_from(place).map_err(|_| cursor::foreign())?))
+    Ok((due_us, u32::try_from(slot).map_err(|_| cursor::foreign())?))
 }
 
-fn next_place(cursor: &Cursor) -> Result<usize> {
-    let [place] = cursor::unpack(cursor)?;
-    Ok(usize::try_from(place).unwrap_or(usize::MAX))
+fn next_slot(cursor: &Cursor) -> Result<usize> {
+    let [slot] = cursor::unpack(cursor)?;
+    Ok(usize::try_from(slot).unwrap_or(usize::MAX))
 }

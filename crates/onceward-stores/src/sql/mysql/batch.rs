@@ -1,5 +1,5 @@
-//! A batch as text for the server: the statements and what they are about travel together. All that comes
-//! from outside is in hexadecimal, so there is nothing to escape.
+//! Builds the text of a statement for a batch, with the data inside. All data is in hexadecimal, so there is nothing to
+//! escape.
 
 use std::fmt::Write;
 
@@ -7,12 +7,12 @@ use onceward::{Id, Seen, Swap};
 
 use super::statements;
 use crate::sql::FREE_GRACE;
-use crate::sql::kinds::seen_by;
 use crate::sql::row::{due_us, micros};
+use crate::sql::swap_kinds::seen_by;
 
-/// Bytes of receipts in one statement, unless one receipt alone is larger: more in one would only take longer.
+/// Bytes of receipts in one statement, unless one receipt alone is larger: more would only take longer.
 const STATEMENT_BYTES_MAX: usize = 3 << 20;
-/// What a statement with one receipt has besides it, in bytes: ids in hexadecimal, and words.
+/// Bytes of a statement with one receipt, besides the receipt: ids in hexadecimal, and SQL.
 const REST_BYTES_MAX: usize = 64 << 10;
 
 /// What a swap has besides its receipt, counted as if it were a part of it: an id of any length, twice.
@@ -26,54 +26,54 @@ pub(super) fn record_bytes_max(packet_bytes_max: usize) -> usize {
 
 /// What a statement does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StatementKind {
     Create,
     Replace,
     Free,
     Check,
 }
 
-/// Begins a transaction, writes, and looks at what is there now. It does not end the transaction: a caller that
-/// has given up waiting for the answer must not find it committed after all.
-pub(super) fn write(batch: &[Swap], of: &[usize], kind: Kind, mark: &[u8; 16]) -> String {
+/// Begins a transaction, writes, and reads the rows back. It does not end the transaction: after a caller has stopped
+/// waiting for the answer, it must not commit.
+pub(super) fn write(batch: &[Swap], of: &[usize], kind: StatementKind, mark: &[u8; 16]) -> String {
     let mark = {
         let mut text = String::from("X'");
         push_hex(&mut text, mark);
         text + "'"
     };
     let asked = format!("'{}'", asked(batch, of));
-    let ids = format!("'{}'", ids(of.iter().map(|place| &batch[*place].id)));
+    let ids = format!("'{}'", ids(of.iter().map(|index| &batch[*index].id)));
     let write = match kind {
-        Kind::Create => fill(statements::CREATE, &[&mark, &asked]),
-        Kind::Replace => fill(statements::REPLACE, &[&asked, &mark]),
-        Kind::Free => fill(statements::FREE, &[&asked, &micros(FREE_GRACE).to_string(), &mark]),
-        Kind::Check => unreachable!("a check writes nothing"),
+        StatementKind::Create => fill(statements::CREATE, &[&mark, &asked]),
+        StatementKind::Replace => fill(statements::REPLACE, &[&asked, &mark]),
+        StatementKind::Free => fill(statements::FREE, &[&asked, &micros(FREE_GRACE).to_string(), &mark]),
+        StatementKind::Check => unreachable!("a check writes nothing"),
     };
     let look = fill(statements::LOOK, &[&mark, &mark, &ids, &mark]);
     format!("START TRANSACTION; {write}; {look}")
 }
 
-/// A statement with literals in its places.
+/// A statement with literals in place of its placeholders.
 fn fill(statement: &str, literals: &[&str]) -> String {
     let mut literals = literals.iter();
     let mut filled = String::new();
     for (at, part) in statement.split('?').enumerate() {
         if at > 0 {
-            filled.push_str(literals.next().expect("a literal for every place"));
+            filled.push_str(literals.next().expect("a literal for every placeholder"));
         }
         filled.push_str(part);
     }
-    assert!(literals.next().is_none(), "a place for every literal");
+    assert!(literals.next().is_none(), "a placeholder for every literal");
     filled
 }
 
-/// The places of a kind, in pieces that fit into a statement where no receipt is larger than `record_bytes_max`.
+/// The indexes of one kind of swap, in pieces that fit into a statement where no receipt is larger than `record_bytes_max`.
 pub(super) fn pieces<'a>(batch: &'a [Swap], of: &'a [usize], record_bytes_max: usize) -> Vec<&'a [usize]> {
     let bytes_max = STATEMENT_BYTES_MAX.min(record_bytes_max + SWAP_BYTES);
     let mut pieces = Vec::new();
     let (mut start, mut bytes) = (0, 0);
-    for (at, place) in of.iter().enumerate() {
-        let len = SWAP_BYTES + batch[*place].new.as_ref().map_or(0, |new| new.bytes.len());
+    for (at, index) in of.iter().enumerate() {
+        let len = SWAP_BYTES + batch[*index].new.as_ref().map_or(0, |new| new.bytes.len());
         if at > start && bytes + len > bytes_max {
             pieces.push(&of[start..at]);
             (start, bytes) = (at, 0);
@@ -86,7 +86,7 @@ pub(super) fn pieces<'a>(batch: &'a [Swap], of: &'a [usize], record_bytes_max: u
     pieces
 }
 
-/// Ids as the statements want them.
+/// Ids as the statements take them.
 pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a Id>) -> String {
     let mut text = String::from("[");
     for id in ids {
@@ -98,11 +98,11 @@ pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a Id>) -> String {
     text
 }
 
-/// A batch as the statements want it.
+/// A batch as the statements take it.
 fn asked(batch: &[Swap], of: &[usize]) -> String {
     let mut asked = String::from("[");
-    for place in of {
-        let swap = &batch[*place];
+    for index in of {
+        let swap = &batch[*index];
         push_id(&mut asked, &swap.id);
         let (state, due, bytes) = match &swap.new {
             Some(new) => (new.state.name(), due_us(new), &new.bytes[..]),

@@ -4,12 +4,12 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Params, Row, Transaction};
 use onceward::{Error, ErrorKind, Result, Seen, Swap, Swapped};
 
-use super::fault::{Call, failed};
+use super::errors::{CallEffect, failed};
 use super::statements;
 use crate::sql::FREE_GRACE;
 use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
-use crate::sql::kinds::{columns, record, seen_by};
 use crate::sql::row::{self, due_us, micros};
+use crate::sql::swap_kinds::{columns, record, seen_by};
 
 /// Swaps one record inside a transaction.
 pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Result<Swapped> {
@@ -57,7 +57,7 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
     }
 }
 
-/// A mark that nobody else has.
+/// A random, unique mark.
 pub(super) fn mark() -> Result<[u8; 16]> {
     let mut mark = [0; 16];
     getrandom::fill(&mut mark)
@@ -76,7 +76,7 @@ impl SqlTransaction for Conn {
         values: &'a [Value<'a>],
     ) -> Result<Option<Vec<Cell>>> {
         let row = self.exec_first(statement, parameters(values)).await;
-        Ok(row.map_err(|error| failed(Call::Reads, error))?.map(cells))
+        Ok(row.map_err(|error| failed(CallEffect::Reads, error))?.map(cells))
     }
 }
 
@@ -91,7 +91,7 @@ impl SqlTransaction for Transaction<'_> {
         values: &'a [Value<'a>],
     ) -> Result<Option<Vec<Cell>>> {
         let row = self.exec_first(statement, parameters(values)).await;
-        Ok(row.map_err(|error| failed(Call::Reads, error))?.map(cells))
+        Ok(row.map_err(|error| failed(CallEffect::Reads, error))?.map(cells))
     }
 }
 

@@ -1,15 +1,15 @@
-//! The tables: found, checked, and brought up to date.
+//! Finds, checks and migrates the tables.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error as Cause};
 use onceward::{Error, ErrorKind, Result};
 
-use super::fault::{Call, failed};
-use crate::sql::schema::{FORMAT, Migrated, Migrations, Present, Schema, applied, missing};
+use super::errors::{CallEffect, failed};
+use crate::sql::schema::{FORMAT, FoundTables, Migrated, Migrations, SchemaTable, applied, missing};
 
-/// Every migration there ever was, in order. None of them is ever edited.
+/// All migrations, in order. A released migration is never edited.
 const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
-/// A table that merely has our name is better found now than by the first claim.
+/// Detects a foreign table of the same name when the store is opened, not at the first claim.
 const COLUMNS: &str = "SELECT scope, operation, `key`, state, version, due, created, updated, receipt, writer
     FROM onceward_receipts LIMIT 0";
 const HAS_RECEIPTS: &str = "SELECT 1 FROM information_schema.tables
@@ -31,13 +31,13 @@ pub(super) async fn prepare(conn: &mut Conn, migrations: Migrations) -> Result<M
         }
         apply(conn, known).await?;
     }
-    conn.query_drop(COLUMNS).await.map_err(|error| failed(Call::Reads, error))?;
+    conn.query_drop(COLUMNS).await.map_err(|error| failed(CallEffect::Reads, error))?;
     Ok(Migrated { from, to: known })
 }
 
 async fn check_server(conn: &mut Conn) -> Result<()> {
     let version: Option<String> =
-        conn.query_first("SELECT VERSION()").await.map_err(|error| failed(Call::Reads, error))?;
+        conn.query_first("SELECT VERSION()").await.map_err(|error| failed(CallEffect::Reads, error))?;
     let version = version.unwrap_or_default();
     let (name, min) =
         if version.contains("MariaDB") { ("MariaDB", MARIADB_MIN) } else { ("MySQL", MYSQL_MIN) };
@@ -50,26 +50,26 @@ async fn check_server(conn: &mut Conn) -> Result<()> {
     Ok(())
 }
 
-async fn present(conn: &mut Conn) -> Result<Present> {
+async fn present(conn: &mut Conn) -> Result<FoundTables> {
     let find = "SELECT table_name FROM information_schema.tables
         WHERE table_schema = DATABASE() AND table_name IN ('onceward_receipts', 'onceward_schema')";
-    let tables: Vec<String> = conn.query(find).await.map_err(|error| failed(Call::Reads, error))?;
+    let tables: Vec<String> = conn.query(find).await.map_err(|error| failed(CallEffect::Reads, error))?;
     let receipts = tables.iter().any(|table| table == "onceward_receipts");
     if !tables.iter().any(|table| table == "onceward_schema") {
-        return Ok(Present { receipts, schema: Schema::Absent });
+        return Ok(FoundTables { receipts, schema: SchemaTable::Absent });
     }
     let columns = "SELECT column_name FROM information_schema.columns
         WHERE table_schema = DATABASE() AND table_name = 'onceward_schema'";
-    let columns: Vec<String> = conn.query(columns).await.map_err(|error| failed(Call::Reads, error))?;
+    let columns: Vec<String> = conn.query(columns).await.map_err(|error| failed(CallEffect::Reads, error))?;
     let has = |name: &str| columns.iter().any(|column| column == name);
     let schema = match (has("version"), has("format")) {
-        (false, _) => Schema::Foreign,
-        (true, false) => Schema::Unreleased,
-        (true, true) => {
-            Schema::Applied(last(conn, receipts).await.map_err(|error| failed(Call::Reads, error))?)
-        }
+        (false, _) => SchemaTable::Foreign,
+        (true, false) => SchemaTable::Unreleased,
+        (true, true) => SchemaTable::Applied(
+            last(conn, receipts).await.map_err(|error| failed(CallEffect::Reads, error))?,
+        ),
     };
-    Ok(Present { receipts, schema })
+    Ok(FoundTables { receipts, schema })
 }
 
 /// The last migration that was applied. These servers commit each change of a table by itself, so the first
@@ -84,7 +84,7 @@ async fn last(conn: &mut Conn, receipts: bool) -> Result<u32, Cause> {
 
 /// Applies what is missing, one process at a time. Each migration is one statement.
 async fn apply(conn: &mut Conn, known: u32) -> Result<()> {
-    let refused = |error| failed(Call::Writes, error);
+    let refused = |error| failed(CallEffect::Writes, error);
     let locked: Option<Option<i64>> =
         conn.exec_first("SELECT GET_LOCK('onceward_migrate', ?)", (LOCK_MAX_S,)).await.map_err(refused)?;
     if locked.flatten() != Some(1) {
@@ -98,7 +98,7 @@ async fn apply(conn: &mut Conn, known: u32) -> Result<()> {
                 applied TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP) ENGINE = InnoDB",
         )
         .await?;
-        // Another process may have been faster while this one waited.
+        // Another process may have migrated while this one waited.
         let receipts: Option<u8> = conn.query_first(HAS_RECEIPTS).await?;
         let last = last(conn, receipts.is_some()).await?;
         for number in 1..=known {

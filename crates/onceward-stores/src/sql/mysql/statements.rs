@@ -1,4 +1,4 @@
-//! Every statement of this dialect, written once.
+//! The SQL statements for MySQL and MariaDB.
 
 /// The database's clock as a version.
 macro_rules! now_us {
@@ -23,7 +23,7 @@ macro_rules! join {
     };
 }
 
-/// What a loser, a load or a scan wants to know of a record besides its receipt; times in microseconds.
+/// The columns of a record for a loser, a load or a scan, besides its receipt; times in microseconds.
 macro_rules! found {
     () => {
         "r.version, r.state, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), r.due),
@@ -31,7 +31,7 @@ macro_rules! found {
     };
 }
 
-/// Creations: the mark, then the batch. `state` is set last, because the others ask for it.
+/// Creations: the mark, then the batch. `state` is set last, because the other assignments read it.
 pub(super) const CREATE: &str = concat!(
     "INSERT INTO onceward_receipts
     (scope, operation, `key`, state, version, due, created, updated, receipt, writer)
@@ -89,7 +89,7 @@ pub(super) const LOOK: &str = concat!(
 pub(super) const LOAD: &str =
     concat!("SELECT a.n, ", found!(), ", r.receipt FROM ", asked!(), join!(), "WHERE r.state <> 'free'");
 
-/// Rows behind a place in the order of the index of states: what of, then due twice, scope, key, operation, limit. Only
+/// Rows after a position in the order of the index of states: what of, then due twice, scope, key, operation, limit. Only
 /// the index is read.
 macro_rules! in_state {
     ($of:literal) => {
@@ -119,11 +119,11 @@ ORDER BY f.due, f.scope, f.`key`, f.operation"
     };
 }
 
-/// How many times a place has to be given to [`SCAN_DUE`].
+/// How many times a position has to be given to [`SCAN_DUE`].
 pub(super) const SCAN_DUE_PLACES: usize = 7;
 
-/// What is due: a place seven times, and the limit. The index is by state and due time, so one look for each state
-/// reads only what is due; and one for the states of later versions, which nobody here can read.
+/// What is due: a position seven times, and the limit. The index is by state and due time, so one lookup for each state
+/// reads only what is due; and one for the states of later versions, which this version cannot read.
 pub(super) const SCAN_DUE: &str = page!(concat!(
     "SELECT * FROM (",
     in_state!("r.state = 'waiting' AND r.due <= UTC_TIMESTAMP(6)"),
@@ -145,10 +145,10 @@ pub(super) const SCAN_DUE: &str = page!(concat!(
     ") AS due_now ORDER BY due, scope, `key`, operation LIMIT ?"
 ));
 
-/// What is due in one state: the state, then a place.
+/// What is due in one state: the state, then a position.
 pub(super) const SCAN_DUE_IN_STATE: &str = page!(in_state!("r.state = ? AND r.due <= UTC_TIMESTAMP(6)"));
 
-/// What is in one state and falls due some day: the state, then a place.
+/// What is in one state and falls due some day: the state, then a position.
 pub(super) const SCAN_STATE: &str = page!(in_state!("r.state = ?"));
 
 /// What is in one state and never falls due: the state, scope twice, key, operation, limit.
@@ -172,7 +172,7 @@ macro_rules! by_id {
     };
 }
 
-/// Everything behind a row: scope twice, key, operation, limit.
+/// Everything after a row: scope twice, key, operation, limit.
 pub(super) const SCAN: &str = by_id!("r.scope >= ? AND (r.scope > ? OR (r.`key`, r.operation) > (?, ?))");
 
 /// The same of one scope: scope, key twice, operation, limit.

@@ -1,4 +1,4 @@
-//! Swaps and loads, and the connections they go over.
+//! The MySQL store: swaps, loads, and their connections.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use onceward::{
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::batch::{self, Kind, pieces, record_bytes_max};
-use super::fault::{
-    Call, failed, is_worth_repeating, timed_out, uncommitted, unconnected, unconnected_within,
+use super::batch::{self, StatementKind, pieces, record_bytes_max};
+use super::errors::{
+    CallEffect, failed, is_worth_repeating, timed_out, uncommitted, unconnected, unconnected_within,
 };
 use super::join::mark;
 use super::{scan, schema, statements};
-use crate::sql::answers::Answers;
-use crate::sql::cause::server;
-use crate::sql::kinds::Kinds;
+use crate::sql::batch_answers::BatchAnswers;
+use crate::sql::error_text::server;
 use crate::sql::row;
 use crate::sql::schema::Migrated;
+use crate::sql::swap_kinds::SwapKinds;
 use crate::sql::{CALL_MAX, Options, TRIES_MAX};
 
 /// Receipts in MySQL or MariaDB.
 pub struct MySqlStore {
     pool: Pool,
-    /// What errors call the server.
+    /// The name of the server in errors.
     server: String,
     call_timeout: Duration,
     connections: usize,
@@ -49,9 +49,9 @@ impl MySqlStore {
             schema::prepare(&mut conn, options.migrations).await?;
             let packet: mysql_async::Result<Option<usize>> =
                 conn.query_first("SELECT @@max_allowed_packet").await;
-            packet.map_err(|error| failed(Call::Reads, error))
+            packet.map_err(|error| failed(CallEffect::Reads, error))
         });
-        let packet = prepared.await.unwrap_or_else(|_| Err(timed_out(Call::Writes, CALL_MAX)))?;
+        let packet = prepared.await.unwrap_or_else(|_| Err(timed_out(CallEffect::Writes, CALL_MAX)))?;
         store.record_bytes_max = record_bytes_max(packet.unwrap_or_default());
         drop(conn);
         Ok(store)
@@ -82,12 +82,12 @@ impl MySqlStore {
                 conn.reset_connection(false);
                 Ok(rows)
             }
-            Ok(Err(error)) => Err(failed(Call::Reads, error)),
-            Err(_) => Err(timed_out(Call::Reads, self.call_timeout)),
+            Ok(Err(error)) => Err(failed(CallEffect::Reads, error)),
+            Err(_) => Err(timed_out(CallEffect::Reads, self.call_timeout)),
         }
     }
 
-    /// Clears away free rows; if traffic is in the way, the next sweep does it.
+    /// Removes expired free rows; if other traffic blocks this, the next sweep does it.
     pub(super) async fn purge(&self, statement: &str, rows_max: i64) -> Result<()> {
         self.rows(statement, (rows_max,)).await.map(drop).or_else(|error| match error.kind() {
             ErrorKind::Unavailable => Ok(()),
@@ -96,19 +96,19 @@ impl MySqlStore {
     }
 
     async fn swap_all(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {
-        let mut answers = Answers::new(batch, self.record_bytes_max);
-        let kinds = Kinds::new(batch, answers.open(), Version(0));
+        let mut answers = BatchAnswers::new(batch, self.record_bytes_max);
+        let kinds = SwapKinds::new(batch, answers.open(), Version(0));
         let mut failure: Option<Error> = None;
         for (kind, of) in [
-            (Kind::Create, &kinds.create),
-            (Kind::Replace, &kinds.replace),
-            (Kind::Free, &kinds.free),
-            (Kind::Check, &kinds.check),
+            (StatementKind::Create, &kinds.create),
+            (StatementKind::Replace, &kinds.replace),
+            (StatementKind::Free, &kinds.free),
+            (StatementKind::Check, &kinds.check),
         ] {
             for of in pieces(batch, of, self.record_bytes_max) {
                 let swapped = match &failure {
                     None => self.swap_kind(batch, of, kind).await,
-                    // It would take as long to find that out once more.
+                    // Another part would probably fail in the same way, after the same wait.
                     Some(error) => Err(Error::new(error.kind(), "an earlier part of the batch failed")
                         .caused_by(error.clone())),
                 };
@@ -121,9 +121,9 @@ impl MySqlStore {
         answers.result()
     }
 
-    async fn swap_kind(&self, batch: &[Swap], of: &[usize], kind: Kind) -> Result<Vec<Swapped>> {
-        if kind == Kind::Check {
-            let ids: Vec<&Id> = of.iter().map(|place| &batch[*place].id).collect();
+    async fn swap_kind(&self, batch: &[Swap], of: &[usize], kind: StatementKind) -> Result<Vec<Swapped>> {
+        if kind == StatementKind::Check {
+            let ids: Vec<&Id> = of.iter().map(|index| &batch[*index].id).collect();
             let found = self.load_all(&ids).await?;
             let answer = |found| match found {
                 Ok(None) => Swapped::Won(Version(1)),
@@ -142,9 +142,9 @@ impl MySqlStore {
         Err(Error::new(ErrorKind::Conflict, detail))
     }
 
-    /// `None` if the server undid it in favour of another. What is given up before its commit was sent is
-    /// undone by the server: that much is certain.
-    async fn swap_once(&self, batch: &[Swap], of: &[usize], kind: Kind) -> Result<Option<Vec<Row>>> {
+    /// `None` if the server rolled it back in favour of another transaction. A batch that times out before its commit
+    /// was sent is certain to be rolled back by the server.
+    async fn swap_once(&self, batch: &[Swap], of: &[usize], kind: StatementKind) -> Result<Option<Vec<Row>>> {
         let text = batch::write(batch, of, kind, &mark()?);
         let mut conn = self.connection().await?;
         let until = Instant::now() + self.call_timeout;
@@ -152,18 +152,18 @@ impl MySqlStore {
         let rows = match timeout_at(until, write(&mut conn, text)).await {
             Ok(Ok(rows)) => rows,
             Ok(Err(error)) if is_worth_repeating(&error) => return Ok(None),
-            Ok(Err(error)) => return Err(failed(Call::Reads, error)),
-            Err(_) => return Err(late(Call::Reads)),
+            Ok(Err(error)) => return Err(failed(CallEffect::Reads, error)),
+            Err(_) => return Err(late(CallEffect::Reads)),
         };
         match timeout_at(until, conn.query_drop("COMMIT")).await {
             Ok(Ok(())) => {
-                // There is nothing to clean up: the next one may have the connection as it is.
+                // There is nothing to clean up, so the connection can be reused as it is.
                 conn.reset_connection(false);
                 Ok(Some(rows))
             }
             Ok(Err(error)) if is_worth_repeating(&error) => Ok(None),
             Ok(Err(error)) => Err(uncommitted(error)),
-            Err(_) => Err(late(Call::Writes)),
+            Err(_) => Err(late(CallEffect::Writes)),
         }
     }
 
@@ -176,15 +176,15 @@ impl MySqlStore {
             type Columns = (u64, i64, Vec<u8>, Option<i64>, i64, i64, Vec<u8>);
             let (number, version, state, remaining, created, updated, receipt): Columns =
                 mysql_async::from_row_opt(row).map_err(row::damaged)?;
-            let place = usize::try_from(number - 1).ok().and_then(|at| all.get_mut(at));
-            let place = place.ok_or_else(|| row::damaged("an answer is about no id that was asked for"))?;
-            *place = found(version, &state, [remaining, Some(created), Some(updated)], receipt).map(Some);
+            let slot = usize::try_from(number - 1).ok().and_then(|at| all.get_mut(at));
+            let slot = slot.ok_or_else(|| row::damaged("an answer is about no id that was asked for"))?;
+            *slot = found(version, &state, [remaining, Some(created), Some(updated)], receipt).map(Some);
         }
         Ok(all)
     }
 }
 
-/// A record from its columns; the times are what remains, and since when it is there and was last written.
+/// A record from its columns; the times are the time until it is due, since its creation and since its last write.
 pub(super) fn found(
     version: i64,
     state: &[u8],
@@ -201,7 +201,7 @@ pub(super) fn found(
     })
 }
 
-/// The write, and a look under its locks, in a transaction that is left open.
+/// The write, and reading back under its locks, in a transaction that is left open.
 async fn write(conn: &mut Conn, text: String) -> mysql_async::Result<Vec<Row>> {
     let written = async {
         let mut results = conn.query_iter(text).await?;
@@ -211,28 +211,28 @@ async fn write(conn: &mut Conn, text: String) -> mysql_async::Result<Vec<Row>> {
     };
     let rows = written.await;
     if rows.is_err() {
-        // Should this fail too, the pool resets the connection, which does the same.
+        // If this fails too, the pool resets the connection, which rolls back.
         let _ = conn.query_drop("ROLLBACK").await;
     }
     rows
 }
 
-fn answers(rows: Vec<Row>, count: usize, kind: Kind) -> Result<Vec<Swapped>> {
+fn answers(rows: Vec<Row>, count: usize, kind: StatementKind) -> Result<Vec<Swapped>> {
     let mut answers: Vec<Swapped> = (0..count).map(|_| Swapped::Lost(None)).collect();
     for row in rows {
         type Columns = (u64, bool, i64, Vec<u8>, Option<i64>, i64, i64, Option<Vec<u8>>);
         let (number, won, version, state, remaining, created, updated, receipt): Columns =
             mysql_async::from_row_opt(row).map_err(unclear)?;
-        let place = usize::try_from(number - 1).ok().and_then(|at| answers.get_mut(at));
-        let place = place.ok_or_else(|| unclear("an answer is about no swap of the batch"))?;
-        *place = if won {
+        let answer = usize::try_from(number - 1).ok().and_then(|at| answers.get_mut(at));
+        let answer = answer.ok_or_else(|| unclear("an answer is about no swap of the batch"))?;
+        *answer = if won {
             Swapped::Won(row::version(version).map_err(Error::maybe_applied)?)
         } else {
             let times = [remaining, Some(created), Some(updated)];
             row::lost(found(version, &state, times, receipt.unwrap_or_default()))
         };
     }
-    if kind == Kind::Create {
+    if kind == StatementKind::Create {
         for answer in answers.iter_mut().filter(|answer| matches!(answer, Swapped::Lost(None))) {
             *answer = Swapped::Failed(unclear("a claim neither won nor lost"));
         }
@@ -240,7 +240,7 @@ fn answers(rows: Vec<Row>, count: usize, kind: Kind) -> Result<Vec<Swapped>> {
     Ok(answers)
 }
 
-/// An answer to a write that makes no sense.
+/// The error for an answer to a write that cannot be understood.
 fn unclear(why: impl std::fmt::Display) -> Error {
     row::damaged(why).maybe_applied()
 }
@@ -295,16 +295,16 @@ pub(super) fn parse(url: &str) -> Result<Opts> {
 
 /// The server and the database as errors name them, such as "MySQL at 127.0.0.1:3306, database `app`".
 pub(super) fn describe(opts: &Opts) -> String {
-    let place = match opts.socket() {
+    let host = match opts.socket() {
         Some(socket) => socket.to_owned(),
         None => format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port()),
     };
-    server("MySQL", &place, opts.db_name())
+    server("MySQL", &host, opts.db_name())
 }
 
 pub(super) fn pool(opts: Opts, options: &Options) -> Pool {
     let seconds = options.call_timeout().as_secs().max(1);
-    // The lower bound is what the pool keeps for the next one; it makes none before it is asked.
+    // The lower bound is what the pool keeps for the next one; it opens none in advance.
     let connections = options.connections.max(1);
     let constraints = PoolConstraints::new(connections, connections).expect("a number is not above itself");
     let opts = OptsBuilder::from_opts(opts)

@@ -11,10 +11,10 @@ use onceward::{Fault, Join, Result, StoreFuture, Swap, Swapped};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 
-use super::fault::{Call, LOCK_WAIT_TIMEOUT, failed, is_worth_repeating, uncommitted, unconnected};
+use super::errors::{CallEffect, LOCK_WAIT_TIMEOUT, failed, is_worth_repeating, uncommitted, unconnected};
 use super::store::{describe, parse, pool};
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value, swap_each};
-use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over};
+use crate::sql::transactions::{FailureClass, PooledTransactions, TransactionDriver, over};
 use crate::sql::{CALL_MAX, Options};
 
 /// Begins transactions that a receipt commits with.
@@ -25,7 +25,7 @@ pub type MySqlTransactions = PooledTransactions<MySqlDriver>;
 #[derive(Clone, Debug)]
 pub struct MySqlDriver {
     pool: Pool,
-    /// What errors call the server.
+    /// The name of the server in errors.
     server: Arc<str>,
 }
 
@@ -66,7 +66,7 @@ impl MySqlTx {
         if guard.is_some() { Ok(MySqlGuard(guard)) } else { Err(over()) }
     }
 
-    /// The connection leaves the transaction, whatever handles there are. Should it not be clean, the pool resets it.
+    /// The connection leaves the transaction, whatever handles there are. If it is not clean, the pool resets it.
     async fn end(&self) {
         drop(self.0.lock().await.take());
     }
@@ -117,7 +117,7 @@ impl TransactionDriver for MySqlDriver {
     const LATE_MAX: Duration = Duration::from_secs(2);
 
     async fn open(&self, deadline: Instant) -> Result<MySqlTx, Fault> {
-        let refused = |error| Fault::Failed(failed(Call::Reads, error));
+        let refused = |error| Fault::Failed(failed(CallEffect::Reads, error));
         let mut conn = match timeout_at(deadline, self.pool.get_conn()).await {
             Ok(conn) => conn.map_err(|error| Fault::Failed(unconnected(&self.server, error)))?,
             Err(_) => return Err(Fault::Busy),
@@ -130,12 +130,12 @@ impl TransactionDriver for MySqlDriver {
         });
         match opened.await {
             Ok(opened) => opened.map_err(refused)?,
-            Err(_) => return Err(Fault::Failed(super::fault::timed_out(Call::Reads, CALL_MAX))),
+            Err(_) => return Err(Fault::Failed(super::errors::timed_out(CallEffect::Reads, CALL_MAX))),
         }
         Ok(MySqlTx(Arc::new(Mutex::new(Some(conn)))))
     }
 
-    /// A completion that finds another version than its own claim's loses: that tells.
+    /// Always: a completion that finds another version than that of its claim loses.
     async fn is_whole(&self, _: &MySqlTx) -> Result<bool> {
         Ok(true)
     }
@@ -144,23 +144,23 @@ impl TransactionDriver for MySqlDriver {
         let committed = tx.open().await?.query_drop("COMMIT").await;
         tx.end().await;
         committed.map_err(|error| {
-            if is_worth_repeating(&error) { failed(Call::Reads, error) } else { uncommitted(error) }
+            if is_worth_repeating(&error) { failed(CallEffect::Reads, error) } else { uncommitted(error) }
         })
     }
 
     async fn roll_back(&self, tx: &MySqlTx) {
         if let Ok(mut conn) = tx.open().await {
-            // Should it fail, the pool resets the connection, which does the same.
+            // If this fails, the pool resets the connection, which rolls back.
             let _ = conn.query_drop("ROLLBACK").await;
         }
         tx.end().await;
     }
 
-    fn fate(&self, error: &(dyn StdError + 'static)) -> Option<Fate> {
+    fn failure_class(&self, error: &(dyn StdError + 'static)) -> Option<FailureClass> {
         Some(match error.downcast_ref::<mysql_async::Error>()? {
-            mysql_async::Error::Server(said) if said.code == LOCK_WAIT_TIMEOUT => Fate::Busy,
-            said if is_worth_repeating(said) => Fate::Undone,
-            _ => Fate::Failed,
+            mysql_async::Error::Server(said) if said.code == LOCK_WAIT_TIMEOUT => FailureClass::Busy,
+            said if is_worth_repeating(said) => FailureClass::Undone,
+            _ => FailureClass::Failed,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Connections: from an address to a pool whose connections are set up alike.
+//! Connections: turns an address into a pool and sets up each connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::{Config, Socket};
 
 use crate::sql::Options;
-use crate::sql::cause::{Explained, root, server};
+use crate::sql::error_text::{Explained, root, server};
 
-/// What was answered must be on a disk. Who asked for more than that keeps it.
+/// An acknowledged commit must be on disk. A stronger setting of the user is kept.
 pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false)
     WHERE current_setting('synchronous_commit') = 'off'";
 /// A connection is tried for this long.
@@ -63,7 +63,7 @@ where
     T::TlsConnect: Send + Sync,
     <T::TlsConnect as tokio_postgres::tls::TlsConnect<Socket>>::Future: Send,
 {
-    // A standby must not be asked: it is behind.
+    // A standby must not be used: it may lag behind.
     config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(CONNECT_MAX);
@@ -87,9 +87,8 @@ where
         .expect("the pool has a runtime for its time limits")
 }
 
-/// What every connection is told first. The planner must look up the ids of a batch one by one in their order,
-/// whatever it believes about the size of the table: that is what keeps batches from waiting for each other in
-/// a circle, and a plan made for an empty table from being used on a large one.
+/// The settings of every connection. The planner must look up the ids of a batch one by one in their order,
+/// whatever it believes about the size of the table: that keeps batches from deadlocking, and a plan made for an empty table from being used on a large one.
 pub(super) fn set_up(call_timeout: Duration) -> String {
     let limit = call_timeout.as_millis();
     format!(

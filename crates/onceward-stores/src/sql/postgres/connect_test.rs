@@ -1,3 +1,5 @@
+//! Tests of parsing addresses and naming servers in errors.
+
 use super::*;
 
 #[test]

@@ -1,8 +1,7 @@
-//! Where the rows of claims are (their `ctid`), so that a completion need not look for its row in an index.
+//! A cache of the physical addresses (`ctid`) of claimed rows, so that a completion needs no index lookup.
 //!
-//! Only a hint: rows move when somebody rewrites the table, and another row may take a place. So a statement
-//! that is given a place still asks for the id and the version, and a swap that finds nothing there is looked for
-//! again by its id.
+//! Only a hint: rows move when the table is rewritten, and another row may take the address. So a statement that is
+//! given a ctid still compares the id and the version, and a swap that finds nothing there is retried by its id.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,13 +10,13 @@ use bytes::{BufMut, BytesMut};
 use onceward::{Id, Seen, Swap, Version};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-/// Places that are remembered. Most claims are completed within moments; those that never are must not
+/// The number of ctids that are kept. Most claims are completed within moments; those that never are must not
 /// pile up.
 const CTIDS_MAX: usize = 1 << 16;
 
 type Fault = Box<dyn std::error::Error + Sync + Send>;
 
-/// A place in a table: a page, and a number in it.
+/// The address of a row in a table: a page, and a number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ctid {
     page: u32,
@@ -52,28 +51,28 @@ impl ToSql for Ctid {
     to_sql_checked!();
 }
 
-/// The places of what this process has claimed and not yet completed.
+/// The ctids of the rows that this process has claimed and not yet completed.
 #[derive(Debug, Default)]
-pub(super) struct CtidCache(Mutex<Known>);
+pub(super) struct CtidCache(Mutex<CtidsById>);
 
-type Known = HashMap<Id, (Version, Ctid)>;
+type CtidsById = HashMap<Id, (Version, Ctid)>;
 
 impl CtidCache {
     pub(super) fn note<'a>(&self, claims: impl Iterator<Item = (&'a Id, Version, Ctid)>) {
-        let mut places = self.lock();
-        for (id, version, place) in claims {
-            if places.len() >= CTIDS_MAX {
-                places.clear();
+        let mut ctids = self.lock();
+        for (id, version, ctid) in claims {
+            if ctids.len() >= CTIDS_MAX {
+                ctids.clear();
             }
-            places.insert(id.clone(), (version, place));
+            ctids.insert(id.clone(), (version, ctid));
         }
     }
 
-    /// The places of what these swaps have seen, if all are known. They are given out once: a swap that finds
-    /// nothing there must not look there again.
+    /// Takes the ctids of the rows that these swaps have seen, if all are known. Each is returned once: a swap that
+    /// finds nothing there must not try it again.
     pub(super) fn take(&self, batch: &[Swap], of: &[usize]) -> Option<Vec<Ctid>> {
-        let mut places = self.lock();
-        let known: Vec<Option<Ctid>> = of.iter().map(|at| take(&mut places, &batch[*at])).collect();
+        let mut ctids = self.lock();
+        let known: Vec<Option<Ctid>> = of.iter().map(|at| take(&mut ctids, &batch[*at])).collect();
         known.into_iter().collect()
     }
 
@@ -82,12 +81,12 @@ impl CtidCache {
         take(&mut self.lock(), swap)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, CtidsById> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn take(places: &mut Known, swap: &Swap) -> Option<Ctid> {
-    let (version, place) = places.remove(&swap.id)?;
-    (swap.seen == Seen::Version(version)).then_some(place)
+fn take(ctids: &mut CtidsById, swap: &Swap) -> Option<Ctid> {
+    let (version, ctid) = ctids.remove(&swap.id)?;
+    (swap.seen == Seen::Version(version)).then_some(ctid)
 }

@@ -1,4 +1,4 @@
-//! An id as three numbers, which are the primary key of the table.
+//! Hashes an id into three numbers, which are the primary key of the table.
 //!
 //! ```text
 //! id_high     32 bits of SHA-256(scope), then 32 bits of SHA-256(key)
@@ -6,14 +6,14 @@
 //! id_low      the next 64 bits of SHA-256(id)
 //! ```
 //!
-//! The id is hashed in the form of [`Id::as_bytes`], so no two of them run into each other. The receipts of a scope
+//! The id is hashed in the form of [`Id::as_bytes`], so no two ids have the same input. The receipts of a scope
 //! are side by side, and so are those of a key in it: an intent and its steps, which are found that way. The
-//! first number tells nearly all intents apart; the others are there so that nobody can make two ids with the same
-//! numbers. Should it happen, the second one's claims are refused: who creates or loads a record asks for the three
+//! first number distinguishes nearly all intents; the others make it infeasible to construct two ids with the same
+//! numbers. Should it happen, the second one's claims are refused: statements that create or load a record compare the three
 //! texts as well.
 //!
-//! **Forever.** Two processes that make different numbers of one id would both run it. A test computes them in SQL,
-//! and another knows some by heart.
+//! **Forever.** These numbers must never change: two processes that compute different numbers for one id would both run it.
+//! One test computes them in SQL, and another has fixed examples.
 
 use std::ops::RangeInclusive;
 
@@ -33,7 +33,7 @@ impl Digest {
         Self::within(of_text(id.scope()), id)
     }
 
-    /// Of an id whose scope is hashed already.
+    /// The numbers of an id whose scope is already hashed.
     pub(super) fn within(scope: u32, id: &Id) -> Self {
         let hash = Sha256::digest(id.as_bytes());
         let (middle, rest) = hash.split_first_chunk::<8>().expect("a hash has 32 bytes");

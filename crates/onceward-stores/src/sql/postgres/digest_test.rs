@@ -1,3 +1,5 @@
+//! Tests of the numbers of ids, against fixed values.
+
 use super::*;
 
 fn check(id: &Id, expect: [i64; 3]) {
@@ -8,9 +10,9 @@ fn check(id: &Id, expect: [i64; 3]) {
     assert!(range_of(None, Some(id.key())).contains(&digest.high), "{id:?}");
 }
 
-/// From SHA-256 as others compute it; never to be edited.
+/// Computed with another implementation of SHA-256; never to be edited.
 #[test]
-fn numbers_are_forever() {
+fn numbers_never_change() {
     let id = |scope, operation, key| Id::new(scope, operation, key).unwrap();
     let charge = id("tenant", "POST /charges", "1");
     check(&charge, [-1_595_814_875_349_208_461, -78_363_153_243_152_012, 6_848_551_231_412_201_267]);

@@ -1,17 +1,17 @@
-//! Swaps inside a transaction: of a pool of ours, or of the caller's own.
+//! Swaps inside a transaction, from a pool of this crate or of the caller.
 
 use onceward::{Error, ErrorKind, Id, Result, Seen, Swap, Swapped};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::digest::Digest;
-use super::fault::{Call, failed};
+use super::errors::{CallEffect, failed};
 use super::statements;
 use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
-use crate::sql::kinds::{columns, record, seen_by};
 use crate::sql::row::{self, due_us, micros, open_state};
+use crate::sql::swap_kinds::{columns, record, seen_by};
 use crate::sql::{FREE_GRACE, TRIES_MAX};
 
-/// A transaction of the caller's own knows of no version that the server has given out.
+/// A transaction of the caller has seen no version that the server has given out.
 pub(super) const NO_CLOCK: Value<'static> = Value::Int(Some(0));
 
 /// Swaps one record inside a transaction.
@@ -57,7 +57,7 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
 /// How many of an id's values are its numbers.
 const NUMBERS: usize = 3;
 
-/// An id as statements are given it: its numbers, and its texts.
+/// The parameters for an id: its numbers, and its texts.
 pub(super) fn id_values(id: &Id) -> [Value<'_>; 6] {
     let (scope, operation, key) = columns(id);
     let [high, middle, low] = number_values(id);
@@ -75,7 +75,7 @@ pub(super) fn open_value(swap: &Swap) -> Value<'static> {
     Value::Int(Some(open_state(record(swap).state)))
 }
 
-/// What a statement that writes is given of the record.
+/// The parameters for the new record.
 fn written(swap: &Swap) -> [Value<'_>; 3] {
     let new = record(swap);
     [Value::Text(new.state.name()), Value::Int(due_us(new)), Value::Bytes(&new.bytes)]
@@ -105,12 +105,13 @@ impl SqlTransaction for deadpool_postgres::Transaction<'_> {
         statement: &'a str,
         values: &'a [Value<'a>],
     ) -> Result<Option<Vec<Cell>>> {
-        let prepared = self.prepare_cached(statement).await.map_err(|error| failed(Call::Reads, error))?;
+        let prepared =
+            self.prepare_cached(statement).await.map_err(|error| failed(CallEffect::Reads, error))?;
         fetch(&**self, &prepared, values).await
     }
 }
 
-/// Inside a transaction nothing has happened until its commit, so no failure here is in doubt.
+/// Inside a transaction nothing has happened until its commit, so no failure here has an unknown outcome.
 pub(super) async fn fetch<C: tokio_postgres::GenericClient + Sync, S>(
     client: &C,
     statement: &S,
@@ -122,7 +123,8 @@ where
     let values: Vec<Parameter<'_>> = values.iter().map(|value| Parameter(*value)).collect();
     let parameters: Vec<&(dyn ToSql + Sync)> =
         values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
-    let row = client.query_opt(statement, &parameters).await.map_err(|error| failed(Call::Reads, error))?;
+    let row =
+        client.query_opt(statement, &parameters).await.map_err(|error| failed(CallEffect::Reads, error))?;
     Ok(row.map(|row| cells(&row)))
 }
 
@@ -140,7 +142,7 @@ pub(super) fn cells(row: &tokio_postgres::Row) -> Vec<Cell> {
     (0..row.len()).map(cell).collect()
 }
 
-/// A value as the driver wants it.
+/// A value as the driver takes it.
 #[derive(Debug)]
 pub(super) struct Parameter<'a>(pub(super) Value<'a>);
 

@@ -5,7 +5,7 @@
 //! that is given up takes its connection with it.
 //!
 //! **Bloat.** A receipt's life leaves dead rows (the claim, the removal, and one for each renewal); autovacuum is
-//! set to collect them early. While somebody's long transaction keeps it from that, dead rows pile up at this
+//! set to collect them early. While a long transaction prevents that, dead rows pile up at this
 //! rate and no faster, and a sweep does not read them again and again: see `sweep.rs`, and
 //! `docs/stores.md` for numbers.
 
@@ -13,7 +13,7 @@ mod columns;
 mod connect;
 mod ctid_cache;
 mod digest;
-pub(super) mod fault;
+pub(super) mod errors;
 mod join;
 mod scan;
 mod scan_statements;

@@ -1,4 +1,4 @@
-//! Pages: what is due, what matches, and the steps of an intent.
+//! Scans, one page at a time: due records, matching records, and the steps of an intent.
 //!
 //! | asked for | read by |
 //! |---|---|
@@ -13,25 +13,25 @@ use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanTarget, State, TextMa
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::columns::Ids;
+use super::columns::IdColumns;
 use super::digest::range_of;
-use super::fault::Call;
+use super::errors::CallEffect;
 use super::scan_statements as statements;
 use super::store::{PostgresStore, found};
-use super::sweep::{BEGINNING, Behind, Position, Purged};
+use super::sweep::{BEGINNING, PageStart, Purged, SweepPosition};
 use crate::kit::cursor::{foreign, pack, unpack};
 use crate::kit::scan_limit;
 use crate::sql::PAGE_BYTES_MAX;
 use crate::sql::row::{NOT_OPEN, open_state};
 
-/// Rows that are looked at to find those that are free and over.
+/// Rows that are read to find expired free rows.
 const PURGE_LOOK_MAX: i64 = 10_000;
 /// Where the columns of a record begin in a row of a page.
 const FOUND_AT: usize = 10;
 
 /// Which rows a scan reads, and in which order. A cursor is good for its own kind only.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum ScanOrder {
     /// By due time.
     Due = 1,
     /// By the primary key.
@@ -42,29 +42,29 @@ enum Order {
     Never = 4,
 }
 
-/// A row's place in a scan.
+/// The position of a row in a scan.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct ScanPosition {
     due_us: i64,
     numbers: [i64; 3],
 }
 
-/// Before every row. (Only an id with the lowest numbers of all is not behind this; nobody has ever made one.)
-const FIRST: Place = Place { due_us: i64::MIN, numbers: [i64::MIN; 3] };
+/// Before every row. (Only an id with the lowest possible numbers is not after this; none is known.)
+const FIRST: ScanPosition = ScanPosition { due_us: i64::MIN, numbers: [i64::MIN; 3] };
 
-impl Place {
+impl ScanPosition {
     fn of(row: &Row) -> Self {
         let due_us = row.get::<_, Option<i64>>("due_at_us").unwrap_or(i64::MIN);
         Self { due_us, numbers: [row.get("id_high"), row.get("id_middle"), row.get("id_low")] }
     }
 
-    fn cursor(self, order: Order) -> Cursor {
+    fn cursor(self, order: ScanOrder) -> Cursor {
         let [high, middle, low] = self.numbers.map(i64::cast_unsigned);
         pack(&[order as u64, self.due_us.cast_unsigned(), high, middle, low])
     }
 
-    /// The order and the place that a cursor of this store was made of.
-    fn behind(cursor: &Cursor, orders: &[Order]) -> Result<(Order, Self)> {
+    /// The order and the position in a cursor of this store.
+    fn from_cursor(cursor: &Cursor, orders: &[ScanOrder]) -> Result<(ScanOrder, Self)> {
         let [kind, due_us, numbers @ ..] = unpack::<5>(cursor)?;
         let order = orders.iter().find(|order| **order as u64 == kind).ok_or_else(foreign)?;
         Ok((*order, Self { due_us: due_us.cast_signed(), numbers: numbers.map(u64::cast_signed) }))
@@ -94,7 +94,7 @@ pub(super) async fn scan(store: &PostgresStore, query: &Scan) -> Result<Page> {
     }
 }
 
-/// What is due, of one state or of any. Sweeps and the looks of workers begin where the ones before ended.
+/// Due records, in one state or in any. Sweeps and polls of workers start where the previous ones ended.
 async fn due(
     store: &PostgresStore,
     state: Option<State>,
@@ -103,13 +103,15 @@ async fn due(
 ) -> Result<Page> {
     let position = store.positions.of(state);
     let (behind, cursor) = match (after, position) {
-        (Some(cursor), _) => (Some(Behind::Cursor(&cursor.0)), Place::behind(cursor, &[Order::Due])?.1),
-        (None, Some(position)) => (Some(Behind::Beginning(begin(store, state, position).await?)), FIRST),
+        (Some(cursor), _) => {
+            (Some(PageStart::Cursor(&cursor.0)), ScanPosition::from_cursor(cursor, &[ScanOrder::Due])?.1)
+        }
+        (None, Some(position)) => (Some(PageStart::Beginning(begin(store, state, position).await?)), FIRST),
         (None, None) => (None, FIRST),
     };
-    let start = position.map_or(BEGINNING, Position::start);
-    let kept = Ids::of(&start.kept.iter().collect::<Vec<_>>());
-    let from = cursor.max(Place { due_us: start.from_us, ..FIRST });
+    let start = position.map_or(BEGINNING, SweepPosition::start);
+    let kept = IdColumns::of(&start.kept.iter().collect::<Vec<_>>());
+    let from = cursor.max(ScanPosition { due_us: start.from_us, ..FIRST });
     let (rows_max, from_due, cursor_due) = (rows(limit), time(from.due_us), time(cursor.due_us));
     let ([high, middle, low], [last_high, last_middle, last_low]) = (&from.numbers, &cursor.numbers);
     let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
@@ -139,8 +141,8 @@ async fn due(
             statements::SCAN_DUE_IN_STATE
         }
     };
-    let rows = store.call(Call::Reads, statement, &parameters).await?;
-    let page = page(&rows, limit, Order::Due, |_| true);
+    let rows = store.call(CallEffect::Reads, statement, &parameters).await?;
+    let page = page(&rows, limit, ScanOrder::Due, |_| true);
     if let Some((position, behind)) = position.zip(behind) {
         let found = rows.iter().filter_map(|row| Some((row.get("due_at_us"), id_of(row)?))).collect();
         position.page(behind, found, page.next.as_ref().map(|cursor| &cursor.0));
@@ -148,13 +150,13 @@ async fn due(
     Ok(page)
 }
 
-/// A sweep or a look begins. Gives the server's clock.
-async fn begin(store: &PostgresStore, state: Option<State>, position: &Position) -> Result<i64> {
+/// Begins a sweep or a poll. Returns the server's clock.
+async fn begin(store: &PostgresStore, state: Option<State>, position: &SweepPosition) -> Result<i64> {
     let free_from = position.begin();
     let (clock_us, purged) = match state {
         None => purge(store, free_from).await?,
         Some(_) => {
-            let clock = store.call(Call::Reads, statements::CLOCK, &[]).await?;
+            let clock = store.call(CallEffect::Reads, statements::CLOCK, &[]).await?;
             (clock[0].get(0), Purged::All)
         }
     };
@@ -162,12 +164,12 @@ async fn begin(store: &PostgresStore, state: Option<State>, position: &Position)
     Ok(clock_us)
 }
 
-/// The beginning of a sweep is the time to clear away what removals left behind. Gives the server's clock, and how far
-/// it came.
+/// Removes the free rows that removals left behind, at the beginning of a sweep. Returns the server's clock, and how
+/// far it came.
 async fn purge(store: &PostgresStore, free_from_us: i64) -> Result<(i64, Purged)> {
     let free_from = time(free_from_us);
     let purge: [&(dyn ToSql + Sync); 2] = [&PURGE_LOOK_MAX, &free_from];
-    let purged = store.call(Call::Reads, statements::PURGE, &purge).await?;
+    let purged = store.call(CallEffect::Reads, statements::PURGE, &purge).await?;
     let (clock_us, looked_to_us): (i64, Option<i64>) = (purged[0].get(0), purged[0].get(1));
     let all = purged[0].get::<_, i64>(2) < PURGE_LOOK_MAX;
     Ok((clock_us, looked_to_us.filter(|_| !all).map_or(Purged::All, Purged::UpTo)))
@@ -181,27 +183,27 @@ async fn in_state(
     after: Option<&Cursor>,
     limit: usize,
 ) -> Result<Page> {
-    let (order, mut place) = match after {
-        None => (Order::State, FIRST),
-        Some(cursor) => Place::behind(cursor, &[Order::State, Order::Never])?,
+    let (order, mut position) = match after {
+        None => (ScanOrder::State, FIRST),
+        Some(cursor) => ScanPosition::from_cursor(cursor, &[ScanOrder::State, ScanOrder::Never])?,
     };
     let (mut all, mut left, number) = (Page::default(), limit, open_state(state));
-    if order == Order::State {
+    if order == ScanOrder::State {
         let (wanted, due, [high, middle, low]) =
-            (Wanted::of(filter, limit), time(place.due_us), &place.numbers);
+            (PageFilter::of(filter, limit), time(position.due_us), &position.numbers);
         let parameters = wanted.and(&[&number, &due, high, middle, low]);
-        let rows = store.call(Call::Reads, statements::SCAN_STATE, &parameters).await?;
-        all = page(&rows, limit, Order::State, |_| true);
+        let rows = store.call(CallEffect::Reads, statements::SCAN_STATE, &parameters).await?;
+        all = page(&rows, limit, ScanOrder::State, |_| true);
         left -= looked_at(&rows).min(limit);
         if all.next.is_some() {
             return Ok(all);
         }
-        place = FIRST;
+        position = FIRST;
     }
-    let (wanted, [high, middle, low]) = (Wanted::of(filter, left), &place.numbers);
+    let (wanted, [high, middle, low]) = (PageFilter::of(filter, left), &position.numbers);
     let parameters = wanted.and(&[&number, high, middle, low]);
-    let rows = store.call(Call::Reads, statements::SCAN_STATE_NEVER, &parameters).await?;
-    let never = page(&rows, left, Order::Never, |_| true);
+    let rows = store.call(CallEffect::Reads, statements::SCAN_STATE_NEVER, &parameters).await?;
+    let never = page(&rows, left, ScanOrder::Never, |_| true);
     all.found.extend(never.found);
     all.unreadable.extend(never.unreadable);
     all.next = never.next;
@@ -217,18 +219,18 @@ async fn by_id(
     matches: impl Fn(&Id) -> bool,
 ) -> Result<Page> {
     let range = range_of(filter.scope.as_deref(), filter.key.as_deref());
-    let place = match after {
-        None => Place { numbers: [*range.start(), i64::MIN, i64::MIN], ..FIRST },
-        Some(cursor) => Place::behind(cursor, &[Order::Id])?.1,
+    let position = match after {
+        None => ScanPosition { numbers: [*range.start(), i64::MIN, i64::MIN], ..FIRST },
+        Some(cursor) => ScanPosition::from_cursor(cursor, &[ScanOrder::Id])?.1,
     };
-    let (wanted, [high, middle, low]) = (Wanted::of(filter, limit), &place.numbers);
+    let (wanted, [high, middle, low]) = (PageFilter::of(filter, limit), &position.numbers);
     let parameters = wanted.and(&[high, middle, low, range.end()]);
-    let rows = store.call(Call::Reads, statements::SCAN_IDS, &parameters).await?;
-    Ok(page(&rows, limit, Order::Id, matches))
+    let rows = store.call(CallEffect::Reads, statements::SCAN_IDS, &parameters).await?;
+    Ok(page(&rows, limit, ScanOrder::Id, matches))
 }
 
-/// What a page is made of, as statements are given it.
-struct Wanted<'a> {
+/// The limit and the filter of a page, as parameters of a statement.
+struct PageFilter<'a> {
     rows_max: i64,
     scope: Option<&'a str>,
     operation: Option<&'a str>,
@@ -237,7 +239,7 @@ struct Wanted<'a> {
     state: Option<&'static str>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> PageFilter<'a> {
     fn of(filter: &'a Filter, limit: usize) -> Self {
         let (operation, prefix) = match &filter.operation {
             None => (None, None),
@@ -249,8 +251,8 @@ impl<'a> Wanted<'a> {
         Self { rows_max, scope, operation, prefix, key, state }
     }
 
-    /// With the place where a statement begins.
-    fn and<'p>(&'p self, place: &[&'p (dyn ToSql + Sync)]) -> Vec<&'p (dyn ToSql + Sync)> {
+    /// With the position where the statement begins.
+    fn and<'p>(&'p self, position: &[&'p (dyn ToSql + Sync)]) -> Vec<&'p (dyn ToSql + Sync)> {
         let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
             &self.rows_max,
             &self.rows_max,
@@ -261,7 +263,7 @@ impl<'a> Wanted<'a> {
             &self.key,
             &self.state,
         ];
-        parameters.extend_from_slice(place);
+        parameters.extend_from_slice(position);
         parameters
     }
 }
@@ -270,9 +272,9 @@ fn rows(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The rows that are wanted; and where to go on, unless these were the last. As many as `limit` were looked at, if
-/// there were as many.
-fn page(rows: &[Row], limit: usize, order: Order, matches: impl Fn(&Id) -> bool) -> Page {
+/// The page of the rows that are wanted, with a cursor unless these were the last. The statement has read `limit` rows,
+/// or all if there were fewer.
+fn page(rows: &[Row], limit: usize, order: ScanOrder, matches: impl Fn(&Id) -> bool) -> Page {
     let mut page = Page::default();
     for row in rows.iter().filter(|row| row.get("wanted")) {
         let Some(id) = id_of(row).filter(&matches) else { continue };
@@ -282,17 +284,17 @@ fn page(rows: &[Row], limit: usize, order: Order, matches: impl Fn(&Id) -> bool)
         }
     }
     let goes_on = |last: &&Row| looked_at(rows) >= limit || !last.get::<_, bool>("all_of_them");
-    page.next = rows.last().filter(goes_on).map(|last| Place::of(last).cursor(order));
+    page.next = rows.last().filter(goes_on).map(|last| ScanPosition::of(last).cursor(order));
     page
 }
 
-/// How many rows were looked at, or could have been.
+/// How many rows the statement has read, or could have read.
 fn looked_at(rows: &[Row]) -> usize {
     let total = rows.last().map_or(0, |last| last.get::<_, i64>("total"));
     usize::try_from(total).unwrap_or_default()
 }
 
-/// The id of a row. One that no id can have was not written by us, and nobody can ask for it.
+/// The id of a row. An invalid one was not written by this crate, and no caller can ask for it.
 fn id_of(row: &Row) -> Option<Id> {
     match Id::from_columns(row.get("scope"), row.get("operation"), row.get("key")) {
         Ok(id) => Some(id),

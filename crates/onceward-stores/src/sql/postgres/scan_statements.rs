@@ -1,8 +1,8 @@
-//! Every statement that scans, written once.
+//! The SQL statements of scans.
 //!
-//! A page is made of the rows that are looked at, $1 at most, in an order. It ends where $2 of them are wanted, or where
-//! the receipts of those are $3 bytes. The answer has the rows that are wanted and the last one that was looked at, each
-//! with how many rows there were to look at (`total`), and whether it ends with the last of them (`all_of_them`).
+//! A page is made of the rows that are read, $1 at most, in order. It ends where $2 of them are wanted, or where
+//! the receipts of those are $3 bytes. The answer has the rows that are wanted and the last one that was read, each
+//! with how many rows there were to read (`total`), and whether it ends with the last of them (`all_of_them`).
 
 use super::statements::{each_by_id, found, now_us, same_id, same_texts};
 
@@ -33,8 +33,8 @@ WHERE wanted OR n = reached ORDER BY ",
     };
 }
 
-/// What is due under one number of `open_state`, behind a place ($4 to $7). The time is the statement's: the clock itself
-/// is no bound for an index, and everything that is kept would be looked at.
+/// What is due under one number of `open_state`, after a position ($4 to $7). The time is the statement's: the clock itself
+/// is no bound for an index, and all stored rows would be read.
 macro_rules! due_under {
     ($number:literal) => {
         concat!(
@@ -48,7 +48,7 @@ macro_rules! due_under {
     };
 }
 
-/// Of some ids ($12 to $17), those that are due before that place and behind another ($8 to $11).
+/// Of some ids ($12 to $17), those that are due before that position and after another ($8 to $11).
 macro_rules! due_of_kept {
     ($which:literal) => {
         concat!(
@@ -91,7 +91,7 @@ pub(super) const SCAN_DUE_IN_STATE: &str = page!(
     "due, id_high, id_middle, id_low"
 );
 
-/// What the clock says.
+/// The server's clock.
 pub(super) const CLOCK: &str = concat!("SELECT ", now_us!());
 
 /// What a filter wants: scope $4, operation $5, operations that begin like $6, key $7, state $8.
@@ -103,14 +103,14 @@ macro_rules! wanted {
     };
 }
 
-/// Everything behind the row ($9, $10, $11) with an `id_high` up to $12, in the order of the primary key.
+/// Everything after the row ($9, $10, $11) with an `id_high` up to $12, in the order of the primary key.
 pub(super) const SCAN_IDS: &str = page!(
     wanted!(),
     "onceward_receipts WHERE (id_high, id_middle, id_low) > ($9, $10, $11) AND id_high <= $12",
     "id_high, id_middle, id_low"
 );
 
-/// What is under the number $9 and falls due, behind a place ($10 to $13), in the order of due times.
+/// What is under the number $9 and falls due, after a position ($10 to $13), in the order of due times.
 pub(super) const SCAN_STATE: &str = page!(
     wanted!(),
     "onceward_receipts WHERE open_state = $9 AND due IS NOT NULL
@@ -118,7 +118,7 @@ pub(super) const SCAN_STATE: &str = page!(
     "due, id_high, id_middle, id_low"
 );
 
-/// What is under the number $9 and never falls due, behind the row ($10, $11, $12).
+/// What is under the number $9 and never falls due, after the row ($10, $11, $12).
 pub(super) const SCAN_STATE_NEVER: &str = page!(
     wanted!(),
     "onceward_receipts WHERE open_state = $9 AND open_state < 5 AND due IS NULL
@@ -126,9 +126,9 @@ pub(super) const SCAN_STATE_NEVER: &str = page!(
     "id_high, id_middle, id_low"
 );
 
-/// Looks at what is due ($1 rows at most, from $2 on), and removes the free rows among it, but none that somebody
-/// is about to claim. Says what the clock says, up to where it came, and how many it has looked at. (The sum with
-/// nothing keeps the planner from looking by due time for what is known by its place.)
+/// Reads due rows ($1 at most, from $2 on), and removes the free rows among them, but none that another transaction
+/// is claiming. Returns the clock, the last due time that was read, and the number of rows read. (The sum with
+/// nothing keeps the planner from searching by due time for rows whose ctid is known.)
 pub(super) const PURGE: &str = concat!(
     "WITH looked_at AS (
     SELECT ctid, state, due FROM onceward_receipts

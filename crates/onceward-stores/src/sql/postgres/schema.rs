@@ -1,14 +1,14 @@
-//! The tables: found, checked, and brought up to date.
+//! Finds, checks and migrates the tables.
 
 use onceward::{Error, ErrorKind, Result};
 use tokio_postgres::Client;
 
-use super::fault::{Call, failed};
-use crate::sql::schema::{FORMAT, Migrated, Migrations, Present, Schema, applied, missing};
+use super::errors::{CallEffect, failed};
+use crate::sql::schema::{FORMAT, FoundTables, Migrated, Migrations, SchemaTable, applied, missing};
 
-/// Every migration there ever was, in order. None of them is ever edited.
+/// All migrations, in order. A released migration is never edited.
 const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
-/// Serializes migrations of several processes; any number that nobody else uses.
+/// Serializes migrations of several processes; an arbitrary, unique number.
 const LOCK: i64 = 0x6f6e_6365_7761_7264;
 /// The oldest that knows every setting of the table.
 const SERVER_VERSION_MIN: i32 = 13_00_00;
@@ -32,7 +32,7 @@ pub(super) async fn prepare(client: &mut Client, migrations: Migrations) -> Resu
 
 async fn check_server(client: &Client) -> Result<()> {
     let row = client.query_one("SELECT current_setting('server_version_num')::int", &[]).await;
-    let version: i32 = row.map_err(|error| failed(Call::Reads, error))?.get(0);
+    let version: i32 = row.map_err(|error| failed(CallEffect::Reads, error))?.get(0);
     if version < SERVER_VERSION_MIN {
         let detail = format!(
             "this PostgreSQL is version {}, at least {} is needed",
@@ -44,46 +44,46 @@ async fn check_server(client: &Client) -> Result<()> {
     Ok(())
 }
 
-async fn present(client: &Client) -> Result<Present> {
+async fn present(client: &Client) -> Result<FoundTables> {
     let found =
         "SELECT to_regclass('onceward_receipts') IS NOT NULL, to_regclass('onceward_schema') IS NOT NULL";
-    let row = client.query_one(found, &[]).await.map_err(|error| failed(Call::Reads, error))?;
+    let row = client.query_one(found, &[]).await.map_err(|error| failed(CallEffect::Reads, error))?;
     let (receipts, schema): (bool, bool) = (row.get(0), row.get(1));
     if !schema {
-        return Ok(Present { receipts, schema: Schema::Absent });
+        return Ok(FoundTables { receipts, schema: SchemaTable::Absent });
     }
     let columns = "SELECT attname::text FROM pg_attribute
         WHERE attrelid = to_regclass('onceward_schema') AND attnum > 0 AND NOT attisdropped";
-    let columns = client.query(columns, &[]).await.map_err(|error| failed(Call::Reads, error))?;
+    let columns = client.query(columns, &[]).await.map_err(|error| failed(CallEffect::Reads, error))?;
     let has = |name: &str| columns.iter().any(|column| column.get::<_, &str>(0) == name);
     let schema = match (has("version"), has("format")) {
-        (false, _) => Schema::Foreign,
-        (true, false) => Schema::Unreleased,
+        (false, _) => SchemaTable::Foreign,
+        (true, false) => SchemaTable::Unreleased,
         (true, true) => {
-            let row = client.query_one(LAST, &[]).await.map_err(|error| failed(Call::Reads, error))?;
-            Schema::Applied(row.get::<_, i32>(0).unsigned_abs())
+            let row = client.query_one(LAST, &[]).await.map_err(|error| failed(CallEffect::Reads, error))?;
+            SchemaTable::Applied(row.get::<_, i32>(0).unsigned_abs())
         }
     };
-    Ok(Present { receipts, schema })
+    Ok(FoundTables { receipts, schema })
 }
 
 /// Applies what is missing, in one transaction, one process at a time.
 async fn apply(client: &mut Client, known: u32) -> Result<()> {
     let run = async |client: &mut Client| {
         let transaction = client.transaction().await?;
-        // An index over many receipts takes longer than any other statement of ours may.
+        // An index over many receipts takes longer than any other statement may.
         transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;
         transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
         transaction
             .batch_execute(
-                // Who waits for a table makes all others wait behind it, so this is not for long.
+                // A waiting table lock blocks all later statements on the table, so this wait is short.
                 "SET LOCAL lock_timeout = '10s';
                 CREATE TABLE IF NOT EXISTS onceward_schema (
                     version int PRIMARY KEY, format int NOT NULL,
                     applied timestamptz NOT NULL DEFAULT clock_timestamp())",
             )
             .await?;
-        // Another process may have been faster while this one waited.
+        // Another process may have migrated while this one waited.
         let last = transaction.query_one(LAST, &[]).await?.get::<_, i32>(0).unsigned_abs();
         for number in last + 1..=known {
             transaction.batch_execute(MIGRATIONS[number as usize - 1]).await?;
@@ -93,13 +93,13 @@ async fn apply(client: &mut Client, known: u32) -> Result<()> {
         }
         transaction.commit().await
     };
-    run(client).await.map_err(|error| failed(Call::Writes, error))
+    run(client).await.map_err(|error| failed(CallEffect::Writes, error))
 }
 
-/// A table that merely has our name is better found now than by the first claim.
+/// Detects a foreign table of the same name when the store is opened, not at the first claim.
 async fn check_columns(client: &Client) -> Result<()> {
     let columns =
         "SELECT id_high, id_middle, id_low, scope, operation, key, state, open_state, version, due, created, updated,
             receipt FROM onceward_receipts LIMIT 0";
-    client.batch_execute(columns).await.map_err(|error| failed(Call::Reads, error))
+    client.batch_execute(columns).await.map_err(|error| failed(CallEffect::Reads, error))
 }

@@ -1,18 +1,18 @@
-//! One swap by itself, which is what a caller without company sends. Most of what it costs is set-up, on both sides;
-//! so it has statements of its own, and only the winner's way is here.
+//! Batches of a single swap. Most of the cost is set-up of the statement, so they have statements of their own. Only the
+//! case in which the swap wins is handled here.
 
 use onceward::{Result, Seen, Swap, Swapped};
 use tokio_postgres::types::ToSql;
 
 use super::digest::Digest;
-use super::fault::Call;
+use super::errors::CallEffect;
 use super::statements;
 use super::store::PostgresStore;
-use crate::sql::kinds::{columns, record, seen_by};
 use crate::sql::row::{due_us, open_state};
+use crate::sql::swap_kinds::{columns, record, seen_by};
 
 impl PostgresStore {
-    /// Nothing if it has not won, or is a removal: the way of a batch knows what to do about either.
+    /// `None` if it has not won, or is a removal: the code for batches handles both.
     pub(super) async fn swap_one(&self, swap: &Swap) -> Result<Option<Swapped>> {
         match (swap.seen, &swap.new) {
             (Seen::Absent, Some(_)) => self.create_one(swap).await,
@@ -28,7 +28,7 @@ impl PostgresStore {
         let open = open_state(new.state);
         let parameters: [&(dyn ToSql + Sync); 11] =
             [&high, &middle, &low, &scope, &operation, &key, &state, &due, &bytes, &clock, &open];
-        let rows = self.call(Call::Writes, statements::CREATE_ONE, &parameters).await?;
+        let rows = self.call(CallEffect::Writes, statements::CREATE_ONE, &parameters).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let won = self.won(row.get(0))?;
         self.note([(&swap.id, &won, row.get(1))].into_iter());
@@ -44,12 +44,12 @@ impl PostgresStore {
             None => {
                 let parameters: [&(dyn ToSql + Sync); 8] =
                     [&high, &middle, &low, &state, &due, &bytes, &seen, &open];
-                self.call(Call::Writes, statements::REPLACE_ONE, &parameters).await?
+                self.call(CallEffect::Writes, statements::REPLACE_ONE, &parameters).await?
             }
-            Some(place) => {
+            Some(ctid) => {
                 let parameters: [&(dyn ToSql + Sync); 9] =
-                    [&high, &middle, &low, &state, &due, &bytes, &seen, &open, &place];
-                self.call(Call::Writes, statements::REPLACE_ONE_AT, &parameters).await?
+                    [&high, &middle, &low, &state, &due, &bytes, &seen, &open, &ctid];
+                self.call(CallEffect::Writes, statements::REPLACE_ONE_AT, &parameters).await?
             }
         };
         rows.first().map(|row| self.won(row.get(0))).transpose()

@@ -1,16 +1,16 @@
-//! Every statement that writes or loads, written once: of the store, and of receipts that ride in a
-//! transaction of the caller's own. Scans are in `scan_statements.rs`.
+//! Every statement that writes or loads: those of the store, and those of receipts in a transaction of the
+//! caller. Scans are in `scan_statements.rs`.
 //!
 //! A swap's statement gives one row for all where all have won, with the same version. Otherwise it gives one row
 //! for each winner (`won` is its new version) and one for each loser that was there when the statement
-//! began. Who is neither has to look again: the record came, went or moved while the statement ran.
+//! began. A swap with no row must load again: its record was created, removed or moved while the statement ran.
 //!
-//! A record is found by the numbers of its id (`digest.rs`). Who has not seen it yet asks for the texts as well; a
-//! version that was seen is that of the right one.
+//! A record is found by the numbers of its id (`digest.rs`). A swap that has seen no version compares the texts of the
+//! id as well; a version that was seen can only be that of the right record.
 //!
 //! **Price.** Executing a prepared statement begins with setting it up, and for one row that is most of
 //! it: each expression, constraint and condition of an index is paid for every time. So single rows have
-//! statements of their own, with as little in them as will do.
+//! statements of their own, with as little in them as possible.
 
 /// The database's clock when the statement began, as a version. Microseconds since 1970 fit a float.
 macro_rules! now_us {
@@ -26,7 +26,7 @@ macro_rules! due_in {
     };
 }
 
-/// Where everybody has won, nobody needs to be looked for.
+/// Skips the search for losers if all have won.
 macro_rules! somebody_lost {
     () => {
         "(SELECT winners < cardinality($1::bigint[]) FROM tally)"
@@ -44,7 +44,7 @@ macro_rules! tally {
     };
 }
 
-/// What a loser, a load or a scan wants to know of a record; times in microseconds.
+/// The columns of a record for a loser, a load or a scan; times in microseconds.
 macro_rules! found {
     () => {
         "r.version, r.state, (extract(epoch FROM r.due - clock_timestamp()) * 1000000)::bigint AS remaining_us,
@@ -53,7 +53,7 @@ macro_rules! found {
     };
 }
 
-/// The same columns for a winner, who knows them.
+/// The same columns for a winner, which needs no values.
 macro_rules! nothing_found {
     () => {
         "NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bytea"
@@ -67,8 +67,8 @@ macro_rules! same_id {
     };
 }
 
-/// Always true, and taken for rare by the planner: so it looks up each id in the primary key, even where it
-/// believes that the table is nearly empty and that walking over all of it would do.
+/// Always true, and considered rare by the planner: so it looks up each id in the primary key, even where it
+/// believes that the table is nearly empty and a full scan would do.
 macro_rules! few {
     () => {
         "a.n = a.n + 0"
@@ -119,7 +119,7 @@ UNION ALL
     };
 }
 
-/// What a creation does that finds the free place of its own id.
+/// What a creation does if it finds the free row of its own id.
 macro_rules! take_free_place {
     () => {
         concat!(
@@ -164,7 +164,7 @@ SELECT a.n, NULL, NULL, NULL, NULL, ",
     somebody_lost!()
 );
 
-/// The ids of a batch with the versions seen, which are in this place of the statement.
+/// The ids of a batch with the versions seen, which are this parameter of the statement.
 macro_rules! seen {
     ($seen:literal) => {
         concat!(
@@ -247,10 +247,10 @@ macro_rules! replace {
 /// Replacements.
 pub(super) const REPLACE: &str = replace!("", "", "");
 
-/// Replacements of rows whose places ($10) are known, so that no index is asked for them.
+/// Replacements of rows whose ctids ($10) are known, so that no index is read.
 pub(super) const REPLACE_AT: &str = replace!(", $10::tid[]", "place, ", "r.ctid = a.place AND ");
 
-/// Replacements that pass over rows which other transactions are changing: those have neither won nor lost yet.
+/// Replacements that pass over rows that other transactions are changing: those have neither won nor lost yet.
 pub(super) const REPLACE_UNLOCKED: &str = concat!(
     "WITH unlocked AS (
     SELECT r.ctid AS place, a.n FROM ",
@@ -322,7 +322,7 @@ ON CONFLICT (id_high, id_middle, id_low) DO "
 /// Waits for other transactions on the same id.
 pub(super) const CREATE_ONE: &str = concat!(create_one!(), "NOTHING RETURNING r.version, r.ctid");
 
-/// The same, and in a free place too; no row if it lost.
+/// The same, and also over a free row; no row if it lost.
 pub(super) const CREATE_ONE_ANYWHERE: &str =
     concat!(create_one!(), take_free_place!(), " RETURNING r.version");
 
@@ -344,7 +344,7 @@ WHERE r.id_high = $1 AND r.id_middle = $2 AND r.id_low = $3 AND r.version = $7 A
 /// A replacement, by itself or inside a transaction; no row if it lost.
 pub(super) const REPLACE_ONE: &str = replace_one!(due_in!("$5::bigint"), " RETURNING r.version");
 
-/// The same of a row whose place ($9) is known, so that no index is asked for it.
+/// The same for a row whose ctid ($9) is known, so that no index is read.
 pub(super) const REPLACE_ONE_AT: &str =
     replace_one!(due_in!("$5::bigint"), " AND r.ctid = $9 RETURNING r.version");
 
@@ -366,7 +366,7 @@ macro_rules! complete_one {
 /// commit with it.
 pub(super) const COMPLETE_ONE: &str = complete_one!(due_in!("$5::bigint"), "");
 
-/// The same of a row whose place ($9) is known, and whose due time stays if it is late enough: a row whose due time
+/// The same for a row whose ctid ($9) is known, and whose due time stays if it is late enough: a row whose due time
 /// stays needs no new entry in any index.
 pub(super) const COMPLETE_ONE_KEEPING: &str =
     complete_one!(concat!("greatest(r.due, ", due_in!("$5::bigint"), ")"), " AND r.ctid = $9");

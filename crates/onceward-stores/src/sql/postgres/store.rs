@@ -1,4 +1,4 @@
-//! The store itself: connections, calls, loads. Swaps are in `swap.rs` and `single_row.rs`.
+//! The PostgreSQL store: its connections, calls and loads. Swaps are in `swap.rs` and `single_row.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,11 +11,11 @@ use onceward::{
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row, Socket};
 
-use super::columns::{Ids, Numbers};
+use super::columns::{DigestColumns, IdColumns};
 use super::connect::{describe, parse, pool, set_up};
 use super::ctid_cache::{Ctid, CtidCache};
-use super::fault::{Call, failed, is_worth_repeating, timed_out, unconnected};
-use super::sweep::Positions;
+use super::errors::{CallEffect, failed, is_worth_repeating, timed_out, unconnected};
+use super::sweep::SweepPositions;
 use super::{scan, schema, statements};
 use crate::sql::row;
 use crate::sql::schema::Migrated;
@@ -29,15 +29,15 @@ pub(super) const FOUND_AT: usize = 5;
 /// Receipts in PostgreSQL.
 pub struct PostgresStore {
     pool: Pool,
-    /// What errors call the server.
+    /// The name of the server in errors.
     server: String,
     call_timeout: Duration,
     connections: usize,
-    /// The highest version that this process has seen: the server's clock has been there. Versions go on
-    /// from it even if another server, with a clock that is behind, takes the first one's place.
+    /// The highest version that this process has seen: the server's clock has reached it. Versions
+    /// continue from it even if another server, whose clock is slow, takes over.
     clock: AtomicU64,
     /// Where the next scan of what is due begins.
-    pub(super) positions: Positions,
+    pub(super) positions: SweepPositions,
     pub(super) ctids: CtidCache,
 }
 
@@ -61,7 +61,7 @@ impl PostgresStore {
             call_timeout: options.call_timeout(),
             connections: options.connections.max(1),
             clock: AtomicU64::new(0),
-            positions: Positions::default(),
+            positions: SweepPositions::default(),
             ctids: CtidCache::default(),
         };
         store.prepare(options).await?;
@@ -82,13 +82,13 @@ impl PostgresStore {
         let mut connection = self.pool.get().await.map_err(|error| unconnected(&self.server, error))?;
         let preparing = schema::prepare(&mut connection, options.migrations);
         let prepared = tokio::time::timeout(crate::sql::CALL_MAX, preparing).await;
-        prepared.unwrap_or_else(|_| Err(timed_out(Call::Writes, crate::sql::CALL_MAX)))
+        prepared.unwrap_or_else(|_| Err(timed_out(CallEffect::Writes, crate::sql::CALL_MAX)))
     }
 
-    /// One statement, one answer: within the time limit, and again where the server asks for that.
+    /// One statement, one answer: within the time limit, with retries after a deadlock or serialization failure.
     pub(super) async fn call(
         &self,
-        call: Call,
+        call: CallEffect,
         statement: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>> {
@@ -104,7 +104,7 @@ impl PostgresStore {
 
     async fn call_once(
         &self,
-        call: Call,
+        call: CallEffect,
         statement: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
@@ -116,7 +116,7 @@ impl PostgresStore {
         match answer.await {
             Ok(answer) => Ok(answer),
             Err(_) => {
-                // It may answer some day, to nobody: nothing more goes over this connection.
+                // The answer may still arrive later, so this connection is not used again.
                 drop(Object::take(connection));
                 Err(timed_out(call, self.call_timeout))
             }
@@ -131,10 +131,10 @@ impl PostgresStore {
         i64::try_from(self.clock().0).unwrap_or(0)
     }
 
-    /// Remembers where the rows of claims are that have won.
+    /// Caches the ctids of the claims that have won.
     pub(super) fn note<'a>(&self, claims: impl Iterator<Item = (&'a Id, &'a Swapped, Ctid)>) {
-        self.ctids.note(claims.filter_map(|(id, swapped, place)| match swapped {
-            Swapped::Won(version) => Some((id, *version, place)),
+        self.ctids.note(claims.filter_map(|(id, swapped, ctid)| match swapped {
+            Swapped::Won(version) => Some((id, *version, ctid)),
             Swapped::Lost(_) | Swapped::Failed(_) => None,
         }));
     }
@@ -149,15 +149,15 @@ impl PostgresStore {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let ids = Ids::of(ids);
-        let Numbers { highs, middles, lows } = &ids.numbers;
+        let ids = IdColumns::of(ids);
+        let DigestColumns { highs, middles, lows } = &ids.numbers;
         let parameters: [&(dyn ToSql + Sync); 6] =
             [highs, middles, lows, &ids.scopes, &ids.operations, &ids.keys];
-        let rows = self.call(Call::Reads, statements::LOAD, &parameters).await?;
+        let rows = self.call(CallEffect::Reads, statements::LOAD, &parameters).await?;
         let mut all: Vec<Loaded> = ids.keys.iter().map(|_| Ok(None)).collect();
-        let places: Vec<usize> = (0..all.len()).collect();
+        let indexes: Vec<usize> = (0..all.len()).collect();
         for row in &rows {
-            all[place(&places, row.get(0))?] = found(row, FOUND_AT).map(Some);
+            all[batch_index(&indexes, row.get(0))?] = found(row, FOUND_AT).map(Some);
         }
         Ok(all)
     }
@@ -190,7 +190,7 @@ impl Store for PostgresStore {
             .with_record_bytes_max(RECORD_BYTES_MAX);
         // While one waits for the disk the other computes. With more of them each carries less, and
         // what a statement and a commit cost by themselves is shared by fewer. A batch of claims and
-        // completions takes two connections; the rest are for looks and scans.
+        // completions takes two connections; the rest are for loads and scans.
         let batches_in_flight = (self.connections / 2).clamp(1, 2);
         Caps::new("postgres", promises).with_hints(
             Hints::default()
@@ -207,10 +207,10 @@ impl std::fmt::Debug for PostgresStore {
     }
 }
 
-/// The place in the batch of the swap with this number in the statement.
-pub(super) fn place(of: &[usize], number: i64) -> Result<usize> {
-    let place = usize::try_from(number - 1).ok().and_then(|at| of.get(at).copied());
-    place.ok_or_else(no_such_swap)
+/// The index in the batch of the swap with this number in the statement.
+pub(super) fn batch_index(of: &[usize], number: i64) -> Result<usize> {
+    let index = usize::try_from(number - 1).ok().and_then(|at| of.get(at).copied());
+    index.ok_or_else(no_such_swap)
 }
 
 pub(super) fn no_such_swap() -> Error {

@@ -1,17 +1,17 @@
-//! A batch of swaps: each kind is one statement, and what they answer is put together.
+//! Batches of swaps: one statement for each kind of swap, whose answers are then combined.
 
 use onceward::{Error, ErrorKind, Id, Result, Seen, State, Swap, Swapped, Version};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::columns::{Ids, New, Numbers};
+use super::columns::{DigestColumns, IdColumns, RecordColumns};
 use super::ctid_cache::Ctid;
-use super::fault::Call;
+use super::errors::CallEffect;
 use super::statements;
-use super::store::{FOUND_AT, PostgresStore, RECORD_BYTES_MAX, found, no_such_swap, place};
-use crate::sql::answers::{Answers, too_large};
-use crate::sql::kinds::{Kinds, record, seen_by};
+use super::store::{FOUND_AT, PostgresStore, RECORD_BYTES_MAX, batch_index, found, no_such_swap};
+use crate::sql::batch_answers::{BatchAnswers, too_large};
 use crate::sql::row::{self, micros};
+use crate::sql::swap_kinds::{SwapKinds, record, seen_by};
 use crate::sql::{FREE_GRACE, TRIES_MAX};
 
 impl PostgresStore {
@@ -22,15 +22,15 @@ impl PostgresStore {
         {
             return Ok(vec![won]);
         }
-        let mut answers = Answers::new(batch, RECORD_BYTES_MAX);
+        let mut answers = BatchAnswers::new(batch, RECORD_BYTES_MAX);
         for round in 0..TRIES_MAX {
-            let locked = if round == 0 { Locked::PassOver } else { Locked::WaitFor };
-            let kinds = Kinds::new(batch, answers.open(), self.clock());
+            let locked = if round == 0 { OnLockedRow::PassOver } else { OnLockedRow::WaitFor };
+            let kinds = SwapKinds::new(batch, answers.open(), self.clock());
             let (created, replaced, freed, deleted, checked) = tokio::join!(
                 self.create(batch, &kinds.create),
                 self.replace(batch, &kinds.replace, locked),
-                self.remove(batch, &kinds.free, Leave::Version),
-                self.remove(batch, &kinds.delete, Leave::Nothing),
+                self.remove(batch, &kinds.free, RemovalLeaves::Version),
+                self.remove(batch, &kinds.delete, RemovalLeaves::Nothing),
                 self.check(batch, &kinds.check),
             );
             answers.add(&kinds.create, created);
@@ -53,9 +53,9 @@ impl PostgresStore {
         answers.result()
     }
 
-    /// Tells those who neither won nor found anything what is there now. A creation that lost to a record
-    /// which is gone again stays open.
-    async fn look_again(&self, batch: &[Swap], answers: &mut Answers) {
+    /// Loads the current record for swaps that neither won nor found anything. A creation that lost to a record
+    /// that was removed meanwhile stays unanswered.
+    async fn look_again(&self, batch: &[Swap], answers: &mut BatchAnswers) {
         let open = answers.open();
         if open.is_empty() {
             return;
@@ -63,12 +63,12 @@ impl PostgresStore {
         let loaded = self.load_all(&ids(batch, &open)).await;
         let told = loaded.map(|loaded| {
             let told =
-                open.iter().zip(loaded).filter_map(|(place, found)| match (batch[*place].seen, found) {
+                open.iter().zip(loaded).filter_map(|(index, found)| match (batch[*index].seen, found) {
                     (Seen::Absent, Ok(None)) => None,
                     (Seen::Version(seen), Ok(Some(found))) if found.version == seen => None,
-                    (_, Ok(None)) => Some((*place, Swapped::Lost(None))),
-                    (_, Ok(Some(found))) => Some((*place, Swapped::Lost(Some(found)))),
-                    (_, Err(error)) => Some((*place, Swapped::Failed(error))),
+                    (_, Ok(None)) => Some((*index, Swapped::Lost(None))),
+                    (_, Ok(Some(found))) => Some((*index, Swapped::Lost(Some(found)))),
+                    (_, Err(error)) => Some((*index, Swapped::Failed(error))),
                 });
             told.collect()
         });
@@ -80,10 +80,10 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         let clock = self.clock_us();
-        let (ids, new) = (Ids::of(&ids(batch, of)), New::of(batch, of));
+        let (ids, new) = (IdColumns::of(&ids(batch, of)), RecordColumns::of(batch, of));
         let rows = self
             .call(
-                Call::Writes,
+                CallEffect::Writes,
                 statements::CREATE,
                 &[
                     &ids.numbers.highs,
@@ -101,40 +101,46 @@ impl PostgresStore {
             )
             .await?;
         if let Some(answers) = self.all_alike(of, &rows)? {
-            let places: Vec<Ctid> = rows[0].get("places");
-            let won = answers.iter().zip(places);
-            self.note(won.map(|((at, won), place)| (&batch[*at].id, won, place)));
+            let ctids: Vec<Ctid> = rows[0].get("places");
+            let won = answers.iter().zip(ctids);
+            self.note(won.map(|((at, won), ctid)| (&batch[*at].id, won, ctid)));
             return Ok(answers);
         }
-        // The winners come in the order of the batch, so one walk finds them all.
-        let mut places = of.iter().enumerate();
+        // The winners come in the order of the batch, so one pass finds them all.
+        let mut indexes = of.iter().enumerate();
         let mut answers = Vec::with_capacity(of.len());
         let mut lost = Vec::new();
         for row in rows {
             if let Some(number) = row.get::<_, Option<i64>>(0) {
-                lost.push((place(of, number)?, row::lost(found(&row, FOUND_AT))));
+                lost.push((batch_index(of, number)?, row::lost(found(&row, FOUND_AT))));
                 continue;
             }
             let won: (i64, i64, i64) = (row.get(1), row.get(2), row.get(3));
-            let place = places.find(|(at, _)| ids.numbers.at(*at) == won);
-            let (_, place) = place.ok_or_else(no_such_swap)?;
+            let index = indexes.find(|(at, _)| ids.numbers.at(*at) == won);
+            let (_, index) = index.ok_or_else(no_such_swap)?;
             let won = self.won(row.get(4))?;
-            let places = row.get::<_, Vec<Ctid>>("places").into_iter();
-            self.note(places.map(|at| (&batch[*place].id, &won, at)));
-            answers.push((*place, won));
+            let ctids = row.get::<_, Vec<Ctid>>("places").into_iter();
+            self.note(ctids.map(|ctid| (&batch[*index].id, &won, ctid)));
+            answers.push((*index, won));
         }
-        // A record that was there when the statement began may have gone before the claim came: it won.
+        // A record that was there when the statement began may have been removed before the claim: the claim won.
         lost.extend(answers);
         Ok(lost)
     }
 
-    async fn replace(&self, batch: &[Swap], of: &[usize], locked: Locked) -> Result<Vec<(usize, Swapped)>> {
+    async fn replace(
+        &self,
+        batch: &[Swap],
+        of: &[usize],
+        locked: OnLockedRow,
+    ) -> Result<Vec<(usize, Swapped)>> {
         if of.is_empty() {
             return Ok(Vec::new());
         }
-        let places = self.ctids.take(batch, of);
-        let (Numbers { highs, middles, lows }, new) = (Numbers::of(&ids(batch, of)), New::of(batch, of));
-        let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
+        let ctids = self.ctids.take(batch, of);
+        let (DigestColumns { highs, middles, lows }, new) =
+            (DigestColumns::of(&ids(batch, of)), RecordColumns::of(batch, of));
+        let seen: Vec<i64> = of.iter().map(|index| seen_by(&batch[*index])).collect();
         let clock = self.clock_us();
         let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
             &highs,
@@ -148,32 +154,41 @@ impl PostgresStore {
             &new.open_states,
         ];
         // Claims of one receipt by several workers meet here. The others of the batch need not wait for the winner's
-        // commit; when theirs is done, so is that one most likely.
-        let has_claims = of.iter().any(|place| record(&batch[*place]).state == State::Held);
-        let statement = match &places {
-            None if locked == Locked::PassOver && of.len() > 1 && has_claims => statements::REPLACE_UNLOCKED,
+        // commit; by the time theirs is done, that one probably is too.
+        let has_claims = of.iter().any(|index| record(&batch[*index]).state == State::Held);
+        let statement = match &ctids {
+            None if locked == OnLockedRow::PassOver && of.len() > 1 && has_claims => {
+                statements::REPLACE_UNLOCKED
+            }
             None => statements::REPLACE,
-            Some(places) => {
-                parameters.push(places);
+            Some(ctids) => {
+                parameters.push(ctids);
                 statements::REPLACE_AT
             }
         };
-        let rows = self.call(Call::Writes, statement, &parameters).await?;
+        let rows = self.call(CallEffect::Writes, statement, &parameters).await?;
         self.numbered(of, &rows)
     }
 
-    async fn remove(&self, batch: &[Swap], of: &[usize], leave: Leave) -> Result<Vec<(usize, Swapped)>> {
+    async fn remove(
+        &self,
+        batch: &[Swap],
+        of: &[usize],
+        leave: RemovalLeaves,
+    ) -> Result<Vec<(usize, Swapped)>> {
         if of.is_empty() {
             return Ok(Vec::new());
         }
         self.ctids.take(batch, of);
-        let Numbers { highs, middles, lows } = Numbers::of(&ids(batch, of));
-        let seen: Vec<i64> = of.iter().map(|place| seen_by(&batch[*place])).collect();
+        let DigestColumns { highs, middles, lows } = DigestColumns::of(&ids(batch, of));
+        let seen: Vec<i64> = of.iter().map(|index| seen_by(&batch[*index])).collect();
         let (clock, grace) = (self.clock_us(), micros(FREE_GRACE));
         let parameters: [&(dyn ToSql + Sync); 6] = [&highs, &middles, &lows, &seen, &clock, &grace];
         let rows = match leave {
-            Leave::Version => self.call(Call::Writes, statements::FREE, &parameters).await?,
-            Leave::Nothing => self.call(Call::Writes, statements::DELETE, &parameters[..4]).await?,
+            RemovalLeaves::Version => self.call(CallEffect::Writes, statements::FREE, &parameters).await?,
+            RemovalLeaves::Nothing => {
+                self.call(CallEffect::Writes, statements::DELETE, &parameters[..4]).await?
+            }
         };
         self.numbered(of, &rows)
     }
@@ -181,10 +196,10 @@ impl PostgresStore {
     /// Swaps of nothing for nothing.
     async fn check(&self, batch: &[Swap], of: &[usize]) -> Result<Vec<(usize, Swapped)>> {
         let found = self.load_all(&ids(batch, of)).await?;
-        let answers = of.iter().zip(found).map(|(place, found)| match found {
-            Ok(None) => (*place, Swapped::Won(Version(self.clock().0.max(1)))),
-            Ok(found) => (*place, Swapped::Lost(found)),
-            Err(error) => (*place, Swapped::Failed(error)),
+        let answers = of.iter().zip(found).map(|(index, found)| match found {
+            Ok(None) => (*index, Swapped::Won(Version(self.clock().0.max(1)))),
+            Ok(found) => (*index, Swapped::Lost(found)),
+            Err(error) => (*index, Swapped::Failed(error)),
         });
         Ok(answers.collect())
     }
@@ -200,7 +215,7 @@ impl PostgresStore {
                     Some(version) => self.won(version)?,
                     None => row::lost(found(row, FOUND_AT)),
                 };
-                Ok((place(of, row.get(0))?, swapped))
+                Ok((batch_index(of, row.get(0))?, swapped))
             })
             .collect()
     }
@@ -213,24 +228,24 @@ impl PostgresStore {
             return Ok(None);
         }
         let won = self.won(row.get(4))?;
-        Ok(Some(of.iter().map(|place| (*place, won.clone())).collect()))
+        Ok(Some(of.iter().map(|index| (*index, won.clone())).collect()))
     }
 }
 
 /// What a replacement does about rows that another transaction is changing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Locked {
+enum OnLockedRow {
     PassOver,
     WaitFor,
 }
 
-/// What a removal leaves in its place.
+/// What a removal leaves behind.
 #[derive(Clone, Copy)]
-enum Leave {
+enum RemovalLeaves {
     Version,
     Nothing,
 }
 
 fn ids<'a>(batch: &'a [Swap], of: &[usize]) -> Vec<&'a Id> {
-    of.iter().map(|place| &batch[*place].id).collect()
+    of.iter().map(|index| &batch[*index].id).collect()
 }

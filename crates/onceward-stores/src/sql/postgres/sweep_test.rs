@@ -1,3 +1,5 @@
+//! Tests of the start positions of sweeps.
+
 use std::collections::BTreeSet;
 
 use super::*;
@@ -14,25 +16,25 @@ fn cursor(due_us: i64, id: &Id) -> Bytes {
 }
 
 /// A table, a clock, and sweeps over it as the store does them.
-struct World {
-    position: Position,
+struct SweptTable {
+    position: SweepPosition,
     clock_us: i64,
     rows: BTreeSet<(i64, Id)>,
     /// Rows that were removed, where an old transaction still sees them.
     dead: Vec<i64>,
 }
 
-impl World {
+impl SweptTable {
     fn new() -> Self {
         Self {
-            position: Position::default(),
+            position: SweepPosition::default(),
             clock_us: 1_000 * MINUTE_US,
             rows: BTreeSet::new(),
             dead: Vec::new(),
         }
     }
 
-    /// One sweep that removes all but what `stays`. What it found, and how many dead rows it walked over.
+    /// One sweep that removes all but what `stays`. Returns what it found, and the number of dead rows it read.
     fn sweep(&mut self, limit: usize, pages_max: usize, stays: impl Fn(&Id) -> bool) -> (Vec<Id>, usize) {
         self.position.begin();
         self.position.purged(self.clock_us, Purged::All);
@@ -49,7 +51,7 @@ impl World {
             walked += self.dead.iter().filter(|due_us| (from_us..=to_us).contains(due_us)).count();
             let next = page.last().filter(|_| full).map(|(due_us, id)| cursor(*due_us, id));
             let after = last.as_ref().map(|(due_us, id)| cursor(*due_us, id));
-            let behind = after.as_ref().map_or(Behind::Beginning(self.clock_us), Behind::Cursor);
+            let behind = after.as_ref().map_or(PageStart::Beginning(self.clock_us), PageStart::Cursor);
             self.position.page(behind, page.clone(), next.as_ref());
             for (due_us, id) in page {
                 if !stays(&id) {
@@ -76,20 +78,20 @@ fn nothing_that_is_due_is_ever_hidden() {
         dice ^= dice << 17;
         dice % bound
     };
-    let mut world = World::new();
+    let mut table = SweptTable::new();
     let mut next = 0;
     for _ in 0..400 {
         for _ in 0..roll(40) {
-            let due_us = world.clock_us + i64::try_from(roll(30)).unwrap() * MINUTE_US / 10;
-            world.rows.insert((due_us, id(next)));
+            let due_us = table.clock_us + i64::try_from(roll(30)).unwrap() * MINUTE_US / 10;
+            table.rows.insert((due_us, id(next)));
             next += 1;
         }
-        world.clock_us += i64::try_from(roll(3)).unwrap() * MINUTE_US;
+        table.clock_us += i64::try_from(roll(3)).unwrap() * MINUTE_US;
         let due: BTreeSet<Id> =
-            world.rows.iter().filter(|row| row.0 <= world.clock_us).map(|row| row.1.clone()).collect();
+            table.rows.iter().filter(|row| row.0 <= table.clock_us).map(|row| row.1.clone()).collect();
         let (limit, pages_max) =
             (1 + usize::try_from(roll(20)).unwrap(), 1 + usize::try_from(roll(8)).unwrap());
-        let (found, _) = world.sweep(limit, pages_max, |id| id.key().ends_with('7'));
+        let (found, _) = table.sweep(limit, pages_max, |id| id.key().ends_with('7'));
         let wanted = due.len().min(limit * pages_max);
         assert_eq!(found.len(), wanted, "of {} that are due", due.len());
         assert!(found.iter().all(|id| due.contains(id)));
@@ -97,68 +99,68 @@ fn nothing_that_is_due_is_ever_hidden() {
     assert!(next > 5_000);
 }
 
-/// One record that nobody asks for again stays for days; the sweeps after it are not the dearer for it.
+/// One record that nobody asks for again stays for days; later sweeps do not cost more for it.
 #[test]
 fn a_record_that_stays_does_not_hold_the_position() {
-    let mut world = World::new();
-    world.rows.insert((world.clock_us, id(0)));
+    let mut table = SweptTable::new();
+    table.rows.insert((table.clock_us, id(0)));
     let mut dearest = 0;
     for round in 0..60_u64 {
         for key in 1..=100 {
-            world.rows.insert((world.clock_us + i64::try_from(key).unwrap(), id(round * 100 + key)));
+            table.rows.insert((table.clock_us + i64::try_from(key).unwrap(), id(round * 100 + key)));
         }
-        world.clock_us += MINUTE_US;
-        let (found, walked) = world.sweep(30, 64, |one| *one == id(0));
+        table.clock_us += MINUTE_US;
+        let (found, walked) = table.sweep(30, 64, |one| *one == id(0));
         assert_eq!(found.len(), 101);
         dearest = dearest.max(walked);
     }
-    // Those of the grace, and not the six thousand since the beginning.
+    // Only those of the grace period, not the six thousand since the beginning.
     assert!(dearest <= 300, "{dearest}");
 }
 
-/// Where more falls due than a sweep takes on, the next one goes on from there.
+/// If more is due than a sweep handles, the next one continues from there.
 #[test]
 fn a_sweep_that_is_never_finished_moves_on() {
-    let mut world = World::new();
+    let mut table = SweptTable::new();
     for key in 0..20_000 {
-        world.rows.insert((i64::try_from(key).unwrap(), id(key)));
+        table.rows.insert((i64::try_from(key).unwrap(), id(key)));
     }
     let mut walked_in_all = 0;
     for _ in 0..40 {
-        let (found, walked) = world.sweep(100, 5, |_| false);
+        let (found, walked) = table.sweep(100, 5, |_| false);
         assert_eq!(found.len(), 500);
         walked_in_all += walked;
     }
-    assert!(world.rows.is_empty());
+    assert!(table.rows.is_empty());
     assert!(walked_in_all <= 40_000, "each dead row is walked over a few times at most: {walked_in_all}");
 }
 
 #[test]
 fn a_clock_that_is_set_back_starts_over() {
-    let mut world = World::new();
-    world.sweep(10, 10, |_| false);
-    assert_eq!(world.position.start().from_us, world.clock_us - GRACE_US);
-    world.clock_us -= 500 * MINUTE_US;
-    world.rows.insert((world.clock_us, id(1)));
-    assert_eq!(world.sweep(10, 10, |_| false).0, [id(1)]);
+    let mut table = SweptTable::new();
+    table.sweep(10, 10, |_| false);
+    assert_eq!(table.position.start().from_us, table.clock_us - GRACE_US);
+    table.clock_us -= 500 * MINUTE_US;
+    table.rows.insert((table.clock_us, id(1)));
+    assert_eq!(table.sweep(10, 10, |_| false).0, [id(1)]);
 }
 
-/// A scan that began elsewhere, or was overtaken, teaches nothing.
+/// A scan that started elsewhere, or was overtaken, does not move the start.
 #[test]
 fn pages_of_other_scans_are_not_taken_for_ours() {
-    let position = Position::default();
+    let position = SweepPosition::default();
     position.begin();
     position.purged(10 * MINUTE_US, Purged::All);
-    position.page(Behind::Cursor(&cursor(1, &id(1))), vec![(5, id(5))], None);
-    position.page(Behind::Beginning(9 * MINUTE_US), vec![(5, id(5))], None);
+    position.page(PageStart::Cursor(&cursor(1, &id(1))), vec![(5, id(5))], None);
+    position.page(PageStart::Beginning(9 * MINUTE_US), vec![(5, id(5))], None);
     assert_eq!(position.start(), BEGINNING);
-    position.page(Behind::Beginning(10 * MINUTE_US), vec![(5, id(5))], None);
-    assert_eq!(position.start(), Start { from_us: 8 * MINUTE_US, kept: vec![id(5)] });
+    position.page(PageStart::Beginning(10 * MINUTE_US), vec![(5, id(5))], None);
+    assert_eq!(position.start(), SweepStart { from_us: 8 * MINUTE_US, kept: vec![id(5)] });
 }
 
 #[test]
 fn free_rows_are_looked_for_where_the_last_look_ended() {
-    let position = Position::default();
+    let position = SweepPosition::default();
     assert_eq!(position.begin(), i64::MIN);
     position.purged(10 * MINUTE_US, Purged::UpTo(5 * MINUTE_US));
     assert_eq!(position.begin(), 5 * MINUTE_US, "there were more");

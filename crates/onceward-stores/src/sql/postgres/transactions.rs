@@ -11,13 +11,13 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::connect::{CONNECT_MAX, DURABLE, describe, parse, pool};
-use super::fault::{Call, failed, timed_out, unconnected};
+use super::errors::{CallEffect, failed, timed_out, unconnected};
 use super::join::{NO_CLOCK, Parameter, id_values, number_values, open_value, swap_in};
 use super::statements;
 use super::tx::PostgresTx;
 use crate::sql::join::Value;
-use crate::sql::kinds::{record, seen_by};
 use crate::sql::row::{self, NOT_OPEN, due_us, micros};
+use crate::sql::swap_kinds::{record, seen_by};
 use crate::sql::transactions::{ended_by_its_work, find_cause};
 use crate::sql::{CALL_MAX, FREE_GRACE, Options};
 
@@ -39,7 +39,7 @@ pub enum Isolation {
 #[derive(Clone)]
 pub struct PostgresTransactions {
     pool: Pool,
-    /// What errors call the server.
+    /// The name of the server in errors.
     server: Arc<str>,
     isolation: Isolation,
 }
@@ -49,7 +49,7 @@ impl PostgresTransactions {
     /// longer than the store's statements, so they need more connections.
     pub fn open(url: &str, connections: usize) -> Result<Self> {
         let options = Options { connections, call_timeout: CALL_MAX, ..Options::default() };
-        // The owner of a row may be gone without a word: nobody idles forever, or waits for it.
+        // The client that locked a row may be lost without notice, so idle transactions and lock waits have limits.
         let limit = CALL_MAX.as_millis();
         let set_up = format!(
             "SET idle_in_transaction_session_timeout = {limit}; SET lock_timeout = {limit}; {DURABLE}"
@@ -85,11 +85,11 @@ impl std::fmt::Debug for PostgresTransactions {
 impl onceward::Transactions for PostgresTransactions {
     type Tx = PostgresTx;
 
-    /// `BEGIN` and the claim travel together. The claim falls due a little later than its outcome will, which then
+    /// `BEGIN` and the claim are sent together. The claim falls due a little later than its outcome will, which then
     /// keeps that due time: the row needs no new entry in any index.
     ///
-    /// Work that commits by itself, against all advice, lets the claim be seen. So it lasts for a lease at least, and
-    /// never forever: nobody could settle it.
+    /// If the work commits by itself, which it must not do, the claim becomes visible. So the claim has a due time of at
+    /// least one lease, and never none: it could not be settled.
     async fn begin<'a>(
         &'a self,
         claim: &'a Swap,
@@ -104,7 +104,7 @@ impl onceward::Transactions for PostgresTransactions {
         let mut tx = PostgresTx::new(connection);
         let new = record(claim);
         let due_in = new.due_in.max(retention.map(at_the_longest).filter(|_| new.due_in.is_some()));
-        // Who does not come in time is given up with its connection: the server undoes it.
+        // After the timeout the connection is dropped, and the server rolls back.
         let won = timeout_at(deadline, self.claim(&tx, claim, due_in)).await.unwrap_or(Err(Fault::Busy))?;
         let swapped = match won {
             Some(row) => {
@@ -113,7 +113,7 @@ impl onceward::Transactions for PostgresTransactions {
             }
             None => match timeout_at(deadline + CONNECT_MAX, swap_in(&mut tx, claim)).await {
                 Ok(swapped) => swapped.map_err(|error| of(self.is_worth_repeating(&error), error))?,
-                Err(_) => return Err(Fault::Failed(timed_out(Call::Reads, patience + CONNECT_MAX))),
+                Err(_) => return Err(Fault::Failed(timed_out(CallEffect::Reads, patience + CONNECT_MAX))),
             },
         };
         Ok((tx, swapped))
@@ -133,7 +133,7 @@ impl onceward::Transactions for PostgresTransactions {
         }
     }
 
-    /// The completion and `COMMIT` travel together; a completion that does not win fails the transaction,
+    /// The completion and `COMMIT` are sent together; a completion that does not win fails the transaction,
     /// and then its `COMMIT` is a rollback.
     async fn commit<'a>(&'a self, tx: PostgresTx, completion: &'a Swap) -> Result<(), Fault> {
         let committed = tokio::time::timeout(CALL_MAX, async {
@@ -142,14 +142,14 @@ impl onceward::Transactions for PostgresTransactions {
             }
             tx.close();
             let keeping = match (tx.claimed(), &completion.new) {
-                (Some((place, due_in)), Some(new)) if may_stay(*due_in, new.due_in) => Some(place),
+                (Some((ctid, due_in)), Some(new)) if may_stay(*due_in, new.due_in) => Some(ctid),
                 _ => None,
             };
             let (statement, values) = completing(completion, keeping.is_some());
             let prepared = tx.connection().prepare_cached(statement).await.map_err(fault)?;
             let values: Vec<Parameter<'_>> = values.into_iter().map(Parameter).collect();
             let mut parameters = parameters(&values);
-            parameters.extend(keeping.map(|place| place as &(dyn ToSql + Sync)));
+            parameters.extend(keeping.map(|ctid| ctid as &(dyn ToSql + Sync)));
             let (completed, ended) = tokio::join!(
                 tx.connection().query_one(&prepared, &parameters),
                 tx.connection().batch_execute("COMMIT")
@@ -157,13 +157,13 @@ impl onceward::Transactions for PostgresTransactions {
             match (completed, ended) {
                 (Ok(_), Ok(())) => Ok(()),
                 (Ok(_), Err(error)) => Err(commit_fault(error)),
-                // What such a completion fails with where it loses.
+                // The error of a completion that loses.
                 (Err(error), _) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => {
                     Err(Fault::Failed(ended_by_its_work().caused_by(error)))
                 }
-                // The server said no to the completion, so what followed was a rollback.
+                // The server refused the completion, so what followed was a rollback.
                 (Err(error), _) if error.as_db_error().is_some() => Err(commit_fault(error)),
-                (Err(error), _) => Err(Fault::Failed(failed(Call::Writes, error))),
+                (Err(error), _) => Err(Fault::Failed(failed(CallEffect::Writes, error))),
             }
         });
         match committed.await {
@@ -172,7 +172,7 @@ impl onceward::Transactions for PostgresTransactions {
                 Ok(())
             }
             Ok(Err(fault)) => Err(fault),
-            Err(_) => Err(Fault::Failed(timed_out(Call::Writes, CALL_MAX))),
+            Err(_) => Err(Fault::Failed(timed_out(CallEffect::Writes, CALL_MAX))),
         }
     }
 
@@ -185,7 +185,7 @@ impl onceward::Transactions for PostgresTransactions {
     }
 
     fn is_worth_repeating(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        find_cause::<tokio_postgres::Error>(error).is_some_and(super::fault::is_worth_repeating)
+        find_cause::<tokio_postgres::Error>(error).is_some_and(super::errors::is_worth_repeating)
     }
 }
 
@@ -206,7 +206,7 @@ impl PostgresTransactions {
     ) -> Result<Option<tokio_postgres::Row>, Fault> {
         let opening = self.opening();
         let new = record(claim);
-        // One that falls due with its outcome is listed as that will be, so that its row can stay in its place.
+        // A receipt that falls due with its outcome is listed as the outcome will be, so that its row need not move.
         let open = if due_in == new.due_in { open_value(claim) } else { Value::Int(Some(NOT_OPEN)) };
         let written =
             [Value::Text(new.state.name()), Value::Int(row::due_in_us(due_in)), Value::Bytes(&new.bytes)];
@@ -232,7 +232,7 @@ impl PostgresTransactions {
     }
 }
 
-/// The statement that completes what was seen, and what it is given.
+/// The statement that completes the claim, and its parameters.
 fn completing(completion: &Swap, keeps_its_due: bool) -> (&'static str, Vec<Value<'_>>) {
     let seen = Value::Int(Some(seen_by(completion)));
     let numbers = number_values(&completion.id);
@@ -259,7 +259,7 @@ async fn commit_in_turn(tx: &PostgresTx, completion: &Swap) -> Result<(), Fault>
         Ok(Swapped::Won(_)) => tx.connection().batch_execute("COMMIT").await.map_err(commit_fault),
         Ok(Swapped::Lost(_)) => Err(Fault::Failed(ended_by_its_work())),
         Ok(Swapped::Failed(error)) | Err(error) => {
-            let undone = find_cause(&error).is_some_and(super::fault::is_worth_repeating);
+            let undone = find_cause(&error).is_some_and(super::errors::is_worth_repeating);
             Err(of(undone, error))
         }
     }
@@ -285,13 +285,13 @@ fn fault(error: tokio_postgres::Error) -> Fault {
     if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
         return Fault::Busy;
     }
-    let undone = super::fault::is_worth_repeating(&error);
-    of(undone, failed(Call::Reads, error))
+    let undone = super::errors::is_worth_repeating(&error);
+    of(undone, failed(CallEffect::Reads, error))
 }
 
 fn commit_fault(error: tokio_postgres::Error) -> Fault {
-    let undone = super::fault::is_worth_repeating(&error);
-    of(undone, failed(Call::Writes, error))
+    let undone = super::errors::is_worth_repeating(&error);
+    of(undone, failed(CallEffect::Writes, error))
 }
 
 fn of(undone: bool, error: Error) -> Fault {

@@ -1,4 +1,4 @@
-//! A transaction of PostgreSQL's own driver.
+//! The transaction handle for `tokio-postgres`.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use deadpool_postgres::{Client, Object};
 use onceward::{Join, Result, StoreFuture, Swap, Swapped};
 
 use super::ctid_cache::Ctid;
-use super::fault::{Call, failed};
+use super::errors::{CallEffect, failed};
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value, swap_each};
 use crate::sql::transactions::over;
 
@@ -18,11 +18,11 @@ use crate::sql::transactions::over;
 ///
 /// Using the client panics when the transaction is over: a handle must not outlive its work.
 #[derive(Clone)]
-pub struct PostgresTx(Arc<Line>);
+pub struct PostgresTx(Arc<TxConnection>);
 
-/// A connection that goes back to its pool only if the end of the transaction is known and nobody can use
+/// A connection that goes back to its pool only if the end of the transaction is known and no handle can use
 /// it any more.
-struct Line {
+struct TxConnection {
     connection: Option<Object>,
     /// Where the row of the claim is, if the transaction began with one that won, and in how long it falls due.
     claimed: Option<(Ctid, Option<Duration>)>,
@@ -32,7 +32,11 @@ struct Line {
 
 impl PostgresTx {
     pub(super) fn new(connection: Object) -> Self {
-        Self(Arc::new(Line { connection: Some(connection), claimed: None, over: AtomicBool::new(false) }))
+        Self(Arc::new(TxConnection {
+            connection: Some(connection),
+            claimed: None,
+            over: AtomicBool::new(false),
+        }))
     }
 
     /// The connection, also when the transaction is over.
@@ -40,17 +44,17 @@ impl PostgresTx {
         self.0.connection.as_ref().expect("it is taken only at the end")
     }
 
-    /// Remembers where the row of its claim is. There are no other handles yet.
-    pub(super) fn has_claimed(&mut self, place: Ctid, due_in: Option<Duration>) {
+    /// Keeps the ctid of the row of its claim. There are no other handles yet.
+    pub(super) fn has_claimed(&mut self, ctid: Ctid, due_in: Option<Duration>) {
         let line = Arc::get_mut(&mut self.0).expect("it is not given out yet");
-        line.claimed = Some((place, due_in));
+        line.claimed = Some((ctid, due_in));
     }
 
     pub(super) fn claimed(&self) -> Option<&(Ctid, Option<Duration>)> {
         self.0.claimed.as_ref()
     }
 
-    /// Its end begins.
+    /// Marks that the transaction is about to end.
     pub(super) fn close(&self) {
         self.0.over.store(true, Ordering::Release);
     }
@@ -76,7 +80,7 @@ impl Deref for PostgresTx {
     }
 }
 
-impl Drop for Line {
+impl Drop for TxConnection {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
             drop(Object::take(connection));
@@ -105,7 +109,7 @@ impl SqlTransaction for PostgresTx {
         }
         let connection = self.connection();
         let prepared =
-            connection.prepare_cached(statement).await.map_err(|error| failed(Call::Reads, error))?;
+            connection.prepare_cached(statement).await.map_err(|error| failed(CallEffect::Reads, error))?;
         super::join::fetch(&***connection, &prepared, values).await
     }
 }

@@ -5,7 +5,7 @@
 //! file at the same time; the one that has the write lock reads the machine's clock under it, and counts on from
 //! the highest version ever given (`onceward_version`), so versions never go back, whatever the clock does.
 
-pub(super) mod fault;
+pub(super) mod errors;
 mod scan;
 mod schema;
 mod store;

@@ -1,6 +1,8 @@
+//! Tests of the query plans of scans.
+
 use super::*;
 
-/// How SQLite goes about a statement, in its own words.
+/// The query plan of a statement, as SQLite describes it.
 fn plan(statement: &str) -> Vec<String> {
     let connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(include_str!("0001.sql")).unwrap();
@@ -32,7 +34,7 @@ fn what_is_due_is_merged() {
     let merges = plan.iter().filter(|step| step.contains("MERGE (UNION ALL)")).count();
     let searches = plan.iter().filter(|step| step.contains("INDEX onceward_receipts_due (state")).count();
     assert_eq!((merges, searches), (12, 13), "{plan:?}");
-    // Only the looks between two states, where nothing is, would have something to sort.
+    // Only the lookups between two states, which find nothing, have something to sort.
     let sorts = plan.iter().filter(|step| step.contains("TEMP B-TREE")).count();
     assert_eq!(sorts, 7, "{plan:?}");
 }

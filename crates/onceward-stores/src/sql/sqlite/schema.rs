@@ -1,12 +1,12 @@
-//! The tables: found, checked, and brought up to date.
+//! Finds, checks and migrates the tables.
 
 use onceward::{Error, ErrorKind, Result};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 
-use super::fault::failed;
-use crate::sql::schema::{FORMAT, Migrated, Migrations, Present, Schema, applied, missing};
+use super::errors::failed;
+use crate::sql::schema::{FORMAT, FoundTables, Migrated, Migrations, SchemaTable, applied, missing};
 
-/// Every migration there ever was, in order. None of them is ever edited.
+/// All migrations, in order. A released migration is never edited.
 const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
 /// The last migration that was applied.
 const LAST: &str = "SELECT coalesce(max(version), 0) FROM onceward_schema";
@@ -28,7 +28,7 @@ pub(super) fn prepare(connection: &mut Connection, migrations: Migrations) -> Re
     Ok(Migrated { from, to: known })
 }
 
-fn present(connection: &Connection) -> Result<Present> {
+fn present(connection: &Connection) -> Result<FoundTables> {
     let exists = |name: &str| {
         let find = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1";
         let found = connection.query_row(find, [name], |_| Ok(())).optional();
@@ -36,7 +36,7 @@ fn present(connection: &Connection) -> Result<Present> {
     };
     let receipts = exists("onceward_receipts")?;
     if !exists("onceward_schema")? {
-        return Ok(Present { receipts, schema: Schema::Absent });
+        return Ok(FoundTables { receipts, schema: SchemaTable::Absent });
     }
     let has = |column: &str| {
         let find = "SELECT 1 FROM pragma_table_info('onceward_schema') WHERE name = ?1";
@@ -44,11 +44,13 @@ fn present(connection: &Connection) -> Result<Present> {
         found.map(|found| found.is_some()).map_err(failed)
     };
     let schema = match (has("version")?, has("format")?) {
-        (false, _) => Schema::Foreign,
-        (true, false) => Schema::Unreleased,
-        (true, true) => Schema::Applied(connection.query_row(LAST, [], |row| row.get(0)).map_err(failed)?),
+        (false, _) => SchemaTable::Foreign,
+        (true, false) => SchemaTable::Unreleased,
+        (true, true) => {
+            SchemaTable::Applied(connection.query_row(LAST, [], |row| row.get(0)).map_err(failed)?)
+        }
     };
-    Ok(Present { receipts, schema })
+    Ok(FoundTables { receipts, schema })
 }
 
 /// Applies what is missing, in one transaction, one process at a time.
@@ -59,7 +61,7 @@ fn apply(connection: &mut Connection, known: u32) -> rusqlite::Result<()> {
             version INTEGER PRIMARY KEY, format INTEGER NOT NULL,
             applied TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP) STRICT",
     )?;
-    // Another process may have been faster while this one waited.
+    // Another process may have migrated while this one waited.
     let last: u32 = transaction.query_row(LAST, [], |row| row.get(0))?;
     for number in last + 1..=known {
         transaction.execute_batch(MIGRATIONS[number as usize - 1])?;

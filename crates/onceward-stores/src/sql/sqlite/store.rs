@@ -1,4 +1,4 @@
-//! Swaps and loads, and the two threads behind them.
+//! The SQLite store: swaps, loads, and its two threads.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,22 +9,22 @@ use onceward::{
 };
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::fault::{failed, uncommitted, unopened};
+use super::errors::{failed, uncommitted, unopened};
 use super::swap::{clock_us, load, swap_now};
-use super::thread::Thread;
+use super::thread::ConnectionThread;
 use super::{scan, schema};
 use crate::sql::Options;
-use crate::sql::answers::too_large;
-use crate::sql::kinds::columns;
+use crate::sql::batch_answers::too_large;
 use crate::sql::schema::{Migrated, Migrations};
+use crate::sql::swap_kinds::columns;
 
-/// SQLite takes no row of more than a thousand million bytes; this much of one is for the rest.
+/// SQLite takes no row of more than a thousand million bytes; this much is reserved for the other columns.
 const RECORD_BYTES_MAX: usize = 1_000_000_000 - (64 << 10);
 
 /// Receipts in an SQLite file.
 pub struct SqliteStore {
-    writer: Thread,
-    reader: Thread,
+    writer: ConnectionThread,
+    reader: ConnectionThread,
 }
 
 impl SqliteStore {
@@ -40,8 +40,8 @@ impl SqliteStore {
         schema::prepare(&mut connection, options.migrations)?;
         let reader = connect(path, options.call_timeout())?;
         Ok(Self {
-            writer: Thread::start("onceward-sqlite-writer", connection)?,
-            reader: Thread::start("onceward-sqlite-reader", reader)?,
+            writer: ConnectionThread::start("onceward-sqlite-writer", connection)?,
+            reader: ConnectionThread::start("onceward-sqlite-reader", reader)?,
         })
     }
 
@@ -56,7 +56,7 @@ impl SqliteStore {
     }
 }
 
-/// A connection as receipts need it: what was committed is on the disk.
+/// Opens a connection whose commits are durable.
 pub(super) fn connect(path: &Path, busy: Duration) -> Result<Connection> {
     if path.as_os_str().is_empty() || path == Path::new(":memory:") {
         let detail = "`sqlite:` needs a file behind it, as in `sqlite:./receipts.db`";

@@ -1,14 +1,14 @@
-//! Swaps inside a transaction that has the write lock: of the store, or of the caller's own.
+//! Swaps inside a transaction that has the write lock, of the store or of the caller.
 
 use onceward::{Found, Loaded, Result, Seen, Swap, Swapped, SystemClock};
 use rusqlite::types::{Null, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
-use super::fault::failed;
+use super::errors::failed;
 use crate::kit::now_us;
 use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
-use crate::sql::kinds::columns;
 use crate::sql::row::{self, due_us};
+use crate::sql::swap_kinds::columns;
 
 /// Swaps one record. The transaction must have the write lock, and must be rolled back on an error.
 pub(super) fn swap_now(connection: &Connection, swap: &Swap) -> Result<Swapped> {
@@ -23,7 +23,7 @@ pub(super) fn swap_now(connection: &Connection, swap: &Swap) -> Result<Swapped> 
     write(connection, swap, now).map_err(failed).and_then(|version| Ok(Swapped::Won(row::version(version)?)))
 }
 
-/// The machine's clock, as SQLite can count.
+/// The machine's clock, as a signed number for SQLite.
 pub(super) fn clock_us() -> i64 {
     i64::try_from(now_us(&SystemClock)).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! A thread with a connection of its own, and the work that is sent to it.
+//! A thread that owns a connection and runs the closures that are sent to it.
 
 use std::sync::mpsc;
 
@@ -6,15 +6,15 @@ use onceward::{Error, ErrorKind, Result};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-/// Calls that may wait for a thread.
+/// The number of calls that may wait for a thread.
 const QUEUE_MAX: usize = 1024;
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// Sends work to a thread; the thread ends when this is gone and its queue is empty.
-pub(super) struct Thread(mpsc::SyncSender<Job>);
+/// Sends work to a thread; the thread ends when this is dropped and its queue is empty.
+pub(super) struct ConnectionThread(mpsc::SyncSender<Job>);
 
-impl Thread {
+impl ConnectionThread {
     pub(super) fn start(name: &str, mut connection: Connection) -> Result<Self> {
         let (jobs, queue) = mpsc::sync_channel::<Job>(QUEUE_MAX);
         std::thread::Builder::new()
@@ -30,14 +30,14 @@ impl Thread {
         Ok(Self(jobs))
     }
 
-    /// Has something done, and gives its answer. Dropping this does not undo it.
+    /// Runs a closure on the thread, and returns its result. Dropping the future does not undo it.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
-            // The caller may be gone.
+            // The caller may have gone away.
             let _ = reply.send(work(connection));
         });
         self.0.try_send(job).map_err(|_| {

@@ -1,8 +1,8 @@
 //! Transactions for [`Onceward::transact`](onceward::Onceward::transact), over connections to one file.
 //!
 //! SQLite has one writer at a time, so the transactions of this process queue here and not on the file.
-//! Begin and commit, which may wait for the disk, run on threads made for that; what the work does in
-//! between is memory.
+//! Begin and commit, which may wait for the disk, run on blocking threads; the statements of the work in between are in
+//! memory.
 
 use std::error::Error as StdError;
 use std::ops::Deref;
@@ -15,13 +15,13 @@ use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use super::fault::{failed, is_busy, uncommitted};
+use super::errors::{failed, is_busy, uncommitted};
 use super::store::connect;
 use super::swap::{fetch, swap_now};
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value};
-use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over};
+use crate::sql::transactions::{FailureClass, PooledTransactions, TransactionDriver, over};
 
-/// Connections kept for the next transaction.
+/// Idle connections that are kept for the next transactions.
 const IDLE_MAX: usize = 4;
 
 /// Begins transactions that a receipt commits with.
@@ -31,10 +31,10 @@ pub type SqliteTransactions = PooledTransactions<SqliteDriver>;
 #[doc(hidden)]
 #[derive(Clone)]
 pub struct SqliteDriver {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionPool>,
 }
 
-struct Shared {
+struct ConnectionPool {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
     writer: Arc<Semaphore>,
@@ -43,7 +43,7 @@ struct Shared {
 impl SqliteTransactions {
     /// Over the file that the engine's store is in.
     pub fn open(path: impl AsRef<Path>) -> Self {
-        let shared = Shared {
+        let shared = ConnectionPool {
             path: path.as_ref().to_owned(),
             idle: Mutex::default(),
             writer: Arc::new(Semaphore::new(1)),
@@ -67,7 +67,7 @@ impl SqliteTransactions {
     }
 }
 
-impl Shared {
+impl ConnectionPool {
     fn connection(&self) -> Result<Connection> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.map_or_else(|| connect(&self.path, Duration::from_secs(10)), Ok)
@@ -90,13 +90,13 @@ impl std::fmt::Debug for SqliteDriver {
 /// A transaction under way, with the write lock. When the last handle on it is dropped before the commit, it
 /// is undone.
 #[derive(Clone)]
-pub struct SqliteTx(Arc<Line>);
+pub struct SqliteTx(Arc<TxConnection>);
 
-struct Line {
+struct TxConnection {
     /// Taken when the transaction is over.
     connection: Mutex<Option<Connection>>,
-    shared: Arc<Shared>,
-    /// The right to write, in this process.
+    shared: Arc<ConnectionPool>,
+    /// The permit of the one writer of this process.
     writer: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
@@ -140,11 +140,11 @@ impl std::fmt::Debug for SqliteGuard<'_> {
     }
 }
 
-impl Drop for Line {
+impl Drop for TxConnection {
     fn drop(&mut self) {
         let connection = self.connection.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(connection) = connection {
-            // Should it fail, closing the connection does the same.
+            // If this fails, closing the connection rolls back.
             let _ = connection.execute_batch("ROLLBACK");
             self.shared.keep(connection);
         }
@@ -198,7 +198,7 @@ impl TransactionDriver for SqliteDriver {
                 return if is_busy(error.sqlite_error_code()) { Ok(None) } else { Err(failed(error)) };
             }
             let (connection, writer) = (Mutex::new(Some(connection)), Mutex::new(Some(writer)));
-            Ok(Some(SqliteTx(Arc::new(Line { connection, shared, writer }))))
+            Ok(Some(SqliteTx(Arc::new(TxConnection { connection, shared, writer }))))
         });
         opened.await.map_err(Fault::Failed)?.ok_or(Fault::Busy)
     }
@@ -219,16 +219,16 @@ impl TransactionDriver for SqliteDriver {
 
     async fn roll_back(&self, tx: &SqliteTx) {
         if let Ok(connection) = tx.open() {
-            // Should it fail, the connection is not kept, and closing it does the same.
+            // If this fails, the connection is closed, which rolls back.
             let _ = connection.execute_batch("ROLLBACK");
         }
         tx.end();
     }
 
-    /// Busy inside a transaction: others came first, and the same again makes sense.
-    fn fate(&self, error: &(dyn StdError + 'static)) -> Option<Fate> {
+    /// Busy inside a transaction: others wrote first, and a retry may succeed.
+    fn failure_class(&self, error: &(dyn StdError + 'static)) -> Option<FailureClass> {
         let error = error.downcast_ref::<rusqlite::Error>()?;
-        Some(if is_busy(error.sqlite_error_code()) { Fate::Undone } else { Fate::Failed })
+        Some(if is_busy(error.sqlite_error_code()) { FailureClass::Undone } else { FailureClass::Failed })
     }
 }
 

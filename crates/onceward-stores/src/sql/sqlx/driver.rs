@@ -1,5 +1,4 @@
-//! What differs from one database to the next: how a value is bound and a cell is read, and what an error
-//! means.
+//! The trait for what differs between the databases of sqlx: binding values, reading cells, and the meaning of errors.
 
 use std::future::Future;
 
@@ -7,18 +6,18 @@ use onceward::{Error, ErrorKind};
 use sqlx::SqlStr;
 
 use crate::sql::join::{Cell, Dialect, Value};
-use crate::sql::transactions::Fate;
+use crate::sql::transactions::FailureClass;
 
 /// A database of sqlx's that receipts can be in.
 pub trait Driver: sqlx::Database {
-    /// What it speaks.
+    /// Its SQL dialect.
     #[doc(hidden)]
     const DIALECT: Dialect;
-    /// How a transaction begins that is going to write.
+    /// The statement that begins a transaction that will write.
     #[doc(hidden)]
     const BEGIN: SqlStr;
 
-    /// Runs one statement and gives the first row, if there is any.
+    /// Runs one statement and returns the first row, if there is one.
     #[doc(hidden)]
     fn fetch<'a>(
         connection: &'a mut Self::Connection,
@@ -28,39 +27,39 @@ pub trait Driver: sqlx::Database {
 
     /// What an error of this database means.
     #[doc(hidden)]
-    fn said(error: &sqlx::Error) -> Said;
+    fn meaning(error: &sqlx::Error) -> ErrorMeaning;
 }
 
 /// What an error means.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct Said {
+pub struct ErrorMeaning {
     pub kind: ErrorKind,
     pub detail: &'static str,
-    /// Whether it is certain that nothing of the statement remains, were it a commit.
+    /// Whether it is certain that a commit with this error did not happen.
     pub refused: bool,
-    pub fate: Fate,
+    pub failure_class: FailureClass,
 }
 
-/// Whether a call could have changed anything for good.
+/// Whether a failed call may have committed something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum CallStage {
     /// Inside a transaction nothing has happened until its commit.
     Inside,
     Commit,
 }
 
-/// A call failed.
-pub(super) fn failed<DB: Driver>(call: Call, error: sqlx::Error) -> Error {
-    let said = DB::said(&error);
+/// The error of a failed call.
+pub(super) fn failed<DB: Driver>(call: CallStage, error: sqlx::Error) -> Error {
+    let said = DB::meaning(&error);
     let fault = Error::new(said.kind, said.detail).caused_by(error);
-    if call == Call::Commit && !said.refused { fault.maybe_applied() } else { fault }
+    if call == CallStage::Commit && !said.refused { fault.maybe_applied() } else { fault }
 }
 
-/// Binds the values to a statement and runs it. A macro: written out as bounds it would be longer than what it does.
+/// Binds the values to a statement and runs it. A macro, because the trait bounds of a function would be longer than its body.
 macro_rules! fetch {
     ($connection:expr, $statement:expr, $values:expr) => {{
-        // Nobody's input: a statement of ours, or one that the caller has written.
+        // Not user input: a statement of this crate or of the caller.
         let mut query = sqlx::query(sqlx::AssertSqlSafe($statement));
         for value in $values {
             query = match *value {

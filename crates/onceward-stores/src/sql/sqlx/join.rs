@@ -1,10 +1,10 @@
-//! A transaction that the caller holds.
+//! Receipts in a sqlx transaction that the caller holds.
 
 use onceward::Result;
 use sqlx::Transaction;
 use sqlx::pool::PoolConnection;
 
-use super::driver::{Call, Driver, failed};
+use super::driver::{CallStage, Driver, failed};
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value};
 
 impl<DB: Driver> SqlTransaction for Transaction<'_, DB> {
@@ -64,5 +64,5 @@ pub(super) async fn fetch<DB: Driver>(
     statement: &str,
     values: &[Value<'_>],
 ) -> Result<Option<Vec<Cell>>> {
-    DB::fetch(connection, statement, values).await.map_err(|error| failed::<DB>(Call::Inside, error))
+    DB::fetch(connection, statement, values).await.map_err(|error| failed::<DB>(CallStage::Inside, error))
 }

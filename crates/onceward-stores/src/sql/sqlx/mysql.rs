@@ -3,10 +3,10 @@
 use sqlx::mysql::MySqlDatabaseError;
 use sqlx::{MySql, MySqlConnection, SqlStr};
 
-use super::driver::{Driver, Said, cells, fetch};
+use super::driver::{Driver, ErrorMeaning, cells, fetch};
 use crate::sql::join::{Cell, Dialect, Value};
-use crate::sql::mysql::fault::{LOCK_WAIT_TIMEOUT, explain, is_undone};
-use crate::sql::transactions::Fate;
+use crate::sql::mysql::errors::{LOCK_WAIT_TIMEOUT, explain, is_undone};
+use crate::sql::transactions::FailureClass;
 
 impl Driver for MySql {
     const DIALECT: Dialect = Dialect::MySql;
@@ -25,16 +25,16 @@ impl Driver for MySql {
         }))
     }
 
-    fn said(error: &sqlx::Error) -> Said {
+    fn meaning(error: &sqlx::Error) -> ErrorMeaning {
         let said = error.as_database_error().and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
         let code = said.map(MySqlDatabaseError::number);
         let (kind, detail) = explain(code);
-        let fate = match code {
-            Some(LOCK_WAIT_TIMEOUT) => Fate::Busy,
-            Some(code) if is_undone(code) => Fate::Undone,
-            _ => Fate::Failed,
+        let failure_class = match code {
+            Some(LOCK_WAIT_TIMEOUT) => FailureClass::Busy,
+            Some(code) if is_undone(code) => FailureClass::Undone,
+            _ => FailureClass::Failed,
         };
-        // Even its word on a commit may be about a connection that was waiting for a replica, with the commit on disk.
-        Said { kind, detail, refused: false, fate }
+        // Even an error of a commit may come from a connection that was waiting for a replica, with the commit on disk.
+        ErrorMeaning { kind, detail, refused: false, failure_class }
     }
 }

@@ -4,10 +4,10 @@ use sqlx::postgres::{PgDatabaseError, PgSeverity};
 use sqlx::{PgConnection, Postgres, SqlStr};
 use tokio_postgres::error::SqlState;
 
-use super::driver::{Driver, Said, cells, fetch};
+use super::driver::{Driver, ErrorMeaning, cells, fetch};
 use crate::sql::join::{Cell, Dialect, Value};
-use crate::sql::postgres::fault::{explain, is_undone};
-use crate::sql::transactions::Fate;
+use crate::sql::postgres::errors::{explain, is_undone};
+use crate::sql::transactions::FailureClass;
 
 impl Driver for Postgres {
     const DIALECT: Dialect = Dialect::Postgres;
@@ -25,17 +25,17 @@ impl Driver for Postgres {
         }))
     }
 
-    fn said(error: &sqlx::Error) -> Said {
+    fn meaning(error: &sqlx::Error) -> ErrorMeaning {
         let said = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
         let code = said.map(|said| SqlState::from_code(said.code()));
         let (kind, detail) = explain(code.as_ref());
-        let fate = match &code {
-            Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE => Fate::Busy,
-            Some(code) if is_undone(code) => Fate::Undone,
-            _ => Fate::Failed,
+        let failure_class = match &code {
+            Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE => FailureClass::Busy,
+            Some(code) if is_undone(code) => FailureClass::Undone,
+            _ => FailureClass::Failed,
         };
         // A fatal error may have hit a connection that was waiting for a standby, with its commit on disk.
         let refused = said.is_some_and(|said| said.severity() == PgSeverity::Error);
-        Said { kind, detail, refused, fate }
+        ErrorMeaning { kind, detail, refused, failure_class }
     }
 }

@@ -3,10 +3,10 @@
 use rusqlite::ErrorCode;
 use sqlx::{SqlStr, Sqlite, SqliteConnection};
 
-use super::driver::{Driver, Said, cells, fetch};
+use super::driver::{Driver, ErrorMeaning, cells, fetch};
 use crate::sql::join::{Cell, Dialect, Value};
-use crate::sql::sqlite::fault::{explain, is_busy};
-use crate::sql::transactions::Fate;
+use crate::sql::sqlite::errors::{explain, is_busy};
+use crate::sql::transactions::FailureClass;
 
 impl Driver for Sqlite {
     const DIALECT: Dialect = Dialect::Sqlite;
@@ -23,12 +23,12 @@ impl Driver for Sqlite {
             .map(|row| cells!(row, i64 => Cell::Int, String => Cell::Text, Vec<u8> => Cell::Bytes)))
     }
 
-    fn said(error: &sqlx::Error) -> Said {
+    fn meaning(error: &sqlx::Error) -> ErrorMeaning {
         let code = code(error);
         let (kind, detail) = explain(code);
-        let fate = if is_busy(code) { Fate::Busy } else { Fate::Failed };
+        let failure_class = if is_busy(code) { FailureClass::Busy } else { FailureClass::Failed };
         // A commit that failed for another reason may be found again when the file is next opened.
-        Said { kind, detail, refused: is_busy(code), fate }
+        ErrorMeaning { kind, detail, refused: is_busy(code), failure_class }
     }
 }
 

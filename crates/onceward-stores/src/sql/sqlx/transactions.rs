@@ -12,12 +12,12 @@ use sqlx_core::transaction::TransactionManager;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::driver::{Call, Driver, failed};
+use super::driver::{CallStage, Driver, failed};
 use super::join::fetch;
 use crate::sql::join::{Cell, Dialect, SqlTransaction, Value, swap_each};
-use crate::sql::transactions::{Fate, PooledTransactions, TransactionDriver, over};
+use crate::sql::transactions::{FailureClass, PooledTransactions, TransactionDriver, over};
 
-/// Between two tries to begin while another connection writes.
+/// The pause between two attempts to begin while another connection writes.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Begins transactions that a receipt commits with, on a pool that the caller has already. It must lead to
@@ -66,10 +66,10 @@ impl<DB: Driver> From<Pool<DB>> for SqlxTransactions<DB> {
 
 /// A transaction under way. When the last handle on it is dropped before the commit, the connection is
 /// closed, which undoes it.
-pub struct SqlxTx<DB: Driver>(Arc<Line<DB>>);
+pub struct SqlxTx<DB: Driver>(Arc<SqlxConnection<DB>>);
 
 /// A connection that goes back to its pool only if the end of the transaction is known.
-struct Line<DB: Driver>(Mutex<Option<PoolConnection<DB>>>);
+struct SqlxConnection<DB: Driver>(Mutex<Option<PoolConnection<DB>>>);
 
 impl<DB: Driver> SqlxTx<DB> {
     /// The connection, for one statement after the other: `query.execute(&mut *tx.lock().await)`. A
@@ -95,13 +95,13 @@ impl<DB: Driver> SqlxTx<DB> {
         if depth <= 1 {
             return Ok(depth);
         }
-        // A savepoint that was dropped is rolled back behind our back (SQLite, in a thread of its own): after an
-        // answer to anything else it is over.
-        connection.ping().await.map_err(|error| failed::<DB>(Call::Inside, error))?;
+        // A savepoint that was dropped is rolled back in the background (SQLite, in a thread of its own): once
+        // another statement is answered, that is finished.
+        connection.ping().await.map_err(|error| failed::<DB>(CallStage::Inside, error))?;
         Ok(DB::TransactionManager::get_transaction_depth(&connection))
     }
 
-    /// Its end is known: the connection may serve others.
+    /// Its end is known: the connection may be reused.
     async fn end(&self) {
         drop(self.0.0.lock().await.take());
     }
@@ -113,7 +113,7 @@ impl<DB: Driver> Clone for SqlxTx<DB> {
     }
 }
 
-impl<DB: Driver> Drop for Line<DB> {
+impl<DB: Driver> Drop for SqlxConnection<DB> {
     fn drop(&mut self) {
         if let Some(connection) = self.0.get_mut().take() {
             drop(connection.detach());
@@ -168,7 +168,7 @@ impl<DB: Driver> Join for SqlxTx<DB> {
 impl<DB: Driver> TransactionDriver for SqlxDriver<DB> {
     type Tx = SqlxTx<DB>;
 
-    /// A pool of the caller's is not told how long to wait for a row.
+    /// The limit on waiting for a row is not set on a pool of the caller.
     const LATE_MAX: Duration = Duration::ZERO;
 
     async fn open(&self, deadline: Instant) -> Result<SqlxTx<DB>, Fault> {
@@ -176,8 +176,8 @@ impl<DB: Driver> TransactionDriver for SqlxDriver<DB> {
             Ok(connection) => connection.map_err(unconnected::<DB>)?,
             Err(_) => return Err(Fault::Busy),
         };
-        // From here on, a transaction that does not come to an end is given up with its connection.
-        let tx = SqlxTx(Arc::new(Line(Mutex::new(Some(connection)))));
+        // From here on, a transaction that does not end is dropped with its connection.
+        let tx = SqlxTx(Arc::new(SqlxConnection(Mutex::new(Some(connection)))));
         loop {
             let begun = {
                 let mut connection = tx.lock().await;
@@ -186,14 +186,14 @@ impl<DB: Driver> TransactionDriver for SqlxDriver<DB> {
             };
             match begun {
                 Ok(Ok(())) => return Ok(tx),
-                // SQLite's own patience may be shorter than ours.
-                Ok(Err(error)) if DB::said(&error).fate == Fate::Busy => {
+                // SQLite's busy timeout may be shorter than this deadline.
+                Ok(Err(error)) if DB::meaning(&error).failure_class == FailureClass::Busy => {
                     if Instant::now() >= deadline {
                         return Err(Fault::Busy);
                     }
                     sleep(BUSY_PAUSE).await;
                 }
-                Ok(Err(error)) => return Err(Fault::Failed(failed::<DB>(Call::Inside, error))),
+                Ok(Err(error)) => return Err(Fault::Failed(failed::<DB>(CallStage::Inside, error))),
                 Err(_) => return Err(Fault::Busy),
             }
         }
@@ -205,7 +205,7 @@ impl<DB: Driver> TransactionDriver for SqlxDriver<DB> {
 
     async fn commit(&self, tx: &SqlxTx<DB>) -> Result<()> {
         let committed = DB::TransactionManager::commit(&mut *tx.open().await?).await;
-        committed.map_err(|error| failed::<DB>(Call::Commit, error))?;
+        committed.map_err(|error| failed::<DB>(CallStage::Commit, error))?;
         tx.end().await;
         Ok(())
     }
@@ -219,30 +219,30 @@ impl<DB: Driver> TransactionDriver for SqlxDriver<DB> {
             }
             Ok::<(), sqlx::Error>(())
         };
-        // Where this fails, the connection is closed, which does the same.
+        // If this fails, the connection is closed, which rolls back.
         if rolled_back.await.is_ok() {
             tx.end().await;
         }
     }
 
-    fn fate(&self, error: &(dyn StdError + 'static)) -> Option<Fate> {
-        let fate = DB::said(error.downcast_ref()?).fate;
-        Some(match (DB::DIALECT, fate) {
-            // Busy inside a transaction: others came first, and the same again makes sense.
+    fn failure_class(&self, error: &(dyn StdError + 'static)) -> Option<FailureClass> {
+        let failure_class = DB::meaning(error.downcast_ref()?).failure_class;
+        Some(match (DB::DIALECT, failure_class) {
+            // Busy inside a transaction: others wrote first, and a retry may succeed.
             #[cfg(feature = "sqlite")]
-            (Dialect::Sqlite, Fate::Busy) => Fate::Undone,
-            (_, fate) => fate,
+            (Dialect::Sqlite, FailureClass::Busy) => FailureClass::Undone,
+            (_, failure_class) => failure_class,
         })
     }
 }
 
-/// A connection could not be had; nothing was sent.
+/// The error if no connection was available; nothing was sent.
 fn unconnected<DB: Driver>(error: sqlx::Error) -> Fault {
     Fault::Failed(match error {
         sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => {
             let detail = "the pool has no connection to give; is it large enough, and still open?";
             Error::new(ErrorKind::Unavailable, detail).caused_by(error)
         }
-        error => failed::<DB>(Call::Inside, error),
+        error => failed::<DB>(CallStage::Inside, error),
     })
 }

@@ -24,7 +24,7 @@ pub(crate) trait Bank: Send + Sync + Sized + 'static {
     /// Transactions of one process.
     type T: Transactions<Tx: SqlTransaction + Send + Sync> + Clone + 'static;
 
-    /// A fresh one; `None` where there is no such server.
+    /// A fresh bank; `None` where there is no such server.
     fn open() -> Option<Self>;
 
     /// Where its receipts are.
@@ -33,16 +33,16 @@ pub(crate) trait Bank: Send + Sync + Sized + 'static {
     /// The transactions of one more process.
     fn transactions(&self) -> impl Future<Output = Self::T> + Send;
 
-    /// Runs SQL beside all of that, and gives the first value.
+    /// Runs SQL on another connection, and returns the first value.
     fn sql(&self, sql: &str) -> String;
 
     /// Writes a row of the business, as a user of the driver would.
     fn charge(tx: &Tx<Self>, key: &str) -> impl Future<Output = Result<(), Stopped>> + Send;
 
-    /// `COMMIT` or `ROLLBACK`, as work that misbehaves would say it.
+    /// Sends `COMMIT` or `ROLLBACK`, as misbehaving work would.
     fn say(tx: &Tx<Self>, word: &'static str) -> impl Future<Output = ()> + Send;
 
-    /// Begins a transaction without us, does the round in it, and ends it as the round says.
+    /// Begins a transaction with the driver alone, does the round in it, and ends it as the round says.
     fn in_a_transaction_of_the_callers_own(
         &self,
         process: &Process<Self>,

@@ -1,4 +1,4 @@
-//! A bank in MySQL; `MariaDB` stands for both.
+//! A bank in MySQL; `MariaDB` represents both.
 
 use mysql_async::prelude::Queryable;
 use onceward::Stopped;

@@ -1,4 +1,4 @@
-//! One process of a bank's, and those who ask it: charges that are made at once, beside, or slowly.
+//! One process of a bank and its callers: charges that run at once, concurrently, or slowly.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -40,7 +40,7 @@ impl<B: Bank> Process<B> {
         self.charge_through(&self.transactions, ask, &AtomicUsize::new(0)).await
     }
 
-    /// Charges through these transactions, and counts how often it worked.
+    /// Charges through these transactions, and counts how often the work ran.
     pub(crate) async fn charge_through<T: Transactions<Tx = Tx<B>>>(
         &self,
         transactions: &T,
@@ -62,7 +62,7 @@ impl<B: Bank> Process<B> {
         tokio::spawn(async move { process.charge(ask).await })
     }
 
-    /// Begins a charge and stands still inside its work, with the charge written; goes on as told.
+    /// Begins a charge and pauses inside its work, with the charge written; continues when told.
     pub(crate) async fn charge_slowly(&self, ask: Ask) -> Slow {
         let (inside, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let then = Arc::new(Mutex::new(None));
@@ -72,7 +72,7 @@ impl<B: Bank> Process<B> {
             let key = ask.id().key().to_owned();
             let work = async |_: Lease, tx: Tx<B>| {
                 B::charge(&tx, &key).await?;
-                // Done again, it has been told already.
+                // On a retry, it has been told already.
                 if told.lock().unwrap().is_none() {
                     reached.notify_one();
                     waits.notified().await;
@@ -135,7 +135,7 @@ impl Round {
         matches!(self, Self::Kept | Self::EnqueuedAndKept | Self::FailedAndKept)
     }
 
-    /// Does what the round says in a transaction that somebody else has begun.
+    /// Does what the round says in a transaction that the caller has begun.
     pub(crate) async fn inside<B: Bank, T: SqlTransaction>(self, process: &Process<B>, tx: &mut T) {
         match self {
             Self::Undone | Self::Kept | Self::FoundDone => self.claim(process, tx).await,

@@ -1,4 +1,4 @@
-//! The first one's transaction is over, and so may the duplicate's be.
+//! The first caller's transaction has ended, and the duplicate's may have, too.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -38,7 +38,7 @@ async fn ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Proces
     assert_eq!(said(second), first_of("two", "ended"));
     assert_eq!(said(one.charge(ask("ended")).await), replay_of("two", "ended"));
     assert_eq!(bank.count("ended"), 1);
-    // And where nobody else came, nothing is left behind.
+    // Without a duplicate, nothing is left behind.
     let work = async |_: Lease, tx: Tx<B>| {
         B::charge(&tx, "ended alone").await?;
         B::say(&tx, "ROLLBACK").await;

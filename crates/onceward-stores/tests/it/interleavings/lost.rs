@@ -1,4 +1,4 @@
-//! The first one hears nothing of its claim or of its commit.
+//! The first caller gets no answer to its claim or its commit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! Two duplicates, one of which is in trouble at the worst moment: each order of events is forced, on every
+//! Tests of two duplicates, one of which fails at the worst moment: each order of events is forced, on every
 //! engine. `transact` has the common ones; here are those in which a second effect would hide.
 //!
 //! | the first one … | the duplicate … |

@@ -1,4 +1,4 @@
-//! Transactions of which the first goes wrong, at a moment that the test chooses.
+//! A wrapper around transactions that makes the first one fail at a chosen moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,15 +10,15 @@ use tokio::sync::Notify;
 /// What goes wrong with the first transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// It has begun and claimed, and is undone; the asker is told of a failure.
+    /// It has begun and claimed, and is undone; the caller gets an error.
     Claim,
-    /// It is committed; the asker hears nothing.
+    /// It is committed; the caller gets no answer.
     Answer,
-    /// It is undone; the asker hears nothing.
+    /// It is undone; the caller gets no answer.
     Commit,
-    /// The asker hears nothing while it is still open; it is committed later.
+    /// The caller gets no answer while it is still open; it is committed later.
     LateCommit,
-    /// The asker hears nothing while it is still open; it is undone later.
+    /// The caller gets no answer while it is still open; it is undone later.
     LateRollback,
 }
 
@@ -30,9 +30,9 @@ pub(super) struct Staged<T> {
     commits: AtomicUsize,
     /// The first one has its claim.
     pub(super) claimed: Notify,
-    /// It has gone wrong.
+    /// It has failed.
     pub(super) reached: Notify,
-    /// Its fate is being asked for.
+    /// Its outcome is being looked up.
     pub(super) begun_again: Notify,
     pub(super) go_on: Arc<Notify>,
 }

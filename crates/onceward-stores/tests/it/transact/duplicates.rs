@@ -1,4 +1,4 @@
-//! Duplicates, one after the other and at the same time, in one process and in two.
+//! Tests of duplicates, one after the other and at the same time, in one process and in two.
 
 use std::sync::Arc;
 use std::time::Duration;

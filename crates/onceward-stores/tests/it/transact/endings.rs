@@ -1,4 +1,4 @@
-//! Work that ends in failure or with a retention of its own, and receipts that were claimed outside of any transaction.
+//! Tests of work that ends in failure or with a retention of its own, and receipts that were claimed outside of any transaction.
 
 use std::time::Duration;
 

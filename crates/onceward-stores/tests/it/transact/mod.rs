@@ -1,5 +1,5 @@
 //! Receipts in the caller's own transaction: key and business write commit together or not at all,
-//! no matter who interferes at which point. The same tests on every engine and through every driver.
+//! whatever interferes at which point. The same tests on every engine and through every driver.
 
 mod duplicates;
 mod endings;

@@ -1,4 +1,4 @@
-//! An operation of three phases that dies after each of them is finished by the next ask.
+//! Tests that an operation of three phases that crashes after any of them is finished by the next ask.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What a server undoes by itself: a connection that it cuts is certain not to have committed, and work that
-//! cannot be beside other work is done again.
+//! Tests of rollbacks by the server: a connection that it cuts is certain not to have committed, and work that
+//! conflicts with other work is retried.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,7 +22,7 @@ async fn cuts_the_line<B: Bank>(bank: &B, cut: impl Fn(&B)) {
     let second = two.charge_beside(ask("cut"));
     cut(bank);
     assert_eq!(said(second.await.unwrap()), first_of("two", "cut"));
-    // Its commit went nowhere, and that is certain; the next ask gets what the second one did.
+    // It certainly did not commit; the next ask gets what the second one did.
     let error = first.end(Then::Succeed).await.unwrap_err();
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Unavailable, Applied::No), "{error}");
     assert_eq!(said(one.charge(ask("cut")).await), replay_of("two", "cut"));

@@ -1,3 +1,5 @@
+//! Tests of error texts: causes are shown, passwords are not.
+
 use super::*;
 
 #[derive(Debug)]
@@ -31,8 +33,8 @@ fn a_server_is_named_without_a_piece_of_a_password() {
     assert_eq!(server("MySQL", "db:3306", Some("shop")), "MySQL at db:3306, database `shop`");
     assert_eq!(server("MySQL", "db:3306", None), "MySQL at db:3306");
     assert_eq!(server("MySQL", "", Some("shop")), "MySQL, database `shop`");
-    for (place, database) in [("ret@db:3306", None), ("app:3306", Some("ret@db/shop"))] {
-        let named = server("MySQL", place, database);
+    for (host, database) in [("ret@db:3306", None), ("app:3306", Some("ret@db/shop"))] {
+        let named = server("MySQL", host, database);
         assert!(named.contains("%40") && !named.contains("ret"), "{named}");
     }
 }

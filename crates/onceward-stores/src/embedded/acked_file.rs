@@ -1,80 +1,80 @@
-//! The side file `ACKED`: the sequence of the last group whose callers were told that it is kept.
+//! The side file `ACKED`: the sequence number of the last acknowledged group.
 //!
-//! Written after the group's sync and before the answers, without a sync of its own in the hot path.
-//! After a power cut it may therefore be too low, never too high: it raises no false alarm. Two places
+//! Written after the group's sync and before the answers, usually without a sync of its own. After
+//! a power cut it may therefore be too low, but never too high, so it causes no false alarm. Two slots
 //! are written in turn, so that a torn write leaves the other.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-const PLACES: u64 = 2;
-/// Apart, so that no sector holds both.
-const PLACE_BYTES: u64 = 512;
+const SLOTS: u64 = 2;
+/// Far enough apart that no disk sector holds both.
+const SLOT_BYTES: u64 = 512;
 const ENTRY_BYTES: usize = 12;
 const GROUPS_PER_SYNC: u64 = 1024;
 
-pub(crate) struct Acked {
+pub(crate) struct AckedFile {
     file: File,
 }
 
 /// What the side file said when it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// There is none.
+pub(crate) enum LastAcked {
+    /// The file does not exist.
     Nothing,
-    /// There is one, but neither place can be read.
+    /// The file exists, but neither slot can be read.
     Unreadable,
     /// This group and all before it were acknowledged.
     Sequence(u64),
 }
 
-impl Acked {
+impl AckedFile {
     /// Reads without changing anything.
-    pub(crate) fn read(path: &Path) -> io::Result<Told> {
+    pub(crate) fn read(path: &Path) -> io::Result<LastAcked> {
         let mut bytes = Vec::new();
         match File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Told::Nothing),
-            opened => opened?.take(PLACES * PLACE_BYTES).read_to_end(&mut bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LastAcked::Nothing),
+            opened => opened?.take(SLOTS * SLOT_BYTES).read_to_end(&mut bytes)?,
         };
-        let place = |place: u64| {
-            let at = usize::try_from(place * PLACE_BYTES).ok()?;
+        let slot = |slot: u64| {
+            let at = usize::try_from(slot * SLOT_BYTES).ok()?;
             let (sequence, checksum) = bytes.get(at..at + ENTRY_BYTES)?.split_first_chunk::<8>()?;
             (checksum == crc32fast::hash(sequence).to_le_bytes()).then_some(u64::from_le_bytes(*sequence))
         };
-        Ok((0..PLACES).filter_map(place).max().map_or(Told::Unreadable, Told::Sequence))
+        Ok((0..SLOTS).filter_map(slot).max().map_or(LastAcked::Unreadable, LastAcked::Sequence))
     }
 
     /// Opens it for writing and writes `sequence`, durably.
     pub(crate) fn open(path: &Path, sequence: u64) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
-        file.set_len(PLACES * PLACE_BYTES)?;
+        file.set_len(SLOTS * SLOT_BYTES)?;
         let mut acked = Self { file };
-        // Both places, so that later writes find their blocks allocated.
-        for turn in 0..PLACES {
+        // Both slots, so that later writes find their blocks allocated.
+        for turn in 0..SLOTS {
             acked.write(turn, sequence)?;
         }
         acked.file.sync_all()?;
         Ok(acked)
     }
 
-    /// Notes that everything up to `sequence` is about to be acknowledged.
+    /// Records that everything up to `sequence` is about to be acknowledged.
     pub(crate) fn note(&mut self, sequence: u64) -> io::Result<()> {
-        self.write(sequence % PLACES, sequence)?;
+        self.write(sequence % SLOTS, sequence)?;
         if sequence.is_multiple_of(GROUPS_PER_SYNC) { self.file.sync_data() } else { Ok(()) }
     }
 
-    /// Makes the last note durable.
+    /// Makes the last record durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 
-    fn write(&mut self, place: u64, sequence: u64) -> io::Result<()> {
+    fn write(&mut self, slot: u64, sequence: u64) -> io::Result<()> {
         let mut entry = [0; ENTRY_BYTES];
         let sequence = sequence.to_le_bytes();
         entry[..8].copy_from_slice(&sequence);
         entry[8..].copy_from_slice(&crc32fast::hash(&sequence).to_le_bytes());
-        self.file.seek(SeekFrom::Start(place * PLACE_BYTES))?;
+        self.file.seek(SeekFrom::Start(slot * SLOT_BYTES))?;
         self.file.write_all(&entry)
     }
 }

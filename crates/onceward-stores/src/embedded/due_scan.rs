@@ -1,10 +1,9 @@
-//! The scan over what is due: leases from memory, everything else from the due index, earliest first.
+//! Scans for due rows, earliest first: leases from memory, everything else from the due index.
 //!
-//! The due index has two lists: waiting rows, which workers look for again and again, and the rest. It lists
+//! The due index has two lists: waiting rows, which workers scan often, and the rest. It lists
 //! the rows of one group that fall due at the same moment in one block, under that moment and the group's
-//! sequence. Entries are not taken out when their row changes; the scan passes over stale ones, and [`Floor`]
-//! remembers how far everything is stale, so that neither they nor the tombstones of removed blocks are
-//! walked over again and again.
+//! sequence. Entries are not removed when their row changes; the scan skips stale ones, and [`Floor`] records up to
+//! where everything is stale, so that stale entries and the tombstones of removed blocks are not read each time.
 //!
 //! ```text
 //!   one list    ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒░█████████████████
@@ -19,24 +18,24 @@ use fjall::{Readable, Snapshot};
 use onceward::{Cursor, Error, ErrorKind, Filter, Id, Page, Result, State};
 
 use super::reader::PageBuilder;
-use super::row::{LISTS, List, Row};
+use super::row::{DUE_LISTS, DueList, Row};
 use super::tables::cannot_read;
-use super::{Shared, block};
+use super::{EmbeddedInner, row_block};
 use crate::kit::cursor;
 
-/// How many slices of nothing but stale entries are passed over in one scan.
+/// How many slices with only stale entries one scan may skip.
 const STALE_SLICES_MAX: usize = 8;
 
 /// A block's key: list, due time, sequence.
 type BlockKey = [u8; 17];
 
-/// Everything of a list before this place is stale.
-pub(crate) struct Floor(Mutex<Bounds>);
+/// Everything in a list before this position is stale.
+pub(crate) struct Floor(Mutex<FloorBounds>);
 
-struct Bounds {
-    floor: Place,
-    /// The earliest due time put in since the scan under way began: it cannot see that row, so it
-    /// must not lift the floor above it.
+struct FloorBounds {
+    floor: ScanPosition,
+    /// The earliest due time inserted since the current scan began. The scan cannot see that row, so it must not
+    /// raise the floor above it.
     put_since_us: u64,
     /// Blocks below the floor that the writer has not removed yet.
     dead: Vec<BlockKey>,
@@ -46,12 +45,12 @@ struct Bounds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Leases,
-    Index(List),
+    Index(DueList),
 }
 
-/// A place in the order of the scan; at the same moment leases come first.
+/// A position in the order of the scan; at the same due time leases come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct ScanPosition {
     due_us: u64,
     source: Source,
     /// A lease's version, or the sequence of a block.
@@ -62,28 +61,28 @@ struct Place {
 
 /// A row that may be due.
 struct Candidate {
-    at: Place,
+    at: ScanPosition,
     version: u64,
     id: Id,
 }
 
-/// What a scan is about.
-pub(crate) struct Query<'a> {
+/// Which rows a scan reads.
+pub(crate) struct DueQuery<'a> {
     leases: bool,
-    lists: &'a [List],
-    /// Only what has fallen due by now.
+    lists: &'a [DueList],
+    /// Only rows that are due now.
     only_over: bool,
     filter: &'a Filter,
 }
 
-impl<'a> Query<'a> {
+impl<'a> DueQuery<'a> {
     /// What is due, of the state that the filter names.
     pub(crate) fn due(filter: &'a Filter) -> Self {
-        let (leases, lists): (bool, &[List]) = match filter.state {
-            None => (true, &LISTS),
+        let (leases, lists): (bool, &[DueList]) = match filter.state {
+            None => (true, &DUE_LISTS),
             Some(State::Held) => (true, &[]),
-            Some(State::Waiting) => (false, &[List::Waiting]),
-            Some(State::Done | State::Unknown | State::Dead | State::Gone) => (false, &[List::Rest]),
+            Some(State::Waiting) => (false, &[DueList::Waiting]),
+            Some(State::Done | State::Unknown | State::Dead | State::Gone) => (false, &[DueList::Rest]),
         };
         Self { leases, lists, only_over: true, filter }
     }
@@ -93,31 +92,31 @@ impl<'a> Query<'a> {
         Self { leases: true, lists: &[], only_over: false, filter }
     }
 
-    /// Everything that waits for a time.
+    /// All waiting rows that have a due time.
     pub(crate) fn waiting(filter: &'a Filter) -> Self {
-        Self { leases: false, lists: &[List::Waiting], only_over: false, filter }
+        Self { leases: false, lists: &[DueList::Waiting], only_over: false, filter }
     }
 }
 
 impl Floor {
-    pub(crate) fn new(list: List, floor_us: u64) -> Self {
-        let floor = Place::first_of(list, floor_us);
-        Self(Mutex::new(Bounds { floor, put_since_us: u64::MAX, dead: Vec::new() }))
+    pub(crate) fn new(list: DueList, floor_us: u64) -> Self {
+        let floor = ScanPosition::first_of(list, floor_us);
+        Self(Mutex::new(FloorBounds { floor, put_since_us: u64::MAX, dead: Vec::new() }))
     }
 
-    /// What holds once a group that puts in `earliest_us` is written.
+    /// The floor once a group that inserts `earliest_us` is written.
     pub(crate) fn with(&self, earliest_us: u64) -> u64 {
         self.lock().floor.due_us.min(earliest_us)
     }
 
-    /// A group that put in `earliest_us` has become visible.
+    /// Lowers the floor: a group that inserted `earliest_us` has become visible.
     pub(crate) fn lower(&self, earliest_us: u64) {
         let mut bounds = self.lock();
-        bounds.floor = bounds.floor.min(Place::first_at(bounds.floor.source, earliest_us));
+        bounds.floor = bounds.floor.min(ScanPosition::first_at(bounds.floor.source, earliest_us));
         bounds.put_since_us = bounds.put_since_us.min(earliest_us);
     }
 
-    /// Blocks that the group under way may remove; none twice.
+    /// Blocks that the current group may remove; each is returned once.
     pub(crate) fn take_dead(&self) -> Vec<BlockKey> {
         let mut dead = std::mem::take(&mut self.lock().dead);
         dead.sort_unstable();
@@ -125,29 +124,29 @@ impl Floor {
         dead
     }
 
-    /// To be called before the scan takes its snapshot. There is one scanning thread, so one scan.
-    fn begin(&self) -> Place {
+    /// Must be called before the scan takes its snapshot. There is one scanning thread, so at most one scan.
+    fn begin(&self) -> ScanPosition {
         let mut bounds = self.lock();
         bounds.put_since_us = u64::MAX;
         bounds.floor
     }
 
-    /// The scan has seen that everything before `floor` is stale, `blocks` among it.
-    fn lift(&self, floor: Place, blocks: impl Iterator<Item = BlockKey>) {
+    /// Raises the floor: the scan found everything before it stale, including `blocks`.
+    fn raise(&self, floor: ScanPosition, blocks: impl Iterator<Item = BlockKey>) {
         let mut bounds = self.lock();
-        let floor = floor.min(Place::first_at(floor.source, bounds.put_since_us));
+        let floor = floor.min(ScanPosition::first_at(floor.source, bounds.put_since_us));
         bounds.floor = bounds.floor.max(floor);
-        // An entry never comes alive again, so these are dead wherever the floor is.
+        // A stale entry stays stale, so these blocks are dead wherever the floor is.
         bounds.dead.extend(blocks);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Bounds> {
+    fn lock(&self) -> MutexGuard<'_, FloorBounds> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The key of a block of the due index.
-pub(crate) fn block_key(list: List, due_us: u64, sequence: u64) -> BlockKey {
+pub(crate) fn block_key(list: DueList, due_us: u64, sequence: u64) -> BlockKey {
     let mut key = [0; 17];
     key[0] = list as u8;
     key[1..9].copy_from_slice(&due_us.to_be_bytes());
@@ -155,8 +154,13 @@ pub(crate) fn block_key(list: List, due_us: u64, sequence: u64) -> BlockKey {
     key
 }
 
-/// One page. Passes over stale entries, but not without end.
-pub(crate) fn scan(shared: &Shared, query: &Query<'_>, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+/// One page. Skips stale entries, up to a limit.
+pub(crate) fn scan(
+    shared: &EmbeddedInner,
+    query: &DueQuery<'_>,
+    after: Option<&Cursor>,
+    limit: usize,
+) -> Result<Page> {
     let mut page = slice(shared, query, after, limit)?;
     for _ in 0..STALE_SLICES_MAX {
         if !page.found.is_empty() || !page.unreadable.is_empty() || page.next.is_none() {
@@ -167,18 +171,19 @@ pub(crate) fn scan(shared: &Shared, query: &Query<'_>, after: Option<&Cursor>, l
     Ok(page)
 }
 
-/// Looks at no more than `limit` entries.
-fn slice(shared: &Shared, query: &Query<'_>, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+/// Reads at most `limit` entries.
+fn slice(shared: &EmbeddedInner, query: &DueQuery<'_>, after: Option<&Cursor>, limit: usize) -> Result<Page> {
     let now_us = shared.now_us();
-    let after = after.map(Place::from_cursor).transpose()?;
+    let after = after.map(ScanPosition::from_cursor).transpose()?;
     let mut candidates = Vec::new();
     if query.leases {
-        // Leases that lost their owner count from the opening, even if the clock was set back since.
+        // Leases that lost their owner are due from the opening on, even if the clock was set back since.
         let until_us = if query.only_over { now_us.max(shared.opened.at_us) } else { u64::MAX };
         candidates.extend(leases(shared, after, until_us, limit));
     }
-    let mut walks: Vec<Walk> = query.lists.iter().map(|&list| Walk::begin(shared, list, after)).collect();
-    // Taken after the leases were read, so that none of them can be younger than the rows.
+    let mut walks: Vec<ListWalk> =
+        query.lists.iter().map(|&list| ListWalk::begin(shared, list, after)).collect();
+    // Taken after the leases were read, so that no lease is newer than the rows.
     let snapshot = shared.tables.database.snapshot();
     for walk in &walks {
         let until_us = if query.only_over { now_us } else { u64::MAX };
@@ -192,7 +197,7 @@ fn slice(shared: &Shared, query: &Query<'_>, after: Option<&Cursor>, limit: usiz
         let row = row(shared, &snapshot, &id);
         let is_live = match &row {
             Ok(row) => row.as_ref().is_some_and(|row| row.version == version),
-            // It may well be.
+            // A row that cannot be read may be live.
             Err(_) => true,
         };
         if let Some(walk) = walks.iter_mut().find(|walk| Source::Index(walk.list) == at.source) {
@@ -212,86 +217,88 @@ fn slice(shared: &Shared, query: &Query<'_>, after: Option<&Cursor>, limit: usiz
     let page = page.build();
     if query.only_over {
         for walk in walks {
-            walk.lift_floor(shared, last.filter(|_| page.next.is_some()), now_us);
+            walk.raise_floor(shared, last.filter(|_| page.next.is_some()), now_us);
         }
     }
     Ok(page)
 }
 
-/// A scan on its way through one list.
-struct Walk {
-    list: List,
-    floor: Place,
-    start: Place,
-    first_live: Option<Place>,
-    /// Up to the first live entry.
+/// The progress of a scan through one list.
+struct ListWalk {
+    list: DueList,
+    floor: ScanPosition,
+    start: ScanPosition,
+    first_live: Option<ScanPosition>,
+    /// The blocks read up to the first live entry.
     blocks: Vec<BlockKey>,
 }
 
-impl Walk {
-    fn begin(shared: &Shared, list: List, after: Option<Place>) -> Self {
+impl ListWalk {
+    fn begin(shared: &EmbeddedInner, list: DueList, after: Option<ScanPosition>) -> Self {
         let floor = shared.floors[list as usize].begin();
         let start = after.map_or(floor, |after| after.next_in(list).max(floor));
         Self { list, floor, start, first_live: None, blocks: Vec::new() }
     }
 
-    fn pass(&mut self, at: Place, is_live: bool) {
+    fn pass(&mut self, at: ScanPosition, is_live: bool) {
         if self.first_live.is_none() {
             self.first_live = is_live.then_some(at);
             self.blocks.push(block_key(self.list, at.due_us, at.number));
         }
     }
 
-    /// `last` is where the scan stopped before it came to the end of all lists.
-    fn lift_floor(mut self, shared: &Shared, last: Option<Place>, now_us: u64) {
-        // Only a scan that began at the floor can tell that nothing lives between it and this place.
+    /// `last` is where the scan stopped before the end of all lists.
+    fn raise_floor(mut self, shared: &EmbeddedInner, last: Option<ScanPosition>, now_us: u64) {
+        // Only a scan that began at the floor knows that there are no live entries between it and this position.
         if self.start > self.floor {
             return;
         }
-        let end = Place::first_of(self.list, now_us.saturating_add(1));
+        let end = ScanPosition::first_of(self.list, now_us.saturating_add(1));
         let reached = match (self.first_live, last) {
             (Some(live), _) => live,
             (None, None) => end,
-            // A lease that lost its owner may stand behind what the index was read up to.
+            // A lease that lost its owner may come after the point up to which the index was read.
             (None, Some(last)) => last.next_in(self.list).min(end),
         };
         let reached = reached.max(self.floor);
         self.blocks.dedup();
         let reached_block = block_key(self.list, reached.due_us, reached.number);
         let dead = self.blocks.into_iter().filter(|&block| block < reached_block);
-        shared.floors[self.list as usize].lift(reached, dead);
+        shared.floors[self.list as usize].raise(reached, dead);
     }
 }
 
 fn leases(
-    shared: &Shared,
-    after: Option<Place>,
+    shared: &EmbeddedInner,
+    after: Option<ScanPosition>,
     until_us: u64,
     limit: usize,
 ) -> impl Iterator<Item = Candidate> {
     let after = match after {
         None => Bound::Unbounded,
-        Some(Place { due_us, source: Source::Leases, number, .. }) => Bound::Excluded((due_us, number)),
-        Some(Place { due_us, .. }) => Bound::Excluded((due_us, u64::MAX)),
+        Some(ScanPosition { due_us, source: Source::Leases, number, .. }) => {
+            Bound::Excluded((due_us, number))
+        }
+        Some(ScanPosition { due_us, .. }) => Bound::Excluded((due_us, u64::MAX)),
     };
     let leases = shared.lease_ends.first(after, until_us, limit);
     leases.into_iter().map(|((due_us, version), id)| Candidate {
-        at: Place { due_us, source: Source::Leases, number: version, entry: 0 },
+        at: ScanPosition { due_us, source: Source::Leases, number: version, entry: 0 },
         version,
         id,
     })
 }
 
 fn listed(
-    shared: &Shared,
+    shared: &EmbeddedInner,
     snapshot: &Snapshot,
-    walk: &Walk,
+    walk: &ListWalk,
     until_us: u64,
     limit: usize,
 ) -> Result<Vec<Candidate>> {
-    let Walk { list, start, .. } = *walk;
+    let ListWalk { list, start, .. } = *walk;
     let first = block_key(list, start.due_us, start.number);
-    // What is never due is in no list, so nothing stands at the last of all times.
+    // Rows that are never due are in no list, so no entry has the highest time.
     let end = block_key(list, until_us.saturating_add(1), 0);
     let mut candidates = Vec::new();
     if first >= end {
@@ -300,9 +307,9 @@ fn listed(
     for entry in snapshot.range(&shared.tables.due, first..end) {
         let (key, value) = entry.into_inner().map_err(cannot_read)?;
         let (due_us, sequence) = split_block_key(&key)?;
-        for (entry, listed) in (0..).zip(block::entries(&value)) {
+        for (entry, listed) in (0..).zip(row_block::entries(&value)) {
             let (version, id) = listed?;
-            let at = Place { due_us, source: Source::Index(list), number: sequence, entry };
+            let at = ScanPosition { due_us, source: Source::Index(list), number: sequence, entry };
             if at >= start {
                 candidates.push(Candidate { at, version, id });
             }
@@ -314,7 +321,7 @@ fn listed(
     Ok(candidates)
 }
 
-fn row(shared: &Shared, snapshot: &Snapshot, id: &Id) -> Result<Option<Row>> {
+fn row(shared: &EmbeddedInner, snapshot: &Snapshot, id: &Id) -> Result<Option<Row>> {
     match snapshot.get(&shared.tables.receipts, id.as_bytes()).map_err(cannot_read)? {
         None => Ok(None),
         Some(row) => Row::decode(id, &row).map(Some),
@@ -332,18 +339,18 @@ fn split_block_key(key: &[u8]) -> Result<(u64, u64)> {
 }
 
 impl Source {
-    /// As it stands in a cursor; apart from the bytes that the cursors of `index.rs` begin with.
+    /// As a cursor. Its first byte differs from those of the cursors of `index.rs`.
     fn byte(self) -> u8 {
         match self {
             Self::Leases => 0x10,
-            Self::Index(List::Waiting) => 0x11,
-            Self::Index(List::Rest) => 0x12,
+            Self::Index(DueList::Waiting) => 0x11,
+            Self::Index(DueList::Rest) => 0x12,
         }
     }
 }
 
-impl Place {
-    fn first_of(list: List, due_us: u64) -> Self {
+impl ScanPosition {
+    fn first_of(list: DueList, due_us: u64) -> Self {
         Self::first_at(Source::Index(list), due_us)
     }
 
@@ -351,8 +358,8 @@ impl Place {
         Self { due_us, source, number: 0, entry: 0 }
     }
 
-    /// The first place of a list behind this one.
-    fn next_in(self, list: List) -> Self {
+    /// The first position in a list after this one.
+    fn next_in(self, list: DueList) -> Self {
         let source = Source::Index(list);
         match self.source.cmp(&source) {
             Ordering::Equal => Self { entry: self.entry + 1, ..self },
@@ -368,7 +375,7 @@ impl Place {
     }
 
     fn from_cursor(cursor: &Cursor) -> Result<Self> {
-        let sources = [Source::Leases].into_iter().chain(LISTS.map(Source::Index));
+        let sources = [Source::Leases].into_iter().chain(DUE_LISTS.map(Source::Index));
         let (source, numbers) = cursor.0.split_first().ok_or_else(cursor::foreign)?;
         let source = sources.into_iter().find(|known| known.byte() == *source).ok_or_else(cursor::foreign)?;
         let [due_us, number, entry] = cursor::unpack(&Cursor(bytes::Bytes::copy_from_slice(numbers)))?;
@@ -377,5 +384,5 @@ impl Place {
 }
 
 #[cfg(test)]
-#[path = "due_test.rs"]
+#[path = "due_scan_test.rs"]
 mod tests;

@@ -1,3 +1,5 @@
+//! Tests of splitting a batch by kind of swap.
+
 use onceward::State;
 
 use super::*;
@@ -19,9 +21,9 @@ fn each_kind_is_in_the_order_of_the_primary_key() {
         swap("c", "1", Seen::Absent, false),
         swap("c", "2", seen, false),
     ];
-    let kinds = Kinds::new(&batch, 0..batch.len(), Version(0));
+    let kinds = SwapKinds::new(&batch, 0..batch.len(), Version(0));
     let expected =
-        Kinds { create: vec![2, 0], replace: vec![3, 1], check: vec![4], free: vec![5], delete: vec![] };
+        SwapKinds { create: vec![2, 0], replace: vec![3, 1], check: vec![4], free: vec![5], delete: vec![] };
     assert_eq!(kinds, expected);
 }
 
@@ -34,7 +36,7 @@ fn only_a_removal_of_something_old_leaves_nothing_behind() {
         swap("s", "2", Seen::Version(Version(old)), false),
         swap("s", "3", Seen::Version(Version(u64::MAX)), false),
     ];
-    let kinds = Kinds::new(&batch, 0..3, Version(now));
+    let kinds = SwapKinds::new(&batch, 0..3, Version(now));
     // A version that cannot be matches nothing, so it does not matter how it is removed.
     assert_eq!((kinds.delete, kinds.free), (vec![0, 2], vec![1]));
 }

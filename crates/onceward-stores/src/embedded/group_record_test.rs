@@ -1,4 +1,4 @@
-//! Golden bytes of the group record, and what damage to them gives.
+//! Tests of the group record: golden bytes, and detection of damage.
 
 use super::*;
 

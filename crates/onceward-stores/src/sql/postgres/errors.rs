@@ -1,31 +1,31 @@
-//! What a failure of the server or of the way to it means: whose fault it is, what to do, and whether
-//! the write may have happened.
+//! Translates errors of PostgreSQL and of the connection: their kind, what to do, and whether the write may have
+//! happened.
 
 use deadpool_postgres::{HookError, PoolError};
 use onceward::{Error, ErrorKind};
 use tokio_postgres::error::{Severity, SqlState};
 
-use crate::sql::cause::{Explained, root, unreached};
+use crate::sql::error_text::{Explained, root, unreached};
 
 /// Whether a call could have changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum CallEffect {
     Reads,
     Writes,
 }
 
-/// Whether the same statement may simply be tried again: the server undid it in favour of another.
+/// Whether the same statement may simply be tried again: the server rolled it back in favour of another transaction.
 pub(super) fn is_worth_repeating(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(is_undone)
 }
 
-/// Whether the server undid something in favour of another.
+/// Whether the server rolled something back in favour of another transaction.
 pub(in crate::sql) fn is_undone(code: &SqlState) -> bool {
     [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE].contains(code)
 }
 
 /// A statement failed.
-pub(super) fn failed(call: Call, error: tokio_postgres::Error) -> Error {
+pub(super) fn failed(call: CallEffect, error: tokio_postgres::Error) -> Error {
     let said_no = error.as_db_error().is_some_and(|error| {
         // After an ordinary error the statement is undone. A fatal one may have hit a connection that
         // was waiting for a standby, with its commit on disk.
@@ -33,7 +33,7 @@ pub(super) fn failed(call: Call, error: tokio_postgres::Error) -> Error {
     });
     let (kind, detail) = explain(error.code());
     let fault = Error::new(kind, detail).caused_by(explained(error));
-    if call == Call::Writes && !said_no { fault.maybe_applied() } else { fault }
+    if call == CallEffect::Writes && !said_no { fault.maybe_applied() } else { fault }
 }
 
 /// There is no connection to `server`; nothing was sent.
@@ -69,12 +69,12 @@ fn explained(error: tokio_postgres::Error) -> Explained<tokio_postgres::Error> {
 }
 
 /// No answer in time. The statement may still be running.
-pub(super) fn timed_out(call: Call, after: std::time::Duration) -> Error {
+pub(super) fn timed_out(call: CallEffect, after: std::time::Duration) -> Error {
     let fault = Error::new(ErrorKind::Unavailable, format!("PostgreSQL did not answer within {after:?}"));
-    if call == Call::Writes { fault.maybe_applied() } else { fault }
+    if call == CallEffect::Writes { fault.maybe_applied() } else { fault }
 }
 
-/// What the server's word means to a person; without a word, the connection is gone.
+/// The meaning of an error code, and advice for the operator; without a code, the connection is lost.
 pub(in crate::sql) fn explain(code: Option<&SqlState>) -> (ErrorKind, &'static str) {
     let Some(code) = code else {
         return (ErrorKind::Unavailable, "the connection to PostgreSQL failed");

@@ -1,48 +1,48 @@
-//! The answers to a batch, put together from the statements that it was split into.
+//! Collects the answers to a batch from the statements that it was split into.
 //!
-//! Each swap has an answer of its own: where one statement fails, what the others have done stands. Only if no
-//! statement came to an answer is it the batch that failed.
+//! Each swap has an answer of its own: if one statement fails, the others still count. Only if no statement was
+//! answered does the whole batch fail.
 
 use onceward::{Error, ErrorKind, Result, Swap, Swapped};
 
 /// The answers so far.
-pub(super) struct Answers {
-    by_place: Vec<Option<Swapped>>,
+pub(super) struct BatchAnswers {
+    by_index: Vec<Option<Swapped>>,
     /// The first failure that was about a statement, and not about one record.
     failure: Option<Error>,
     /// Whether a statement was answered.
     answered: bool,
 }
 
-impl Answers {
+impl BatchAnswers {
     /// Of a batch. Records with more bytes than a row can have are refused here, before they fail others.
     pub(super) fn new(batch: &[Swap], record_bytes_max: usize) -> Self {
         let refused = |swap: &Swap| too_large(swap, record_bytes_max).map(Swapped::Failed);
-        let by_place: Vec<Option<Swapped>> = batch.iter().map(refused).collect();
-        let answered = by_place.iter().any(Option::is_some);
-        Self { by_place, failure: None, answered }
+        let by_index: Vec<Option<Swapped>> = batch.iter().map(refused).collect();
+        let answered = by_index.iter().any(Option::is_some);
+        Self { by_index, failure: None, answered }
     }
 
-    /// The places in the batch that have no answer yet.
+    /// The indexes of the swaps that have no answer yet.
     pub(super) fn open(&self) -> Vec<usize> {
-        (0..self.by_place.len()).filter(|place| self.by_place[*place].is_none()).collect()
+        (0..self.by_index.len()).filter(|index| self.by_index[*index].is_none()).collect()
     }
 
-    /// What became of the statement that was about these places.
+    /// Adds the answers of the statement for the swaps at these indexes.
     pub(super) fn add(&mut self, of: &[usize], answers: Result<Vec<(usize, Swapped)>>) {
         if of.is_empty() {
             return;
         }
         match answers {
             Ok(answers) => {
-                for (place, swapped) in answers {
+                for (index, swapped) in answers {
                     self.answered = true;
-                    self.by_place[place] = Some(swapped);
+                    self.by_index[index] = Some(swapped);
                 }
             }
             Err(error) => {
-                for place in of {
-                    self.by_place[*place] = Some(Swapped::Failed(error.clone()));
+                for index in of {
+                    self.by_index[*index] = Some(Swapped::Failed(error.clone()));
                 }
                 self.failure.get_or_insert(error);
             }
@@ -53,14 +53,12 @@ impl Answers {
     pub(super) fn result(self) -> Result<Vec<Swapped>> {
         match self.failure {
             Some(error) if !self.answered => {
-                let may_stand = |answer: &Option<Swapped>| matches!(answer, Some(Swapped::Failed(error)) if error.applied() == onceward::Applied::Maybe);
-                Err(if self.by_place.iter().any(may_stand) { error.maybe_applied() } else { error })
+                let maybe_applied = |answer: &Option<Swapped>| matches!(answer, Some(Swapped::Failed(error)) if error.applied() == onceward::Applied::Maybe);
+                Err(if self.by_index.iter().any(maybe_applied) { error.maybe_applied() } else { error })
             }
-            _ => Ok(self
-                .by_place
-                .into_iter()
-                .map(|answer| answer.expect("every place was answered"))
-                .collect()),
+            _ => {
+                Ok(self.by_index.into_iter().map(|answer| answer.expect("every swap was answered")).collect())
+            }
         }
     }
 }
@@ -75,5 +73,5 @@ pub(super) fn too_large(swap: &Swap, record_bytes_max: usize) -> Option<Error> {
 }
 
 #[cfg(test)]
-#[path = "answers_test.rs"]
+#[path = "batch_answers_test.rs"]
 mod tests;

@@ -1,15 +1,15 @@
-//! The record that every group of writes carries: which group it is and what must outlive a restart.
+//! The record in every group of writes: the number of the group and what must survive a restart.
 //!
 //! It is the last item of its group in the journal and the only row of the table `groups`, so the same
-//! bytes tell the journal check (before fjall opens) and the store (afterwards) how far the folder got.
+//! bytes tell the journal check (before fjall opens) and the store (afterwards) which group was last.
 //!
 //! ```text
-//! bytes 0..16   nonce of the folder: whose record it is, wherever its bytes turn up
+//! bytes 0..16   nonce of the folder: identifies a record of this folder
 //! bytes 16..24  sequence of the group, from 1 without gaps
 //! bytes 24..32  the highest version given so far
-//! bytes 32..40  no waiting row is due before this, in microseconds (see `due.rs`)
+//! bytes 32..40  no waiting row is due before this, in microseconds (see `due_scan.rs`)
 //! bytes 40..48  no other row is
-//! bytes 48..56  no group before this one left a row held that still is (see `held.rs`)
+//! bytes 48..56  no group before this one left a row held that still is (see `held_rows.rs`)
 //! bytes 56..64  fjall's own sequence number just before the group was handed to it
 //! bytes 64..68  CRC-32 of bytes 0..64; all numbers little endian
 //! ```
@@ -36,7 +36,7 @@ pub(crate) struct GroupRecord {
 }
 
 impl GroupRecord {
-    /// Of a folder without any group.
+    /// The record of a folder without any group.
     pub(crate) fn before_the_first(nonce: Nonce) -> Self {
         Self { nonce, sequence: 0, version_max: 0, floors_us: [0; 2], held_from: 0, engine_number: 0 }
     }
@@ -79,5 +79,5 @@ impl GroupRecord {
 }
 
 #[cfg(test)]
-#[path = "record_test.rs"]
+#[path = "group_record_test.rs"]
 mod tests;

@@ -1,26 +1,26 @@
-//! What a failure of the server or of the way to it means.
+//! Translates errors of MySQL and of the connection: their kind, what to do, and whether the write may have happened.
 
 use mysql_async::Error as Cause;
 use onceward::{Error, ErrorKind};
 
-use crate::sql::cause::{Explained, root, unreached};
+use crate::sql::error_text::{Explained, root, unreached};
 
-/// The server's word for a lock that did not come in time.
+/// The error code for a lock wait that timed out.
 pub(in crate::sql) const LOCK_WAIT_TIMEOUT: u16 = 1205;
 
 /// Whether a call could have changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum CallEffect {
     Reads,
     Writes,
 }
 
-/// Whether the same may simply be tried again: the server undid it in favour of another.
+/// Whether the same may simply be tried again: the server rolled it back in favour of another transaction.
 pub(super) fn is_worth_repeating(error: &Cause) -> bool {
     code(error).is_some_and(is_undone)
 }
 
-/// Whether the server undid something in favour of another.
+/// Whether the server rolled something back in favour of another transaction.
 pub(in crate::sql) fn is_undone(code: u16) -> bool {
     [1213, 1020].contains(&code)
 }
@@ -33,11 +33,11 @@ fn code(error: &Cause) -> Option<u16> {
 }
 
 /// A statement failed. One that the server refused is undone with its transaction.
-pub(super) fn failed(call: Call, error: Cause) -> Error {
+pub(super) fn failed(call: CallEffect, error: Cause) -> Error {
     let said_no = matches!(error, Cause::Server(_));
     let (kind, detail) = explain(code(&error));
     let fault = Error::new(kind, detail).caused_by(explained(error));
-    if call == Call::Writes && !said_no { fault.maybe_applied() } else { fault }
+    if call == CallEffect::Writes && !said_no { fault.maybe_applied() } else { fault }
 }
 
 /// There is no connection to `server`; nothing was sent.
@@ -72,17 +72,17 @@ fn explained(error: Cause) -> Explained<Cause> {
 /// A commit failed. What the server says to it may be about a connection that was waiting for a replica, with
 /// its commit on disk.
 pub(super) fn uncommitted(error: Cause) -> Error {
-    failed(Call::Writes, error).maybe_applied()
+    failed(CallEffect::Writes, error).maybe_applied()
 }
 
 /// No answer in time. The statement may still be running.
-pub(super) fn timed_out(call: Call, after: std::time::Duration) -> Error {
+pub(super) fn timed_out(call: CallEffect, after: std::time::Duration) -> Error {
     let fault =
         Error::new(ErrorKind::Unavailable, format!("the MySQL server did not answer within {after:?}"));
-    if call == Call::Writes { fault.maybe_applied() } else { fault }
+    if call == CallEffect::Writes { fault.maybe_applied() } else { fault }
 }
 
-/// What the server's word means to a person; without a word, the connection is gone.
+/// The meaning of an error code, and advice for the operator; without a code, the connection is lost.
 pub(in crate::sql) fn explain(code: Option<u16>) -> (ErrorKind, &'static str) {
     let Some(code) = code else {
         return (ErrorKind::Unavailable, "the connection to the MySQL server failed");

@@ -1,5 +1,5 @@
-//! Errors of drivers with their cause in the text. The drivers' own `Display` may hide it: `tokio-postgres` says
-//! "db error" where the server said what is wrong.
+//! Puts the cause of a driver's error into its text. The drivers' own `Display` may hide it: `tokio-postgres` says
+//! only "db error" for an error message of the server.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -38,8 +38,7 @@ pub(super) fn root<'a>(mut error: &'a (dyn StdError + 'static)) -> &'a (dyn StdE
     error
 }
 
-/// What to say of a server that there is no connection to. Only a failure of the network means that it cannot be
-/// reached.
+/// The message for a server without a connection. Only a failure of the network means that it cannot be reached.
 pub(super) fn unreached(server: &str, error: &(dyn StdError + 'static)) -> String {
     match root(error).downcast_ref::<io::Error>() {
         Some(_) => format!("cannot reach {server}"),
@@ -48,15 +47,15 @@ pub(super) fn unreached(server: &str, error: &(dyn StdError + 'static)) -> Strin
 }
 
 /// A server and its database as errors name them, such as "PostgreSQL at 127.0.0.1:5432, database `app`".
-pub(super) fn server(name: &str, place: &str, database: Option<&str>) -> String {
+pub(super) fn server(name: &str, host: &str, database: Option<&str>) -> String {
     let database = database.map_or_else(String::new, |database| format!(", database `{database}`"));
     // A separator in a password that was not encoded makes the rest of the password look like a host or a database.
-    if place.contains('@') || database.contains('@') {
+    if host.contains('@') || database.contains('@') {
         return format!("{name} (write `@` and `/` in a password as `%40` and `%2F`)");
     }
-    if place.is_empty() { format!("{name}{database}") } else { format!("{name} at {place}{database}") }
+    if host.is_empty() { format!("{name}{database}") } else { format!("{name} at {host}{database}") }
 }
 
 #[cfg(test)]
-#[path = "cause_test.rs"]
+#[path = "error_text_test.rs"]
 mod tests;

@@ -1,8 +1,8 @@
-//! A list of rows as one value: which ids, and under which version.
+//! Row blocks: lists of ids and versions, stored as one value.
 //!
 //! One index entry per row would cost as much as the row itself. Rows of one group that belong
 //! together are therefore listed in one block. A block is never rewritten: an entry whose version is no
-//! longer its row's is stale, and a block of stale entries is removed whole.
+//! longer its row's is stale, and a block with only stale entries is removed.
 //!
 //! ```text
 //! entry = version: u64  length of the id: u16  id          little endian

@@ -1,4 +1,4 @@
-//! What a failure of SQLite means.
+//! Translates errors of SQLite: their kind, and what to do.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(super) fn unopened(path: &Path, error: rusqlite::Error) -> Error {
     Error::new(kind, format!("SQLite file {}: {detail}", path.display())).caused_by(error)
 }
 
-/// What SQLite's word means to a person.
+/// The meaning of an error code, and advice for the operator.
 pub(in crate::sql) fn explain(code: Option<ErrorCode>) -> (ErrorKind, &'static str) {
     match code {
         Some(ErrorCode::NotADatabase) => (ErrorKind::Foreign, "the file is not an SQLite database"),
@@ -36,7 +36,7 @@ pub(in crate::sql) fn explain(code: Option<ErrorCode>) -> (ErrorKind, &'static s
     }
 }
 
-/// Whether somebody else has the file at this moment.
+/// Whether the file is locked by another connection.
 pub(in crate::sql) fn is_busy(code: Option<ErrorCode>) -> bool {
     matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }

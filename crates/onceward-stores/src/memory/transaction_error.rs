@@ -1,19 +1,20 @@
-//! Why something cannot be done in a transaction, and whether it is worth another try.
+//! Errors of memory transactions, and which of them are worth a retry.
 
 use std::fmt;
 
 use onceward::{Error, ErrorKind, Fault};
 
-/// Why something cannot be done in a transaction.
-pub(crate) enum Trouble {
-    /// Its patience ended.
+/// Why a call in a transaction failed.
+pub(crate) enum TransactionError {
+    /// It waited too long for a lock.
     TimedOut,
-    /// It was undone in favour of another.
+    /// It was rolled back to break a deadlock.
     Undone,
+    /// It has already ended.
     Over,
 }
 
-/// The cause of an error after which the same transaction can be tried again.
+/// Marks, as its cause, an error after which the same transaction can be retried.
 #[derive(Debug)]
 pub(crate) struct Undone;
 
@@ -25,7 +26,7 @@ impl fmt::Display for Undone {
 
 impl std::error::Error for Undone {}
 
-impl Trouble {
+impl TransactionError {
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::TimedOut => {

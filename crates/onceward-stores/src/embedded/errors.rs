@@ -1,4 +1,4 @@
-//! Turns what fjall and the disk say into errors a person can act on.
+//! Errors of fjall and the disk, translated into errors that an operator can act on.
 
 use std::borrow::Cow;
 use std::io;

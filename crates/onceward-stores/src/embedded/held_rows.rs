@@ -1,9 +1,9 @@
-//! The rows that are held, and when their leases end.
+//! Held rows and the ends of their leases, in memory and in one table for the next process.
 //!
 //! A claim is followed by a completion within moments, so leases are not put into the due index on
 //! disk and taken out again. This process keeps them in memory. For the next process, every group lists
-//! the rows that it left held in one block of the table `held`; the block goes when none of them is
-//! held under that version any more. Renewals move a lease to a younger block, so blocks do not outlive
+//! the rows that it left held in one block of the table `held`; the block is removed when none of them is
+//! held under that version any more. Renewals move a lease to a newer block, so blocks do not outlive
 //! a lease. The process that opens the folder reads the few blocks there are and knows every row that may
 //! have lost its owner.
 
@@ -15,22 +15,22 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use onceward::{Error, ErrorKind, Id, Result, State};
 
-use super::block;
-use super::row::{Opened, Row};
+use super::row::{OpenedAt, Row};
+use super::row_block;
 use super::tables::{Tables, cannot_read};
 
 /// All held rows, by id. Belongs to the writer.
 #[derive(Default)]
-pub(crate) struct Held {
-    by_id: HashMap<Id, Lease>,
-    /// How many rows each block still has.
+pub(crate) struct HeldRows {
+    by_id: HashMap<Id, HeldLease>,
+    /// The number of rows that are still held, by block.
     blocks: BTreeMap<u64, u32>,
-    /// Blocks without any, to be removed with the next group.
+    /// Blocks without held rows, to be removed with the next group.
     dead: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lease {
+pub(crate) struct HeldLease {
     block: u64,
     pub(crate) version: u64,
     /// When it ends; for one that lost its owner, at the latest when the folder was opened.
@@ -38,8 +38,8 @@ pub(crate) struct Lease {
     pub(crate) created: u64,
 }
 
-impl Lease {
-    /// Its row without the receipt: good only for being replaced.
+impl HeldLease {
+    /// Its row without the receipt, to be used only for replacing it.
     pub(crate) fn row(&self) -> Row {
         Row {
             version: self.version,
@@ -52,11 +52,11 @@ impl Lease {
     }
 }
 
-/// What one group does to the held rows: collected before its sync, in force after it.
+/// The changes of one group to the held rows: collected before its sync, applied after it.
 #[derive(Default)]
 pub(crate) struct HeldChange {
-    gone: Vec<(u64, u64)>,
-    come: Vec<((u64, u64), Id)>,
+    removed: Vec<(u64, u64)>,
+    added: Vec<((u64, u64), Id)>,
     /// The block of the group; empty if it leaves nothing newly held.
     pub(crate) block: Vec<u8>,
 }
@@ -65,10 +65,10 @@ pub(crate) struct HeldChange {
 #[derive(Default)]
 pub(crate) struct LeaseEnds(Mutex<BTreeMap<(u64, u64), Id>>);
 
-impl Held {
-    /// Reads all blocks from this one on, and the row of every id in them. Before it lie only the
+impl HeldRows {
+    /// Reads all blocks from this one on, and the row of every id in them. Before it are only the
     /// tombstones of blocks.
-    pub(crate) fn read(tables: &Tables, from: u64, opened: Opened) -> Result<(Self, LeaseEnds)> {
+    pub(crate) fn read(tables: &Tables, from: u64, opened: OpenedAt) -> Result<(Self, LeaseEnds)> {
         let mut held = Self::default();
         let mut ends = BTreeMap::new();
         for entry in tables.held.range(from.to_be_bytes()..) {
@@ -80,17 +80,17 @@ impl Held {
                 )
             })?;
             let mut rows = 0;
-            for listed in block::entries(&value) {
+            for listed in row_block::entries(&value) {
                 let (version, id) = listed?;
                 match tables.row(&id) {
                     Ok(Some(row)) if row.state == State::Held && row.version == version => {
                         let due_us = row.effective_due_us(opened);
                         ends.insert((due_us, version), id.clone());
-                        held.by_id.insert(id, Lease { block, version, due_us, created: row.created });
+                        held.by_id.insert(id, HeldLease { block, version, due_us, created: row.created });
                         rows += 1;
                     }
                     Ok(_) => {}
-                    // That id's trouble and nobody else's: listed, so that scans come upon it and say so.
+                    // A failure of that id alone. It is listed, so that scans report it.
                     Err(error) => {
                         tracing::error!(?id, %error, "a receipt that was held cannot be read");
                         ends.insert((opened.at_us, version), id);
@@ -107,25 +107,25 @@ impl Held {
         Ok((held, LeaseEnds(Mutex::new(ends))))
     }
 
-    pub(crate) fn lease(&self, id: &Id) -> Option<Lease> {
+    pub(crate) fn lease(&self, id: &Id) -> Option<HeldLease> {
         self.by_id.get(id).copied()
     }
 
-    /// Takes over what the group `sequence` made of a row.
+    /// Records the change that the group `sequence` makes to a row.
     pub(crate) fn set(&mut self, id: &Id, row: Option<&Row>, sequence: u64, change: &mut HeldChange) {
         let before = match row.filter(|row| row.state == State::Held) {
             None => self.by_id.remove(id),
             Some(row) => {
-                block::push(&mut change.block, row.version, id);
-                change.come.push(((row.due_us, row.version), id.clone()));
+                row_block::push(&mut change.block, row.version, id);
+                change.added.push(((row.due_us, row.version), id.clone()));
                 *self.blocks.entry(sequence).or_default() += 1;
                 let Row { version, due_us, created, .. } = *row;
-                let lease = Lease { block: sequence, version, due_us, created };
+                let lease = HeldLease { block: sequence, version, due_us, created };
                 self.by_id.insert(id.clone(), lease)
             }
         };
         if let Some(before) = before {
-            change.gone.push((before.due_us, before.version));
+            change.removed.push((before.due_us, before.version));
             if let Some(rows) = self.blocks.get_mut(&before.block) {
                 *rows -= 1;
                 if *rows == 0 {
@@ -141,7 +141,7 @@ impl Held {
         self.blocks.keys().next().copied().unwrap_or(sequence + 1)
     }
 
-    /// The blocks that the group under way may remove.
+    /// The blocks that the current group may remove.
     pub(crate) fn take_dead(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.dead)
     }
@@ -150,14 +150,14 @@ impl Held {
 impl LeaseEnds {
     pub(crate) fn apply(&self, change: HeldChange) {
         let mut ends = self.lock();
-        for gone in change.gone {
-            ends.remove(&gone);
+        for removed in change.removed {
+            ends.remove(&removed);
         }
-        ends.extend(change.come);
+        ends.extend(change.added);
     }
 
-    /// The first leases behind `after` that end no later than `until_us`; those that never end stand at the
-    /// end of time.
+    /// The first leases after `after` that end no later than `until_us`; leases that never end have the highest
+    /// time.
     pub(crate) fn first(
         &self,
         after: Bound<(u64, u64)>,
