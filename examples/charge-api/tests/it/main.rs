@@ -65,7 +65,8 @@ fn duplicates_charge_once_also_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let database = format!("sqlite:{}", folder.path().join("charges.db").display());
     let charge = json!({"account": "a", "amount": 12});
-    let row = json!({"id": 1, "account": "a", "amount": 12});
+    let answer = r#"{"id":1,"account":"a","amount":12}"#;
+    let rows = json!([{"id": 1, "account": "a", "amount": 12}]);
 
     let service = Service::start(&database);
     let answers: Vec<_> = thread::scope(|threads| {
@@ -73,13 +74,13 @@ fn duplicates_charge_once_also_after_a_restart() {
         let calls = [(); 3].map(|()| threads.spawn(send));
         calls.into_iter().map(|call| call.join().unwrap()).collect()
     });
-    assert_eq!(answers, vec![(201, row.to_string()); 3]);
-    assert_eq!(service.charges(), json!([row]));
+    assert_eq!(answers, vec![(201, answer.to_owned()); 3]);
+    assert_eq!(service.charges(), rows);
     drop(service);
 
     let service = Service::start(&database);
     assert_eq!(service.post("order-81", &charge), answers[0]);
-    assert_eq!(service.charges(), json!([row]));
+    assert_eq!(service.charges(), rows);
 
     // The key with another body is refused. The body with another key is another charge.
     assert_eq!(service.post("order-81", &json!({"account": "a", "amount": 13})).0, 422);
