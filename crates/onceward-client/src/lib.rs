@@ -74,3 +74,8 @@ pub use settle::Settlement;
 pub use retry_config::RetryConfig as Terms;
 
 use onceward_http::headers::ONCEWARD_TRY as TRY_NUMBER;
+
+/// The examples of the user's page, which must compile.
+#[cfg(all(doctest, feature = "journal"))]
+#[doc = include_str!("../../../docs/client.md")]
+mod client_page {}

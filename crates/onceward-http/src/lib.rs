@@ -46,3 +46,8 @@ pub use response_future::ResponseFuture;
 pub use route::{KeyRule, OnStoreFailure, Route, RouteBuilder};
 pub use scope::{CallerScope, OnAnonymous, ScopeFrom};
 pub use transact::ResponseLease;
+
+/// The example of the user's page, which must compile.
+#[cfg(all(doctest, feature = "admin"))]
+#[doc = include_str!("../../../docs/receipts-api.md")]
+mod receipts_page {}

@@ -1,16 +1,14 @@
 //! An idempotent charge: sent three times, charged once.
 
-use std::sync::Arc;
-
 use onceward::{Ask, Fingerprint, Id, Lease, Onceward, Outcome, Policy};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let onceward = Onceward::new(onceward_stores::open("embedded:./data").await?)?;
-    let policy = Arc::new(Policy::http()); // kept for 24 hours; an unknown outcome is held
     for _ in 0..3 {
         let id = Id::new("tenant-7", "POST /charges", "order-81")?;
-        let ask = Ask::new(id, Fingerprint::of(br#"{"amount":12}"#), policy.clone());
+        let policy = Policy::http(); // kept for 24 hours; an unknown outcome is held
+        let ask = Ask::new(id, Fingerprint::of(br#"{"amount":12}"#), policy);
         let charge = async |lease: Lease| {
             let key = lease.child("provider")?; // for the call downstream: the same on every try
             Ok(Outcome::succeeded(format!("charged under {key}")))

@@ -8,6 +8,7 @@ mod bodies;
 mod drops;
 mod duplicates;
 mod extract;
+mod manual;
 mod outcomes;
 mod reconcile;
 mod rotation;
