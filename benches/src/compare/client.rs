@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use onceward_client::{Client, Terms};
+use onceward_client::{Client, RetryConfig};
 use onceward_http::headers::{IDEMPOTENCY_KEY, ONCEWARD_TRY};
 
 use crate::load::{callers, runtime};
@@ -110,7 +110,7 @@ pub fn call(client: &Client, url: &str) -> impl Future<Output = ()> + Send + use
 /// The client that one would use instead, with the same time-out.
 pub fn bare() -> reqwest::Client {
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
-    client.timeout(Terms::default().try_at_most).build().unwrap()
+    client.timeout(RetryConfig::default().try_at_most).build().unwrap()
 }
 
 /// The same call by hand.

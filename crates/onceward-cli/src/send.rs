@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use onceward_client::{Answer, Client, Error, ErrorKind, Settlement, Terms};
+use onceward_client::{Answer, Client, Error, ErrorKind, RetryConfig, Settlement};
 
 use crate::output::or_end;
 
@@ -222,7 +222,7 @@ impl Args {
 
     /// The client, and the fields that belong to the request.
     fn client(&self) -> Result<(Client, Vec<(HeaderName, HeaderValue)>), String> {
-        let terms = Terms { call_at_most: Duration::from_secs(self.at_most), ..Terms::default() };
+        let terms = RetryConfig { call_at_most: Duration::from_secs(self.at_most), ..RetryConfig::default() };
         let mut builder = Client::builder().terms(terms).name("send");
         if let Some(folder) = &self.journal {
             let folder = folder.to_str().ok_or("the journal's folder is not UTF-8")?;

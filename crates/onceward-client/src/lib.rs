@@ -69,9 +69,6 @@ pub use retry_config::RetryConfig;
 pub use retry_decision::{Departed, Guard, Judged, Said, Tried, judge};
 pub use retry_state::{Next, RetryState, Why};
 pub use settle::Settlement;
-// The name before it said what it configures, for the other crates of the workspace.
-#[doc(hidden)]
-pub use retry_config::RetryConfig as Terms;
 
 use onceward_http::headers::ONCEWARD_TRY as TRY_NUMBER;
 

@@ -147,6 +147,7 @@ impl Asker<'_> {
                 let so = there.any(|span| span.is_held() && (kept(span) || works))
                     || works && self.facts.during(self.call, self.at).any(Span::is_waiting)
                     || self.facts.beside(self.call, self.at).next().is_some()
+                    || self.facts.has_late_claim(self.call, self.at)
                     || self.facts.in_transaction(&self.call.id, self.call.asked, self.at);
                 require(so, REFUSAL, "was told `in progress`, nobody had a lease")?;
                 require(!self.is_alone(), REFUSAL, "was told `in progress` because of its own claim")

@@ -325,6 +325,20 @@ impl Facts {
         })
     }
 
+    /// Whether a worker in the process of this call has claimed the same and may still wait for the answer: that is
+    /// late. Until then it knows no better than that the claim may stand.
+    pub(super) fn has_late_claim(&self, call: &CallFacts, told: Moment) -> bool {
+        let late = |span: &Span| {
+            span.is_held()
+                && span.by == call.process
+                && span.from < told
+                && span.sent_us.saturating_add(LATE_US) > call.asked.at_us
+        };
+        self.faulty
+            && self.works(call.process, &call.id)
+            && self.spans.get(&call.id).into_iter().flatten().any(late)
+    }
+
     /// Whether a process has workers with code for this.
     pub(super) fn works(&self, process: Process, id: &Id) -> bool {
         self.workers.iter().any(|(of, workers)| *of == process && workers.cover(id))
