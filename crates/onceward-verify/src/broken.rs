@@ -1,10 +1,9 @@
-//! Broken on purpose: each variant has one fault that people really make, and must be caught. A judge
-//! that lets one pass is blind there.
+//! Variants that are broken on purpose: each has one mistake that people really make, and must be caught. A variant
+//! that passes shows a gap in the checker or in the conformance suite.
 //!
-//! A variant is made by putting something wrong where the engine lets something be put: its store, its
-//! transactions, its surroundings, its rules, its sweep, its workers, or those who ask and decide in front of it.
-//! Mistakes that live inside an engine are made outside of this one in a way that has the same effect; [`table`]
-//! says where.
+//! A variant replaces one part that the engine lets its user replace: its store, its transactions, its runtime, its
+//! rules, its sweep, its workers, its callers or its operators. A mistake that would be inside an engine is made
+//! outside of this one, with the same effect; [`table`] says where.
 
 pub mod callers;
 pub mod hunt;

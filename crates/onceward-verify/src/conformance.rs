@@ -1,4 +1,4 @@
-//! One call runs every check on a store; a check that is added to the table runs on every store at once.
+//! The conformance suite: one call runs every check on a store.
 //!
 //! The checks are the sentences of the [`Store`] docs, one by one. They use real threads and the store's
 //! own clock, and they wait for things to happen instead of hoping that a sleep was long enough.
@@ -188,7 +188,7 @@ where
     F: Future<Output = onceward::Result<Arc<dyn Store>>>,
 {
     let failures = failures(make, caps).await;
-    conclude(&format!("store `{}`", caps.name), &failures, CHECKS.len());
+    panic_on_failures(&format!("store `{}`", caps.name), &failures, CHECKS.len());
 }
 
 /// Runs every check and returns those that failed. For tests that expect some to.
@@ -241,7 +241,7 @@ async fn one<S: Send + 'static>(check: &Check<S>, subject: S) -> Checked {
 }
 
 /// Panics with a list of what failed, if anything did.
-fn conclude(subject: &str, failures: &[Failure], checks: usize) {
+fn panic_on_failures(subject: &str, failures: &[Failure], checks: usize) {
     if failures.is_empty() {
         return;
     }

@@ -1,5 +1,5 @@
 //! The black-box verifier: proves, from outside, that an HTTP endpoint is safe to retry, or shows how it is
-//! not. It judges any service in any language by what it answers and by how many effects there were.
+//! not. It checks any service in any language by what it answers and by how many effects there were.
 //!
 //! ```text
 //!  Check ──▶ Setup ──▶ baseline ──▶ scenario ─┐ one after the other

@@ -6,7 +6,10 @@ pub mod conformance;
 #[cfg(feature = "endpoint")]
 pub mod endpoint;
 #[cfg(any(feature = "sim", feature = "endpoint"))]
-#[cfg_attr(not(feature = "sim"), allow(dead_code, reason = "an endpoint needs less chance than a world"))]
+#[cfg_attr(
+    not(feature = "sim"),
+    allow(dead_code, reason = "an endpoint check uses fewer methods than a simulation")
+)]
 mod random;
 #[cfg(feature = "sim")]
 pub mod reference;

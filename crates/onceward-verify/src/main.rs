@@ -1,4 +1,4 @@
-//! `onceward-verify`: plays seeds of the simulator, and shows that broken variants and services are caught.
+//! The command `onceward-verify`: runs seeds of the simulator, and shows that broken variants and services are caught.
 
 mod report;
 mod tour;
@@ -11,12 +11,12 @@ use onceward_verify::broken::hunt::SEEDS_MAX;
 use onceward_verify::sim::fleet::OnFailure;
 use onceward_verify::zoo::tour::AT_A_TIME;
 
-/// Plays simulated worlds by seed and judges what happened in them.
+/// Runs simulations by seed and checks their histories.
 ///
-/// A world has several processes with callers, workers, transactions, sweeps and operators over one store, and
+/// A simulation has several processes with callers, workers, transactions, sweeps and operators over one store, and
 /// faults: crashes, pauses, clock jumps, outages, lost and late replies, lost writes and commits, restarts. All of
-/// it follows from the seed, so the same seed always gives the same history. A judge that knows nothing of the
-/// engine reads that history.
+/// it follows from the seed, so the same seed always gives the same history. A checker that
+/// knows the protocol but not the engine reads that history.
 #[derive(Parser)]
 #[command(arg_required_else_help = true)]
 struct Arguments {
@@ -43,32 +43,32 @@ enum Command {
         #[arg(long)]
         count: bool,
     },
-    /// Show one seed's timeline and what the judge says of it
+    /// Show one seed's timeline and the broken promises in it
     ///
     /// Each line is one event: its number, the store's time, the process (p2.1 is the second life of process
     /// 2), and what happened. Exits with 1 if a promise was broken.
     Show {
         /// Which seed
         seed: u64,
-        /// With a broken variant in the engine's place; `broken` names them
+        /// With a broken variant in the engine's place; `broken` lists them
         #[arg(long, value_name = "NAME")]
         variant: Option<String>,
     },
     /// Show that every broken variant is caught, by what, and how soon
     ///
-    /// Each variant is wrong in one way that people really are. Exits with 1 if one survives, or if the real
+    /// Each variant has one mistake that people really make. Exits with 1 if one survives, or if the real
     /// engine does not pass the very seeds that the variants were caught in.
     Broken {
         /// Also say where each mistake was seen
         #[arg(long)]
         seen: bool,
-        /// Worlds in which a variant must have shown itself
+        /// The number of seeds within which a variant must be caught
         #[arg(long, default_value_t = SEEDS_MAX, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
     },
-    /// Show that the endpoint verifier catches every broken service of its zoo, and accuses no right one
+    /// Show that the endpoint verifier catches every broken service of its zoo, and passes every correct one
     ///
-    /// Exits with 1 if one survives, or if a right one is accused.
+    /// Exits with 1 if one survives, or if a correct one is reported.
     Zoo {
         /// How many seeds for each
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
@@ -79,18 +79,18 @@ enum Command {
         /// Only this service
         #[arg(long, value_name = "NAME")]
         only: Option<String>,
-        /// How many are looked at together
+        /// How many are checked at a time
         #[arg(long, value_name = "N", default_value_t = AT_A_TIME, value_parser = clap::value_parser!(u16).range(1..=256))]
         at_a_time: u16,
     },
-    /// Serve one of the zoo, to look at it by hand; `zoo` names them
+    /// Serve one service of the zoo, to try it by hand; `zoo` lists them
     Serve {
         /// Which one
         name: String,
         /// At this port of the loopback address
         #[arg(long)]
         port: u16,
-        /// With its books in this folder
+        /// With its files in this folder
         #[arg(long)]
         folder: PathBuf,
     },

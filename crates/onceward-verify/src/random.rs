@@ -1,4 +1,4 @@
-//! The one source of chance in a simulated world, and in the order of what is sent to an endpoint: small, seeded, the same on every machine.
+//! The random number generator of simulations and endpoint checks: seeded, and the same on every machine.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The simplest store that is right: an ordered map behind one mutex. The simulated store and the broken
-//! ones are made of it, so that what they add is exactly what they add.
+//! The simplest correct store: an ordered map behind one mutex. The simulated store and the broken stores build on
+//! it.
 
 use std::collections::BTreeMap;
 use std::future::{Future, ready};

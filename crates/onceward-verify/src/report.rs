@@ -31,7 +31,7 @@ pub(crate) fn sim(seeds: u64, from: u64, jobs: Option<usize>, on_failure: OnFail
         }
         Some(failure) => {
             for (rule, (count, lowest)) in &sum.broken {
-                println!("BROKEN in {}, first in seed {lowest}: {rule}", worlds(*count));
+                println!("BROKEN in {}, first in seed {lowest}: {rule}", count_of_seeds(*count));
             }
             println!(
                 "see it again: cargo run --release -p onceward-verify --features cli -- show {}",
@@ -85,7 +85,7 @@ pub(crate) fn broken(seen: bool, seeds_max: u64) -> ExitCode {
         bar.suspend(|| println!("{}", text.join("\n")));
         bar.inc(1);
     }
-    bar.set_message("the real engine, in the same worlds");
+    bar.set_message("the real engine, with the same seeds");
     let sound = sail(0, seeds, cores(), OnFailure::Stop, Variant::sound, || {});
     bar.finish_and_clear();
     println!("\n{rows} variants in {:.1} s", start.elapsed().as_secs_f64());
@@ -94,7 +94,7 @@ pub(crate) fn broken(seen: bool, seeds_max: u64) -> ExitCode {
     }
     match &sound.failure {
         Some(failure) => println!("THE REAL ENGINE breaks a promise, too, in seed {}", failure.seed),
-        None => println!("the real engine kept every promise in the same {seeds} worlds"),
+        None => println!("the real engine kept every promise with the same {seeds} seeds"),
     }
     if survivors.is_empty() && sound.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -112,12 +112,12 @@ fn found(broken: &Broken, number: usize, catcher: Catcher, catch: Option<&Catch>
     let (by, after) = match catch {
         None => ("NOTHING: it survived", String::new()),
         Some(Catch { by, seeds: None, .. }) => (by.as_str(), "at once".to_owned()),
-        Some(Catch { by, seeds: Some(seeds), .. }) => (by.as_str(), worlds(*seeds)),
+        Some(Catch { by, seeds: Some(seeds), .. }) => (by.as_str(), count_of_seeds(*seeds)),
     };
     line([name, wrong, &catcher.to_string(), by, &after])
 }
 
-fn worlds(seeds: u64) -> String {
+fn count_of_seeds(seeds: u64) -> String {
     if seeds == 1 { "1 seed".to_owned() } else { format!("{seeds} seeds") }
 }
 

@@ -1,10 +1,10 @@
-//! The deterministic simulator: many callers in several processes over one faulty store, all by one seed.
-//! The same seed gives the same history, and a separate judge reads it.
+//! The deterministic simulator: many callers in several processes over one faulty store, all driven by one seed.
+//! The same seed gives the same history, and a separate checker reads it.
 //!
 //! ```text
-//! seed ─▶ scenario ─▶ sim: callers, workers, keepers, nemesis   judge ─▶ violations ─▶ timeline
-//!                       │ engine per process                        ▲
-//!                       ▼                                           │
+//! seed ─▶ scenario ─▶ simulation: callers, workers, maintenance, faults   checker ─▶ violations ─▶ timeline
+//!                       │ engine per process                                 ▲
+//!                       ▼                                                    │
 //!                     executor (virtual time)  +  store, transactions ──▶ history
 //! ```
 
@@ -38,21 +38,21 @@ use history::{Event, What};
 use simulation::Simulation;
 use variant::Variant;
 
-/// No world needs more polls than this; one that does is caught in a loop.
+/// The largest number of polls of a simulation; one that needs more is in an endless loop.
 const POLLS_MAX: u64 = 400_000;
 
-/// What became of one seed.
+/// The result of one seed.
 #[derive(Debug)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
     /// All that happened.
     pub history: Vec<Event>,
-    /// All that must not have happened.
+    /// Every broken promise.
     pub violations: Vec<Violation>,
 }
 
-/// Plays the world of one seed and judges it.
+/// Runs the simulation of one seed and checks its history.
 pub fn play(seed: u64, variant: &Variant) -> Outcome {
     let sim = Simulation::new(seed, variant);
     sim.begin();
@@ -65,7 +65,7 @@ pub fn play(seed: u64, variant: &Variant) -> Outcome {
         sim.recorder.record(OUTSIDE, What::Wedged(detail));
     }
     let history = sim.recorder.take();
-    // What is dropped now happens after the end of the world.
+    // What dropping does now is no longer part of the history.
     sim.executor.clear();
     let violations = check(&history);
     Outcome { seed, history, violations }
@@ -77,7 +77,7 @@ fn words(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 impl Outcome {
-    /// A number that stands for the whole history.
+    /// A hash of the whole history.
     pub fn digest(&self) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();

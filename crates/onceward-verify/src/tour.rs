@@ -1,4 +1,4 @@
-//! The commands of the zoo: a tour with a table of what was found, and one animal to look at by hand.
+//! The commands of the zoo: `zoo` checks every service and prints a table, `serve` serves one service.
 
 use std::collections::HashMap;
 use std::ops::Range;

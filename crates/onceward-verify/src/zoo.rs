@@ -1,8 +1,8 @@
-//! The zoo: small HTTP services, each wrong about retries in one way that people really are, and a few that
-//! are right. They prove that the verifier's alarm rings, and that it does not cry wolf.
+//! The zoo: small HTTP services, each with one mistake about retries that people really make, and a few correct
+//! ones. They prove that the verifier catches mistakes and raises no false alarms.
 //!
-//! All live in one [`frame`] and do the same work in one [`shop`]. Most are `careful` in everything but
-//! the one habit that they show.
+//! All use one HTTP server, [`frame`], and do the same work, [`shop`]. Most use `careful` and override the one step
+//! that they get wrong.
 
 pub mod cage;
 mod careful;

@@ -1,4 +1,4 @@
-//! Broken callers: mistakes that no engine can keep its users from, and that the judge must still see.
+//! Broken callers: mistakes that an engine cannot prevent, and that the checker must still find.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! The hunt for one broken variant: by the conformance suite, by the simulator, or by both.
+//! Looks for the flaw of one broken variant with the conformance suite, the simulator, or both.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::reference::Reference;
 use crate::sim::fleet::{OnFailure, sail};
 use crate::sim::variant::Variant;
 
-/// Worlds in which a variant must have shown itself: as many as `./check` plays. Most do within a few dozen
-/// and the rarest in some five hundred, so that none slips through by chance when worlds change.
+/// The number of seeds within which a variant must be caught: as many as `./check` runs. Most do within a few dozen
+/// and the rarest in some five hundred, so none passes by chance when simulations change.
 pub const SEEDS_MAX: u64 = 5_000;
 
 /// Who is expected to catch a variant.
@@ -19,7 +19,7 @@ pub const SEEDS_MAX: u64 = 5_000;
 pub enum Catcher {
     /// The conformance suite: what is wrong shows in the store alone.
     Conformance,
-    /// The simulator and its judge: what is wrong shows in a history.
+    /// The simulator and its checker: the flaw shows in a history.
     Simulator,
 }
 
@@ -39,7 +39,7 @@ pub struct Catch {
     pub by: String,
     /// What it said.
     pub detail: String,
-    /// How many worlds it took; `None` for the conformance suite, which has none.
+    /// How many seeds it took; `None` for the conformance suite, which has no seeds.
     pub seeds: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ fn by_simulator(flaw: Flaw, seeds_max: u64, jobs: usize) -> Option<Catch> {
 }
 
 impl Flaw {
-    /// A fresh variant with this flaw, for one world.
+    /// A fresh variant with this flaw, for one simulation.
     pub fn variant(self) -> Variant {
         let sound = Variant::sound();
         match self {

@@ -1,10 +1,10 @@
-//! Broken operators: people and scripts that decide about doubts and dead letters.
+//! Broken operators: people and scripts that settle unknown outcomes and dead letters.
 
-/// What is wrong with the operators of a world.
+/// What is wrong with the operators of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorFlaw {
     /// Nothing.
     None,
-    /// They say that it did not happen, by force, without waiting for what may still be on its way.
+    /// They force "not done" without waiting for an effect that may still be on its way.
     SettlesBeforeLateEffects,
 }

@@ -1,4 +1,4 @@
-//! Records that a broken store changes on their way in or out.
+//! Changes that a broken store makes to records when it writes or reads them.
 
 use std::sync::Arc;
 

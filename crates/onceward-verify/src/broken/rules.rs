@@ -1,4 +1,4 @@
-//! Broken rules: each stands in for [`onceward::decide`] and is wrong in one cell of its table. Most ask
+//! Broken rules: each replaces [`onceward::decide`] and is wrong in one cell of its table. Most ask
 //! the right rules about a receipt that is not quite the one that was found.
 
 use std::time::Duration;
@@ -111,7 +111,7 @@ pub(super) fn forgets_the_askers_contract(ask: &Ask, found: Option<&Receipt>) ->
     }
 }
 
-/// An outcome in doubt is run again.
+/// Work whose outcome is unknown is run again.
 pub(super) fn runs_after_unknown(ask: &Ask, found: Option<&Receipt>) -> Decision {
     match (decide(ask, found), found.map(|receipt| &receipt.status)) {
         (Decision::Refuse(Refusal::OutcomeUnknown), Some(Status::Unknown(_))) => {

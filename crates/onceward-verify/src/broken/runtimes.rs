@@ -1,11 +1,11 @@
-//! Broken surroundings: clocks, tasks and randomness that are not what the engine may rely on.
+//! Broken runtimes: clocks, tasks and randomness that do not keep the contract of [`Runtime`].
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{Runtime, Task};
 
-/// What is wrong with the surroundings.
+/// What is wrong with the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeFlaw {
     /// Nothing.
@@ -16,14 +16,14 @@ pub enum RuntimeFlaw {
     ClockLags,
     /// The clock is set back now and then, as a wall clock is.
     ClockSetBack,
-    /// Every attempt has the same number, so everybody's claim looks like one's own.
+    /// Every attempt has the same number, so every claim looks like the asker's own.
     AttemptsAlike,
-    /// What is to happen beside everything else never happens.
+    /// Spawned tasks never run.
     TasksVanish,
 }
 
 impl RuntimeFlaw {
-    /// The world with this flaw.
+    /// The runtime with this flaw.
     pub fn break_it(self, inner: Arc<dyn Runtime>) -> Arc<dyn Runtime> {
         if self == Self::None { inner } else { Arc::new(BrokenRuntime { inner, flaw: self }) }
     }

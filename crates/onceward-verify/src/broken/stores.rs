@@ -1,4 +1,4 @@
-//! Broken stores: each is a wrapper around a right one, with one fault.
+//! Broken stores: each wraps a correct store and adds one fault.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -57,7 +57,7 @@ pub enum StoreFlaw {
     MixesUpInputs,
     /// Each try is written as the first one.
     CountsNoTries,
-    /// What waits after a doubt is removed.
+    /// A receipt that waits after an unknown outcome is removed.
     DoubtFreesTheKey,
     /// An outcome that comes after the end of its lease is turned away.
     RefusesLateOutcomes,

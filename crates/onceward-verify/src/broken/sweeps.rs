@@ -1,4 +1,4 @@
-//! Broken sweeps: what people write who think that everything that is due can go.
+//! Broken sweeps: they remove receipts that must be kept.
 
 use onceward::receipt::Status;
 use onceward::{Filter, Id, Result, Scan, ScanTarget, Seen, State, Store, Swap, Swapped, Sweep, codec};
@@ -14,7 +14,7 @@ pub enum SweepFlaw {
     ForgetsTombstones,
     /// It removes everything that is done, due or not.
     RemovesKept,
-    /// It removes what is in doubt, so that nobody has to look into it.
+    /// It removes receipts whose outcome is unknown, before anybody settles them.
     RemovesUnknown,
     /// It removes steps that are due, whatever their intents are doing.
     RemovesSteps,

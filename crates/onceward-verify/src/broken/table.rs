@@ -1,7 +1,6 @@
-//! Every broken variant: what is wrong with it, where such a thing was seen, and who must catch it.
+//! Every broken variant: what is wrong with it, where such a thing was seen, and what must catch it.
 //!
-//! Three mistakes of the usual list live inside an engine and are made outside of this one, with the same
-//! effect: *a lost reply treated as not applied* is a store that says so (`lost-reply-not-applied`), *a
+//! Three common mistakes would be inside an engine and are made outside of this one, with the same effect: *a lost reply treated as not applied* is a store that says so (`lost-reply-not-applied`), *a
 //! cached receipt served after expiry* is a cache that the caller keeps or a clock that never moves
 //! (`answers-kept-for-good`, `clock-stands`), and *a waiter that runs when the record vanishes* is a caller
 //! that waits by looking (`runs-when-record-vanishes`).
@@ -20,15 +19,15 @@ use crate::sim::variant::Rules;
 /// One broken variant.
 #[derive(Clone, Copy, Debug)]
 pub struct Broken {
-    /// What it is called.
+    /// The name.
     pub name: &'static str,
     /// What makes it broken.
     pub flaw: Flaw,
-    /// Who must catch it: each of these.
+    /// What must catch it: each of these.
     pub caught_by: &'static [Catcher],
     /// What is wrong with it.
     pub wrong: &'static str,
-    /// Where that was seen: a report of it, or who does it as a rule.
+    /// Where that was seen: a report of it, or a common practice.
     pub seen: &'static str,
 }
 
@@ -37,7 +36,7 @@ pub struct Broken {
 pub enum Flaw {
     /// The store.
     Store(StoreFlaw),
-    /// The engine's surroundings.
+    /// The runtime.
     Runtime(RuntimeFlaw),
     /// The rules.
     Rules(Rules),
@@ -53,7 +52,7 @@ pub enum Flaw {
     Operator(OperatorFlaw),
     /// An embedded store that answers before it has synced.
     Unsynced,
-    /// An engine that does not remember which claims it owes back.
+    /// An engine that does not remember which claims it must release.
     ForgetsOwed,
 }
 
@@ -181,8 +180,8 @@ const STORES: &[Broken] = &[
     store("counts-no-tries", StoreFlaw::CountsNoTries, SIM,
         "each try is counted as the first one",
         "a counter in the memory of the worker that dies of the work"),
-    store("doubt-frees-the-key", StoreFlaw::DoubtFreesTheKey, SIM,
-        "a key is free after a doubt, as if nothing could have happened",
+    store("unknown-outcome-frees-the-key", StoreFlaw::DoubtFreesTheKey, SIM,
+        "a key is free after an unknown outcome, as if nothing could have happened",
         "a lock that is deleted in a `finally`"),
     store("refuses-late-outcomes", StoreFlaw::RefusesLateOutcomes, SIM,
         "an outcome that was reached is given up when its lease has ended",
@@ -234,7 +233,7 @@ const RULES: &[Broken] = &[
         "an asker under hold repeats work begun under retry",
         "the same deployment, the other way round"),
     rule("runs-after-unknown", rules::runs_after_unknown,
-        "an outcome in doubt is run again by itself",
+        "work whose outcome is unknown is run again automatically",
         "every retry loop that treats a timeout like a refusal"),
     rule("replays-past-retention", rules::replays_past_retention,
         "an outcome is given out for as long as its record is stored",
@@ -320,7 +319,7 @@ const SWEEPS: &[Broken] = &[
         "dead letters are removed before anybody has looked at them",
         "dead-letter queues with a retention of days"),
     sweep("sweep-removes-unknown", SweepFlaw::RemovesUnknown,
-        "a sweep removes what is in doubt, and it is run again",
+        "a sweep removes receipts whose outcome is unknown, and their work is run again",
         "a clean-up script for rows that hang"),
 ];
 
@@ -345,7 +344,7 @@ const CALLERS: &[Broken] = &[
         "work goes on when its lease is lost or its run is dropped",
         "linagora/cozy-stack#4911, redisson/redisson#4698: a lost lease stops nothing"),
     caller("says-nothing-happened", CallerFlaw::SaysNothingHappened,
-        "work in doubt is reported as work that did not happen",
+        "work whose outcome is unknown is reported as work that did not happen",
         "a `finally` that releases, whatever came before"),
     caller("takes-too-late-for-recorded", CallerFlaw::TakesTooLateForRecorded,
         "an ending that came too late is taken for one that was recorded",

@@ -1,6 +1,6 @@
-//! Broken drivers of transactions: what is to commit together does not, or over somebody's head.
+//! Broken transaction drivers: writes that must commit together do not, or overwrite the claim of another run.
 
-/// What is wrong with the transactions of a world.
+/// What is wrong with the transactions of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionFlaw {
     /// Nothing.

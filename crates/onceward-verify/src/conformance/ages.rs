@@ -1,4 +1,4 @@
-//! Ages: how long ago a record was written, first and last, by the store's clock.
+//! Checks of ages: how long ago a record was written, first and last, by the store's clock.
 
 use std::time::{Duration, Instant};
 

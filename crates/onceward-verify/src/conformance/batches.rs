@@ -1,4 +1,4 @@
-//! Many swaps in one call: each is on its own, and the answers stand in the order of the batch.
+//! Checks of batches: each swap is independent, and the answers are in the order of the batch.
 
 use onceward::{Id, Seen, State, Swap};
 

@@ -1,4 +1,4 @@
-//! Bytes come back as they were, whatever they are and however many.
+//! Checks that stored bytes are returned unchanged, whatever their content and length.
 
 use bytes::Bytes;
 use onceward::{Applied, Seen, State, Swapped};

@@ -1,4 +1,4 @@
-//! A swap whose future is dropped midway happened or did not; it never wedges the store.
+//! Checks of dropped futures: the swap was applied or was not, and the store stays usable.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

@@ -1,4 +1,4 @@
-//! Due times: stamped by the store's clock at each write, handed back as what remains of them.
+//! Checks of due times: stamped by the store's clock at each write, handed back as what remains of them.
 
 use std::time::{Duration, Instant};
 

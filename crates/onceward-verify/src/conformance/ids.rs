@@ -1,4 +1,4 @@
-//! Ids that drivers stumble over: long, odd, alike. Each is its own record, and comes back as it was.
+//! Checks of unusual ids: long, odd or similar. Each has its own record and is returned unchanged.
 
 use onceward::{Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, SCOPE_BYTES_MAX};
 

@@ -1,4 +1,4 @@
-//! Reading by id: as it is now, in the order asked for.
+//! Checks of reads by id: they return the current records, in the order of the ids.
 
 use onceward::{Id, Seen};
 

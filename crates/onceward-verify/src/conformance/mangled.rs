@@ -1,5 +1,5 @@
-//! A store like the one that is checked, but for what must not matter: its signals are lost, doubled, late or
-//! false, or its hints are others.
+//! Wraps the checked store and changes what must not matter: signals are lost, doubled, late or false, or hints
+//! differ.
 
 use std::future::{Future, pending};
 use std::pin::Pin;

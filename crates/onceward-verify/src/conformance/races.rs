@@ -1,4 +1,5 @@
-//! Races between real threads: of those who saw the same thing, exactly one wins, and nothing is lost.
+//! Checks of races between real threads: of the writers that saw the same version, exactly one wins, and no update
+//! is lost.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Scanning what is due: the sweep's way in. Earliest first, nothing else read, page by page.
+//! Checks of scans for due records, which sweeps use: earliest first, nothing else read, page by page.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Scanning by scope, operation, key and state: exact filters, and pages that cover each record once.
+//! Checks of scans by scope, operation, key and state: exact filters, and pages that cover each record once.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Scanning the steps of an intent: those directly below it, and nothing that is only named alike.
+//! Checks of scans for the steps of an intent: they return its direct steps, and no record with a similar name.
 
 use onceward::{Id, Scan, ScanTarget, Seen, State};
 

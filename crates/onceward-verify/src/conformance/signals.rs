@@ -1,4 +1,4 @@
-//! Signals and hints: they make things faster, and nothing else depends on them.
+//! Checks of signals and hints: they affect speed only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! One swap at a time: it happens if and only if the place looks as the writer saw it.
+//! Checks of single swaps: one is applied if and only if the record is what the writer saw.
 
 use onceward::{Caps, ClockSource, Found, Id, LEASE_MAX, Record, Seen, State, Version};
 
@@ -21,7 +21,7 @@ pub(super) async fn caps_are_usable(trial: Trial) -> Checked {
     ensure!(hints.batches_in_flight > 0, "no batch may ever be in flight");
     ensure!(
         promises.record_bytes_max > RECORD_OVERHEAD_BYTES,
-        "records of up to {} bytes have no room for an outcome: {RECORD_OVERHEAD_BYTES} are needed beside it",
+        "records of up to {} bytes leave no space for an outcome: a record needs {RECORD_OVERHEAD_BYTES} bytes besides it",
         promises.record_bytes_max
     );
     if let ClockSource::Process { margin } = promises.clock {

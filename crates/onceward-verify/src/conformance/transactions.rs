@@ -1,7 +1,7 @@
-//! The second suite: for everything that joins a receipt to a transaction of the caller's own.
+//! The conformance suite for transaction drivers, which commit a receipt in a transaction of the caller.
 //!
 //! A driver brings a [`Harness`]: a store, transactions on the same database, and one table of counters that
-//! stands for the business. The checks use it as the engine does, and then through the engine.
+//! stands for the business data. The checks use it as the engine does, and then through the engine.
 
 mod bare;
 mod bounds;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use onceward::{Stopped, Store, Transactions};
 
-use super::{Check, Failure, Wrong, conclude, one};
+use super::{Check, Failure, Wrong, one, panic_on_failures};
 use fixture::TransactionFixture;
 
 /// A fresh database with a store in it, transactions on it, and a table of counters.
@@ -164,7 +164,7 @@ fn checks<B: Harness>() -> Vec<Check<TransactionFixture<B>>> {
 /// must pass: its definition of done.
 ///
 /// `make` gives a harness on a fresh and empty database each time; for a server that is shared, a fresh schema
-/// or namespace. Give its transactions room for at least 8 connections. Needs a tokio runtime of either
+/// or namespace. Its pool must allow at least 8 connections. Needs a tokio runtime of either
 /// flavour.
 pub async fn transactions<B, M, F>(make: M)
 where
@@ -173,7 +173,7 @@ where
     F: Future<Output = onceward::Result<B>>,
 {
     let failures = transaction_failures(make).await;
-    conclude("these transactions", &failures, checks::<B>().len());
+    panic_on_failures("these transactions", &failures, checks::<B>().len());
 }
 
 /// Runs every check of transactions and returns those that failed. For tests that expect some to.

@@ -1,4 +1,4 @@
-//! What a check works with: a fresh store, short ways to use it, and a way to say what is wrong.
+//! The fixture of a store check: a fresh store, short methods to use it, and the error of a failed check.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! The third suite: a record that cannot be read is the failure of its own id, and of no other.
+//! The conformance suite for damaged records: one that cannot be read fails its own id, and no other.
 //!
-//! How a record comes to be damaged is a matter of each store, so its author brings that along.
+//! Each store damages records in its own way, so its author provides a [`Damage`].
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use onceward::{Filter, Id, Scan, ScanTarget, Seen, State, Store, Swap, Swapped};
 
 use super::trial::{Answered, Checked, FAR, Trial, Wrong, ensure, held, id_of, plausible, record, sorted};
-use super::{Check, Failure, conclude, one};
+use super::{Check, Failure, one, panic_on_failures};
 
 /// A fresh store whose records can be damaged: a bit flipped on disk, a column with a value from the future.
 pub trait Damage: Send + Sync + 'static {
@@ -45,7 +45,7 @@ where
     M: Fn() -> F,
     F: Future<Output = onceward::Result<D>>,
 {
-    conclude("this store", &unreadable_failures(make).await, checks::<D>().len());
+    panic_on_failures("this store", &unreadable_failures(make).await, checks::<D>().len());
 }
 
 /// Runs every check of damaged records and returns those that failed. For tests that expect some to.

@@ -1,4 +1,4 @@
-//! The version of an id only ever grows: it is the fence that protects what is outside.
+//! Checks that the version of an id only grows: it is the fencing token for external resources.
 
 use onceward::{Seen, Version};
 

@@ -1,5 +1,5 @@
-//! What one plain request does. Everything else is measured against it, so it comes first, and where it
-//! makes no sense nothing else would.
+//! Measures what one plain request does. Every scenario is compared with it, so it runs first, and the check ends if
+//! it fails.
 
 use std::time::Instant;
 

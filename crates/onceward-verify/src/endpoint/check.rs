@@ -1,4 +1,4 @@
-//! What is asked of the verifier: plain options, the same for a test and for the command line.
+//! The options of a check, the same for a test and for the command line.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub enum KeyForm {
     Raw,
 }
 
-/// What to judge, and how hard. Everything but the URL has a default:
+/// What to check, and with how many requests. Everything but the URL has a default:
 ///
 /// ```no_run
 /// # use onceward_verify::endpoint::{Check, Effects};
@@ -94,7 +94,7 @@ pub struct Check {
     pub fail_header: Option<(String, String)>,
     /// A field that makes the request take longer than the lease.
     pub slow_header: Option<(String, String)>,
-    /// How long a key may be in doubt after a crash, or held by a request that is still running.
+    /// How long a key may stay unavailable after a crash, or while a request is still running.
     pub lease: Duration,
     /// How long an answer is promised to be kept.
     pub retention: Option<Duration>,
@@ -108,7 +108,7 @@ pub struct Check {
     pub timeout: Duration,
     /// Decides every choice that is left to chance. Keys are new in each run all the same.
     pub seed: u64,
-    /// Whether a host that may be somebody else's is one's own.
+    /// Confirms that a host that is not local is the user's own.
     pub own_host: bool,
 }
 
@@ -146,7 +146,7 @@ impl Check {
         }
     }
 
-    /// Judges the endpoint. It fails only where it could not be judged at all.
+    /// Checks the endpoint. Fails only if the endpoint could not be checked at all.
     ///
     /// Dropping the future hangs up on what is running and kills what was started.
     pub async fn run(&self) -> Result<Report> {
@@ -209,7 +209,7 @@ impl Check {
     }
 }
 
-/// A command line that grows.
+/// Builds a command line.
 struct CommandLine(String);
 
 impl CommandLine {

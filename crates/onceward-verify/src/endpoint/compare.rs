@@ -1,4 +1,4 @@
-//! What tells a replay from the answer that it should be.
+//! Compares a replay with the first answer.
 
 use std::collections::BTreeMap;
 

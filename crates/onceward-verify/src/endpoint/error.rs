@@ -1,13 +1,13 @@
-//! Why an endpoint could not be judged. That it was judged and found wanting is a verdict, not an error.
+//! Errors: why an endpoint could not be checked. A broken promise is a verdict, not an error.
 
 use std::fmt;
 
-/// What kept the verifier from judging.
+/// What kept the verifier from checking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// Something that was asked for makes no sense.
     Invalid,
-    /// The host may be somebody else's.
+    /// The host may belong to someone else.
     NotYours,
     /// The endpoint, its effects or its start command did not answer.
     Unreachable,
@@ -15,7 +15,7 @@ pub enum ErrorKind {
     Unfit,
 }
 
-/// Why an endpoint could not be judged, in one line that a person can act on.
+/// Why an endpoint could not be checked, in one line that a person can act on.
 #[derive(Debug, Clone)]
 pub struct Error {
     kind: ErrorKind,

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand, because the point is to hold back the last byte of a request.
+//! A minimal HTTP/1.1 client that can hold back the last byte of a request.
 
 use std::io;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use super::message::{Answer, Request, encode};
 use super::volley::Version;
 use super::wire::{self, Wire};
 
-/// No answer is larger: a verifier must not be filled up by what it judges.
+/// The largest answer that is read, so that an endpoint cannot exhaust the verifier's memory.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Nor has it more fields.
 const FIELDS_MAX: usize = 128;
@@ -175,7 +175,7 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<(usize, (Answer, Length))>> {
 }
 
 fn ended(at_once: bool) -> io::Error {
-    let why = if at_once { "closed before an answer" } else { "closed in the middle of the answer" };
+    let why = if at_once { "closed before an answer" } else { "closed before the end of the answer" };
     io::Error::new(io::ErrorKind::UnexpectedEof, why)
 }
 

@@ -1,4 +1,4 @@
-//! Answers as servers in the wild frame them, through a real socket.
+//! Reads answers in every common framing, through a real socket.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! HTTP/2: many requests on one connection, and all their last bytes in one write. Without TLS the server must
-//! know by itself that this is HTTP/2.
+//! An HTTP/2 client that holds back the last bytes of many requests on one connection and sends them in one write.
+//! Without TLS the server must accept HTTP/2 with prior knowledge.
 //!
 //! The connection writes through a [`CorkableStream`]. While its cork is in, frames gather; when it is pulled, they leave
 //! as one piece, so that no request is ahead of another by more than its place in one packet.

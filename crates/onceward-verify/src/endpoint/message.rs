@@ -1,4 +1,4 @@
-//! A request, its answer, and what became of one sending of it.
+//! Requests, answers, and the result of sending a request once.
 
 use std::fmt::{self, Write};
 use std::time::Instant;

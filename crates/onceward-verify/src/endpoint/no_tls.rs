@@ -1,4 +1,4 @@
-//! In the place of `tls` in a build without it: an `https` URL is refused.
+//! Replaces `tls` in a build without it: an `https` URL is refused.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The effect oracle: how many effects there have been, as the service's own books say.
+//! The effect oracle: reads the number of effects so far from the service or from a command.
 
 use std::time::Duration;
 

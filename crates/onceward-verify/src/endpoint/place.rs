@@ -1,4 +1,4 @@
-//! Where requests go: a parsed URL, and whether its host is plainly one's own.
+//! The target of requests: a parsed URL, and whether its host is local.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

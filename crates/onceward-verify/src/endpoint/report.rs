@@ -1,4 +1,4 @@
-//! What was found, as plain data. How it looks is the business of the files in `report/`, one for each form.
+//! The result of a check as plain data. Each file in `report/` renders it in one format.
 
 mod html;
 mod junit;
@@ -161,7 +161,7 @@ impl Report {
     }
 
     /// What a command ends with: 0 if all that was asked holds, 1 if something is violated, 2 if something
-    /// could not be judged.
+    /// could not be checked.
     pub fn exit_code(&self) -> u8 {
         if self.count(Verdict::Violated) > 0 {
             1

@@ -1,4 +1,4 @@
-//! A check from beginning to end: the baseline, then the scenarios one after the other, then the report.
+//! Runs a check: the baseline, then the scenarios one after the other, then the report.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -16,11 +16,11 @@ use super::setup::Setup;
 /// How a check is going.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress {
-    /// So many requests are planned at most.
+    /// The largest number of requests that may be sent.
     Planned(u64),
     /// This scenario begins.
     Begins(&'static str),
-    /// So many more requests have been answered.
+    /// This number of further requests have been answered.
     Sent(u64),
     /// This scenario is over; it was allowed this many requests and needed no more.
     Ends(Verdict),
@@ -69,7 +69,7 @@ pub(super) async fn run(check: &Check, progress: &(dyn Fn(Progress) + Sync)) -> 
     let mut findings = Vec::new();
     for scenario in &setup.scenarios {
         progress(Progress::Begins(scenario.name));
-        let finding = judge(scenario, &mut context).await;
+        let finding = run_scenario(scenario, &mut context).await;
         requests += finding.requests;
         progress(Progress::Ends(finding.verdict));
         findings.push(finding);
@@ -92,7 +92,7 @@ pub(super) async fn run(check: &Check, progress: &(dyn Fn(Progress) + Sync)) -> 
     })
 }
 
-async fn judge(scenario: &Scenario, context: &mut ScenarioContext<'_>) -> Finding {
+async fn run_scenario(scenario: &Scenario, context: &mut ScenarioContext<'_>) -> Finding {
     let start = Instant::now();
     (context.sent, context.notes) = (0, Vec::new());
     context.round();

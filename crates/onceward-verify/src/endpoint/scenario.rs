@@ -1,4 +1,4 @@
-//! The scenarios. Each is one small file with its promise, what it lacks, its plan, and its way to a verdict.
+//! The list of scenarios. Each is a file with its promise, what it needs, its plan, and how it reaches a verdict.
 
 mod crash;
 mod distinct_keys;

@@ -1,4 +1,4 @@
-//! What a scenario acts on: keys of its own, requests that are counted, effects, chance, and a trace.
+//! The context of a scenario: new keys, counted requests, the effect oracle, randomness, and a trace.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ pub(super) struct Baseline {
     pub(super) tells_apart: bool,
 }
 
-/// What a scenario acts on.
+/// What a scenario works with.
 pub(super) struct ScenarioContext<'a> {
     pub(super) setup: &'a Setup,
     pub(super) baseline: Option<Baseline>,
@@ -88,7 +88,7 @@ impl<'a> ScenarioContext<'a> {
     }
 
     /// A key that nobody has used: in the form of a UUID (version 8: made by its own rules), because many
-    /// services insist on one.
+    /// services accept nothing else.
     pub(super) fn key(&mut self) -> String {
         self.keys += 1;
         let run = self.run_name();
@@ -151,7 +151,7 @@ impl<'a> ScenarioContext<'a> {
         Ok(shots)
     }
 
-    /// Sends this until the answer is not "not now", for as long as a key may be in doubt.
+    /// Retries until the answer is not "not now", for as long as a key may stay unavailable.
     pub(super) async fn retry_until_answered(&mut self, request: Request) -> Result<Shot, Stop> {
         let patience = self.setup.patience();
         let (start, mut pause) = (Instant::now(), Duration::from_millis(10));

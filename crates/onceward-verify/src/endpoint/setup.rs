@@ -1,4 +1,4 @@
-//! A check, read: every URL parsed, every name known, every default made.
+//! A validated check: URLs parsed, scenario names resolved, defaults filled in.
 
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ impl Setup {
         }
     }
 
-    /// How long a key may at most be in doubt, with what a busy machine needs on top.
+    /// How long a key may stay unavailable, plus a margin for a busy machine.
     pub(super) fn patience(&self) -> Duration {
         self.check.lease.mul_f32(1.5) + Duration::from_secs(1)
     }

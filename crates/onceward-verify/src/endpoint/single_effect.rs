@@ -1,4 +1,4 @@
-//! The heart of most verdicts: one key, one effect, one answer.
+//! The check that most scenarios share: one key has one effect and one answer.
 
 use super::message::{Answer, Ending, Shot};
 use super::scenario::Stop;

@@ -1,4 +1,4 @@
-//! TLS to the endpoint. Whoever answers must prove to be who is asked for; there is no way around that.
+//! TLS to the endpoint. The certificate is always verified; there is no option to skip that.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

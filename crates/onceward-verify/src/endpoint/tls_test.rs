@@ -1,4 +1,4 @@
-//! Behind a real TLS terminator, with certificates that openssl makes.
+//! Checks a service behind a real TLS terminator, with certificates made by openssl.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -66,7 +66,7 @@ async fn terminate(acceptor: TlsAcceptor, to: SocketAddr) -> SocketAddr {
             stream.set_nodelay(true).unwrap();
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                // Whoever does not believe the certificate goes away.
+                // A client that rejects the certificate hangs up.
                 let Ok(mut outside) = acceptor.accept(stream).await else { return };
                 let mut inside = TcpStream::connect(to).await.unwrap();
                 inside.set_nodelay(true).unwrap();

@@ -1,4 +1,4 @@
-//! What happened in a round, for whoever wants to see it: which request got what, and when.
+//! Records the timeline of a round for the report: which request got which answer, and when.
 
 use std::collections::HashMap;
 use std::time::Instant;

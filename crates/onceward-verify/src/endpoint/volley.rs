@@ -1,5 +1,5 @@
-//! Synchronised release: every connection open, every request sent but for its last byte, and then all
-//! the last bytes together.
+//! Sends many requests at the same moment: opens every connection, sends every request except its last byte, and
+//! then sends all last bytes together.
 
 use std::future::Future;
 use std::io;
@@ -22,7 +22,7 @@ const BREATH: Duration = Duration::from_millis(5);
 /// And on top of that for each connection.
 const BREATH_EACH: Duration = Duration::from_micros(30);
 /// A thread is not started for fewer connections than this.
-const LINES_A_THREAD_MIN: usize = 32;
+const CONNECTIONS_PER_THREAD_MIN: usize = 32;
 /// First in line; on Linux it counts for a single thread.
 const NICE_MIN: i32 = -20;
 
@@ -89,11 +89,12 @@ pub(super) async fn fire(
     Ok(shots.into_iter().map(|shot| shot.expect("each request has its end")).collect())
 }
 
-/// Lets go of all of these, on all cores where there are many: a write takes a few microseconds, and whoever it
-/// wakes wants the core.
+/// Releases all of these, on several threads if there are many: a write takes a few microseconds, and the server
+/// thread that it wakes competes for the core.
 fn release(batch: Vec<Connection>) -> Vec<(Connection, io::Result<Instant>)> {
-    let threads =
-        std::thread::available_parallelism().map_or(1, usize::from).min(batch.len() / LINES_A_THREAD_MIN);
+    let threads = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(batch.len() / CONNECTIONS_PER_THREAD_MIN);
     if threads < 2 {
         return batch.into_iter().map(Connection::release).collect();
     }
@@ -132,7 +133,7 @@ pub(super) async fn sleep_until(moment: Instant) {
 struct Connection {
     indices: Vec<usize>,
     after: Duration,
-    held: HeldBy,
+    held: HeldRequests,
 }
 
 impl Connection {
@@ -142,12 +143,12 @@ impl Connection {
     }
 }
 
-enum HeldBy {
+enum HeldRequests {
     One(http1::HeldRequest),
     Many(http2::HeldRequests),
 }
 
-impl HeldBy {
+impl HeldRequests {
     fn release(&self) -> io::Result<Instant> {
         match self {
             Self::One(held) => held.release(),
@@ -164,8 +165,10 @@ async fn hold(aimed: &[Aimed], version: Version) -> io::Result<Vec<Connection>> 
         let requests: Vec<Request> = indices.iter().map(|index| aimed[*index].request.clone()).collect();
         opening.spawn(async move {
             let held = match version {
-                Version::Http1 => HeldBy::One(http1::hold(&requests[0]).await?),
-                Version::Http2 => HeldBy::Many(http2::hold(&requests.iter().collect::<Vec<_>>()).await?),
+                Version::Http1 => HeldRequests::One(http1::hold(&requests[0]).await?),
+                Version::Http2 => {
+                    HeldRequests::Many(http2::hold(&requests.iter().collect::<Vec<_>>()).await?)
+                }
             };
             Ok(Connection { indices, after, held })
         });
@@ -212,8 +215,8 @@ fn await_answers(
     running: &mut JoinSet<(usize, Shot)>,
 ) {
     let answers: Vec<Answering> = match connection.held {
-        HeldBy::One(held) => vec![Box::pin(held.answer())],
-        HeldBy::Many(held) => {
+        HeldRequests::One(held) => vec![Box::pin(held.answer())],
+        HeldRequests::Many(held) => {
             held.answers().map(|answer| Box::pin(http2::answer(answer)) as Answering).collect()
         }
     };

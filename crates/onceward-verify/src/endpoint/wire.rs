@@ -1,5 +1,4 @@
-//! A connection to the endpoint, in the clear or under TLS. Bytes can be made ready on it, to leave later and in
-//! one piece.
+//! A connection to the endpoint, plain or TLS. Bytes can be prepared on it and sent later in one write.
 
 use std::fmt::Debug;
 use std::io;

@@ -1,5 +1,5 @@
-//! Callers: they ask by `run`, by hand, by `enqueue` or in a transaction, go away, come back, and sometimes ask
-//! for something else.
+//! Simulated callers: they use `run`, `claim`, `enqueue` or a transaction, disconnect, retry, and sometimes send
+//! another request with the same key.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -20,7 +20,7 @@ use super::transaction_callers::transact;
 use super::work::{Caught, Waiting, Working, outcome, pause, told, work};
 use crate::broken::callers::CallerFlaw;
 
-/// One caller: asks until all calls of this world are used up.
+/// One caller: makes calls until all calls of this simulation are made.
 pub(super) async fn caller(sim: Arc<Simulation>, process: Process, engine: Onceward) {
     let mut last = None;
     while sim.take_call() {
@@ -40,7 +40,7 @@ pub(super) async fn caller(sim: Arc<Simulation>, process: Process, engine: Oncew
     }
 }
 
-/// What somebody wants.
+/// What a call will ask for.
 pub(super) struct CallPlan {
     pub(super) id: Id,
     pub(super) fingerprint: u8,

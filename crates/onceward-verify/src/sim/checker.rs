@@ -1,17 +1,17 @@
-//! The judge. It knows the protocol's promises and nothing of the engine: it reads a recorded history,
-//! and names what must not have happened.
+//! The checker of histories. It knows the protocol's promises and nothing of the engine: it reads a recorded history
+//! and lists the violations in it.
 //!
-//! What is legal under faults, and why, stands beside each rule:
+//! Each rule documents what is legal under faults, and why:
 //!
 //! * `receipts` follows each record through the writes that the store saw, and `transitions` knows which of
-//!   them are legal. A lease is what the store stamped, not what its owner believes: a paused owner may well go
-//!   on working after its lease, and nobody can keep it from that. What it can be kept from is every write.
-//! * `doubts` remembers what may have happened, beside what the receipts say of it.
-//! * `jobs` holds inputs and tries against what was asked and what was begun.
-//! * `runs` holds each run against the claim it was made under, `transactions` those in transactions.
-//! * `answers` holds what a caller was told against what the store held at some moment between the
-//!   question and the answer. Any moment will do: an answer is always as old as its way back.
-//! * `liveness` looks for what should be over when faults have ceased and everybody had the time to end it.
+//!   them are legal. A lease is what the store stamped, not what its owner believes: a paused owner may
+//!   continue to work after its lease, which cannot be prevented. Only its writes can be rejected.
+//! * `unknown_effects` tracks which earlier runs may have had their effect, independently of the receipts.
+//! * `jobs` compares inputs and tries with what was asked and what was begun.
+//! * `runs` compares each run with its claim, `transactions` does so for runs in transactions.
+//! * `answers` compares each answer with what the store held at some moment between the call and the answer. Any
+//!   moment is legal, because an answer may be delayed on its way back.
+//! * `liveness` finds what has not ended long after the last fault.
 
 mod answers;
 mod conditions;
@@ -30,10 +30,10 @@ use std::fmt;
 use super::history::{Event, What};
 use facts::Facts;
 
-/// That every call has an answer in the end, and every world an end.
+/// Every call gets an answer, and every simulation ends.
 pub const ENDS: &str = "everything ends";
 
-/// Every promise that the judge watches over.
+/// Every promise that the checker verifies.
 pub const PROMISES: [&str; 31] = [
     transitions::OVERLAP,
     transitions::DONE,

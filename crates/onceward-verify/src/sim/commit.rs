@@ -1,4 +1,4 @@
-//! A commit of the simulated server on its way: all of a transaction or nothing of it.
+//! Carries a commit to the simulated server: all of a transaction is written, or nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) struct Commit {
 pub(super) type Tell = tokio::sync::oneshot::Sender<Result<(), Failure>>;
 
 impl Commit {
-    /// The whole story of one commit.
+    /// Carries one commit to the server and its answer back.
     pub(super) async fn carry(mut self, trip: RoundTrip, tell: Tell) {
         let store = Arc::clone(&self.home.store);
         let pause = |duration| store.executor.sleep(OUTSIDE, duration);

@@ -1,4 +1,4 @@
-//! Callers that leave an intent to a worker, or see to it that nobody begins it.
+//! Simulated callers that enqueue an intent for a worker, or cancel it before it begins.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Virtual time and a single thread for all processes of a simulated world. Which ready task goes next is
-//! the seed's choice, so another seed is another schedule, and the same seed the same one.
+//! A single-threaded executor with virtual time for all processes of a simulation. The seed decides which ready task
+//! is polled next, so the same seed gives the same schedule.
 //!
-//! A task belongs to a process. A crash drops all tasks of a process at whatever await they are; a pause
+//! A task belongs to a process. A crash drops all tasks of a process at the await that they have reached; a pause
 //! keeps them from being polled; a jump moves the process's clock ahead. Process 0 is the outside (the
-//! store, the nemesis), and is spared all of that.
+//! store, the nemesis), and has no such faults.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -32,7 +32,7 @@ pub const OUTSIDE: Process = Process { number: 0, life: 0 };
 /// What one poll costs, at most. Time passes while work is done, so that nothing is ever simultaneous.
 const POLL_US_MAX: u64 = 20;
 
-/// The executor of one simulated world.
+/// The executor of one simulation.
 pub struct Executor {
     core: Mutex<Core>,
     woken: Arc<Woken>,
@@ -100,7 +100,7 @@ impl Wake for TaskWaker {
 }
 
 impl Executor {
-    /// A world with this many processes besides the outside, whose clocks are nowhere near each other.
+    /// An executor with this many processes besides the outside, whose clocks are nowhere near each other.
     pub fn new(seed: u64, processes: usize) -> Arc<Self> {
         let mut random = Random::new(seed);
         let lanes = (0..=processes)
@@ -138,7 +138,7 @@ impl Executor {
         Duration::from_micros(core.now_us + core.lanes[process.number].ahead_us)
     }
 
-    /// Draws from the world's chance.
+    /// Draws from the simulation's random numbers.
     pub fn draw<T>(&self, how: impl FnOnce(&mut Random) -> T) -> T {
         how(&mut lock(&self.core).random)
     }
@@ -396,7 +396,7 @@ pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A panic in one task of a simulated world says nothing about the others.
+/// A panic in one task of a simulation says nothing about the others.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

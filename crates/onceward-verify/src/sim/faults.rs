@@ -1,4 +1,4 @@
-//! What can go wrong between a process and the store, and how often it does.
+//! The faults between a process and the store, and how often each occurs.
 
 use crate::random::Random;
 

@@ -1,4 +1,4 @@
-//! Many seeds on several threads, and what they add up to.
+//! Runs many seeds on several threads and sums up their results.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use super::{Outcome, play};
 /// What many seeds add up to.
 #[derive(Debug, Default)]
 pub struct Sum {
-    /// Worlds played.
+    /// Simulations run.
     pub seeds: u64,
     /// Things that happened in them.
     pub events: u64,
@@ -31,16 +31,16 @@ pub struct Sum {
     pub dead: u64,
     /// Faults, by kind.
     pub faults: BTreeMap<Fault, u64>,
-    /// The failing world with the lowest seed.
+    /// The failing simulation with the lowest seed.
     pub failure: Option<Box<Outcome>>,
-    /// How many worlds broke a promise first, and the lowest of their seeds.
+    /// By promise: how many simulations broke it first, and the lowest of their seeds.
     pub broken: BTreeMap<&'static str, (u64, u64)>,
 }
 
-/// What to do when a world fails.
+/// What to do when a simulation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// Play no other.
+    /// Run no other.
     Stop,
     /// Go on, and count.
     Count,

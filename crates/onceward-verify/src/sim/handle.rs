@@ -1,4 +1,4 @@
-//! One process's way to the simulated store and back, with all that can happen on it.
+//! One process's connection to the simulated store, with delays and faults.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::history::What;
 use super::store::{Home, LONG_TRIP, RoundTrip, SimStore};
 use crate::reference::Book;
 
-/// One process's way to the store. Dead with its process: whatever is called on it then is never sent.
+/// One process's connection to the store. After the process has died, calls are never sent.
 pub(super) struct Handle {
     pub(super) store: Arc<SimStore>,
     pub(super) process: Process,
@@ -101,7 +101,7 @@ struct Sent {
     at_us: u64,
 }
 
-/// The whole story of one batch. A receiver that is gone is one who does not care.
+/// Carries one batch to the store and its answers back. The receiver may be gone.
 async fn carry_batch(store: Arc<SimStore>, sent: Sent, trip: RoundTrip, tell: Tell) {
     let Sent { by: process, batch, at_us: sent_us } = sent;
     let carrier = store.carrier(process);

@@ -1,5 +1,5 @@
-//! What happened in a simulated world, as data: what the store saw, what the work did, what callers were
-//! told. The judge reads nothing else. All times are the store's.
+//! The recorded events of a simulation: what the store wrote, what the work did, what callers were told. The checker
+//! reads nothing else. All times are the store's.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -130,7 +130,7 @@ pub enum What {
         /// What it was told is to be done.
         input: Option<Bytes>,
     },
-    /// The work has had its effect on the world outside.
+    /// The work has had its external effect.
     Effect {
         /// For this call.
         call: Call,
@@ -142,7 +142,7 @@ pub enum What {
         /// In this way.
         how: End,
     },
-    /// An operator is about to say what became of an effect in doubt.
+    /// An operator is about to settle an unknown outcome.
     Settling {
         /// Whose.
         id: Id,
@@ -334,7 +334,7 @@ impl Stamp {
     }
 }
 
-/// A short name for an id of a simulated world: its key, and its step if it is one.
+/// A short name for an id of a simulation: its key, and its step if it is one.
 pub fn name(id: &Id) -> String {
     match id.operation().split_once('#') {
         Some((_, step)) => format!("{}#{step}", id.key()),

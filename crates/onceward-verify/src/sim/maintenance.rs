@@ -1,5 +1,4 @@
-//! Those who look after a store beside the callers: sweeps, and an operator who decides about doubts and dead
-//! letters.
+//! Simulated maintenance of a store: sweeps, and an operator who settles unknown outcomes and dead letters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,11 +32,11 @@ pub(super) async fn sweeper(
     }
 }
 
-/// Looks for doubts and dead letters now and then, and decides about each; right or wrong, its word is final.
+/// Lists unknown outcomes and dead letters now and then, and settles each by chance. Its decision is final.
 pub(super) async fn operator(sim: Arc<Simulation>, process: Process, engine: Onceward, every: Duration) {
     loop {
         sim.executor.sleep(process, every).await;
-        // Once nothing is faulty any more, everything is to come to its end without help.
+        // Once nothing is faulty any more, everything must end without help.
         if sim.is_calm() {
             return;
         }

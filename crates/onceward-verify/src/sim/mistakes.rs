@@ -1,4 +1,4 @@
-//! What broken callers do beside asking. Sound ones pass through here without a trace.
+//! What broken callers do in addition to their calls. For correct callers these functions do nothing.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;

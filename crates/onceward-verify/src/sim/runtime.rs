@@ -1,4 +1,4 @@
-//! The engine's surroundings in a simulated process: its clock, its tasks, its randomness.
+//! The engine's runtime in a simulated process: its clock, its tasks, its randomness.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use onceward::{Runtime, Task};
 
 use super::executor::{Executor, Process};
 
-/// The world as one life of one process sees it.
+/// The runtime of one life of one process.
 pub struct ProcessRuntime {
     executor: Arc<Executor>,
     process: Process,
 }
 
 impl ProcessRuntime {
-    /// The world of this process.
+    /// The runtime of this process.
     pub fn new(executor: &Arc<Executor>, process: Process) -> Arc<Self> {
         Arc::new(Self { executor: Arc::clone(executor), process })
     }

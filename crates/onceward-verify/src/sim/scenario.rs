@@ -1,4 +1,4 @@
-//! What a seed stands for: how many processes and callers, under which contracts, in which weather.
+//! Derives a scenario from a seed: the number of processes and callers, their policies, and the rate of faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::history::End;
 use super::store::{Habits, Home, Isolation};
 use crate::random::Random;
 
-/// What the intents of these worlds are for.
+/// The operation of the intents of these simulations.
 const OPERATIONS: [&str; 2] = ["do", "pay"];
 
-/// Everything that is decided before a world begins. What is decided later comes from the same seed.
+/// Everything that is decided before a simulation begins. What is decided later comes from the same seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// How many processes.
@@ -57,7 +57,7 @@ pub struct Intent {
     pub poison: bool,
 }
 
-/// How the workers of a world go about it.
+/// How the workers of a simulation work.
 #[derive(Clone, Debug)]
 pub struct Workers {
     /// Longest time between two looks.

@@ -1,5 +1,5 @@
-//! One simulated world, put together: processes with engines and callers over one store, a nemesis that
-//! hurts them, and at the end, in calm weather, somebody who asks for everything once more.
+//! Sets up and runs one simulation: processes with engines and callers over one store, injected faults, and at the
+//! end, without faults, one more call for every intent.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -26,21 +26,21 @@ use crate::broken::workers::WorkerFlaw;
 /// Longest time until all calls are made, and then until everything has ended.
 const CALLS_TIME: Duration = Duration::from_secs(20);
 const END_TIME: Duration = Duration::from_mins(2);
-/// Between two looks at whether something has ended.
+/// Between two checks whether something has ended.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often somebody asks in calm weather before it counts as wedged.
+/// The number of calls without faults before an intent counts as wedged.
 const FINAL_TRIES: usize = 60;
-/// The longest pause of an engine that insists on something, and then some.
+/// More than the longest pause of an engine between two tries of a write.
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(1_100);
 
-/// All that the actors of one world share.
+/// The state that all actors of one simulation share.
 pub(super) struct Simulation {
     pub(super) executor: Arc<Executor>,
     pub(super) recorder: Arc<Recorder>,
     pub(super) store: Arc<SimStore>,
     pub(super) scenario: Scenario,
     pub(super) variant: Variant,
-    /// Of a broken caller.
+    /// The answers that a broken caller keeps.
     pub(super) answers: Answers,
     engines: Mutex<Vec<Option<Onceward>>>,
     calls_left: AtomicU32,
@@ -49,7 +49,7 @@ pub(super) struct Simulation {
     over: AtomicBool,
 }
 
-/// Counts one actor who must come to an end; dropping it counts it off, also in a crash.
+/// Counts one actor that must end; dropping it decrements the count, also in a crash.
 pub(super) struct BusyGuard(Arc<Simulation>);
 
 impl Drop for BusyGuard {
@@ -108,7 +108,7 @@ impl Simulation {
     /// The first contract of an intent, also for its steps.
     pub(super) fn policy_of(&self, id: &Id) -> Arc<Policy> {
         let intent = self.scenario.intents.iter().find(|intent| intent.id.key() == id.key());
-        Arc::clone(&intent.expect("an intent of this world").policies[0])
+        Arc::clone(&intent.expect("an intent of this simulation").policies[0])
     }
 
     /// Whether the store has transactions.
@@ -171,7 +171,7 @@ impl Simulation {
         }
     }
 
-    /// One more who must come to an end.
+    /// Counts one more actor that must end.
     pub(super) fn busy(sim: &Arc<Self>) -> BusyGuard {
         sim.busy.fetch_add(1, Ordering::Relaxed);
         BusyGuard(Arc::clone(sim))
@@ -232,7 +232,7 @@ impl Simulation {
     }
 }
 
-/// Hurts a process now and then, until it is calm.
+/// Injects a fault into a process now and then, until the calm phase begins.
 async fn nemesis(sim: Arc<Simulation>) {
     if sim.scenario.habits.weather == Weather::Calm {
         return;
@@ -288,7 +288,7 @@ async fn direct(sim: Arc<Simulation>) {
     }
     sim.recorder.record(OUTSIDE, What::Calm);
     // Whatever was held is over by then, and what was late has come: an engine that still waits for the
-    // answer to a slow call speaks for its run until it has it. What is insisted on has been tried again.
+    // answer to a slow call answers for its run until it has it. A write that is retried has been tried again.
     let slowest = sim.scenario.habits.slowest();
     let mut settled = (sim.scenario.lease_max * 4).max(slowest);
     if sim.scenario.habits.weather != Weather::Calm {
@@ -329,7 +329,7 @@ async fn ask_for_all(sim: Arc<Simulation>, process: Process, engine: Onceward) {
                 )) => break,
                 Some(Answer::Refused(Refusal::Dead { .. })) => {
                     decide(&sim, process, &engine, &call_plan.id, Closing::Retry).await;
-                    // One of its tries may be in doubt.
+                    // The outcome of one of its tries may be unknown.
                     settle_not_done(&sim, process, &engine, &call_plan).await;
                     Duration::ZERO
                 }

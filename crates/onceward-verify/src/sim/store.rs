@@ -1,8 +1,8 @@
-//! One simulated store for all processes, with a clock of its own and faults by seed.
+//! The simulated store that all processes share, with its own clock and faults by seed.
 //!
 //! As a *server* it is outside: what a process has sent goes on happening when the process is paused or
-//! dead, and it has transactions ([`super::transactions`]). *Embedded* it lives and dies with its only process,
-//! and comes back with what was synced.
+//! dead, and it has transactions ([`super::transactions`]). *Embedded* it ends with its only process,
+//! and restarts with what was synced.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,23 +18,23 @@ use super::history::{Recorder, Tx, What};
 use crate::random::Random;
 use crate::reference::Book;
 
-/// The store's clock when the world begins: far from that of any process.
+/// The store's clock when the simulation begins: far from that of any process.
 const START_US: u64 = 1_700_000_000_000_000;
 
 /// How many times as long a slow call takes.
 const SLOW: u32 = 100;
 
-/// What is long beside the shortest lease there is: the judge has to know of such trips.
+/// A round trip longer than this is recorded for the checker, because it is long compared with the shortest lease.
 pub(super) const LONG_TRIP: Duration = onceward::LEASE_MIN.checked_div(4).expect("four is not zero");
 
-/// Where the store lives.
+/// Where the store runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
     /// In a server of its own, shared by all processes.
     Server,
     /// In the only process. Answers are given once they are synced.
     Embedded,
-    /// In the only process, by somebody who forgot to sync. For the judge to catch.
+    /// In the only process, answering before it syncs. The checker must catch it.
     EmbeddedUnsynced,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct StoreState {
     pub(super) locks: BTreeMap<Id, Tx>,
 }
 
-/// How one call will go.
+/// The delays and the fault of one call.
 pub(super) struct RoundTrip {
     pub(super) there: Duration,
     pub(super) back: Duration,

@@ -1,4 +1,4 @@
-//! A history that a person can read, one line per event, in the words of the protocol.
+//! Prints a history for a person, one line per event.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Work in transactions: claim, business write and outcome commit together, and sometimes another intent is
+//! Simulated callers that work in transactions: claim, business write and outcome commit together, and sometimes another intent is
 //! enqueued in it; or a run that has its lease commits its outcome with its business write.
 
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! Transactions of the simulated server: what they write is seen by nobody until they commit, and never if they
-//! do not. Business writes are the calls that made them, so that the judge can count them.
+//! Transactions of the simulated server: their writes are visible only after they commit. A business write is
+//! recorded as the call that made it, so that the checker can count them.
 //!
 //! What was sent goes on happening when its process is dead: a commit under way commits.
 

@@ -1,4 +1,4 @@
-//! What differs from the real thing in a simulated world: nothing, or one flaw.
+//! What is simulated: the real engine, or a variant with one flaw.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,14 +13,14 @@ use crate::broken::workers::WorkerFlaw;
 /// The shape of the rules that the engine goes by.
 pub type Rules = onceward::Rules;
 
-/// One make of the engine and what is around it.
+/// The engine and its environment, correct or with one flaw.
 #[derive(Clone)]
 pub struct Variant {
     /// A flaw of the store, and what it remembers.
     pub store: Option<(StoreFlaw, Arc<Mutex<Memory>>)>,
     /// The rules.
     pub rules: Rules,
-    /// A flaw of the surroundings.
+    /// A flaw of the runtime.
     pub runtime: RuntimeFlaw,
     /// A sweep that is not the engine's own.
     pub sweeps: Option<SweepFlaw>,
@@ -32,7 +32,7 @@ pub struct Variant {
     pub transactions: TransactionFlaw,
     /// A flaw of the operators.
     pub operator: OperatorFlaw,
-    /// An engine that does not remember which claims it owes back.
+    /// An engine that does not remember which claims it must release.
     pub forgets_owed: bool,
     /// An embedded store that answers before it has synced.
     pub unsynced: bool,

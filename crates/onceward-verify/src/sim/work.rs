@@ -1,5 +1,5 @@
 //! The work of a simulated run: it takes time, has an effect, and ends in every way that work can end.
-//! Whatever becomes of it is in the history, also when it is dropped midway.
+//! Its end is recorded in the history, also when it is dropped midway.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,5 +1,5 @@
-//! Workers beside the callers: they do what was enqueued and finish what was begun and left, and their work
-//! fails, goes on later and dies like any other.
+//! Simulated workers: they run enqueued intents and resume abandoned ones, and their work fails, suspends and crashes
+//! like that of callers.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) async fn worker(sim: Arc<Simulation>, process: Process, engine: Oncew
     worker.run_until(pin!(std::future::pending())).await;
 }
 
-/// The code of every operation in these worlds: as unreliable as that of the callers, until it is calm.
+/// The code of every operation in these simulations: as unreliable as that of the callers, until it is calm.
 async fn do_work(
     sim: Arc<Simulation>,
     process: Process,

@@ -1,4 +1,4 @@
-//! An animal where it can be looked at: listening, with a check that has all that a scenario can ask for.
+//! Starts a service of the zoo, with a check that has every option that a scenario can need.
 
 use std::io;
 use std::net::TcpListener;

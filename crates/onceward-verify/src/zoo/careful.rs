@@ -1,4 +1,4 @@
-//! The right way, in memory, as steps. A service of the zoo overrides the one step that it gets wrong.
+//! A correct idempotent service in memory, divided into steps. A service of the zoo overrides the one step that it gets wrong.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Services whose books last, to be killed and started again. The journal is right; the others are not.
+//! Services that store receipts in files, to be killed and started again. The journal is correct; the others are not.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -142,7 +142,7 @@ impl Service for Beside {
 fn append(path: &Path, line: &str) {
     let file = OpenOptions::new().create(true).append(true).open(path);
     let write = |mut file: File| file.write_all(format!("{line}\n").as_bytes());
-    file.and_then(write).expect("there is room for a line");
+    file.and_then(write).expect("the file is writable");
 }
 
 /// A body as it is written into a line: without tabs and line feeds of its own.

@@ -1,4 +1,4 @@
-//! Mistakes with attempts that failed.
+//! Services that handle failed attempts wrongly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,8 +55,8 @@ impl Service for AfterTheEffect {
     }
 }
 
-/// An attempt that failed frees its key, and a while later its cleaning up frees it again, whoever has it by
-/// then.
+/// A failed attempt frees its key, and its delayed cleanup frees the key again, although another attempt may hold it
+/// by then.
 #[derive(Default)]
 pub(super) struct FreesTheSuccessor(Arc<ReceiptMap>);
 

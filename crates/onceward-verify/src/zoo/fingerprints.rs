@@ -1,4 +1,4 @@
-//! Mistakes with what was asked.
+//! Services that compare requests wrongly.
 
 use super::careful::Habits;
 use super::frame::Ask;

@@ -1,4 +1,4 @@
-//! The frame that all share: sockets in front, a shop behind, and between them whatever is to be judged.
+//! The HTTP server that all services of the zoo share.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -67,7 +67,7 @@ impl Reply {
 /// A service on its way to an answer.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Reply> + Send + 'a>>;
 
-/// What is to be judged.
+/// A service to be checked.
 pub trait Service: Send + Sync + 'static {
     /// Answers a request, with the work done in the shop.
     fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a>;

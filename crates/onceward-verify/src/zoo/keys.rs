@@ -1,4 +1,4 @@
-//! Mistakes with keys.
+//! Services that parse or scope keys wrongly.
 
 use super::careful::{Habits, strict_key};
 use super::frame::{Ask, Reply};

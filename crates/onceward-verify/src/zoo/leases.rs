@@ -1,4 +1,4 @@
-//! Claims that end by themselves, and what goes wrong when their owner is still at work.
+//! Services with leases that end while the owner still works.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -18,10 +18,10 @@ const LEASE: Duration = Duration::from_millis(250);
 /// Which mistake is made, if any.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flaw {
-    /// None: a claim is renewed while its owner works, and effect and answer are written together, by whoever
-    /// still has it.
+    /// None: a claim is renewed while its owner works, and effect and answer are written together, if the
+    /// claim is still held.
     Sound,
-    /// The claim ends, the work does not: whoever is done has its effect.
+    /// The claim ends, but the work continues: every run that finishes has its effect.
     ExpiresWhileRunning,
     /// The effect is guarded, but a late owner writes its answer over its successor's.
     CompletesWithoutFence,
@@ -51,7 +51,7 @@ impl Leased {
             Ok(id) => id,
             Err(refusal) => return refusal,
         };
-        // Whoever lost its claim meanwhile goes round again, and finds the one who has it.
+        // A request that lost its claim meanwhile tries again and finds the current owner.
         loop {
             let fence = match self.claim_or_wait(&id, &ask).await {
                 Ok(fence) => fence,

@@ -1,4 +1,4 @@
-//! Mistakes with when to look and when to write.
+//! Services with race conditions between reading and writing a receipt.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ const ROUND_TRIP: Duration = Duration::from_millis(5);
 /// Which mistake is made.
 #[derive(Clone, Copy)]
 pub(super) enum Race {
-    /// Looks, and then writes: between the two there is room for others.
+    /// Reads, and then writes: another request can come between the two.
     CheckThenWrite,
     /// Writes nothing before the work is done.
     ClaimAfterEffect,
-    /// One who waited for the first runs when it is done, as if nobody had been there.
+    /// A request that waited for the first runs when that is done, instead of replaying its answer.
     WaiterRunsAgain,
-    /// One who has waited for a while runs all the same.
+    /// A request that has waited for a while runs without a claim.
     WaiterLosesPatience,
     /// The unique index does its work, and its error goes to the client.
     DuplicateFails,

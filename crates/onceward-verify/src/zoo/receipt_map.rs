@@ -1,4 +1,4 @@
-//! Receipts in memory, for services that go wrong in when they look and when they write.
+//! Receipts in memory, shared by several services of the zoo.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

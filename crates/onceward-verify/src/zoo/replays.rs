@@ -1,4 +1,4 @@
-//! Mistakes with what a retry gets.
+//! Services that answer a retry with a changed response.
 
 use super::careful::Habits;
 use super::frame::Reply;

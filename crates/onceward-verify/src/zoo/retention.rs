@@ -1,4 +1,4 @@
-//! Mistakes with where receipts are kept, and for how long.
+//! Services that forget receipts too early.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ impl Habits for ForgetsEarly {
     }
 }
 
-/// Receipts are kept in a cache that makes room for new ones: what it put out runs again.
+/// Receipts are kept in a bounded cache: a request whose receipt was evicted runs again.
 pub(super) struct Evicts;
 
 impl Habits for Evicts {

@@ -1,4 +1,4 @@
-//! The work that all services of the zoo do, and the books in which its effects are counted.
+//! The work that all services of the zoo do, with a count of its effects.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -70,7 +70,7 @@ impl Shop {
         if let Some(book) = &self.book {
             let line = format!("{line}\n");
             let mut book = book.lock().expect("nobody panics with the book in hand");
-            book.write_all(line.as_bytes()).expect("there is room for a line");
+            book.write_all(line.as_bytes()).expect("the file is writable");
         }
         self.effects.fetch_add(1, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Right in different styles: none of these may be accused.
+//! Correct services in different styles: the verifier must pass each of them.
 
 use std::collections::HashMap;
 
@@ -44,7 +44,7 @@ impl Habits for Final {
     }
 }
 
-/// One cell for each key: whoever comes first fills it, and the others wait at it.
+/// One cell for each key: the first request fills it, and the others wait for it.
 #[derive(Default)]
 pub(super) struct Cells(Mutex<HashMap<String, std::sync::Arc<Cell>>>);
 

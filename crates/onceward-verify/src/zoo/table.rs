@@ -1,4 +1,4 @@
-//! Who lives in the zoo, what is wrong with each, and which scenario must say so.
+//! Every service of the zoo, what is wrong with it, and which scenario must catch it.
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ static ALL: &[Animal] = &[
     broken("conflict-when-done", "a retry is only told that it is one", "retry-after-success", |_| {
         careful(replays::ConflictWhenDone)
     }),
-    broken("failure-cached", "a 5xx is replayed for ever", "failed-first", |_| careful(failures::Cached)),
+    broken("failure-cached", "a 5xx is replayed forever", "failed-first", |_| careful(failures::Cached)),
     broken("failure-burns-key", "nobody frees the key of a failure", "failed-first", |_| {
         careful(failures::Burned)
     }),

@@ -1,4 +1,4 @@
-//! A tour of the zoo: every animal is visited with every seed, several visits at a time.
+//! Checks every service of the zoo with every seed, several at a time.
 
 use std::ops::Range;
 use std::path::Path;

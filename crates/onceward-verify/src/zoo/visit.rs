@@ -1,4 +1,4 @@
-//! A visit: the verifier looks at an animal, and is itself judged by what it says.
+//! Checks one service of the zoo, and compares the verifier's findings with what they must be.
 
 use std::path::Path;
 

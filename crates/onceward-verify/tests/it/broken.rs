@@ -1,5 +1,5 @@
-//! Every broken variant is caught by each of those who are expected to catch it. One that survives fails
-//! the build: the judge is blind there. And each promise of the judge is broken by some variant.
+//! Every broken variant is caught by each suite that must catch it, and each promise of the checker is broken by some
+//! variant.
 
 use std::collections::BTreeSet;
 
@@ -55,13 +55,13 @@ fn every_promise_is_broken_by_some_variant() {
             for violation in &outcome.violations {
                 quiet.remove(violation.rule);
             }
-            // A world that never ends takes its time, and so will the next one of this variant.
+            // A simulation that never ends takes long, and so will the next one of this variant.
             if outcome.violations.iter().any(|violation| violation.rule == ENDS) {
                 break;
             }
         }
     }
-    // What takes a rare coincidence shows in the world that its own variant is caught in.
+    // What takes a rare coincidence shows in the simulation in which its own variant is caught.
     for broken in simulated() {
         if quiet.is_empty() {
             return;

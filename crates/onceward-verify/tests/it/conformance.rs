@@ -1,4 +1,4 @@
-//! A right store passes. That wrong ones are caught is in `broken`.
+//! A correct store passes the conformance suite. `broken` tests that wrong stores are caught.
 
 use onceward_verify::broken::stores::StoreFlaw;
 use onceward_verify::broken::table::{self, Flaw};

@@ -1,5 +1,4 @@
-//! Stores with one flaw each, in what the second version of the seam promises: the suite names each of them.
-//! (Older flaws are in the library's own table.)
+//! Stores with one flaw each: the conformance suite reports each of them. (More flaws are in the library's own table.)
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! The verifier itself: its plan, its bounds, both versions of HTTP, what it says without an oracle, and how
-//! close together it sends.
+//! Tests of the endpoint verifier: its plan, its limits, both versions of HTTP, its verdicts without an oracle, and how
+//! close together it sends requests.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Onceward's own layer, judged from outside: in memory with every scenario, and on disk with kills.
+//! Checks Onceward's own layer with the endpoint verifier: in memory with every scenario, and on disk with kills.
 
 use std::path::PathBuf;
 use std::sync::Arc;

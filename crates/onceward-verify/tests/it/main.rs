@@ -1,4 +1,4 @@
-//! The judge, judged.
+//! Tests of the verifiers themselves.
 
 mod broken;
 mod conformance;

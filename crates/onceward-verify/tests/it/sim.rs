@@ -1,4 +1,4 @@
-//! The simulator, simulated: the same seed gives the same history, and the real engine keeps its promises.
+//! Tests of the simulator: the same seed gives the same history, and the real engine keeps its promises.
 
 use onceward_verify::sim::fleet::{OnFailure, sail};
 use onceward_verify::sim::play;
@@ -25,7 +25,7 @@ fn same_seed_gives_same_history() {
     assert_eq!(digests.len() as u64, TWICE, "other seeds give other histories");
 }
 
-/// What else goes on in the same process, on other threads, is nothing to a world.
+/// Other simulations on other threads of the same process do not affect a simulation.
 #[test]
 fn same_seed_gives_same_history_beside_others() {
     let alone: Vec<u64> = (0..40).map(|seed| play(seed, &Variant::sound()).digest()).collect();
@@ -35,7 +35,7 @@ fn same_seed_gives_same_history_beside_others() {
         noise.join().expect("the noise ends");
         beside
     });
-    assert!(alone.iter().eq(beside.iter().rev()), "a world depends on what is played beside it");
+    assert!(alone.iter().eq(beside.iter().rev()), "a simulation depends on what runs beside it");
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn sound_engine_keeps_every_promise() {
     if let Some(failure) = sum.failure {
         panic!("seed {}\n{}", failure.seed, timeline(&failure.history, &failure.violations));
     }
-    assert!(sum.runs > sum.seeds, "the worlds are too quiet: {} runs in {} seeds", sum.runs, sum.seeds);
+    assert!(sum.runs > sum.seeds, "the simulations do too little: {} runs in {} seeds", sum.runs, sum.seeds);
     let [enqueued, commits, dead] = [sum.enqueued, sum.commits, sum.dead];
     assert!(enqueued * 4 > sum.seeds, "too little is left to workers: {enqueued} in {} seeds", sum.seeds);
     assert!(commits * 4 > sum.seeds, "too few transactions: {commits} in {} seeds", sum.seeds);

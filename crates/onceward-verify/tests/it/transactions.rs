@@ -1,4 +1,4 @@
-//! The suite for transactions, on those in memory: they pass, and each of the wrong ones below does not.
+//! Runs the conformance suite for transactions on the memory driver, which passes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Transactions with one flaw each: the suite for drivers names each of them.
+//! Transaction drivers with one flaw each: the conformance suite reports each of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! The suite for damaged records, on a store that takes some of its records for damaged; and that the suite
-//! names stores where one such record harms others.
+//! Runs the suite for damaged records on a store that reports some records as damaged, and on stores where one
+//! damaged record affects others, which the suite must report.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

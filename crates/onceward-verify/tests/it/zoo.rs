@@ -1,4 +1,4 @@
-//! Every broken service of the zoo is caught by the right scenario, and no right one is accused. Two seeds here;
+//! Every broken service of the zoo is caught by the right scenario, and every correct one passes. Two seeds here;
 //! `./check --long` takes fifty.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Transactions that begin without a claim: the receipt is written last, over a claim that is there already.
+//! Checks of transactions that begin without a claim: the receipt is written last, over an existing claim.
 
 use std::time::{Duration, Instant};
 

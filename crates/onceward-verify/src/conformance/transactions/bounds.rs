@@ -1,4 +1,4 @@
-//! Ids and records at their bounds, through every call of a transaction.
+//! Checks of ids and records at their size limits, in every call of a transaction.
 
 use onceward::{Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, Record, SCOPE_BYTES_MAX, Seen, State, Swap};
 

@@ -1,4 +1,4 @@
-//! How a transaction begins: with a claim that nobody else sees, and that keeps all others out.
+//! Checks of how a transaction begins: with a claim that no other transaction sees or can take.
 
 use std::time::{Duration, Instant};
 
@@ -189,7 +189,7 @@ pub(super) async fn the_second_is_busy_when_its_patience_ends<B: Harness>(
     same(&id, &found, found.version, &done())
 }
 
-/// Transactions that are all under way at once, until there is no room for another.
+/// Opens transactions until the pool has no connection left.
 pub(super) async fn waiting_for_a_connection_is_busy_too<B: Harness>(
     fixture: TransactionFixture<B>,
 ) -> Checked {

@@ -1,4 +1,4 @@
-//! How a transaction ends: with its completion, or not at all.
+//! Checks of how a transaction ends: it commits with its completion, or not at all.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What all of this is for: the engine's `transact`, on this driver.
+//! Checks of the engine's `transact` on this driver.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Transactions that are undone, and commits whose answer is lost: the driver's own, with a fault in between.
+//! Checks with injected faults: transactions that the database undoes, and commits whose answer is lost.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,11 +22,11 @@ enum InjectedFault {
     CommitLost,
 }
 
-/// The driver's transactions with fault.
+/// The driver's transactions with an injected fault.
 struct FaultyTransactions<'a, T> {
     inner: &'a T,
     fault: InjectedFault,
-    /// How often it still comes.
+    /// How many times the fault still occurs.
     left: AtomicUsize,
 }
 

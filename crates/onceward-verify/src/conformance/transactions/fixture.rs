@@ -1,4 +1,4 @@
-//! What a check of transactions works with.
+//! The fixture of a transaction check: an engine, a store and transactions on a fresh database.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

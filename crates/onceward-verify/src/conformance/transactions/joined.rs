@@ -1,4 +1,4 @@
-//! Swaps inside a transaction: as those of the store, but together with it.
+//! Checks of swaps inside a transaction: they behave as those of the store, and commit with the transaction.
 
 use std::time::Duration;
 

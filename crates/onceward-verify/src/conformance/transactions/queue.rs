@@ -1,4 +1,4 @@
-//! Other intents inside a transaction: what was enqueued or completed in it counts when it commits.
+//! Checks of other intents inside a transaction: what it enqueues or completes takes effect when it commits.
 
 use std::sync::Arc;
 

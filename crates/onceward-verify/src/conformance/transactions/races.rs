@@ -1,4 +1,4 @@
-//! Races between transactions on real threads.
+//! Checks of races between transactions on real threads.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

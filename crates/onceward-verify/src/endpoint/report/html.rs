@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else: no script, no font, no picture from elsewhere.
+//! Renders the report as one self-contained HTML page: no script, font or picture is fetched.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The report for a build server: the XML of `JUnit`, as the common ones read it.
+//! Renders the report as `JUnit` XML, as common build servers read it.
 
 use std::fmt::Write;
 

@@ -1,5 +1,4 @@
-//! The pictures of a page, as SVG: they take their colours from the page, so that they follow it from light to
-//! dark.
+//! Draws the charts of the HTML page as SVG. They take their colours from the page, also in dark mode.
 
 use std::fmt::Write;
 
@@ -57,8 +56,8 @@ pub(super) fn timeline(timeline: &Timeline) -> String {
     let marks = || timeline.marks.iter().map(|mark| mark.at_us);
     let first = lanes.iter().map(|lane| lane.sent_us).chain(marks()).min().unwrap_or_default();
     let last = lanes.iter().map(|lane| lane.ended_us).chain(marks()).max().unwrap_or_default();
-    let (span, room) = ((last - first).max(1), WIDTH - LABELS - ENDINGS);
-    let place = |at: u64| LABELS + (at - first) * room / span;
+    let (span, width) = ((last - first).max(1), WIDTH - LABELS - ENDINGS);
+    let place = |at: u64| LABELS + (at - first) * width / span;
     let bottom = lanes.len() as u64 * LANE + 26;
     let mut out =
         format!("<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"Timeline\">", bottom + 22);
@@ -85,7 +84,7 @@ pub(super) fn timeline(timeline: &Timeline) -> String {
             y + 5,
             (to - from).max(4),
             class(lane.tone),
-            LABELS + room + 16,
+            LABELS + width + 16,
             y + 16,
             escape(&ending(lane)),
         );
@@ -104,12 +103,12 @@ pub(super) fn timeline(timeline: &Timeline) -> String {
     out
 }
 
-/// As much as there is room for.
+/// The ending, cut to the width of its column.
 fn ending(lane: &Lane) -> String {
     const CHARS: usize = 42;
     let more = if lane.more > 0 { format!(" (+{})", lane.more) } else { String::new() };
-    let room = CHARS - more.len();
-    match lane.ending.char_indices().nth(room) {
+    let chars_max = CHARS - more.len();
+    match lane.ending.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}…{more}", &lane.ending[..end]),
         None => format!("{}{more}", lane.ending),
     }

@@ -1,4 +1,4 @@
-//! The report for a person at a terminal.
+//! Renders the report for a terminal.
 
 use std::fmt::Write;
 

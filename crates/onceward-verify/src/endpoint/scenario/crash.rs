@@ -1,4 +1,4 @@
-//! The server is killed in the middle of a request and started again.
+//! The server is killed during a request and started again.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -22,16 +22,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 fn plan(setup: &Setup) -> Plan {
     let kills = setup.check.kills as u64;
-    Plan::new(
-        kills * (1 + TRIES_MAX),
-        format!("{kills} times: SIGKILL in the middle of a request, start, retry"),
-    )
+    Plan::new(kills * (1 + TRIES_MAX), format!("{kills} times: SIGKILL during a request, start, retry"))
 }
 
 async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     let kills = context.setup.check.kills;
     let mut server = context.server.take().expect("it was started");
-    let mut story = Story::default();
+    let mut counts = CrashCounts::default();
     for kill in 0..kills {
         // Each kill falls into another part of the request, and every fifth one right behind its answer.
         let moment = if kill % 5 == 4 {
@@ -40,8 +37,8 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
             let part = context.baseline().took / u32::try_from(kills).unwrap_or(1);
             Moment::After(part * u32::try_from(kill).unwrap_or_default() + context.moment(part))
         };
-        if let Err(stop) = crash(context, &mut server, moment, &mut story).await {
-            // Whoever comes next finds a server that is up.
+        if let Err(stop) = crash(context, &mut server, moment, &mut counts).await {
+            // The next scenario needs a running server.
             if server.restart().await.is_ok() {
                 context.server = Some(server);
             }
@@ -49,23 +46,23 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
         }
     }
     context.server = Some(server);
-    if story.held > 0 {
+    if counts.held > 0 {
         context.note(format!(
             "after {} kills the outcome is held as unknown, for a person to settle",
-            story.held
+            counts.held
         ));
     }
     Ok(format!(
         "{kills} kills, {} before the answer: at most one effect, and every key was answered within {:.1?}",
-        kills - story.answered,
-        story.longest
+        kills - counts.answered,
+        counts.longest
     ))
 }
 
 /// When the server is killed.
 #[derive(Clone, Copy)]
 enum Moment {
-    /// So long after the last byte of the request.
+    /// This long after the last byte of the request.
     After(Duration),
     /// As soon as the answer is there.
     Answered,
@@ -81,7 +78,7 @@ impl fmt::Display for Moment {
 }
 
 #[derive(Default)]
-struct Story {
+struct CrashCounts {
     answered: usize,
     held: usize,
     longest: Duration,
@@ -91,7 +88,7 @@ async fn crash(
     context: &mut ScenarioContext<'_>,
     server: &mut Server,
     moment: Moment,
-    story: &mut Story,
+    counts: &mut CrashCounts,
 ) -> Result<(), Stop> {
     context.round();
     let before = context.effects().await?;
@@ -121,15 +118,15 @@ async fn crash(
     context.trace.mark("up again");
     let up = Instant::now();
     let last = context.retry_until_answered(context.request(&key).called("retry")).await?;
-    story.longest = story.longest.max(up.elapsed());
+    counts.longest = counts.longest.max(up.elapsed());
     let runs = context.runs(before, i64::from(last.success().is_some())).await?;
-    judge(context, moment, [&first, &last], runs)?;
-    story.answered += usize::from(first.answer().is_some());
-    story.held += usize::from(last.answer().is_some_and(Answer::is_held));
+    check_answers(context, moment, [&first, &last], runs)?;
+    counts.answered += usize::from(first.answer().is_some());
+    counts.held += usize::from(last.answer().is_some_and(Answer::is_held));
     Ok(())
 }
 
-fn judge(
+fn check_answers(
     context: &mut ScenarioContext<'_>,
     moment: Moment,
     [first, last]: [&Shot; 2],

@@ -9,7 +9,7 @@ use super::{Plan, Scenario, Stop};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "expiry",
-    promise: "An answer is kept for as long as promised; after that a retry runs anew or is refused.",
+    promise: "An answer is kept for as long as promised; after that a retry runs again or is refused.",
     lacks: |setup| setup.check.retention.is_none().then_some("say what is promised with --retention"),
     plan,
     run: |context| Box::pin(run(context)),
@@ -43,7 +43,7 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
                 context.note("the answer is kept for longer than promised");
                 return Ok("kept as promised, and longer".to_owned());
             }
-            Ok("kept as promised; after that it runs anew".to_owned())
+            Ok("kept as promised; after that it runs again".to_owned())
         }
         (_, Some(after)) if after.is_refusal() && !after.is_not_now() => {
             Ok(format!("kept as promised; after that it is refused with {}", after.status))

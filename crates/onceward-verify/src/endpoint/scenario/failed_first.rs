@@ -78,7 +78,7 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
                 if failure.is_some_and(|first| (first.status, &first.body) == (last.status, &last.body)) =>
             {
                 if !context.setup.check.failures_are_final {
-                    return Err(Stop::violated(format!("the failure is replayed for ever: {last}")));
+                    return Err(Stop::violated(format!("the failure is replayed forever: {last}")));
                 }
                 format!("the failure is final and replayed: {}", last.status)
             }

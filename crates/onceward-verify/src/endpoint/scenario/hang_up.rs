@@ -24,10 +24,7 @@ fn rounds(setup: &Setup) -> usize {
 
 fn plan(setup: &Setup) -> Plan {
     let rounds = rounds(setup) as u64;
-    Plan::new(
-        rounds * (1 + TRIES_MAX),
-        format!("{rounds} times: hang up in the middle of a request, then retry"),
-    )
+    Plan::new(rounds * (1 + TRIES_MAX), format!("{rounds} times: hang up during a request, then retry"))
 }
 
 async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {

@@ -1,4 +1,4 @@
-//! The very first request of the run is retried at its end, after much else.
+//! The first request of the run is retried at the end of the run.
 
 use std::time::Instant;
 

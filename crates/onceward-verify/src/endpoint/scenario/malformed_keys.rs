@@ -1,4 +1,4 @@
-//! Keys that are none.
+//! Requests whose keys are malformed.
 
 use super::super::message::Request;
 use super::super::scenario_context::ScenarioContext;

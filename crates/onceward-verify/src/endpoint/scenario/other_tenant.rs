@@ -1,4 +1,4 @@
-//! Two tenants happen to use the same key.
+//! Two tenants use the same key.
 
 use super::super::scenario_context::ScenarioContext;
 use super::super::setup::Setup;

@@ -1,4 +1,4 @@
-//! The client serialises its JSON anew for the retry.
+//! The client serialises its JSON again for the retry, with members in another order.
 
 use super::super::scenario_context::ScenarioContext;
 use super::super::setup::Setup;
@@ -28,7 +28,7 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
             let status = answer.status;
             once(context, before, &[first]).await?;
             context.note(
-                "bodies are compared by their bytes: a client that serialises anew is refused its own retry",
+                "bodies are compared by their bytes: the retry of a client that serialises again is refused",
             );
             Ok(format!("refused with {status}; no second effect"))
         }

@@ -1,4 +1,4 @@
-//! The answer arrived, and the client sends again all the same.
+//! The client retries although the answer arrived.
 
 use super::super::scenario_context::ScenarioContext;
 use super::super::setup::Setup;

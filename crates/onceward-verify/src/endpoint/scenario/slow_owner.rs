@@ -1,4 +1,4 @@
-//! A request outlives the lease, and somebody else comes for its key.
+//! A request takes longer than its lease, and a duplicate arrives.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The client is impatient: it sends again while the first is still running.
+//! The client retries while the first request is still running.
 
 use std::time::Duration;
 

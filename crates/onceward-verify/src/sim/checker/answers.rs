@@ -1,4 +1,4 @@
-//! What callers were told, held against what the store held at some moment between question and answer.
+//! Checks each answer against what the store held at some moment between the call and the answer.
 
 use onceward::receipt::{Done, End as Ended, Status};
 use onceward::{
@@ -159,7 +159,7 @@ impl Asker<'_> {
                     Status::Held(held) => due(span) && (asker_holds || held.on_unknown == OnUnknown::Hold),
                     _ => false,
                 });
-                require(so, REFUSAL, "was told `outcome unknown`, nothing was in doubt")
+                require(so, REFUSAL, "was told `outcome unknown`, no outcome was unknown")
             }
             Refusal::KeyExpired => {
                 let refuses = policy.on_expired() != OnExpired::Run;
@@ -195,7 +195,7 @@ impl Asker<'_> {
                 });
                 require(so, REFUSAL, "was told `response not stored`, there is none such")
             }
-            _ => Err((REFUSAL, format!("got a refusal the judge does not know: {refusal:?}"))),
+            _ => Err((REFUSAL, format!("got a refusal that the checker does not know: {refusal:?}"))),
         }
     }
 
@@ -212,7 +212,7 @@ impl Asker<'_> {
             ErrorKind::Stopped => {
                 matches!(self.ended(), Some(End::BeforeEffect | End::Unknown | End::Suspended))
             }
-            // Running or in doubt.
+            // Running, or its outcome is unknown.
             ErrorKind::Conflict => matches!(self.call.way, Way::Close(_)),
             // Undone in favour of others too often.
             ErrorKind::Overloaded => self.call.way == Way::Transact,

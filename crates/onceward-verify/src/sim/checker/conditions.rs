@@ -1,4 +1,5 @@
-//! The conditions under which a write is legal: who may take over, who may give up, who has said so.
+//! The conditions under which a write is legal: which claims may be taken over or given up, and which
+//! decisions an operator or a caller must have made.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::sim::history::{Closing, End, Stamp, name};
 
 impl Step<'_> {
     /// A lease that ended may be taken over if both say so. One whose work never began is free to the process
-    /// that made it and owes it back.
+    /// that made it and must release it.
     pub(super) fn may_be_taken_over(&self, held: &Held, over: bool, now: &Claim, rule: OnUnknown) -> Legal {
         if self.is_owed(&held.claim) {
             return Ok(());
@@ -25,7 +26,7 @@ impl Step<'_> {
     }
 
     /// A claim may be given up if its work never began, said that nothing happened, failed in a way that may
-    /// be tried again, or was in doubt where doubt means retry.
+    /// be tried again, or had an unknown outcome under a policy that retries those.
     pub(super) fn may_be_given_up(&self, claim: &Claim, rule: &'static str) -> Legal {
         let Some(run) = self.begun(claim) else { return Ok(()) };
         match run.ended.filter(|(at, _)| at.event < self.event).map(|(_, how)| how) {
@@ -43,12 +44,12 @@ impl Step<'_> {
         }
     }
 
-    /// A doubt that its owner ends without an outcome: the work never began, or certainly had no effect.
+    /// An unknown outcome that its owner ends without one: the work never began, or certainly had no effect.
     pub(super) fn owner_takes_it_back(&self, claim: &Claim) -> Legal {
         let outcome_unknown = self.begun(claim).and_then(|run| run.ended).is_some_and(|(at, how)| {
             at.event < self.event && matches!(how, End::Unknown | End::Panicked | End::Cut)
         });
-        require(!outcome_unknown, HOLD, "a doubt was ended by nobody's word")?;
+        require(!outcome_unknown, HOLD, "an unknown outcome was ended without a settlement")?;
         self.may_be_given_up(claim, HOLD)
     }
 

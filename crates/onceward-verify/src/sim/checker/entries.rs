@@ -1,4 +1,4 @@
-//! What the facts of a history are made of: moments, calls, and records from one write to the next.
+//! The entries of the facts of a history: moments, calls, and records from one write to the next.
 
 use std::sync::Arc;
 

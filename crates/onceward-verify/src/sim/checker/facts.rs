@@ -1,4 +1,4 @@
-//! A history, sorted: what each call did, and what each id's record was from when to when.
+//! Indexes a history: what each call did, and each id's record over time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -314,7 +314,7 @@ impl Facts {
     /// A renewal leaves when half of the lease is over at the latest: it is due at a third, and looked for at
     /// every sixth. Then it may have to wait for one batch before it, and travel itself. In the half that is
     /// left both fit if neither takes more than a quarter of the lease; if one does, nobody can promise
-    /// anything. Such trips are rare in these worlds and stay in them, because everything else must hold all
+    /// anything. Such trips are rare in these simulations and stay in them, because everything else must hold all
     /// the more when a store is slow.
     pub(super) fn was_too_slow(&self, call: &CallFacts, until: Moment) -> bool {
         let quarter_us = u64::try_from(call.policy.lease().as_micros() / 4).unwrap_or(u64::MAX);

@@ -1,5 +1,4 @@
-//! What a receipt carries for somebody else to do: its input is what was asked and never changes, and each try
-//! is counted.
+//! Checks the job of a receipt: its input is what was enqueued and never changes, and each try is counted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What must be over some time after the last fault: nothing waits that has a worker, nothing is held that
-//! nobody works on, nothing is unknown that never began, and what was answered is on record.
+//! Checks what must have ended some time after the last fault: no intent with a worker waits, none is held without
+//! running work, none is unknown that never began, and every answered outcome is stored.
 
 use onceward::receipt::{Claim, Status};
 use onceward::{Answer, Completed, Id, OnUnknown, Recorded};
@@ -56,7 +56,7 @@ fn left(facts: &Facts, id: &Id, span: &Span, now: Moment) -> Option<(&'static st
     }
 }
 
-/// A claim whose work never began is given back, and that is insisted on for as long as its process lives: for
+/// A claim whose work never began is released, and the release is retried for as long as its process lives: for
 /// two leases after its answer was lost, in case the write itself is late. A process that was away meanwhile
 /// may rightly think that this time is over.
 fn never_began(

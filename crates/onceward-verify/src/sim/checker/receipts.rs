@@ -1,4 +1,4 @@
-//! Each record, followed through the writes that the store saw, and what a restart has left of them.
+//! Follows each record through the writes that the store saw, and checks what a restart has left of them.
 
 use std::collections::BTreeMap;
 

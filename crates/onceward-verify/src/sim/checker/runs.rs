@@ -1,4 +1,4 @@
-//! Each run of work, held against the claim it was made under.
+//! Checks each run of work against its claim.
 
 use std::collections::BTreeMap;
 

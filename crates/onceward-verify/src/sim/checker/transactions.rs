@@ -1,5 +1,5 @@
-//! Transactions: a business write and its receipt are there together or not at all, and so is what was enqueued
-//! with them.
+//! Checks transactions: a business write, its receipt and what was enqueued with them are committed together or not
+//! at all.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! One write, held against the life of a receipt. Every pair of before and after is either named here as legal,
-//! with its condition, or it is a violation.
+//! Checks one write against the state machine of a receipt. Every transition is either listed here as legal, with its
+//! condition, or it is a violation.
 
 use onceward::receipt::{Dead, Done, End as Ended, Held, Status, Unknown, UnknownReason, Waiting};
 use onceward::{Due, Id, OnExpired, OnUnknown, Prior, Receipt, State};
@@ -144,7 +144,7 @@ impl Step<'_> {
                     (false, _) => Counted::Once,
                 };
                 let says_so = counted != Counted::Once || now.prior == Prior::Unknown;
-                require(says_so, LIFE, "took over from a doubt and does not say so")?;
+                require(says_so, LIFE, "took over after an unknown outcome and does not record it")?;
                 self.job_of_claim(held.job.as_ref(), now.job.as_ref(), &now.claim, counted)
             }
             Status::Done(Done { end: Ended::Closed(_), .. }) => {
@@ -157,15 +157,17 @@ impl Step<'_> {
                 self.may_be_taken_over(held, over, &done.claim, rule)
             }
             Status::Unknown(unknown) => {
-                require(unknown.claim == held.claim, LIFE, "put in doubt under another claim")?;
+                require(unknown.claim == held.claim, LIFE, "marked unknown under another claim")?;
                 let agreed = held.on_unknown == OnUnknown::Hold
                     || self.somebody_asked(|policy| policy.on_unknown() == OnUnknown::Hold);
-                require(agreed, LIFE, "in doubt for good although everybody said retry")?;
+                require(agreed, LIFE, "marked unknown although every policy says retry")?;
                 match unknown.reason {
                     UnknownReason::LeaseEnded => {
                         require(over, LEASE, "its lease was called over before its end")
                     }
-                    _ => require(!self.is_working(&held.claim), LEASE, "put in doubt while its work goes on"),
+                    _ => {
+                        require(!self.is_working(&held.claim), LEASE, "marked unknown while its work goes on")
+                    }
                 }
             }
             Status::Waiting(now) => self.wait_again(held, over, before, now),
@@ -184,7 +186,7 @@ impl Step<'_> {
         }
     }
 
-    /// A run that goes back to waiting: released, suspended, in doubt where doubt means retry, or settled.
+    /// A run that goes back to waiting: released, suspended, settled, or with an unknown outcome that is retried.
     fn wait_again(&self, held: &Held, over: bool, before: &Receipt, now: &Waiting) -> Legal {
         require(now.claim == held.claim, LIFE, "waits again under another claim")?;
         let kept = now.job.is_some() || now.prior != Prior::Nothing;
@@ -203,7 +205,7 @@ impl Step<'_> {
         require(now.prior == expected, LIFE, "says something else of earlier runs than is known")?;
         let goes_back = held.prior == Prior::Unknown && held.on_unknown == OnUnknown::Hold;
         let suspended = matches!(how, None | Some(End::Suspended));
-        require(!goes_back || suspended, HOLD, "a run in the place of a doubt freed the key")?;
+        require(!goes_back || suspended, HOLD, "a run after an unknown outcome freed the key")?;
         job_of_ending(held.job.as_ref(), now.job.as_ref(), !suspended)
     }
 
@@ -236,7 +238,7 @@ impl Step<'_> {
                 require(again, DONE, "a done outcome was written over")
             }
             Some((Status::Unknown(_) | Status::Dead(_), _)) => {
-                Err((DONE, "a done outcome was put in doubt".into()))
+                Err((DONE, "a done outcome was marked unknown or dead".into()))
             }
         }
     }
@@ -245,21 +247,27 @@ impl Step<'_> {
         let claim = &unknown.claim;
         match self.after.map(|after| &after.status) {
             Some(Status::Done(Done { end: Ended::Closed(_), .. })) => {
-                Err((HOLD, "a doubt was closed".into()))
+                Err((HOLD, "an unknown outcome was closed".into()))
             }
             // The word of its owner, or of an operator.
             Some(Status::Done(done)) => {
                 let owed = self.tx.is_some() && self.is_owed(claim);
-                require(owed || done.claim == *claim, HOLD, "a doubt was ended under another claim")
+                require(
+                    owed || done.claim == *claim,
+                    HOLD,
+                    "an unknown outcome was ended under another claim",
+                )
             }
             Some(Status::Unknown(now)) => {
-                require(now.claim == *claim, LIFE, "a doubt passed to another claim")
+                require(now.claim == *claim, LIFE, "an unknown outcome passed to another claim")
             }
             Some(Status::Held(held)) if held.claim == *claim => {
-                Err((LIFE, "renewed although its outcome is in doubt".into()))
+                Err((LIFE, "renewed although its outcome is unknown".into()))
             }
-            Some(Status::Held(_)) => require(self.is_owed(claim), HOLD, "an outcome in doubt was run again"),
-            Some(Status::Gone(_)) => Err((LIFE, "a doubt became a tombstone".into())),
+            Some(Status::Held(_)) => {
+                require(self.is_owed(claim), HOLD, "work with an unknown outcome was run again")
+            }
+            Some(Status::Gone(_)) => Err((LIFE, "an unknown outcome became a tombstone".into())),
             Some(Status::Waiting(now)) => {
                 require(now.claim == *claim, LIFE, "waits again under another claim")?;
                 let taken_back = self.owner_takes_it_back(claim);
@@ -275,7 +283,7 @@ impl Step<'_> {
                 self.owner_takes_it_back(claim)
             }
             None => {
-                require(unknown.job.is_none(), KEPT, "a doubt was removed with its input")?;
+                require(unknown.job.is_none(), KEPT, "an unknown outcome was removed with its input")?;
                 self.owner_takes_it_back(claim)
             }
         }

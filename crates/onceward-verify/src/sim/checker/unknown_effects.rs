@@ -1,5 +1,5 @@
-//! What may have happened is not forgotten: from the end of a run that may have had its effect until somebody
-//! says what became of it, every run in its place says so, and none of them frees the key.
+//! Tracks effects that may have happened: from the end of such a run until its outcome is settled, every later run
+//! records that an earlier outcome is unknown, and none of them frees the key.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use onceward::{Id, OnFailure, OnUnknown, Prior, Receipt};
 use super::transitions::{Legal, Step, require};
 use crate::sim::history::End;
 
-pub(super) const FREED: &str = "a key is not free while an earlier effect is in doubt";
+pub(super) const FREED: &str = "a key is not free while an earlier outcome is unknown";
 
 /// The intents of which an earlier run may have had its effect.
 #[derive(Default)]
