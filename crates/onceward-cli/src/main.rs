@@ -6,13 +6,13 @@ mod output;
 
 mod address;
 mod admin;
-mod call;
 mod complete;
 mod completions;
 mod config;
 mod demo;
 mod help;
-mod measured;
+mod http_call;
+mod measured_store;
 mod migrate;
 mod proxy;
 mod receipts;

@@ -6,18 +6,18 @@
 //!              └ payload: bodies at a pace        admin listener: health, metrics, receipts
 //! ```
 
-mod caller;
+mod body;
+mod callers;
 mod fields;
 mod forward;
 mod jwt;
-mod payload;
 mod pool;
 mod reconcile;
 mod reload;
+mod route_table;
 mod secret;
 mod serve;
 mod start;
-mod table;
 mod tls;
 mod worker_threads;
 
@@ -28,7 +28,7 @@ use crate::config::Settings;
 use crate::help;
 use crate::telemetry;
 
-pub use fields::Forwarding;
+pub use fields::ForwardedRule;
 pub use forward::ForwardKey;
 
 const AFTER_HELP: &str = "\

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::Mutex;
 
-/// A server that gives these replies in turn, the last one for ever, and remembers what it was sent.
+/// A server that gives these replies in turn, then always the last one, and records the requests.
 struct Server {
     url: String,
     requests: Arc<Mutex<Vec<String>>>,
@@ -160,7 +160,7 @@ fn an_unknown_intent_that_happened_is_settled_with_its_answer() {
 }
 
 #[test]
-fn an_unknown_intent_that_did_not_happen_is_settled_and_sent_anew() {
+fn an_unknown_intent_settled_as_not_done_is_sent_again() {
     let (server, folder) = (Server::start(&[UNKNOWN, PAID]), tempfile::tempdir().unwrap());
     unknown(&server, folder.path());
     check(&settle(folder.path(), &["not-done", "--intent", "a", "--yes"]), 0, "", "");
@@ -174,7 +174,7 @@ fn an_unknown_intent_that_did_not_happen_is_settled_and_sent_anew() {
 }
 
 #[test]
-fn only_a_doubt_can_be_settled_and_only_in_so_many_words() {
+fn only_an_unknown_intent_can_be_settled_and_only_with_valid_arguments() {
     let (server, folder) = (Server::start(&[PAID]), tempfile::tempdir().unwrap());
     check(&send(&server, folder.path(), &["--intent", "a"]), 0, "paid", "");
     for (arguments, says) in [

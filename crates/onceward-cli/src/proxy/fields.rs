@@ -32,7 +32,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 /// What the client said about where it comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Forwarding {
+pub enum ForwardedRule {
     /// Kept, and this hop added. For a gateway behind another proxy.
     #[default]
     Append,
@@ -42,7 +42,7 @@ pub enum Forwarding {
 
 /// Where a request entered.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival {
+pub struct ClientConnection {
     /// The address of the client.
     pub client: IpAddr,
     /// `http` or `https`.
@@ -99,10 +99,10 @@ pub fn ask_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
 
 /// Tells the service where the request came from, and makes sure that what only the gateway may say is
 /// said by the gateway.
-pub fn enter(headers: &mut HeaderMap, arrival: Arrival, rule: Forwarding) {
+pub fn enter(headers: &mut HeaderMap, arrival: ClientConnection, rule: ForwardedRule) {
     headers.remove(ONCEWARD_FENCE);
     headers.remove(ONCEWARD_ATTEMPT);
-    if rule == Forwarding::Replace {
+    if rule == ForwardedRule::Replace {
         for name in [X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, FORWARDED] {
             headers.remove(name);
         }
@@ -120,7 +120,7 @@ pub fn enter(headers: &mut HeaderMap, arrival: Arrival, rule: Forwarding) {
 }
 
 /// One element of `Forwarded` (RFC 7239).
-fn forwarded(arrival: Arrival, host: Option<&HeaderValue>) -> String {
+fn forwarded(arrival: ClientConnection, host: Option<&HeaderValue>) -> String {
     let mut element = match arrival.client {
         IpAddr::V4(address) => format!("for={address}"),
         IpAddr::V6(address) => format!("for=\"[{address}]\""),

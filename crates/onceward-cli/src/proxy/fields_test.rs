@@ -1,7 +1,7 @@
 use http::header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Arrival, Forwarding, end_hop, enter, upgrade};
+use super::{ClientConnection, ForwardedRule, end_hop, enter, upgrade};
 
 fn fields(lines: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -49,21 +49,21 @@ fn another_protocol_is_seen_only_if_the_connection_says_so() {
     assert_eq!(UPGRADE, "upgrade");
 }
 
-fn entered(lines: &[(&str, &str)], client: &str, rule: Forwarding) -> HeaderMap {
+fn entered(lines: &[(&str, &str)], client: &str, rule: ForwardedRule) -> HeaderMap {
     let mut headers = fields(lines);
-    enter(&mut headers, Arrival { client: client.parse().unwrap(), scheme: "http" }, rule);
+    enter(&mut headers, ClientConnection { client: client.parse().unwrap(), scheme: "http" }, rule);
     headers
 }
 
 #[test]
 fn the_service_is_told_where_a_request_came_from() {
-    let headers = entered(&[("host", "shop.example:8080")], "192.0.2.7", Forwarding::Append);
+    let headers = entered(&[("host", "shop.example:8080")], "192.0.2.7", ForwardedRule::Append);
     assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
     assert_eq!(headers["x-forwarded-proto"], "http");
     assert_eq!(headers["x-forwarded-host"], "shop.example:8080");
     assert_eq!(headers[FORWARDED], "for=192.0.2.7;host=\"shop.example:8080\";proto=http");
     assert_eq!(headers[HOST], "shop.example:8080");
-    let headers = entered(&[], "2001:db8::1", Forwarding::Append);
+    let headers = entered(&[], "2001:db8::1", ForwardedRule::Append);
     assert_eq!(headers[FORWARDED], "for=\"[2001:db8::1]\";proto=http");
 }
 
@@ -76,12 +76,12 @@ fn earlier_hops_are_kept_or_thrown_away_as_told() {
         ("x-forwarded-proto", "https"),
         ("forwarded", "for=198.51.100.1"),
     ];
-    let kept = entered(&lines, "192.0.2.7", Forwarding::Append);
+    let kept = entered(&lines, "192.0.2.7", ForwardedRule::Append);
     assert_eq!(kept["x-forwarded-for"], "198.51.100.1, 198.51.100.2, 192.0.2.7");
     assert_eq!(kept.get_all("x-forwarded-for").iter().count(), 1);
     assert_eq!(kept["x-forwarded-proto"], "https");
     assert_eq!(kept[FORWARDED], "for=198.51.100.1, for=192.0.2.7;host=\"a\";proto=http");
-    let replaced = entered(&lines, "192.0.2.7", Forwarding::Replace);
+    let replaced = entered(&lines, "192.0.2.7", ForwardedRule::Replace);
     assert_eq!(replaced["x-forwarded-for"], "192.0.2.7");
     assert_eq!(replaced["x-forwarded-proto"], "http");
     assert_eq!(replaced[FORWARDED], "for=192.0.2.7;host=\"a\";proto=http");
@@ -90,6 +90,6 @@ fn earlier_hops_are_kept_or_thrown_away_as_told() {
 #[test]
 fn nobody_but_the_gateway_says_what_the_fence_is() {
     let headers =
-        entered(&[("onceward-fence", "9"), ("onceward-attempt", "x")], "192.0.2.7", Forwarding::Append);
+        entered(&[("onceward-fence", "9"), ("onceward-attempt", "x")], "192.0.2.7", ForwardedRule::Append);
     assert!(!headers.contains_key("onceward-fence") && !headers.contains_key("onceward-attempt"));
 }

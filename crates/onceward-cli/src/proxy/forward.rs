@@ -23,10 +23,10 @@ use onceward_http::headers::{IDEMPOTENCY_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE};
 use onceward_http::problem::Problem;
 use tower_service::Service;
 
-use super::fields::{self, Arrival, Forwarding};
-use super::payload::{Pace, Payload};
-use super::pool::{Failure, Pool};
-use super::tls::ToUpstream;
+use super::body::{GatewayBody, SlowSenderLimit};
+use super::fields::{self, ClientConnection, ForwardedRule};
+use super::pool::{Pool, SendFailure};
+use super::tls::UpstreamTls;
 use super::worker_threads;
 
 /// What the derived key is for.
@@ -39,7 +39,7 @@ pub struct Upstream {
     authority: Authority,
     /// In front of every path, without its last slash.
     base: String,
-    forwarding: Forwarding,
+    forwarding: ForwardedRule,
 }
 
 /// What becomes of the key on its way to the upstream.
@@ -65,10 +65,10 @@ pub struct Forward {
 }
 
 impl Upstream {
-    pub fn new(url: &Uri, forwarding: Forwarding) -> Result<Self, String> {
+    pub fn new(url: &Uri, forwarding: ForwardedRule) -> Result<Self, String> {
         let tls = match url.scheme_str() {
             Some("http") => None,
-            Some("https") => Some(ToUpstream::new(url.host().unwrap_or_default())?),
+            Some("https") => Some(UpstreamTls::new(url.host().unwrap_or_default())?),
             Some(other) => return Err(format!("an upstream is reached by http or https, not by {other}")),
             None => return Err(format!("`{url}` needs http:// or https:// in front")),
         };
@@ -96,11 +96,11 @@ impl Upstream {
     /// Asks a question of the gateway's own.
     pub async fn ask(
         &self,
-        mut request: Request<Payload>,
+        mut request: Request<GatewayBody>,
         patience: Duration,
-        pace: Pace,
-    ) -> Result<Response<Payload>, Failure> {
-        let wrong = |error: http::Error| Failure::NotSent(error.to_string());
+        pace: SlowSenderLimit,
+    ) -> Result<Response<GatewayBody>, SendFailure> {
+        let wrong = |error: http::Error| SendFailure::NotSent(error.to_string());
         *request.uri_mut() = self.target_of(request.uri()).map_err(wrong)?;
         let host = HeaderValue::try_from(self.authority.as_str()).map_err(|error| wrong(error.into()))?;
         request.headers_mut().insert(HOST, host);
@@ -118,8 +118,8 @@ impl Upstream {
     }
 }
 
-impl Service<Request<Payload>> for Forward {
-    type Response = Response<Payload>;
+impl Service<Request<GatewayBody>> for Forward {
+    type Response = Response<GatewayBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
@@ -127,13 +127,13 @@ impl Service<Request<Payload>> for Forward {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Payload>) -> Self::Future {
+    fn call(&mut self, request: Request<GatewayBody>) -> Self::Future {
         Box::pin(self.clone().forward(request))
     }
 }
 
 impl Forward {
-    async fn forward(self, mut request: Request<Payload>) -> Result<Response<Payload>, Infallible> {
+    async fn forward(self, mut request: Request<GatewayBody>) -> Result<Response<GatewayBody>, Infallible> {
         let lease = request.extensions_mut().remove::<Lease>();
         // Another protocol has no answer to keep, so only what is not guarded may change over.
         let protocol = if lease.is_none() { fields::upgrade(request.headers()) } else { None };
@@ -142,16 +142,16 @@ impl Forward {
             return Ok(problem(Problem::UpstreamUnreachable, Action::Retry));
         }
         // An answer that stalls would hold its key forever; without a key it is the client's to wait.
-        let pace = lease.is_some().then(|| Pace::idle(self.answer_timeout));
+        let pace = lease.is_some().then(|| SlowSenderLimit::idle(self.answer_timeout));
         let answer = self.upstream.pool().send(request, self.answer_timeout, pace).await;
         let upstream = &self.upstream.authority;
         let mut response = match answer {
             Ok(response) => response,
-            Err(Failure::NotSent(why)) => {
+            Err(SendFailure::NotSent(why)) => {
                 tracing::warn!(%upstream, why, "the upstream cannot be reached; nothing was sent");
                 return Ok(problem(Problem::UpstreamUnreachable, Action::Retry));
             }
-            Err(Failure::NoAnswer(why)) => {
+            Err(SendFailure::NoAnswer(why)) => {
                 tracing::warn!(%upstream, why, "the upstream was sent a request and gave no answer");
                 return Ok(problem(Problem::UpstreamTimeout, Action::Unknown));
             }
@@ -176,7 +176,7 @@ impl Forward {
     /// Makes it a request of the gateway's own.
     fn rewrite_request(
         &self,
-        request: &mut Request<Payload>,
+        request: &mut Request<GatewayBody>,
         lease: Option<&Lease>,
         protocol: Option<HeaderValue>,
     ) -> Result<(), http::Error> {
@@ -188,7 +188,7 @@ impl Forward {
         }
         *request.uri_mut() = target;
         *request.version_mut() = Version::HTTP_11;
-        let arrival = request.extensions().get::<Arrival>().copied();
+        let arrival = request.extensions().get::<ClientConnection>().copied();
         // A body that is all here has one length, whatever its sender said and however it came.
         let whole = request.body().length();
         let headers = request.headers_mut();
@@ -221,9 +221,9 @@ impl Forward {
     }
 }
 
-fn problem(problem: Problem, action: Action) -> Response<Payload> {
+fn problem(problem: Problem, action: Action) -> Response<GatewayBody> {
     let status = problem.status();
-    let mut response = problem.into_response(status).map(Payload::from);
+    let mut response = problem.into_response(status).map(GatewayBody::from);
     response.extensions_mut().insert(action);
     response
 }

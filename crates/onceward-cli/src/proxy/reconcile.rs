@@ -17,10 +17,10 @@ use onceward::child_key;
 use onceward_http::headers::{ONCEWARD_FENCE, ONCEWARD_STATUS};
 use onceward_http::{Reconcile, Reconciled, UnknownRequest};
 
+use super::body::{GatewayBody, SlowSenderLimit};
 use super::fields;
 use super::forward::{CHILD_LABEL, ForwardKey, Upstream};
-use super::payload::{Pace, Payload};
-use super::pool::Failure;
+use super::pool::SendFailure;
 
 /// An answer that is larger is no outcome to store.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -57,15 +57,15 @@ impl HttpReconciler {
         let target: Uri =
             self.template.replace("{key}", &escaped(&key)).parse().map_err(|error| format!("{error}"))?;
         let mut request =
-            Request::get(target).body(Payload::Whole(None)).map_err(|error| error.to_string())?;
+            Request::get(target).body(GatewayBody::Whole(None)).map_err(|error| error.to_string())?;
         // A client that may send the request may also ask for its outcome.
         if let Some(credentials) = unknown.request.headers.get(AUTHORIZATION) {
             request.headers_mut().insert(AUTHORIZATION, credentials.clone());
         }
         request.headers_mut().insert(ONCEWARD_FENCE, HeaderValue::from(unknown.fence.0));
-        let pace = Pace::idle(self.patience);
+        let pace = SlowSenderLimit::idle(self.patience);
         let answer = self.upstream.ask(request, self.patience, pace).await;
-        let answer = answer.map_err(|(Failure::NotSent(why) | Failure::NoAnswer(why))| why)?;
+        let answer = answer.map_err(|(SendFailure::NotSent(why) | SendFailure::NoAnswer(why))| why)?;
         match answer.status() {
             StatusCode::OK => happened(answer).await,
             StatusCode::NOT_FOUND => Ok(Reconciled::DidNotHappen),
@@ -75,7 +75,7 @@ impl HttpReconciler {
     }
 }
 
-async fn happened(answer: Response<Payload>) -> Result<Reconciled, String> {
+async fn happened(answer: Response<GatewayBody>) -> Result<Reconciled, String> {
     let (parts, body) = answer.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| error.to_string())?;
     let mut headers = parts.headers;

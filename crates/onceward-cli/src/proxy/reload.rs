@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::Signal;
 
+use super::route_table::RouteTable;
 use super::serve::Gateway;
-use super::table::Table;
 use crate::config::Settings;
 
 /// How often the file is looked at. Looking beats watching where files are replaced by links, as container
@@ -16,7 +16,7 @@ use crate::config::Settings;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What tells one state of a file from another.
-type Mark = Option<(SystemTime, u64)>;
+type FileVersion = Option<(SystemTime, u64)>;
 
 /// Keeps the gateway's routes as the file says, forever. Without a file SIGHUP changes nothing, and does not
 /// end the process either.
@@ -27,13 +27,13 @@ pub async fn follow(gateway: Arc<Gateway>, file: Option<(PathBuf, Settings)>, mu
         }
         return;
     };
-    let mut seen = mark(&path);
+    let mut seen = file_version(&path);
     loop {
         let asked = tokio::select! {
             _ = hangup.recv() => true,
             () = tokio::time::sleep(LOOK_EVERY) => false,
         };
-        let now = mark(&path);
+        let now = file_version(&path);
         if !asked && (now == seen || now.is_none()) {
             continue;
         }
@@ -50,7 +50,7 @@ pub async fn follow(gateway: Arc<Gateway>, file: Option<(PathBuf, Settings)>, mu
 fn reload(gateway: &Gateway, path: &Path, old: &Settings) -> Result<Settings, String> {
     let (new, routes) = Settings::read(path)?;
     gateway.check(&routes)?;
-    gateway.table.store(Arc::new(Table::new(&gateway.state, &routes)));
+    gateway.table.store(Arc::new(RouteTable::new(&gateway.state, &routes)));
     let waiting = new.changed(old);
     if !waiting.is_empty() {
         tracing::warn!(values = waiting.join(", "), "these values change with the next start only");
@@ -59,7 +59,7 @@ fn reload(gateway: &Gateway, path: &Path, old: &Settings) -> Result<Settings, St
     Ok(new)
 }
 
-fn mark(path: &Path) -> Mark {
+fn file_version(path: &Path) -> FileVersion {
     let facts = std::fs::metadata(path).ok()?;
     Some((facts.modified().ok()?, facts.len()))
 }

@@ -21,11 +21,11 @@ use tokio::sync::Semaphore;
 use tower_service::Service;
 use tracing::Instrument;
 
-use super::caller::CertificateSubject;
-use super::fields::Arrival;
-use super::payload::{Pace, Payload, Streamed};
-use super::table::{Current, GatewayState};
-use super::tls::FromClients;
+use super::body::{GatewayBody, SlowSenderLimit, StreamedBody};
+use super::callers::CertificateSubject;
+use super::fields::ClientConnection;
+use super::route_table::{CurrentRoutes, GatewayState};
+use super::tls::ClientTls;
 use super::worker_threads::WorkerThreads;
 use crate::telemetry;
 
@@ -39,14 +39,14 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// What clients reach.
 pub struct Gateway {
     pub state: GatewayState,
-    pub table: Current,
-    pub tls: Option<FromClients>,
-    pub bounds: Bounds,
+    pub table: CurrentRoutes,
+    pub tls: Option<ClientTls>,
+    pub bounds: ConnectionLimits,
 }
 
 /// How long and how many.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct ConnectionLimits {
     pub connections_max: usize,
     pub head_timeout: Duration,
     pub body_grace: Duration,
@@ -61,12 +61,12 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let graceful = GracefulShutdown::new();
-    let room = Arc::new(Semaphore::new(gateway.bounds.connections_max));
+    let permits = Arc::new(Semaphore::new(gateway.bounds.connections_max));
     let mut stop = pin!(stop);
     loop {
         // Further connections wait in the queue of the operating system.
-        let place = tokio::select! {
-            place = room.clone().acquire_owned() => place.expect("the semaphore is never closed"),
+        let permit = tokio::select! {
+            permit = permits.clone().acquire_owned() => permit.expect("the semaphore is never closed"),
             () = &mut stop => break,
         };
         let accepted = tokio::select! {
@@ -89,7 +89,7 @@ pub async fn serve(
             if let Err(error) = connection(gateway, stream, peer, watcher).await {
                 tracing::debug!(%peer, %error, "a connection ended badly");
             }
-            drop(place);
+            drop(permit);
         });
     }
     drop(listener);
@@ -112,10 +112,10 @@ async fn connection(
     stream.set_nodelay(true)?;
     let client = peer.ip().to_canonical();
     match gateway.tls.clone() {
-        None => speak(gateway, stream, Arrival { client, scheme: "http" }, None, watcher).await,
+        None => speak(gateway, stream, ClientConnection { client, scheme: "http" }, None, watcher).await,
         Some(tls) => {
             let (stream, subject) = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
-            speak(gateway, stream, Arrival { client, scheme: "https" }, subject, watcher).await
+            speak(gateway, stream, ClientConnection { client, scheme: "https" }, subject, watcher).await
         }
     }
 }
@@ -123,7 +123,7 @@ async fn connection(
 async fn speak<S>(
     gateway: Arc<Gateway>,
     stream: S,
-    arrival: Arrival,
+    arrival: ClientConnection,
     subject: Option<CertificateSubject>,
     watcher: Watcher,
 ) -> Result<(), BoxError>
@@ -156,9 +156,10 @@ where
 async fn answer(
     gateway: Arc<Gateway>,
     request: Request<Incoming>,
-) -> Result<Response<ResponseBody<Payload>>, Infallible> {
+) -> Result<Response<ResponseBody<GatewayBody>>, Infallible> {
     let grace = gateway.bounds.body_grace;
-    let mut request = request.map(|body| Payload::Stream(Streamed::new(body, Some(Pace::rate(grace)), None)));
+    let mut request = request
+        .map(|body| GatewayBody::Stream(StreamedBody::new(body, Some(SlowSenderLimit::rate(grace)), None)));
     if request.uri().path() == publication::PATH {
         let table = gateway.table.load();
         return Ok(table
@@ -182,7 +183,7 @@ async fn answer(
     service.call(request).instrument(span).await
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<ResponseBody<Payload>> {
+fn plain(status: StatusCode, text: &'static str) -> Response<ResponseBody<GatewayBody>> {
     let mut response = Response::new(ResponseBody::whole(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

@@ -14,18 +14,18 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use super::caller::Callers;
+use super::callers::Callers;
 use super::forward::Upstream;
 use super::reload;
+use super::route_table::{GatewayState, RouteTable};
 use super::secret;
-use super::serve::{Bounds, Gateway, serve};
-use super::table::{GatewayState, Table};
-use super::tls::{Files, FromClients};
+use super::serve::{ConnectionLimits, Gateway, serve};
+use super::tls::{ClientTls, TlsFiles};
 use super::worker_threads::WorkerThreads;
 use crate::address::{ListenAddress, with_scheme};
 use crate::admin;
 use crate::config::{Period, Routes, Settings};
-use crate::measured;
+use crate::measured_store;
 use crate::output::announce;
 
 const LISTEN: &str = "127.0.0.1:8080";
@@ -62,7 +62,8 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let admin_listener = bind("admin", settings.admin, ADMIN).await?;
     let auth = admin::auth(local(&admin_listener)?, settings.admin_token.as_deref())?;
 
-    let (store, measures) = measured::open(store_url).await.map_err(|error| format!("store: {error}"))?;
+    let (store, store_metrics) =
+        measured_store::open(store_url).await.map_err(|error| format!("store: {error}"))?;
     let mut builder = Onceward::builder(store);
     if store_url.starts_with("memory:") {
         tracing::warn!(
@@ -86,8 +87,8 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
         upstream: Arc::new(upstream),
         callers,
     };
-    let table = ArcSwap::from_pointee(Table::new(&state, &routes));
-    let bounds = Bounds {
+    let table = ArcSwap::from_pointee(RouteTable::new(&state, &routes));
+    let bounds = ConnectionLimits {
         connections_max: settings.connections_max.unwrap_or(CONNECTIONS_MAX),
         head_timeout: period(settings.head_timeout, HEAD_TIMEOUT),
         body_grace: period(settings.body_grace, BODY_GRACE),
@@ -109,7 +110,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let operators = Admin::new(onceward)
         .with_readiness(readiness.clone())
         .with_layer_metrics(gateway.state.metrics.clone())
-        .with_metrics(move |out| measures.write(out));
+        .with_metrics(move |out| store_metrics.write(out));
     let operators = admin::router(&operators, auth);
     announce(&format!("admin on http://{}", local(&admin_listener)?));
     let (finish, finished) = watch::channel(false);
@@ -134,7 +135,7 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
 impl Gateway {
     /// Whether these routes can be served here.
     pub fn check(&self, routes: &Routes) -> Result<(), String> {
-        let certificates = self.tls.as_ref().is_some_and(FromClients::asks_for_certificates);
+        let certificates = self.tls.as_ref().is_some_and(ClientTls::asks_for_certificates);
         for route in routes.each() {
             let checked = self.state.callers.check(&route.scope, certificates);
             checked.map_err(|error| format!("{}: {error}", route.pattern))?;
@@ -143,9 +144,9 @@ impl Gateway {
     }
 }
 
-fn tls(settings: &Settings) -> Result<Option<FromClients>, String> {
+fn tls(settings: &Settings) -> Result<Option<ClientTls>, String> {
     match (&settings.tls_cert, &settings.tls_key) {
-        (Some(certificate), Some(key)) => FromClients::new(&Files {
+        (Some(certificate), Some(key)) => ClientTls::new(&TlsFiles {
             certificate: certificate.clone(),
             key: key.clone(),
             client_authorities: settings.tls_client_ca.clone(),

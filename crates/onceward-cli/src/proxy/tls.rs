@@ -14,16 +14,16 @@ use tokio_rustls::client::TlsStream as ToStream;
 use tokio_rustls::server::TlsStream as FromStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::caller::CertificateSubject;
+use super::callers::CertificateSubject;
 
 /// How the upstream is reached.
 #[derive(Clone)]
-pub struct ToUpstream {
+pub struct UpstreamTls {
     connector: TlsConnector,
     name: ServerName<'static>,
 }
 
-impl ToUpstream {
+impl UpstreamTls {
     /// The upstream must show a certificate for `host` from an authority that the system trusts.
     pub fn new(host: &str) -> Result<Self, String> {
         let name = ServerName::try_from(host.to_owned())
@@ -48,20 +48,20 @@ impl ToUpstream {
 
 /// How clients are received.
 #[derive(Clone)]
-pub struct FromClients {
+pub struct ClientTls {
     acceptor: TlsAcceptor,
     asks_for_certificates: bool,
 }
 
 /// The files that TLS needs.
-pub struct Files {
+pub struct TlsFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
     pub client_authorities: Option<PathBuf>,
 }
 
-impl FromClients {
-    pub fn new(files: &Files) -> Result<Self, String> {
+impl ClientTls {
+    pub fn new(files: &TlsFiles) -> Result<Self, String> {
         let chain = certificates(&files.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&files.key)
             .map_err(|error| format!("{}: {error}", files.key.display()))?;

@@ -173,7 +173,7 @@ fn a_restart_takes_no_claim_from_its_owner() {
 }
 
 #[test]
-fn a_doubt_is_settled_once_and_for_the_run_that_was_looked_into() {
+fn an_unknown_outcome_is_settled_once_and_only_for_the_run_with_its_fence() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
     let first = won(&process, "k", &json!({}));
@@ -214,9 +214,9 @@ fn a_doubt_is_settled_once_and_for_the_run_that_was_looked_into() {
     assert!(metrics.contains("onceward_settlements_total{found=\"not_done\"} 1"), "{metrics}");
 }
 
-/// What was sent may still take effect: nobody is believed that it did not happen, unless they insist.
+/// The request may still take effect, so settling it as not done is refused without `force`.
 #[test]
-fn what_may_still_happen_is_settled_as_not_done_by_force_alone() {
+fn an_effect_that_may_still_happen_is_settled_as_not_done_only_with_force() {
     let folder = tempdir().unwrap();
     prepare(folder.path(), async |onceward| {
         let policy =

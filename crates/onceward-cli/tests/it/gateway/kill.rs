@@ -18,12 +18,12 @@ fn kills() -> usize {
     if std::env::var_os("ONCEWARD_LONG").is_some() { 50 } else { 6 }
 }
 
-/// What a client was told of a key, in the end.
+/// The final answer that a client got for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+enum FinalAnswer {
     Done(String),
     Unknown,
-    /// The campaign was over before it was told anything.
+    /// The test was over before it got one.
     Nothing,
 }
 
@@ -48,9 +48,9 @@ fn nothing_acknowledged_is_lost_and_nothing_held_runs_twice() {
         .collect();
     let gateway = kill_and_restart(gateway, &home, &service, &here);
     over.store(true, Ordering::SeqCst);
-    let told: BTreeMap<(String, String), Told> =
+    let told: BTreeMap<(String, String), FinalAnswer> =
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
-    judge(&told, &service, &gateway);
+    check(&told, &service, &gateway);
 }
 
 /// The gateway knows when it opens its folder that the one before is dead, so nobody waits for a lease that nobody
@@ -131,12 +131,12 @@ fn client(
     path: &str,
     here: &Mutex<SocketAddr>,
     over: &AtomicBool,
-) -> Vec<((String, String), Told)> {
+) -> Vec<((String, String), FinalAnswer)> {
     let mut all = Vec::new();
     for intent in 0.. {
         let key = format!("c{number}-{intent}");
-        let told = insist(path, &key, here, over);
-        let ended = told == Told::Nothing;
+        let told = retry_until_answered(path, &key, here, over);
+        let ended = told == FinalAnswer::Nothing;
         all.push(((path.to_owned(), key), told));
         if ended {
             break;
@@ -145,17 +145,18 @@ fn client(
     all
 }
 
-fn insist(path: &str, key: &str, here: &Mutex<SocketAddr>, over: &AtomicBool) -> Told {
+/// Sends the request until it has a final answer, or the test is over.
+fn retry_until_answered(path: &str, key: &str, here: &Mutex<SocketAddr>, over: &AtomicBool) -> FinalAnswer {
     while !over.load(Ordering::SeqCst) {
         let address = *here.lock().unwrap();
         match attempt(address, path, key) {
-            Some((201, body)) => return Told::Done(body),
-            Some((409, body)) if body.contains("outcome-unknown") => return Told::Unknown,
-            // In progress, or the gateway is gone: the same again.
+            Some((201, body)) => return FinalAnswer::Done(body),
+            Some((409, body)) if body.contains("outcome-unknown") => return FinalAnswer::Unknown,
+            // In progress, or the gateway is down: retry.
             _ => thread::sleep(Duration::from_millis(10)),
         }
     }
-    Told::Nothing
+    FinalAnswer::Nothing
 }
 
 /// One try; nothing if the connection broke.
@@ -177,7 +178,7 @@ fn attempt(address: SocketAddr, path: &str, key: &str) -> Option<(u16, String)> 
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-fn judge(told: &BTreeMap<(String, String), Told>, service: &Service, gateway: &Gateway) {
+fn check(told: &BTreeMap<(String, String), FinalAnswer>, service: &Service, gateway: &Gateway) {
     let mut effects: BTreeMap<(String, String), usize> = BTreeMap::new();
     for request in service.received() {
         let path = request.line.split(' ').nth(1).unwrap().to_owned();
@@ -199,12 +200,12 @@ fn judge(told: &BTreeMap<(String, String), Told>, service: &Service, gateway: &G
         });
         assert!(began.elapsed() < Duration::from_secs(30), "{intent:?}");
         match (told, &last) {
-            (Told::Done(body), (201, again)) => assert_eq!(body, again, "{intent:?}"),
-            (Told::Done(_), other) => panic!("{intent:?} was acknowledged and is now {other:?}"),
+            (FinalAnswer::Done(body), (201, again)) => assert_eq!(body, again, "{intent:?}"),
+            (FinalAnswer::Done(_), other) => panic!("{intent:?} was acknowledged and is now {other:?}"),
             (_, (409, body)) if path == "/charges" && body.contains("outcome-unknown") => {}
-            (Told::Unknown, other) => panic!("{intent:?} was unknown and is now {other:?}"),
-            (Told::Nothing, (201, _)) => {}
-            (Told::Nothing, other) => panic!("{intent:?} ended as {other:?}"),
+            (FinalAnswer::Unknown, other) => panic!("{intent:?} was unknown and is now {other:?}"),
+            (FinalAnswer::Nothing, (201, _)) => {}
+            (FinalAnswer::Nothing, other) => panic!("{intent:?} ended as {other:?}"),
         }
         match last.0 {
             201 => done += 1,

@@ -1,4 +1,4 @@
-//! The rules of the contract that no other file here has at its heart, one after the other.
+//! Rules of the protocol that no other file here tests.
 
 use std::thread;
 use std::time::Duration;
@@ -152,7 +152,7 @@ fn another_body_is_refused_while_the_first_is_running_and_a_wait_runs_out() {
 }
 
 #[test]
-fn a_key_past_its_retention_runs_anew_or_is_refused() {
+fn a_key_past_its_retention_runs_again_or_is_refused() {
     let (_home, service, gateway) = stage(
         "[defaults]\nkeep = \"200ms\"\n[[route]]\npath = \"/late\"\non_expired = \"reject\"\nexpired_kept = \"1h\"",
     );
@@ -163,8 +163,8 @@ fn a_key_past_its_retention_runs_anew_or_is_refused() {
     });
     assert_eq!(refused.problem(), (410, "key-expired".into()));
     assert_eq!(service.effects(), 1);
-    keyed(&gateway, "/anew", &[], "{}");
-    eventually("it runs again", || (!replayed(&keyed(&gateway, "/anew", &[], "{}"))).then_some(()));
+    keyed(&gateway, "/again", &[], "{}");
+    eventually("it runs again", || (!replayed(&keyed(&gateway, "/again", &[], "{}"))).then_some(()));
 }
 
 #[test]

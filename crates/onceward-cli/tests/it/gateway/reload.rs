@@ -35,7 +35,7 @@ fn a_signal_changes_the_routes_at_once_and_a_mistake_changes_nothing() {
     }
     home.write_config("[defaults]\nkey = \"optional\"");
     gateway.signal("-HUP");
-    eventually("the mended routes are in force", || {
+    eventually("the corrected routes are in effect", || {
         (gateway.post("/charges", &[], "{}").status == 201).then_some(())
     });
 }

@@ -22,7 +22,7 @@ fn token(caller: &str, id: u32, algorithm: Algorithm, key: &EncodingKey) -> Stri
     format!("Bearer {}", encode(&Header::new(algorithm), &claims, key).unwrap())
 }
 
-/// A charge under one and the same key, by whoever this token is of.
+/// A charge with a fixed key, by the owner of this token.
 fn charge(gateway: &Gateway, token: &str) -> (u16, String) {
     let answer = gateway.post("/charges", &[("Idempotency-Key", "k"), ("Authorization", token)], "{}");
     (answer.status, answer.body)

@@ -157,7 +157,7 @@ fn a_service_that_closes_after_every_answer_gets_nothing_twice() {
     let gateway = home.start(&service.url());
     for count in 0..50 {
         let answer = gateway.charge(&format!("k{count}"), "{}");
-        // A request that meets the closing of its connection half-way is in doubt, and said to be.
+        // If the connection closes while a request is being sent, the outcome is unknown, and the answer is 504.
         assert!(matches!(answer.status, 201 | 504), "{answer:?}");
     }
     let mut keys: Vec<_> = service.received().iter().map(|request| request.key().to_owned()).collect();
@@ -198,7 +198,7 @@ fn duplicates_wait_for_the_first_or_are_turned_away() {
 }
 
 /// A service that hangs up on every charge, and says what this says when it is asked about one.
-fn doubtful(about: impl Fn(usize) -> Reply + Send + Sync + 'static) -> (Service, Home) {
+fn unknown_outcome(about: impl Fn(usize) -> Reply + Send + Sync + 'static) -> (Service, Home) {
     let asked = std::sync::atomic::AtomicUsize::new(0);
     let service = Service::start(move |request| match request.line.strip_prefix("GET /about/") {
         Some(rest) => {
@@ -220,8 +220,8 @@ fn charges(service: &Service) -> usize {
 }
 
 #[test]
-fn a_service_that_remembers_ends_the_doubt_by_itself() {
-    let (service, home) = doubtful(|asked| match asked {
+fn an_unknown_outcome_is_resolved_by_asking_the_service() {
+    let (service, home) = unknown_outcome(|asked| match asked {
         0 => Reply::Answer(202, String::new()),
         _ => Reply::Raw(
             b"HTTP/1.1 200 OK\r\nOnceward-Status: 201\r\nX-Made: before\r\nContent-Length: 4\r\n\r\ndone"
@@ -230,7 +230,7 @@ fn a_service_that_remembers_ends_the_doubt_by_itself() {
     });
     let gateway = home.start(&service.url());
     assert_eq!(gateway.charge("a/b", "{}").problem(), (504, "upstream-timeout".into()));
-    let answer = eventually("the doubt ends", || {
+    let answer = eventually("the outcome is known", || {
         let answer = gateway.charge("a/b", "{}");
         match answer.status {
             409 => {
@@ -248,7 +248,7 @@ fn a_service_that_remembers_ends_the_doubt_by_itself() {
 
 #[test]
 fn a_service_that_knows_it_did_not_happen_frees_the_key() {
-    let (service, home) = doubtful(|_| Reply::Answer(404, String::new()));
+    let (service, home) = unknown_outcome(|_| Reply::Answer(404, String::new()));
     let gateway = home.start(&service.url());
     assert_eq!(gateway.charge("a/b", "{}").problem(), (504, "upstream-timeout".into()));
     let began = Instant::now();

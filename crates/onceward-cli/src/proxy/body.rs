@@ -18,24 +18,24 @@ use super::pool::PooledConnection;
 const BYTES_PER_SECOND_MIN: u64 = 256;
 
 /// The body of a request or a response.
-pub enum Payload {
+pub enum GatewayBody {
     /// All of it is here.
     Whole(Option<Bytes>),
     /// It comes over a connection.
-    Stream(Streamed),
+    Stream(StreamedBody),
 }
 
 /// A body that is still coming.
-pub struct Streamed {
+pub struct StreamedBody {
     body: Incoming,
-    pace: Option<Pace>,
+    pace: Option<SlowSenderLimit>,
     /// The connection to the upstream, if it comes from there. It goes back to its pool once all has been read;
     /// dropped before, it is closed.
     pooled: Option<PooledConnection>,
 }
 
-impl Streamed {
-    pub fn new(body: Incoming, pace: Option<Pace>, pooled: Option<PooledConnection>) -> Self {
+impl StreamedBody {
+    pub fn new(body: Incoming, pace: Option<SlowSenderLimit>, pooled: Option<PooledConnection>) -> Self {
         Self { body, pace, pooled }
     }
 
@@ -46,7 +46,7 @@ impl Streamed {
     }
 }
 
-impl Drop for Streamed {
+impl Drop for StreamedBody {
     fn drop(&mut self) {
         // A reader that knows the length does not poll for the end.
         if self.pooled.is_some() && self.body.is_end_stream() {
@@ -56,32 +56,32 @@ impl Drop for Streamed {
 }
 
 /// How slow a sender may be.
-pub struct Pace {
-    rule: Rule,
+pub struct SlowSenderLimit {
+    rule: LimitRule,
     /// Made when the sender first has nothing to give: most never need it.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
-enum Rule {
+enum LimitRule {
     /// A grace, then a least rate, counted from the start.
     Rate { started: Instant, grace: Duration, received: u64 },
     /// At most this long between two frames.
     Idle { at_most: Duration },
 }
 
-impl Pace {
+impl SlowSenderLimit {
     /// For clients: a grace period, and then a least rate.
     pub fn rate(grace: Duration) -> Self {
-        Self { rule: Rule::Rate { started: Instant::now(), grace, received: 0 }, alarm: None }
+        Self { rule: LimitRule::Rate { started: Instant::now(), grace, received: 0 }, alarm: None }
     }
 
     /// For services: a longest silence.
     pub fn idle(at_most: Duration) -> Self {
-        Self { rule: Rule::Idle { at_most }, alarm: None }
+        Self { rule: LimitRule::Idle { at_most }, alarm: None }
     }
 
     fn took(&mut self, bytes: usize) {
-        if let Rule::Rate { received, .. } = &mut self.rule {
+        if let LimitRule::Rate { received, .. } = &mut self.rule {
             *received += bytes as u64;
         }
         self.alarm = None;
@@ -91,10 +91,10 @@ impl Pace {
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let alarm = self.alarm.get_or_insert_with(|| {
             let until = match self.rule {
-                Rule::Rate { started, grace, received } => {
+                LimitRule::Rate { started, grace, received } => {
                     started + grace + Duration::from_millis(received * 1000 / BYTES_PER_SECOND_MIN)
                 }
-                Rule::Idle { at_most } => Instant::now() + at_most,
+                LimitRule::Idle { at_most } => Instant::now() + at_most,
             };
             Box::pin(tokio::time::sleep_until(until))
         });
@@ -102,7 +102,7 @@ impl Pace {
     }
 }
 
-impl Payload {
+impl GatewayBody {
     /// How many bytes there are, if all of them are here.
     pub fn length(&self) -> Option<usize> {
         match self {
@@ -112,13 +112,13 @@ impl Payload {
     }
 }
 
-impl From<Bytes> for Payload {
+impl From<Bytes> for GatewayBody {
     fn from(bytes: Bytes) -> Self {
         Self::Whole((!bytes.is_empty()).then_some(bytes))
     }
 }
 
-impl Body for Payload {
+impl Body for GatewayBody {
     type Data = Bytes;
     type Error = BoxError;
 

@@ -11,11 +11,11 @@ use onceward_http::publication::Document;
 use onceward_http::{Admission, CallerScope, Metrics, OncewardLayer, OncewardService};
 use tower_layer::Layer;
 
-use super::caller::Callers;
+use super::body::GatewayBody;
+use super::callers::Callers;
 use super::forward::{Forward, Upstream};
-use super::payload::Payload;
 use super::reconcile::HttpReconciler;
-use crate::config::{Effective, Routes, ScopeSource};
+use crate::config::{EffectiveRoute, Routes, ScopeSource};
 
 /// What a gateway keeps over reloads; all tables share it.
 pub struct GatewayState {
@@ -28,28 +28,28 @@ pub struct GatewayState {
 }
 
 /// The routes as they are now.
-pub struct Table {
-    entries: Vec<Entry>,
-    otherwise: Entry,
+pub struct RouteTable {
+    entries: Vec<RouteEntry>,
+    otherwise: RouteEntry,
     /// What is published at `/.well-known/idempotency`.
     published: Document,
 }
 
-struct Entry {
-    effective: Effective,
+struct RouteEntry {
+    effective: EffectiveRoute,
     service: OncewardService<Forward>,
 }
 
 /// A table that can be replaced while requests pass.
-pub type Current = ArcSwap<Table>;
+pub type CurrentRoutes = ArcSwap<RouteTable>;
 
-impl Table {
+impl RouteTable {
     pub fn new(state: &GatewayState, routes: &Routes) -> Self {
         let named: Vec<(String, _)> =
             routes.each().map(|route| (route.pattern.to_string(), route.route.clone())).collect();
         Self {
-            entries: routes.list.iter().map(|route| Entry::new(state, route)).collect(),
-            otherwise: Entry::new(state, &routes.otherwise),
+            entries: routes.list.iter().map(|route| RouteEntry::new(state, route)).collect(),
+            otherwise: RouteEntry::new(state, &routes.otherwise),
             published: Document::new(&named),
         }
     }
@@ -66,8 +66,8 @@ impl Table {
     }
 }
 
-impl Entry {
-    fn new(state: &GatewayState, effective: &Effective) -> Self {
+impl RouteEntry {
+    fn new(state: &GatewayState, effective: &EffectiveRoute) -> Self {
         let forward = Forward {
             upstream: state.upstream.clone(),
             key: effective.forward_key,
@@ -94,7 +94,7 @@ impl Entry {
 
 impl GatewayState {
     /// Tells the layer who asks, where the gateway itself has to find that out.
-    pub fn name_caller(&self, source: &ScopeSource, request: &mut Request<Payload>) {
+    pub fn name_caller(&self, source: &ScopeSource, request: &mut Request<GatewayBody>) {
         // Only we may say so.
         request.extensions_mut().remove::<CallerScope>();
         if let Some(caller) = self.callers.find(source, request) {
