@@ -3,17 +3,17 @@ use http::header::{AUTHORIZATION, HeaderValue};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 
-use super::Verifier;
+use super::JwtVerifier;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 /// Far away: tokens are checked against the clock.
 const LATER: u64 = 4_000_000_000;
 
-fn verifier(key: &str) -> Result<Verifier, String> {
+fn verifier(key: &str) -> Result<JwtVerifier, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("key");
     std::fs::write(&path, key).unwrap();
-    Verifier::new(&path)
+    JwtVerifier::new(&path)
 }
 
 fn token(claims: &Value, algorithm: Algorithm, secret: &str) -> String {

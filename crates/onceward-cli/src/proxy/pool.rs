@@ -1,5 +1,5 @@
-//! Connections to the upstream, kept alive between requests. Unlike a general client, this pool never
-//! repeats a request on a guess: it knows for each failure whether a byte can have been sent.
+//! A pool of connections to the upstream. Unlike a general HTTP client, it never repeats a request that may have been
+//! sent: it knows for each failure whether a byte can have left.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,14 +15,14 @@ use tokio::time::timeout;
 use super::body::{GatewayBody, SlowSenderLimit, StreamedBody};
 use super::tls::UpstreamTls;
 
-/// A connection that takes longer than this will not come about. Nothing was sent.
+/// The timeout of connecting. Nothing has been sent at that point.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Idle connections are closed before common services close them (Node.js after five seconds, for one): a request
 /// on a connection that the other side is closing has an unknown outcome.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 /// More idle connections than this are closed.
 const IDLE_CONNECTIONS_MAX: usize = 1024;
-/// The longest head of an answer.
+/// The maximum size of the head of a response.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
 type Connection = SendRequest<GatewayBody>;
@@ -37,12 +37,12 @@ pub struct Pool {
     idle: Mutex<VecDeque<(Connection, Instant)>>,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug)]
 pub enum SendFailure {
-    /// Not a byte of the request has left.
+    /// No byte of the request was sent.
     NotSent(String),
-    /// It may have arrived.
+    /// It may have been sent.
     NoAnswer(String),
 }
 
@@ -51,13 +51,13 @@ impl Pool {
         Self { host, port, tls, idle: Mutex::default() }
     }
 
-    /// Sends a request and waits at most `patience` for its answer to begin; `pace` says how slowly the rest
-    /// of it may come.
+    /// Sends a request and waits at most `answer_timeout` for the response to begin; `limit` says how slow its body
+    /// may be.
     pub async fn send(
         self: &Arc<Self>,
         mut request: Request<GatewayBody>,
-        patience: Duration,
-        pace: Option<SlowSenderLimit>,
+        answer_timeout: Duration,
+        limit: Option<SlowSenderLimit>,
     ) -> Result<Response<GatewayBody>, SendFailure> {
         loop {
             let idle = self.take_idle().await;
@@ -69,16 +69,15 @@ impl Pool {
                     Box::pin(self.connect()).await.map_err(|error| SendFailure::NotSent(error.to_string()))?
                 }
             };
-            let answer = timeout(patience, connection.try_send_request(request));
+            let answer = timeout(answer_timeout, connection.try_send_request(request));
             let mut error = match answer.await {
                 Ok(Ok(response)) => {
                     let pooled = (connection, self.clone());
-                    return Ok(
-                        response.map(|body| GatewayBody::Stream(StreamedBody::new(body, pace, Some(pooled))))
-                    );
+                    return Ok(response
+                        .map(|body| GatewayBody::Stream(StreamedBody::new(body, limit, Some(pooled)))));
                 }
                 Ok(Err(error)) => error,
-                Err(_) => return Err(SendFailure::NoAnswer(format!("none came within {patience:?}"))),
+                Err(_) => return Err(SendFailure::NoAnswer(format!("no answer within {answer_timeout:?}"))),
             };
             // hyper hands a request back only if its connection never started to send it: the other side had closed
             // it while it was idle. Every other failure counts as "it may have left".

@@ -1,4 +1,4 @@
-//! A runtime of one thread for each core. A connection stays on the thread that it was given to, together with
+//! Worker threads for connections: a runtime of one thread for each core. A connection stays on the thread that it was given to, together with
 //! the connections to the upstream that its requests use: no request wakes another thread, and no work is stolen.
 
 use std::cell::Cell;
@@ -75,7 +75,7 @@ impl Drop for WorkerThread {
     }
 }
 
-/// One task in the load of a thread.
+/// Counts one task in the load of a thread until dropped.
 struct TaskCount(Arc<AtomicUsize>);
 
 impl TaskCount {

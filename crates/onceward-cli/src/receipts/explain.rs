@@ -62,13 +62,7 @@ pub fn meaning(receipt: &ReceiptShown) -> String {
             format!("Its lease ended {ago} ago without an outcome. It may or may not have taken effect.")
         }
         (State::Unknown, _) => {
-            let how = match receipt.doubt.as_deref() {
-                Some("lease_ended") => "Its process died or lost its lease before an outcome was recorded",
-                Some("reported") => "The request was sent, and no answer came back",
-                Some("panicked") => "The code panicked before an outcome was recorded",
-                Some("dropped") => "The run was cancelled before an outcome was recorded",
-                _ => "It ended without an outcome",
-            };
+            let how = unknown_reason(receipt);
             format!("{how}. It may or may not have taken effect, and is not run again until it is settled.")
         }
         (State::Done, _) if receipt.closed.is_some() => {
@@ -92,6 +86,17 @@ pub fn meaning(receipt: &ReceiptShown) -> String {
                 "It was done, and its answer was removed at the end of its retention. Retries are refused {left}."
             )
         }
+    }
+}
+
+/// Why the outcome is unknown.
+fn unknown_reason(shown: &ReceiptShown) -> &'static str {
+    match shown.doubt.as_deref() {
+        Some("lease_ended") => "Its process died or lost its lease before an outcome was recorded",
+        Some("reported") => "The request was sent, and no answer came back",
+        Some("panicked") => "The code panicked before an outcome was recorded",
+        Some("dropped") => "The run was cancelled before an outcome was recorded",
+        _ => "It ended without an outcome",
     }
 }
 
