@@ -1,5 +1,5 @@
-//! `onceward serve`: the receipts API by itself, for services that want claims around their own code and
-//! have no use for a gateway.
+//! `onceward serve`: serves the receipts API without a gateway, for services that claim idempotency keys around their
+//! own code.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::measured_store;
 use crate::output;
 use crate::telemetry;
 
-/// What is due is swept this often.
+/// The interval of sweeps.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 const AFTER_HELP: &str = "\
