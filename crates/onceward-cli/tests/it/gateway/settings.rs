@@ -33,8 +33,8 @@ fn invalid_settings_are_refused_with_what_to_do() {
     };
     for (flags, says) in [
         (&[][..], "--upstream"),
-        (&["--upstream", "pay.example"], "needs http:// or https:// in front"),
-        (&["--upstream", "ftp://a"], "not by ftp"),
+        (&["--upstream", "pay.example"], "must begin with http:// or https://"),
+        (&["--upstream", "ftp://a"], "not ftp"),
         (&["--upstream", "http://127.0.0.1:1", "--config", "/nowhere.toml"], "/nowhere.toml"),
         (&["--upstream", "http://127.0.0.1:1", "--tls-cert", "/nowhere.pem"], "tls_key"),
         (&["--upstream", "http://127.0.0.1:1", "--admin", "0.0.0.0:0"], "TOKEN"),
