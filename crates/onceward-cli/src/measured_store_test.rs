@@ -1,3 +1,5 @@
+//! Tests of the metrics of a store.
+
 use std::sync::Arc;
 use std::time::Duration;
 

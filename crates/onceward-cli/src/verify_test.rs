@@ -1,3 +1,5 @@
+//! Tests of the arguments of `onceward verify`.
+
 use std::time::Duration;
 
 use clap::Parser;

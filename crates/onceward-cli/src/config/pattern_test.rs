@@ -1,3 +1,5 @@
+//! Tests of path patterns.
+
 use super::Pattern;
 
 fn check(pattern: &str, matching: &[&str], others: &[&str]) {

@@ -1,3 +1,5 @@
+//! Tests of reading the configuration file.
+
 use http::Method;
 
 use super::Settings;

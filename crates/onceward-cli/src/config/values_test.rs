@@ -1,3 +1,5 @@
+//! Tests of parsing and printing the values of settings.
+
 use std::time::Duration;
 
 use super::{KeepFor, Period, Size, StatusOrClass};

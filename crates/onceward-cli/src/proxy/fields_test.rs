@@ -1,3 +1,5 @@
+//! Tests of rewriting header fields.
+
 use http::header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 

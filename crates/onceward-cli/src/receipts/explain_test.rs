@@ -1,3 +1,5 @@
+//! Tests of the explanations of receipts.
+
 use serde_json::json;
 
 use super::*;

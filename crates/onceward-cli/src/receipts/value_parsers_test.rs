@@ -1,3 +1,5 @@
+//! Tests of the argument parsers of `onceward receipts`.
+
 use clap::builder::TypedValueParser;
 
 use super::{preset, state, verdict};
