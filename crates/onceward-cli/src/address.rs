@@ -1,4 +1,4 @@
-//! Addresses as people write them: where to listen, and which service to talk to.
+//! Parses addresses: where to listen, and the URLs of services.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,7 +25,7 @@ impl FromStr for ListenAddress {
                 host if host.eq_ignore_ascii_case("localhost") => Ipv4Addr::LOCALHOST,
                 _ => return None,
             };
-            // `parse` would take a sign too.
+            // `parse` would accept a sign too.
             is_port(port).then(|| port.parse().ok()).flatten().map(|port| (host, port))
         });
         let (host, port) = named.ok_or_else(|| {
@@ -51,7 +51,7 @@ impl<'de> Deserialize<'de> for ListenAddress {
 }
 
 /// A URL, where `localhost:3000/path` and `:3000/path` are short for `http://…`, the latter on this machine.
-/// Anything else comes back as it is.
+/// Anything else is returned unchanged.
 pub fn with_scheme(url: &str) -> Cow<'_, str> {
     let authority = url.split(['/', '?', '#']).next().unwrap_or(url);
     match authority.rsplit_once(':') {
@@ -61,7 +61,7 @@ pub fn with_scheme(url: &str) -> Cow<'_, str> {
     }
 }
 
-/// [`with_scheme`] as a parser of arguments.
+/// A parser of arguments that applies [`with_scheme`].
 pub fn url() -> impl TypedValueParser<Value = String> {
     StringValueParser::new().map(|text| with_scheme(&text).into_owned())
 }

@@ -1,3 +1,5 @@
+//! Tests of parsing addresses.
+
 use super::{ListenAddress, with_scheme};
 
 #[test]

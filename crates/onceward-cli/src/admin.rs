@@ -1,6 +1,5 @@
-//! The admin listener of a running process: the routers of `onceward_http::admin` on a listener of their own.
-//! Everything an operator, a monitor or a service in another language asks of the process; no traffic of clients
-//! passes here.
+//! The admin listener of a running process: serves the routers of `onceward_http::admin` to operators, monitors and
+//! services that use the receipts API. Requests to the gateway never arrive here.
 
 mod listen;
 
@@ -18,7 +17,7 @@ pub use onceward_http::admin::shape;
 
 use crate::telemetry;
 
-/// What clients of a listener at `address` need. Fails, with what to do about it, where anyone could use it.
+/// What clients of the admin listener at `address` must send. Fails if the address is not loopback and there is no token.
 pub fn auth(address: SocketAddr, token: Option<&str>) -> Result<AdminAuth, String> {
     let auth = match token {
         Some(token) => AdminAuth::token(token),
@@ -27,7 +26,7 @@ pub fn auth(address: SocketAddr, token: Option<&str>) -> Result<AdminAuth, Strin
     auth.map_err(|error| format!("{error} (ONCEWARD_ADMIN_TOKEN)"))
 }
 
-/// Everything there is, with a span for each request.
+/// All admin routes, with a span for each request.
 pub fn router(admin: &Admin, auth: AdminAuth) -> Router {
     admin.router(auth).layer(middleware::from_fn(traced))
 }

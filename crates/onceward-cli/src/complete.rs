@@ -1,5 +1,6 @@
-//! `onceward complete`: unfinished intents, and intents that wait for a worker. This binary has no code of any
-//! operation, so it finishes nothing itself: it notifies the service that has the code, and reads the receipt again.
+//! `onceward complete`: lists unfinished intents and intents that wait for a worker, or notifies the service that has
+//! the code of their operation. This binary has no such code, so it finishes nothing itself; the receipt, read again
+//! afterwards, says whether the service did.
 
 mod notifier;
 mod unfinished;
@@ -15,22 +16,23 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::help;
-use crate::receipts::words::{quoted, time};
+use crate::receipts::explain::{duration_text, shell_quoted};
 use crate::serve::stopped;
 use notifier::Notifier;
-use unfinished::{Kind, Unfinished};
+use unfinished::{Unfinished, UnfinishedKind};
 
-/// An intent that could not be finished is left alone for this long at first, and at most; doubled each time.
+/// The first and the longest pause before the service is notified again of an intent that it could not finish. The
+/// pause doubles each time.
 const BACKOFF_MIN: Duration = Duration::from_secs(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(600);
 
-/// What is worth knowing, shown below the options.
+/// Shown below the options.
 const AFTER_HELP: &str = "\
 An operation is left if its process died or lost its lease before the end, and no retry has come since. It is
 waiting if it was enqueued, or is to be tried again, and is due. Without --to or --exec, each is listed. With one of
-them, the service that has the code is told about each. It continues by asking for the same intent again, or with a
-worker (`Worker::complete`): steps that were done are not repeated. A service with a worker of its own needs none of
-this.
+them, the service that has the code is notified of each. It continues by running the same intent again, or with a
+worker (`Worker::work_on`): steps that were done are not repeated. A service that runs its own worker does not need
+this command.
 
 Examples:
   onceward complete --store postgres://app@db/shop
@@ -39,14 +41,14 @@ Examples:
 
 --to posts {\"scope\", \"operation\", \"key\", \"fence\"} as JSON, and expects 2xx when the operation is finished.
 --exec runs a command with ONCEWARD_SCOPE, ONCEWARD_OPERATION, ONCEWARD_KEY and ONCEWARD_FENCE in its
-environment. In both cases the receipt is read afterwards, and decides.
+environment. In both cases the receipt is read afterwards, and decides whether the operation is finished.
 
-An intent that is in doubt and must be settled by a person is listed, and never passed on: see `onceward receipts`.
-One whose tries are used up is dead, and not listed here: see `onceward receipts dead`.
+An intent with an unknown outcome must be settled by a person. It is listed, and the service is not notified of it:
+see `onceward receipts`. An intent whose tries are used up is dead, and not listed here: see `onceward receipts dead`.
 
 Exit code, with --once or without --to and --exec:
   0  nothing is left to be done
-  1  something is left, or in doubt
+  1  an intent is left, or its outcome is unknown
   2  the store could not be read";
 
 /// List unfinished operations, or have the service that owns them finish them.
@@ -59,53 +61,53 @@ pub struct Args {
     /// Only this operation, such as "payout" or "POST /payouts".
     #[arg(long, value_name = "NAME")]
     operation: Option<String>,
-    /// Notifier a service about each, by a POST to this address.
+    /// Notify a service of each, with a POST to this address.
     #[arg(long, value_name = "URL", value_parser = crate::address::url(), requires = "operation", conflicts_with = "exec")]
     to: Option<String>,
     /// Run a command for each, in a shell.
     #[arg(long, value_name = "COMMAND", requires = "operation")]
     exec: Option<String>,
-    /// Look once and end, instead of going on until told to stop.
+    /// Scan once and end, instead of repeating until stopped.
     #[arg(long)]
     once: bool,
-    /// Leave alone what was left, or fell due, less than this long ago: for its caller's own retry, or its own worker.
+    /// Skip intents that were left, or became due, more recently than this: the caller's retry or a worker may take them.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace: u64,
-    /// Between two looks.
+    /// The pause between two scans.
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     pause: u64,
-    /// How many are told about at the same time.
+    /// The number of notifications at the same time.
     #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
-    /// How long one notifying may take.
+    /// How long one notification may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     at_most: u64,
 }
 
-/// What became of one intent.
+/// The state of one intent after the service was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum IntentResult {
     /// It has an outcome.
     Finished,
-    /// Somebody is at it.
+    /// It is running.
     Running,
-    /// Its key is free: the one who was told ended it without an outcome.
+    /// Its key is free: the service ended it without an outcome.
     Freed,
     /// It waits for its next try.
     Waiting,
     /// Its tries are used up.
     Dead,
-    /// It is where it was.
+    /// It is still unfinished.
     Left,
-    /// It must not be run again by itself.
-    InDoubt,
+    /// Its outcome is unknown, and it must be settled.
+    Unknown,
 }
 
-/// What a look found.
+/// The unfinished intents of one scan.
 #[derive(Clone, Copy, Default)]
-struct Looked {
+struct ScanCounts {
     left: usize,
-    in_doubt: usize,
+    unknown: usize,
 }
 
 impl Args {
@@ -131,16 +133,16 @@ impl Args {
         let mut completer = Completer { onceward, notifier: Arc::new(notifier), failures: HashMap::new() };
         let mut stop = std::pin::pin!(stopped());
         loop {
-            let looked = tokio::select! {
-                looked = completer.look(&self) => looked,
-                // Who was told goes on without us, and the next one to look sees what came of it.
+            let counts = tokio::select! {
+                counts = completer.scan(&self) => counts,
+                // The service continues without us, and the next scan sees the result.
                 () = &mut stop => return Ok(ExitCode::SUCCESS),
             };
-            match looked {
-                Ok(looked) if self.once => return Ok(code(looked)),
+            match counts {
+                Ok(counts) if self.once => return Ok(code(counts)),
                 Err(error) if self.once => return Err(error),
                 Ok(_) => {}
-                Err(error) => eprintln!("onceward: {error}; looking again later"),
+                Err(error) => eprintln!("onceward: {error}; the next scan tries again"),
             }
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs(self.pause.max(1))) => {}
@@ -149,20 +151,20 @@ impl Args {
         }
     }
 
-    /// Prints everything that was left.
+    /// Prints every unfinished intent.
     async fn list(&self, onceward: &Onceward) -> Result<ExitCode, String> {
-        let mut looked = Looked::default();
+        let mut counts = ScanCounts::default();
         for left in unfinished::all(onceward, self.operation.as_deref()).await? {
-            looked.count(&left);
+            counts.count(&left);
             println!("{:<9} {:>8} ago  {}", left.kind.word(), since(&left), shown(&left.id));
         }
-        if looked.left + looked.in_doubt == 0 {
+        if counts.left + counts.unknown == 0 {
             println!("Nothing is left.");
         }
-        if looked.in_doubt > 0 {
-            println!("\n{} in doubt: see `onceward receipts` for how to settle them.", looked.in_doubt);
+        if counts.unknown > 0 {
+            println!("\n{} unknown: see `onceward receipts` for how to settle them.", counts.unknown);
         }
-        Ok(code(looked))
+        Ok(code(counts))
     }
 }
 
@@ -175,45 +177,47 @@ struct Completer {
 
 impl Completer {
     /// Goes through all unfinished intents once, and prints what became of each.
-    async fn look(&mut self, args: &Args) -> Result<Looked, String> {
-        let mut looked = Looked::default();
-        let places = Arc::new(Semaphore::new(args.concurrency.into()));
+    async fn scan(&mut self, args: &Args) -> Result<ScanCounts, String> {
+        let mut counts = ScanCounts::default();
+        let permits = Arc::new(Semaphore::new(args.concurrency.into()));
         let mut notifying = JoinSet::new();
         let all = unfinished::all(&self.onceward, args.operation.as_deref()).await?;
-        // One that is not there now may be back when its lease is over; after that, it was finished elsewhere.
+        // An intent that is not listed now may be running, and is listed again when its lease ends. Its pause is kept until then.
         self.failures.retain(|_, (until, _)| until.elapsed() < BACKOFF_MAX);
         for left in all {
             let waiting = self.failures.get(&left.id).is_some_and(|(until, _)| *until > Instant::now());
-            if left.kind == Kind::InDoubt || waiting || left.ago < Duration::from_secs(args.grace) {
-                looked.count(&left);
+            if left.kind == UnfinishedKind::Unknown || waiting || left.ago < Duration::from_secs(args.grace) {
+                counts.count(&left);
                 continue;
             }
-            let place = Arc::clone(&places).acquire_owned().await.map_err(|error| error.to_string())?;
+            let permit = Arc::clone(&permits).acquire_owned().await.map_err(|error| error.to_string())?;
             let (onceward, notifier) = (self.onceward.clone(), Arc::clone(&self.notifier));
             notifying.spawn(async move {
-                let said = notifier.notify(&left).await;
+                let reply = notifier.notify(&left).await;
                 let now = onceward.receipt(&left.id).await;
-                drop(place);
-                (left, said, now)
+                drop(permit);
+                (left, reply, now)
             });
         }
         while let Some(notified) = notifying.join_next().await {
-            let (left, said, now) = notified.map_err(|error| error.to_string())?;
-            let fate = fate(now.map_err(|error| error.to_string())?.as_ref(), said.is_ok());
-            let why = said.err().map_or_else(String::new, |why| format!(": {why}"));
-            println!("{:<9} {}{why}", fate.word(), shown(&left.id));
-            match fate {
+            let (left, reply, now) = notified.map_err(|error| error.to_string())?;
+            let result = intent_result(now.map_err(|error| error.to_string())?.as_ref(), reply.is_ok());
+            let why = reply.err().map_or_else(String::new, |why| format!(": {why}"));
+            println!("{:<9} {}{why}", result.word(), shown(&left.id));
+            match result {
                 // Its receipt says when its next try is due.
-                Fate::Waiting => looked.left += 1,
-                Fate::Left => {
-                    looked.left += 1;
+                IntentResult::Waiting => counts.left += 1,
+                IntentResult::Left => {
+                    counts.left += 1;
                     self.back_off(left.id);
                 }
-                Fate::InDoubt | Fate::Dead => looked.in_doubt += 1,
-                Fate::Finished | Fate::Running | Fate::Freed => drop(self.failures.remove(&left.id)),
+                IntentResult::Unknown | IntentResult::Dead => counts.unknown += 1,
+                IntentResult::Finished | IntentResult::Running | IntentResult::Freed => {
+                    self.failures.remove(&left.id);
+                }
             }
         }
-        Ok(looked)
+        Ok(counts)
     }
 
     fn back_off(&mut self, id: Id) {
@@ -223,16 +227,16 @@ impl Completer {
     }
 }
 
-impl Looked {
+impl ScanCounts {
     fn count(&mut self, left: &Unfinished) {
         match left.kind {
-            Kind::Begun | Kind::Waiting => self.left += 1,
-            Kind::InDoubt => self.in_doubt += 1,
+            UnfinishedKind::Begun | UnfinishedKind::Waiting => self.left += 1,
+            UnfinishedKind::Unknown => self.unknown += 1,
         }
     }
 }
 
-impl Fate {
+impl IntentResult {
     fn word(self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -241,36 +245,37 @@ impl Fate {
             Self::Waiting => "waiting",
             Self::Dead => "dead",
             Self::Left => "left",
-            Self::InDoubt => "in doubt",
+            Self::Unknown => "unknown",
         }
     }
 }
 
-/// Who was told and could not finish it may keep its lease for a moment longer: that is not running.
-fn fate(now: Option<&Receipt>, went_well: bool) -> Fate {
+/// The result of a notification, from the receipt. A service that failed may keep its lease a moment longer: that does
+/// not count as running.
+fn intent_result(now: Option<&Receipt>, notified: bool) -> IntentResult {
     match now.map(|receipt| (&receipt.status, receipt.due.is_over())) {
-        None | Some((Status::Gone(_), _)) => Fate::Freed,
-        Some((Status::Waiting(waiting), _)) if waiting.job.is_none() => Fate::Freed,
-        // It was tried, or nobody has begun.
-        Some((Status::Waiting(_), false)) => Fate::Waiting,
-        Some((Status::Waiting(_), true)) => Fate::Left,
-        Some((Status::Dead(_), _)) => Fate::Dead,
-        Some((Status::Done(_), _)) => Fate::Finished,
-        Some((Status::Unknown(_), _)) => Fate::InDoubt,
-        Some((Status::Held(_), over)) if over || !went_well => Fate::Left,
-        Some((Status::Held(_), _)) => Fate::Running,
+        None | Some((Status::Gone(_), _)) => IntentResult::Freed,
+        Some((Status::Waiting(waiting), _)) if waiting.job.is_none() => IntentResult::Freed,
+        // Not due: it was tried. Due: it was not.
+        Some((Status::Waiting(_), false)) => IntentResult::Waiting,
+        Some((Status::Waiting(_), true)) => IntentResult::Left,
+        Some((Status::Dead(_), _)) => IntentResult::Dead,
+        Some((Status::Done(_), _)) => IntentResult::Finished,
+        Some((Status::Unknown(_), _)) => IntentResult::Unknown,
+        Some((Status::Held(_), over)) if over || !notified => IntentResult::Left,
+        Some((Status::Held(_), _)) => IntentResult::Running,
     }
 }
 
-fn code(looked: Looked) -> ExitCode {
-    ExitCode::from(u8::from(looked.left + looked.in_doubt > 0))
+fn code(counts: ScanCounts) -> ExitCode {
+    ExitCode::from(u8::from(counts.left + counts.unknown > 0))
 }
 
 fn since(left: &Unfinished) -> String {
-    time(i64::try_from(left.ago.as_millis()).unwrap_or(i64::MAX))
+    duration_text(i64::try_from(left.ago.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// An intent as `onceward receipts` takes it back.
+/// An intent as arguments of `onceward receipts`.
 fn shown(id: &Id) -> String {
-    [id.scope(), id.operation(), id.key()].map(quoted).join(" ")
+    [id.scope(), id.operation(), id.key()].map(shell_quoted).join(" ")
 }

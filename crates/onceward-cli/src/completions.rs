@@ -1,4 +1,4 @@
-//! `onceward completions`: the completion script of a shell, made from the commands themselves.
+//! `onceward completions`: prints the completion script of a shell.
 
 use std::process::ExitCode;
 

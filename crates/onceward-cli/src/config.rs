@@ -1,20 +1,21 @@
-//! The configuration: one TOML file, the same values as flags and environment variables, and what comes
-//! out of them. An error names the line and the field, and starts nothing.
+//! Reads the gateway's configuration: a TOML file, command-line flags and environment variables. An error names
+//! the line and the field, and nothing is started.
 //!
 //! ```text
-//!  flags ▸ environment ▸ file ▸ built in            one value at a time (settings.rs)
-//!  [[route]] ▸ [defaults] ▸ preset                  one term at a time  (terms.rs)
-//!                                └─▶ Effective: every term has a value  (effective.rs) ─▶ onceward_http::Route
+//!  flag ▸ environment variable ▸ file ▸ built-in default    for each top-level setting  (settings.rs)
+//!  [[route]] ▸ [defaults] ▸ preset                          for each setting of a route (route_settings.rs)
+//!                 └─▶ EffectiveRoute: every setting has a value (effective_route.rs) ─▶ onceward_http::Route
 //! ```
 
 mod check;
-mod effective;
+mod effective_route;
 mod pattern;
+mod route_settings;
 mod settings;
-mod terms;
 mod values;
 
 pub use check::Args as CheckArgs;
-pub use effective::{Effective, ScopeSource};
+pub use effective_route::EffectiveRoute;
+pub use route_settings::ScopeSource;
 pub use settings::{Routes, Settings};
 pub use values::Period;

@@ -1,20 +1,20 @@
-//! `onceward demo`: a payments service behind the gateway, and six things that go wrong elsewhere.
+//! `onceward demo`: runs six failure scenarios against a payments service behind the gateway.
 //!
-//! Everything is real: the service and the gateway are processes of this same binary, receipts are on
-//! disk, and the kill is a SIGKILL. An act is what was expected and what was seen, as two sentences; it
-//! went well if they are the same.
+//! The service and the gateway are processes of this binary, receipts are on disk, and the kill is a SIGKILL. A
+//! scenario describes in one line of text what it expects, and observes a line of the same form; it passes if the two
+//! are equal.
 
-mod acts;
+mod processes;
+mod scenarios;
 mod screen;
 mod service;
-mod stage;
 
 use std::process::ExitCode;
 
 pub use service::Args as ServiceArgs;
 
+use processes::DemoProcesses;
 use screen::Screen;
-use stage::Stage;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -22,18 +22,18 @@ Examples:
   onceward demo --exit
 
 Exit code:
-  0  everything went as expected
-  1  something did not
+  0  every scenario passed
+  1  a scenario failed
   2  could not start; the message says why";
 
-/// See it work: a payments service behind the gateway, duplicates, a crash, an operator.
+/// Run a demonstration: a payments service behind the gateway, with duplicates, a crash and an operator.
 ///
-/// Takes a few seconds, then stays up for you to try. Everything is in a temporary folder that is removed at the
-/// end; the ports are free ones.
+/// Takes a few seconds, then keeps running so that you can try it. All data is in a temporary folder that is removed
+/// at the end; the ports are free ones.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// End after the last act.
+    /// End after the last scenario.
     #[arg(long)]
     exit: bool,
 }
@@ -41,36 +41,36 @@ pub struct Args {
 impl Args {
     pub async fn run(self) -> ExitCode {
         tokio::select! {
-            ended = play(self.exit) => match ended {
+            ended = run(self.exit) => match ended {
                 Ok(code) => code,
                 Err(message) => {
                     eprintln!("onceward: {message}");
                     ExitCode::from(2)
                 }
             },
-            // Dropping the play ends its processes and removes its folder.
+            // Dropping the future ends its processes and removes its folder.
             () = crate::serve::stopped() => ExitCode::SUCCESS,
         }
     }
 }
 
-async fn play(exit: bool) -> Result<ExitCode, String> {
+async fn run(exit: bool) -> Result<ExitCode, String> {
     let screen = Screen::new();
-    let mut stage = Stage::set().await?;
-    screen.opening(stage.gateway(), stage.service());
+    let mut demo = DemoProcesses::start().await?;
+    screen.opening(demo.gateway(), demo.service());
     let mut failed = 0;
-    for (number, act) in acts::ALL.iter().enumerate() {
-        screen.title(number + 1, act.title);
-        let seen = act.play(&mut stage).await.unwrap_or_else(|error| format!("stopped: {error}"));
-        failed += usize::from(seen != act.expected);
-        screen.outcome(act.expected, &seen);
+    for (number, scenario) in scenarios::ALL.iter().enumerate() {
+        screen.title(number + 1, scenario.title);
+        let seen = scenario.run(&mut demo).await.unwrap_or_else(|error| format!("stopped: {error}"));
+        failed += usize::from(seen != scenario.expected);
+        screen.outcome(scenario.expected, &seen);
     }
-    let charges = stage.charges().await?;
-    let well = failed == 0 && charges == acts::PAYMENTS;
-    screen.closing(failed, acts::ALL.len(), acts::PAYMENTS, charges);
+    let charges = demo.charges().await?;
+    let passed = failed == 0 && charges == scenarios::PAYMENTS;
+    screen.closing(failed, scenarios::ALL.len(), scenarios::PAYMENTS, charges);
     if exit {
-        return Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        return Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    Screen::try_it(stage.gateway(), stage.admin());
+    Screen::try_it(demo.gateway(), demo.admin());
     std::future::pending().await
 }

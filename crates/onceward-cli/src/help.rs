@@ -1,23 +1,23 @@
-//! Parts of help texts that several commands share.
+//! Help text that several commands share.
 
 use onceward_stores::{AddressForm, address_forms};
 
-/// A text, and below it the forms of `--store`.
+/// The text, followed by the forms of `--store`.
 pub fn with_stores(text: &str) -> String {
-    below(text, address_forms())
+    append_forms(text, address_forms())
 }
 
-/// The same without `memory:`, for commands that make no sense over receipts that nobody else can see.
+/// The same without `memory:`, for commands that need receipts that another process can see.
 pub fn with_durable_stores(text: &str) -> String {
-    below(text, address_forms().filter(|form| form.form != "memory:"))
+    append_forms(text, address_forms().filter(|form| form.form != "memory:"))
 }
 
 /// The same for databases only.
 pub fn with_databases(text: &str) -> String {
-    below(text, address_forms().filter(|form| form.is_database))
+    append_forms(text, address_forms().filter(|form| form.is_database))
 }
 
-fn below(text: &str, forms: impl Iterator<Item = AddressForm>) -> String {
+fn append_forms(text: &str, forms: impl Iterator<Item = AddressForm>) -> String {
     let forms: Vec<_> = forms.collect();
     let width = forms.iter().map(|form| form.form.len()).max().unwrap_or(0);
     let lines = forms.iter().map(|form| format!("\n  {:width$}  {}", form.form, form.description));

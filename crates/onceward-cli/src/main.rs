@@ -6,13 +6,13 @@ mod output;
 
 mod address;
 mod admin;
-mod call;
 mod complete;
 mod completions;
 mod config;
 mod demo;
 mod help;
-mod measured;
+mod http_call;
+mod measured_store;
 mod migrate;
 mod proxy;
 mod receipts;
@@ -26,15 +26,15 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Answers are small and many: the allocator is a tenth of the cost of a request.
+/// Requests make many small allocations: the allocator is a tenth of the cost of a request.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const EXAMPLES: &str = "\
 Examples:
-  onceward demo                                        # see it work
+  onceward demo                                        # run a demonstration
   onceward proxy --upstream http://127.0.0.1:3000      # put the gateway in front of a service
-  onceward receipts list --state unknown               # what has to be settled
+  onceward receipts list --state unknown               # unknown outcomes, to be settled
   onceward COMMAND --help                              # options, examples and exit codes of a command";
 
 /// Idempotency keys and safe retries for HTTP services.

@@ -1,5 +1,5 @@
-//! Standard output and standard error. The macros here have the names of the standard library's and take their
-//! place in this crate, so that no command can forget them: a reader that closed the pipe
+//! Writes to standard output and standard error. The macros here have the names of the standard library's and take their
+//! place in this crate, so that every command uses them: a reader that closed the pipe
 //! (`onceward receipts list | head -1`) ends the command quietly instead of with a panic.
 
 use std::any::Any;
@@ -33,7 +33,7 @@ macro_rules! eprintln {
 /// Writes to standard output.
 pub fn write(text: fmt::Arguments<'_>) {
     if let Err(error) = or_end(io::stdout().lock().write_fmt(text)) {
-        // A full disk behind a redirection, for one. The command must not look as if it had succeeded.
+        // For example a full disk. The command must not exit as if it had succeeded.
         panic!("cannot write to standard output: {error}");
     }
 }
@@ -43,7 +43,7 @@ pub fn write_error(text: fmt::Arguments<'_>) {
     let _ = io::stderr().lock().write_fmt(text);
 }
 
-/// Tells the parent process where a server listens. A server whose parent stopped reading goes on.
+/// Tells the parent process where a server listens. A server whose parent stopped reading continues.
 pub fn announce(line: &str) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }

@@ -1,23 +1,23 @@
-//! `onceward proxy`: the gateway. The layer of `onceward-http` in front of a service that forwards.
+//! `onceward proxy`: the gateway, made of the layer of `onceward-http` around a service that forwards to the upstream.
 //!
 //! ```text
-//!  client ─▶ serve ─▶ table (which route) ─▶ onceward-http's layer ─▶ forward ─▶ pool ─▶ upstream
-//!              │                                                        fields: what each hop is told
-//!              └ payload: bodies at a pace        admin listener: health, metrics, receipts
+//!  client ─▶ serve ─▶ route_table ─▶ layer of onceward-http ─▶ forward ─▶ pool ─▶ upstream
+//!              │                                                  └ fields: hop-by-hop and forwarded headers
+//!              └ body: limits on slow senders       admin listener: health, metrics, receipts
 //! ```
 
-mod caller;
+mod body;
+mod callers;
 mod fields;
 mod forward;
 mod jwt;
-mod payload;
 mod pool;
 mod reconcile;
 mod reload;
+mod route_table;
 mod secret;
 mod serve;
 mod start;
-mod table;
 mod tls;
 mod worker_threads;
 
@@ -28,7 +28,7 @@ use crate::config::Settings;
 use crate::help;
 use crate::telemetry;
 
-pub use fields::Forwarding;
+pub use fields::ForwardedRule;
 pub use forward::ForwardKey;
 
 const AFTER_HELP: &str = "\
@@ -38,10 +38,10 @@ Examples:
   onceward proxy --config onceward.toml
 
 Environment:
-  ONCEWARD_SECRET  The key of all hashes of credentials and bodies: at least 32 random characters
+  ONCEWARD_SECRET  The key for hashing credentials and bodies: at least 32 random characters
                    (`openssl rand -hex 32`), the same on every gateway that shares a store. To change it, give
                    several with commas between them: the first is used, the others are still recognized.
-                   Required, except with embedded: (made once, and kept in its folder) and memory:.
+                   Required, except with embedded: (created once and stored in its folder) and memory:.
 
 Exit code:
   0    stopped by SIGTERM or SIGINT; requests in flight were finished

@@ -1,25 +1,25 @@
-//! `onceward receipts`: what an operator asks of a running gateway, through the receipts API.
+//! `onceward receipts`: lists, shows and settles receipts through the receipts API of a running gateway.
 
-mod choices;
-mod remote;
+mod admin_client;
+pub mod explain;
 mod settle;
 mod table;
-pub mod words;
+mod value_parsers;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use crate::admin::shape::{CloseAsked, IntentAsked, PolicyAsked, Preset, ReceiptShown, State};
-use remote::{Remote, Wanted};
-use settle::{AnswerGiven, Care, settle};
+use admin_client::{AdminClient, ReceiptFilter};
+use settle::{AnswerArgs, ConfirmArgs, settle};
 
 const AFTER_HELP: &str = "\
 States:
-  waiting  no run has begun, or the next one comes later
+  waiting  no run has begun, or the next try is due later
   held     it is running
   done     the outcome is recorded, and every retry gets it; or it was closed, and every retry is refused
-  unknown  it may or may not have taken effect; it is not run again until somebody settles it
-  dead     it was tried as often as allowed; somebody has to look at it
+  unknown  it may or may not have taken effect; it is not run again until it is settled
+  dead     its tries are used up; retry or discard it
   gone     the outcome was removed at the end of its retention
 
 Examples:
@@ -32,7 +32,7 @@ Examples:
 Exit code:
   0  done
   1  refused, or the gateway could not be reached; the message says why
-  2  the command line cannot be understood";
+  2  the command line is not valid";
 
 /// List and show receipts, settle unknown outcomes, retry or discard what is dead.
 ///
@@ -49,10 +49,10 @@ pub struct Args {
         default_value = "http://127.0.0.1:8081"
     )]
     admin: String,
-    /// Its admin token, if it has one.
+    /// The admin token of the gateway, if it has one.
     #[arg(long, global = true, value_name = "TOKEN", env = "ONCEWARD_ADMIN_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Print JSON, for machines.
+    /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -69,65 +69,65 @@ enum Command {
         /// Only this operation, such as "POST /charges".
         #[arg(long)]
         operation: Option<String>,
-        /// Only operations that begin like this.
+        /// Only operations that begin with this text.
         #[arg(long, value_name = "PREFIX", conflicts_with = "operation")]
         operation_prefix: Option<String>,
         /// Only this key.
         #[arg(long)]
         key: Option<String>,
         /// Only this state.
-        #[arg(long, value_parser = choices::state())]
+        #[arg(long, value_parser = value_parsers::state())]
         state: Option<State>,
         /// No more than this many.
         #[arg(long, value_name = "NUMBER", default_value_t = 50)]
         limit: usize,
     },
     /// Show one receipt, what it means, and what to do next.
-    Show(Which),
-    /// Say what became of an effect in doubt. Look into the service first: this is believed.
+    Show(IntentArgs),
+    /// Settle an unknown outcome: done or not done. Check the service first; this is not verified.
     #[command(group(clap::ArgGroup::new("found").required(true).args(["done", "not_done"])))]
     Settle {
         #[command(flatten)]
-        which: Which,
-        /// It happened: every retry gets the answer given here.
+        intent: IntentArgs,
+        /// The effect happened: every retry gets the answer given here.
         #[arg(long)]
         done: bool,
-        /// It did not happen: the next retry runs. Refused while what was sent can still take effect.
+        /// The effect did not happen: the next retry runs. Refused while the request can still take effect.
         #[arg(long)]
         not_done: bool,
         #[command(flatten)]
-        answer: AnswerGiven,
-        /// With --not-done: it will not happen any more either, although what was sent could still take effect.
+        answer: AnswerArgs,
+        /// With --not-done: settle although the request could still take effect. You are certain that it will not.
         #[arg(long, conflicts_with = "done")]
         force: bool,
         #[command(flatten)]
-        care: Care,
+        confirmation: ConfirmArgs,
     },
-    /// Free the key of an effect in doubt that certainly did not happen. The same as settle --not-done.
+    /// Settle an unknown outcome as not done, which frees the key. The same as settle --not-done.
     Release {
         #[command(flatten)]
-        which: Which,
-        /// It will not happen any more either, although what was sent could still take effect.
+        intent: IntentArgs,
+        /// Settle although the request could still take effect. You are certain that it will not.
         #[arg(long)]
         force: bool,
         #[command(flatten)]
-        care: Care,
+        confirmation: ConfirmArgs,
     },
-    /// See and decide about what was tried as often as allowed.
+    /// List, retry or discard intents whose tries are used up.
     #[command(subcommand)]
     Dead(Dead),
-    /// Close an intent that waits for its next try: it is not run, and every retry is refused.
+    /// Cancel an intent that waits for its next try: it is not run, and every retry is refused.
     Cancel {
         #[command(flatten)]
-        which: Which,
+        intent: IntentArgs,
         #[command(flatten)]
-        closing: Closing,
+        closing: CloseArgs,
     },
-    /// Remove the recorded answer of an intent, and keep that it is done: no retry runs, and none gets the answer.
+    /// Remove the recorded answer of an intent. It stays done: no retry runs, and none gets the answer.
     Erase {
         #[command(flatten)]
-        which: Which,
-        /// Do not ask.
+        intent: IntentArgs,
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },
@@ -135,7 +135,7 @@ enum Command {
 
 #[derive(clap::Subcommand)]
 enum Dead {
-    /// List the dead, with their tries and their last errors.
+    /// List dead intents, with their number of tries and their last errors.
     List {
         /// Only this scope.
         #[arg(long)]
@@ -147,42 +147,42 @@ enum Dead {
         #[arg(long, value_name = "NUMBER", default_value_t = 50)]
         limit: usize,
     },
-    /// Have one tried again, from the first try on.
-    Retry(Which),
-    /// Give one up for good: it is closed, and every retry is refused.
+    /// Try one again, with all its tries.
+    Retry(IntentArgs),
+    /// Discard one permanently: it is not run, and every retry is refused.
     Discard {
         #[command(flatten)]
-        which: Which,
+        intent: IntentArgs,
         #[command(flatten)]
-        closing: Closing,
+        closing: CloseArgs,
     },
 }
 
 /// How an intent is closed.
 #[derive(clap::Args)]
-struct Closing {
-    /// How long retries are told that it was closed: http 24 hours, queue 7 days, ledger forever.
-    #[arg(long, value_parser = choices::preset(), default_value = "http")]
+struct CloseArgs {
+    /// How long retries are refused: http 24 hours, queue 7 days, ledger forever.
+    #[arg(long, value_parser = value_parsers::preset(), default_value = "http")]
     preset: Preset,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     yes: bool,
 }
 
-/// Which receipt, as `onceward receipts list` shows it.
+/// The intent of a receipt, as `onceward receipts list` shows it.
 #[derive(clap::Args)]
-struct Which {
-    /// Who asked.
+struct IntentArgs {
+    /// The scope: the caller.
     scope: String,
-    /// What for, such as "POST /charges".
+    /// The operation, such as "POST /charges".
     operation: String,
-    /// With which key.
+    /// The idempotency key.
     key: String,
 }
 
 impl Args {
     pub async fn run(self) -> ExitCode {
-        match self.ask().await {
+        match self.execute().await {
             Ok(()) => ExitCode::SUCCESS,
             Err(message) => {
                 eprintln!("onceward: {message}");
@@ -191,63 +191,68 @@ impl Args {
         }
     }
 
-    async fn ask(self) -> Result<(), String> {
-        let remote = Remote::new(&self.admin, self.token)?;
+    async fn execute(self) -> Result<(), String> {
+        let client = AdminClient::new(&self.admin, self.token)?;
         match self.command {
             Command::List { scope, operation, operation_prefix, key, state, limit } => {
                 let (scope, operation, key) = (scope.as_deref(), operation.as_deref(), key.as_deref());
                 let operation_prefix = operation_prefix.as_deref();
-                let wanted = Wanted { scope, operation, operation_prefix, key, state };
-                list(&remote, wanted, limit, self.json, table::table).await
+                let filter = ReceiptFilter { scope, operation, operation_prefix, key, state };
+                list(&client, filter, limit, self.json, table::table).await
             }
-            Command::Show(which) => {
-                let receipt = which.find(&remote).await?;
+            Command::Show(intent) => {
+                let receipt = intent.find(&client).await?;
                 if self.json {
                     print_json(&receipt);
                 } else {
-                    print!("{}", table::card(&receipt));
+                    print!("{}", table::details(&receipt));
                 }
                 Ok(())
             }
-            Command::Settle { which, done, answer, force, care, .. } => {
+            Command::Settle { intent, done, answer, force, confirmation, .. } => {
                 let done = if done { Some(answer.read()?) } else { None };
-                settle(&remote, which, done, answer.preset, force, &care, self.json).await
+                settle(&client, intent, done, answer.preset, force, &confirmation, self.json).await
             }
-            Command::Release { which, force, care } => {
-                settle(&remote, which, None, Preset::Http, force, &care, self.json).await
+            Command::Release { intent, force, confirmation } => {
+                settle(&client, intent, None, Preset::Http, force, &confirmation, self.json).await
             }
             Command::Dead(Dead::List { scope, operation, limit }) => {
                 let (scope, operation) = (scope.as_deref(), operation.as_deref());
-                let wanted = Wanted { scope, operation, state: Some(State::Dead), ..Wanted::default() };
-                list(&remote, wanted, limit, self.json, table::dead).await
+                let filter =
+                    ReceiptFilter { scope, operation, state: Some(State::Dead), ..ReceiptFilter::default() };
+                list(&client, filter, limit, self.json, table::dead).await
             }
-            Command::Dead(Dead::Retry(which)) => {
-                remote.retry_dead(&which.into_asked()).await?;
-                say(self.json, "retried", "It waits for its next try.");
+            Command::Dead(Dead::Retry(intent)) => {
+                client.retry_dead(&intent.into_asked()).await?;
+                report(self.json, "retried", "It waits for its next try.");
                 Ok(())
             }
-            Command::Dead(Dead::Discard { which, closing }) => {
-                let question = "It is given up for good, and every retry is refused. Discard it?";
-                closing.confirm(&remote, &which, question).await?;
-                remote.discard_dead(&closing.of(which)).await?;
-                say(self.json, "discarded", "Discarded. Every retry is refused.");
+            Command::Dead(Dead::Discard { intent, closing }) => {
+                let question = "It is not run again, and every retry is refused. Discard it?";
+                closing.confirm(&client, &intent, question).await?;
+                client.discard_dead(&closing.of(intent)).await?;
+                report(self.json, "discarded", "Discarded. Every retry is refused.");
                 Ok(())
             }
-            Command::Cancel { which, closing } => {
+            Command::Cancel { intent, closing } => {
                 closing
-                    .confirm(&remote, &which, "It is not run, and every retry is refused. Cancel it?")
+                    .confirm(&client, &intent, "It is not run, and every retry is refused. Cancel it?")
                     .await?;
-                remote.cancel(&closing.of(which)).await?;
-                say(self.json, "cancelled", "Cancelled. Every retry is refused.");
+                client.cancel(&closing.of(intent)).await?;
+                report(self.json, "cancelled", "Cancelled. Every retry is refused.");
                 Ok(())
             }
-            Command::Erase { which, yes } => {
+            Command::Erase { intent, yes } => {
                 if !yes {
-                    eprint!("{}", table::card(&which.find(&remote).await?));
-                    confirm("Its answer is removed for good; that it is done stays. Erase it?")?;
+                    eprint!("{}", table::details(&intent.find(&client).await?));
+                    confirm("Its answer is removed permanently; it stays done. Erase it?")?;
                 }
-                remote.erase(&which.into_asked()).await?;
-                say(self.json, "erased", "Erased. Other processes may give the answer for another minute.");
+                client.erase(&intent.into_asked()).await?;
+                report(
+                    self.json,
+                    "erased",
+                    "Erased. Other processes may give the answer for another minute.",
+                );
                 Ok(())
             }
         }
@@ -255,13 +260,13 @@ impl Args {
 }
 
 async fn list(
-    remote: &Remote,
-    wanted: Wanted<'_>,
+    client: &AdminClient,
+    filter: ReceiptFilter<'_>,
     limit: usize,
     json: bool,
     table: fn(&[ReceiptShown], bool) -> String,
 ) -> Result<(), String> {
-    let (receipts, more) = remote.list(wanted, limit).await?;
+    let (receipts, more) = client.list(filter, limit).await?;
     if json {
         print_json(&receipts);
     } else {
@@ -270,18 +275,18 @@ async fn list(
     Ok(())
 }
 
-/// What was done: for people, or for machines.
-fn say(json: bool, done: &str, words: &str) {
+/// Prints what was done, as text or as JSON.
+fn report(json: bool, done: &str, text: &str) {
     if json {
         println!("{{\"{done}\":true}}");
     } else {
-        println!("{words}");
+        println!("{text}");
     }
 }
 
-impl Which {
-    async fn find(&self, remote: &Remote) -> Result<ReceiptShown, String> {
-        remote.show(&self.scope, &self.operation, &self.key).await
+impl IntentArgs {
+    async fn find(&self, client: &AdminClient) -> Result<ReceiptShown, String> {
+        client.show(&self.scope, &self.operation, &self.key).await
     }
 
     fn into_asked(self) -> IntentAsked {
@@ -290,26 +295,27 @@ impl Which {
     }
 }
 
-impl Closing {
-    async fn confirm(&self, remote: &Remote, which: &Which, question: &str) -> Result<(), String> {
+impl CloseArgs {
+    async fn confirm(&self, client: &AdminClient, intent: &IntentArgs, question: &str) -> Result<(), String> {
         if !self.yes {
-            eprint!("{}", table::card(&which.find(remote).await?));
+            eprint!("{}", table::details(&intent.find(client).await?));
             confirm(question)?;
         }
         Ok(())
     }
 
-    fn of(&self, which: Which) -> CloseAsked {
-        let Which { scope, operation, key } = which;
+    fn of(&self, intent: IntentArgs) -> CloseAsked {
+        let IntentArgs { scope, operation, key } = intent;
         let policy = PolicyAsked { preset: self.preset, ..PolicyAsked::default() };
         CloseAsked { scope, operation, key, policy }
     }
 }
 
+/// Asks a question on the terminal. Fails unless the answer is yes.
 pub fn confirm(question: &str) -> Result<(), String> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
-        return Err("standard input is no terminal, so this cannot be confirmed; add --yes".into());
+        return Err("standard input is not a terminal, so this cannot be confirmed; add --yes".into());
     }
     eprint!("\n{question} [y/N] ");
     let _ = std::io::stderr().flush();
@@ -325,9 +331,9 @@ fn print_json(value: &impl serde::Serialize) {
     println!("{}", serde_json::to_string_pretty(value).expect("plain values are JSON"));
 }
 
-/// The last words of a command about this receipt.
-fn shown_id(receipt: &ReceiptShown) -> String {
+/// The receipt as arguments of a command.
+fn shell_arguments(receipt: &ReceiptShown) -> String {
     let parts = [&receipt.scope, &receipt.operation, &receipt.key];
     let options_end = if parts.iter().any(|part| part.starts_with('-')) { "-- " } else { "" };
-    format!("{options_end}{}", parts.map(|part| words::quoted(part)).join(" "))
+    format!("{options_end}{}", parts.map(|part| explain::shell_quoted(part)).join(" "))
 }

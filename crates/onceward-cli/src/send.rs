@@ -1,4 +1,4 @@
-//! `onceward send`: one request from a shell or a cron job, safe to run again.
+//! `onceward send`: sends one request from a shell or a cron job, safe to run again.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use onceward_client::{Answer, Client, Error, ErrorKind, RetryConfig, Settlement}
 
 use crate::output::or_end;
 
-/// What the exit code says, and what is worth knowing. Shown below the options.
+/// Shown below the options.
 const AFTER_HELP: &str = "\
 With a journal and the name of an intent, running the same command again is always safe: an intent that
 was answered prints its recorded answer and sends nothing; one that was not is sent again with the same
@@ -59,8 +59,8 @@ pub struct Args {
     #[arg(long, value_name = "TEXT", conflicts_with = "resume")]
     body: Option<String>,
 
-    /// A header field, as in 'Authorization: Bearer …'; @FILE reads one a line, which keeps secrets
-    /// out of the list of processes. Repeatable.
+    /// A header field, as in 'Authorization: Bearer …'; @FILE reads one per line, which keeps secrets
+    /// out of the list of processes. May be given several times.
     #[arg(long = "header", short = 'H', value_name = "FIELD")]
     headers: Vec<String>,
 
@@ -76,21 +76,21 @@ pub struct Args {
     #[arg(long, value_name = "DIR", env = "ONCEWARD_JOURNAL")]
     journal: Option<PathBuf>,
 
-    /// Finish everything that earlier runs left open in the journal; one line for each.
+    /// Send every unfinished intent in the journal; prints one line for each.
     #[arg(long, requires = "journal")]
     resume: bool,
 
-    /// Say what became of an unknown intent. Look into the service first: this is believed. done: it
-    /// happened, and every later run gets the answer given by --status, --header and --body.
-    /// not-done: it did not happen, and the next run is sent.
+    /// Settle an unknown intent. Check the service first; this is not verified. done: it happened, and every
+    /// later run gets the answer given by --status, --header and --body. not-done: it did not happen, and the
+    /// next run sends it again.
     #[arg(long, value_enum, value_name = "FOUND", requires = "intent", conflicts_with = "resume")]
-    settle: Option<Found>,
+    settle: Option<SettleAs>,
 
     /// The status of that answer.
     #[arg(long, value_name = "CODE", requires = "settle")]
     status: Option<StatusCode>,
 
-    /// Do not ask before settling.
+    /// Do not ask for confirmation.
     #[arg(long, requires = "settle")]
     yes: bool,
 
@@ -102,24 +102,24 @@ pub struct Args {
     #[arg(long, short)]
     include: bool,
 
-    /// Say on standard error how it went.
+    /// Print a report on standard error.
     #[arg(long, short)]
     verbose: bool,
 }
 
-/// What was found out about an unknown intent.
+/// How an unknown intent is settled.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Found {
+enum SettleAs {
     Done,
     NotDone,
 }
 
-/// What a run ended with; the numbers are those of the help.
+/// The exit codes, as documented in the help.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Exit {
     Answered = 0,
     Refused = 1,
-    Nothing = 2,
+    NotSent = 2,
     GivenUp = 3,
     Unknown = 4,
     TooLarge = 5,
@@ -128,13 +128,13 @@ enum Exit {
 impl Args {
     pub async fn run(self) -> ExitCode {
         let ended = match self.settle {
-            Some(found) => self.settle(found).await,
+            Some(settle_as) => self.settle(settle_as).await,
             None if self.resume => self.resume().await,
             None => self.send().await,
         };
         let exit = ended.unwrap_or_else(|why| {
             eprintln!("onceward: {why}");
-            Exit::Nothing
+            Exit::NotSent
         });
         ExitCode::from(exit as u8)
     }
@@ -162,7 +162,7 @@ impl Args {
                     eprintln!("onceward: {}: {}", answer.status(), answer.report());
                 }
                 let printed = print(&answer, self.include);
-                // So that the next run has it from the journal.
+                // Waits until the answer is in the journal, for the next run.
                 client.recorded().await;
                 or_end(printed).map_err(|error| format!("cannot print the answer: {error}"))?;
                 Ok(exit_of(&answer))
@@ -192,26 +192,29 @@ impl Args {
         Ok(worst)
     }
 
-    async fn settle(&self, found: Found) -> Result<Exit, String> {
+    async fn settle(&self, settle_as: SettleAs) -> Result<Exit, String> {
         let intent = self.intent.as_deref().unwrap_or_default();
         let (client, fields) = self.client()?;
-        let (settlement, question) = match (found, self.status) {
-            (Found::Done, Some(status)) => {
+        let (settlement, question) = match (settle_as, self.status) {
+            (SettleAs::Done, Some(status)) => {
                 let body = self.body.as_deref().map(read).transpose()?.unwrap_or_default();
                 let mut answer = http::Response::new(body.into());
                 *answer.status_mut() = status;
                 answer.headers_mut().extend(fields);
                 let question =
-                    "It happened, and every later run gets the answer that you give. Settle it so?";
+                    "It happened, and every later run gets the answer that you give. Settle it as done?";
                 (Settlement::Done(answer), question)
             }
-            (Found::Done, None) => {
-                return Err("--settle done needs --status: the answer of later runs".into());
+            (SettleAs::Done, None) => {
+                return Err("--settle done needs --status, the status of the answer for later runs".into());
             }
-            (Found::NotDone, None) if self.body.is_none() && fields.is_empty() => {
-                (Settlement::NotDone, "It did NOT happen, and the next run is sent. Settle it so?")
+            (SettleAs::NotDone, None) if self.body.is_none() && fields.is_empty() => (
+                Settlement::NotDone,
+                "It did NOT happen, and the next run sends it again. Settle it as not done?",
+            ),
+            (SettleAs::NotDone, _) => {
+                return Err("--settle not-done takes no answer: remove --status, --header and --body".into());
             }
-            (Found::NotDone, _) => return Err("what did not happen has no answer to give".into()),
         };
         if !self.yes {
             crate::receipts::confirm(question)?;
@@ -240,7 +243,7 @@ impl Args {
     }
 }
 
-/// Text as it stands, or what a file holds.
+/// The text, the content of the file after `@`, or standard input for `@-`.
 fn read(text: &str) -> Result<Vec<u8>, String> {
     match text.strip_prefix('@') {
         None => Ok(text.as_bytes().to_vec()),
@@ -259,7 +262,8 @@ fn fields_of(given: &[String]) -> Result<Vec<(HeaderName, HeaderValue)>, String>
         let lines = String::from_utf8(read(text)?).map_err(|_| format!("{text} is not UTF-8"))?;
         for line in lines.lines().filter(|line| !line.trim().is_empty()) {
             let (name, value) = line.split_once(':').ok_or("a header field is written 'Name: value'")?;
-            let name = HeaderName::try_from(name.trim()).map_err(|_| format!("`{name}` names no field"))?;
+            let name = HeaderName::try_from(name.trim())
+                .map_err(|_| format!("`{name}` is not the name of a header field"))?;
             let value =
                 HeaderValue::try_from(value.trim()).map_err(|_| format!("{name} cannot have that value"))?;
             fields.push((name, value));
@@ -291,6 +295,6 @@ fn exit_of_error(error: &Error) -> Exit {
         ErrorKind::GaveUp | ErrorKind::InProgress => Exit::GivenUp,
         ErrorKind::Unknown => Exit::Unknown,
         ErrorKind::AnswerTooLarge => Exit::TooLarge,
-        _ => Exit::Nothing,
+        _ => Exit::NotSent,
     }
 }

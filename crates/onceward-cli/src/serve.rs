@@ -1,5 +1,5 @@
-//! `onceward serve`: the receipts API by itself, for services that want claims around their own code and
-//! have no use for a gateway.
+//! `onceward serve`: serves the receipts API without a gateway, for services that claim idempotency keys around their
+//! own code.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::address::ListenAddress;
 use crate::admin;
 use crate::help;
-use crate::measured;
+use crate::measured_store;
 use crate::output;
 use crate::telemetry;
 
-/// What is due is swept this often.
+/// The interval of sweeps.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 const AFTER_HELP: &str = "\
@@ -75,12 +75,13 @@ impl Args {
         let listener = listener.map_err(|error| format!("cannot listen on {}: {error}", self.admin))?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let auth = admin::auth(address, self.admin_token.as_deref())?;
-        let (store, measures) = measured::open(&self.store).await.map_err(|error| error.to_string())?;
+        let (store, store_metrics) =
+            measured_store::open(&self.store).await.map_err(|error| error.to_string())?;
         let onceward = Onceward::new(store).map_err(|error| error.to_string())?;
         let readiness = Arc::new(Readiness::new());
         let admin = Admin::new(onceward.clone())
             .with_readiness(readiness.clone())
-            .with_metrics(move |out| measures.write(out));
+            .with_metrics(move |out| store_metrics.write(out));
         output::announce(&format!("admin on http://{address}"));
         tokio::select! {
             () = admin::serve(listener, admin::router(&admin, auth), async {

@@ -1,7 +1,7 @@
-//! What the process says about itself while it runs: logs, and traces where they are built in.
+//! Logs of the process, and traces where that feature is built in.
 //!
-//! One span per request, at level debug: with the usual filter it costs nothing, `--log debug` gives every
-//! line of a log its request, and a collector gets all of them.
+//! One span per request, at level debug: with the default filter it costs nothing, `--log debug` adds the request to
+//! every line of the log, and a collector gets all spans.
 
 #[cfg(feature = "otel")]
 mod otlp;
@@ -20,7 +20,7 @@ pub struct Args {
     /// What to log: error, warn, info, debug, trace, or a filter such as `onceward=debug,info`.
     #[arg(long, value_name = "FILTER", env = "RUST_LOG", default_value = "info")]
     log: String,
-    /// How to log it.
+    /// The format of the log.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     log_format: Format,
     /// Send traces to this OpenTelemetry collector, such as <http://127.0.0.1:4318>.
@@ -31,16 +31,16 @@ pub struct Args {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Format {
-    /// For people.
+    /// Lines of text.
     Text,
-    /// One JSON object a line, for machines.
+    /// One JSON object per line.
     Json,
 }
 
 type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 impl Args {
-    /// Begins to log. Fails, with a message said already, if what was asked for makes no sense.
+    /// Starts logging. If the arguments are not valid, prints a message and returns the exit code.
     pub fn start(&self) -> Result<(), ExitCode> {
         self.try_start().map_err(|message| {
             eprintln!("onceward: {message}");
@@ -76,14 +76,13 @@ impl Args {
     }
 }
 
-/// Sends what is left to the collector. The last thing a process does.
+/// Sends the remaining traces to the collector. Called last in a process.
 pub fn end() {
     #[cfg(feature = "otel")]
     otlp::end();
 }
 
-/// The span of one request, in the trace that the caller names, if any. A key is in it as
-/// [`hashed`] only.
+/// The span of one request, in the trace that the caller names, if any. It contains the key only as [`hashed`].
 pub fn span<B>(listener: &'static str, request: &http::Request<B>) -> tracing::Span {
     let span = tracing::debug_span!(
         "request",
@@ -99,11 +98,11 @@ pub fn span<B>(listener: &'static str, request: &http::Request<B>) -> tracing::S
         span.record("key", hashed(key.trim_matches('"')));
     }
     #[cfg(feature = "otel")]
-    otlp::follow(&span, request.headers());
+    otlp::set_parent(&span, request.headers());
     span
 }
 
-/// A key as it may be logged: enough to find the same one again, not enough to use it.
+/// The hash of a key for logs: it identifies the key without revealing it.
 fn hashed(key: &str) -> String {
     blake3::hash(key.as_bytes()).to_hex()[..12].to_owned()
 }

@@ -1,4 +1,4 @@
-//! `onceward verify`: proves, from outside, that an endpoint is safe to retry.
+//! `onceward verify`: checks over HTTP whether an endpoint is safe to retry.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,9 +21,9 @@ Examples:
   onceward verify --url http://127.0.0.1:8080/charges --format junit --output verify.xml
 
 Exit code:
-  0  everything that was checked holds
-  1  something is violated; the report says what, and how to repeat it
-  2  something could not be judged, or the check could not run";
+  0  every promise that was checked holds
+  1  a promise is violated; the report says which, and how to repeat it
+  2  a promise could not be checked, or the check could not run";
 
 /// Check from outside that an HTTP endpoint is safe to retry.
 ///
@@ -42,7 +42,7 @@ pub struct Args {
     /// A body that has the effect: text, or @FILE.
     #[arg(long, value_name = "TEXT|@FILE", default_value = "{}")]
     body: String,
-    /// A field of every request; may be given several times.
+    /// A header field of every request; may be given several times.
     #[arg(long = "header", value_name = "K: V", value_parser = field)]
     headers: Vec<(String, String)>,
 
@@ -59,13 +59,13 @@ pub struct Args {
     /// Requests that are sent together.
     #[arg(long, value_name = "N", default_value_t = 100, help_heading = "Load")]
     clients: usize,
-    /// Volleys of a scenario.
+    /// Rounds of a scenario.
     #[arg(long, value_name = "N", default_value_t = 20, help_heading = "Load")]
     rounds: usize,
-    /// Times that the server is killed.
+    /// How often the server is killed.
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Load")]
     kills: usize,
-    /// Decides all that is left to chance.
+    /// The seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Load")]
     seed: u64,
     /// How long an answer may take.
@@ -74,7 +74,7 @@ pub struct Args {
     /// Only this scenario; may be given several times.
     #[arg(long = "scenario", value_name = "NAME", help_heading = "Load")]
     scenarios: Vec<String>,
-    /// Name the scenarios and what each promises, and do nothing else.
+    /// List the scenarios and what each checks, and send nothing.
     #[arg(long, help_heading = "Load")]
     list: bool,
     /// Show what would be done and how many requests it takes, and send nothing.
@@ -84,7 +84,7 @@ pub struct Args {
     /// Another valid body; made from --body where that is JSON, if not given.
     #[arg(long, value_name = "TEXT|@FILE", help_heading = "Single scenarios")]
     alt_body: Option<String>,
-    /// Two fields that stand for two tenants.
+    /// Two header fields that identify two tenants.
     #[arg(long, value_names = ["K: A", "K: B"], num_args = 2, value_parser = field, help_heading = "Single scenarios")]
     tenant_header: Option<Vec<(String, String)>>,
     /// Another endpoint of the service that takes the same request.
@@ -93,23 +93,23 @@ pub struct Args {
     /// Another instance of the service; may be given several times.
     #[arg(long = "also-url", value_name = "URL", value_parser = crate::address::url(), help_heading = "Single scenarios")]
     also_urls: Vec<String>,
-    /// Starts the service; it is killed with SIGKILL and started again.
+    /// A command that starts the service; it is killed with SIGKILL and started again.
     #[arg(long, value_name = "CMD", help_heading = "Single scenarios")]
     start_cmd: Option<String>,
-    /// A field that makes the endpoint fail with a 5xx before its effect.
+    /// A header field that makes the endpoint fail with a 5xx before its effect.
     #[arg(long, value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
     fail_header: Option<(String, String)>,
-    /// A field that makes the request take longer than the lease.
+    /// A header field that makes the request take longer than the lease.
     #[arg(long, value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
     slow_header: Option<(String, String)>,
-    /// How long a key may be in doubt after a crash.
+    /// How long the outcome of a key may stay unknown after a crash.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, help_heading = "Single scenarios")]
     lease: Duration,
-    /// How long an answer is promised to be kept.
+    /// How long the endpoint promises to keep an answer.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Single scenarios")]
     retention: Option<Duration>,
 
-    /// The field that carries the key.
+    /// The header field of the key.
     #[arg(long, value_name = "NAME", default_value = "Idempotency-Key", help_heading = "Endpoint")]
     key_header: String,
     /// Send the key as it is, without quotes.
@@ -118,20 +118,20 @@ pub struct Args {
     /// Speak HTTP/2 (with prior knowledge, if the URL is not https).
     #[arg(long, help_heading = "Endpoint")]
     http2: bool,
-    /// Certificate authorities (PEM) to believe besides those of the system, for https.
+    /// Certificate authorities (PEM) to trust besides those of the system, for https.
     #[arg(long = "ca", value_name = "FILE", help_heading = "Endpoint")]
     authorities: Option<PathBuf>,
     /// A 5xx is a final answer that is replayed, as with Stripe.
     #[arg(long, help_heading = "Endpoint")]
     failures_are_final: bool,
-    /// A field of answers that may differ in a replay; may be given several times.
+    /// A header field of responses that may differ in a replay; may be given several times.
     #[arg(long = "volatile-field", value_name = "NAME", help_heading = "Endpoint")]
     volatile_fields: Vec<String>,
-    /// The host is neither loopback nor private, and yet one's own.
+    /// Confirm that the host is yours, although its address is neither loopback nor private.
     #[arg(long = "i-own-this-host", help_heading = "Endpoint")]
     own_host: bool,
 
-    /// The form of the report.
+    /// The format of the report.
     #[arg(long, value_enum, default_value = "text", help_heading = "Report")]
     format: Format,
     /// Where the report goes; standard output if not given.
@@ -141,13 +141,13 @@ pub struct Args {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Format {
-    /// For a terminal
+    /// Text for a terminal
     Text,
-    /// For a program
+    /// JSON for programs
     Json,
-    /// For a build server
+    /// `JUnit` XML for build servers
     Junit,
-    /// One page with pictures
+    /// One HTML page with diagrams
     Html,
 }
 
@@ -166,13 +166,13 @@ impl Args {
         if self.dry_run {
             return dry_run(&check);
         }
-        // An interrupted check leaves no server behind: dropping it kills what it started.
+        // Dropping an interrupted check kills the server that it started.
         let report = tokio::select! {
-            report = judge(&check) => report,
+            report = run_with_progress(&check) => report,
             _ = tokio::signal::ctrl_c() => return stop("interrupted"),
         };
         match report {
-            Ok(report) => self.tell(&report),
+            Ok(report) => self.write_report(&report),
             Err(error) => stop(&error.to_string()),
         }
     }
@@ -216,7 +216,7 @@ impl Args {
         })
     }
 
-    fn tell(&self, report: &Report) -> ExitCode {
+    fn write_report(&self, report: &Report) -> ExitCode {
         let text = match self.format {
             Format::Text => report.text(),
             Format::Json => report.json(),
@@ -234,11 +234,11 @@ impl Args {
     }
 }
 
-/// Judges with a bar on standard error, which is not there where that is no terminal.
-async fn judge(check: &Check) -> Result<Report, Error> {
+/// Runs the check with a progress bar, if standard error is a terminal.
+async fn run_with_progress(check: &Check) -> Result<Report, Error> {
     let bar = ProgressBar::new(0);
     let style = ProgressStyle::with_template("{bar:40} {msg}  {pos} of at most {len} requests, {elapsed}");
-    bar.set_style(style.expect("a right template"));
+    bar.set_style(style.expect("a valid template"));
     bar.enable_steady_tick(Duration::from_millis(100));
     let report = check
         .run_with(&|progress| match progress {
@@ -274,7 +274,7 @@ fn stop(why: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// A text, or what is in the file that it names.
+/// The text, or the content of the file after `@`.
 fn text(given: &str) -> Result<String, String> {
     match given.strip_prefix('@') {
         Some(path) => std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}")),

@@ -1,3 +1,5 @@
+//! Tests of the arguments of `onceward verify`.
+
 use std::time::Duration;
 
 use clap::Parser;
@@ -27,9 +29,9 @@ fn fields_have_names_and_values() {
     assert!(field("X-A").is_err());
 }
 
-/// The command that a finding prints to be done again is one that is understood, and asks for the same.
+/// The command that a finding prints to repeat it is parsed into the same check.
 #[test]
-fn a_printed_command_is_read_back() {
+fn a_printed_command_is_parsed_into_the_same_check() {
     let line = [
         "verify",
         "--url",

@@ -1,4 +1,4 @@
-//! `onceward send` as a shell sees it: arguments in, output and exit code out.
+//! `onceward send`: its arguments, output and exit codes.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::Mutex;
 
-/// A server that gives these replies in turn, the last one for ever, and remembers what it was sent.
+/// A server that gives these replies in turn, then always the last one, and records the requests.
 struct Server {
     url: String,
     requests: Arc<Mutex<Vec<String>>>,
@@ -114,7 +114,7 @@ fn a_refusal_is_an_answer_with_its_own_code() {
 }
 
 #[test]
-fn what_was_given_up_is_resumed_and_what_is_unknown_stays_so() {
+fn unfinished_intents_are_resumed_and_unknown_ones_are_not() {
     let (server, folder) = (Server::start(&[BUSY, UNKNOWN]), tempfile::tempdir().unwrap());
     // No time for a second try.
     check(&send(&server, folder.path(), &["--intent", "a", "--at-most", "0"]), 3, "", "given up for now");
@@ -160,7 +160,7 @@ fn an_unknown_intent_that_happened_is_settled_with_its_answer() {
 }
 
 #[test]
-fn an_unknown_intent_that_did_not_happen_is_settled_and_sent_anew() {
+fn an_unknown_intent_settled_as_not_done_is_sent_again() {
     let (server, folder) = (Server::start(&[UNKNOWN, PAID]), tempfile::tempdir().unwrap());
     unknown(&server, folder.path());
     check(&settle(folder.path(), &["not-done", "--intent", "a", "--yes"]), 0, "", "");
@@ -174,14 +174,14 @@ fn an_unknown_intent_that_did_not_happen_is_settled_and_sent_anew() {
 }
 
 #[test]
-fn only_a_doubt_can_be_settled_and_only_in_so_many_words() {
+fn only_an_unknown_intent_can_be_settled_and_only_with_valid_arguments() {
     let (server, folder) = (Server::start(&[PAID]), tempfile::tempdir().unwrap());
     check(&send(&server, folder.path(), &["--intent", "a"]), 0, "paid", "");
     for (arguments, says) in [
         (vec!["not-done", "--intent", "a", "--yes"], "it has an answer"),
         (vec!["not-done", "--intent", "b", "--yes"], "no intent of that name"),
         (vec!["done", "--intent", "a", "--yes"], "needs --status"),
-        (vec!["not-done", "--intent", "a", "--body", "x", "--yes"], "has no answer to give"),
+        (vec!["not-done", "--intent", "a", "--body", "x", "--yes"], "takes no answer"),
         (vec!["not-done", "--yes"], "--intent"),
         (vec!["perhaps", "--intent", "a"], "not-done"),
     ] {
@@ -192,7 +192,7 @@ fn only_a_doubt_can_be_settled_and_only_in_so_many_words() {
 #[test]
 fn an_open_intent_is_finished_by_resume() {
     let folder = tempfile::tempdir().unwrap();
-    // A port that is ours, and that nobody listens on yet.
+    // A reserved port without a listener.
     let port = tokio::net::TcpSocket::new_v4().unwrap();
     port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}/charges", port.local_addr().unwrap());
@@ -213,7 +213,7 @@ fn an_open_intent_is_finished_by_resume() {
 }
 
 #[test]
-fn bodies_and_fields_come_from_files_too_and_secrets_stay_out_of_the_journal() {
+fn bodies_and_fields_are_read_from_files_and_secrets_stay_out_of_the_journal() {
     let (server, folder) = (Server::start(&[PAID]), tempfile::tempdir().unwrap());
     let (body, fields) = (folder.path().join("body"), folder.path().join("fields"));
     std::fs::write(&body, "not json").unwrap();
@@ -255,9 +255,9 @@ fn a_bad_command_sends_nothing() {
     }
 }
 
-/// A server that speaks no TLS: the handshake fails, so nothing of the request left.
+/// A server without TLS: the handshake fails, so no part of the request was sent.
 #[test]
-fn https_is_spoken() {
+fn https_is_supported() {
     let server = Server::start(&["no TLS here"]);
     let url = server.url.replace("http:", "https:");
     check(&onceward(&["--url", &url, "--body", "s3cr3t", "--at-most", "1"]), 3, "", "did not take effect");

@@ -1,4 +1,4 @@
-//! Notifies the service that has the code of an operation of an unfinished intent.
+//! Notifies a service of an unfinished intent, with an HTTP request or a command.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use tokio::time::timeout;
 
 use super::unfinished::Unfinished;
 
-/// What to notify.
+/// How the service is notified.
 pub enum Notifier {
-    /// A service, by a request.
+    /// With a POST request.
     Post { client: reqwest::Client, url: reqwest::Url },
-    /// A command, by its environment.
+    /// With a command that gets the intent in its environment.
     Exec { command: String, at_most: Duration },
 }
 
@@ -21,11 +21,11 @@ impl Notifier {
     pub fn post(url: &str, at_most: Duration) -> Result<Self, String> {
         let url: reqwest::Url = url.parse().map_err(|error| format!("--to {url}: {error}"))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!("--to {url}: not an address that begins with http:// or https://"));
+            return Err(format!("--to {url}: the address must begin with http:// or https://"));
         }
-        // Fails only if one is installed already, which is the same one.
+        // Fails only if the same provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // Nothing is sent on elsewhere: the address is the one that the operator gave.
+        // Redirects are not followed: only the address that the operator gave is notified.
         let client =
             reqwest::Client::builder().timeout(at_most).redirect(reqwest::redirect::Policy::none()).build();
         Ok(Self::Post { client: client.map_err(|error| error.to_string())?, url })
@@ -35,7 +35,7 @@ impl Notifier {
         Self::Exec { command: command.to_owned(), at_most }
     }
 
-    /// Notifies, and waits until it is handled. The result is a hint for people; the receipt decides.
+    /// Notifies the service, and waits for its reply. An error is only printed; the receipt decides.
     pub async fn notify(&self, left: &Unfinished) -> Result<(), String> {
         let (id, fence) = (&left.id, left.fence.0);
         match self {
@@ -55,7 +55,7 @@ impl Notifier {
                     Ok(Ok(status)) if status.success() => Ok(()),
                     Ok(Ok(status)) => Err(status.to_string()),
                     Ok(Err(error)) => Err(error.to_string()),
-                    Err(_) => Err(format!("not within {at_most:?}, and was killed")),
+                    Err(_) => Err(format!("did not end within {at_most:?}, and was killed")),
                 }
             }
         }
@@ -68,7 +68,7 @@ fn shell(line: &str) -> Command {
     command
 }
 
-/// An error with all its causes: the first alone says only that sending failed.
+/// An error with all its causes. The outermost one only says that sending failed.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,50 +1,50 @@
-//! What there is to finish: intents whose run ended without an outcome, and intents that wait for a worker.
+//! Finds unfinished intents: those whose run ended without an outcome, and those that wait for a worker.
 
 use std::time::Duration;
 
 use onceward::receipt::{Held, Status, Waiting};
 use onceward::{Cursor, Due, Fence, Found, Id, OnUnknown, Onceward, Scan, ScanTarget, State, codec};
 
-/// Records looked at in one slice.
-const SLICE_RECORDS: usize = 256;
+/// Records read in one page.
+const PAGE_RECORDS: usize = 256;
 
 /// An intent that no process is running.
 pub struct Unfinished {
     pub id: Id,
-    /// The last run.
+    /// The fence of the last run.
     pub fence: Fence,
-    /// Since when: its lease has ended, or its next try was due.
+    /// How long ago its lease ended, or its next try became due.
     pub ago: Duration,
-    pub kind: Kind,
+    pub kind: UnfinishedKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum UnfinishedKind {
     /// Its lease ended without an outcome, and it may be run again.
     Begun,
-    /// It waits with its input for a worker.
+    /// It waits for a worker, with its input.
     Waiting,
-    /// Its lease ended without an outcome, and it must not be run again until somebody settles it.
-    InDoubt,
+    /// Its lease ended without an outcome, and it must not be run again until it is settled.
+    Unknown,
 }
 
-impl Kind {
+impl UnfinishedKind {
     pub fn word(self) -> &'static str {
         match self {
             Self::Begun => "left",
             Self::Waiting => "waiting",
-            Self::InDoubt => "in doubt",
+            Self::Unknown => "unknown",
         }
     }
 }
 
-/// All of them, without their steps: those continue with their intents.
+/// All unfinished intents. Steps are left out: they continue with their intents.
 pub async fn all(onceward: &Onceward, operation: Option<&str>) -> Result<Vec<Unfinished>, String> {
     let mut all = Vec::new();
     for state in [State::Held, State::Waiting] {
         let mut after: Option<Cursor> = None;
         loop {
-            let scan = Scan::new(ScanTarget::Due(Some(state)), SLICE_RECORDS).with_after(after);
+            let scan = Scan::new(ScanTarget::Due(Some(state)), PAGE_RECORDS).with_after(after);
             let page = onceward.list(&scan).await.map_err(|error| error.to_string())?;
             let mut unreadable = page.unreadable.len();
             for (id, found) in page.found {
@@ -57,7 +57,7 @@ pub async fn all(onceward: &Onceward, operation: Option<&str>) -> Result<Vec<Unf
                 }
             }
             if unreadable > 0 {
-                eprintln!("onceward: {unreadable} receipts cannot be read, and are passed over");
+                eprintln!("onceward: {unreadable} receipts cannot be read, and are skipped");
             }
             after = page.next;
             if after.is_none() {
@@ -73,10 +73,10 @@ fn left(id: Id, found: &Found) -> onceward::Result<Option<Unfinished>> {
     let receipt = codec::decode(found)?;
     let fence = receipt.status.fence();
     let kind = match receipt.status {
-        Status::Held(Held { on_unknown: OnUnknown::Retry, .. }) => Kind::Begun,
-        Status::Held(_) => Kind::InDoubt,
-        Status::Waiting(Waiting { job: Some(_), .. }) => Kind::Waiting,
-        // Of what carries no input, only those who ask know what to do.
+        Status::Held(Held { on_unknown: OnUnknown::Retry, .. }) => UnfinishedKind::Begun,
+        Status::Held(_) => UnfinishedKind::Unknown,
+        Status::Waiting(Waiting { job: Some(_), .. }) => UnfinishedKind::Waiting,
+        // Without a stored input, only the caller's retry can continue it.
         _ => return Ok(None),
     };
     Ok(Some(Unfinished { id, fence, ago, kind }))

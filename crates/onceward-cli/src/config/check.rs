@@ -1,4 +1,4 @@
-//! `onceward config check`: reads a file as the gateway does, and prints what is in effect for each route.
+//! `onceward config check`: reads a file as the gateway does, and prints the settings in effect for each route.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use onceward_http::fingerprint::Pick;
 use onceward_http::key::KeyForm;
 use onceward_http::{KeyRule, OnAnonymous, OnStoreFailure, Route, StatusClass};
 
-use super::effective::Effective;
+use super::effective_route::EffectiveRoute;
 use super::settings::{Routes, Settings};
-use super::values::{Keep, Period, Size};
+use super::values::{KeepFor, Period, Size};
 use crate::proxy::ForwardKey;
 
 const AFTER_HELP: &str = "\
@@ -20,8 +20,8 @@ Example:
   onceward config check onceward.toml
 
 Exit code:
-  0  the file can be used; what holds for each route is on standard output
-  2  it cannot; the message names the line and the field";
+  0  the file is valid; the settings of each route are on standard output
+  2  the file is not valid; the message names the line and the field";
 
 /// Check a configuration file without starting anything.
 #[derive(clap::Args)]
@@ -33,7 +33,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Check a file, and print what holds for each route.
+    /// Check a file, and print the settings in effect for each route.
     #[command(after_help = AFTER_HELP)]
     Check {
         /// The file, such as `onceward.toml`.
@@ -57,7 +57,7 @@ impl Args {
     }
 }
 
-/// What holds for every route, one block each, in the order in which they are tried.
+/// The settings of every route, one block each, in the order in which routes are matched.
 pub fn table(routes: &Routes) -> String {
     let mut text = String::new();
     for (number, route) in routes.list.iter().enumerate() {
@@ -69,7 +69,7 @@ pub fn table(routes: &Routes) -> String {
     text
 }
 
-fn block(text: &mut String, title: &str, effective: &Effective) {
+fn block(text: &mut String, title: &str, effective: &EffectiveRoute) {
     if !text.is_empty() {
         text.push('\n');
     }
@@ -79,11 +79,11 @@ fn block(text: &mut String, title: &str, effective: &Effective) {
     }
 }
 
-/// Every term and its value, as it would be written.
-fn rows(effective: &Effective) -> Vec<(&'static str, String)> {
+/// Every setting and its value, in the syntax of the file where it has one.
+fn rows(effective: &EffectiveRoute) -> Vec<(&'static str, String)> {
     let (route, policy) = (&*effective.route, effective.route.policy());
     if route.key() == KeyRule::Ignored {
-        return vec![("key", "ignored: everything passes unguarded".into())];
+        return vec![("key", "ignored: every request passes unguarded".into())];
     }
     let mut rows = vec![
         ("preset", effective.preset.clone()),
@@ -108,7 +108,7 @@ fn rows(effective: &Effective) -> Vec<(&'static str, String)> {
             "on_expired",
             match policy.on_expired() {
                 OnExpired::Run => "run: a late retry is a new intent".into(),
-                OnExpired::Refuse(kept) => format!("reject, remembered for {}", Keep(kept)),
+                OnExpired::Refuse(kept) => format!("reject, for {}", KeepFor(kept)),
             },
         ),
         ("never replayed", list(route.omitted_fields())),
@@ -125,9 +125,9 @@ fn rows(effective: &Effective) -> Vec<(&'static str, String)> {
         (
             "fail_open",
             match route.on_store_failure() {
-                OnStoreFailure::Refuse => "false: refused while the store cannot be reached".into(),
+                OnStoreFailure::Refuse => "false: requests are refused while the store cannot be reached".into(),
                 OnStoreFailure::PassUnguarded => {
-                    "true: UNGUARDED while the store cannot be reached; a retry may then run twice".into()
+                    "true: requests pass UNGUARDED while the store cannot be reached; a retry may then run twice".into()
                 }
             },
         ),
@@ -150,7 +150,7 @@ fn key(route: &Route) -> String {
     let form = match shape.form() {
         KeyForm::Strict => "strict: in quotes",
         KeyForm::Lenient => "lenient: with or without quotes",
-        KeyForm::Raw => "raw: as it stands",
+        KeyForm::Raw => "raw: as it is",
     };
     let mut text = format!("{rule}, {form}, at least {} characters", shape.length_min());
     if let Some(pattern) = shape.pattern() {
@@ -159,10 +159,10 @@ fn key(route: &Route) -> String {
     text
 }
 
-fn scope(effective: &Effective) -> String {
+fn scope(effective: &EffectiveRoute) -> String {
     match effective.route.on_anonymous() {
-        OnAnonymous::Share => format!("{}; without it all share one", effective.scope),
-        OnAnonymous::Refuse => format!("{}; without it refused", effective.scope),
+        OnAnonymous::Share => format!("{}; requests without it share one scope", effective.scope),
+        OnAnonymous::Refuse => format!("{}; requests without it are refused", effective.scope),
     }
 }
 
@@ -190,7 +190,7 @@ fn outcomes(route: &Route) -> String {
     for class in StatusClass::ALL {
         let action = route.class_action(class);
         let kept = match action {
-            onceward_http::Action::Replay => format!(" {}", Keep(route.retention(class))),
+            onceward_http::Action::Replay => format!(" {}", KeepFor(route.retention(class))),
             _ => String::new(),
         };
         parts.push(format!("{}xx {}{kept}", class.digit(), action.name()));
@@ -203,11 +203,11 @@ fn outcomes(route: &Route) -> String {
     parts.join(", ")
 }
 
-fn unknown(effective: &Effective) -> String {
+fn unknown(effective: &EffectiveRoute) -> String {
     match (&effective.reconcile_url, effective.route.policy().on_unknown()) {
         (Some(url), _) => format!("reconcile: GET {url}"),
-        (None, OnUnknown::Hold) => "hold: never run again until somebody settles it".into(),
-        (None, OnUnknown::Retry) => "retry: the upstream may get it again, with a higher fence".into(),
+        (None, OnUnknown::Hold) => "hold: not run again until it is settled".into(),
+        (None, OnUnknown::Retry) => "retry: the upstream may receive it again, with a higher fence".into(),
     }
 }
 

@@ -1,49 +1,49 @@
-//! Which paths a route is for: `/charges`, `/orders/{id}/refunds`, `/api/*`.
+//! Path patterns of routes: `/charges`, `/orders/{id}/refunds`, `/api/*`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 
-/// The path of a route. Matched against the path as it came, byte for byte: what a service takes for the
-/// same path is its own affair.
+/// The path pattern of a route. It is compared with the path of the request byte for byte, without decoding or
+/// normalization: a service may treat two spellings as different paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
-    parts: Vec<Part>,
-    /// Whether it ends in `/*`: anything may follow, even nothing.
-    open: bool,
+    segments: Vec<Segment>,
+    /// Whether it ends in `/*`: any number of segments may follow, also none.
+    has_wildcard: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
-    /// These very bytes.
-    Same(String),
-    /// One segment, not empty.
+enum Segment {
+    /// Exactly this text.
+    Literal(String),
+    /// Any segment that is not empty.
     Any,
 }
 
 impl Pattern {
     pub fn matches(&self, path: &str) -> bool {
         let Some(path) = path.strip_prefix('/') else { return false };
-        let mut segments = path.split('/');
-        for part in &self.parts {
-            match (part, segments.next()) {
-                (Part::Same(wanted), Some(segment)) if wanted == segment => {}
-                (Part::Any, Some(segment)) if !segment.is_empty() => {}
+        let mut actual = path.split('/');
+        for expected in &self.segments {
+            match (expected, actual.next()) {
+                (Segment::Literal(text), Some(segment)) if text == segment => {}
+                (Segment::Any, Some(segment)) if !segment.is_empty() => {}
                 _ => return false,
             }
         }
-        self.open || segments.next().is_none()
+        self.has_wildcard || actual.next().is_none()
     }
 
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Everything.
+    /// The pattern that matches every path.
     pub fn all() -> Self {
-        Self { text: "/*".into(), parts: Vec::new(), open: true }
+        Self { text: "/*".into(), segments: Vec::new(), has_wildcard: true }
     }
 }
 
@@ -52,35 +52,35 @@ impl FromStr for Pattern {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let Some(rest) = text.strip_prefix('/') else {
-            return Err(format!("the path `{text}` does not begin with a slash"));
+            return Err(format!("the path `{text}` must begin with a slash"));
         };
-        let (rest, open) = match rest.strip_suffix('*') {
+        let (rest, has_wildcard) = match rest.strip_suffix('*') {
             Some("") => ("", true),
             Some(front) => match front.strip_suffix('/') {
                 Some(front) => (front, true),
                 None => {
                     return Err(format!(
-                        "`*` stands for whole segments at the end of a path, as in `/api/*`, not as in `{text}`"
+                        "in `{text}`, `*` is not a segment of its own at the end of the path, as in `/api/*`"
                     ));
                 }
             },
             None => (rest, false),
         };
-        let parts = if rest.is_empty() && open {
+        let segments = if rest.is_empty() && has_wildcard {
             Vec::new()
         } else {
-            rest.split('/').map(part).collect::<Result<_, _>>()?
+            rest.split('/').map(parse_segment).collect::<Result<_, _>>()?
         };
-        Ok(Self { text: text.into(), parts, open })
+        Ok(Self { text: text.into(), segments, has_wildcard })
     }
 }
 
-fn part(segment: &str) -> Result<Part, String> {
+fn parse_segment(segment: &str) -> Result<Segment, String> {
     let inside = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     match inside {
-        Some(name) if !name.is_empty() && !name.contains(['{', '}']) => Ok(Part::Any),
-        None if !segment.contains(['{', '}', '*', '?', '#']) => Ok(Part::Same(segment.into())),
-        _ => Err(format!("`{segment}` is no segment of a path; write `{{name}}` for any one segment")),
+        Some(name) if !name.is_empty() && !name.contains(['{', '}']) => Ok(Segment::Any),
+        None if !segment.contains(['{', '}', '*', '?', '#']) => Ok(Segment::Literal(segment.into())),
+        _ => Err(format!("`{segment}` is not a segment of a path; write `{{name}}` for any one segment")),
     }
 }
 

@@ -1,3 +1,5 @@
+//! Tests of path patterns.
+
 use super::Pattern;
 
 fn check(pattern: &str, matching: &[&str], others: &[&str]) {
@@ -11,13 +13,13 @@ fn check(pattern: &str, matching: &[&str], others: &[&str]) {
 }
 
 #[test]
-fn a_plain_path_is_itself() {
+fn a_plain_path_matches_only_itself() {
     check("/charges", &["/charges"], &["/charges/", "/charges/1", "/Charges", "/", "charges", "//charges"]);
     check("/", &["/"], &["/a", ""]);
 }
 
 #[test]
-fn a_name_in_braces_is_one_segment() {
+fn a_name_in_braces_matches_one_segment() {
     check(
         "/orders/{id}",
         &["/orders/7", "/orders/a%2Fb"],
@@ -27,13 +29,13 @@ fn a_name_in_braces_is_one_segment() {
 }
 
 #[test]
-fn a_star_is_whatever_follows() {
+fn a_star_matches_any_number_of_segments() {
     check("/api/*", &["/api/", "/api/a/b", "/api"], &["/apis", "/"]);
     check("/*", &["/", "/a", "/a/b"], &["", "*"]);
 }
 
 #[test]
-fn what_cannot_match_is_refused() {
+fn an_invalid_pattern_is_refused() {
     for wrong in ["", "charges", "/a*", "/*/a", "/a/{", "/a/{}", "/a/x{y}", "/a?b", "/{a}{b}"] {
         assert!(wrong.parse::<Pattern>().is_err(), "{wrong}");
     }

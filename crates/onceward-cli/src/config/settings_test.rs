@@ -1,9 +1,11 @@
+//! Tests of reading the configuration file.
+
 use http::Method;
 
 use super::Settings;
 use crate::config::check::table;
 
-/// The error that a file is refused with.
+/// The error for an invalid file.
 fn refused(text: &str) -> String {
     Settings::parse(text).expect_err(text)
 }
@@ -38,7 +40,7 @@ fn an_error_names_its_line_and_its_field() {
 }
 
 #[test]
-fn a_route_counts_before_the_defaults_and_these_before_the_preset() {
+fn a_route_overrides_the_defaults_and_these_override_the_preset() {
     let (_, routes) = Settings::parse(
         r#"
         [defaults]
@@ -72,7 +74,7 @@ fn a_route_counts_before_the_defaults_and_these_before_the_preset() {
 }
 
 #[test]
-fn the_first_route_that_matches_counts() {
+fn the_first_route_that_matches_is_used() {
     let (_, routes) = Settings::parse(
         r#"
         [[route]]
@@ -90,7 +92,7 @@ fn the_first_route_that_matches_counts() {
 }
 
 #[test]
-fn flags_count_before_the_file() {
+fn flags_override_the_file() {
     let (file, _) = Settings::parse("upstream = \"http://a\"\nlisten = \"127.0.0.1:1\"").unwrap();
     let flags = Settings { upstream: Some("http://b".into()), ..Settings::default() };
     let settings = flags.over(file.clone());

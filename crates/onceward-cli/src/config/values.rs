@@ -1,4 +1,4 @@
-//! Values as a person writes them: `30s`, `24h`, `forever`, `2xx`, `64KiB`.
+//! Parses and prints the values of settings: `30s`, `24h`, `forever`, `2xx`, `64KiB`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,21 +8,21 @@ use http::StatusCode;
 use onceward::Retention;
 use serde::de::{Deserialize, Deserializer, Error as _};
 
-/// A length of time: a whole number and a unit.
+/// A duration: a whole number and a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period(pub Duration);
 
 /// How long something is kept: a [`Period`] or `forever`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep(pub Retention);
+pub struct KeepFor(pub Retention);
 
-/// A number of bytes: a whole number, with `KiB` or `MiB` behind it if need be.
+/// A number of bytes: a whole number, optionally followed by `KiB` or `MiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub usize);
 
-/// Which answers of the service: one status, or all of a class.
+/// One status, or all statuses of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Answers {
+pub enum StatusOrClass {
     /// `2xx` is 2.
     Class(u8),
     /// One status.
@@ -35,9 +35,8 @@ impl FromStr for Period {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!("`{text}` is no length of time; write a whole number and ms, s, m, h or d, as in `30s`")
-        };
+        let wrong =
+            || format!("`{text}` is not a duration; write a whole number and ms, s, m, h or d, as in `30s`");
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, unit) = text.split_at(digits);
         let number: u64 = number.parse().map_err(|_| wrong())?;
@@ -49,7 +48,7 @@ impl FromStr for Period {
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
-        // The largest unit that divides it, but days only from two on: everyone says 24 hours.
+        // The largest unit that divides it. One day is printed as 24h, as people write it.
         let (unit, size) = UNITS
             .iter()
             .rev()
@@ -59,7 +58,7 @@ impl fmt::Display for Period {
     }
 }
 
-impl FromStr for Keep {
+impl FromStr for KeepFor {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -71,7 +70,7 @@ impl FromStr for Keep {
     }
 }
 
-impl fmt::Display for Keep {
+impl fmt::Display for KeepFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Retention::Forever => f.write_str("forever"),
@@ -86,7 +85,7 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{text}` is no number of bytes; write a whole number, or one with KiB or MiB, as in `256KiB`"
+                "`{text}` is not a number of bytes; write a whole number, or one with KiB or MiB, as in `256KiB`"
             )
         };
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -112,7 +111,7 @@ impl fmt::Display for Size {
     }
 }
 
-impl FromStr for Answers {
+impl FromStr for StatusOrClass {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -127,7 +126,7 @@ impl FromStr for Answers {
     }
 }
 
-impl fmt::Display for Answers {
+impl fmt::Display for StatusOrClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Class(class) => write!(f, "{class}xx"),
@@ -136,7 +135,7 @@ impl fmt::Display for Answers {
     }
 }
 
-impl Answers {
+impl StatusOrClass {
     /// The status, if it is one.
     pub fn status(self) -> Option<StatusCode> {
         match self {
@@ -146,7 +145,7 @@ impl Answers {
     }
 }
 
-/// Numbers are sizes as well.
+/// A size may also be written as a plain number.
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(serde::Deserialize)]
@@ -162,7 +161,7 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-macro_rules! read_as_text {
+macro_rules! parsed_from_text {
     ($($kind:ty),+) => {$(
         impl<'de> Deserialize<'de> for $kind {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -172,7 +171,7 @@ macro_rules! read_as_text {
     )+};
 }
 
-read_as_text!(Period, Keep, Answers);
+parsed_from_text!(Period, KeepFor, StatusOrClass);
 
 #[cfg(test)]
 #[path = "values_test.rs"]

@@ -1,10 +1,12 @@
+//! Tests of parsing and printing the values of settings.
+
 use std::time::Duration;
 
-use super::{Answers, Keep, Period, Size};
+use super::{KeepFor, Period, Size, StatusOrClass};
 
 #[test]
-fn what_is_written_comes_back_as_a_person_would_say_it() {
-    for (written, said) in [
+fn values_are_parsed_and_printed_in_their_usual_unit() {
+    for (written, printed) in [
         ("30s", "30s"),
         ("1500ms", "1500ms"),
         ("60s", "1m"),
@@ -15,31 +17,31 @@ fn what_is_written_comes_back_as_a_person_would_say_it() {
         ("90 s", "90s"),
     ] {
         let period: Period = written.parse().unwrap();
-        assert_eq!(period.to_string(), said);
-        assert_eq!(said.parse::<Period>().unwrap(), period);
+        assert_eq!(period.to_string(), printed);
+        assert_eq!(printed.parse::<Period>().unwrap(), period);
     }
-    assert_eq!("forever".parse::<Keep>().unwrap().to_string(), "forever");
+    assert_eq!("forever".parse::<KeepFor>().unwrap().to_string(), "forever");
     assert_eq!("256KiB".parse::<Size>().unwrap(), Size(256 << 10));
     assert_eq!(Size(1 << 20).to_string(), "1MiB");
     assert_eq!(Size(1000).to_string(), "1000");
-    assert_eq!("5xx".parse::<Answers>().unwrap(), Answers::Class(5));
-    assert_eq!("409".parse::<Answers>().unwrap(), Answers::Status(409));
+    assert_eq!("5xx".parse::<StatusOrClass>().unwrap(), StatusOrClass::Class(5));
+    assert_eq!("409".parse::<StatusOrClass>().unwrap(), StatusOrClass::Status(409));
 }
 
 #[test]
-fn what_is_no_value_is_refused_with_an_example() {
+fn an_invalid_value_is_refused_with_an_example() {
     for wrong in
         ["", "s", "30", "1.5h", "-1s", "30 seconds", "99999999999999999999d", "18446744073709551615d"]
     {
         let error = wrong.parse::<Period>().unwrap_err();
         assert!(error.contains("30s"), "{wrong}: {error}");
     }
-    assert!("never".parse::<Keep>().unwrap_err().contains("forever"));
+    assert!("never".parse::<KeepFor>().unwrap_err().contains("forever"));
     for wrong in ["", "KiB", "1GB", "1kib", "-1"] {
         assert!(wrong.parse::<Size>().unwrap_err().contains("256KiB"), "{wrong}");
     }
     for wrong in ["", "1xx", "6xx", "xx", "99", "600", "2XX"] {
-        assert!(wrong.parse::<Answers>().is_err(), "{wrong}");
+        assert!(wrong.parse::<StatusOrClass>().is_err(), "{wrong}");
     }
     assert_eq!("250ms".parse::<Period>().unwrap().0, Duration::from_millis(250));
 }

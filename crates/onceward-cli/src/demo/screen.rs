@@ -1,4 +1,4 @@
-//! The demo on a screen. Colours only where somebody looks.
+//! Prints the demo. Colours are used only on a terminal.
 
 use std::io::IsTerminal;
 
@@ -15,7 +15,7 @@ impl Screen {
     pub fn opening(&self, gateway: &str, service: &str) {
         println!(
             "{}",
-            self.bold("Whatever is sent again, its effect happens once, and everyone gets the same answer.")
+            self.bold("However often a request is sent, its effect happens once, and every copy gets the same answer.")
         );
         println!("\n   clients ──▶ onceward {gateway} ──▶ payments {service}");
         println!("                  └─ receipts, on disk");
@@ -28,27 +28,29 @@ impl Screen {
     pub fn outcome(&self, expected: &str, seen: &str) {
         println!("   expected  {expected}");
         let (mark, colour) = if expected == seen { ("✓", GREEN) } else { ("✗", RED) };
-        println!("   seen      {seen} {}", self.painted(colour, mark));
+        println!("   observed  {seen} {}", self.painted(colour, mark));
     }
 
-    pub fn closing(&self, failed: usize, acts: usize, payments: u64, charges: u64) {
-        let (colour, said) = match failed {
-            0 => (GREEN, format!("All {acts} acts went as expected.")),
-            _ => (RED, format!("{failed} of {acts} acts did not go as expected.")),
+    pub fn closing(&self, failed: usize, scenarios: usize, payments: u64, charges: u64) {
+        let (colour, result) = match failed {
+            0 => (GREEN, format!("All {scenarios} scenarios passed.")),
+            _ => (RED, format!("{failed} of {scenarios} scenarios failed.")),
         };
-        let sum = format!("{payments} payments were asked for, {charges} charges were made.");
+        let sum = format!("{payments} payments were requested, {charges} charges were made.");
         let sum_colour = if payments == charges { GREEN } else { RED };
-        println!("\n{} {}", self.painted(colour, &said), self.painted(sum_colour, &sum));
+        println!("\n{} {}", self.painted(colour, &result), self.painted(sum_colour, &sum));
     }
 
     pub fn try_it(gateway: &str, admin: &str) {
-        println!("\nIt stays up until you press Ctrl-C. Charge (twice), charge less, look at the ledger:\n");
+        println!(
+            "\nThe demo keeps running until you press Ctrl-C. Send a charge (twice), send another amount, read the ledger:\n"
+        );
         let key = "-H 'Idempotency-Key: \"mine\"'";
         let json = "-H 'Content-Type: application/json'";
         println!("   curl -i http://{gateway}/charges {key} {json} -d '{{\"amount\":7}}'");
         println!("   curl -i http://{gateway}/charges {key} {json} -d '{{\"amount\":5}}'");
         println!("   curl http://{gateway}/ledger");
-        println!("\nand see the receipts: onceward receipts list --admin http://{admin}");
+        println!("\nand list the receipts: onceward receipts list --admin http://{admin}");
     }
 
     fn bold(&self, text: &str) -> String {

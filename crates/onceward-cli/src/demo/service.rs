@@ -1,5 +1,5 @@
-//! `onceward demo-service`: a small payments service that knows nothing of retries. Its ledger counts
-//! every charge it makes, and it can be told to be slow to answer.
+//! `onceward demo-service`: a small payments service without any handling of retries. Its ledger has every charge that
+//! it made. A delay of its answers can be set.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
-/// What `onceward demo-service` is told on the command line: nothing.
+/// The arguments of `onceward demo-service`: none.
 #[derive(clap::Args)]
 pub struct Args {}
 
@@ -29,13 +29,13 @@ pub struct Charge {
 }
 
 #[derive(Default)]
-struct Books {
-    ledger: Vec<Charge>,
-    /// How long an answer takes after its charge was made.
-    pace: Duration,
+struct LedgerState {
+    charges: Vec<Charge>,
+    /// How long an answer is delayed after its charge was made.
+    delay: Duration,
 }
 
-type Shared = State<Arc<Mutex<Books>>>;
+type SharedLedger = State<Arc<Mutex<LedgerState>>>;
 
 impl Args {
     pub async fn run(self) -> ExitCode {
@@ -45,34 +45,34 @@ impl Args {
         let app = Router::new()
             .route("/charges", post(charge))
             .route("/ledger", get(ledger))
-            .route("/pace/{ms}", put(pace))
-            .with_state(Arc::new(Mutex::new(Books::default())));
+            .route("/delay/{ms}", put(delay))
+            .with_state(Arc::new(Mutex::new(LedgerState::default())));
         tokio::select! {
             _ = axum::serve(listener, app) => {}
-            // The process that started it holds the other end: this one does not outlive it.
+            // The parent process holds the other end of standard input: this process ends with it.
             () = input_ends() => {}
         }
         ExitCode::SUCCESS
     }
 }
 
-async fn charge(State(books): Shared, headers: HeaderMap, body: String) -> Response {
+async fn charge(State(ledger): SharedLedger, headers: HeaderMap, body: String) -> Response {
     #[derive(Deserialize)]
-    struct Asked {
+    struct ChargeRequest {
         amount: u64,
     }
-    let Ok(Asked { amount }) = serde_json::from_str(&body) else {
+    let Ok(ChargeRequest { amount }) = serde_json::from_str(&body) else {
         return (StatusCode::BAD_REQUEST, "send {\"amount\": 12}\n").into_response();
     };
     let customer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or("somebody");
-    let (charge, pace) = {
-        let mut books = books.lock().expect("never poisoned");
-        let charge = format!("ch_{}", books.ledger.len() + 1);
-        books.ledger.push(Charge { id: charge.clone(), amount, customer: customer.to_owned() });
-        (charge, books.pace)
+    let (charge, delay) = {
+        let mut ledger = ledger.lock().expect("never poisoned");
+        let charge = format!("ch_{}", ledger.charges.len() + 1);
+        ledger.charges.push(Charge { id: charge.clone(), amount, customer: customer.to_owned() });
+        (charge, ledger.delay)
     };
-    // The charge is made; the response may be slow.
-    tokio::time::sleep(pace).await;
+    // The charge is made; only the response is delayed.
+    tokio::time::sleep(delay).await;
     let location = format!("/charges/{charge}");
     let fields = [("content-type", "application/json"), ("location", location.as_str())];
     (StatusCode::CREATED, fields, answer(&charge, amount)).into_response()
@@ -83,17 +83,18 @@ pub fn answer(id: &str, amount: u64) -> String {
     format!("{}\n", json!({ "charge": id, "amount": amount }))
 }
 
-async fn ledger(State(books): Shared) -> Response {
-    let ledger = books.lock().expect("never poisoned").ledger.clone();
+async fn ledger(State(ledger): SharedLedger) -> Response {
+    let ledger = ledger.lock().expect("never poisoned").charges.clone();
     let body = format!("{}\n", json!({ "charges": ledger.len(), "ledger": ledger }));
     ([(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-async fn pace(State(books): Shared, Path(ms): Path<u64>) -> StatusCode {
-    books.lock().expect("never poisoned").pace = Duration::from_millis(ms);
+async fn delay(State(ledger): SharedLedger, Path(ms): Path<u64>) -> StatusCode {
+    ledger.lock().expect("never poisoned").delay = Duration::from_millis(ms);
     StatusCode::NO_CONTENT
 }
 
+/// Resolves at the end of standard input.
 async fn input_ends() {
     let mut input = tokio::io::stdin();
     let mut bytes = [0; 64];

@@ -1,5 +1,5 @@
-//! Header fields on their way through the gateway: what belongs to one hop ends here, and the service
-//! behind is told where the request came from.
+//! Rewrites header fields between client and upstream: removes hop-by-hop fields, and adds the forwarded fields that
+//! tell the service where a request came from.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Fields that speak of one connection only (RFC 9110, section 7.6.1).
+/// Fields that apply to one connection only (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     KEEP_ALIVE,
@@ -29,30 +29,30 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// What the client said about where it comes from.
+/// What happens to the forwarded fields that a client sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Forwarding {
+pub enum ForwardedRule {
     /// Kept, and this hop added. For a gateway behind another proxy.
     #[default]
     Append,
-    /// Thrown away. For a gateway that clients reach directly.
+    /// Removed. For a gateway that clients reach directly.
     Replace,
 }
 
-/// Where a request entered.
+/// The connection that a request arrived on.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival {
+pub struct ClientConnection {
     /// The address of the client.
     pub client: IpAddr,
     /// `http` or `https`.
     pub scheme: &'static str,
 }
 
-/// Takes out what belongs to the hop it came over, in either direction.
-pub fn end_hop(headers: &mut HeaderMap) {
-    // What `Connection` lists is hop-by-hop too. `Content-Length` and `Host` are not the sender's to
-    // list: taking them out would let a client change how the next hop reads the request.
+/// Removes hop-by-hop fields, from requests and responses.
+pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    // What `Connection` lists is hop-by-hop too. Some fields are kept even if
+    // it lists them: removing them would let a client change how the next hop reads the request.
     if headers.contains_key(CONNECTION) {
         let listed: Vec<HeaderName> = headers
             .get_all(CONNECTION)
@@ -60,7 +60,7 @@ pub fn end_hop(headers: &mut HeaderMap) {
             .filter_map(|value| value.to_str().ok())
             .flat_map(|value| value.split(','))
             .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
-            .filter(|name| !KEPT_ANYWAY.contains(name))
+            .filter(|name| !NEVER_REMOVED.contains(name))
             .collect();
         for name in listed {
             headers.remove(name);
@@ -71,8 +71,8 @@ pub fn end_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// End-to-end by nature. A `Connection` field that lists them is a mistake or an attack.
-const KEPT_ANYWAY: [HeaderName; 5] = [
+/// End-to-end fields. A `Connection` field that lists one of them is a mistake or an attack.
+const NEVER_REMOVED: [HeaderName; 5] = [
     CONTENT_LENGTH,
     HOST,
     http::header::AUTHORIZATION,
@@ -80,8 +80,8 @@ const KEPT_ANYWAY: [HeaderName; 5] = [
     onceward_http::headers::IDEMPOTENCY_KEY,
 ];
 
-/// Whether the sender asks for another protocol on this connection, and for which.
-pub fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+/// The protocol that the sender asks to upgrade this connection to, if any.
+pub fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = headers
         .get_all(CONNECTION)
         .iter()
@@ -91,41 +91,40 @@ pub fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     asked.then(|| headers.get(UPGRADE).cloned()).flatten()
 }
 
-/// Asks the next hop for the protocol that this one was asked for.
-pub fn ask_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
+/// Requests the same upgrade from the next hop.
+pub fn add_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol);
 }
 
-/// Tells the service where the request came from, and makes sure that what only the gateway may say is
-/// said by the gateway.
-pub fn enter(headers: &mut HeaderMap, arrival: Arrival, rule: Forwarding) {
+/// Adds the forwarded fields, and removes fields that only the gateway may set.
+pub fn add_forwarded(headers: &mut HeaderMap, connection: ClientConnection, rule: ForwardedRule) {
     headers.remove(ONCEWARD_FENCE);
     headers.remove(ONCEWARD_ATTEMPT);
-    if rule == Forwarding::Replace {
+    if rule == ForwardedRule::Replace {
         for name in [X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, FORWARDED] {
             headers.remove(name);
         }
     }
-    let client = arrival.client.to_string();
+    let client = connection.client.to_string();
     let host = headers.get(HOST).cloned();
-    let hop = forwarded(arrival, host.as_ref());
+    let hop = forwarded(connection, host.as_ref());
     add_to_list(headers, X_FORWARDED_FOR, &client);
     add_to_list(headers, FORWARDED, &hop);
-    // The first proxy knows best what the client asked for.
-    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(arrival.scheme));
+    // The first proxy saw the scheme and the host that the client used.
+    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(connection.scheme));
     if let Some(host) = host {
         headers.entry(X_FORWARDED_HOST).or_insert(host);
     }
 }
 
 /// One element of `Forwarded` (RFC 7239).
-fn forwarded(arrival: Arrival, host: Option<&HeaderValue>) -> String {
-    let mut element = match arrival.client {
+fn forwarded(connection: ClientConnection, host: Option<&HeaderValue>) -> String {
+    let mut element = match connection.client {
         IpAddr::V4(address) => format!("for={address}"),
         IpAddr::V6(address) => format!("for=\"[{address}]\""),
     };
-    // A host that would need escapes is no host.
+    // A host that would need escapes is not valid.
     let plain =
         |text: &&str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte));
     if let Some(host) = host.and_then(|host| host.to_str().ok()).filter(plain) {
@@ -134,11 +133,11 @@ fn forwarded(arrival: Arrival, host: Option<&HeaderValue>) -> String {
         element.push('"');
     }
     element.push_str(";proto=");
-    element.push_str(arrival.scheme);
+    element.push_str(connection.scheme);
     element
 }
 
-/// Adds to a field that is a list, as one line: readers of several lines take the wrong one.
+/// Appends to a list field, and joins it into one line: some services read only one of several lines.
 fn add_to_list(headers: &mut HeaderMap, name: HeaderName, element: &str) {
     let mut list = Vec::with_capacity(element.len());
     for line in headers.get_all(&name) {

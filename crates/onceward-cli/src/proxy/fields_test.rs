@@ -1,7 +1,9 @@
+//! Tests of rewriting header fields.
+
 use http::header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Arrival, Forwarding, end_hop, enter, upgrade};
+use super::{ClientConnection, ForwardedRule, add_forwarded, remove_hop_by_hop, requested_upgrade};
 
 fn fields(lines: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -12,7 +14,7 @@ fn fields(lines: &[(&str, &str)]) -> HeaderMap {
 }
 
 #[test]
-fn what_belongs_to_one_hop_ends_there() {
+fn hop_by_hop_fields_are_removed() {
     let mut headers = fields(&[
         ("connection", "close, X-Mine"),
         ("connection", "x-other"),
@@ -25,50 +27,51 @@ fn what_belongs_to_one_hop_ends_there() {
         ("upgrade", "websocket"),
         ("proxy-authorization", "Basic x"),
     ]);
-    end_hop(&mut headers);
+    remove_hop_by_hop(&mut headers);
     assert_eq!(headers, fields(&[("x-kept", "3")]));
 }
 
 #[test]
-fn a_sender_cannot_have_the_key_or_the_length_taken_out() {
+fn a_sender_cannot_have_the_key_or_the_length_removed() {
     let lines = [("content-length", "3"), ("host", "a"), ("idempotency-key", "k"), ("authorization", "b")];
     let mut headers = fields(&lines);
     headers
         .insert(CONNECTION, HeaderValue::from_static("content-length, host, idempotency-key, authorization"));
-    end_hop(&mut headers);
+    remove_hop_by_hop(&mut headers);
     assert_eq!(headers, fields(&lines));
     assert!(headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING));
 }
 
 #[test]
-fn another_protocol_is_seen_only_if_the_connection_says_so() {
-    assert_eq!(upgrade(&fields(&[("upgrade", "websocket")])), None);
-    assert_eq!(upgrade(&fields(&[("connection", "Upgrade")])), None);
-    let asked = upgrade(&fields(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]));
+fn an_upgrade_needs_the_connection_field() {
+    assert_eq!(requested_upgrade(&fields(&[("upgrade", "websocket")])), None);
+    assert_eq!(requested_upgrade(&fields(&[("connection", "Upgrade")])), None);
+    let asked =
+        requested_upgrade(&fields(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]));
     assert_eq!(asked, Some(HeaderValue::from_static("websocket")));
     assert_eq!(UPGRADE, "upgrade");
 }
 
-fn entered(lines: &[(&str, &str)], client: &str, rule: Forwarding) -> HeaderMap {
+fn forwarded(lines: &[(&str, &str)], client: &str, rule: ForwardedRule) -> HeaderMap {
     let mut headers = fields(lines);
-    enter(&mut headers, Arrival { client: client.parse().unwrap(), scheme: "http" }, rule);
+    add_forwarded(&mut headers, ClientConnection { client: client.parse().unwrap(), scheme: "http" }, rule);
     headers
 }
 
 #[test]
-fn the_service_is_told_where_a_request_came_from() {
-    let headers = entered(&[("host", "shop.example:8080")], "192.0.2.7", Forwarding::Append);
+fn forwarded_fields_name_the_client() {
+    let headers = forwarded(&[("host", "shop.example:8080")], "192.0.2.7", ForwardedRule::Append);
     assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
     assert_eq!(headers["x-forwarded-proto"], "http");
     assert_eq!(headers["x-forwarded-host"], "shop.example:8080");
     assert_eq!(headers[FORWARDED], "for=192.0.2.7;host=\"shop.example:8080\";proto=http");
     assert_eq!(headers[HOST], "shop.example:8080");
-    let headers = entered(&[], "2001:db8::1", Forwarding::Append);
+    let headers = forwarded(&[], "2001:db8::1", ForwardedRule::Append);
     assert_eq!(headers[FORWARDED], "for=\"[2001:db8::1]\";proto=http");
 }
 
 #[test]
-fn earlier_hops_are_kept_or_thrown_away_as_told() {
+fn earlier_hops_are_kept_or_removed_by_rule() {
     let lines = [
         ("host", "a"),
         ("x-forwarded-for", "198.51.100.1"),
@@ -76,20 +79,20 @@ fn earlier_hops_are_kept_or_thrown_away_as_told() {
         ("x-forwarded-proto", "https"),
         ("forwarded", "for=198.51.100.1"),
     ];
-    let kept = entered(&lines, "192.0.2.7", Forwarding::Append);
+    let kept = forwarded(&lines, "192.0.2.7", ForwardedRule::Append);
     assert_eq!(kept["x-forwarded-for"], "198.51.100.1, 198.51.100.2, 192.0.2.7");
     assert_eq!(kept.get_all("x-forwarded-for").iter().count(), 1);
     assert_eq!(kept["x-forwarded-proto"], "https");
     assert_eq!(kept[FORWARDED], "for=198.51.100.1, for=192.0.2.7;host=\"a\";proto=http");
-    let replaced = entered(&lines, "192.0.2.7", Forwarding::Replace);
+    let replaced = forwarded(&lines, "192.0.2.7", ForwardedRule::Replace);
     assert_eq!(replaced["x-forwarded-for"], "192.0.2.7");
     assert_eq!(replaced["x-forwarded-proto"], "http");
     assert_eq!(replaced[FORWARDED], "for=192.0.2.7;host=\"a\";proto=http");
 }
 
 #[test]
-fn nobody_but_the_gateway_says_what_the_fence_is() {
+fn a_client_cannot_set_the_fence() {
     let headers =
-        entered(&[("onceward-fence", "9"), ("onceward-attempt", "x")], "192.0.2.7", Forwarding::Append);
+        forwarded(&[("onceward-fence", "9"), ("onceward-attempt", "x")], "192.0.2.7", ForwardedRule::Append);
     assert!(!headers.contains_key("onceward-fence") && !headers.contains_key("onceward-attempt"));
 }

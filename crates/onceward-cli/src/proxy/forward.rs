@@ -1,9 +1,8 @@
-//! The service behind the layer: passes a request on to the upstream, and says of every failure whether
-//! the request can have left.
+//! Forwards a request to the upstream, and says of every failure whether the request may have been sent.
 //!
 //! ```text
 //!  nothing was sent (refused, no such host)      502 upstream-unreachable   the key is free again
-//!  sent, and no answer (time-out, reset, noise)  504 upstream-timeout       unknown
+//!  sent, and no valid answer (timeout, reset)    504 upstream-timeout       unknown
 //!  an answer                                     as it came                 the route decides
 //! ```
 
@@ -23,13 +22,13 @@ use onceward_http::headers::{IDEMPOTENCY_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE};
 use onceward_http::problem::Problem;
 use tower_service::Service;
 
-use super::fields::{self, Arrival, Forwarding};
-use super::payload::{Pace, Payload};
-use super::pool::{Failure, Pool};
-use super::tls::ToUpstream;
+use super::body::{GatewayBody, SlowSenderLimit};
+use super::fields::{self, ClientConnection, ForwardedRule};
+use super::pool::{Pool, SendFailure};
+use super::tls::UpstreamTls;
 use super::worker_threads;
 
-/// What the derived key is for.
+/// The label that keys for the upstream are derived with.
 pub const CHILD_LABEL: &str = "upstream";
 
 /// The service behind the gateway. Shared by all routes, and kept over a reload.
@@ -37,25 +36,25 @@ pub struct Upstream {
     /// One for each thread: a connection belongs to the runtime it was made on.
     pools: Vec<Arc<Pool>>,
     authority: Authority,
-    /// In front of every path, without its last slash.
+    /// The prefix of every path, without a trailing slash.
     base: String,
-    forwarding: Forwarding,
+    forwarding: ForwardedRule,
 }
 
-/// What becomes of the key on its way to the upstream.
+/// Which key is sent to the upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ForwardKey {
-    /// It goes on as it came.
+    /// The key of the request.
     #[default]
     Same,
     /// A key derived from it, the same on every try.
     Derived,
-    /// It stays here.
+    /// No key.
     Stripped,
 }
 
-/// Passes requests of one route on.
+/// Forwards the requests of one route.
 #[derive(Clone)]
 pub struct Forward {
     pub upstream: Arc<Upstream>,
@@ -65,16 +64,18 @@ pub struct Forward {
 }
 
 impl Upstream {
-    pub fn new(url: &Uri, forwarding: Forwarding) -> Result<Self, String> {
+    pub fn new(url: &Uri, forwarding: ForwardedRule) -> Result<Self, String> {
         let tls = match url.scheme_str() {
             Some("http") => None,
-            Some("https") => Some(ToUpstream::new(url.host().unwrap_or_default())?),
-            Some(other) => return Err(format!("an upstream is reached by http or https, not by {other}")),
-            None => return Err(format!("`{url}` needs http:// or https:// in front")),
+            Some("https") => Some(UpstreamTls::new(url.host().unwrap_or_default())?),
+            Some(other) => {
+                return Err(format!("the scheme of an upstream must be http or https, not {other}"));
+            }
+            None => return Err(format!("`{url}` must begin with http:// or https://")),
         };
-        let authority = url.authority().cloned().ok_or_else(|| format!("`{url}` names no host"))?;
+        let authority = url.authority().cloned().ok_or_else(|| format!("`{url}` has no host"))?;
         if url.query().is_some() {
-            return Err(format!("`{url}` has a query; an upstream is a host, and perhaps a path"));
+            return Err(format!("`{url}` has a query; an upstream is a host and an optional path"));
         }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = authority.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
@@ -84,7 +85,7 @@ impl Upstream {
         Ok(Self { pools, authority, base, forwarding })
     }
 
-    /// Where it is: host and port.
+    /// Its host and port.
     pub fn address(&self) -> String {
         self.pool().address()
     }
@@ -93,21 +94,21 @@ impl Upstream {
         &self.pools[worker_threads::current()]
     }
 
-    /// Asks a question of the gateway's own.
+    /// Sends a request of the gateway itself, not of a client.
     pub async fn ask(
         &self,
-        mut request: Request<Payload>,
-        patience: Duration,
-        pace: Pace,
-    ) -> Result<Response<Payload>, Failure> {
-        let wrong = |error: http::Error| Failure::NotSent(error.to_string());
+        mut request: Request<GatewayBody>,
+        timeout: Duration,
+        limit: SlowSenderLimit,
+    ) -> Result<Response<GatewayBody>, SendFailure> {
+        let wrong = |error: http::Error| SendFailure::NotSent(error.to_string());
         *request.uri_mut() = self.target_of(request.uri()).map_err(wrong)?;
         let host = HeaderValue::try_from(self.authority.as_str()).map_err(|error| wrong(error.into()))?;
         request.headers_mut().insert(HOST, host);
-        self.pool().send(request, patience, Some(pace)).await
+        self.pool().send(request, timeout, Some(limit)).await
     }
 
-    /// The target as the upstream is told it: a path, behind its own base.
+    /// The path for the upstream: the base, then the path of the request.
     fn target_of(&self, asked: &Uri) -> Result<Uri, http::Error> {
         let path = match asked.path_and_query() {
             Some(path) if self.base.is_empty() => path.clone(),
@@ -118,8 +119,8 @@ impl Upstream {
     }
 }
 
-impl Service<Request<Payload>> for Forward {
-    type Response = Response<Payload>;
+impl Service<Request<GatewayBody>> for Forward {
+    type Response = Response<GatewayBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
@@ -127,31 +128,31 @@ impl Service<Request<Payload>> for Forward {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Payload>) -> Self::Future {
+    fn call(&mut self, request: Request<GatewayBody>) -> Self::Future {
         Box::pin(self.clone().forward(request))
     }
 }
 
 impl Forward {
-    async fn forward(self, mut request: Request<Payload>) -> Result<Response<Payload>, Infallible> {
+    async fn forward(self, mut request: Request<GatewayBody>) -> Result<Response<GatewayBody>, Infallible> {
         let lease = request.extensions_mut().remove::<Lease>();
-        // Another protocol has no answer to keep, so only what is not guarded may change over.
-        let protocol = if lease.is_none() { fields::upgrade(request.headers()) } else { None };
+        // An upgraded connection has no response to record, so only unguarded requests may upgrade.
+        let protocol = if lease.is_none() { fields::requested_upgrade(request.headers()) } else { None };
         let client_side = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
         if self.rewrite_request(&mut request, lease.as_ref(), protocol).is_err() {
             return Ok(problem(Problem::UpstreamUnreachable, Action::Retry));
         }
-        // An answer that stalls would hold its key forever; without a key it is the client's to wait.
-        let pace = lease.is_some().then(|| Pace::idle(self.answer_timeout));
-        let answer = self.upstream.pool().send(request, self.answer_timeout, pace).await;
+        // A response that stalls would hold its key forever. Without a key, the client decides how long to wait.
+        let limit = lease.is_some().then(|| SlowSenderLimit::idle(self.answer_timeout));
+        let answer = self.upstream.pool().send(request, self.answer_timeout, limit).await;
         let upstream = &self.upstream.authority;
         let mut response = match answer {
             Ok(response) => response,
-            Err(Failure::NotSent(why)) => {
+            Err(SendFailure::NotSent(why)) => {
                 tracing::warn!(%upstream, why, "the upstream cannot be reached; nothing was sent");
                 return Ok(problem(Problem::UpstreamUnreachable, Action::Retry));
             }
-            Err(Failure::NoAnswer(why)) => {
+            Err(SendFailure::NoAnswer(why)) => {
                 tracing::warn!(%upstream, why, "the upstream was sent a request and gave no answer");
                 return Ok(problem(Problem::UpstreamTimeout, Action::Unknown));
             }
@@ -160,49 +161,49 @@ impl Forward {
             let Some(client_side) = client_side else {
                 return Ok(problem(Problem::UpstreamTimeout, Action::Unknown));
             };
-            let protocol = fields::upgrade(response.headers());
+            let protocol = fields::requested_upgrade(response.headers());
             let upstream_side = hyper::upgrade::on(&mut response);
             tokio::spawn(join_both(client_side, upstream_side));
-            fields::end_hop(response.headers_mut());
+            fields::remove_hop_by_hop(response.headers_mut());
             if let Some(protocol) = protocol {
-                fields::ask_upgrade(response.headers_mut(), protocol);
+                fields::add_upgrade(response.headers_mut(), protocol);
             }
         } else {
-            fields::end_hop(response.headers_mut());
+            fields::remove_hop_by_hop(response.headers_mut());
         }
         Ok(response)
     }
 
-    /// Makes it a request of the gateway's own.
+    /// Rewrites target, version and header fields for the upstream.
     fn rewrite_request(
         &self,
-        request: &mut Request<Payload>,
+        request: &mut Request<GatewayBody>,
         lease: Option<&Lease>,
         protocol: Option<HeaderValue>,
     ) -> Result<(), http::Error> {
         let target = self.upstream.target_of(request.uri())?;
-        // A host in the target counts, and `Host` beside it does not (RFC 9112, section 3.2.2).
+        // A host in the target overrides `Host` (RFC 9112, section 3.2.2).
         if let Some(authority) = request.uri().authority() {
             let host = HeaderValue::try_from(authority.as_str())?;
             request.headers_mut().insert(HOST, host);
         }
         *request.uri_mut() = target;
         *request.version_mut() = Version::HTTP_11;
-        let arrival = request.extensions().get::<Arrival>().copied();
-        // A body that is all here has one length, whatever its sender said and however it came.
+        let connection = request.extensions().get::<ClientConnection>().copied();
+        // The length of a buffered body is known, whatever the client declared.
         let whole = request.body().length();
         let headers = request.headers_mut();
-        fields::end_hop(headers);
-        // We ask for the body ourselves.
+        fields::remove_hop_by_hop(headers);
+        // The gateway has answered `Expect` itself.
         headers.remove(EXPECT);
         if let Some(length) = whole {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
-        if let Some(arrival) = arrival {
-            fields::enter(headers, arrival, self.upstream.forwarding);
+        if let Some(connection) = connection {
+            fields::add_forwarded(headers, connection, self.upstream.forwarding);
         }
         if let Some(protocol) = protocol {
-            fields::ask_upgrade(headers, protocol);
+            fields::add_upgrade(headers, protocol);
         }
         let Some(lease) = lease else { return Ok(()) };
         headers.insert(ONCEWARD_FENCE, HeaderValue::from(lease.fence().0));
@@ -221,17 +222,17 @@ impl Forward {
     }
 }
 
-fn problem(problem: Problem, action: Action) -> Response<Payload> {
+fn problem(problem: Problem, action: Action) -> Response<GatewayBody> {
     let status = problem.status();
-    let mut response = problem.into_response(status).map(Payload::from);
+    let mut response = problem.into_response(status).map(GatewayBody::from);
     response.extensions_mut().insert(action);
     response
 }
 
-/// Two upgraded connections become one.
+/// Copies bytes between two upgraded connections, in both directions.
 async fn join_both(client: hyper::upgrade::OnUpgrade, upstream: hyper::upgrade::OnUpgrade) {
     let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
     let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-    // Either side may hang up whenever it likes.
+    // Either side may close at any time.
     let _ = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
 }

@@ -1,4 +1,4 @@
-//! Tokens that clients send as `Authorization: Bearer …`, verified before a word of them is believed.
+//! Verifies the tokens (JWT) that clients send as `Authorization: Bearer …`, and reads their claims.
 
 use std::path::Path;
 
@@ -8,21 +8,21 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
 use serde_json::{Map, Value};
 
 /// Verifies tokens with one key.
-pub struct Verifier {
+pub struct JwtVerifier {
     key: DecodingKey,
     validation: Validation,
 }
 
-impl Verifier {
+impl JwtVerifier {
     /// The file is a public key (PEM: RSA, EC or Ed25519), or else a secret for HS256.
     pub fn new(path: &Path) -> Result<Self, String> {
         let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let (key, algorithms) = read_key(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
-        // The algorithms go with the key, never with what a token says of itself.
+        // The key decides the algorithms, never the header of a token.
         let mut validation = Validation::new(algorithms[0]);
         validation.algorithms = algorithms;
         validation.validate_nbf = true;
-        // Whom a token is for is the service's to check; who it is about is all we need.
+        // The service checks the audience; the gateway only needs to know the caller.
         validation.validate_aud = false;
         Ok(Self { key, validation })
     }
@@ -37,7 +37,7 @@ impl Verifier {
             return None;
         }
         let token = decode::<Map<String, Value>>(token.trim(), &self.key, &self.validation).ok()?;
-        // The issuer belongs to it: two issuers may call two people by the same name.
+        // The issuer is part of the result: two issuers may use the same name for different callers.
         let issuer = token.claims.get("iss").cloned().unwrap_or(Value::Null);
         match token.claims.get(claim)? {
             Value::Null => None,
@@ -71,7 +71,7 @@ fn read_key(bytes: &[u8]) -> Result<(DecodingKey, Vec<Algorithm>), String> {
     if let Ok(key) = DecodingKey::from_ed_pem(bytes) {
         return Ok((key, vec![Algorithm::EdDSA]));
     }
-    Err("it is neither a public RSA, EC or Ed25519 key in PEM nor a secret".into())
+    Err("it is neither a public RSA, EC or Ed25519 key (PEM) nor a secret".into())
 }
 
 #[cfg(test)]

@@ -1,19 +1,21 @@
+//! Tests of verifying tokens.
+
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderValue};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 
-use super::Verifier;
+use super::JwtVerifier;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
-/// Far away: tokens are checked against the clock.
+/// A time in the far future: the expiry of tokens is checked.
 const LATER: u64 = 4_000_000_000;
 
-fn verifier(key: &str) -> Result<Verifier, String> {
+fn verifier(key: &str) -> Result<JwtVerifier, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("key");
     std::fs::write(&path, key).unwrap();
-    Verifier::new(&path)
+    JwtVerifier::new(&path)
 }
 
 fn token(claims: &Value, algorithm: Algorithm, secret: &str) -> String {
@@ -28,7 +30,7 @@ fn headers(lines: &[String]) -> HeaderMap {
     headers
 }
 
-/// Who asks with this token, by its claim `sub`.
+/// The caller of this token, by its claim `sub`.
 fn who(token: &str) -> Option<String> {
     verifier(SECRET).unwrap().claim(&headers(&[format!("Bearer {token}")]), "sub")
 }
@@ -58,7 +60,7 @@ fn other_issuers_and_other_kinds_of_names_are_other_callers() {
 }
 
 #[test]
-fn a_token_that_is_not_to_be_believed_names_nobody() {
+fn an_invalid_token_names_no_caller() {
     let good = json!({"sub": "tenant-7", "exp": LATER});
     for (token, why) in [
         (token(&good, Algorithm::HS256, "another secret of 32 characters!"), "another key"),
@@ -83,7 +85,7 @@ fn a_token_that_is_not_to_be_believed_names_nobody() {
 }
 
 #[test]
-fn a_key_that_is_none_is_refused() {
+fn an_invalid_key_is_refused() {
     assert!(verifier("short").is_err_and(|error| error.contains("32 bytes")));
     let broken = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n";
     assert!(verifier(broken).is_err_and(|error| error.contains("neither")));

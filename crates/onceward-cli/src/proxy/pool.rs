@@ -1,5 +1,5 @@
-//! Connections to the upstream, kept alive between requests. Unlike a general client, this pool never
-//! repeats a request on a guess: it knows for each failure whether a byte can have been sent.
+//! A pool of connections to the upstream. Unlike a general HTTP client, it never repeats a request that may have been
+//! sent: it knows for each failure whether a byte can have left.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,53 +12,53 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::payload::{Pace, Payload, Streamed};
-use super::tls::ToUpstream;
+use super::body::{GatewayBody, SlowSenderLimit, StreamedBody};
+use super::tls::UpstreamTls;
 
-/// A connection that takes longer than this will not come about. Nothing was sent.
+/// The timeout of connecting. Nothing has been sent at that point.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Idle connections are closed before common services close them (Node.js after five seconds, for one): a request
 /// on a connection that the other side is closing has an unknown outcome.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 /// More idle connections than this are closed.
 const IDLE_CONNECTIONS_MAX: usize = 1024;
-/// The longest head of an answer.
+/// The maximum size of the head of a response.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-type Connection = SendRequest<Payload>;
+type Connection = SendRequest<GatewayBody>;
 
 /// Connections to one upstream.
 pub struct Pool {
     host: String,
     port: u16,
-    tls: Option<ToUpstream>,
+    tls: Option<UpstreamTls>,
     /// The one that was used last is at the back, and is taken first: the others reach their time limit, and the
     /// pool shrinks to what the load needs.
     idle: Mutex<VecDeque<(Connection, Instant)>>,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug)]
-pub enum Failure {
-    /// Not a byte of the request has left.
+pub enum SendFailure {
+    /// No byte of the request was sent.
     NotSent(String),
-    /// It may have arrived.
+    /// It may have been sent.
     NoAnswer(String),
 }
 
 impl Pool {
-    pub fn new(host: String, port: u16, tls: Option<ToUpstream>) -> Self {
+    pub fn new(host: String, port: u16, tls: Option<UpstreamTls>) -> Self {
         Self { host, port, tls, idle: Mutex::default() }
     }
 
-    /// Sends a request and waits at most `patience` for its answer to begin; `pace` says how slowly the rest
-    /// of it may come.
+    /// Sends a request and waits at most `answer_timeout` for the response to begin; `limit` says how slow its body
+    /// may be.
     pub async fn send(
         self: &Arc<Self>,
-        mut request: Request<Payload>,
-        patience: Duration,
-        pace: Option<Pace>,
-    ) -> Result<Response<Payload>, Failure> {
+        mut request: Request<GatewayBody>,
+        answer_timeout: Duration,
+        limit: Option<SlowSenderLimit>,
+    ) -> Result<Response<GatewayBody>, SendFailure> {
         loop {
             let idle = self.take_idle().await;
             let reused = idle.is_some();
@@ -66,24 +66,25 @@ impl Pool {
                 Some(connection) => connection,
                 // Rare and large: kept out of the future that every request carries.
                 None => {
-                    Box::pin(self.connect()).await.map_err(|error| Failure::NotSent(error.to_string()))?
+                    Box::pin(self.connect()).await.map_err(|error| SendFailure::NotSent(error.to_string()))?
                 }
             };
-            let answer = timeout(patience, connection.try_send_request(request));
+            let answer = timeout(answer_timeout, connection.try_send_request(request));
             let mut error = match answer.await {
                 Ok(Ok(response)) => {
                     let pooled = (connection, self.clone());
-                    return Ok(response.map(|body| Payload::Stream(Streamed::new(body, pace, Some(pooled)))));
+                    return Ok(response
+                        .map(|body| GatewayBody::Stream(StreamedBody::new(body, limit, Some(pooled)))));
                 }
                 Ok(Err(error)) => error,
-                Err(_) => return Err(Failure::NoAnswer(format!("none came within {patience:?}"))),
+                Err(_) => return Err(SendFailure::NoAnswer(format!("no answer within {answer_timeout:?}"))),
             };
             // hyper hands a request back only if its connection never started to send it: the other side had closed
             // it while it was idle. Every other failure counts as "it may have left".
             match error.take_message() {
                 Some(unsent) if reused => request = unsent,
-                Some(_) => return Err(Failure::NotSent(chain(error.error()))),
-                None => return Err(Failure::NoAnswer(chain(error.error()))),
+                Some(_) => return Err(SendFailure::NotSent(chain(error.error()))),
+                None => return Err(SendFailure::NoAnswer(chain(error.error()))),
             }
         }
     }
@@ -153,7 +154,7 @@ where
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES_MAX);
     let (connection, driver) =
-        builder.handshake::<_, Payload>(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        builder.handshake::<_, GatewayBody>(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     // Its errors also reach the task that waits for an answer.
     tokio::spawn(driver.with_upgrades());
     Ok(connection)

@@ -1,4 +1,4 @@
-//! Asks the service for an unknown outcome: `GET` of a path with the key in it.
+//! Resolves an unknown outcome by asking the service: `GET` of a path that contains the key.
 //!
 //! ```text
 //!  200  it happened; this is the answer to replay (its status in `Onceward-Status`, or 200)
@@ -17,22 +17,22 @@ use onceward::child_key;
 use onceward_http::headers::{ONCEWARD_FENCE, ONCEWARD_STATUS};
 use onceward_http::{Reconcile, Reconciled, UnknownRequest};
 
+use super::body::{GatewayBody, SlowSenderLimit};
 use super::fields;
 use super::forward::{CHILD_LABEL, ForwardKey, Upstream};
-use super::payload::{Pace, Payload};
-use super::pool::Failure;
+use super::pool::SendFailure;
 
-/// An answer that is larger is no outcome to store.
+/// A larger answer is not stored as an outcome.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Finds out unknown outcomes by asking the upstream.
+/// Resolves unknown outcomes by asking the upstream.
 pub struct HttpReconciler {
     pub upstream: Arc<Upstream>,
     /// A path with `{key}` in it.
     pub template: String,
-    /// Which key the service knows.
+    /// Which key the service received.
     pub key: ForwardKey,
-    pub patience: Duration,
+    pub answer_timeout: Duration,
 }
 
 impl Reconcile for HttpReconciler {
@@ -57,29 +57,29 @@ impl HttpReconciler {
         let target: Uri =
             self.template.replace("{key}", &escaped(&key)).parse().map_err(|error| format!("{error}"))?;
         let mut request =
-            Request::get(target).body(Payload::Whole(None)).map_err(|error| error.to_string())?;
-        // A client that may send the request may also ask for its outcome.
+            Request::get(target).body(GatewayBody::Whole(None)).map_err(|error| error.to_string())?;
+        // A client that may send the request may also read its outcome.
         if let Some(credentials) = unknown.request.headers.get(AUTHORIZATION) {
             request.headers_mut().insert(AUTHORIZATION, credentials.clone());
         }
         request.headers_mut().insert(ONCEWARD_FENCE, HeaderValue::from(unknown.fence.0));
-        let pace = Pace::idle(self.patience);
-        let answer = self.upstream.ask(request, self.patience, pace).await;
-        let answer = answer.map_err(|(Failure::NotSent(why) | Failure::NoAnswer(why))| why)?;
+        let limit = SlowSenderLimit::idle(self.answer_timeout);
+        let answer = self.upstream.ask(request, self.answer_timeout, limit).await;
+        let answer = answer.map_err(|(SendFailure::NotSent(why) | SendFailure::NoAnswer(why))| why)?;
         match answer.status() {
             StatusCode::OK => happened(answer).await,
             StatusCode::NOT_FOUND => Ok(Reconciled::DidNotHappen),
             StatusCode::ACCEPTED => Ok(Reconciled::NotYet),
-            other => Err(format!("the service answered {other} when asked what became of it")),
+            other => Err(format!("the service answered {other} to the reconcile request")),
         }
     }
 }
 
-async fn happened(answer: Response<Payload>) -> Result<Reconciled, String> {
+async fn happened(answer: Response<GatewayBody>) -> Result<Reconciled, String> {
     let (parts, body) = answer.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| error.to_string())?;
     let mut headers = parts.headers;
-    fields::end_hop(&mut headers);
+    fields::remove_hop_by_hop(&mut headers);
     let status = status(&mut headers)?;
     let mut response = Response::new(body.to_bytes());
     *response.status_mut() = status;
@@ -90,7 +90,8 @@ async fn happened(answer: Response<Payload>) -> Result<Reconciled, String> {
 /// The status that the first answer had.
 fn status(headers: &mut HeaderMap) -> Result<StatusCode, String> {
     let Some(said) = headers.remove(ONCEWARD_STATUS) else { return Ok(StatusCode::OK) };
-    StatusCode::from_bytes(said.as_bytes()).map_err(|_| format!("{ONCEWARD_STATUS}: {said:?} is no status"))
+    StatusCode::from_bytes(said.as_bytes())
+        .map_err(|_| format!("{ONCEWARD_STATUS}: {said:?} is not a status"))
 }
 
 /// A key as one segment of a path, or one value of a query.

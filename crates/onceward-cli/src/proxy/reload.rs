@@ -1,5 +1,4 @@
-//! New routes without dropping a request: on SIGHUP, and when the file changes. A file with a mistake in it
-//! changes nothing.
+//! Reloads the routes on SIGHUP and when the file changes, without dropping a request. An invalid file changes nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,33 +6,32 @@ use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::Signal;
 
+use super::route_table::RouteTable;
 use super::serve::Gateway;
-use super::table::Table;
 use crate::config::Settings;
 
-/// How often the file is looked at. Looking beats watching where files are replaced by links, as container
-/// platforms do.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the file is checked. Polling also works where files are replaced by links, as container platforms do.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What tells one state of a file from another.
-type Mark = Option<(SystemTime, u64)>;
+/// The modification time and the size of a file.
+type FileVersion = Option<(SystemTime, u64)>;
 
-/// Keeps the gateway's routes as the file says, forever. Without a file SIGHUP changes nothing, and does not
-/// end the process either.
-pub async fn follow(gateway: Arc<Gateway>, file: Option<(PathBuf, Settings)>, mut hangup: Signal) {
+/// Reloads the routes whenever the file changes. Never returns. Without a file SIGHUP does nothing, and does not end the
+/// process.
+pub async fn watch_file(gateway: Arc<Gateway>, file: Option<(PathBuf, Settings)>, mut hangup: Signal) {
     let Some((path, mut settings)) = file else {
         while hangup.recv().await.is_some() {
             tracing::info!("SIGHUP: there is no configuration file to read again");
         }
         return;
     };
-    let mut seen = mark(&path);
+    let mut seen = file_version(&path);
     loop {
         let asked = tokio::select! {
             _ = hangup.recv() => true,
-            () = tokio::time::sleep(LOOK_EVERY) => false,
+            () = tokio::time::sleep(POLL_INTERVAL) => false,
         };
-        let now = mark(&path);
+        let now = file_version(&path);
         if !asked && (now == seen || now.is_none()) {
             continue;
         }
@@ -41,7 +39,7 @@ pub async fn follow(gateway: Arc<Gateway>, file: Option<(PathBuf, Settings)>, mu
         match reload(&gateway, &path, &settings) {
             Ok(new) => settings = new,
             Err(error) => {
-                tracing::error!(%error, "the configuration was not reloaded; the old one stays in force");
+                tracing::error!(%error, "the configuration was not reloaded; the old one stays in effect");
             }
         }
     }
@@ -50,16 +48,16 @@ pub async fn follow(gateway: Arc<Gateway>, file: Option<(PathBuf, Settings)>, mu
 fn reload(gateway: &Gateway, path: &Path, old: &Settings) -> Result<Settings, String> {
     let (new, routes) = Settings::read(path)?;
     gateway.check(&routes)?;
-    gateway.table.store(Arc::new(Table::new(&gateway.state, &routes)));
+    gateway.table.store(Arc::new(RouteTable::new(&gateway.state, &routes)));
     let waiting = new.changed(old);
     if !waiting.is_empty() {
-        tracing::warn!(values = waiting.join(", "), "these values change with the next start only");
+        tracing::warn!(values = waiting.join(", "), "these settings change only with a restart");
     }
     tracing::info!(routes = routes.list.len(), "the routes were reloaded");
     Ok(new)
 }
 
-fn mark(path: &Path) -> Mark {
+fn file_version(path: &Path) -> FileVersion {
     let facts = std::fs::metadata(path).ok()?;
     Some((facts.modified().ok()?, facts.len()))
 }

@@ -1,5 +1,5 @@
-//! The secret that keys the hashes of credentials and bodies. It must outlive the process and be the same in
-//! all processes that share a store, or a retry would be taken for a stranger.
+//! Reads or creates the secret that credentials and bodies are hashed with. It must stay the same across restarts and in
+//! all processes that share a store, or a retry would not match its receipt.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -9,21 +9,21 @@ use std::path::Path;
 use onceward::{Filter, Onceward, Scan, ScanTarget};
 use onceward_http::fingerprint::{SECRET_BYTES, Secrets};
 
-/// Secrets by environment: one, or several with commas, the one in use first.
+/// The environment variable with one secret, or several separated by commas, the one in use first.
 pub const VARIABLE: &str = "ONCEWARD_SECRET";
 /// The file beside the embedded store's own.
 const FILE: &str = "secret";
-/// Shorter ones can be guessed.
+/// Shorter secrets can be guessed.
 const CHARACTERS_MIN: usize = 32;
 
-/// The secrets for a store: given, kept in the embedded store's folder, or made up for a store that
-/// forgets everything anyway. The store is open already: its folder is its own to make.
+/// The secrets for a store: given, stored in the folder of the embedded store, or random for the memory store. The store
+/// is open already, and has created its folder.
 pub async fn for_store(store: &str, given: Option<&str>, onceward: &Onceward) -> Result<Secrets, String> {
     if let Some(given) = given {
         return read(given);
     }
     match store.split_once(':') {
-        Some(("embedded", folder)) => kept(Path::new(folder), onceward).await,
+        Some(("embedded", folder)) => stored(Path::new(folder), onceward).await,
         Some(("memory", _)) => Ok(Secrets::new(random()?)),
         _ => Err(format!(
             "a store that several gateways may share needs a secret that they share: set {VARIABLE} to at least \
@@ -47,8 +47,8 @@ fn read(given: &str) -> Result<Secrets, String> {
     Ok(Secrets::new(first).with_older(secrets.collect::<Result<Vec<_>, _>>()?))
 }
 
-/// Reads the secret in a folder, or makes one that is there to stay before anything is hashed with it.
-async fn kept(folder: &Path, onceward: &Onceward) -> Result<Secrets, String> {
+/// Reads the secret in a folder, or creates one durably before anything is hashed with it.
+async fn stored(folder: &Path, onceward: &Onceward) -> Result<Secrets, String> {
     let path = folder.join(FILE);
     let wrong = |what: &str| format!("{}: {what}", path.display());
     match fs::read(&path) {
@@ -65,12 +65,12 @@ async fn kept(folder: &Path, onceward: &Onceward) -> Result<Secrets, String> {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(wrong(&error.to_string())),
     }
-    // Receipts without their secret are out of reach, and under a new one everything would run again.
+    // Without its secret no receipt can be found, and with a new one every retry would run again.
     let first = Scan::new(ScanTarget::Matching(Filter::default()), 1);
     let page = onceward.list(&first).await.map_err(|error| error.to_string())?;
     if !page.found.is_empty() {
         return Err(wrong(&format!(
-            "it is missing, but receipts are there; restore it from a backup, or set {VARIABLE} if they were made with that"
+            "the file is missing, but the store has receipts; restore it from a backup, or set {VARIABLE} if they were made with that"
         )));
     }
     let secret = random()?;
@@ -78,7 +78,7 @@ async fn kept(folder: &Path, onceward: &Onceward) -> Result<Secrets, String> {
     Ok(Secrets::new(secret))
 }
 
-/// Whole or not at all, and durable before it is used.
+/// Writes the file atomically and durably.
 fn write(folder: &Path, path: &Path, secret: &[u8]) -> std::io::Result<()> {
     fs::create_dir_all(folder)?;
     let part = path.with_extension("part");
@@ -91,7 +91,7 @@ fn write(folder: &Path, path: &Path, secret: &[u8]) -> std::io::Result<()> {
 
 fn random() -> Result<[u8; SECRET_BYTES], String> {
     let mut secret = [0; SECRET_BYTES];
-    getrandom::fill(&mut secret).map_err(|error| format!("no randomness for a secret: {error}"))?;
+    getrandom::fill(&mut secret).map_err(|error| format!("cannot generate a random secret: {error}"))?;
     Ok(secret)
 }
 

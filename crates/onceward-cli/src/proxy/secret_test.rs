@@ -1,3 +1,5 @@
+//! Tests of reading and creating the secret.
+
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ async fn engine(url: &str) -> Onceward {
 }
 
 #[tokio::test]
-async fn the_secret_of_a_folder_is_made_once_and_read_by_nobody_else() {
+async fn the_secret_of_a_folder_is_created_once_and_readable_only_by_its_owner() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("embedded:{}", folder.path().join("data").display());
     let onceward = engine(&url).await;
@@ -22,7 +24,7 @@ async fn the_secret_of_a_folder_is_made_once_and_read_by_nobody_else() {
 }
 
 #[tokio::test]
-async fn receipts_without_their_secret_are_not_put_out_of_reach() {
+async fn a_missing_secret_is_not_replaced_while_there_are_receipts() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("embedded:{}", folder.path().join("data").display());
     let onceward = engine(&url).await;
@@ -39,7 +41,7 @@ async fn receipts_without_their_secret_are_not_put_out_of_reach() {
 }
 
 #[tokio::test]
-async fn a_given_secret_counts_and_a_guessable_one_does_not() {
+async fn a_given_secret_is_used_and_a_short_one_is_refused() {
     let onceward = Onceward::builder(onceward_stores::open("memory:").await.unwrap());
     let onceward = onceward.accept_volatile().build().unwrap();
     let (one, two) = ("1".repeat(32), "2".repeat(40));

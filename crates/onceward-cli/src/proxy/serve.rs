@@ -1,4 +1,4 @@
-//! The listener for clients: HTTP/1.1 and HTTP/2 on one port, every connection bounded in time and memory.
+//! Serves clients: HTTP/1.1 and HTTP/2 on one port, with limits on the time and memory of every connection.
 
 use std::convert::Infallible;
 use std::io;
@@ -21,39 +21,39 @@ use tokio::sync::Semaphore;
 use tower_service::Service;
 use tracing::Instrument;
 
-use super::caller::CertificateSubject;
-use super::fields::Arrival;
-use super::payload::{Pace, Payload, Streamed};
-use super::table::{Current, GatewayState};
-use super::tls::FromClients;
+use super::body::{GatewayBody, SlowSenderLimit, StreamedBody};
+use super::callers::CertificateSubject;
+use super::fields::ClientConnection;
+use super::route_table::{CurrentRoutes, GatewayState};
+use super::tls::ClientTls;
 use super::worker_threads::WorkerThreads;
 use crate::telemetry;
 
-/// The longest head of a request, in HTTP/1.1 and HTTP/2.
+/// The maximum size of the head of a request, in HTTP/1.1 and HTTP/2.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Requests under way on one HTTP/2 connection.
+/// The maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 250;
-/// TLS handshakes that take longer are given up.
+/// The timeout of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What clients reach.
+/// A running gateway.
 pub struct Gateway {
     pub state: GatewayState,
-    pub table: Current,
-    pub tls: Option<FromClients>,
-    pub bounds: Bounds,
+    pub table: CurrentRoutes,
+    pub tls: Option<ClientTls>,
+    pub bounds: ConnectionLimits,
 }
 
-/// How long and how many.
+/// Limits on the connections of clients.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct ConnectionLimits {
     pub connections_max: usize,
     pub head_timeout: Duration,
     pub body_grace: Duration,
     pub drain_timeout: Duration,
 }
 
-/// Serves until `stop` resolves, then lets everything under way come to its end.
+/// Serves until `stop` resolves, then lets running requests finish.
 pub async fn serve(
     gateway: Arc<Gateway>,
     threads: &WorkerThreads,
@@ -61,12 +61,12 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let graceful = GracefulShutdown::new();
-    let room = Arc::new(Semaphore::new(gateway.bounds.connections_max));
+    let permits = Arc::new(Semaphore::new(gateway.bounds.connections_max));
     let mut stop = pin!(stop);
     loop {
         // Further connections wait in the queue of the operating system.
-        let place = tokio::select! {
-            place = room.clone().acquire_owned() => place.expect("the semaphore is never closed"),
+        let permit = tokio::select! {
+            permit = permits.clone().acquire_owned() => permit.expect("the semaphore is never closed"),
             () = &mut stop => break,
         };
         let accepted = tokio::select! {
@@ -76,7 +76,7 @@ pub async fn serve(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: others have to end first.
+                // Most likely no file descriptors are left: other connections must end first.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
@@ -87,15 +87,15 @@ pub async fn serve(
         let stream = stream.into_std();
         threads.start(async move {
             if let Err(error) = connection(gateway, stream, peer, watcher).await {
-                tracing::debug!(%peer, %error, "a connection ended badly");
+                tracing::debug!(%peer, %error, "a connection failed");
             }
-            drop(place);
+            drop(permit);
         });
     }
     drop(listener);
     let bound = gateway.bounds.drain_timeout;
     if tokio::time::timeout(bound, graceful.shutdown()).await.is_err() {
-        tracing::warn!(?bound, "some connections did not end in time and are cut");
+        tracing::warn!(?bound, "some connections did not end in time and are aborted");
     }
 }
 
@@ -112,18 +112,18 @@ async fn connection(
     stream.set_nodelay(true)?;
     let client = peer.ip().to_canonical();
     match gateway.tls.clone() {
-        None => speak(gateway, stream, Arrival { client, scheme: "http" }, None, watcher).await,
+        None => serve_http(gateway, stream, ClientConnection { client, scheme: "http" }, None, watcher).await,
         Some(tls) => {
             let (stream, subject) = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
-            speak(gateway, stream, Arrival { client, scheme: "https" }, subject, watcher).await
+            serve_http(gateway, stream, ClientConnection { client, scheme: "https" }, subject, watcher).await
         }
     }
 }
 
-async fn speak<S>(
+async fn serve_http<S>(
     gateway: Arc<Gateway>,
     stream: S,
-    arrival: Arrival,
+    origin: ClientConnection,
     subject: Option<CertificateSubject>,
     watcher: Watcher,
 ) -> Result<(), BoxError>
@@ -143,7 +143,7 @@ where
         .max_concurrent_streams(STREAMS_MAX)
         .keep_alive_interval(Duration::from_secs(30));
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(arrival);
+        request.extensions_mut().insert(origin);
         if let Some(subject) = &subject {
             request.extensions_mut().insert(subject.clone());
         }
@@ -156,9 +156,10 @@ where
 async fn answer(
     gateway: Arc<Gateway>,
     request: Request<Incoming>,
-) -> Result<Response<ResponseBody<Payload>>, Infallible> {
+) -> Result<Response<ResponseBody<GatewayBody>>, Infallible> {
     let grace = gateway.bounds.body_grace;
-    let mut request = request.map(|body| Payload::Stream(Streamed::new(body, Some(Pace::rate(grace)), None)));
+    let mut request = request
+        .map(|body| GatewayBody::Stream(StreamedBody::new(body, Some(SlowSenderLimit::rate(grace)), None)));
     if request.uri().path() == publication::PATH {
         let table = gateway.table.load();
         return Ok(table
@@ -182,7 +183,7 @@ async fn answer(
     service.call(request).instrument(span).await
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<ResponseBody<Payload>> {
+fn plain(status: StatusCode, text: &'static str) -> Response<ResponseBody<GatewayBody>> {
     let mut response = Response::new(ResponseBody::whole(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

@@ -1,5 +1,4 @@
-//! TLS on both sides: to an upstream that is reached by https, and from clients, with or without a
-//! certificate of their own.
+//! TLS to an https upstream, and TLS from clients, with or without client certificates.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,22 +13,22 @@ use tokio_rustls::client::TlsStream as ToStream;
 use tokio_rustls::server::TlsStream as FromStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::caller::CertificateSubject;
+use super::callers::CertificateSubject;
 
-/// How the upstream is reached.
+/// TLS to the upstream.
 #[derive(Clone)]
-pub struct ToUpstream {
+pub struct UpstreamTls {
     connector: TlsConnector,
     name: ServerName<'static>,
 }
 
-impl ToUpstream {
+impl UpstreamTls {
     /// The upstream must show a certificate for `host` from an authority that the system trusts.
     pub fn new(host: &str) -> Result<Self, String> {
         let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| format!("`{host}` is no name that a certificate could be for"))?;
+            .map_err(|_| format!("`{host}` is not a name that a certificate can be for"))?;
         let mut roots = RootCertStore::empty();
-        // SSL_CERT_FILE and SSL_CERT_DIR count, so an authority of one's own can be added.
+        // SSL_CERT_FILE and SSL_CERT_DIR are honoured, so a private authority can be added.
         let found = rustls_native_certs::load_native_certs();
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
@@ -46,22 +45,22 @@ impl ToUpstream {
     }
 }
 
-/// How clients are received.
+/// TLS from clients.
 #[derive(Clone)]
-pub struct FromClients {
+pub struct ClientTls {
     acceptor: TlsAcceptor,
     asks_for_certificates: bool,
 }
 
-/// The files that TLS needs.
-pub struct Files {
+/// The files for TLS from clients.
+pub struct TlsFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
     pub client_authorities: Option<PathBuf>,
 }
 
-impl FromClients {
-    pub fn new(files: &Files) -> Result<Self, String> {
+impl ClientTls {
+    pub fn new(files: &TlsFiles) -> Result<Self, String> {
         let chain = certificates(&files.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&files.key)
             .map_err(|error| format!("{}: {error}", files.key.display()))?;
@@ -86,12 +85,12 @@ impl FromClients {
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), asks_for_certificates })
     }
 
-    /// Whether clients have to show a certificate.
+    /// Whether clients must present a certificate.
     pub fn asks_for_certificates(&self) -> bool {
         self.asks_for_certificates
     }
 
-    /// The stream, and who the client has proved to be.
+    /// The stream, and the subject of the client certificate, if there is one.
     pub async fn accept(
         &self,
         stream: TcpStream,
@@ -108,7 +107,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?.collect();
     match read {
-        Ok(chain) if chain.is_empty() => Err(wrong(&"there is no certificate in it")),
+        Ok(chain) if chain.is_empty() => Err(wrong(&"the file has no certificate")),
         Ok(chain) => Ok(chain),
         Err(error) => Err(wrong(&error)),
     }

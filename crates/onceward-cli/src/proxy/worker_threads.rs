@@ -1,4 +1,4 @@
-//! A runtime of one thread for each core. A connection stays on the thread that it was given to, together with
+//! Worker threads for connections: a runtime of one thread for each core. A connection stays on the thread that it was given to, together with
 //! the connections to the upstream that its requests use: no request wakes another thread, and no work is stolen.
 
 use std::cell::Cell;
@@ -44,11 +44,11 @@ impl WorkerThreads {
     pub fn start(&self, work: impl Future<Output = ()> + Send + 'static) {
         let thread =
             self.0.iter().min_by_key(|thread| thread.load.load(Ordering::Relaxed)).expect("there is one");
-        let share = Share::of(&thread.load);
+        let task = TaskCount::of(&thread.load);
         let runtime = thread.runtime.as_ref().expect("it is taken only when the thread ends");
         runtime.spawn(async move {
             work.await;
-            drop(share);
+            drop(task);
         });
     }
 }
@@ -75,17 +75,17 @@ impl Drop for WorkerThread {
     }
 }
 
-/// One task in the load of a thread.
-struct Share(Arc<AtomicUsize>);
+/// Counts one task in the load of a thread until dropped.
+struct TaskCount(Arc<AtomicUsize>);
 
-impl Share {
+impl TaskCount {
     fn of(load: &Arc<AtomicUsize>) -> Self {
         load.fetch_add(1, Ordering::Relaxed);
         Self(load.clone())
     }
 }
 
-impl Drop for Share {
+impl Drop for TaskCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,72 +1,74 @@
-//! Ending a doubt from the command line.
+//! `onceward receipts settle` and `release`: settle an unknown outcome.
 
-use super::remote::Remote;
-use super::{Which, choices, confirm, say, table, words};
+use super::admin_client::AdminClient;
+use super::{IntentArgs, confirm, explain, report, table, value_parsers};
 use crate::admin::shape::{HttpShown, OutcomeGiven, PolicyAsked, Preset, SettleAsked, Verdict};
 
 /// The answer that every retry gets from now on.
 #[derive(clap::Args)]
-pub struct AnswerGiven {
-    /// Its status: for a request through the gateway.
+pub struct AnswerArgs {
+    /// The status of the answer, for a request through the gateway.
     #[arg(long, value_name = "CODE", conflicts_with_all = ["verdict", "not_done"])]
     status: Option<u16>,
-    /// Its body.
+    /// The body of the answer.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     body: String,
-    /// A field of it, as "name: value". Without a content type, one is chosen by the body.
+    /// A header field of the answer, as "name: value". Without a content type, one is derived from the body.
     #[arg(long, value_name = "FIELD", conflicts_with_all = ["verdict", "not_done"])]
     header: Vec<String>,
-    /// How it ended: for a claim through the receipts API, whose outcome has no status.
-    #[arg(long, value_parser = choices::verdict(), conflicts_with = "not_done")]
+    /// The verdict, for a claim through the receipts API, whose outcome has no status.
+    #[arg(long, value_parser = value_parsers::verdict(), conflicts_with = "not_done")]
     verdict: Option<Verdict>,
-    /// How long it is kept: http 24 hours, queue 7 days, ledger forever.
-    #[arg(long, value_parser = choices::preset(), default_value = "http")]
+    /// How long the answer is kept: http 24 hours, queue 7 days, ledger forever.
+    #[arg(long, value_parser = value_parsers::preset(), default_value = "http")]
     pub preset: Preset,
 }
 
-/// What keeps a tired person from a slip.
+/// Protection against settling the wrong receipt.
 #[derive(clap::Args)]
-pub struct Care {
-    /// Only if the receipt still speaks of this run.
+pub struct ConfirmArgs {
+    /// Settle only if this is the fence of the receipt: no other run has begun.
     #[arg(long, value_name = "NUMBER")]
     fence: Option<u64>,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     yes: bool,
 }
 
-/// Says what became of an effect in doubt, once it is certain that this is meant.
+/// Settles an unknown outcome, after confirmation. `done` is the answer, or `None` if the effect did not happen.
 pub async fn settle(
-    remote: &Remote,
-    which: Which,
+    client: &AdminClient,
+    intent: IntentArgs,
     done: Option<OutcomeGiven>,
     preset: Preset,
     force: bool,
-    care: &Care,
+    confirmation: &ConfirmArgs,
     json: bool,
 ) -> Result<(), String> {
-    let receipt = which.find(remote).await?;
+    let receipt = intent.find(client).await?;
     let fence = receipt.fence.ok_or("the receipt cannot be read, so it cannot be settled")?;
-    if let Some(expected) = care.fence
+    if let Some(expected) = confirmation.fence
         && expected != fence
     {
-        return Err(format!("the receipt speaks of run {fence} now, not {expected}; look again"));
+        return Err(format!(
+            "the receipt has fence {fence}, not {expected}: another run has begun; check it again"
+        ));
     }
-    if !words::can_be_settled(&receipt) {
-        return Err(format!("there is nothing to settle. {}", words::meaning(&receipt)));
+    if !explain::can_be_settled(&receipt) {
+        return Err(format!("there is nothing to settle. {}", explain::meaning(&receipt)));
     }
-    if !care.yes {
-        eprint!("{}", table::card(&receipt));
+    if !confirmation.yes {
+        eprint!("{}", table::details(&receipt));
         confirm(match &done {
-            Some(_) => "It happened, and every retry gets the answer that you give. Settle it so?",
-            None => "It did NOT happen, and the next retry runs. Settle it so?",
+            Some(_) => "It happened, and every retry gets the answer that you give. Settle it as done?",
+            None => "It did NOT happen, and the next retry runs. Settle it as not done?",
         })?;
     }
     let policy = PolicyAsked { preset, ..PolicyAsked::default() };
     let not_done = done.is_none();
-    let Which { scope, operation, key } = which;
-    remote.settle(&SettleAsked { scope, operation, key, fence, done, not_done, force, policy }).await?;
-    say(
+    let IntentArgs { scope, operation, key } = intent;
+    client.settle(&SettleAsked { scope, operation, key, fence, done, not_done, force, policy }).await?;
+    report(
         json,
         "settled",
         if not_done {
@@ -78,12 +80,12 @@ pub async fn settle(
     Ok(())
 }
 
-impl AnswerGiven {
+impl AnswerArgs {
     pub fn read(&self) -> Result<OutcomeGiven, String> {
         let none = OutcomeGiven { verdict: Verdict::Succeeded, body: None, body_base64: None, http: None };
         let Some(status) = self.status else {
             let verdict = self.verdict.ok_or(
-                "say what every retry is to get: --status CODE for a request through the gateway, --verdict for a claim through the receipts API",
+                "the answer for retries is missing: give --status CODE for a request through the gateway, or --verdict for a claim through the receipts API",
             )?;
             return Ok(OutcomeGiven { verdict, body: Some(self.body.clone()), ..none });
         };

@@ -1,52 +1,60 @@
-//! Receipts on a screen: many as a table, one as a card.
+//! Prints receipts: many as a table, one in detail.
 
 use std::fmt::Write;
 
-use super::words::{harmless, is_in_doubt, meaning, next, quoted, time};
+use super::explain::{
+    duration_text, is_outcome_unknown, meaning, next, shell_quoted, without_control_characters,
+};
 use crate::admin::shape::{OutcomeShown, ReceiptShown, State, Verdict};
 
-/// A table with a line on what to do, if there is something to do.
+/// A table of receipts, and below it what to do next, if anything.
 pub fn table(receipts: &[ReceiptShown], more: bool) -> String {
     if receipts.is_empty() {
         return "No receipts.\n".into();
     }
     let mut out = columns(["STATE", "SCOPE", "OPERATION", "KEY", "UNTIL"], receipts.iter().map(row));
-    let doubts = receipts.iter().filter(|receipt| is_in_doubt(receipt)).count();
+    let unknown = receipts.iter().filter(|receipt| is_outcome_unknown(receipt)).count();
     if more {
         let _ = writeln!(out, "\nThere are more; see --limit, --state, --scope and --operation.");
     }
-    if let Some(first) = receipts.iter().find(|receipt| is_in_doubt(receipt)) {
-        let which = super::shown_id(first);
+    if let Some(first) = receipts.iter().find(|receipt| is_outcome_unknown(receipt)) {
+        let intent = super::shell_arguments(first);
         let _ = writeln!(
             out,
-            "\n{doubts} in doubt: may or may not have taken effect, held until somebody settles it. Begin with\n  onceward receipts show {which}"
+            "\n{unknown} unknown: may or may not have taken effect, and not run again until settled. Begin with\n  onceward receipts show {intent}"
         );
     }
     out
 }
 
-/// The dead, with why they are, and a line on what to do.
+/// A table of dead intents with their last errors, and below it what to do next.
 pub fn dead(receipts: &[ReceiptShown], more: bool) -> String {
-    let Some(first) = receipts.first() else { return "Nothing is dead.\n".into() };
+    let Some(first) = receipts.first() else { return "No dead intents.\n".into() };
     let rows = receipts.iter().map(|receipt| {
         let tries = receipt.tries.map_or_else(String::new, |tries| tries.to_string());
         let why = receipt.unreadable.as_ref().or(receipt.last_error.as_ref());
-        let why = harmless(why.map_or("", |why| why.as_str()));
-        [quoted(&receipt.scope), quoted(&receipt.operation), quoted(&receipt.key), tries, why]
+        let why = without_control_characters(why.map_or("", |why| why.as_str()));
+        [
+            shell_quoted(&receipt.scope),
+            shell_quoted(&receipt.operation),
+            shell_quoted(&receipt.key),
+            tries,
+            why,
+        ]
     });
     let mut out = columns(["SCOPE", "OPERATION", "KEY", "TRIES", "LAST ERROR"], rows);
     if more {
         let _ = writeln!(out, "\nThere are more; see --limit, --scope and --operation.");
     }
-    let which = super::shown_id(first);
+    let intent = super::shell_arguments(first);
     let _ = writeln!(
         out,
-        "\nTry one again or give it up, when what stood in the way is fixed. Begin with\n  onceward receipts show {which}"
+        "\nRetry or discard each when the cause is fixed. Begin with\n  onceward receipts show {intent}"
     );
     out
 }
 
-/// Rows under a head, each column as wide as it must be.
+/// Rows below a header, each column as wide as its widest cell.
 fn columns(head: [&str; 5], rows: impl Iterator<Item = [String; 5]>) -> String {
     let rows: Vec<[String; 5]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
     let mut widths = [0; 5];
@@ -64,7 +72,7 @@ fn columns(head: [&str; 5], rows: impl Iterator<Item = [String; 5]>) -> String {
     out
 }
 
-/// Scope, operation and key stand as a shell takes them back, so that a line can be copied.
+/// Scope, operation and key are quoted for a shell, so that they can be copied into a command.
 fn row(receipt: &ReceiptShown) -> [String; 5] {
     let state = match (receipt.state, receipt.verdict) {
         _ if receipt.unreadable.is_some() => "unreadable".into(),
@@ -77,14 +85,14 @@ fn row(receipt: &ReceiptShown) -> [String; 5] {
         None if receipt.state == State::Unknown => "settled".into(),
         None if receipt.state == State::Dead => "decided".into(),
         None => "forever".into(),
-        Some(ms) if ms < 0 => format!("{} ago", time(ms)),
-        Some(ms) => format!("in {}", time(ms)),
+        Some(ms) if ms < 0 => format!("{} ago", duration_text(ms)),
+        Some(ms) => format!("in {}", duration_text(ms)),
     };
-    [state, quoted(&receipt.scope), quoted(&receipt.operation), quoted(&receipt.key), until]
+    [state, shell_quoted(&receipt.scope), shell_quoted(&receipt.operation), shell_quoted(&receipt.key), until]
 }
 
-/// One receipt, what it means, and what to do next.
-pub fn card(receipt: &ReceiptShown) -> String {
+/// One receipt in detail, what it means, and what to do next.
+pub fn details(receipt: &ReceiptShown) -> String {
     let mut out = String::new();
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(out, "{name:<10} {value}");
@@ -107,7 +115,7 @@ pub fn card(receipt: &ReceiptShown) -> String {
         line("input", &format!("{bytes} bytes"));
     }
     if let Some(error) = &receipt.last_error {
-        line("last error", &harmless(error));
+        line("last error", &without_control_characters(error));
     }
     if let Some(outcome) = &receipt.outcome {
         line("answer", &answer(outcome));
@@ -117,7 +125,7 @@ pub fn card(receipt: &ReceiptShown) -> String {
 }
 
 fn ago(ms: u64) -> String {
-    format!("{} ago", time(i64::try_from(ms).unwrap_or(i64::MAX)))
+    format!("{} ago", duration_text(i64::try_from(ms).unwrap_or(i64::MAX)))
 }
 
 fn answer(outcome: &OutcomeShown) -> String {
@@ -126,14 +134,14 @@ fn answer(outcome: &OutcomeShown) -> String {
         Verdict::Failed => "failed",
     };
     if let Some(note) = &outcome.omitted {
-        return format!("{verdict}, not kept ({})", harmless(note));
+        return format!("{verdict}, not kept ({})", without_control_characters(note));
     }
     let (head, body, base64) = match &outcome.http {
         Some(http) => (http.status.to_string(), &http.body, &http.body_base64),
         None => (verdict.to_owned(), &outcome.body, &outcome.body_base64),
     };
     match (body, base64) {
-        (Some(body), _) => format!("{head} {}", harmless(body)),
+        (Some(body), _) => format!("{head} {}", without_control_characters(body)),
         (None, Some(base64)) => format!("{head}, not text, as base64: {base64}"),
         (None, None) => head,
     }

@@ -1,4 +1,4 @@
-//! Traces to an OpenTelemetry collector, over HTTP and in plain text: put one beside the process.
+//! Sends traces to an OpenTelemetry collector over HTTP without TLS: run the collector on the same machine.
 
 use std::sync::OnceLock;
 
@@ -17,11 +17,11 @@ use super::BoxedLayer;
 
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
-/// Hands the spans of this project to the collector at `url`.
+/// The layer that sends the spans of this project to the collector at `url`.
 pub fn layer(url: &str) -> Result<BoxedLayer, String> {
     let uri: http::Uri = url.parse().map_err(|error| format!("{error}"))?;
     if uri.scheme_str() != Some("http") {
-        return Err("only http:// is spoken here; put a collector beside this process".into());
+        return Err("only http:// is supported; run a collector on the same machine".into());
     }
     let endpoint = match uri.path() {
         "" | "/" => format!("{}/v1/traces", url.trim_end_matches('/')),
@@ -34,17 +34,17 @@ pub fn layer(url: &str) -> Result<BoxedLayer, String> {
         .with_resource(Resource::builder().with_service_name("onceward").build())
         .build();
     let tracer = provider.tracer("onceward");
-    PROVIDER.set(provider).map_err(|_| "already begun")?;
-    // Our own spans only: not those of the libraries below, least of all of the one that sends them.
+    PROVIDER.set(provider).map_err(|_| "traces were started already")?;
+    // Only spans of this project: not those of libraries, such as the one that sends the traces.
     let ours = Targets::new().with_target("onceward", tracing::Level::DEBUG);
     Ok(tracing_opentelemetry::layer().with_tracer(tracer).with_filter(ours).boxed())
 }
 
 /// Puts a span into the trace that a request names in `traceparent`.
-pub fn follow(span: &tracing::Span, headers: &HeaderMap) {
+pub fn set_parent(span: &tracing::Span, headers: &HeaderMap) {
     if headers.contains_key("traceparent") {
-        let parent = TraceContextPropagator::new().extract(&Fields(headers));
-        // A span that nobody traces has no place in a trace.
+        let parent = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
+        // Fails if the span is not traced, which is fine.
         let _ = span.set_parent(parent);
     }
 }
@@ -57,9 +57,9 @@ pub fn end() {
     }
 }
 
-struct Fields<'a>(&'a HeaderMap);
+struct HeaderExtractor<'a>(&'a HeaderMap);
 
-impl Extractor for Fields<'_> {
+impl Extractor for HeaderExtractor<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).and_then(|value| value.to_str().ok())
     }

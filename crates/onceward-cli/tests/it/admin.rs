@@ -1,4 +1,4 @@
-//! The admin listener: who gets in, and what machines that watch are told.
+//! The admin listener: health, readiness, metrics, access and the receipts API.
 
 pub mod api;
 mod auth;
@@ -51,7 +51,7 @@ fn is_prometheus_text(text: &str) {
 }
 
 #[test]
-fn what_cannot_be_served_is_not_started() {
+fn invalid_admin_settings_are_refused_at_start() {
     let folder = tempdir().unwrap();
     let store = format!("embedded:{}", folder.path().join("receipts").display());
     for (args, says) in [
@@ -73,7 +73,7 @@ fn what_cannot_be_served_is_not_started() {
     }
 }
 
-/// What there is to watch, and what the documentation says of it, are the same.
+/// The metrics that are served and the metrics in the documentation are the same.
 #[test]
 fn every_metric_is_explained_to_operators() {
     let manual = include_str!("../../../../docs/operations.md");

@@ -1,4 +1,4 @@
-//! `onceward complete`: what was left and what is waiting, listed, and finished by the service that has the code.
+//! `onceward complete`: lists unfinished and waiting intents, and has the service finish them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,14 +21,14 @@ use crate::process::{eventually, onceward};
 
 const LEASE: Duration = Duration::from_millis(200);
 
-/// A database with things that were left in it, and the service that has their code.
+/// A database with unfinished intents, and the service that has the code of their operation.
 struct Shop {
     folder: tempfile::TempDir,
     runtime: Runtime,
     service: Service,
 }
 
-/// What was done for each key.
+/// The service, and the number of effects for each key.
 #[derive(Clone)]
 struct Service {
     onceward: Onceward,
@@ -62,22 +62,22 @@ impl Shop {
         self.folder.path().join(name)
     }
 
-    /// Somebody begins it, and nothing is heard of it again.
-    fn leave(&self, operation: &str, key: &str, rule: OnUnknown) {
+    /// Begins an intent and abandons it.
+    fn abandon(&self, operation: &str, key: &str, rule: OnUnknown) {
         let ask = ask(Id::new("acme corp", operation, key).unwrap(), rule);
         let claimed = self.runtime.block_on(self.service.onceward.claim(ask)).unwrap();
         assert!(matches!(claimed, Claimed::Granted(_)));
     }
 
-    /// Somebody leaves it to a worker.
+    /// Enqueues an intent for a worker.
     fn enqueue(&self, operation: &str, key: &str) {
         let ask = ask(Id::new("acme corp", operation, key).unwrap(), OnUnknown::Retry).with_input("12");
         let enqueued = self.runtime.block_on(self.service.onceward.enqueue(ask)).unwrap();
         assert_eq!(enqueued, Enqueued::Accepted);
     }
 
-    /// Until this many leases are over, or tries are due.
-    fn silence(&self, number: usize) {
+    /// Waits until this number of leases have ended, or tries are due.
+    fn wait_until_due(&self, number: usize) {
         let due = |state| {
             let scan = Scan::new(ScanTarget::Due(Some(state)), 1_000);
             let page = self.runtime.block_on(self.service.onceward.list(&scan)).unwrap();
@@ -88,7 +88,7 @@ impl Shop {
         });
     }
 
-    /// The address where the service is told.
+    /// Starts the listener of the service, and returns the address for notifications.
     fn listen(&self) -> String {
         let app = Router::new().route("/resume", post(resume)).with_state(self.service.clone());
         let listener = self.runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -103,7 +103,7 @@ impl Shop {
         command
     }
 
-    fn complete(&self, words: &[&str]) -> Said {
+    fn complete(&self, words: &[&str]) -> Printed {
         self.command(words).output().unwrap().into()
     }
 
@@ -113,14 +113,14 @@ impl Shop {
 }
 
 fn ask(id: Id, rule: OnUnknown) -> Ask {
-    Ask::new(id, Fingerprint::of(b"whatever was asked"), policy(rule))
+    Ask::new(id, Fingerprint::of(b"a request"), policy(rule))
 }
 
 fn policy(rule: OnUnknown) -> Arc<Policy> {
     Arc::new(Policy::http().to_builder().with_on_unknown(rule).with_lease(LEASE).build().unwrap())
 }
 
-/// The service has the code registered, and is told what to go on with.
+/// Handles a notification: the service has the code registered, and continues the intent.
 async fn resume(State(service): State<Service>, body: String) -> StatusCode {
     let told: Value = serde_json::from_str(&body).unwrap();
     assert!(told["fence"].as_u64().is_some_and(|fence| fence > 0), "{told}");
@@ -145,13 +145,13 @@ async fn pay_out(lease: Lease, effects: Arc<Mutex<HashMap<String, usize>>>) -> R
 }
 
 #[derive(Debug)]
-struct Said {
+struct Printed {
     code: i32,
     out: String,
     err: String,
 }
 
-impl From<Output> for Said {
+impl From<Output> for Printed {
     fn from(output: Output) -> Self {
         Self {
             code: output.status.code().unwrap(),
@@ -161,70 +161,74 @@ impl From<Output> for Said {
     }
 }
 
-impl Said {
+impl Printed {
     fn has_line(&self, start: &str, end: &str) -> bool {
         self.out.lines().any(|line| line.starts_with(start) && line.ends_with(end))
     }
 }
 
 #[test]
-fn what_was_left_is_listed_and_not_touched() {
+fn unfinished_intents_are_listed_and_not_changed() {
     let shop = Shop::open();
-    let said = shop.complete(&[]);
-    assert_eq!((said.code, said.out.as_str()), (0, "Nothing is left.\n"), "{said:?}");
-    shop.leave("payout", "p 1", OnUnknown::Retry);
-    shop.leave("payout", "p2", OnUnknown::Hold);
-    shop.leave("ship", "s1", OnUnknown::Retry);
+    let printed = shop.complete(&[]);
+    assert_eq!((printed.code, printed.out.as_str()), (0, "Nothing is left.\n"), "{printed:?}");
+    shop.abandon("payout", "p 1", OnUnknown::Retry);
+    shop.abandon("payout", "p2", OnUnknown::Hold);
+    shop.abandon("ship", "s1", OnUnknown::Retry);
     shop.enqueue("payout", "p3");
-    shop.silence(4);
-    let said = shop.complete(&[]);
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.has_line("waiting ", "ago  'acme corp' payout p3"), "{said:?}");
-    assert!(said.has_line("left ", "ago  'acme corp' payout 'p 1'"), "{said:?}");
-    assert!(said.has_line("in doubt ", "ago  'acme corp' payout p2"), "{said:?}");
-    assert!(said.has_line("left ", "ship s1") && said.out.contains("1 in doubt: see"), "{said:?}");
-    let said = shop.complete(&["--operation", "ship"]);
-    assert_eq!((said.code, said.out.lines().count()), (1, 1), "{said:?}");
-    shop.silence(4);
+    shop.wait_until_due(4);
+    let printed = shop.complete(&[]);
+    assert_eq!(printed.code, 1, "{printed:?}");
+    assert!(printed.has_line("waiting ", "ago  'acme corp' payout p3"), "{printed:?}");
+    assert!(printed.has_line("left ", "ago  'acme corp' payout 'p 1'"), "{printed:?}");
+    assert!(printed.has_line("unknown ", "ago  'acme corp' payout p2"), "{printed:?}");
+    assert!(printed.has_line("left ", "ship s1") && printed.out.contains("1 unknown: see"), "{printed:?}");
+    let printed = shop.complete(&["--operation", "ship"]);
+    assert_eq!((printed.code, printed.out.lines().count()), (1, 1), "{printed:?}");
+    shop.wait_until_due(4);
 }
 
 #[test]
-fn a_service_that_is_told_finishes_each_once_and_no_doubt_is_touched() {
+fn a_notified_service_finishes_each_once_and_unknown_outcomes_are_not_changed() {
     let shop = Shop::open();
     for number in 0..20 {
-        shop.leave("payout", &format!("p{number}"), OnUnknown::Retry);
+        shop.abandon("payout", &format!("p{number}"), OnUnknown::Retry);
     }
-    shop.leave("payout", "doubtful", OnUnknown::Hold);
-    shop.leave("payout", "broken", OnUnknown::Retry);
-    shop.leave("ship", "s1", OnUnknown::Retry);
+    shop.abandon("payout", "unknown", OnUnknown::Hold);
+    shop.abandon("payout", "broken", OnUnknown::Retry);
+    shop.abandon("ship", "s1", OnUnknown::Retry);
     shop.enqueue("payout", "enqueued");
-    shop.silence(24);
+    shop.wait_until_due(24);
     let to = shop.listen();
-    // Two side by side, of which neither knows of the other.
+    // Two commands at the same time, without coordination.
     let words = ["--operation", "payout", "--to", &to, "--once", "--grace", "0"];
     let start = || shop.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let both = [start(), start()].map(|child| Said::from(child.wait_with_output().unwrap()));
-    for said in &both {
-        assert_eq!((said.code, said.err.as_str()), (1, ""), "one is in doubt: {said:?}");
+    let both = [start(), start()].map(|child| Printed::from(child.wait_with_output().unwrap()));
+    for printed in &both {
+        assert_eq!(
+            (printed.code, printed.err.as_str()),
+            (1, ""),
+            "the outcome of one is unknown: {printed:?}"
+        );
     }
     for number in 0..20 {
         assert_eq!(shop.effects(&format!("p{number}")), 1);
         let line = format!("'acme corp' payout p{number}");
-        assert!(both.iter().any(|said| said.has_line("finished", &line)), "{both:?}");
+        assert!(both.iter().any(|printed| printed.has_line("finished", &line)), "{both:?}");
     }
-    assert_eq!((shop.effects("enqueued"), shop.effects("doubtful"), shop.effects("s1")), (1, 0, 0));
-    // What is left is what nobody may touch, nobody here has code for, or does not work.
-    shop.silence(3);
-    let said = shop.complete(&words);
-    assert!(said.code == 1 && said.out.lines().count() == 1, "{said:?}");
-    assert!(said.has_line("waiting", "payout broken: 503 Service Unavailable"), "{said:?}");
+    assert_eq!((shop.effects("enqueued"), shop.effects("unknown"), shop.effects("s1")), (1, 0, 0));
+    // Left: an unknown outcome, an operation without code here, and one that always fails.
+    shop.wait_until_due(3);
+    let printed = shop.complete(&words);
+    assert!(printed.code == 1 && printed.out.lines().count() == 1, "{printed:?}");
+    assert!(printed.has_line("waiting", "payout broken: 503 Service Unavailable"), "{printed:?}");
 }
 
 #[test]
-fn a_command_is_told_by_its_environment_and_the_receipt_is_what_counts() {
+fn a_command_gets_the_intent_in_its_environment_and_the_receipt_decides() {
     let shop = Shop::open();
-    shop.leave("payout", "it's \"p1\" $HOME", OnUnknown::Retry);
-    shop.silence(1);
+    shop.abandon("payout", "it's \"p1\" $HOME", OnUnknown::Retry);
+    shop.wait_until_due(1);
     let told = shop.file("told");
     let script = format!(
         r#"printf '%s|%s|%s|%s\n' "$ONCEWARD_SCOPE" "$ONCEWARD_OPERATION" "$ONCEWARD_KEY" "$ONCEWARD_FENCE" >>{}"#,
@@ -232,29 +236,29 @@ fn a_command_is_told_by_its_environment_and_the_receipt_is_what_counts() {
     );
     let exec =
         |script: &str| shop.complete(&["--operation", "payout", "--exec", script, "--once", "--grace", "0"]);
-    // That it went well is not enough: the receipt says that nothing was done.
-    let said = exec(&script);
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.out.starts_with("left "), "{said:?}");
+    // Exit code 0 is not enough: the receipt has no outcome.
+    let printed = exec(&script);
+    assert_eq!(printed.code, 1, "{printed:?}");
+    assert!(printed.out.starts_with("left "), "{printed:?}");
     let line = std::fs::read_to_string(&told).unwrap();
     let parts: Vec<&str> = line.trim_end().split('|').collect();
     assert_eq!(parts[..3], ["acme corp", "payout", "it's \"p1\" $HOME"]);
     assert!(parts[3].parse::<u64>().unwrap() > 0);
-    let said = exec("exit 3");
-    assert!(said.code == 1 && said.out.contains("exit status: 3"), "{said:?}");
-    shop.silence(1);
+    let printed = exec("exit 3");
+    assert!(printed.code == 1 && printed.out.contains("exit status: 3"), "{printed:?}");
+    shop.wait_until_due(1);
 }
 
 #[test]
-fn who_cannot_be_helped_is_told_about_less_and_less_often() {
+fn the_pause_grows_for_an_intent_that_cannot_be_finished() {
     let shop = Shop::open();
-    shop.leave("payout", "broken", OnUnknown::Retry);
-    shop.silence(1);
+    shop.abandon("payout", "broken", OnUnknown::Retry);
+    shop.wait_until_due(1);
     let told = shop.file("told");
     let script = format!("date +%s%N >>{}; exit 1", told.display());
     let words = ["--operation", "payout", "--exec", &script, "--pause", "1", "--grace", "0"];
     let mut child = shop.command(&words).stdout(Stdio::null()).spawn().unwrap();
-    let times = eventually("it is told twice", || {
+    let times = eventually("it is notified twice", || {
         let times = std::fs::read_to_string(&told).unwrap_or_default();
         let times: Vec<u128> = times.lines().filter_map(|line| line.parse().ok()).collect();
         (times.len() >= 2).then_some(times)
@@ -265,21 +269,21 @@ fn who_cannot_be_helped_is_told_about_less_and_less_often() {
 }
 
 #[test]
-fn what_stands_in_the_way_is_said() {
+fn errors_say_what_is_wrong() {
     let shop = Shop::open();
     for (words, part) in [
         (vec!["--to", "http://127.0.0.1:1/"], "--operation"),
         (vec!["--operation", "x", "--to", "ftp://there"], "http://"),
         (vec!["--operation", "x", "--to", "http://h/", "--exec", "true"], "cannot be used with"),
     ] {
-        let said = shop.complete(&words);
-        assert!(said.code == 2 && said.err.contains(part), "{said:?}");
+        let printed = shop.complete(&words);
+        assert!(printed.code == 2 && printed.err.contains(part), "{printed:?}");
     }
-    let said = Said::from(onceward(&["complete", "--store", "nosuch:x"]).output().unwrap());
-    assert!(said.code == 2 && said.err.contains("no store is known"), "{said:?}");
-    shop.leave("payout", "p1", OnUnknown::Retry);
-    shop.silence(1);
+    let printed = Printed::from(onceward(&["complete", "--store", "nosuch:x"]).output().unwrap());
+    assert!(printed.code == 2 && printed.err.contains("no store is known"), "{printed:?}");
+    shop.abandon("payout", "p1", OnUnknown::Retry);
+    shop.wait_until_due(1);
     let nobody = ["--operation", "payout", "--to", "http://127.0.0.1:1/", "--once", "--grace", "0"];
-    let said = shop.complete(&nobody);
-    assert!(said.code == 1 && said.out.starts_with("left "), "{said:?}");
+    let printed = shop.complete(&nobody);
+    assert!(printed.code == 1 && printed.out.starts_with("left "), "{printed:?}");
 }

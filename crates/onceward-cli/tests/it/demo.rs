@@ -1,4 +1,4 @@
-//! `onceward demo`: the whole storyline, with its real processes and its real kill.
+//! `onceward demo`, run with its processes and its kill.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
@@ -9,10 +9,10 @@ use tempfile::tempdir;
 
 use crate::process::{eventually, onceward, send};
 
-/// The address behind `word` in the picture at the beginning.
-fn address(picture: &str, word: &str) -> SocketAddr {
-    let mut words = picture.split_whitespace().skip_while(|found| *found != word);
-    words.nth(1).unwrap_or_else(|| panic!("no {word} in {picture}")).parse().unwrap()
+/// The address after `word` in the diagram at the beginning.
+fn address(diagram: &str, word: &str) -> SocketAddr {
+    let mut words = diagram.split_whitespace().skip_while(|found| *found != word);
+    words.nth(1).unwrap_or_else(|| panic!("no {word} in {diagram}")).parse().unwrap()
 }
 
 fn is_empty(folder: &Path) -> bool {
@@ -20,25 +20,25 @@ fn is_empty(folder: &Path) -> bool {
 }
 
 #[test]
-fn every_act_goes_as_expected_and_nothing_is_left_behind() {
+fn every_scenario_passes_and_no_process_or_file_remains() {
     let folder = tempdir().unwrap();
     let ended = onceward(&["demo", "--exit"]).env("TMPDIR", folder.path()).output().unwrap();
-    let said = String::from_utf8(ended.stdout).unwrap();
-    let troubles = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(ended.status.code(), Some(0), "{said}\n{troubles}");
-    assert_eq!(said.matches('✓').count(), 6, "{said}");
-    assert!(!said.contains('✗') && !said.contains('\x1b'), "{said}");
-    assert!(said.contains("4 payments were asked for, 4 charges were made."), "{said}");
-    assert_eq!(troubles, "");
+    let printed = String::from_utf8(ended.stdout).unwrap();
+    let errors = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{printed}\n{errors}");
+    assert_eq!(printed.matches('✓').count(), 6, "{printed}");
+    assert!(!printed.contains('✗') && !printed.contains('\x1b'), "{printed}");
+    assert!(printed.contains("4 payments were requested, 4 charges were made."), "{printed}");
+    assert_eq!(errors, "");
     assert!(is_empty(folder.path()));
     for word in ["onceward", "payments"] {
-        let address = address(&said, word);
+        let address = address(&printed, word);
         eventually("its processes end", || TcpStream::connect(address).is_err().then_some(()));
     }
 }
 
 #[test]
-fn it_stays_up_to_be_tried_until_it_is_told_to_end() {
+fn it_keeps_running_until_it_is_stopped() {
     let folder = tempdir().unwrap();
     let mut demo = onceward(&["demo"]).env("TMPDIR", folder.path()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);

@@ -1,4 +1,4 @@
-//! The gateway in front of a service that does as it is told.
+//! Tests of the gateway in front of a scripted service.
 
 mod certificates;
 mod forwarding;

@@ -1,4 +1,4 @@
-//! The binary as its users meet it: real processes, real sockets, real kills.
+//! Tests of the binary with real processes, sockets and kills.
 
 mod admin;
 mod complete;

@@ -1,4 +1,4 @@
-//! What commands print, and what happens when nobody reads it.
+//! What commands print, and what happens when the reader closes the pipe.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
@@ -9,8 +9,7 @@ use tempfile::tempdir;
 
 use crate::process::{Process, eventually, onceward};
 
-/// Reads one line of what a command prints, closes the pipe, and gives the line, what was said on standard
-/// error, and the exit code.
+/// Reads one line of the output of a command and closes the pipe. Returns the line, standard error and the exit code.
 fn first_line(mut command: Command) -> (String, String, Option<i32>) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -23,7 +22,7 @@ fn first_line(mut command: Command) -> (String, String, Option<i32>) {
     (line, errors, child.wait().unwrap().code())
 }
 
-/// Runs a command whose output nobody reads at all.
+/// Runs a command with a closed pipe as standard output.
 fn unread(mut command: Command) -> (String, Option<i32>) {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -69,7 +68,7 @@ fn a_demo_whose_reader_is_gone_ends_its_processes_and_removes_its_folder() {
 }
 
 #[test]
-fn a_server_goes_on_when_nobody_reads_what_it_prints() {
+fn a_server_continues_when_its_output_is_closed() {
     let folder = tempdir().unwrap();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let store = format!("embedded:{}", folder.path().join("receipts").display());

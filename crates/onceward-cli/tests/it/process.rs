@@ -1,4 +1,4 @@
-//! A running `onceward`, and a client without opinions.
+//! Starts `onceward` processes, and sends plain HTTP requests to them.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,7 +22,7 @@ pub fn onceward(args: &[&str]) -> Command {
 /// A running `onceward` with its admin listener on a port of its own. Dropping it kills it.
 pub struct Process {
     pub child: Child,
-    /// Held, so that it can go on speaking.
+    /// Held open, so that the process can keep printing.
     _output: BufReader<ChildStdout>,
     pub address: SocketAddr,
 }
@@ -33,7 +33,7 @@ impl Process {
         Self::start(onceward(&["serve", "--admin", "127.0.0.1:0", "--log", "warn", "--store"]), folder)
     }
 
-    /// `onceward proxy`, in front of nothing: what it says of itself is all that is asked for.
+    /// `onceward proxy` without a service behind it: only its admin listener is tested.
     pub fn gateway(folder: &Path) -> Self {
         let nothing = ["proxy", "--upstream", "http://127.0.0.1:1", "--listen", "127.0.0.1:0"];
         let mut command = onceward(&nothing);
@@ -41,7 +41,7 @@ impl Process {
         Self::start(command, folder)
     }
 
-    /// What `command` starts once it is given a store.
+    /// Starts `command` with a store in `folder`.
     pub fn start(mut command: Command, folder: &Path) -> Self {
         command.arg(format!("embedded:{}", folder.join("receipts").display()));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -50,13 +50,13 @@ impl Process {
         output.read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("admin on http://").unwrap_or_else(|| {
             let _ = child.kill();
-            panic!("it did not say where it listens, but: {line:?}")
+            panic!("it did not print its address, but: {line:?}")
         });
         let address = address.replace("0.0.0.0", "127.0.0.1").parse().unwrap();
         Self { child, _output: output, address }
     }
 
-    /// Kills it, as a power cut would.
+    /// Kills it with SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -143,7 +143,7 @@ impl Answer {
     }
 }
 
-/// Asks again and again until the answer is the one wanted; a machine under load takes its time.
+/// Polls until there is a result. The limit is long, for machines under load.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! The receipts API, verb by verb.
+//! The receipts API, one endpoint after the other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ fn claim(process: &Process, key: &str, more: &Value) -> Answer {
     process.post("/v1/claim", &asked)
 }
 
-/// A claim that is won.
-fn won(process: &Process, key: &str, more: &Value) -> Value {
+/// A claim that must be granted.
+fn granted(process: &Process, key: &str, more: &Value) -> Value {
     let answer = claim(process, key, more);
     assert_eq!(answer.status, 201, "{answer:?}");
     assert_eq!(answer.json()["claimed"], true);
@@ -43,7 +43,7 @@ fn settle(process: &Process, key: &str, more: &Value) -> Answer {
 fn a_claim_is_completed_and_replayed_also_by_the_next_process() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
-    let won = won(&process, "k", &json!({}));
+    let won = granted(&process, "k", &json!({}));
     assert_eq!(won["lease_ms"], 30_000);
     let ticket = &won["ticket"];
     assert_eq!(process.post("/v1/renew", &json!({ "ticket": ticket })).status, 204);
@@ -71,10 +71,10 @@ fn a_claim_is_completed_and_replayed_also_by_the_next_process() {
 }
 
 #[test]
-fn a_running_one_is_in_progress_or_waited_for() {
+fn a_duplicate_of_a_running_claim_is_refused_or_waits() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
-    let won = won(&process, "k", &json!({}));
+    let won = granted(&process, "k", &json!({}));
     let refused = claim(&process, "k", &json!({}));
     assert_eq!(refused.problem(), (409, "in-progress".into()));
     assert!(refused.field("retry-after").is_some());
@@ -93,7 +93,7 @@ fn a_running_one_is_in_progress_or_waited_for() {
 }
 
 #[test]
-fn of_many_at_once_one_runs() {
+fn one_of_many_simultaneous_claims_is_granted() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
     let answers: Vec<Answer> = thread::scope(|scope| {
@@ -107,26 +107,26 @@ fn of_many_at_once_one_runs() {
 }
 
 #[test]
-fn a_lost_answer_finds_its_own_claim() {
+fn a_claim_repeated_after_a_lost_answer_is_granted_again() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
     let attempt = json!({"attempt": "8e03978e-40d5-43e8-bc93-6894a57f9324"});
-    let first = won(&process, "k", &attempt);
-    let again = won(&process, "k", &attempt);
+    let first = granted(&process, "k", &attempt);
+    let again = granted(&process, "k", &attempt);
     assert_eq!((&first["ticket"], &first["fence"]), (&again["ticket"], &again["fence"]));
     let other = json!({"attempt": "00000000-40d5-43e8-bc93-6894a57f9324"});
     assert_eq!(claim(&process, "k", &other).problem(), (409, "in-progress".into()));
 }
 
 #[test]
-fn what_is_released_runs_again_with_a_higher_fence() {
+fn a_released_claim_runs_again_with_a_higher_fence() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
-    let first = won(&process, "k", &json!({}));
+    let first = granted(&process, "k", &json!({}));
     let ticket = json!({"ticket": first["ticket"]});
     assert_eq!(process.post("/v1/release", &ticket).status, 204);
     assert_eq!(show(&process, "k").problem(), (404, "no-receipt".into()));
-    let second = won(&process, "k", &json!({}));
+    let second = granted(&process, "k", &json!({}));
     assert!(second["fence"].as_u64() > first["fence"].as_u64());
     for verb in ["renew", "release", "doubt"] {
         let refused = process.post(&format!("/v1/{verb}"), &ticket);
@@ -140,7 +140,7 @@ fn a_lapsed_lease_is_unknown_or_taken_over_by_policy() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
     let hold = json!({"policy": {"lease_ms": 20}});
-    won(&process, "hold", &hold);
+    granted(&process, "hold", &hold);
     eventually("the lease of the first ends", || {
         (claim(&process, "hold", &hold).problem() == (409, "outcome-unknown".into())).then_some(())
     });
@@ -148,7 +148,7 @@ fn a_lapsed_lease_is_unknown_or_taken_over_by_policy() {
     assert_eq!((&shown["state"], &shown["doubt"]), (&json!("unknown"), &json!("lease_ended")));
 
     let retry = json!({"policy": {"lease_ms": 20, "on_unknown": "retry"}});
-    let first = won(&process, "retry", &retry);
+    let first = granted(&process, "retry", &retry);
     let second = eventually("the lease of the first ends", || {
         let answer = claim(&process, "retry", &retry);
         (answer.status == 201).then(|| answer.json())
@@ -162,7 +162,7 @@ fn a_lapsed_lease_is_unknown_or_taken_over_by_policy() {
 fn a_restart_takes_no_claim_from_its_owner() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
-    let ticket = &won(&process, "k", &json!({"policy": {"lease_ms": 600_000}}))["ticket"];
+    let ticket = &granted(&process, "k", &json!({"policy": {"lease_ms": 600_000}}))["ticket"];
     process.kill();
     let process = Process::serve(folder.path());
     assert_eq!(claim(&process, "k", &json!({})).problem(), (409, "in-progress".into()));
@@ -173,10 +173,10 @@ fn a_restart_takes_no_claim_from_its_owner() {
 }
 
 #[test]
-fn a_doubt_is_settled_once_and_for_the_run_that_was_looked_into() {
+fn an_unknown_outcome_is_settled_once_and_only_for_the_run_with_its_fence() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
-    let first = won(&process, "k", &json!({}));
+    let first = granted(&process, "k", &json!({}));
     let fence = &first["fence"];
     let done = json!({"fence": fence, "done": {"verdict": "succeeded", "body": "charged"}});
     assert_eq!(settle(&process, "k", &done).problem(), (409, "still-running".into()));
@@ -201,22 +201,22 @@ fn a_doubt_is_settled_once_and_for_the_run_that_was_looked_into() {
     assert_eq!(settle(&process, "k", &not_done).problem(), (409, "not-in-doubt".into()));
     assert_eq!(settle(&process, "absent", &not_done).problem(), (404, "no-receipt".into()));
 
-    let second = won(&process, "again", &json!({}));
+    let second = granted(&process, "again", &json!({}));
     assert_eq!(process.post("/v1/doubt", &json!({"ticket": second["ticket"]})).status, 204);
     let not_done = json!({"fence": second["fence"], "not_done": true});
     assert_eq!(settle(&process, "again", &not_done).status, 204);
     assert_eq!(settle(&process, "again", &not_done).status, 204, "the same again");
     let shown = show(&process, "again").json();
     assert_eq!((&shown["state"], &shown["prior"]), (&json!("waiting"), &json!("settled")));
-    won(&process, "again", &json!({}));
+    granted(&process, "again", &json!({}));
     let metrics = process.get("/metrics").body;
     assert!(metrics.contains("onceward_settlements_total{found=\"done\"} 1"), "{metrics}");
     assert!(metrics.contains("onceward_settlements_total{found=\"not_done\"} 1"), "{metrics}");
 }
 
-/// What was sent may still take effect: nobody is believed that it did not happen, unless they insist.
+/// The request may still take effect, so settling it as not done is refused without `force`.
 #[test]
-fn what_may_still_happen_is_settled_as_not_done_by_force_alone() {
+fn an_effect_that_may_still_happen_is_settled_as_not_done_only_with_force() {
     let folder = tempdir().unwrap();
     prepare(folder.path(), async |onceward| {
         let policy =
@@ -235,12 +235,12 @@ fn what_may_still_happen_is_settled_as_not_done_by_force_alone() {
     let forced = json!({"fence": fence, "not_done": true, "force": true});
     assert_eq!(settle(&process, "k", &forced).status, 204);
     assert_eq!(show(&process, "k").json()["state"], "waiting");
-    // That it happened can be said at any time.
+    // It can be settled as done at any time.
     let done = json!({"fence": show(&process, "l").json()["fence"], "done": {"verdict": "succeeded"}});
     assert_eq!(settle(&process, "l", &done).status, 204);
 }
 
-/// Something happens to the receipts before the process starts.
+/// Changes the receipts before the process starts.
 pub fn prepare(folder: &Path, work: impl AsyncFnOnce(&Onceward)) {
     let url = format!("embedded:{}", folder.join("receipts").display());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -255,7 +255,7 @@ fn ask(key: &str, policy: &Policy) -> Ask {
     Ask::new(id, Fingerprint::of(b"12 EUR"), Arc::new(policy.clone()))
 }
 
-/// Tasks: two that are dead, and one that waits.
+/// Creates two dead tasks and one that waits.
 pub fn prepare_tasks(folder: &Path) {
     prepare(folder, async |onceward| {
         let once = Policy::http().to_builder().with_tries_max(1).build().unwrap();
@@ -280,7 +280,7 @@ fn change(process: &Process, verb: &str, key: &str) -> Answer {
 }
 
 #[test]
-fn what_is_dead_is_tried_again_or_discarded_and_what_waits_is_cancelled() {
+fn dead_tasks_are_retried_or_discarded_and_waiting_ones_are_cancelled() {
     let folder = tempdir().unwrap();
     prepare_tasks(folder.path());
     let process = Process::serve(folder.path());
@@ -320,7 +320,7 @@ fn what_is_dead_is_tried_again_or_discarded_and_what_waits_is_cancelled() {
 fn an_erased_outcome_is_not_given_again_and_nothing_runs_again() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
-    let ticket = &won(&process, "k", &json!({}))["ticket"];
+    let ticket = &granted(&process, "k", &json!({}))["ticket"];
     assert_eq!(change(&process, "erase", "k").problem(), (409, "other-state".into()));
     let complete = json!({"ticket": ticket, "outcome": {"verdict": "succeeded", "body": "4000 1234"}});
     assert_eq!(process.post("/v1/complete", &complete).status, 204);
@@ -335,12 +335,12 @@ fn an_erased_outcome_is_not_given_again_and_nothing_runs_again() {
 fn bytes_that_are_not_text_and_responses_come_back_as_they_were() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
-    let ticket = &won(&process, "bytes", &json!({}))["ticket"];
+    let ticket = &granted(&process, "bytes", &json!({}))["ticket"];
     let outcome = json!({"verdict": "succeeded", "body_base64": "/wD+"});
     assert_eq!(process.post("/v1/complete", &json!({"ticket": ticket, "outcome": outcome})).status, 204);
     assert_eq!(claim(&process, "bytes", &json!({})).json()["outcome"], outcome);
 
-    let ticket = &won(&process, "http", &json!({}))["ticket"];
+    let ticket = &granted(&process, "http", &json!({}))["ticket"];
     let http = json!({
         "status": 201,
         "headers": [["content-type", "application/json"], ["x-two", "1"], ["x-two", "2"]],
@@ -350,7 +350,7 @@ fn bytes_that_are_not_text_and_responses_come_back_as_they_were() {
     assert_eq!(process.post("/v1/complete", &json!({"ticket": ticket, "outcome": outcome})).status, 204);
     assert_eq!(show(&process, "http").json()["outcome"]["http"], http);
 
-    let ticket = &won(&process, "bad", &json!({}))["ticket"];
+    let ticket = &granted(&process, "bad", &json!({}))["ticket"];
     for outcome in [
         json!({"verdict": "succeeded", "body": "a", "body_base64": "YQ=="}),
         json!({"verdict": "succeeded", "body": "a", "http": {"status": 200}}),
@@ -369,7 +369,7 @@ fn a_list_has_pages_and_filters() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
     for number in 0..25 {
-        won(&process, &format!("k{number}"), &json!({}));
+        granted(&process, &format!("k{number}"), &json!({}));
     }
     let other = json!({"scope": "other", "operation": "ship", "key": "k"});
     let ticket = &process.post("/v1/claim", &other).json()["ticket"];

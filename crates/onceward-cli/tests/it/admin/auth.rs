@@ -1,4 +1,4 @@
-//! Who gets in: through real sockets, as a browser or a stranger would come.
+//! Access to the admin listener: tokens, and requests that a browser or an attacker could send.
 
 use serde_json::json;
 use tempfile::tempdir;
@@ -9,7 +9,7 @@ const JSON: (&str, &str) = ("Content-Type", "application/json");
 const TOKEN: &str = "0123456789abcdef-secret";
 
 #[test]
-fn behind_a_token_the_api_is_for_those_who_have_it() {
+fn with_a_token_the_api_refuses_requests_without_it() {
     let folder = tempdir().unwrap();
     let mut command = onceward(&["serve", "--admin", "0.0.0.0:0", "--log", "warn", "--store"]);
     command.env("ONCEWARD_ADMIN_TOKEN", TOKEN);
@@ -30,11 +30,11 @@ fn behind_a_token_the_api_is_for_those_who_have_it() {
     for path in ["/v1/receipt?scope=s&operation=o&key=k", "/v1/receipts", "//v1/receipts", "/%761/receipts"] {
         assert!([401, 404].contains(&process.get(path).status), "{path}");
     }
-    // Monitors come without one, and learn no key and no scope.
+    // Monitors need no token, and see no key and no scope.
     for path in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {
         assert_eq!(process.get(path).status, 200, "{path}");
     }
-    // With a token any name will do: there may be a load balancer in front.
+    // With a token any host name is accepted: there may be a load balancer in front.
     let value = format!("Bearer {TOKEN}");
     let fields = [("Host", "receipts.example"), ("Authorization", value.as_str())];
     assert_eq!(send(process.address, "GET", "/v1/receipts", &fields, "").status, 200);
@@ -68,19 +68,19 @@ fn a_page_in_a_browser_on_this_machine_can_neither_read_nor_settle() {
         assert_eq!(preflight.field("access-control-allow-origin"), None);
     }
     assert_eq!(attack(&[JSON, ("Sec-Fetch-Site", "cross-site")]).status, 403);
-    // A name of the attacker's that now resolves to this machine: same origin, as the browser sees it.
+    // DNS rebinding: a name of the attacker that now resolves to this machine has the same origin for the browser.
     let rebound = [("Host", "evil.example:8081"), ("Origin", "http://evil.example:8081"), JSON];
     assert_eq!(attack(&rebound).problem(), (403, "foreign-page".into()));
     for path in ["/v1/receipts", "/metrics", "/openapi.json"] {
         assert_eq!(send(process.address, "GET", path, &[("Host", "evil.example:8081")], "").status, 403);
     }
-    // Nothing of all this did anything; a program on this machine still can.
+    // None of these had an effect; a program on this machine can still use the API.
     assert_eq!(process.get("/v1/receipt?scope=s&operation=o&key=k").json()["state"], "unknown");
     assert_eq!(attack(&[JSON]).status, 204);
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_a_reason() {
+fn invalid_requests_are_refused_with_a_reason() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
     let post = |path: &str, body: &str| send(process.address, "POST", path, &[JSON], body);

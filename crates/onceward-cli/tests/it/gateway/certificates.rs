@@ -1,10 +1,10 @@
-//! Certificates and keys, made by openssl.
+//! Creates certificates and keys with openssl.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// An authority, a server at 127.0.0.1, two clients, one of which has renewed its certificate, and another
-/// authority that has vouched for none of them.
+/// authority that has issued none of them.
 const CERTIFICATES: &str = r"set -e
 printf 'subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n' > ext
 for name in ca stranger; do

@@ -1,4 +1,4 @@
-//! What reaches the service, and what comes back.
+//! What the gateway forwards to the service, and what it returns.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use super::stage::{Home, Reply, Service};
 
 #[test]
-fn the_first_answer_is_everyones_answer() {
+fn every_retry_gets_the_first_answer() {
     let (home, service) = (Home::new(), Service::charging());
     let gateway = home.start(&service.url());
     let first = gateway.charge("a", "{\"amount\":1}");
@@ -39,7 +39,7 @@ fn without_a_key_everything_passes_and_is_counted() {
 }
 
 #[test]
-fn the_service_is_told_fence_attempt_and_origin_and_nothing_of_the_hop() {
+fn the_service_gets_fence_attempt_and_origin_and_no_hop_by_hop_fields() {
     let (home, service) = (Home::new(), Service::charging());
     let gateway = home.start(&service.url());
     let fields = [
@@ -67,7 +67,7 @@ fn the_service_is_told_fence_attempt_and_origin_and_nothing_of_the_hop() {
 }
 
 #[test]
-fn the_key_goes_on_as_it_came_derived_or_not_at_all() {
+fn the_key_is_forwarded_unchanged_derived_or_removed() {
     let (home, service) = (Home::new(), Service::charging());
     home.write_config(
         "[[route]]\npath = \"/derived\"\nforward_key = \"derived\"\n\
@@ -92,7 +92,7 @@ fn a_service_behind_a_path_is_reached_there() {
 }
 
 #[test]
-fn large_bodies_stream_through_where_nothing_is_guarded() {
+fn large_bodies_of_unguarded_requests_are_streamed() {
     const BYTES: usize = 8 << 20;
     let service = Service::start(|request| Reply::Answer(200, "x".repeat(request.body.len())));
     let home = Home::new();
@@ -102,7 +102,7 @@ fn large_bodies_stream_through_where_nothing_is_guarded() {
 }
 
 #[test]
-fn a_response_over_the_bound_is_passed_on_and_not_kept() {
+fn a_response_over_the_limit_is_forwarded_and_not_stored() {
     let service = Service::start(|_| Reply::created("x".repeat(3000)));
     let home = Home::new();
     home.write_config("[defaults]\nresponse_bytes_max = \"1KiB\"");
@@ -116,7 +116,7 @@ fn a_response_over_the_bound_is_passed_on_and_not_kept() {
 }
 
 #[test]
-fn another_protocol_passes_through() {
+fn an_upgraded_connection_passes_through() {
     let switch =
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nhello".to_vec();
     let service = Service::start(move |request| match request.field("upgrade") {

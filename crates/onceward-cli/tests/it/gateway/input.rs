@@ -1,5 +1,5 @@
-//! Clients that are slow, greedy or up to no good. Never a hang, never a second effect, never a request that
-//! the service reads otherwise than the gateway did.
+//! Slow, oversized and malicious requests: no hang, no second effect, and no request that the service parses differently
+//! than the gateway.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -40,7 +40,7 @@ fn a_body_that_never_ends_is_cut_off() {
 }
 
 #[test]
-fn bytes_that_trickle_in_are_cut_off_too() {
+fn a_body_below_the_minimum_rate_is_cut_off() {
     let (_home, service, gateway) = stage("", &["--body-grace", "300ms"]);
     let mut socket = TcpStream::connect(gateway.address).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -68,7 +68,7 @@ fn bytes_that_trickle_in_are_cut_off_too() {
 }
 
 #[test]
-fn heads_and_bodies_over_their_bounds_are_refused() {
+fn heads_and_bodies_over_their_limits_are_refused() {
     let (_home, service, gateway) = stage("[defaults]\nrequest_bytes_max = 10", &[]);
     let huge = format!("POST /c HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "y".repeat(100_000));
     assert_eq!(status(&gateway.raw(huge.as_bytes())), 431);
@@ -85,7 +85,7 @@ fn heads_and_bodies_over_their_bounds_are_refused() {
 }
 
 #[test]
-fn requests_that_two_readers_would_read_differently_never_reach_the_service_as_two() {
+fn ambiguous_requests_never_reach_the_service_as_two() {
     let (_home, service, gateway) = stage("", &[]);
     let smuggled = "POST /smuggled HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
     let shapes = [
@@ -144,7 +144,7 @@ fn requests_that_two_readers_would_read_differently_never_reach_the_service_as_t
 }
 
 #[test]
-fn keys_that_are_none_are_refused_before_anything_happens() {
+fn invalid_keys_are_refused_before_anything_happens() {
     let (_home, service, gateway) = stage("", &[]);
     for key in ["", " ", "a,b", "\"a", "a\"b", "\"a\";q=1", "\u{e9}", &"k".repeat(300), "a b"] {
         let answer = gateway.charge(key, "{}");
@@ -156,7 +156,7 @@ fn keys_that_are_none_are_refused_before_anything_happens() {
 }
 
 #[test]
-fn a_tunnel_is_not_on_offer() {
+fn connect_is_refused() {
     let (_home, service, gateway) = stage("", &[]);
     let said = gateway
         .raw(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\nConnection: close\r\n\r\n");
@@ -165,7 +165,7 @@ fn a_tunnel_is_not_on_offer() {
 }
 
 #[test]
-fn a_target_with_a_host_in_it_counts_before_the_host_field() {
+fn a_host_in_the_target_overrides_the_host_field() {
     let (_home, service, gateway) = stage("", &[]);
     let ask = "POST http://shop.example/c HTTP/1.1\r\nHost: other.example\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(status(&gateway.raw(ask.as_bytes())), 201);

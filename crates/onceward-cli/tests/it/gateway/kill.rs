@@ -1,5 +1,5 @@
-//! The gateway is killed again and again under load. Whatever it had acknowledged is there afterwards, nothing
-//! runs twice that must not, and no key stays stuck.
+//! Kills the gateway repeatedly under load. No acknowledged answer is lost, nothing runs twice that must not, and no key
+//! stays blocked.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -18,12 +18,12 @@ fn kills() -> usize {
     if std::env::var_os("ONCEWARD_LONG").is_some() { 50 } else { 6 }
 }
 
-/// What a client was told of a key, in the end.
+/// The final answer that a client got for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+enum FinalAnswer {
     Done(String),
     Unknown,
-    /// The campaign was over before it was told anything.
+    /// The test was over before it got one.
     Nothing,
 }
 
@@ -48,18 +48,18 @@ fn nothing_acknowledged_is_lost_and_nothing_held_runs_twice() {
         .collect();
     let gateway = kill_and_restart(gateway, &home, &service, &here);
     over.store(true, Ordering::SeqCst);
-    let told: BTreeMap<(String, String), Told> =
+    let told: BTreeMap<(String, String), FinalAnswer> =
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
-    judge(&told, &service, &gateway);
+    check(&told, &service, &gateway);
 }
 
-/// The gateway knows when it opens its folder that the one before is dead, so nobody waits for a lease that nobody
-/// renews: a request that may have been sent is unknown at once, and where it may be sent again it is.
+/// A gateway that opens its folder knows that the previous process is dead, so it does not wait for its leases: a request
+/// that may have been sent is unknown at once, or sent again where the route allows it.
 #[test]
-fn after_a_crash_nobody_waits_for_the_leases_of_the_dead() {
+fn after_a_crash_leases_of_the_killed_process_end_at_once() {
     let service = Service::start(|_| Reply::Stall(Vec::new()));
     let home = Home::new();
-    // A lease and a wait as they are by default; and what was sent may take effect for ten minutes.
+    // The default lease and wait; a request may take effect for ten minutes after it was sent.
     home.write_config(
         "[defaults]\nlease = \"30s\"\nwait_at_most = \"30s\"\nanswer_timeout = \"600s\"\n\
          [[route]]\npath = \"/again\"\non_unknown = \"retry\"\nanswer_timeout = \"1s\"\n",
@@ -84,7 +84,7 @@ fn after_a_crash_nobody_waits_for_the_leases_of_the_dead() {
     assert!(began.elapsed() < Duration::from_secs(20), "it hung for {:?}", began.elapsed());
     assert_eq!(service.effects(), 3);
 
-    // That it did not happen is not believed while the service may still be at it, except by force.
+    // It cannot be settled as not done while the service may still be running it, except with force.
     let settle = |more: &[&str]| {
         let admin = format!("http://{}", gateway.admin);
         let which = ["receipts", "--admin", &admin, "release", "anonymous", "POST /charges", "k", "--yes"];
@@ -97,7 +97,7 @@ fn after_a_crash_nobody_waits_for_the_leases_of_the_dead() {
     assert!(settle(&["--force"]).status.success());
 }
 
-/// A service that takes its time, so that kills find it at work.
+/// A slow service, so that kills happen during requests.
 fn slow_service() -> Service {
     let calls = AtomicU64::new(0);
     Service::start(move |request| {
@@ -114,7 +114,7 @@ fn kill_and_restart(
     here: &Mutex<SocketAddr>,
 ) -> Gateway {
     for kill in 0..kills() as u64 {
-        // At least something was done since the last start, so that every kill hits a working gateway.
+        // Waits for an effect since the last start, so that every kill hits a working gateway.
         let before = service.effects();
         eventually("the gateway works", || (service.effects() > before + 20).then_some(()));
         thread::sleep(Duration::from_millis(kill * 37 % 101));
@@ -125,18 +125,18 @@ fn kill_and_restart(
     gateway
 }
 
-/// Sends one intent after the other, each until it is told something final.
+/// Sends one intent after the other, each until it has a final answer.
 fn client(
     number: usize,
     path: &str,
     here: &Mutex<SocketAddr>,
     over: &AtomicBool,
-) -> Vec<((String, String), Told)> {
+) -> Vec<((String, String), FinalAnswer)> {
     let mut all = Vec::new();
     for intent in 0.. {
         let key = format!("c{number}-{intent}");
-        let told = insist(path, &key, here, over);
-        let ended = told == Told::Nothing;
+        let told = retry_until_answered(path, &key, here, over);
+        let ended = told == FinalAnswer::Nothing;
         all.push(((path.to_owned(), key), told));
         if ended {
             break;
@@ -145,20 +145,21 @@ fn client(
     all
 }
 
-fn insist(path: &str, key: &str, here: &Mutex<SocketAddr>, over: &AtomicBool) -> Told {
+/// Sends the request until it has a final answer, or the test is over.
+fn retry_until_answered(path: &str, key: &str, here: &Mutex<SocketAddr>, over: &AtomicBool) -> FinalAnswer {
     while !over.load(Ordering::SeqCst) {
         let address = *here.lock().unwrap();
         match attempt(address, path, key) {
-            Some((201, body)) => return Told::Done(body),
-            Some((409, body)) if body.contains("outcome-unknown") => return Told::Unknown,
-            // In progress, or the gateway is gone: the same again.
+            Some((201, body)) => return FinalAnswer::Done(body),
+            Some((409, body)) if body.contains("outcome-unknown") => return FinalAnswer::Unknown,
+            // In progress, or the gateway is down: retry.
             _ => thread::sleep(Duration::from_millis(10)),
         }
     }
-    Told::Nothing
+    FinalAnswer::Nothing
 }
 
-/// One try; nothing if the connection broke.
+/// One request; `None` if the connection broke.
 fn attempt(address: SocketAddr, path: &str, key: &str) -> Option<(u16, String)> {
     let mut socket = TcpStream::connect(address).ok()?;
     socket.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
@@ -170,14 +171,14 @@ fn attempt(address: SocketAddr, path: &str, key: &str) -> Option<(u16, String)> 
     socket.read_to_string(&mut said).ok()?;
     let (head, body) = said.split_once("\r\n\r\n")?;
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
-    // An answer that broke off is none.
+    // A truncated answer does not count.
     if body.len() != length.parse::<usize>().ok()? {
         return None;
     }
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-fn judge(told: &BTreeMap<(String, String), Told>, service: &Service, gateway: &Gateway) {
+fn check(told: &BTreeMap<(String, String), FinalAnswer>, service: &Service, gateway: &Gateway) {
     let mut effects: BTreeMap<(String, String), usize> = BTreeMap::new();
     for request in service.received() {
         let path = request.line.split(' ').nth(1).unwrap().to_owned();
@@ -190,7 +191,7 @@ fn judge(told: &BTreeMap<(String, String), Told>, service: &Service, gateway: &G
         if path == "/charges" {
             assert!(count <= 1, "{intent:?} ran {count} times");
         }
-        // Whatever happened to it, it comes to an end within a few leases: not one key is stuck.
+        // Every key reaches a final answer within a few leases: none is blocked.
         let began = Instant::now();
         let last = eventually("the key comes to an end", || {
             let answer = attempt(gateway.address, path, key)?;
@@ -199,12 +200,12 @@ fn judge(told: &BTreeMap<(String, String), Told>, service: &Service, gateway: &G
         });
         assert!(began.elapsed() < Duration::from_secs(30), "{intent:?}");
         match (told, &last) {
-            (Told::Done(body), (201, again)) => assert_eq!(body, again, "{intent:?}"),
-            (Told::Done(_), other) => panic!("{intent:?} was acknowledged and is now {other:?}"),
+            (FinalAnswer::Done(body), (201, again)) => assert_eq!(body, again, "{intent:?}"),
+            (FinalAnswer::Done(_), other) => panic!("{intent:?} was acknowledged and is now {other:?}"),
             (_, (409, body)) if path == "/charges" && body.contains("outcome-unknown") => {}
-            (Told::Unknown, other) => panic!("{intent:?} was unknown and is now {other:?}"),
-            (Told::Nothing, (201, _)) => {}
-            (Told::Nothing, other) => panic!("{intent:?} ended as {other:?}"),
+            (FinalAnswer::Unknown, other) => panic!("{intent:?} was unknown and is now {other:?}"),
+            (FinalAnswer::Nothing, (201, _)) => {}
+            (FinalAnswer::Nothing, other) => panic!("{intent:?} ended as {other:?}"),
         }
         match last.0 {
             201 => done += 1,

@@ -1,4 +1,4 @@
-//! The rules of the contract that no other file here has at its heart, one after the other.
+//! Rules of the protocol that no other file here tests.
 
 use std::thread;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn keyed(gateway: &Gateway, path: &str, more: &[(&str, &str)], body: &str) -> An
     gateway.post(path, &fields, body)
 }
 
-/// Whether it was answered from a receipt.
+/// Whether the answer is a replay.
 fn replayed(answer: &Answer) -> bool {
     assert_eq!(answer.status, 201, "{answer:?}");
     answer.field("idempotent-replayed") == Some("true")
@@ -43,7 +43,7 @@ fn posts_and_patches_are_guarded_and_nothing_else() {
 }
 
 #[test]
-fn a_route_says_how_strictly_a_key_is_read() {
+fn a_route_sets_how_strictly_a_key_is_parsed() {
     let (_home, service, gateway) = stage(
         "[[route]]\npath = \"/strict\"\nkey_form = \"strict\"\n\
          [[route]]\npath = \"/raw\"\nkey_form = \"raw\"\n\
@@ -69,7 +69,7 @@ fn a_route_says_how_strictly_a_key_is_read() {
 }
 
 #[test]
-fn a_scope_is_a_field_or_nobodys_and_an_operation_a_path_or_a_route() {
+fn a_scope_is_a_field_or_shared_and_an_operation_a_path_or_a_route() {
     let (_home, service, gateway) = stage(
         "[[route]]\npath = \"/tenants\"\nscope = \"header:X-Tenant\"\nanonymous = \"refuse\"\n\
          [[route]]\npath = \"/all\"\nscope = \"shared\"\n\
@@ -91,7 +91,7 @@ fn a_scope_is_a_field_or_nobodys_and_an_operation_a_path_or_a_route() {
 }
 
 #[test]
-fn a_request_is_compared_by_what_it_says_and_by_what_the_route_looks_at() {
+fn requests_are_compared_by_meaning_and_by_the_parts_that_the_route_names() {
     let (_home, service, gateway) = stage(
         "[[route]]\npath = \"/loose\"\n\
          fingerprint = { members_except = [\"/sent_at\"], parameters_except = [\"trace\"], headers = [\"X-Version\"] }",
@@ -152,7 +152,7 @@ fn another_body_is_refused_while_the_first_is_running_and_a_wait_runs_out() {
 }
 
 #[test]
-fn a_key_past_its_retention_runs_anew_or_is_refused() {
+fn a_key_past_its_retention_runs_again_or_is_refused() {
     let (_home, service, gateway) = stage(
         "[defaults]\nkeep = \"200ms\"\n[[route]]\npath = \"/late\"\non_expired = \"reject\"\nexpired_kept = \"1h\"",
     );
@@ -163,8 +163,8 @@ fn a_key_past_its_retention_runs_anew_or_is_refused() {
     });
     assert_eq!(refused.problem(), (410, "key-expired".into()));
     assert_eq!(service.effects(), 1);
-    keyed(&gateway, "/anew", &[], "{}");
-    eventually("it runs again", || (!replayed(&keyed(&gateway, "/anew", &[], "{}"))).then_some(()));
+    keyed(&gateway, "/again", &[], "{}");
+    eventually("it runs again", || (!replayed(&keyed(&gateway, "/again", &[], "{}"))).then_some(()));
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn a_problem_has_all_its_members_and_the_status_that_the_route_wants() {
 }
 
 #[test]
-fn a_replay_has_the_same_fields_in_the_same_order_but_for_those_of_the_moment() {
+fn a_replay_has_the_same_fields_in_the_same_order_except_volatile_ones() {
     const FIELDS: &str = "X-B: 1\r\nX-A: 2\r\nX-B: 3\r\nLocation: /charges/1\r\n";
     let service = Service::start(|_| {
         let moment = "Set-Cookie: a=b\r\nWWW-Authenticate: Basic\r\nKeep-Alive: timeout=5\r\nX-Trace: 7\r\n\
@@ -250,7 +250,7 @@ const PRESETS: &str = "[[route]]\npath = \"/stripe\"\npreset = \"stripe\"\n\
                        [[route]]\npath = \"/ledger\"\npreset = \"ledger\"\n";
 
 #[test]
-fn of_the_presets_only_stripes_keeps_failures() {
+fn only_the_stripe_preset_stores_failures() {
     let service = Service::start(|_| Reply::Answer(500, "no".into()));
     let home = Home::new();
     home.write_config(PRESETS);

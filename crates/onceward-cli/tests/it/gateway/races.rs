@@ -22,7 +22,7 @@ fn rounds() -> usize {
     if std::env::var_os("ONCEWARD_LONG").is_some() { 100 } else { 5 }
 }
 
-/// A service that is slow enough for copies to meet.
+/// A service that is slow enough for duplicates to overlap.
 fn service() -> Service {
     let count = std::sync::atomic::AtomicUsize::new(0);
     Service::start(move |_| {
@@ -31,8 +31,8 @@ fn service() -> Service {
     })
 }
 
-/// One effect a round, and one answer for everyone; a copy may be told to come back instead.
-fn judge(round: usize, answers: &[(u16, String)], service: &Service) {
+/// Checks that a round had one effect and one answer. A duplicate may be refused as in progress instead.
+fn check(round: usize, answers: &[(u16, String)], service: &Service) {
     assert_eq!(answers.len(), COPIES);
     assert_eq!(service.effects(), round + 1, "round {round}");
     let first = answers.iter().find(|(status, _)| *status == 201).expect("somebody was answered");
@@ -48,7 +48,7 @@ fn over_http_1_there_is_one_effect_a_round() {
     let gateway = home.start(&service.url());
     for round in 0..rounds() {
         let answers = at_once(&gateway, round);
-        judge(round, &answers, &service);
+        check(round, &answers, &service);
     }
 }
 
@@ -65,7 +65,7 @@ fn at_once(gateway: &Gateway, round: usize) -> Vec<(u16, String)> {
                     socket.set_nodelay(true).unwrap();
                     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
                     socket.write_all(head.as_bytes()).unwrap();
-                    // All but the last byte has left; now all last bytes leave together.
+                    // All but the last byte is sent; now all last bytes are sent together.
                     barrier.wait();
                     socket.write_all(b"}").unwrap();
                     let mut said = String::new();
@@ -111,6 +111,6 @@ async fn over_http_2_there_is_one_effect_a_round() {
         for copy in copies {
             answers.push(copy.await.unwrap());
         }
-        judge(round, &answers, &service);
+        check(round, &answers, &service);
     }
 }

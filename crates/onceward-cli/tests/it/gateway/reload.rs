@@ -1,4 +1,4 @@
-//! New routes without a restart.
+//! Reloading routes without a restart.
 
 use std::sync::mpsc;
 use std::thread;
@@ -16,7 +16,7 @@ fn a_changed_file_changes_the_routes() {
     let gateway = home.start(&service.url());
     assert_eq!(gateway.post("/charges", &[], "{}").status, 201);
     home.write_config(REQUIRED);
-    eventually("the new routes are in force", || {
+    eventually("the new routes are in effect", || {
         (gateway.post("/charges", &[], "{}").status == 400).then_some(())
     });
 }
@@ -28,14 +28,14 @@ fn a_signal_changes_the_routes_at_once_and_a_mistake_changes_nothing() {
     let gateway = home.start(&service.url());
     home.write_config("[defaults]\nkey = \"requierd\"");
     gateway.signal("-HUP");
-    // Long enough for several looks at the file, wherever they fall.
+    // Long enough for several checks of the file.
     for _ in 0..15 {
         assert_eq!(gateway.post("/charges", &[], "{}").status, 400);
         thread::sleep(Duration::from_millis(100));
     }
     home.write_config("[defaults]\nkey = \"optional\"");
     gateway.signal("-HUP");
-    eventually("the mended routes are in force", || {
+    eventually("the corrected routes are in effect", || {
         (gateway.post("/charges", &[], "{}").status == 201).then_some(())
     });
 }
@@ -57,7 +57,7 @@ fn a_request_under_way_ends_under_the_routes_it_began_with() {
         let slow = scope.spawn(|| gateway.charge("slow", "{}"));
         eventually("the slow one is running", || (service.effects() == 1).then_some(()));
         home.write_config(REQUIRED);
-        eventually("the new routes are in force", || {
+        eventually("the new routes are in effect", || {
             (gateway.post("/charges", &[], "{}").status == 400).then_some(())
         });
         go.send(()).unwrap();

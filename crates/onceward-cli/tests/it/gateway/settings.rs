@@ -1,4 +1,4 @@
-//! What the gateway is told, and what it says to what it cannot use.
+//! Settings of the gateway, and its errors for invalid ones.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs a command that must fail to start, and returns what it said.
+/// Runs a command that must fail to start, and returns its error.
 fn refused(args: &[&str]) -> String {
     let Output { status, stderr, stdout } = onceward(args).output().unwrap();
     assert_eq!(status.code(), Some(2), "{}", text(&stderr));
@@ -20,7 +20,7 @@ fn refused(args: &[&str]) -> String {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_with_what_to_do() {
+fn invalid_settings_are_refused_with_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("embedded:{}", folder.path().join("receipts").display());
     let start = |more: &[&str]| {
@@ -33,8 +33,8 @@ fn what_cannot_be_used_is_refused_with_what_to_do() {
     };
     for (flags, says) in [
         (&[][..], "--upstream"),
-        (&["--upstream", "pay.example"], "needs http:// or https:// in front"),
-        (&["--upstream", "ftp://a"], "not by ftp"),
+        (&["--upstream", "pay.example"], "must begin with http:// or https://"),
+        (&["--upstream", "ftp://a"], "not ftp"),
         (&["--upstream", "http://127.0.0.1:1", "--config", "/nowhere.toml"], "/nowhere.toml"),
         (&["--upstream", "http://127.0.0.1:1", "--tls-cert", "/nowhere.pem"], "tls_key"),
         (&["--upstream", "http://127.0.0.1:1", "--admin", "0.0.0.0:0"], "TOKEN"),
@@ -59,7 +59,7 @@ fn a_mistake_in_the_file_names_its_line_and_starts_nothing() {
 }
 
 #[test]
-fn a_check_shows_what_holds() {
+fn a_check_shows_the_settings_in_effect() {
     let home = Home::new();
     home.write_config("[[route]]\npath = \"/charges\"\nkey = \"required\"\non_unknown = \"retry\"");
     let output = onceward(&["config", "check", home.config().to_str().unwrap()]).output().unwrap();
@@ -71,7 +71,7 @@ fn a_check_shows_what_holds() {
 }
 
 #[test]
-fn the_file_in_the_docs_is_one() {
+fn the_file_in_the_docs_is_valid() {
     let docs = include_str!("../../../../../docs/gateway.md");
     let example = docs.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
     let home = Home::new();
@@ -108,7 +108,7 @@ fn every_value_can_come_from_the_environment() {
     assert!(variables + 1 >= values, "{variables} variables for {values} values:\n{help}");
 }
 
-/// Starts a gateway, and gives what it says of its two addresses: for operators, and for clients.
+/// Starts a gateway, and returns the two addresses that it prints: admin and clients.
 fn started(command: &mut std::process::Command) -> (KilledOnDrop, [String; 2]) {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

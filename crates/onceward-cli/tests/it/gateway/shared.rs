@@ -6,7 +6,7 @@ use super::stage::{Gateway, Home, Service};
 use crate::process::eventually;
 use crate::servers::Postgres;
 
-/// The same on both, or they would not know each other's receipts.
+/// The same on both gateways, or they would not find each other's receipts.
 const SECRET: (&str, &str) = ("ONCEWARD_SECRET", "0123456789abcdef0123456789abcdef");
 
 fn start(home: &Home, service: &Service, database: &str) -> Gateway {
@@ -14,7 +14,7 @@ fn start(home: &Home, service: &Service, database: &str) -> Gateway {
 }
 
 #[test]
-fn two_gateways_on_one_database_are_one() {
+fn two_gateways_on_one_database_share_receipts() {
     let Some(server) = Postgres::start() else { return };
     let database = server.database("receipts");
     let (home, service) = (Home::new(), Service::charging());
@@ -32,7 +32,7 @@ fn two_gateways_on_one_database_are_one() {
 }
 
 #[test]
-fn without_its_store_a_gateway_refuses_or_says_that_it_does_not_guard() {
+fn without_its_store_a_gateway_refuses_or_marks_unguarded_requests() {
     let Some(mut server) = Postgres::start() else { return };
     let database = server.database("receipts");
     let (home, service) = (Home::new(), Service::charging());

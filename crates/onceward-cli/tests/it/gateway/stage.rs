@@ -37,7 +37,7 @@ pub enum Reply {
     Answer(u16, String),
     /// It sends these bytes and closes.
     Raw(Vec<u8>),
-    /// It sends these bytes and keeps the connection open without another word.
+    /// It sends these bytes, and then nothing more on the open connection.
     Stall(Vec<u8>),
 }
 
@@ -49,7 +49,7 @@ impl Reply {
 
 type Script = dyn Fn(&Received) -> Reply + Send + Sync;
 
-/// A service. It remembers every request that it read to the end: each is an effect.
+/// A scripted service. It records every request that it has read completely: each is an effect.
 pub struct Service {
     pub address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
@@ -136,7 +136,7 @@ fn converse(stream: TcpStream, log: &Mutex<Vec<Received>>, script: &Script) {
             }
             Reply::Stall(bytes) => {
                 let _ = writer.write_all(&bytes);
-                // Until the other side has had enough.
+                // Until the other side closes.
                 let _ = reader.read(&mut [0]);
                 return;
             }
@@ -202,7 +202,7 @@ impl Home {
     }
 
     pub fn write_config(&self, text: &str) {
-        // Replaced in one step, as careful people do.
+        // Replaced atomically.
         let new = self.folder.path().join("new.toml");
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, self.config()).unwrap();
@@ -224,7 +224,7 @@ impl Gateway {
         Self::start_on(&store, upstream, config, flags, &[])
     }
 
-    /// On a store of one's own choice, with variables of one's own.
+    /// With this store and these environment variables.
     pub fn start_on(
         store: &str,
         upstream: &str,
@@ -270,7 +270,7 @@ impl Gateway {
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         socket.write_all(bytes).unwrap();
         let mut answer = Vec::new();
-        // A connection that is reset has said all that it will say.
+        // A reset also ends the response.
         let _ = socket.read_to_end(&mut answer);
         String::from_utf8_lossy(&answer).into_owned()
     }
@@ -288,7 +288,7 @@ impl Gateway {
         assert!(status.success());
     }
 
-    /// Kills it, as a power cut would.
+    /// Kills it with SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! A gateway that is asked to stop finishes what it has begun.
+//! A gateway that is stopped finishes the requests in flight.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::thread;
 use super::stage::{Home, Reply, Service};
 use crate::process::{eventually, send};
 
-/// A service that holds every answer back until it is told.
+/// A service that delays every answer until it is released.
 fn gated() -> (Service, mpsc::Sender<()>) {
     let (go, gate) = mpsc::channel::<()>();
     let gate = Mutex::new(gate);
@@ -20,7 +20,7 @@ fn gated() -> (Service, mpsc::Sender<()>) {
 }
 
 #[test]
-fn what_is_in_flight_is_answered_and_then_it_ends() {
+fn requests_in_flight_are_answered_before_it_ends() {
     let (service, go) = gated();
     let home = Home::new();
     let mut gateway = home.start(&service.url());
@@ -43,7 +43,7 @@ fn what_is_in_flight_is_answered_and_then_it_ends() {
 }
 
 #[test]
-fn a_client_that_hangs_up_cancels_nothing_not_even_at_the_end() {
+fn a_client_that_disconnects_cancels_nothing_even_during_shutdown() {
     let (service, go) = gated();
     let home = Home::new();
     let mut gateway = home.start(&service.url());

@@ -1,4 +1,4 @@
-//! HTTPS in, and clients that are known by their certificates.
+//! HTTPS from clients, and scopes from client certificates.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use super::certificates;
 use super::stage::{Gateway, Home, Service};
 
-/// Sends a charge with curl, under a certificate and its key; what it got, if it got in.
+/// Sends a charge with curl, with a client certificate and its key. `None` if the connection is refused.
 fn charge(gateway: &Gateway, folder: &Path, certificate: Option<(&str, &str)>) -> Option<String> {
     let mut curl = Command::new("curl");
     curl.current_dir(folder).args(["-s", "-i", "--max-time", "30", "--cacert", "ca.pem", "-d", "{}"]);

@@ -1,4 +1,4 @@
-//! Callers who are known by a claim of a token, with every kind of key that tokens are signed with.
+//! Scopes from a claim of a token, with every kind of key that tokens are signed with.
 
 use std::path::Path;
 
@@ -9,27 +9,27 @@ use super::certificates::make_keys;
 use super::stage::{Gateway, Home, Service};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
-/// Far away: tokens are checked against the clock.
+/// A time in the far future: the expiry of tokens is checked.
 const LATER: u64 = 4_000_000_000;
 
 fn read(folder: &Path, name: &str) -> Vec<u8> {
     std::fs::read(folder.join(name)).unwrap()
 }
 
-/// A token that says who asks; `id` is what changes when it is refreshed.
+/// A token of a caller; `id` changes when it is refreshed.
 fn token(caller: &str, id: u32, algorithm: Algorithm, key: &EncodingKey) -> String {
     let claims = json!({"iss": "test", "sub": caller, "exp": LATER, "jti": id});
     format!("Bearer {}", encode(&Header::new(algorithm), &claims, key).unwrap())
 }
 
-/// A charge under one and the same key, by whoever this token is of.
+/// A charge with a fixed key, by the owner of this token.
 fn charge(gateway: &Gateway, token: &str) -> (u16, String) {
     let answer = gateway.post("/charges", &[("Idempotency-Key", "k"), ("Authorization", token)], "{}");
     (answer.status, answer.body)
 }
 
-/// Callers are told apart by tokens that are signed with `own`, refreshed or not, and nobody else is let in.
-fn told_apart(key_file: &str, home: &Home, algorithm: Algorithm, own: &EncodingKey, strangers: &[String]) {
+/// Callers are distinguished by tokens signed with `own`, refreshed or not; other tokens are refused.
+fn check_callers(key_file: &str, home: &Home, algorithm: Algorithm, own: &EncodingKey, strangers: &[String]) {
     let service = Service::charging();
     home.write_config("[defaults]\nscope = \"jwt:sub\"");
     let key_file = home.folder.path().join(key_file).display().to_string();
@@ -57,10 +57,10 @@ fn with_a_shared_secret() {
     let own = EncodingKey::from_secret(SECRET.as_bytes());
     let other = EncodingKey::from_secret(b"another secret of 32 characters!");
     let stranger = token("anna", 9, Algorithm::HS256, &other);
-    told_apart("secret", &home, Algorithm::HS256, &own, &[stranger]);
+    check_callers("secret", &home, Algorithm::HS256, &own, &[stranger]);
 }
 
-/// With a public key: another pair's tokens are not believed, nor one that takes the public key for a secret.
+/// With a public key: tokens of another key pair are refused, and one that uses the public key as a secret.
 fn with_a_public_key(kind: &str, algorithm: Algorithm, read_key: impl Fn(&[u8]) -> EncodingKey) {
     let home = Home::new();
     let folder = home.folder.path();
@@ -70,7 +70,7 @@ fn with_a_public_key(kind: &str, algorithm: Algorithm, read_key: impl Fn(&[u8]) 
     let (own, other) = (read_key(&read(folder, "own.key")), read_key(&read(folder, "other.key")));
     let confused = EncodingKey::from_secret(&read(folder, "own.pem"));
     let strangers = [token("anna", 8, algorithm, &other), token("anna", 9, Algorithm::HS256, &confused)];
-    told_apart("own.pem", &home, algorithm, &own, &strangers);
+    check_callers("own.pem", &home, algorithm, &own, &strangers);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A service that fails: what can have left is never sent again, and what cannot is never held.
+//! A service that fails: a request that may have been sent is never sent again, and one that was not sent is never held.
 
 use std::net::TcpListener;
 use std::thread;
@@ -9,7 +9,7 @@ use crate::process::eventually;
 
 #[test]
 fn where_nothing_was_sent_the_key_stays_free() {
-    // An address that nobody listens on.
+    // An address without a listener.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let home = Home::new();
     let gateway = home.start(&format!("http://{address}"));
@@ -23,7 +23,7 @@ fn where_nothing_was_sent_the_key_stays_free() {
     assert_eq!(service.effects(), 1);
 }
 
-/// A service that takes a request and gives this instead of an answer: its effect may have happened.
+/// A service that reads a request and gives this reply instead of an answer: the effect may have happened.
 fn no_answer(reply: impl Fn() -> Reply + Send + Sync + 'static) {
     let service = Service::start(move |_| reply());
     let home = Home::new();
@@ -44,12 +44,12 @@ fn a_service_that_never_answers_leaves_an_unknown_outcome() {
 }
 
 #[test]
-fn a_service_that_hangs_up_leaves_an_unknown_outcome() {
+fn a_service_that_disconnects_leaves_an_unknown_outcome() {
     no_answer(|| Reply::Raw(Vec::new()));
 }
 
 #[test]
-fn a_service_that_talks_nonsense_leaves_an_unknown_outcome() {
+fn an_invalid_response_leaves_an_unknown_outcome() {
     no_answer(|| Reply::Raw(b"220 smtp.example ESMTP\r\n".to_vec()));
 }
 
@@ -111,7 +111,7 @@ fn where_the_route_says_retry_no_answer_is_tried_again_with_a_higher_fence() {
 }
 
 #[test]
-fn what_the_service_answers_is_kept_or_not_as_the_profile_says() {
+fn answers_are_stored_or_not_by_their_status() {
     for (status, kept) in [(200, true), (204, true), (303, true), (400, true), (404, true), (409, true)]
         .into_iter()
         .chain([(408, false), (412, false), (425, false), (429, false), (500, false), (503, false)])
@@ -127,7 +127,7 @@ fn what_the_service_answers_is_kept_or_not_as_the_profile_says() {
 }
 
 #[test]
-fn a_route_can_say_otherwise_of_outcomes() {
+fn a_route_can_override_outcomes() {
     let service = Service::start(|request| {
         if request.line.contains("/fails") {
             Reply::Answer(500, "no".into())
@@ -157,7 +157,7 @@ fn a_service_that_closes_after_every_answer_gets_nothing_twice() {
     let gateway = home.start(&service.url());
     for count in 0..50 {
         let answer = gateway.charge(&format!("k{count}"), "{}");
-        // A request that meets the closing of its connection half-way is in doubt, and said to be.
+        // If the connection closes while a request is being sent, the outcome is unknown, and the answer is 504.
         assert!(matches!(answer.status, 201 | 504), "{answer:?}");
     }
     let mut keys: Vec<_> = service.received().iter().map(|request| request.key().to_owned()).collect();
@@ -168,7 +168,7 @@ fn a_service_that_closes_after_every_answer_gets_nothing_twice() {
 }
 
 #[test]
-fn duplicates_wait_for_the_first_or_are_turned_away() {
+fn duplicates_wait_for_the_first_or_are_refused() {
     let service = Service::start(|_| {
         thread::sleep(Duration::from_millis(300));
         Reply::created("{}")
@@ -197,8 +197,8 @@ fn duplicates_wait_for_the_first_or_are_turned_away() {
     assert_eq!(service.effects(), 2);
 }
 
-/// A service that hangs up on every charge, and says what this says when it is asked about one.
-fn doubtful(about: impl Fn(usize) -> Reply + Send + Sync + 'static) -> (Service, Home) {
+/// A service that disconnects on every charge, and gives this reply when it is asked for the outcome.
+fn unknown_outcome(about: impl Fn(usize) -> Reply + Send + Sync + 'static) -> (Service, Home) {
     let asked = std::sync::atomic::AtomicUsize::new(0);
     let service = Service::start(move |request| match request.line.strip_prefix("GET /about/") {
         Some(rest) => {
@@ -220,8 +220,8 @@ fn charges(service: &Service) -> usize {
 }
 
 #[test]
-fn a_service_that_remembers_ends_the_doubt_by_itself() {
-    let (service, home) = doubtful(|asked| match asked {
+fn an_unknown_outcome_is_resolved_by_asking_the_service() {
+    let (service, home) = unknown_outcome(|asked| match asked {
         0 => Reply::Answer(202, String::new()),
         _ => Reply::Raw(
             b"HTTP/1.1 200 OK\r\nOnceward-Status: 201\r\nX-Made: before\r\nContent-Length: 4\r\n\r\ndone"
@@ -230,7 +230,7 @@ fn a_service_that_remembers_ends_the_doubt_by_itself() {
     });
     let gateway = home.start(&service.url());
     assert_eq!(gateway.charge("a/b", "{}").problem(), (504, "upstream-timeout".into()));
-    let answer = eventually("the doubt ends", || {
+    let answer = eventually("the outcome is known", || {
         let answer = gateway.charge("a/b", "{}");
         match answer.status {
             409 => {
@@ -248,7 +248,7 @@ fn a_service_that_remembers_ends_the_doubt_by_itself() {
 
 #[test]
 fn a_service_that_knows_it_did_not_happen_frees_the_key() {
-    let (service, home) = doubtful(|_| Reply::Answer(404, String::new()));
+    let (service, home) = unknown_outcome(|_| Reply::Answer(404, String::new()));
     let gateway = home.start(&service.url());
     assert_eq!(gateway.charge("a/b", "{}").problem(), (504, "upstream-timeout".into()));
     let began = Instant::now();
@@ -257,12 +257,12 @@ fn a_service_that_knows_it_did_not_happen_frees_the_key() {
         (answer.problem() == (504, "upstream-timeout".into())).then_some(())
     });
     assert_eq!(charges(&service), 2);
-    // Nobody is believed while what was sent before can still take effect.
+    // A 404 is not accepted while the earlier request can still take effect.
     assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
 }
 
 #[test]
-fn too_much_at_once_is_turned_away_and_replays_still_pass() {
+fn requests_over_the_limit_are_refused_and_replays_still_pass() {
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = std::sync::Mutex::new(gate);
     let service = Service::start(move |request| {

@@ -1,9 +1,9 @@
-//! An upstream that is reached by https. It gets nothing before it has proved who it is.
+//! An https upstream: nothing is sent before its certificate is verified.
 
 use super::certificates;
 use super::stage::{Gateway, Home, Service};
 
-/// A service under TLS: another gateway takes the TLS off, and guards nothing.
+/// A service with TLS: a second gateway terminates TLS, and guards nothing.
 struct Secured {
     service: Service,
     front: Gateway,
@@ -21,7 +21,7 @@ impl Secured {
         Self { service, front, home }
     }
 
-    /// A gateway that reaches it by this name, believes this authority, and keeps its receipts in `home`.
+    /// A gateway that reaches it by this name, trusts this authority, and keeps its receipts in `home`.
     fn reached(&self, host: &str, authority: &str, home: &Home) -> Gateway {
         let upstream = format!("https://{host}:{}", self.front.address.port());
         let store = format!("embedded:{}", home.folder.path().join("receipts").display());
@@ -31,7 +31,7 @@ impl Secured {
 }
 
 #[test]
-fn a_service_that_proves_who_it_is_is_reached() {
+fn a_service_with_a_trusted_certificate_is_reached() {
     let (secured, home) = (Secured::start(), Home::new());
     let gateway = secured.reached("127.0.0.1", "ca.pem", &home);
     let first = gateway.charge("a", "{}");
@@ -42,9 +42,9 @@ fn a_service_that_proves_who_it_is_is_reached() {
 }
 
 #[test]
-fn a_service_that_cannot_prove_who_it_is_gets_nothing_and_the_key_stays_free() {
+fn a_service_without_a_trusted_certificate_gets_nothing_and_the_key_stays_free() {
     let (secured, home) = (Secured::start(), Home::new());
-    // Nobody known vouches for it; and it is not who it is taken for.
+    // An untrusted authority, and a certificate for another name.
     for (host, authority) in [("127.0.0.1", "stranger.pem"), ("localhost", "ca.pem")] {
         let gateway = secured.reached(host, authority, &home);
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! The gateway before the judge that knows nothing of it.
+//! Runs `onceward verify` against the gateway.
 
 use std::process::Output;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use super::certificates;
 use super::stage::{Home, Reply, Service};
 use crate::process::onceward;
 
-/// A service that charges slowly enough to be met by duplicates, and says how often it did.
+/// A service that charges slowly, so that duplicates arrive meanwhile, and counts its charges.
 fn counting() -> Service {
     let charges = AtomicUsize::new(0);
     Service::start(move |request| {
@@ -19,8 +19,8 @@ fn counting() -> Service {
     })
 }
 
-/// What the judge says, with its exit code.
-fn judge(url: &str, service: &Service, more: &[&str]) -> (Option<i32>, String) {
+/// Runs the verifier. Returns its exit code and its output.
+fn verify(url: &str, service: &Service, more: &[&str]) -> (Option<i32>, String) {
     let effects = format!("{}/count", service.url());
     let mut command =
         onceward(&["verify", "--url", url, "--effects-url", &effects, "--body", "{\"amount\":1}"]);
@@ -30,18 +30,18 @@ fn judge(url: &str, service: &Service, more: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_service_behind_the_gateway_is_safe_to_retry_as_seen_from_outside() {
+fn a_service_behind_the_gateway_passes_verification() {
     let (home, service) = (Home::new(), counting());
     home.write_config("[[route]]\npath = \"/charges\"\nkey = \"required\"");
     let gateway = home.start(&service.url());
     let url = format!("http://{}/charges", gateway.address);
     let tenants = ["--tenant-header", "Authorization: a", "Authorization: b"];
-    let (code, said) = judge(&url, &service, &[&["--alt-body", "{\"amount\":2}"][..], &tenants].concat());
+    let (code, said) = verify(&url, &service, &[&["--alt-body", "{\"amount\":2}"][..], &tenants].concat());
     assert_eq!(code, Some(0), "{said}");
 }
 
 #[test]
-fn so_it_is_under_tls_where_the_gateway_proves_who_it_is() {
+fn verification_passes_over_tls_and_needs_a_trusted_certificate() {
     let (home, service) = (Home::new(), counting());
     certificates::make(home.folder.path());
     let file = |name: &str| home.folder.path().join(name).display().to_string();
@@ -50,10 +50,10 @@ fn so_it_is_under_tls_where_the_gateway_proves_who_it_is() {
     let url = format!("https://{}/charges", gateway.address);
     let some = ["--scenario", "simultaneous-duplicates", "--scenario", "retry-while-running"];
     for version in [&[][..], &["--http2"]] {
-        let (code, said) = judge(&url, &service, &[&some[..], &["--ca", &authority], version].concat());
+        let (code, said) = verify(&url, &service, &[&some[..], &["--ca", &authority], version].concat());
         assert_eq!(code, Some(0), "{said}");
         let before = service.effects();
-        let (code, said) = judge(&url, &service, &[&some[..], version].concat());
+        let (code, said) = verify(&url, &service, &[&some[..], version].concat());
         assert!(code == Some(2) && said.contains("--ca"), "{said}");
         let sent = service.received().split_off(before);
         assert!(sent.iter().all(|request| request.line.starts_with("GET")), "nothing is sent to a stranger");

@@ -1,5 +1,5 @@
-//! The routes of a running gateway: which layer a request goes through. Replaced as a whole on reload; a
-//! request stays with the table it began with.
+//! The routes of a running gateway, each with its own layer. A reload replaces the whole table; a request finishes with
+//! the table that it started with.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use onceward_http::publication::Document;
 use onceward_http::{Admission, CallerScope, Metrics, OncewardLayer, OncewardService};
 use tower_layer::Layer;
 
-use super::caller::Callers;
+use super::body::GatewayBody;
+use super::callers::Callers;
 use super::forward::{Forward, Upstream};
-use super::payload::Payload;
 use super::reconcile::HttpReconciler;
-use crate::config::{Effective, Routes, ScopeSource};
+use crate::config::{EffectiveRoute, Routes, ScopeSource};
 
-/// What a gateway keeps over reloads; all tables share it.
+/// The state that a gateway keeps across reloads.
 pub struct GatewayState {
     pub onceward: Onceward,
     pub secrets: Arc<Secrets>,
@@ -27,29 +27,29 @@ pub struct GatewayState {
     pub callers: Callers,
 }
 
-/// The routes as they are now.
-pub struct Table {
-    entries: Vec<Entry>,
-    otherwise: Entry,
-    /// What is published at `/.well-known/idempotency`.
+/// The routes in effect.
+pub struct RouteTable {
+    entries: Vec<RouteEntry>,
+    otherwise: RouteEntry,
+    /// The document published at `/.well-known/idempotency`.
     published: Document,
 }
 
-struct Entry {
-    effective: Effective,
+struct RouteEntry {
+    effective: EffectiveRoute,
     service: OncewardService<Forward>,
 }
 
-/// A table that can be replaced while requests pass.
-pub type Current = ArcSwap<Table>;
+/// The current table, which a reload replaces while requests run.
+pub type CurrentRoutes = ArcSwap<RouteTable>;
 
-impl Table {
+impl RouteTable {
     pub fn new(state: &GatewayState, routes: &Routes) -> Self {
         let named: Vec<(String, _)> =
             routes.each().map(|route| (route.pattern.to_string(), route.route.clone())).collect();
         Self {
-            entries: routes.list.iter().map(|route| Entry::new(state, route)).collect(),
-            otherwise: Entry::new(state, &routes.otherwise),
+            entries: routes.list.iter().map(|route| RouteEntry::new(state, route)).collect(),
+            otherwise: RouteEntry::new(state, &routes.otherwise),
             published: Document::new(&named),
         }
     }
@@ -58,7 +58,7 @@ impl Table {
         &self.published
     }
 
-    /// The service for a request. The first route that matches counts.
+    /// The service for a request: that of the first route that matches.
     pub fn service(&self, method: &Method, path: &str) -> (OncewardService<Forward>, &ScopeSource) {
         let matching = self.entries.iter().find(|entry| entry.effective.is_for(method, path));
         let entry = matching.unwrap_or(&self.otherwise);
@@ -66,8 +66,8 @@ impl Table {
     }
 }
 
-impl Entry {
-    fn new(state: &GatewayState, effective: &Effective) -> Self {
+impl RouteEntry {
+    fn new(state: &GatewayState, effective: &EffectiveRoute) -> Self {
         let forward = Forward {
             upstream: state.upstream.clone(),
             key: effective.forward_key,
@@ -79,10 +79,10 @@ impl Entry {
                 upstream: state.upstream.clone(),
                 template: template.clone(),
                 key: effective.forward_key,
-                patience: effective.answer_timeout,
+                answer_timeout: effective.answer_timeout,
             };
             let reconciled = route.to_builder().with_reconcile(hook).build();
-            route = Arc::new(reconciled.expect("a hook makes no checked route wrong"));
+            route = Arc::new(reconciled.expect("a reconcile hook keeps a valid route valid"));
         }
         let (onceward, secrets) = (state.onceward.clone(), Secrets::clone(&state.secrets));
         let layer = OncewardLayer::new(onceward, secrets, route)
@@ -93,9 +93,9 @@ impl Entry {
 }
 
 impl GatewayState {
-    /// Tells the layer who asks, where the gateway itself has to find that out.
-    pub fn name_caller(&self, source: &ScopeSource, request: &mut Request<Payload>) {
-        // Only we may say so.
+    /// Tells the layer the caller, for scopes that the gateway itself identifies.
+    pub fn name_caller(&self, source: &ScopeSource, request: &mut Request<GatewayBody>) {
+        // Only the gateway may set it.
         request.extensions_mut().remove::<CallerScope>();
         if let Some(caller) = self.callers.find(source, request) {
             request.extensions_mut().insert(CallerScope(caller));

@@ -1,4 +1,4 @@
-//! The receipts API from the other side.
+//! A client of the receipts API.
 
 use http::{Method, StatusCode, Uri};
 use serde::Serialize;
@@ -8,11 +8,11 @@ use crate::address::with_scheme;
 use crate::admin::shape::{
     CloseAsked, IntentAsked, ProblemShown, ReceiptShown, ReceiptsShown, SettleAsked, State,
 };
-use crate::call::{Answer, Call};
+use crate::http_call::{HttpAnswer, HttpCall};
 
 /// Which receipts to list.
 #[derive(Clone, Copy, Default)]
-pub struct Wanted<'a> {
+pub struct ReceiptFilter<'a> {
     pub scope: Option<&'a str>,
     pub operation: Option<&'a str>,
     pub operation_prefix: Option<&'a str>,
@@ -20,14 +20,14 @@ pub struct Wanted<'a> {
     pub state: Option<State>,
 }
 
-/// A running gateway's admin listener.
-pub struct Remote {
+/// A client of the admin listener of a running gateway.
+pub struct AdminClient {
     authority: String,
     token: Option<String>,
 }
 
-impl Remote {
-    /// At `http://host:port`.
+impl AdminClient {
+    /// A client of the listener at `http://host:port`.
     pub fn new(url: &str, token: Option<String>) -> Result<Self, String> {
         let wrong = || {
             format!("--admin {url}: not an address such as http://127.0.0.1:8081, localhost:8081 or :8081")
@@ -39,18 +39,22 @@ impl Remote {
         Ok(Self { authority: format!("{}:{port}", authority.host()), token })
     }
 
-    /// Receipts that match, and whether there are more than `limit`.
-    pub async fn list(&self, wanted: Wanted<'_>, limit: usize) -> Result<(Vec<ReceiptShown>, bool), String> {
+    /// The receipts that match, at most `limit`, and whether there are more.
+    pub async fn list(
+        &self,
+        filter: ReceiptFilter<'_>,
+        limit: usize,
+    ) -> Result<(Vec<ReceiptShown>, bool), String> {
         let mut receipts = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
             let left = (limit - receipts.len()).to_string();
             let query = [
-                ("scope", wanted.scope),
-                ("operation", wanted.operation),
-                ("operation_prefix", wanted.operation_prefix),
-                ("key", wanted.key),
-                ("state", wanted.state.map(State::name)),
+                ("scope", filter.scope),
+                ("operation", filter.operation),
+                ("operation_prefix", filter.operation_prefix),
+                ("key", filter.key),
+                ("state", filter.state.map(State::name)),
                 ("limit", Some(left.as_str())),
                 ("cursor", cursor.as_deref()),
             ];
@@ -90,30 +94,30 @@ impl Remote {
 
     async fn post(&self, path: &str, asked: &impl Serialize) -> Result<(), String> {
         let body = serde_json::to_string(asked).expect("plain values are JSON");
-        self.send(Call::new(Method::POST, &self.authority, path).json(body)).await.map(drop)
+        self.send(HttpCall::new(Method::POST, &self.authority, path).json(body)).await.map(drop)
     }
 
-    async fn get(&self, path: &str, query: &[(&str, Option<&str>)]) -> Result<Answer, String> {
+    async fn get(&self, path: &str, query: &[(&str, Option<&str>)]) -> Result<HttpAnswer, String> {
         let query: Vec<String> = query
             .iter()
-            .filter_map(|(name, value)| value.map(|value| format!("{name}={}", percent(value))))
+            .filter_map(|(name, value)| value.map(|value| format!("{name}={}", percent_encoded(value))))
             .collect();
         let path = format!("{path}?{}", query.join("&"));
-        self.send(Call::new(Method::GET, &self.authority, &path)).await
+        self.send(HttpCall::new(Method::GET, &self.authority, &path)).await
     }
 
-    async fn send(&self, mut call: Call) -> Result<Answer, String> {
+    async fn send(&self, mut call: HttpCall) -> Result<HttpAnswer, String> {
         if let Some(token) = &self.token {
             call = call.field("authorization", &format!("Bearer {token}"));
         }
-        let answer = call.send().await.map_err(|error| format!("the gateway cannot be asked: {error}"))?;
+        let answer = call.send().await.map_err(|error| format!("cannot call the gateway: {error}"))?;
         if answer.status.is_success() {
             return Ok(answer);
         }
         let problem: Option<ProblemShown> = serde_json::from_slice(&answer.body).ok();
         Err(match (answer.status, problem) {
             (StatusCode::UNAUTHORIZED, _) => {
-                "the gateway wants its admin token: --token, or ONCEWARD_ADMIN_TOKEN".into()
+                "the gateway requires its admin token: set --token or ONCEWARD_ADMIN_TOKEN".into()
             }
             (_, Some(problem)) => format!("{}. {}", problem.title, problem.detail),
             (status, None) => format!("the answer was {status}; is this the admin address of a gateway?"),
@@ -121,19 +125,19 @@ impl Remote {
     }
 }
 
-fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, String> {
+fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, String> {
     serde_json::from_slice(&answer.body).map_err(|error| {
         format!("the answer cannot be read ({error}); is this the admin address of a gateway?")
     })
 }
 
-/// A value of a query, with everything that could mean something else escaped.
-fn percent(value: &str) -> String {
+/// Percent-encodes a value of a query.
+fn percent_encoded(value: &str) -> String {
     use std::fmt::Write;
     value.bytes().fold(String::new(), |mut out, byte| {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(byte.into()),
-            _ => write!(out, "%{byte:02X}").expect("a string takes everything"),
+            _ => write!(out, "%{byte:02X}").expect("writing to a string cannot fail"),
         }
         out
     })

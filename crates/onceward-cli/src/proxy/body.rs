@@ -1,5 +1,4 @@
-//! A body on its way through the gateway: whole, or passed on as it comes, at a pace that keeps nobody
-//! waiting forever.
+//! The body of a request or response in the gateway: buffered, or streamed with a limit on how slow its sender may be.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,30 +12,30 @@ use tokio::time::{Instant, Sleep};
 
 use super::pool::PooledConnection;
 
-/// A client that sends fewer bytes than this in a second, once its grace is over, is cut off. Slow
-/// phones are faster; only somebody who wants to hold a connection is not.
+/// The minimum rate of a client after its grace period; a slower client is disconnected. Slow phones are faster; only an
+/// attacker that holds connections open is slower.
 const BYTES_PER_SECOND_MIN: u64 = 256;
 
 /// The body of a request or a response.
-pub enum Payload {
-    /// All of it is here.
+pub enum GatewayBody {
+    /// It is buffered.
     Whole(Option<Bytes>),
-    /// It comes over a connection.
-    Stream(Streamed),
+    /// It is read from a connection.
+    Stream(StreamedBody),
 }
 
-/// A body that is still coming.
-pub struct Streamed {
+/// A body that is read from a connection.
+pub struct StreamedBody {
     body: Incoming,
-    pace: Option<Pace>,
-    /// The connection to the upstream, if it comes from there. It goes back to its pool once all has been read;
-    /// dropped before, it is closed.
+    limit: Option<SlowSenderLimit>,
+    /// The connection to the upstream, for the body of a response. It returns to its pool after the last frame; dropped
+    /// before, it is closed.
     pooled: Option<PooledConnection>,
 }
 
-impl Streamed {
-    pub fn new(body: Incoming, pace: Option<Pace>, pooled: Option<PooledConnection>) -> Self {
-        Self { body, pace, pooled }
+impl StreamedBody {
+    pub fn new(body: Incoming, limit: Option<SlowSenderLimit>, pooled: Option<PooledConnection>) -> Self {
+        Self { body, limit, pooled }
     }
 
     fn return_to_pool(&mut self) {
@@ -46,7 +45,7 @@ impl Streamed {
     }
 }
 
-impl Drop for Streamed {
+impl Drop for StreamedBody {
     fn drop(&mut self) {
         // A reader that knows the length does not poll for the end.
         if self.pooled.is_some() && self.body.is_end_stream() {
@@ -55,55 +54,55 @@ impl Drop for Streamed {
     }
 }
 
-/// How slow a sender may be.
-pub struct Pace {
-    rule: Rule,
-    /// Made when the sender first has nothing to give: most never need it.
-    alarm: Option<Pin<Box<Sleep>>>,
+/// The limit on how slow a sender may be.
+pub struct SlowSenderLimit {
+    rule: LimitRule,
+    /// Created when the sender first pauses: most never need it.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
-enum Rule {
-    /// A grace, then a least rate, counted from the start.
+enum LimitRule {
+    /// A grace period, then a minimum average rate since the start.
     Rate { started: Instant, grace: Duration, received: u64 },
     /// At most this long between two frames.
     Idle { at_most: Duration },
 }
 
-impl Pace {
-    /// For clients: a grace period, and then a least rate.
+impl SlowSenderLimit {
+    /// For clients: a grace period, then a minimum rate.
     pub fn rate(grace: Duration) -> Self {
-        Self { rule: Rule::Rate { started: Instant::now(), grace, received: 0 }, alarm: None }
+        Self { rule: LimitRule::Rate { started: Instant::now(), grace, received: 0 }, timer: None }
     }
 
-    /// For services: a longest silence.
+    /// For services: a maximum time between two frames.
     pub fn idle(at_most: Duration) -> Self {
-        Self { rule: Rule::Idle { at_most }, alarm: None }
+        Self { rule: LimitRule::Idle { at_most }, timer: None }
     }
 
-    fn took(&mut self, bytes: usize) {
-        if let Rule::Rate { received, .. } = &mut self.rule {
+    fn received(&mut self, bytes: usize) {
+        if let LimitRule::Rate { received, .. } = &mut self.rule {
             *received += bytes as u64;
         }
-        self.alarm = None;
+        self.timer = None;
     }
 
-    /// Ready once the sender has been too slow.
-    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let alarm = self.alarm.get_or_insert_with(|| {
+    /// Ready once the sender is too slow.
+    fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| {
             let until = match self.rule {
-                Rule::Rate { started, grace, received } => {
+                LimitRule::Rate { started, grace, received } => {
                     started + grace + Duration::from_millis(received * 1000 / BYTES_PER_SECOND_MIN)
                 }
-                Rule::Idle { at_most } => Instant::now() + at_most,
+                LimitRule::Idle { at_most } => Instant::now() + at_most,
             };
             Box::pin(tokio::time::sleep_until(until))
         });
-        alarm.as_mut().poll(cx)
+        timer.as_mut().poll(cx)
     }
 }
 
-impl Payload {
-    /// How many bytes there are, if all of them are here.
+impl GatewayBody {
+    /// The number of bytes, if the body is buffered.
     pub fn length(&self) -> Option<usize> {
         match self {
             Self::Whole(bytes) => Some(bytes.as_ref().map_or(0, Bytes::len)),
@@ -112,13 +111,13 @@ impl Payload {
     }
 }
 
-impl From<Bytes> for Payload {
+impl From<Bytes> for GatewayBody {
     fn from(bytes: Bytes) -> Self {
         Self::Whole((!bytes.is_empty()).then_some(bytes))
     }
 }
 
-impl Body for Payload {
+impl Body for GatewayBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -132,8 +131,8 @@ impl Body for Payload {
         };
         match Pin::new(&mut streamed.body).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                if let Some(pace) = &mut streamed.pace {
-                    pace.took(frame.data_ref().map_or(0, Bytes::len));
+                if let Some(limit) = &mut streamed.limit {
+                    limit.received(frame.data_ref().map_or(0, Bytes::len));
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -143,8 +142,8 @@ impl Body for Payload {
                 Poll::Ready(None)
             }
             Poll::Pending => {
-                let Some(pace) = &mut streamed.pace else { return Poll::Pending };
-                ready!(pace.poll_late(cx));
+                let Some(limit) = &mut streamed.limit else { return Poll::Pending };
+                ready!(limit.poll_too_slow(cx));
                 Poll::Ready(Some(Err("the sender is too slow".into())))
             }
         }

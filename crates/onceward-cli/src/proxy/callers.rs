@@ -1,23 +1,23 @@
-//! Who asks, where the gateway itself finds it out: the subject of a client's certificate, or a claim of a
-//! token that it has verified. Both stay the same when the certificate or the token is renewed.
+//! Identifies callers by the subject of a verified client certificate, or by a claim of a verified token. Both stay
+//! the same when the certificate or the token is renewed.
 
 use std::path::Path;
 
 use http::Request;
 use rustls::pki_types::CertificateDer;
 
-use super::jwt::Verifier;
+use super::jwt::JwtVerifier;
 use crate::config::ScopeSource;
 
-/// The subject of a client's certificate, and who says so.
+/// The subject and the issuer of a client certificate, hashed.
 #[derive(Clone, Debug)]
 pub struct CertificateSubject(String);
 
 impl CertificateSubject {
-    /// Of a certificate that has been verified.
+    /// The subject of a certificate that has been verified.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
-        // Two authorities may vouch for the same name; they do not mean the same client.
+        // Two authorities may issue the same subject to different clients.
         let mut hasher = blake3::Hasher::new();
         for name in [certificate.issuer(), certificate.subject()] {
             hasher.update(&(name.len() as u64).to_le_bytes());
@@ -27,17 +27,17 @@ impl CertificateSubject {
     }
 }
 
-/// Finds out who asks.
+/// Identifies callers.
 pub struct Callers {
-    tokens: Option<Verifier>,
+    tokens: Option<JwtVerifier>,
 }
 
 impl Callers {
     pub fn new(jwt_key: Option<&Path>) -> Result<Self, String> {
-        Ok(Self { tokens: jwt_key.map(Verifier::new).transpose()? })
+        Ok(Self { tokens: jwt_key.map(JwtVerifier::new).transpose()? })
     }
 
-    /// Whether this source can be used at all.
+    /// Whether this source of the scope can be used with the settings of the gateway.
     pub fn check(&self, source: &ScopeSource, client_certificates: bool) -> Result<(), String> {
         match source {
             ScopeSource::Jwt(_) if self.tokens.is_none() => {
@@ -51,7 +51,7 @@ impl Callers {
         }
     }
 
-    /// Who asks, if this source is the gateway's to look into and says so.
+    /// The caller, if the gateway itself identifies callers by this source and the request has it.
     pub fn find<B>(&self, source: &ScopeSource, request: &Request<B>) -> Option<String> {
         match source {
             ScopeSource::Jwt(claim) => self.tokens.as_ref()?.claim(request.headers(), claim),

@@ -1,3 +1,5 @@
+//! Tests of the metrics of a store.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,18 +14,18 @@ fn swap(key: &str) -> Swap {
     Swap { id: Id::new("s", "o", key).unwrap(), seen: Seen::Absent, new: Some(record) }
 }
 
-fn text(measures: &Measures) -> String {
+fn text(metrics: &StoreMetrics) -> String {
     let mut out = String::new();
-    measures.write(&mut out);
+    metrics.write(&mut out);
     out
 }
 
 #[tokio::test]
-async fn each_call_is_counted_with_its_size() {
-    let (store, measures) = watch(Arc::new(MemoryStore::new()), None);
+async fn calls_are_counted_with_their_batch_sizes() {
+    let (store, metrics) = measure(Arc::new(MemoryStore::new()), None);
     store.swap(&[swap("a"), swap("b"), swap("c")]).await.unwrap();
     store.load(&[Id::new("s", "o", "a").unwrap()]).await.unwrap();
-    let text = text(&measures);
+    let text = text(&metrics);
     for line in [
         "onceward_store_call_seconds_count{call=\"swap\"} 1",
         "onceward_store_call_seconds_count{call=\"load\"} 1",
@@ -37,14 +39,14 @@ async fn each_call_is_counted_with_its_size() {
     }
 }
 
-/// Swaps that came one by one, and travelled together all the same.
+/// The sizes of groups come from the store, not from the size of each call.
 #[tokio::test]
-async fn a_store_that_makes_groups_says_itself_how_large_its_groups_were() {
+async fn a_store_that_batches_internally_reports_its_own_group_sizes() {
     let folder = tempfile::tempdir().unwrap();
-    let (store, measures) = open(&format!("embedded:{}", folder.path().display())).await.unwrap();
+    let (store, metrics) = open(&format!("embedded:{}", folder.path().display())).await.unwrap();
     store.swap(&[swap("a"), swap("b"), swap("c")]).await.unwrap();
     store.swap(&[swap("d")]).await.unwrap();
-    let text = text(&measures);
+    let text = text(&metrics);
     for line in [
         "onceward_store_batch_records_bucket{call=\"swap\",le=\"1\"} 1",
         "onceward_store_batch_records_bucket{call=\"swap\",le=\"4\"} 2",
@@ -56,16 +58,16 @@ async fn a_store_that_makes_groups_says_itself_how_large_its_groups_were() {
     }
 }
 
-/// A store as bad as it is told to be.
-enum Poor {
-    /// Every call fails; a swap may have happened all the same.
+/// A store that fails in the chosen way.
+enum FaultyStore {
+    /// Every call fails; a swap may have been applied.
     Fails,
-    /// Every call answers, and each record has a failure of its own.
+    /// Every call succeeds, and each record in it fails.
     FailsEach,
     NeverAnswers,
 }
 
-impl Store for Poor {
+impl Store for FaultyStore {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         let gone = || Error::new(ErrorKind::Unavailable, "gone").maybe_applied();
         Box::pin(async move {
@@ -101,43 +103,43 @@ impl Store for Poor {
 }
 
 #[tokio::test]
-async fn a_failure_of_one_record_is_counted_too() {
-    let (store, measures) = watch(Arc::new(Poor::FailsEach), None);
+async fn a_failure_of_a_single_record_is_counted() {
+    let (store, metrics) = measure(Arc::new(FaultyStore::FailsEach), None);
     store.swap(&[swap("a"), swap("b")]).await.unwrap();
     store.load(&[Id::new("s", "o", "a").unwrap()]).await.unwrap();
-    let text = text(&measures);
+    let text = text(&metrics);
     assert!(text.contains("errors_total{call=\"swap\",applied=\"maybe\"} 2"), "{text}");
     assert!(text.contains("errors_total{call=\"load\",applied=\"no\"} 1"), "{text}");
 }
 
 #[tokio::test]
-async fn a_failure_is_counted_by_what_it_may_have_left_behind() {
-    let (store, measures) = watch(Arc::new(Poor::Fails), None);
+async fn a_failure_is_counted_by_whether_it_may_have_been_applied() {
+    let (store, metrics) = measure(Arc::new(FaultyStore::Fails), None);
     store.swap(&[swap("a")]).await.unwrap_err();
     store.load(&[]).await.unwrap_err();
-    let text = text(&measures);
+    let text = text(&metrics);
     assert!(text.contains("errors_total{call=\"swap\",applied=\"maybe\"} 1"), "{text}");
     assert!(text.contains("errors_total{call=\"swap\",applied=\"no\"} 0"), "{text}");
     assert!(text.contains("errors_total{call=\"load\",applied=\"no\"} 1"), "{text}");
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_is_no_longer_under_way() {
-    let (store, measures) = watch(Arc::new(Poor::NeverAnswers), None);
+async fn a_dropped_call_is_no_longer_in_progress() {
+    let (store, metrics) = measure(Arc::new(FaultyStore::NeverAnswers), None);
     let batch = [swap("a")];
     let mut call = store.swap(&batch);
     assert!(matches!(
         std::future::poll_fn(|cx| std::task::Poll::Ready(call.as_mut().poll(cx))).await,
         std::task::Poll::Pending
     ));
-    assert!(text(&measures).contains("calls_under_way 1"));
+    assert!(text(&metrics).contains("calls_under_way 1"));
     drop(call);
-    assert!(text(&measures).contains("calls_under_way 0"));
-    assert!(text(&measures).contains("onceward_store_call_seconds_count{call=\"swap\"} 0"));
+    assert!(text(&metrics).contains("calls_under_way 0"));
+    assert!(text(&metrics).contains("onceward_store_call_seconds_count{call=\"swap\"} 0"));
 }
 
 #[test]
-fn bounds_are_inclusive_and_print_as_a_person_would_write_them() {
+fn bounds_are_inclusive_and_print_as_short_decimals() {
     let histogram = Histogram::new(&[50, 250]);
     for value in [50, 51, 250, 251] {
         histogram.add(value);

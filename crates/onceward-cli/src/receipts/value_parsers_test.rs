@@ -1,9 +1,11 @@
+//! Tests of the argument parsers of `onceward receipts`.
+
 use clap::builder::TypedValueParser;
 
 use super::{preset, state, verdict};
 
-/// Every name that is offered can be used.
-fn uses_all<P: TypedValueParser>(parser: &P, count: usize) {
+/// Every name that the help offers is accepted.
+fn check_all<P: TypedValueParser>(parser: &P, count: usize) {
     let command = clap::Command::new("test");
     let names: Vec<_> = parser.possible_values().unwrap().collect();
     assert_eq!(names.len(), count);
@@ -14,8 +16,8 @@ fn uses_all<P: TypedValueParser>(parser: &P, count: usize) {
 }
 
 #[test]
-fn every_choice_is_a_value_of_the_api() {
-    uses_all(&state(), onceward::State::ALL.len());
-    uses_all(&preset(), 3);
-    uses_all(&verdict(), 2);
+fn every_name_is_a_value_of_the_api() {
+    check_all(&state(), onceward::State::ALL.len());
+    check_all(&preset(), 3);
+    check_all(&verdict(), 2);
 }

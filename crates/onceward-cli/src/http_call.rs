@@ -1,4 +1,4 @@
-//! One HTTP call on a connection of its own: for commands that talk to a running gateway.
+//! A minimal HTTP client for commands that call a running gateway: one request on a connection of its own.
 
 use std::time::Duration;
 
@@ -10,46 +10,46 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// An answer may take this long: longer than the gateway lets anyone wait by default.
+/// The timeout of a call. Longer than the default wait of a duplicate at the gateway.
 const ANSWER_WITHIN: Duration = Duration::from_secs(90);
 
-/// A request in the making.
-pub struct Call {
+/// A request that is not sent yet.
+pub struct HttpCall {
     authority: String,
     request: http::request::Builder,
     body: Bytes,
 }
 
-/// A response, whole.
+/// A response with its whole body.
 #[derive(Clone)]
-pub struct Answer {
+pub struct HttpAnswer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-impl Call {
-    /// To `authority` (`host:port`).
+impl HttpCall {
+    /// A request to `authority` (`host:port`).
     pub fn new(method: Method, authority: &str, path: &str) -> Self {
         let request = Request::builder().method(method).uri(path).header(HOST, authority);
         Self { authority: authority.to_owned(), request, body: Bytes::new() }
     }
 
-    /// With this field.
+    /// Adds a header field.
     pub fn field(mut self, name: &str, value: &str) -> Self {
         self.request = self.request.header(name, value);
         self
     }
 
-    /// With this JSON.
+    /// Sets a JSON body.
     pub fn json(mut self, body: String) -> Self {
         self.request = self.request.header(CONTENT_TYPE, "application/json");
         self.body = body.into();
         self
     }
 
-    /// Sends it and waits for the answer. Fails with a message that says where it was going.
-    pub async fn send(self) -> Result<Answer, String> {
+    /// Sends the request and waits for the answer. An error message begins with the address.
+    pub async fn send(self) -> Result<HttpAnswer, String> {
         let to = self.authority.clone();
         match timeout(ANSWER_WITHIN, self.exchange()).await {
             Ok(answer) => answer.map_err(|error| format!("http://{to}: {error}")),
@@ -57,14 +57,14 @@ impl Call {
         }
     }
 
-    async fn exchange(self) -> Result<Answer, Box<dyn std::error::Error + Send + Sync>> {
+    async fn exchange(self) -> Result<HttpAnswer, Box<dyn std::error::Error + Send + Sync>> {
         let request = self.request.body(Full::new(self.body))?;
         let stream = TcpStream::connect(&self.authority).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let exchange = async {
             let (head, body) = sender.send_request(request).await?.into_parts();
             let body = body.collect().await?.to_bytes();
-            Ok(Answer { status: head.status, headers: head.headers, body })
+            Ok(HttpAnswer { status: head.status, headers: head.headers, body })
         };
         tokio::pin!(connection);
         tokio::select! {
@@ -74,8 +74,8 @@ impl Call {
     }
 }
 
-impl Answer {
-    /// The value of a field, if it is text.
+impl HttpAnswer {
+    /// The value of a header field, if it is text.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }

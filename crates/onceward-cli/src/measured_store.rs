@@ -1,6 +1,6 @@
-//! A store whose calls are measured: how long each takes, how large batches are, what fails.
+//! A store wrapper that measures calls: their latency, the sizes of batches, and errors.
 //!
-//! [`watch`] wraps any store. It costs two readings of the clock and a few additions per call, and takes no lock.
+//! [`measure`] wraps any store. Each call costs two clock reads and a few atomic additions, and takes no lock.
 
 mod histogram;
 
@@ -12,8 +12,7 @@ pub use histogram::Histogram;
 use onceward::{Applied, Caps, Error, Id, Loaded, Page, Scan, Store, StoreFuture, Swap, Swapped, Watch};
 use onceward_stores::Groups;
 
-/// Upper bounds of the latency buckets, in microseconds: from a store in this process to one that is
-/// about to be given up.
+/// Upper bounds of the latency buckets, in microseconds: from a store in memory to a call that is about to time out.
 const LATENCY_US: [u64; 17] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
     2_500_000, 5_000_000, 10_000_000,
@@ -22,45 +21,45 @@ const LATENCY_US: [u64; 17] = [
 /// Upper bounds of the batch buckets, in records.
 const BATCH_RECORDS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
 
-/// The calls of a store.
+/// The names of the calls, in the order of [`StoreCall`].
 const CALLS: [&str; 3] = ["swap", "load", "scan"];
 
 #[derive(Clone, Copy)]
-enum Call {
+enum StoreCall {
     Swap,
     Load,
     Scan,
 }
 
-/// Reads how large the groups were that a store has made.
+/// Reads the sizes of the groups that a store has written.
 pub type ReadGroups = Arc<dyn Fn() -> Groups + Send + Sync>;
 
-/// Opens the store that an address names, with its measurements.
-pub async fn open(url: &str) -> onceward::Result<(Arc<dyn Store>, Arc<Measures>)> {
+/// Opens the store at an address, with its metrics.
+pub async fn open(url: &str) -> onceward::Result<(Arc<dyn Store>, Arc<StoreMetrics>)> {
     let opened = onceward_stores::open_with_metrics(url).await?;
-    Ok(watch(opened.store, opened.groups))
+    Ok(measure(opened.store, opened.groups))
 }
 
-/// Wraps a store, and gives its measurements. `groups` are those of a store that batches by itself.
-pub fn watch(inner: Arc<dyn Store>, groups: Option<ReadGroups>) -> (Arc<dyn Store>, Arc<Measures>) {
-    let measures = Arc::new(Measures { groups, ..Measures::default() });
-    (Arc::new(Measured { inner, measures: measures.clone() }), measures)
+/// Wraps a store, and returns it with its metrics. `groups` is given for a store that batches internally.
+pub fn measure(inner: Arc<dyn Store>, groups: Option<ReadGroups>) -> (Arc<dyn Store>, Arc<StoreMetrics>) {
+    let metrics = Arc::new(StoreMetrics { groups, ..StoreMetrics::default() });
+    (Arc::new(MeasuredStore { inner, metrics: metrics.clone() }), metrics)
 }
 
-/// What has been seen of a store.
-pub struct Measures {
+/// The metrics of one store.
+pub struct StoreMetrics {
     latency: [Histogram; CALLS.len()],
     batch: [Histogram; 2],
-    /// Of a store that makes groups by itself: it knows how large they were.
+    /// The group sizes of a store that batches internally; they replace the sizes measured here.
     groups: Option<ReadGroups>,
-    /// Calls under way.
+    /// Calls in progress.
     under_way: AtomicU64,
-    /// Failed, by whether the write may have happened.
+    /// Failed calls, by whether the write may have been applied.
     errors_no: [AtomicU64; CALLS.len()],
     errors_maybe: [AtomicU64; CALLS.len()],
 }
 
-impl Default for Measures {
+impl Default for StoreMetrics {
     fn default() -> Self {
         Self {
             latency: std::array::from_fn(|_| Histogram::new(&LATENCY_US)),
@@ -73,8 +72,8 @@ impl Default for Measures {
     }
 }
 
-impl Measures {
-    /// Writes them down as Prometheus text.
+impl StoreMetrics {
+    /// Appends the metrics as Prometheus text.
     pub fn write(&self, out: &mut String) {
         use std::fmt::Write;
 
@@ -111,15 +110,15 @@ impl Measures {
         );
     }
 
-    fn begin(&self, call: Call, records: Option<usize>) -> UnderWay<'_> {
+    fn begin(&self, call: StoreCall, records: Option<usize>) -> CallInProgress<'_> {
         if let Some(records) = records {
             self.batch[call as usize].add(records as u64);
         }
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        UnderWay { measures: self, call, began: Instant::now() }
+        CallInProgress { metrics: self, call, began: Instant::now() }
     }
 
-    fn failed(&self, call: Call, error: &Error) {
+    fn failed(&self, call: StoreCall, error: &Error) {
         let errors = match error.applied() {
             Applied::No => &self.errors_no,
             Applied::Maybe => &self.errors_maybe,
@@ -128,44 +127,44 @@ impl Measures {
     }
 }
 
-/// One call under way. A call that is dropped is no longer under way, and has no latency.
-struct UnderWay<'a> {
-    measures: &'a Measures,
-    call: Call,
+/// A call in progress. A call that is dropped is no longer counted as in progress, and records no latency.
+struct CallInProgress<'a> {
+    metrics: &'a StoreMetrics,
+    call: StoreCall,
     began: Instant,
 }
 
-impl UnderWay<'_> {
+impl CallInProgress<'_> {
     fn end<T>(self, result: onceward::Result<T>) -> onceward::Result<T> {
         let us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.measures.latency[self.call as usize].add(us);
+        self.metrics.latency[self.call as usize].add(us);
         if let Err(error) = &result {
-            self.measures.failed(self.call, error);
+            self.metrics.failed(self.call, error);
         }
         result
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for CallInProgress<'_> {
     fn drop(&mut self) {
-        self.measures.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.metrics.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A store whose calls are measured.
-struct Measured {
+struct MeasuredStore {
     inner: Arc<dyn Store>,
-    measures: Arc<Measures>,
+    metrics: Arc<StoreMetrics>,
 }
 
-impl Store for Measured {
+impl Store for MeasuredStore {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
-            let under_way = self.measures.begin(Call::Swap, Some(batch.len()));
-            let answers = under_way.end(self.inner.swap(batch).await)?;
+            let call = self.metrics.begin(StoreCall::Swap, Some(batch.len()));
+            let answers = call.end(self.inner.swap(batch).await)?;
             for answer in &answers {
                 if let Swapped::Failed(error) = answer {
-                    self.measures.failed(Call::Swap, error);
+                    self.metrics.failed(StoreCall::Swap, error);
                 }
             }
             Ok(answers)
@@ -174,10 +173,10 @@ impl Store for Measured {
 
     fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
-            let under_way = self.measures.begin(Call::Load, Some(ids.len()));
-            let answers = under_way.end(self.inner.load(ids).await)?;
+            let call = self.metrics.begin(StoreCall::Load, Some(ids.len()));
+            let answers = call.end(self.inner.load(ids).await)?;
             for error in answers.iter().filter_map(|loaded| loaded.as_ref().err()) {
-                self.measures.failed(Call::Load, error);
+                self.metrics.failed(StoreCall::Load, error);
             }
             Ok(answers)
         })
@@ -185,8 +184,8 @@ impl Store for Measured {
 
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async move {
-            let under_way = self.measures.begin(Call::Scan, None);
-            under_way.end(self.inner.scan(query).await)
+            let call = self.metrics.begin(StoreCall::Scan, None);
+            call.end(self.inner.scan(query).await)
         })
     }
 
@@ -200,5 +199,5 @@ impl Store for Measured {
 }
 
 #[cfg(test)]
-#[path = "measured_test.rs"]
+#[path = "measured_store_test.rs"]
 mod tests;

@@ -1,5 +1,5 @@
-//! The terms of a route as they are written: any of them may be missing. Each is checked where it is read, so
-//! that an error can name its line.
+//! The settings of a route as written in the file, each of them optional. Each value is checked while it is parsed,
+//! so that an error names its line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,18 +13,18 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
 use super::pattern::Pattern;
-use super::values::{Answers, Keep, Period, Size};
+use super::values::{KeepFor, Period, Size, StatusOrClass};
 use crate::proxy::ForwardKey;
 
-macro_rules! terms {
+macro_rules! route_settings {
     ($($(#[$meta:meta])* $name:ident: $kind:ty,)+) => {
-        /// The terms of `[defaults]` or of one `[[route]]`.
+        /// The settings in `[defaults]` or in one `[[route]]`.
         #[derive(Clone, Debug, Default, Deserialize)]
         #[serde(default, deny_unknown_fields)]
-        pub struct Terms { $($(#[$meta])* pub $name: Option<$kind>,)+ }
+        pub struct RouteSettings { $($(#[$meta])* pub $name: Option<$kind>,)+ }
 
-        impl Terms {
-            /// These terms, and where they say nothing, those.
+        impl RouteSettings {
+            /// These settings, with those of `base` where one is missing.
             pub fn over(&self, base: &Self) -> Self {
                 Self { $($name: self.$name.clone().or_else(|| base.$name.clone()),)+ }
             }
@@ -32,31 +32,31 @@ macro_rules! terms {
     };
 }
 
-terms! {
+route_settings! {
     path: Pattern,
     preset: Preset,
     methods: Vec<MethodName>,
-    key: Key,
-    key_form: Form,
+    key: KeySetting,
+    key_form: KeyFormSetting,
     key_length_min: usize,
     key_pattern: String,
-    scope: ScopeTerm,
-    anonymous: Anonymous,
+    scope: ScopeSource,
+    anonymous: AnonymousSetting,
     operation: String,
-    fingerprint: Compared,
+    fingerprint: FingerprintSetting,
     request_bytes_max: Size,
     response_bytes_max: Size,
     #[serde(deserialize_with = "lease")]
     lease: Period,
-    on_duplicate: Duplicate,
+    on_duplicate: DuplicateSetting,
     #[serde(deserialize_with = "wait")]
     wait_at_most: Period,
-    outcomes: BTreeMap<Answers, ActionName>,
-    keep: KeepTerm,
-    on_unknown: Unknown,
+    outcomes: BTreeMap<StatusOrClass, ActionName>,
+    keep: KeepSetting,
+    on_unknown: UnknownSetting,
     reconcile_url: String,
-    on_expired: Expired,
-    expired_kept: Keep,
+    on_expired: ExpiredSetting,
+    expired_kept: KeepFor,
     omit_fields: Vec<FieldName>,
     replay_cookies: bool,
     problem_status: BTreeMap<ProblemName, Status>,
@@ -65,62 +65,62 @@ terms! {
     fail_open: bool,
 }
 
-/// A preset by its name.
+/// The name of a preset.
 #[derive(Clone, Debug)]
 pub struct Preset(pub String);
 
-/// Whether a key is required.
+/// Whether a request must have a key.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Key {
+pub enum KeySetting {
     Required,
     Optional,
     Ignored,
 }
 
-/// How strictly a key is read.
+/// How strictly the syntax of a key is checked.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Form {
+pub enum KeyFormSetting {
     Strict,
     Lenient,
     Raw,
 }
 
-/// What a request gets that does not say who asks.
+/// What happens to a request without a caller to derive its scope from.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Anonymous {
+pub enum AnonymousSetting {
     Share,
     Refuse,
 }
 
-/// What a duplicate gets while the first one runs.
+/// What happens to a duplicate while the first request runs.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Duplicate {
+pub enum DuplicateSetting {
     Wait,
     Conflict,
 }
 
-/// What happens when it is unknown whether the effect happened.
+/// What happens after an unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Unknown {
+pub enum UnknownSetting {
     Hold,
     Retry,
     Reconcile,
 }
 
-/// What a key past its retention gets.
+/// What happens to a request whose key is past its retention.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Expired {
+pub enum ExpiredSetting {
     Run,
     Reject,
 }
 
-/// What an answer means for its key.
+/// What happens to the key after a response.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ActionName {
@@ -141,7 +141,7 @@ impl From<ActionName> for Action {
 
 /// Where the scope comes from: `authorization`, `header:NAME`, `jwt:CLAIM`, `mtls` or `shared`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ScopeTerm {
+pub enum ScopeSource {
     Authorization,
     Header(HeaderName),
     Jwt(String),
@@ -149,7 +149,7 @@ pub enum ScopeTerm {
     Shared,
 }
 
-impl fmt::Display for ScopeTerm {
+impl fmt::Display for ScopeSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Authorization => f.write_str("authorization"),
@@ -161,21 +161,21 @@ impl fmt::Display for ScopeTerm {
     }
 }
 
-/// How long answers are kept: all of them, or by class.
+/// How long responses are kept: one value for all, or one for each class.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(
     untagged,
-    expecting = "a length of time such as \"24h\", \"forever\", or a table such as { 2xx = \"24h\", 4xx = \"1h\" }"
+    expecting = "a duration such as \"24h\", \"forever\", or a table such as { 2xx = \"24h\", 4xx = \"1h\" }"
 )]
-pub enum KeepTerm {
-    All(Keep),
-    ByClass(BTreeMap<Answers, Keep>),
+pub enum KeepSetting {
+    All(KeepFor),
+    ByClass(BTreeMap<StatusOrClass, KeepFor>),
 }
 
-/// What of a request is compared.
+/// Which parts of a request its fingerprint covers.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Compared {
+pub struct FingerprintSetting {
     pub members_only: Option<Vec<MemberPointer>>,
     pub members_except: Option<Vec<MemberPointer>>,
     pub parameters_only: Option<Vec<String>>,
@@ -183,8 +183,8 @@ pub struct Compared {
     pub headers: Vec<FieldName>,
 }
 
-macro_rules! read_as {
-    ($($(#[$meta:meta])* $name:ident($kind:ty), $read:expr;)+) => {$(
+macro_rules! parsed_from_text {
+    ($($(#[$meta:meta])* $name:ident($kind:ty), $parse:expr;)+) => {$(
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct $name(pub $kind);
@@ -192,28 +192,28 @@ macro_rules! read_as {
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let text = String::deserialize(deserializer)?;
-                let read: fn(&str) -> Result<$kind, String> = $read;
-                read(&text).map(Self).map_err(D::Error::custom)
+                let parse: fn(&str) -> Result<$kind, String> = $parse;
+                parse(&text).map(Self).map_err(D::Error::custom)
             }
         }
     )+};
 }
 
-read_as! {
+parsed_from_text! {
     /// A JSON pointer.
     MemberPointer(Pointer), |text| Pointer::parse(text).map_err(|error| error.to_string());
     /// The name of a header field.
     FieldName(HeaderName), |text| {
-        HeaderName::try_from(text).map_err(|_| format!("`{text}` is no name of a header field"))
+        HeaderName::try_from(text).map_err(|_| format!("`{text}` is not the name of a header field"))
     };
-    /// A method.
+    /// An HTTP method.
     MethodName(Method), |text| match Method::try_from(text) {
         Ok(method) if text.bytes().all(|byte| !byte.is_ascii_lowercase()) => Ok(method),
-        _ => Err(format!("`{text}` is no method; methods are written in capitals, as in `POST`")),
+        _ => Err(format!("`{text}` is not a method; write methods in capitals, as in `POST`")),
     };
 }
 
-/// The last part of a problem's type.
+/// The name of a problem: the last part of its type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProblemName(pub String);
 
@@ -224,13 +224,13 @@ impl<'de> Deserialize<'de> for ProblemName {
             return Ok(Self(name));
         }
         Err(D::Error::custom(format!(
-            "there is no problem `{name}`; there are {}",
+            "there is no problem `{name}`; the problems are {}",
             Problem::NAMES.join(", ")
         )))
     }
 }
 
-/// A status that a problem may be answered with.
+/// The status of a problem: 400 to 599.
 #[derive(Clone, Copy, Debug)]
 pub struct Status(pub StatusCode);
 
@@ -239,9 +239,7 @@ impl<'de> Deserialize<'de> for Status {
         let number = u16::deserialize(deserializer)?;
         match StatusCode::from_u16(number) {
             Ok(status) if status.is_client_error() || status.is_server_error() => Ok(Self(status)),
-            _ => Err(D::Error::custom(format!(
-                "a problem is answered with a status of 400 to 599, not {number}"
-            ))),
+            _ => Err(D::Error::custom(format!("the status of a problem must be 400 to 599, not {number}"))),
         }
     }
 }
@@ -254,7 +252,7 @@ impl<'de> Deserialize<'de> for Preset {
     }
 }
 
-impl<'de> Deserialize<'de> for ScopeTerm {
+impl<'de> Deserialize<'de> for ScopeSource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let (kind, name) = text.split_once(':').unwrap_or((&text, ""));
@@ -264,12 +262,12 @@ impl<'de> Deserialize<'de> for ScopeTerm {
             ("shared", "") => Self::Shared,
             ("header", name) if !name.is_empty() => Self::Header(
                 HeaderName::try_from(name)
-                    .map_err(|_| D::Error::custom(format!("`{name}` is no name of a header field")))?,
+                    .map_err(|_| D::Error::custom(format!("`{name}` is not the name of a header field")))?,
             ),
             ("jwt", claim) if !claim.is_empty() => Self::Jwt(claim.to_owned()),
             _ => {
                 return Err(D::Error::custom(format!(
-                    "`{text}` is no source of a scope; there are authorization, header:NAME, jwt:CLAIM, mtls and shared"
+                    "`{text}` is not a source of a scope; the sources are authorization, header:NAME, jwt:CLAIM, mtls and shared"
                 )));
             }
         })
@@ -292,8 +290,8 @@ fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Period>, D:
     Ok(Some(wait))
 }
 
-impl Keep {
-    /// Whether a policy takes it.
+impl KeepFor {
+    /// The retention, if a policy accepts it.
     pub fn check(self) -> Result<Retention, onceward::Error> {
         Policy::http().to_builder().with_retention(self.0).build().map(|_| self.0)
     }

@@ -1,20 +1,20 @@
-//! Counts by size, for many writers at once and without a lock.
+//! A histogram with fixed bounds, for concurrent writers and without a lock.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of values up to each of several bounds. The bounds are fixed when it is made.
+/// Counts values by bucket. The bounds are fixed when it is created.
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One per bound, and one for everything beyond; each value is counted once.
+    /// One bucket per bound and one above the last bound. Not cumulative: each value is in one bucket.
     buckets: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
 impl Histogram {
-    /// An empty one with these upper bounds, which must grow.
+    /// An empty histogram with these inclusive upper bounds, in ascending order.
     pub fn new(bounds: &'static [u64]) -> Self {
-        debug_assert!(bounds.is_sorted(), "the bounds of a histogram must grow");
+        debug_assert!(bounds.is_sorted(), "the bounds of a histogram must be ascending");
         let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Self { bounds, buckets, sum: AtomicU64::new(0) }
     }
@@ -26,15 +26,15 @@ impl Histogram {
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// Writes it down as Prometheus text under `name` and one label, each value times `unit`.
+    /// Appends it as Prometheus text under `name` and one label. Values are multiplied by `unit`.
     pub fn write(&self, out: &mut String, name: &str, label: (&str, &str), unit: f64) {
         let buckets = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed));
         write(out, name, label, unit, self.bounds, buckets, self.sum.load(Ordering::Relaxed));
     }
 }
 
-/// Writes buckets that were counted elsewhere. The buckets may be read one by one, so the count is made of
-/// what was read: the two never disagree.
+/// Appends buckets that were counted elsewhere. The total is computed from the buckets that were read, so the two agree
+/// even while values are added.
 pub fn write(
     out: &mut String,
     name: &str,
@@ -62,6 +62,6 @@ pub fn write(
 
 #[expect(clippy::cast_precision_loss, reason = "a sum of microseconds is exact for the first 285 years")]
 fn scaled(value: u64, unit: f64) -> f64 {
-    // Through the reciprocal: 250 / 1e6 prints as 0.00025, 250 * 1e-6 does not.
+    // Divides by the reciprocal: 250 / 1e6 prints as 0.00025, 250 * 1e-6 does not.
     value as f64 / (1.0 / unit).round()
 }

@@ -1,0 +1,294 @@
+//! The settings in effect for one route, after defaults and preset: the route of the layer, and the settings that
+//! only the gateway uses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use onceward::{OnDuplicate, OnExpired, OnUnknown, Policy, Retention};
+use onceward_http::fingerprint::{Pick, Rules};
+use onceward_http::key::KeyForm;
+use onceward_http::{
+    KeyRule, OnAnonymous, OnStoreFailure, Operation, Route, RouteBuilder, ScopeFrom, StatusClass,
+};
+
+use super::pattern::Pattern;
+use super::route_settings::{
+    AnonymousSetting, DuplicateSetting, ExpiredSetting, FingerprintSetting, KeepSetting, KeyFormSetting,
+    KeySetting, RouteSettings, ScopeSource, UnknownSetting,
+};
+use super::values::StatusOrClass;
+use crate::proxy::ForwardKey;
+
+/// How long the upstream may take to answer, unless a route says otherwise.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a duplicate waits, unless a route says otherwise.
+const WAIT_AT_MOST: Duration = Duration::from_secs(30);
+/// How long a refused late key is remembered, unless a route says otherwise.
+const EXPIRED_KEPT: Retention = Retention::For(Duration::from_hours(24 * 30));
+
+/// The settings in effect for one route.
+#[derive(Clone, Debug)]
+pub struct EffectiveRoute {
+    pub pattern: Pattern,
+    /// The methods that it matches. `None` matches every method, and guards those of the preset.
+    pub methods: Option<Vec<Method>>,
+    pub preset: String,
+    pub scope: ScopeSource,
+    pub route: Arc<Route>,
+    pub forward_key: ForwardKey,
+    pub answer_timeout: Duration,
+    /// The path that is requested to resolve an unknown outcome.
+    pub reconcile_url: Option<String>,
+}
+
+impl EffectiveRoute {
+    pub fn new(settings: &RouteSettings) -> Result<Self, String> {
+        let preset = settings.preset.as_ref().map_or("ietf", |preset| preset.0.as_str());
+        let preset_route = Route::preset(preset).map_err(text)?;
+        let mut route = preset_route.to_builder();
+        // The gateway can be put in front of any service: requests without a key pass unless the file requires one.
+        route = route.with_key(match settings.key.unwrap_or(KeySetting::Optional) {
+            KeySetting::Required => KeyRule::Required,
+            KeySetting::Optional => KeyRule::Optional,
+            KeySetting::Ignored => KeyRule::Ignored,
+        });
+        if let Some(form) = settings.key_form {
+            route = route.with_key_form(match form {
+                KeyFormSetting::Strict => KeyForm::Strict,
+                KeyFormSetting::Lenient => KeyForm::Lenient,
+                KeyFormSetting::Raw => KeyForm::Raw,
+            });
+        }
+        if let Some(characters) = settings.key_length_min {
+            route = checked("key_length_min", route.with_key_length_min(characters))?;
+        }
+        if let Some(pattern) = &settings.key_pattern {
+            route = checked("key_pattern", route.with_key_pattern(pattern))?;
+        }
+        let methods: Option<Vec<Method>> =
+            settings.methods.as_ref().map(|methods| methods.iter().map(|method| method.0.clone()).collect());
+        if let Some(methods) = &methods {
+            if methods.is_empty() {
+                return Err(
+                    "methods: the list must not be empty; write `key = \"ignored\"` to guard no method"
+                        .into(),
+                );
+            }
+            route = route.with_methods(methods.iter().cloned());
+        }
+        let scope = settings.scope.clone().unwrap_or(ScopeSource::Authorization);
+        route = route.with_scope(match &scope {
+            ScopeSource::Authorization => ScopeFrom::Authorization,
+            ScopeSource::Header(name) => ScopeFrom::Header(name.clone()),
+            ScopeSource::Jwt(_) | ScopeSource::Mtls => ScopeFrom::Extension,
+            ScopeSource::Shared => ScopeFrom::Shared,
+        });
+        if let Some(rule) = settings.anonymous {
+            route = route.with_on_anonymous(match rule {
+                AnonymousSetting::Share => OnAnonymous::Share,
+                AnonymousSetting::Refuse => OnAnonymous::Refuse,
+            });
+        }
+        let pattern = settings.path.clone().unwrap_or_else(Pattern::all);
+        if let Some(operation) = &settings.operation {
+            route = route.with_operation(match operation.as_str() {
+                "path" => Operation::Path,
+                "route" => {
+                    Operation::named(pattern.as_str()).map_err(|error| format!("operation: {error}"))?
+                }
+                name => Operation::named(name).map_err(|error| format!("operation: {error}"))?,
+            });
+        }
+        if let Some(compared) = &settings.fingerprint {
+            route = route.with_fingerprint(rules(compared)?);
+        }
+        if let Some(size) = settings.request_bytes_max {
+            route = route.with_request_bytes_max(size.0);
+        }
+        if let Some(size) = settings.response_bytes_max {
+            route = route.with_response_bytes_max(size.0);
+        }
+        route = outcomes(route, settings)?;
+        let answer_timeout = settings.answer_timeout.map_or(ANSWER_TIMEOUT, |period| period.0);
+        if answer_timeout.is_zero() {
+            return Err("answer_timeout: it must be longer than zero".into());
+        }
+        // A request that a crashed gateway sent may still run in the service until its answer would have timed out.
+        let policy = policy(Policy::clone(preset_route.policy()), settings)?;
+        let policy = policy
+            .to_builder()
+            .with_late_effect_max(answer_timeout)
+            .build()
+            .map_err(|error| format!("answer_timeout: {error}"))?;
+        route = route.with_policy(policy);
+        route = keep(route, settings)?;
+        for field in settings.omit_fields.iter().flatten() {
+            route = route.with_omitted_field(field.0.clone());
+        }
+        if settings.replay_cookies == Some(true) {
+            route = route.with_cookies_replayed();
+        }
+        for (name, status) in settings.problem_status.iter().flatten() {
+            route = checked("problem_status", route.with_problem_status(&name.0, status.0))?;
+        }
+        if settings.fail_open == Some(true) {
+            route = route.with_on_store_failure(OnStoreFailure::PassUnguarded);
+        }
+        let reconcile_url = reconcile_url(settings)?;
+        Ok(Self {
+            pattern,
+            methods,
+            preset: preset.to_owned(),
+            scope,
+            route: Arc::new(route.build().map_err(text)?),
+            forward_key: settings.forward_key.unwrap_or_default(),
+            answer_timeout,
+            reconcile_url,
+        })
+    }
+
+    /// Whether a request matches this route.
+    pub fn is_for(&self, method: &Method, path: &str) -> bool {
+        self.methods.as_ref().is_none_or(|methods| methods.contains(method)) && self.pattern.matches(path)
+    }
+}
+
+fn rules(compared: &FingerprintSetting) -> Result<Rules, String> {
+    fn pick<W: Clone, T>(
+        what: &str,
+        only: Option<&Vec<W>>,
+        except: Option<&Vec<W>>,
+        convert: impl Fn(W) -> T,
+    ) -> Result<Pick<T>, String> {
+        let all = |list: &Vec<W>| list.iter().cloned().map(&convert).collect();
+        match (only, except) {
+            (None, None) => Ok(Pick::All),
+            (Some(only), None) => Ok(Pick::Only(all(only))),
+            (None, Some(except)) => Ok(Pick::Except(all(except))),
+            (Some(_), Some(_)) => {
+                Err(format!("fingerprint: {what}_only and {what}_except cannot both be set"))
+            }
+        }
+    }
+    let members =
+        pick("members", compared.members_only.as_ref(), compared.members_except.as_ref(), |pointer| {
+            pointer.0
+        })?;
+    let parameters =
+        pick("parameters", compared.parameters_only.as_ref(), compared.parameters_except.as_ref(), |name| {
+            name
+        })?;
+    Ok(Rules::default()
+        .with_members(members)
+        .with_parameters(parameters)
+        .with_headers(compared.headers.iter().map(|field| field.0.clone())))
+}
+
+fn outcomes(mut route: RouteBuilder, settings: &RouteSettings) -> Result<RouteBuilder, String> {
+    // A map sorts classes before statuses, so a single status overrides its class in any order of writing.
+    for (answers, action) in settings.outcomes.iter().flatten() {
+        route = match (answers, answers.status()) {
+            (StatusOrClass::Class(digit), _) => route.with_on_class(class(*digit)?, (*action).into()),
+            (_, Some(status)) => route.with_on_status(status, (*action).into()),
+            (StatusOrClass::Status(_), None) => {
+                return Err(format!("outcomes: there is no status {answers}"));
+            }
+        };
+    }
+    Ok(route)
+}
+
+/// The route so far, or an error that names the setting that it does not accept.
+fn checked(field: &str, route: RouteBuilder) -> Result<RouteBuilder, String> {
+    route.build().map(RouteBuilder::from).map_err(|error| format!("{field}: {error}"))
+}
+
+fn keep(mut route: RouteBuilder, settings: &RouteSettings) -> Result<RouteBuilder, String> {
+    let Some(KeepSetting::ByClass(table)) = &settings.keep else { return Ok(route) };
+    for (answers, keep) in table {
+        let StatusOrClass::Class(digit) = answers else {
+            return Err(format!("keep: write a class such as `2xx`, not {answers}"));
+        };
+        let retention = keep.check().map_err(|error| format!("keep: {error}"))?;
+        route = checked("keep", route.with_retention(class(*digit)?, retention))?;
+    }
+    Ok(route)
+}
+
+fn class(digit: u8) -> Result<StatusClass, String> {
+    StatusClass::from_digit(digit).ok_or_else(|| format!("there is no class {digit}xx"))
+}
+
+fn policy(mut policy: Policy, settings: &RouteSettings) -> Result<Policy, String> {
+    if let Some(lease) = settings.lease {
+        policy =
+            policy.to_builder().with_lease(lease.0).build().map_err(|error| format!("lease: {error}"))?;
+    }
+    let preset_wait = match policy.on_duplicate() {
+        OnDuplicate::Wait(at_most) => Some(at_most),
+        OnDuplicate::Conflict => None,
+    };
+    let wait_at_most = settings.wait_at_most.map(|period| period.0);
+    let duplicate = match (settings.on_duplicate, wait_at_most, preset_wait) {
+        (Some(DuplicateSetting::Conflict), ..) | (None, None, None) => OnDuplicate::Conflict,
+        (_, at_most, preset_wait) => OnDuplicate::Wait(at_most.or(preset_wait).unwrap_or(WAIT_AT_MOST)),
+    };
+    policy = policy
+        .to_builder()
+        .with_on_duplicate(duplicate)
+        .build()
+        .map_err(|error| format!("wait_at_most: {error}"))?;
+    if let Some(KeepSetting::All(keep)) = &settings.keep {
+        policy =
+            policy.to_builder().with_retention(keep.0).build().map_err(|error| format!("keep: {error}"))?;
+    }
+    policy = match settings.on_unknown {
+        None => policy,
+        Some(UnknownSetting::Retry) => {
+            policy.to_builder().with_on_unknown(OnUnknown::Retry).build().map_err(text)?
+        }
+        // The receipt must be held until the service has been asked.
+        Some(UnknownSetting::Hold | UnknownSetting::Reconcile) => {
+            policy.to_builder().with_on_unknown(OnUnknown::Hold).build().map_err(text)?
+        }
+    };
+    let kept = settings.expired_kept.map_or(EXPIRED_KEPT, |keep| keep.0);
+    match settings.on_expired {
+        None if settings.expired_kept.is_some() => {
+            Err("expired_kept: it has no effect unless on_expired is \"reject\"".into())
+        }
+        None => Ok(policy),
+        Some(ExpiredSetting::Run) => {
+            policy.to_builder().with_on_expired(OnExpired::Run).build().map_err(text)
+        }
+        Some(ExpiredSetting::Reject) => policy
+            .to_builder()
+            .with_on_expired(OnExpired::Refuse(kept))
+            .build()
+            .map_err(|error| format!("expired_kept: {error}")),
+    }
+}
+
+fn reconcile_url(settings: &RouteSettings) -> Result<Option<String>, String> {
+    match (settings.on_unknown, &settings.reconcile_url) {
+        (Some(UnknownSetting::Reconcile), None) => {
+            Err("on_unknown: \"reconcile\" needs a reconcile_url, as in \"/charges/by-key/{key}\"".into())
+        }
+        (Some(UnknownSetting::Reconcile), Some(url)) if !url.starts_with('/') => {
+            Err("reconcile_url: write a path of the upstream that begins with a slash".into())
+        }
+        (Some(UnknownSetting::Reconcile), Some(url)) if !url.contains("{key}") => {
+            Err("reconcile_url: it must contain {key}, which tells the service which request is meant".into())
+        }
+        (Some(UnknownSetting::Reconcile), Some(url)) => Ok(Some(url.clone())),
+        // Inherited from the defaults, and not used by this route.
+        (_, None) | (Some(UnknownSetting::Hold | UnknownSetting::Retry), _) => Ok(None),
+        (None, Some(_)) => Err("reconcile_url: it has no effect unless on_unknown is \"reconcile\"".into()),
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape of map_err")]
+fn text(error: onceward::Error) -> String {
+    error.to_string()
+}
