@@ -199,7 +199,7 @@ async fn settle(State(state): AdminState, Json(asked): Json<SettleAsked>) -> Api
                 %key,
                 %fence,
                 found,
-                "a doubt was settled by hand"
+                "an unknown outcome was settled by hand"
             );
             Ok(StatusCode::NO_CONTENT)
         }
