@@ -8,9 +8,13 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use super::group_commit::GroupCommit;
 use super::sync::Mutex;
+
+/// What was written leaves after this long at the latest, also if more futures are to be polled.
+const PASS_MAX: Duration = Duration::from_millis(1);
 
 pub(crate) struct FutureSet<'a, T> {
     slots: Vec<Slot<'a, T>>,
@@ -132,8 +136,17 @@ impl<'a, T> FutureSet<'a, T> {
             state.is_woken.fill(false);
             std::mem::take(&mut state.slots)
         };
-        let _flush = (!woken.is_empty()).then(|| Flush(self.flush.0.clone()));
+        if woken.is_empty() {
+            return;
+        }
+        let flush = Flush(self.flush.0.clone());
+        let mut since = flush.0.now();
         for at in woken {
+            // What one future has written does not wait for the code of another that keeps the thread.
+            if flush.0.now().saturating_sub(since) > PASS_MAX {
+                flush.0.flush();
+                since = flush.0.now();
+            }
             let slot = &mut self.slots[at];
             let Some(future) = &mut slot.future else { continue };
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&slot.waker)) {

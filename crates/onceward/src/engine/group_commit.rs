@@ -189,6 +189,10 @@ impl GroupCommit {
         answers
     }
 
+    pub(crate) fn now(&self) -> Duration {
+        self.runtime.now()
+    }
+
     /// Sends what is queued, in as many batches as may be in flight.
     pub(crate) fn flush(self: &Arc<Self>) {
         loop {

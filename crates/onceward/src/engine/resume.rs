@@ -70,7 +70,7 @@ where
     if inner.now() >= running.lease_ends {
         // The answer took so long that the lease may be over: no work begins under such a lease.
         drop(guard);
-        return Ok(Worked::TakenElsewhere);
+        return Ok(Worked::Suspended);
     }
     inner.counters.takeovers.one();
     let last = running.held.job.as_ref().is_some_and(|job| job.started >= ask.policy.tries_max());

@@ -13,6 +13,7 @@
 use std::future::{Future, poll_fn};
 use std::hash::{DefaultHasher, Hasher};
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -31,6 +32,7 @@ use crate::id::Id;
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::{OnUnknown, Policy};
 use crate::receipt::{Receipt, Status};
+use crate::runtime::Runtime;
 use crate::store::{Cursor, Due, Found, Scan, ScanTarget, State};
 
 /// Records looked at in one slice.
@@ -72,7 +74,7 @@ pub struct Worker {
     operations: Vec<(Pattern, Operation)>,
     options: WorkerOptions,
     /// Of the intents that are due, those whose hash is nearest to this are begun first.
-    preferred: u64,
+    preferred: AtomicU64,
     state: Mutex<WorkerState>,
 }
 
@@ -180,8 +182,8 @@ pub struct WorkerCounts {
 
 type WorkedOn = (Id, Result<Worked>);
 
-/// What is looked at, in this order.
-const STATES: [State; 2] = [State::Waiting, State::Held];
+/// What is looked at, in this order: leases that lapsed are few, and must not wait behind a backlog.
+const STATES: [State; 2] = [State::Held, State::Waiting];
 
 /// What came of a look.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -205,8 +207,7 @@ impl Worker {
         operations: Vec<(Pattern, Operation)>,
         options: WorkerOptions,
     ) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "half of the random bits are enough")]
-        let preferred = onceward.inner.runtime.random() as u64;
+        let preferred = AtomicU64::new(random_point(&*onceward.inner.runtime));
         Self { onceward, operations, options, preferred, state: Mutex::default() }
     }
 
@@ -236,12 +237,13 @@ impl Worker {
         let mut running = FutureSet::new(self.onceward.inner.group_commit.clone());
         let never = pin!(std::future::pending());
         let mut never = Stop::new(never);
-        let looked = loop {
-            match self.look(&STATES, &mut running, &mut never).await {
-                Ok(WorkerLook::MoreToBegin) => {}
-                looked => break looked,
+        let mut looked = Ok(WorkerLook::MoreToBegin);
+        for _ in 0..SLICES_MAX {
+            looked = self.look(&STATES, &mut running, &mut never).await;
+            if !matches!(looked, Ok(WorkerLook::MoreToBegin)) {
+                break;
             }
-        };
+        }
         running.until_below(1).await;
         self.count(running.ready());
         looked.map(|_| self.counts())
@@ -264,10 +266,12 @@ impl Worker {
             if lapsed {
                 lapsed_from = inner.now() + self.options.pause;
             }
-            let states = if lapsed { &STATES[..] } else { &STATES[..1] };
+            let states = if lapsed { &STATES[..] } else { &STATES[1..] };
             match self.look(states, &mut running, &mut stop).await {
                 Ok(WorkerLook::MoreToBegin) => {
                     pause = pause_min;
+                    // Another worker prefers the same: from now on this one prefers others.
+                    self.preferred.store(random_point(&*inner.runtime), Ordering::Relaxed);
                     self.wait_for_capacity(&mut running).await;
                     continue;
                 }
@@ -301,7 +305,7 @@ impl Worker {
 
     /// Returns the counters of this worker.
     pub fn counts(&self) -> WorkerCounts {
-        let WorkerState { counts, left: [waiting, held], .. } = *self.state();
+        let WorkerState { counts, left: [held, waiting], .. } = *self.state();
         WorkerCounts {
             in_grace: waiting.in_grace + held.in_grace,
             needs_settlement: waiting.needs_settlement + held.needs_settlement,
@@ -319,7 +323,8 @@ impl Worker {
         stop: &mut Stop<'_, S>,
     ) -> Result<WorkerLook> {
         let mut begun = 0;
-        for (at, &state) in states.iter().enumerate() {
+        for &state in states {
+            let at = usize::from(state == STATES[1]);
             let mut seen = WorkerCounts::default();
             let mut after = self.state().look_from[at].take();
             for _ in 0..SLICES_MAX {
@@ -386,7 +391,7 @@ impl Worker {
     fn distance_of(&self, id: &Id) -> u64 {
         let mut hasher = DefaultHasher::new();
         hasher.write(id.as_bytes());
-        hasher.finish().wrapping_sub(self.preferred).cast_signed().unsigned_abs()
+        hasher.finish().wrapping_sub(self.preferred.load(Ordering::Relaxed)).cast_signed().unsigned_abs()
     }
 
     fn concurrency(&self) -> usize {
@@ -443,6 +448,11 @@ impl Worker {
     fn state(&self) -> MutexGuard<'_, WorkerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "half of the random bits are enough")]
+fn random_point(runtime: &dyn Runtime) -> u64 {
+    runtime.random() as u64
 }
 
 /// An intent whose lease expired is run again only if the policies of both its owner and this worker allow it.
