@@ -35,8 +35,11 @@ impl Caps {
 pub struct Promises {
     /// What was answered survives a crash of the process and of the machine.
     pub durable: bool,
-    /// Of two swaps that saw the same thing, exactly one wins; always, also across a failover.
+    /// Of two swaps that saw the same thing, exactly one wins; also across a failover, unless
+    /// [`failover_loss`](Self::failover_loss) says otherwise.
     pub atomic: bool,
+    /// A failover may lose what was answered; two swaps that saw the same thing can then both win.
+    pub failover_loss: bool,
     /// Several processes may use it at the same time. One that is not shared knows when it is opened that
     /// every process before has ended, and [`Record::ends_with_writer`](crate::Record::ends_with_writer) counts.
     pub shared: bool,
@@ -53,6 +56,7 @@ impl Default for Promises {
         Self {
             durable: false,
             atomic: false,
+            failover_loss: false,
             shared: false,
             transactions: false,
             clock: ClockSource::Store,
@@ -68,9 +72,15 @@ impl Promises {
         self
     }
 
-    /// Sets whether exactly one of two swaps that saw the same thing wins, also across a failover.
+    /// Sets whether exactly one of two swaps that saw the same thing wins.
     pub fn with_atomic(mut self, atomic: bool) -> Self {
         self.atomic = atomic;
+        self
+    }
+
+    /// Sets whether a failover may lose what was answered.
+    pub fn with_failover_loss(mut self, failover_loss: bool) -> Self {
+        self.failover_loss = failover_loss;
         self
     }
 

@@ -12,15 +12,17 @@
 //!             (prior: settled, or unknown, or neither)
 //! done        claim · tombstone · end · job
 //!                                          flags: failed, omitted, closed, tombstone, job
-//! unknown     claim · reason 1 · late · job flags: prior, late, job
+//! unknown     claim · reason 1 · late · note · job
+//!                                          flags: prior, late, note, job
 //!             (reason: 0 lease ended, 1 reported, 2 panicked, 3 dropped)
-//! dead        claim · job                  flags: prior, job
+//! dead        claim · note · job           flags: prior, note, job
 //! gone        fence 8
 //!
 //! claim       fingerprint version 1 · digest 32 · attempt 16 · fence 8 (0: the record's own version)
 //! late        milliseconds 4, only with its flag
 //! tombstone   µs 8 (max: forever), only with its flag
 //! end         length 4 · body or note; if closed: length 4 · 1 (0 cancelled, 1 discarded, 2 undone)
+//! note        length 2 · text, only with its flag
 //! job         started 2 · finished 2 · note length 2 · note · input length 4 · input, only with its flag
 //! ```
 //!
@@ -49,6 +51,7 @@ const CLAIM_BYTES: usize = 1 + Fingerprint::DIGEST_BYTES + 16 + 8;
 const LATE_BYTES: usize = 4;
 const TOMBSTONE_BYTES: usize = 8;
 const LENGTH_BYTES: usize = 4;
+const NOTE_LENGTH_BYTES: usize = 2;
 const JOB_BYTES: usize = 2 + 2 + 2 + LENGTH_BYTES;
 const CHECKSUM_BYTES: usize = 4;
 
@@ -66,6 +69,7 @@ mod flag {
     pub(super) const TOMBSTONE: u8 = 1 << 3;
     pub(super) const JOB: u8 = 1 << 4;
     pub(super) const SETTLED: u8 = 1 << 5;
+    pub(super) const NOTE: u8 = 1 << 6;
 }
 
 /// Encodes a status for the store.
@@ -101,8 +105,8 @@ impl Parts<'_> {
             Self::Waiting(Waiting { job, .. })
             | Self::Held(Held { job, .. })
             | Self::Done(Done { job, .. })
-            | Self::Unknown(Unknown { job, .. }) => job.as_deref(),
-            Self::Dead(dead) => Some(&dead.job),
+            | Self::Unknown(Unknown { job, .. })
+            | Self::Dead(Dead { job, .. }) => job.as_deref(),
             Self::Gone(_) => None,
         }
     }
@@ -132,14 +136,18 @@ fn encode_parts(status: &Parts<'_>) -> Bytes {
 fn content_bytes(status: &Parts<'_>) -> usize {
     let late = |late: Duration| if late.is_zero() { 0 } else { LATE_BYTES };
     let job = status.job().map_or(0, |job| JOB_BYTES + job.note.len() + job.input.len());
+    let note = |note: &str| if note.is_empty() { 0 } else { NOTE_LENGTH_BYTES + note.len() };
     match status {
-        Parts::Waiting(_) | Parts::Dead(_) => CLAIM_BYTES + job,
+        Parts::Waiting(_) => CLAIM_BYTES + job,
+        Parts::Dead(dead) => CLAIM_BYTES + note(&dead.note) + job,
         Parts::Held(held) => CLAIM_BYTES + late(held.late_effect_max) + job,
         Parts::Done(done) => {
             let tombstone = if done.tombstone.is_some() { TOMBSTONE_BYTES } else { 0 };
             CLAIM_BYTES + tombstone + LENGTH_BYTES + end_bytes(&done.end).len() + job
         }
-        Parts::Unknown(unknown) => CLAIM_BYTES + 1 + late(unknown.late_effect_max) + job,
+        Parts::Unknown(unknown) => {
+            CLAIM_BYTES + 1 + late(unknown.late_effect_max) + note(&unknown.note) + job
+        }
         Parts::Gone(_) => 8,
     }
 }
@@ -217,7 +225,8 @@ fn write(status: &Parts<'_>, out: &mut [u8]) {
         }
         Parts::Unknown(unknown) => {
             let late = set(flag::LATE, !unknown.late_effect_max.is_zero());
-            out.put_slice(&[3, prior_flag(unknown.prior) | late | job]);
+            let note = set(flag::NOTE, !unknown.note.is_empty());
+            out.put_slice(&[3, prior_flag(unknown.prior) | late | note | job]);
             put_claim(&mut out, &unknown.claim);
             out.put_u8(match unknown.reason {
                 UnknownReason::LeaseEnded => 0,
@@ -226,10 +235,13 @@ fn write(status: &Parts<'_>, out: &mut [u8]) {
                 UnknownReason::Dropped => 3,
             });
             put_late(&mut out, unknown.late_effect_max);
+            put_note(&mut out, &unknown.note);
         }
         Parts::Dead(dead) => {
-            out.put_slice(&[6, prior_flag(dead.prior) | job]);
+            let note = set(flag::NOTE, !dead.note.is_empty());
+            out.put_slice(&[6, prior_flag(dead.prior) | note | job]);
             put_claim(&mut out, &dead.claim);
+            put_note(&mut out, &dead.note);
         }
         Parts::Gone(gone) => {
             out.put_slice(&[4, 0]);
@@ -239,8 +251,7 @@ fn write(status: &Parts<'_>, out: &mut [u8]) {
     if let Some(job) = status.job() {
         out.put_u16_le(job.started);
         out.put_u16_le(job.finished);
-        out.put_u16_le(u16::try_from(job.note.len()).expect("notes are bounded far below 64 KiB"));
-        out.put_slice(job.note.as_bytes());
+        put_text(&mut out, &job.note);
         put_bytes(&mut out, &job.input);
     }
     debug_assert!(out.is_empty(), "the length was computed for something else");
@@ -259,6 +270,17 @@ fn put_late(out: &mut impl BufMut, late: Duration) {
     if !late.is_zero() {
         out.put_u32_le(u32::try_from(late.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX));
     }
+}
+
+fn put_note(out: &mut impl BufMut, note: &str) {
+    if !note.is_empty() {
+        put_text(out, note);
+    }
+}
+
+fn put_text(out: &mut impl BufMut, text: &str) {
+    out.put_u16_le(u16::try_from(text.len()).expect("notes are bounded far below 64 KiB"));
+    out.put_slice(text.as_bytes());
 }
 
 fn put_bytes(out: &mut impl BufMut, bytes: &[u8]) {
@@ -322,7 +344,8 @@ fn decode_status(bytes: &Bytes, version: Version) -> Result<Status> {
         6 => Status::Dead(Dead {
             claim: input.claim(version)?,
             prior: input.prior()?,
-            job: input.job()?.ok_or_else(|| damaged("it is dead, and what was to be done is missing"))?,
+            note: input.note()?,
+            job: input.job()?,
         }),
         other => return Err(damaged(format!("unknown state {other}"))),
     };
@@ -416,11 +439,25 @@ impl Input<'_> {
         if !self.flag(flag::JOB) {
             return Ok(None);
         }
-        let (started, finished, note_bytes) = (self.u16()?, self.u16()?, self.u16()?);
-        let note = self.take(note_bytes.into())?;
-        let note = std::str::from_utf8(&self.bytes[note]).map_err(|_| damaged("its note is not text"))?;
-        let job = Job { started, finished, note: note.to_owned(), input: self.bytes()? };
+        let (started, finished) = (self.u16()?, self.u16()?);
+        let job = Job { started, finished, note: self.text()?, input: self.bytes()? };
         Ok(Some(Arc::new(job)))
+    }
+
+    fn note(&mut self) -> Result<String> {
+        if !self.flag(flag::NOTE) {
+            return Ok(String::new());
+        }
+        let note = self.text()?;
+        // An empty one has no flag: one receipt has one form.
+        if note.is_empty() { Err(damaged("its note is empty")) } else { Ok(note) }
+    }
+
+    fn text(&mut self) -> Result<String> {
+        let len = self.u16()?;
+        let text = self.take(len.into())?;
+        let text = std::str::from_utf8(&self.bytes[text]).map_err(|_| damaged("its note is not text"))?;
+        Ok(text.to_owned())
     }
 
     fn held(&mut self, version: Version) -> Result<Held> {
@@ -446,6 +483,7 @@ impl Input<'_> {
             },
             prior: self.prior()?,
             late_effect_max: self.late()?,
+            note: self.note()?,
             job: self.job()?,
         })
     }
@@ -480,4 +518,4 @@ impl Input<'_> {
 
 #[cfg(test)]
 #[path = "codec_test.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -38,6 +38,9 @@ const GOLDEN: &[(&str, &str)] = &[
     ("waiting, settled", "02052003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020118e24a27"),
     ("dead", "02061003abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327de69b2ae1"),
     ("dead, after an unknown outcome", "02061403abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327d6ca0d22b"),
+    ("unknown, with a note", "02034803abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010160ea00001800746865207365727669636520616e737765726564203530341a972e51"),
+    ("dead, with a note and no input", "02064403abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020109006e6f20616e73776572350dfe31"),
+    ("dead, erased", "02060003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020167353372"),
 ];
 
 #[test]
@@ -141,13 +144,14 @@ fn samples() -> Vec<(&'static str, Status)> {
     let closed = |closed| done(End::Closed(closed), None, None);
     let unknown = |reason, late_ms, job| {
         let late_effect_max = Duration::from_millis(late_ms);
-        Status::Unknown(Unknown { claim: fenced, reason, prior: Prior::Nothing, late_effect_max, job })
+        let (prior, note) = (Prior::Nothing, String::new());
+        Status::Unknown(Unknown { claim: fenced, reason, prior, late_effect_max, note, job })
     };
     let held = |claim, on_unknown, owner, prior, late_ms, job| {
         let late_effect_max = Duration::from_millis(late_ms);
         Status::Held(Held { claim, on_unknown, owner, prior, late_effect_max, job })
     };
-    vec![
+    let mut samples = vec![
         ("held, just claimed", held(fresh, OnUnknown::Hold, Owner::Run, Prior::Nothing, 0, None)),
         ("held, renewed", held(fenced, OnUnknown::Retry, Owner::Run, Prior::Nothing, 0, None)),
         ("held, by a ticket", held(fenced, OnUnknown::Hold, Owner::Ticket, Prior::Nothing, 0, None)),
@@ -178,6 +182,7 @@ fn samples() -> Vec<(&'static str, Status)> {
                 reason: UnknownReason::Reported,
                 prior: Prior::Unknown,
                 late_effect_max: Duration::ZERO,
+                note: String::new(),
                 job: None,
             }),
         ),
@@ -195,10 +200,49 @@ fn samples() -> Vec<(&'static str, Status)> {
             Status::Waiting(Waiting { claim: fenced, prior: Prior::Unknown, job: Some(job()) }),
         ),
         ("waiting, settled", Status::Waiting(Waiting { claim: fenced, prior: Prior::Settled, job: None })),
-        ("dead", Status::Dead(Dead { claim: fenced, prior: Prior::Nothing, job: job() })),
+        (
+            "dead",
+            Status::Dead(Dead {
+                claim: fenced,
+                prior: Prior::Nothing,
+                note: String::new(),
+                job: Some(job()),
+            }),
+        ),
         (
             "dead, after an unknown outcome",
-            Status::Dead(Dead { claim: fenced, prior: Prior::Unknown, job: job() }),
+            Status::Dead(Dead {
+                claim: fenced,
+                prior: Prior::Unknown,
+                note: String::new(),
+                job: Some(job()),
+            }),
+        ),
+    ];
+    samples.extend(samples_with_notes(fenced));
+    samples
+}
+
+fn samples_with_notes(fenced: Claim) -> [(&'static str, Status); 3] {
+    [
+        (
+            "unknown, with a note",
+            Status::Unknown(Unknown {
+                claim: fenced,
+                reason: UnknownReason::Reported,
+                prior: Prior::Nothing,
+                late_effect_max: Duration::from_secs(60),
+                note: "the service answered 504".into(),
+                job: None,
+            }),
+        ),
+        (
+            "dead, with a note and no input",
+            Status::Dead(Dead { claim: fenced, prior: Prior::Unknown, note: "no answer".into(), job: None }),
+        ),
+        (
+            "dead, erased",
+            Status::Dead(Dead { claim: fenced, prior: Prior::Nothing, note: String::new(), job: None }),
         ),
     ]
 }
@@ -269,9 +313,9 @@ fn any_status() -> impl Strategy<Value = Status> {
     ];
     let closed = prop_oneof![Just(Closed::Cancelled), Just(Closed::Discarded), Just(Closed::Undone)];
     let parts = (claims, 0..9u8, body, tombstones, jobs, any::<bool>());
-    let more = (priors, owners, rules, late, reasons, closed);
+    let more = (priors, owners, rules, late, reasons, closed, "\\PC{0,40}");
     (parts, more).prop_map(|((claim, kind, body, tombstone, job, with_job), more)| {
-        let (prior, owner, on_unknown, late_effect_max, reason, closed) = more;
+        let (prior, owner, on_unknown, late_effect_max, reason, closed, note) = more;
         let maybe_job = with_job.then(|| job.clone());
         let done = |end| Status::Done(Done { claim, end, tombstone, job: maybe_job.clone() });
         match kind {
@@ -280,9 +324,9 @@ fn any_status() -> impl Strategy<Value = Status> {
             2 => done(End::Outcome(Outcome::failed(body))),
             3 => done(End::Outcome(Outcome::omitted(Verdict::Succeeded, body))),
             4 => done(End::Closed(closed)),
-            5 => Status::Unknown(Unknown { claim, reason, prior, late_effect_max, job: maybe_job }),
+            5 => Status::Unknown(Unknown { claim, reason, prior, late_effect_max, note, job: maybe_job }),
             6 => Status::Waiting(Waiting { claim, prior, job: maybe_job }),
-            7 => Status::Dead(Dead { claim, prior, job }),
+            7 => Status::Dead(Dead { claim, prior, note, job: maybe_job }),
             _ => Status::Gone(Gone { fence: claim.fence }),
         }
     })
@@ -294,6 +338,11 @@ fn golden_lines(samples: &[(&str, Status)]) -> String {
         writeln!(lines, "    (\"{name}\", \"{}\"),", hex(&encode(status))).unwrap();
         lines
     })
+}
+
+/// The golden bytes, as seeds for other tests.
+pub(crate) fn golden_bytes() -> Vec<Vec<u8>> {
+    GOLDEN.iter().map(|(_, golden)| unhex(golden)).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

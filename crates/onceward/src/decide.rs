@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::ask::Ask;
 use crate::outcome::{Snapshot, Verdict};
 use crate::policy::{OnDuplicate, OnExpired, OnUnknown};
-use crate::receipt::{Closed, Done, End, Job, Receipt, Status};
+use crate::receipt::{Closed, Done, End, Receipt, Status};
 use crate::store::Due;
 
 /// What to do about an ask, given what was found.
@@ -113,7 +113,7 @@ pub fn decide(ask: &Ask, found: Option<&Receipt>) -> Decision {
         // The policies of both the owner and the ask must allow a second run.
         Status::Held(held) => match (held.on_unknown, policy.on_unknown(), &held.job) {
             (OnUnknown::Retry, OnUnknown::Retry, Some(job)) if job.started >= policy.tries_max() => {
-                Decision::Refuse(Refusal::dead(job))
+                Decision::Refuse(Refusal::dead(&job.note))
             }
             (OnUnknown::Retry, OnUnknown::Retry, _) => Decision::Run(Takeover::Lapsed),
             _ => Decision::Refuse(Refusal::OutcomeUnknown),
@@ -127,7 +127,7 @@ pub fn decide(ask: &Ask, found: Option<&Receipt>) -> Decision {
             Snapshot::Kept(_) => Decision::Replay,
         },
         Status::Unknown(_) => Decision::Refuse(Refusal::OutcomeUnknown),
-        Status::Dead(dead) => Decision::Refuse(Refusal::dead(&dead.job)),
+        Status::Dead(_) => Decision::Refuse(Refusal::dead(receipt.status.note())),
         Status::Done(_) | Status::Gone(_) => unreachable!("closed and gone receipts were decided above"),
     }
 }
@@ -142,8 +142,8 @@ impl Refusal {
         Self::InProgress { retry_after }
     }
 
-    fn dead(job: &Job) -> Self {
-        Self::Dead { note: job.note.clone() }
+    fn dead(note: &str) -> Self {
+        Self::Dead { note: note.to_owned() }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::fingerprint::Fingerprint;
 use crate::id::Id;
 use crate::outcome::Outcome;
 use crate::policy::{OnFailure, Policy, Retention};
+use crate::receipt::Job;
 use crate::receipt::{
     Attempt, Claim, Dead, Fence, Gone, Held, Owner, Prior, Unknown, UnknownReason, Waiting,
 };
@@ -132,7 +133,12 @@ fn every_found() -> Vec<(String, Option<Receipt>)> {
                 }
             }
             for (due_word, due) in [("early", alive), ("ready", over), ("unhurried", Due::Never)] {
-                for (prior_word, prior) in [("", Prior::Nothing), ("settled", Prior::Settled)] {
+                let priors = [
+                    ("certain", Prior::Nothing),
+                    ("certain settled", Prior::Settled),
+                    ("doubtful", Prior::Unknown),
+                ];
+                for (prior_word, prior) in priors {
                     let waiting = Waiting { claim: claim(print, attempt), prior, job: Some(job(1)) };
                     add(
                         format!("waiting {due_word} {print_word} {own_word} {prior_word}"),
@@ -141,7 +147,12 @@ fn every_found() -> Vec<(String, Option<Receipt>)> {
                     );
                 }
             }
-            let dead = Dead { claim: claim(print, attempt), prior: Prior::Nothing, job: job(5) };
+            let dead = Dead {
+                claim: claim(print, attempt),
+                prior: Prior::Nothing,
+                note: String::new(),
+                job: Some(job(5)),
+            };
             add(format!("dead {print_word} {own_word}"), Due::Never, Status::Dead(dead));
             for (outcome_word, end) in [
                 ("succeeded", End::Outcome(Outcome::succeeded("x"))),
@@ -244,7 +255,8 @@ fn job(started: u16) -> Arc<Job> {
 }
 
 fn unknown(claim: Claim, reason: UnknownReason) -> Unknown {
-    Unknown { claim, reason, prior: Prior::Nothing, late_effect_max: Duration::ZERO, job: None }
+    let (prior, note) = (Prior::Nothing, String::new());
+    Unknown { claim, reason, prior, late_effect_max: Duration::ZERO, note, job: None }
 }
 
 fn receipt_of(status: Status) -> Receipt {

@@ -8,6 +8,7 @@ mod cache;
 mod claim_guard;
 mod counts;
 mod enqueue;
+mod erase;
 mod finish;
 mod future_set;
 mod group_commit;
@@ -31,9 +32,14 @@ mod sync;
 mod ticket;
 mod timeout;
 mod transact;
+mod unknown_count;
+mod unknown_log;
 mod wakers;
 mod worker;
 mod worker_builder;
+mod worker_operations;
+mod worker_report;
+mod worker_take;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -43,13 +49,16 @@ pub use builder::OncewardBuilder;
 pub use cache::CACHE_AGE_MAX;
 pub use counts::Counts;
 pub use enqueue::Enqueued;
+pub use erase::ErasedPage;
 pub use inner::Rules;
 pub use lease::Lease;
 pub use limits::Limits;
 pub use sweep::{Sweep, Swept};
 pub use ticket::{Changed, Claimed, Ticket};
-pub use worker::{Worked, Worker, WorkerCounts, WorkerOptions};
+pub use unknown_count::UnknownCount;
+pub use worker::Worker;
 pub use worker_builder::WorkerBuilder;
+pub use worker_report::{Worked, WorkerCounts, WorkerOptions};
 
 use crate::ask::Ask;
 use crate::caps::Caps;
@@ -60,8 +69,8 @@ use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
 use crate::receipt::{Closed, Fence, Receipt};
 use crate::runtime::Task;
-use crate::store::{Cursor, Page, Scan, ScanTarget, Store};
-use crate::transition::Settlement;
+use crate::store::{Cursor, Filter, Page, Scan, ScanTarget, Store};
+use crate::transition::{Erase, Settlement};
 use inner::Inner;
 
 /// The engine: runs the work of each idempotency key once, and gives the recorded outcome to every retry. Cheap to
@@ -72,13 +81,13 @@ pub struct Onceward {
 }
 
 impl Onceward {
-    /// Creates an engine over a store, with default limits. Fails if the store is not durable or does not decide races
-    /// atomically.
+    /// Creates an engine over a store, with default limits. Fails if the store can lose receipts or does not decide
+    /// races atomically. For tests there is `onceward_stores::in_memory()`, an engine over a store that forgets.
     pub fn new(store: Arc<dyn Store>) -> Result<Self> {
         Self::builder(store).build()
     }
 
-    /// Returns a builder for an engine with other limits, or over a store that is not durable.
+    /// Returns a builder for an engine with other limits, or over a store that can lose receipts.
     pub fn builder(store: Arc<dyn Store>) -> OncewardBuilder {
         OncewardBuilder::new(store)
     }
@@ -208,7 +217,7 @@ impl Onceward {
         F: FnOnce(Lease) -> W,
         W: Future<Output = Result<Outcome, Stopped>>,
     {
-        resume::resume(self.inner.clone(), id, found, policy.into(), group_commit::SendWhen::Now, work).await
+        resume::resume(&self.inner, id, found, policy.into(), group_commit::SendWhen::Now, work).await
     }
 
     /// Wakes the workers of this process, to look for enqueued intents at once.
@@ -239,10 +248,32 @@ impl Onceward {
         settle::close(&self.inner, id, settle::Closable::NotBegun, Closed::Undone, policy).await
     }
 
-    /// Erases the stored outcome of a done receipt, and keeps that it is done: a retry is told that the answer was not
-    /// stored. Other processes may replay it from memory for [`CACHE_AGE_MAX`] more.
-    pub async fn erase(&self, id: &Id) -> Result<Changed> {
-        settle::erase(&self.inner, id).await
+    /// Erases what a receipt says (body, input, note) and keeps that it was done: a retry is told that the answer was
+    /// not stored. Its steps are erased with it. Of an unknown outcome or a dead intent, input and note go and the state
+    /// stays. Fails for what is running or waits to be run. Other processes may replay an answer from memory for
+    /// [`CACHE_AGE_MAX`] more.
+    ///
+    /// [`Erase::with_reopen`] removes the receipt itself: the same intent may then run again.
+    pub async fn erase(&self, id: &Id, erase: &Erase) -> Result<Changed> {
+        erase::erase(&self.inner, id, erase).await
+    }
+
+    /// Erases one page of the receipts that match: all of a scope, of a key, of an operation. Looks at no more than
+    /// `limit` records; go on with [`ErasedPage::next`] until there is none.
+    pub async fn erase_matching(
+        &self,
+        filter: &Filter,
+        erase: &Erase,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<ErasedPage> {
+        erase::erase_matching(&self.inner, filter, erase, after, limit).await
+    }
+
+    /// Counts unknown outcomes, those of dead intents included, looking at no more than `records_max` records. For gauges: it reads the
+    /// store, so it is right after a restart too, and the same in all processes.
+    pub async fn count_unknown(&self, records_max: usize) -> Result<UnknownCount> {
+        unknown_count::count(&self.inner, records_max).await
     }
 
     /// Reads one page of the steps of an intent.
@@ -295,7 +326,9 @@ impl Onceward {
     }
 
     /// Settles an unknown outcome: records what became of the effect. `fence` names the run that was examined, as
-    /// [`receipt`](Self::receipt) gave it; if another run has taken its place, nothing is changed.
+    /// [`receipt`](Self::receipt) gave it; if another run has taken its place, nothing is changed. It is an error
+    /// ([`ErrorKind::Conflict`](crate::ErrorKind::Conflict)) while this process knows the outcome and still has to write
+    /// it.
     pub async fn settle(
         &self,
         id: &Id,
@@ -340,6 +373,11 @@ impl Onceward {
     /// Returns the counters of this engine.
     pub fn counts(&self) -> Counts {
         self.inner.counters.read()
+    }
+
+    /// Returns the most bytes of an outcome that are stored; a larger one is recorded without them.
+    pub fn body_bytes_max(&self) -> usize {
+        self.inner.limits.body_bytes_max
     }
 
     /// Returns what the store promises.

@@ -23,6 +23,8 @@ const ID_BYTES_USUAL: usize = HEAD_BYTES + 160;
 /// Separates an operation from the steps inside it: `POST /charges#email`. It cannot occur in a path
 /// or a route, and [`Id::new`] refuses it, so no operation can be mistaken for a step.
 const STEP_MARK: u8 = b'#';
+/// The bit of an id's hash that says whether it is a step; none that a table looks at first.
+const STEP_BIT: u64 = 1 << 47;
 
 /// The identity of one intent: scope (who asks), operation (what for) and idempotency key.
 ///
@@ -43,7 +45,7 @@ const STEP_MARK: u8 = b'#';
 pub struct Id {
     bytes: Arc<[u8]>,
     /// Of the bytes, with another seed in each process. An id is looked up in half a dozen tables on its way
-    /// through the engine; this way it is read once.
+    /// through the engine; this way it is read once. One bit says whether it is a step ([`STEP_BIT`]).
     hash: u64,
 }
 
@@ -54,7 +56,7 @@ impl Id {
         if operation.as_bytes().contains(&STEP_MARK) {
             return Err(Error::invalid("operation contains '#', which marks steps; choose another name"));
         }
-        Self::join(scope, operation, key)
+        Self::join(scope, operation, key, false)
     }
 
     /// The id of a step inside this intent: same scope, same key, the operation extended.
@@ -64,16 +66,12 @@ impl Id {
         }
         check_length("step name", name, OPERATION_BYTES_MAX)?;
         check_text("step name", name)?;
-        Self::join(self.scope(), &format!("{}#{name}", self.operation()), self.key())
+        Self::join(self.scope(), &format!("{}#{name}", self.operation()), self.key(), true)
     }
 
     /// Whether it is a step inside another intent.
     pub fn is_step(&self) -> bool {
-        // By the bytes: every completion asks this, and reading them as text would cost more than the rest of it.
-        let scope_bytes = usize::from(self.bytes[0]);
-        let operation_bytes = usize::from(u16::from_be_bytes([self.bytes[1], self.bytes[2]]));
-        let from = HEAD_BYTES + scope_bytes;
-        self.bytes[from..from + operation_bytes].contains(&STEP_MARK)
+        self.hash & STEP_BIT != 0
     }
 
     /// The intent that this is a step of, if it is one.
@@ -84,18 +82,18 @@ impl Id {
         let (scope, operation, key) = self.parts();
         let (parent, _) = operation.rsplit_once(char::from(STEP_MARK))?;
         // A part of a checked operation is checked, unless it is empty, which `Id::step` never makes.
-        Self::join(scope, parent, key).ok()
+        Self::from_columns(scope, parent, key).ok()
     }
 
     /// Reads the form that [`Id::as_bytes`] gives. Used by stores whose own key is that form.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let (scope, operation, key) = split(bytes).ok_or_else(|| Error::invalid("not the bytes of an id"))?;
-        Self::join(scope, operation, key)
+        Self::from_columns(scope, operation, key)
     }
 
     /// Joins parts as they are stored in a table, steps included. For stores that keep the parts in columns.
     pub fn from_columns(scope: &str, operation: &str, key: &str) -> Result<Self> {
-        Self::join(scope, operation, key)
+        Self::join(scope, operation, key, operation.as_bytes().contains(&STEP_MARK))
     }
 
     /// The length-prefixed form: unique for the id, stable across versions.
@@ -127,7 +125,7 @@ impl Id {
         split(&self.bytes).expect("an Id is only ever made from checked parts")
     }
 
-    fn join(scope: &str, operation: &str, key: &str) -> Result<Self> {
+    fn join(scope: &str, operation: &str, key: &str, is_step: bool) -> Result<Self> {
         check_length("scope", scope, SCOPE_BYTES_MAX)?;
         check_length("operation", operation, OPERATION_BYTES_MAX)?;
         check_length("key", key, KEY_BYTES_MAX)?;
@@ -155,7 +153,8 @@ impl Id {
             check_text("key", key)?;
         }
         let bytes = &buffer[..end];
-        Ok(Self { hash: hash_of(bytes), bytes: Arc::from(bytes) })
+        let hash = hash_of(bytes) & !STEP_BIT | if is_step { STEP_BIT } else { 0 };
+        Ok(Self { hash, bytes: Arc::from(bytes) })
     }
 }
 

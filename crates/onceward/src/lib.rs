@@ -10,6 +10,8 @@ mod decide;
 mod engine;
 mod error;
 mod fingerprint;
+#[cfg(test)]
+mod fuzz_test;
 mod id;
 mod join;
 #[cfg(feature = "serde")]
@@ -34,9 +36,9 @@ pub use decide::{Decision, Takeover, decide};
 #[doc(hidden)]
 pub use engine::Rules;
 pub use engine::{
-    Answer, CACHE_AGE_MAX, Changed, Claimed, Completed, Counts, Enqueued, Lease, Limits, Onceward,
-    OncewardBuilder, Recorded, Sweep, Swept, Ticket, Worked, Worker, WorkerBuilder, WorkerCounts,
-    WorkerOptions,
+    Answer, CACHE_AGE_MAX, Changed, Claimed, Completed, Counts, Enqueued, ErasedPage, Lease, Limits,
+    Onceward, OncewardBuilder, Recorded, Sweep, Swept, Ticket, UnknownCount, Worked, Worker, WorkerBuilder,
+    WorkerCounts, WorkerOptions,
 };
 pub use error::{Applied, Error, ErrorKind, PriorReceipt, Result};
 pub use fingerprint::Fingerprint;
@@ -50,7 +52,7 @@ pub use policy::{
 pub use receipt::{Attempt, Closed, Fence, Prior, Receipt};
 pub use runtime::{Runtime, Task, TokioRuntime};
 pub use store::{
-    Age, Cursor, Due, Filter, Found, Loaded, Page, Record, Scan, ScanTarget, Seen, Signals, State, Store,
-    StoreFuture, Swap, Swapped, TextMatch, Version, Watch,
+    Age, Choose, Cursor, Due, Filter, Found, Loaded, Page, Record, Scan, ScanTarget, Seen, Signals, State,
+    Store, StoreFuture, Swap, Swapped, TextMatch, Version, Watch, take_by_scan,
 };
-pub use transition::Settlement;
+pub use transition::{Erase, Settlement};

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::error::Result;
-use crate::policy::{Retention, check_retention};
+use crate::policy::Retention;
 
 /// Longest note, in bytes: beside a snapshot that was not stored, or about why a try did not work.
 pub const NOTE_BYTES_MAX: usize = 256;
@@ -62,12 +61,12 @@ impl Outcome {
         Self { verdict, snapshot: Snapshot::Omitted(note), retention: None }
     }
 
-    /// Sets how long this very outcome is kept, whatever the policy says of its kind. Fails if it is shorter than
-    /// 1 ms or longer than [`RETENTION_MAX`](crate::RETENTION_MAX), but not forever.
-    pub fn with_retention(mut self, retention: Retention) -> Result<Self> {
-        check_retention("an outcome", retention)?;
-        self.retention = Some(retention);
-        Ok(self)
+    /// Sets how long this very outcome is kept, whatever the policy says of its kind: 1 ms to
+    /// [`RETENTION_MAX`](crate::RETENTION_MAX), or forever. Any other time is taken as the nearest of these: the
+    /// effect has happened, so there is nothing left to refuse.
+    pub fn with_retention(mut self, retention: Retention) -> Self {
+        self.retention = Some(retention.within_bounds());
+        self
     }
 
     /// Whether the work got done.

@@ -16,6 +16,8 @@ pub const LEASE_MIN: Duration = Duration::from_millis(20);
 pub const LEASE_MAX: Duration = Duration::from_hours(24);
 /// Longest time a duplicate may wait; longer waits hold connections that nobody is behind any more.
 pub const WAIT_MAX: Duration = Duration::from_hours(1);
+/// Shortest retention.
+const RETENTION_MIN: Duration = Duration::from_millis(1);
 /// Longest bounded retention; beyond it, use [`Retention::Forever`].
 pub const RETENTION_MAX: Duration = Duration::from_hours(24 * 366 * 100);
 
@@ -135,6 +137,14 @@ pub enum Retention {
 }
 
 impl Retention {
+    /// The nearest time for which something can be kept.
+    pub(crate) fn within_bounds(self) -> Self {
+        match self {
+            Self::Forever => Self::Forever,
+            Self::For(duration) => Self::For(duration.clamp(RETENTION_MIN, RETENTION_MAX)),
+        }
+    }
+
     /// The duration, if there is an end to it.
     pub fn duration(self) -> Option<Duration> {
         match self {
@@ -251,7 +261,7 @@ impl Policy {
 
 pub(crate) fn check_retention(what: &str, retention: Retention) -> Result<()> {
     match retention {
-        Retention::For(duration) if duration < Duration::from_millis(1) => {
+        Retention::For(duration) if duration < RETENTION_MIN => {
             Err(Error::invalid(format!("{what} cannot be kept for {duration:?}; at least 1 ms is needed")))
         }
         Retention::For(duration) if duration > RETENTION_MAX => Err(Error::invalid(format!(

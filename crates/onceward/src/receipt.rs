@@ -223,6 +223,8 @@ pub struct Unknown {
     pub prior: Prior,
     /// How long after the end of the lease the effect can still happen.
     pub late_effect_max: Duration,
+    /// Why the outcome is unknown, in one line; empty if there is a job, which has a note of its own.
+    pub note: String,
     /// What is to be done, if that is kept.
     pub job: Option<Arc<Job>>,
 }
@@ -236,8 +238,10 @@ pub struct Dead {
     /// What is known of its runs. If the outcome of one is unknown, the intent is tried again only after it was
     /// settled as not done.
     pub prior: Prior,
-    /// What was to be done, and why it did not work.
-    pub job: Arc<Job>,
+    /// Why it was given up, in one line; empty if there is a job, which has a note of its own.
+    pub note: String,
+    /// What was to be done, and why it did not work; `None` if that was never kept, or was erased.
+    pub job: Option<Arc<Job>>,
 }
 
 /// A receipt in state gone.
@@ -319,9 +323,17 @@ impl Status {
             Self::Waiting(Waiting { job, .. })
             | Self::Held(Held { job, .. })
             | Self::Done(Done { job, .. })
-            | Self::Unknown(Unknown { job, .. }) => job.as_ref(),
-            Self::Dead(dead) => Some(&dead.job),
+            | Self::Unknown(Unknown { job, .. })
+            | Self::Dead(Dead { job, .. }) => job.as_ref(),
             Self::Gone(_) => None,
+        }
+    }
+
+    /// Why the last try had no outcome, in one line; empty if nothing is known.
+    pub fn note(&self) -> &str {
+        match self {
+            Self::Unknown(Unknown { note, .. }) | Self::Dead(Dead { note, .. }) if !note.is_empty() => note,
+            other => other.job().map_or("", |job| &job.note),
         }
     }
 

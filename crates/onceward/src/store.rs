@@ -44,6 +44,21 @@ pub trait Store: Send + Sync + 'static {
     /// Reads one page of records. See [`ScanTarget`].
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page>;
 
+    /// Reads due records and writes what `choose` makes of them in one step, so that callers that take at the
+    /// same time get different records. `None` if the store has no such step: its callers scan and swap.
+    ///
+    /// * `choose` is given at most `limit` records of this state whose due time has come, about the earliest. The
+    ///   store passes over those that another call is taking or changing at that moment.
+    /// * `choose` is called at most once, and must be quick: what it is given may be locked. An error
+    ///   without a call means that nothing was written.
+    /// * What `choose` returns is written and answered as by [`swap`](Self::swap). It may be about other records too.
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>>;
+
     /// A signal of the store's own that records have changed, where it has one.
     fn watch(&self) -> Option<Watch>;
 
@@ -53,6 +68,24 @@ pub trait Store: Send + Sync + 'static {
 
 /// What a load found for one id: nothing, a record, or why that one record cannot be read.
 pub type Loaded = Result<Option<Found>>;
+
+/// Makes swaps of the records that a [take](Store::take) has read: a batch, sorted by id, that names no id twice.
+pub type Choose<'a> = Box<dyn FnOnce(Page) -> Vec<Swap> + Send + 'a>;
+
+/// A [take](Store::take) made of a scan and a swap: for stores whose callers cannot come between the two, and for
+/// wrappers that change either.
+pub fn take_by_scan<'a>(
+    store: &'a dyn Store,
+    state: State,
+    limit: usize,
+    choose: Choose<'a>,
+) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+    Some(Box::pin(async move {
+        let page = store.scan(&Scan::new(ScanTarget::Due(Some(state)), limit)).await?;
+        let batch = choose(page);
+        if batch.is_empty() { Ok(Vec::new()) } else { store.swap(&batch).await }
+    }))
+}
 
 /// A store's own signal that records have changed. It is a hint: signals may be lost, late, doubled or
 /// false, and nothing but speed may depend on them.

@@ -13,9 +13,15 @@
 //!               └─────────────────┼─ end, tries used up ──▶ DEAD ── retry ─▶ WAITING
 //!                                 └─ end: release, nothing to keep ──▶ absent
 //! ```
+//!
+//! An erasure (`erase.rs`) removes what a receipt says and leaves it in its state.
+
+mod erase;
 
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use erase::{Erase, Erasure, erase, erase_step};
 
 use crate::ask::Ask;
 use crate::codec::FENCE_IS_VERSION;
@@ -29,7 +35,7 @@ use crate::receipt::{
     Attempt, Claim, Closed, Dead, Done, End, Gone, Held, Job, Owner, Prior, Receipt, Status, Unknown,
     UnknownReason, Waiting,
 };
-use crate::store::{Due, State, Version};
+use crate::store::{Due, Found, State, Version};
 
 /// What a transition puts in the place of what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,7 +169,8 @@ pub fn end(id: &Id, held: &Held, ending: &Ending, policy: &Policy) -> Option<Wri
     let unknown = |reason: UnknownReason, note: &str| {
         let job = held.job.as_ref().map(|job| ended(job, note));
         let (claim, prior, late_effect_max) = (held.claim, held.prior, held.late_effect_max);
-        let unknown = Unknown { claim, reason, prior, late_effect_max, job };
+        let note = if job.is_some() { String::new() } else { clean_note(note) };
+        let unknown = Unknown { claim, reason, prior, late_effect_max, note, job };
         Some(Write::new(Status::Unknown(unknown), None))
     };
     match (ending, rule) {
@@ -212,7 +219,7 @@ fn waiting(claim: Claim, prior: Prior, job: Option<Arc<Job>>) -> Status {
 /// Under `Retry` every run is safe to repeat, so an unknown outcome does not prevent another try.
 fn dead(claim: Claim, prior: Prior, on_unknown: OnUnknown, job: &Arc<Job>) -> Write {
     let prior = if on_unknown == OnUnknown::Retry { Prior::Nothing } else { prior };
-    Write::new(Status::Dead(Dead { claim, prior, job: job.clone() }), None)
+    Write::new(Status::Dead(Dead { claim, prior, note: String::new(), job: Some(job.clone()) }), None)
 }
 
 /// What an expired lease becomes if no run may take it over. `None` if it is not held.
@@ -223,6 +230,7 @@ pub fn lapse(found: &Receipt) -> Option<Write> {
         reason: UnknownReason::LeaseEnded,
         prior: held.prior,
         late_effect_max: held.late_effect_max,
+        note: String::new(),
         job: held.job.clone(),
     };
     Some(Write::new(Status::Unknown(unknown), None))
@@ -386,6 +394,13 @@ pub fn expire(id: &Id, found: &Receipt, abandoned_after: Duration) -> Expiry {
     }
 }
 
+/// Whether a step past its own retention was recorded by the runs whose receipt this is, past its retention too, and
+/// not by one that has claimed the intent since. Versions come from one clock, and an intent is completed after its
+/// steps.
+pub fn is_of_former_run(step: &Found, expired: &Receipt) -> bool {
+    step.state == State::Done && step.due.is_over() && step.version < expired.version
+}
+
 /// What is written to enqueue an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Enqueue {
@@ -447,27 +462,40 @@ pub fn close(id: &Id, found: Option<&Receipt>, why: Closed, policy: &Policy) -> 
 
 /// Has a dead intent tried again, from the first try on. `Ok(None)` if it is not dead.
 pub fn retry(found: &Receipt) -> Result<Option<Write>> {
-    let Status::Dead(Dead { claim, prior, job }) = &found.status else { return Ok(None) };
+    let Status::Dead(Dead { claim, prior, job, .. }) = &found.status else { return Ok(None) };
     if *prior == Prior::Unknown {
         let detail = "one of its tries may have taken effect; settle it as not done before it is tried again";
         return Err(Error::new(ErrorKind::Conflict, detail));
     }
-    let job = Job { started: 0, finished: 0, ..Job::clone(job) };
-    Ok(Some(Write::new(waiting(*claim, *prior, Some(Arc::new(job))), Some(Duration::ZERO))))
+    Ok(Some(match job {
+        Some(job) => {
+            let job = Job { started: 0, finished: 0, ..Job::clone(job) };
+            Write::new(waiting(*claim, *prior, Some(Arc::new(job))), Some(Duration::ZERO))
+        }
+        // Only the asks have what is to be done.
+        None => Write::new(waiting(*claim, *prior, None), Some(ASKED_AGAIN_WITHIN)),
+    }))
 }
 
-/// Removes what a done receipt says, and keeps that it is done. `None` if it is not done with an outcome.
-pub fn erase(found: &Receipt) -> Option<Write> {
-    let Status::Done(Done { claim, end: End::Outcome(outcome), tombstone, .. }) = &found.status else {
+/// How long what is known of earlier runs is kept for the next ask, where no policy says it.
+const ASKED_AGAIN_WITHIN: Duration = Duration::from_hours(24);
+
+/// What an unknown outcome becomes that nobody has settled for `after`: dead, and still unknown. `None` if it is
+/// not unknown, or not for that long.
+pub fn give_up_unknown(found: &Receipt, after: Duration) -> Option<Write> {
+    let Status::Unknown(unknown) = &found.status else { return None };
+    if found.age.updated < after.max(unknown.late_effect_max) {
         return None;
+    }
+    let before = found.status.note();
+    let note = format!("nobody settled it within {after:?}; it may have taken effect");
+    let note = if before.is_empty() { note } else { clean_note(&format!("{note}; before that: {before}")) };
+    let (note, job) = match &unknown.job {
+        Some(job) => (String::new(), Some(Arc::new(Job { note, ..Job::clone(job) }))),
+        None => (note, None),
     };
-    let end = End::Outcome(outcome.without_body("erased"));
-    let due_in = match found.due {
-        Due::Never => None,
-        Due::In(remaining) => Some(remaining),
-        Due::Over(_) => Some(Duration::ZERO),
-    };
-    Some(Write::new(Status::Done(Done { claim: *claim, end, tombstone: *tombstone, job: None }), due_in))
+    let dead = Dead { claim: unknown.claim, prior: Prior::Unknown, note, job };
+    Some(Write::new(Status::Dead(dead), None))
 }
 
 /// A note as it may be stored: one line, without control characters, cut at [`NOTE_BYTES_MAX`].

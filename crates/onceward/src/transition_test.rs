@@ -408,13 +408,35 @@ fn an_expired_lease_is_unknown_or_dead() {
 }
 
 #[test]
-fn an_erased_receipt_is_still_done() {
-    let erased = erase(&receipt(done_status(), Due::In(DAY))).unwrap();
-    let outcome = erased.status.outcome().unwrap();
-    assert!(matches!(outcome.snapshot(), crate::Snapshot::Omitted(note) if note == "erased"));
-    assert_eq!((erased.due_in, erased.status.claim()), (Some(DAY), Some(&claim_of(OWN))));
-    assert_eq!(erase(&receipt(unknown_status(None), Due::Never)), None);
-    assert_eq!(erase(&receipt(closed_status(), Due::Never)), None);
+fn an_unknown_outcome_that_nobody_settles_is_given_up_and_is_not_retried() {
+    let hour = Duration::from_hours(1);
+    let aged = |status: Status, updated| Receipt {
+        age: Age { created: DAY, updated },
+        ..receipt(status, Due::Never)
+    };
+    assert_eq!(give_up_unknown(&aged(unknown_status(None), Duration::from_secs(3_599)), hour), None);
+    for (job_of, shown) in [(None, "dead Unknown no job"), (Some(job(2)), "dead Unknown 2/0")] {
+        let dead = give_up_unknown(&aged(unknown_status(job_of), hour), hour).unwrap();
+        assert_eq!(show(Some(&dead)), shown);
+        let dead = receipt(dead.status, Due::Never);
+        assert!(dead.status.note().contains("nobody settled it within 3600s"), "{}", dead.status.note());
+        assert!(retry(&dead).is_err(), "it may have taken effect");
+        let policy = policy(OnUnknown::Hold);
+        assert!(settle(&id(), &dead, &Settlement::NotDone, &policy).unwrap().is_some());
+    }
+    // What was sent may still take effect: too early, whatever is configured.
+    let Status::Unknown(unknown) = unknown_status(None) else { unreachable!() };
+    let late = Status::Unknown(Unknown { late_effect_max: DAY, ..unknown });
+    assert_eq!(give_up_unknown(&aged(late, hour), hour), None);
+    assert_eq!(give_up_unknown(&aged(done_status(), DAY), hour), None);
+}
+
+#[test]
+fn a_run_without_input_keeps_the_reason_of_its_unknown_outcome() {
+    let ending = Ending::Unknown(UnknownReason::Reported, "the service answered 504".into());
+    let run = held(OnUnknown::Hold, Prior::Nothing, None);
+    let unknown = end(&id(), &run, &ending, &policy(OnUnknown::Hold)).unwrap();
+    assert_eq!(unknown.status.note(), "the service answered 504");
 }
 
 #[test]
@@ -477,11 +499,15 @@ fn every_found() -> Vec<(String, Option<Receipt>)> {
                     reason: UnknownReason::LeaseEnded,
                     prior: Prior::Nothing,
                     late_effect_max: Duration::ZERO,
+                    note: String::new(),
                     job: None,
                 }),
             ),
             ("waiting", waiting(claim, Prior::Nothing, None)),
-            ("dead", Status::Dead(Dead { claim, prior: Prior::Nothing, job: job(5) })),
+            (
+                "dead",
+                Status::Dead(Dead { claim, prior: Prior::Nothing, note: String::new(), job: Some(job(5)) }),
+            ),
         ] {
             all.push((format!("{whose} {word}"), Some(receipt(status, Due::Never))));
         }
@@ -508,7 +534,7 @@ fn show(write: Option<&Write>) -> String {
         }
         Status::Dead(dead) => {
             assert_eq!(*due_in, None, "the dead do not end by themselves");
-            format!("dead {:?} {}", dead.prior, tries(&dead.job))
+            format!("dead {:?} {}", dead.prior, dead.job.as_deref().map_or("no job".into(), tries))
         }
         Status::Done(Done { end: End::Outcome(_), .. }) => "done outcome".into(),
         Status::Done(Done { end: End::Closed(_), .. }) => "done closed".into(),
@@ -562,12 +588,13 @@ fn held_receipt(on_unknown: OnUnknown, job: Option<Arc<Job>>, due: Due) -> Recei
 }
 
 fn unknown_status(job: Option<Arc<Job>>) -> Status {
-    let (reason, prior) = (UnknownReason::Reported, Prior::Nothing);
-    Status::Unknown(Unknown { claim: claim_of(OWN), reason, prior, late_effect_max: Duration::ZERO, job })
+    let (reason, prior, note) = (UnknownReason::Reported, Prior::Nothing, String::new());
+    let (claim, late_effect_max) = (claim_of(OWN), Duration::ZERO);
+    Status::Unknown(Unknown { claim, reason, prior, late_effect_max, note, job })
 }
 
 fn dead_status(prior: Prior) -> Status {
-    Status::Dead(Dead { claim: claim_of(OWN), prior, job: job(TRIES) })
+    Status::Dead(Dead { claim: claim_of(OWN), prior, note: String::new(), job: Some(job(TRIES)) })
 }
 
 fn done_status() -> Status {

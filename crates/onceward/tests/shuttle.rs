@@ -11,8 +11,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use onceward::{
-    Answer, Ask, Caps, Error, ErrorKind, Fingerprint, Id, Limits, Loaded, OnUnknown, Onceward, Outcome, Page,
-    Policy, Refusal, Runtime, Scan, Store, StoreFuture, Swap, Swapped, Task, Watch,
+    Answer, Ask, Caps, Choose, Error, ErrorKind, Fingerprint, Id, Limits, Loaded, OnUnknown, Onceward,
+    Outcome, Page, Policy, Refusal, Runtime, Scan, State, Store, StoreFuture, Swap, Swapped, Task, Watch,
+    take_by_scan,
 };
 use onceward_stores::MemoryStore;
 use shuttle::future::{block_on, spawn, yield_now};
@@ -95,6 +96,15 @@ impl Store for TurnStore {
 
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        take_by_scan(self, state, limit, choose)
     }
 
     fn watch(&self) -> Option<Watch> {

@@ -11,14 +11,16 @@ use super::claim_guard::ClaimGuard;
 use super::group_commit::Urgency;
 use super::in_flight::{AttemptSource, Flight, FlightRole, Renewal, RunningLease};
 use super::inner::Inner;
-use super::sealed::{open, open_any, seal_claim};
+use super::sealed::{open, open_any, seal, seal_claim};
 use super::timeout::within;
+use super::unknown_log;
 use crate::ask::Ask;
 use crate::codec::FENCE_IS_VERSION;
 use crate::decide::{Decision, Refusal, Takeover};
 use crate::error::{Applied, Error, PriorReceipt, Result};
+use crate::id::Id;
 use crate::receipt::{Attempt, Fence, Held, Owner, Prior, Receipt, Status};
-use crate::store::{Due, Seen, Swap, Swapped, Version};
+use crate::store::{Due, Scan, ScanTarget, Seen, Swap, Swapped, Version};
 use crate::transition::{self, Write};
 
 /// The result of [`acquire`].
@@ -214,8 +216,12 @@ pub(crate) async fn claim_from_store<C: Claimant>(
                     return Ok(Granted::Run(running));
                 }
                 (Decision::Run(takeover), found) => {
-                    if takeover == Takeover::Own {
-                        claimant.found_own();
+                    match (takeover, &found) {
+                        (Takeover::Own, _) => claimant.found_own(),
+                        (Takeover::Expired, Some(found)) => {
+                            Box::pin(forget_steps(inner, &ask.id, found)).await?;
+                        }
+                        _ => {}
                     }
                     let held = transition::claim(ask, attempt, claimant.owner(), takeover, found.as_ref());
                     break (takeover, found.map_or(Seen::Absent, |found| Seen::Version(found.version)), held);
@@ -249,6 +255,39 @@ pub(crate) async fn claim_from_store<C: Claimant>(
     }
     Err(contended())
 }
+
+/// Removes the recorded steps of an intent whose retention has ended, before it is claimed again: the next run must
+/// not find the steps of this one. A step without an outcome stays: what is known of it still counts.
+pub(crate) async fn forget_steps(inner: &Inner, of: &Id, found: &Receipt) -> Result<()> {
+    let mut parents = vec![of.clone()];
+    while let Some(parent) = parents.pop() {
+        let mut scan = Scan::new(ScanTarget::StepsOf(parent), STEPS_SLICE);
+        loop {
+            let page = inner.scan(&scan).await?;
+            let former = page.found.into_iter().filter(|(_, step)| transition::is_of_former_run(step, found));
+            let swaps: Vec<Swap> = former
+                .map(|(id, step)| {
+                    parents.push(id.clone());
+                    seal(&id, Seen::Version(step.version), None)
+                })
+                .collect();
+            for removal in inner.group_commit.swap_all(swaps) {
+                // One that was removed or replaced meanwhile is not of the former run any more.
+                if let Swapped::Failed(error) = removal.await.result? {
+                    return Err(error);
+                }
+            }
+            scan.after = page.next;
+            if scan.after.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Steps that are looked at together when they are removed.
+const STEPS_SLICE: usize = 256;
 
 /// Decides by the rules, except that a claim which this process must release counts as free. For another
 /// fingerprint it does so only if the claim carries nothing that has to be kept.
@@ -337,7 +376,7 @@ async fn write_lapse(inner: &Inner, ask: &Ask, found: &Receipt, write: Write) ->
     let seen = Seen::Version(found.version);
     match inner.swap(&ask.id, seen, Some(&write), Urgency::Required).await.result? {
         Swapped::Won(version) => {
-            count_lapse(inner, &write.status);
+            count_lapse(inner, &ask.id, &write.status);
             let age = crate::Age { updated: Duration::ZERO, ..found.age };
             Ok(Some(Receipt { version, due: Due::Never, age, status: write.status }))
         }
@@ -346,7 +385,8 @@ async fn write_lapse(inner: &Inner, ask: &Ask, found: &Receipt, write: Write) ->
     }
 }
 
-pub(crate) fn count_lapse(inner: &Inner, status: &Status) {
+pub(crate) fn count_lapse(inner: &Inner, id: &Id, status: &Status) {
+    unknown_log::lapsed(id, status);
     match status {
         Status::Dead(_) => inner.counters.buried.one(),
         _ => inner.counters.unknowns.one(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::inner::{Inner, Rules};
 use super::limits::Limits;
 use super::{Onceward, cache, counts, group_commit, in_flight, lease_renewal, owed_releases, poller, sync};
+use crate::caps::Caps;
 use crate::decide::decide;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{Runtime, TokioRuntime};
@@ -43,8 +44,8 @@ impl OncewardBuilder {
         self
     }
 
-    /// Accepts a store that loses its receipts with the process: a retry after a restart then runs
-    /// again. For tests only.
+    /// Accepts a store that can lose receipts: with the process, in a crash, or in a failover. A retry of an intent
+    /// whose receipt was lost runs again.
     pub fn accept_volatile(mut self) -> Self {
         self.volatile = Volatile::Accepted;
         self
@@ -57,7 +58,7 @@ impl OncewardBuilder {
         self
     }
 
-    /// Builds the engine. Fails if the store does not decide races atomically, or is not durable and that was not
+    /// Builds the engine. Fails if the store does not decide races atomically, or can lose receipts and that was not
     /// accepted, or if a limit makes no sense.
     pub fn build(self) -> Result<Onceward> {
         let caps = self.store.caps();
@@ -68,12 +69,8 @@ impl OncewardBuilder {
             );
             return Err(Error::new(ErrorKind::Unfit, detail));
         }
-        if !caps.promises.durable && self.volatile == Volatile::Refused {
-            let detail = format!(
-                "the {} store forgets its receipts with the process; use a durable store, or call accept_volatile() if that is meant",
-                caps.name
-            );
-            return Err(Error::new(ErrorKind::Unfit, detail));
+        if self.volatile == Volatile::Refused {
+            loses_nothing(&caps)?;
         }
         self.limits.check()?;
         let limits = self.limits.clamped(caps.promises.record_bytes_max);
@@ -94,6 +91,7 @@ impl OncewardBuilder {
             lease_renewer: lease_renewal::LeaseRenewer::new(),
             poller: poller::Poller::new(),
             sweep_from: sync::Mutex::new(None),
+            given_up_from: sync::Mutex::new(None),
             store: self.store,
             runtime,
             rules: self.rules,
@@ -102,6 +100,20 @@ impl OncewardBuilder {
         };
         Ok(Onceward { inner: Arc::new(inner) })
     }
+}
+
+/// Refuses a store that can lose receipts.
+fn loses_nothing(caps: &Caps) -> Result<()> {
+    let loss = match (caps.promises.durable, caps.promises.failover_loss) {
+        (true, false) => return Ok(()),
+        (false, _) => "forgets its receipts, all or the last of them, when its process or its machine ends",
+        (true, true) => "can lose acknowledged receipts in a failover",
+    };
+    let detail = format!(
+        "the {} store {loss}, and a retry then runs again; use a durable store, or call accept_volatile() if that is meant",
+        caps.name
+    );
+    Err(Error::new(ErrorKind::Unfit, detail))
 }
 
 impl std::fmt::Debug for OncewardBuilder {

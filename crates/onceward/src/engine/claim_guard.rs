@@ -71,13 +71,18 @@ impl ClaimGuard {
         self
     }
 
-    /// Waits for the answer to a claim, in a way that survives being dropped.
-    pub(crate) fn claim(&mut self, swapping: Swapping) -> impl Future<Output = SwapReply> {
+    /// Guards a claim that was submitted.
+    pub(crate) fn submitted(&mut self, swapping: Swapping) {
         self.stage = GuardStage::Asking(Some(swapping));
+    }
+
+    /// Waits for the answer to the claim that was submitted, in a way that survives being dropped.
+    #[expect(clippy::manual_async_fn, reason = "see above")]
+    pub(crate) fn reply(&mut self) -> impl Future<Output = SwapReply> {
         async move {
             let reply = poll_fn(|cx| match &mut self.stage {
                 GuardStage::Asking(Some(swapping)) => Pin::new(swapping).poll(cx),
-                _ => unreachable!("set above"),
+                _ => unreachable!("a claim was submitted"),
             })
             .await;
             self.stage = GuardStage::Asking(None);
@@ -184,7 +189,8 @@ impl Claimant for ClaimGuard {
     // No `async fn`: see above.
     fn write(&mut self, claim: Swap) -> impl Future<Output = (Duration, ClaimReply)> {
         let swapping = self.inner.group_commit.swap(claim, Urgency::Refusable);
-        let claiming = self.claim(swapping);
+        self.submitted(swapping);
+        let claiming = self.reply();
         async move {
             let SwapReply { sent_at, result } = claiming.await;
             (sent_at, result.map_or_else(ClaimReply::Failed, ClaimReply::Swapped))

@@ -47,6 +47,8 @@ crate::counters! {
     releases,
     /// Bodies over the bound, not stored.
     bodies_omitted,
+    /// Receipts erased by hand, steps included.
+    erased,
     /// Receipts removed by sweeping.
     swept,
 }

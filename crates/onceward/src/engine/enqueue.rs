@@ -1,12 +1,12 @@
 //! Enqueues an intent for workers: it waits with its input until one of them begins.
 
-use super::acquire::check_input;
+use super::acquire::{check_input, forget_steps};
 use super::group_commit::Urgency;
 use super::inner::Inner;
 use super::sealed::{open_any, seal};
 use crate::ask::Ask;
 use crate::decide::{Decision, Refusal, Takeover};
-use crate::error::{Applied, Result};
+use crate::error::{Applied, Error, Result};
 use crate::join::Join;
 use crate::receipt::Receipt;
 use crate::store::{Seen, State, Swap, Swapped};
@@ -39,21 +39,25 @@ pub(crate) async fn enqueue(inner: &Inner, ask: &Ask) -> Result<Enqueued> {
                 inner.enqueued.wake();
                 return Ok(Enqueued::Accepted);
             }
-            Ok(Swapped::Lost(found)) => open_any(found.as_ref())?,
+            Ok(Swapped::Lost(found)) => open_any(found.as_ref()).map_err(|error| after(lost, error))?,
             // The receipt that is there now counts, no matter who wrote it.
             Ok(Swapped::Failed(error)) | Err(error) if error.applied() == Applied::Maybe => {
                 lost = true;
                 inner.load(&ask.id).await.map_err(|_| error)?
             }
-            Ok(Swapped::Failed(error)) | Err(error) if lost => return Err(error.maybe_applied()),
-            Ok(Swapped::Failed(error)) | Err(error) => return Err(error),
+            Ok(Swapped::Failed(error)) | Err(error) => return Err(after(lost, error)),
         };
-        match next(inner, ask, found.as_ref()) {
+        match next(inner, ask, found.as_ref()).await.map_err(|error| after(lost, error))? {
             Ok(again) => swap = again,
             Err(enqueued) => return Ok(enqueued),
         }
     }
-    Err(super::answer_without_run::contended())
+    Err(after(lost, super::answer_without_run::contended()))
+}
+
+/// An error, after a write whose answer may have been lost.
+fn after(lost: bool, error: Error) -> Error {
+    if lost { error.maybe_applied() } else { error }
 }
 
 /// The same inside a transaction that the caller holds.
@@ -69,7 +73,7 @@ pub(crate) async fn enqueue_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask:
             Swapped::Lost(found) => open_any(found.as_ref())?,
             Swapped::Failed(error) => return Err(error),
         };
-        match next(inner, ask, found.as_ref()) {
+        match next(inner, ask, found.as_ref()).await? {
             Ok(again) => swap = again,
             Err(enqueued) => return Ok(enqueued),
         }
@@ -85,14 +89,17 @@ fn first(ask: &Ask) -> Swap {
 }
 
 /// What to write against what was found; or what has become of it.
-fn next(inner: &Inner, ask: &Ask, found: Option<&Receipt>) -> Result<Swap, Enqueued> {
+async fn next(inner: &Inner, ask: &Ask, found: Option<&Receipt>) -> Result<Result<Swap, Enqueued>> {
     let decision = inner.decide(ask, found);
-    match transition::enqueue(ask, &decision, found) {
+    if let (Decision::Run(Takeover::Expired), Some(found)) = (&decision, found) {
+        forget_steps(inner, &ask.id, found).await?;
+    }
+    Ok(match transition::enqueue(ask, &decision, found) {
         Enqueue::Write(write) => {
             let seen = found.map_or(Seen::Absent, |found| Seen::Version(found.version));
             Ok(seal(&ask.id, seen, Some(&write)))
         }
         Enqueue::AlreadyThere(state) => Err(Enqueued::AlreadyThere(state)),
         Enqueue::Refused(refusal) => Err(Enqueued::Refused(refusal)),
-    }
+    })
 }

@@ -11,6 +11,7 @@ use super::in_flight::{Flight, RunningLease};
 use super::inner::Inner;
 use super::oneshot::Sender;
 use super::sealed::{open_any, seal};
+use super::unknown_log;
 use crate::error::Error;
 use crate::outcome::{Outcome, Snapshot};
 use crate::policy::OnUnknown;
@@ -67,6 +68,7 @@ pub(crate) fn written(
     sent_at: Duration,
 ) {
     count(inner, ending);
+    unknown_log::ended(&flight.id, ending, &flight.policy);
     inner.flights.end_awaited(flight, |held| {
         let write = transition::end(&flight.id, held, ending, &flight.policy)?;
         let due = write.due_in.map_or(Due::Never, Due::In);
@@ -155,6 +157,9 @@ impl PendingEnding {
                         inner.counters.completions_delayed.one();
                         tracing::warn!(id = ?self.flight.id, %error, "the end of a run could not be recorded, retrying");
                         self.bound_bytes(&inner);
+                        if matches!(self.ending, Ending::Done(_)) {
+                            self.flight.set_unrecorded();
+                        }
                     }
                     self.report(Finished::Delayed);
                     if self.is_too_late(&inner, &running) {

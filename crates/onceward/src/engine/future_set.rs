@@ -14,7 +14,7 @@ use super::group_commit::GroupCommit;
 use super::sync::Mutex;
 
 /// What was written leaves after this long at the latest, also if more futures are to be polled.
-const PASS_MAX: Duration = Duration::from_millis(1);
+const PASS_MAX: Duration = Duration::from_millis(5);
 
 pub(crate) struct FutureSet<'a, T> {
     slots: Vec<Slot<'a, T>>,
@@ -27,12 +27,25 @@ pub(crate) struct FutureSet<'a, T> {
 
 /// Sends what futures have left in the queue of the group (`SendWhen::OnFlush`), also when one of them panics and when
 /// the set is dropped.
-struct Flush(Arc<GroupCommit>);
+struct Flush {
+    group_commit: Arc<GroupCommit>,
+    after: AfterPass,
+}
 
 impl Drop for Flush {
     fn drop(&mut self) {
-        self.0.flush();
+        if self.after == AfterPass::Flush || std::thread::panicking() {
+            self.group_commit.flush();
+        }
     }
+}
+
+/// Whether what is in the queue is sent after a pass over the futures that were woken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AfterPass {
+    Flush,
+    /// The caller sends it.
+    Keep,
 }
 
 /// A slot for one future after another. Its waker outlives them: a late wake-up polls the next one once without need.
@@ -81,7 +94,13 @@ impl Wake for SlotWaker {
 impl<'a, T> FutureSet<'a, T> {
     pub(crate) fn new(group_commit: Arc<GroupCommit>) -> Self {
         let woken = Arc::new(Woken(Mutex::new(WokenState::default())));
-        Self { slots: Vec::new(), free: Vec::new(), woken, ready: Vec::new(), flush: Flush(group_commit) }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            woken,
+            ready: Vec::new(),
+            flush: Flush { group_commit, after: AfterPass::Flush },
+        }
     }
 
     /// Adds a future. It is polled for the first time when the set is driven next.
@@ -109,24 +128,50 @@ impl<'a, T> FutureSet<'a, T> {
 
     /// Waits for something else, and drives the set meanwhile.
     pub(crate) async fn beside<F: Future>(&mut self, other: F) -> F::Output {
+        self.flush();
+        self.beside_unsent(other).await
+    }
+
+    /// The same for something that sends what is in the queue; what comes there meanwhile is sent as usual.
+    pub(crate) async fn beside_unsent<F: Future>(&mut self, other: F) -> F::Output {
         let mut other = pin!(other);
         poll_fn(|cx| {
-            self.poll(cx);
+            self.poll(cx, AfterPass::Flush);
             other.as_mut().poll(cx)
         })
         .await
     }
 
+    /// Drives the set until something is true. What is in the queue then is left there, for
+    /// [`beside_unsent`](Self::beside_unsent).
+    pub(crate) async fn until(&mut self, is_true: impl Fn() -> bool) {
+        poll_fn(|cx| {
+            self.poll(cx, AfterPass::Keep);
+            if is_true() {
+                return Poll::Ready(());
+            }
+            self.flush();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Sends what is in the queue.
+    pub(crate) fn flush(&self) {
+        self.flush.group_commit.flush();
+    }
+
     /// Drives the set until fewer than `count` have not finished.
     pub(crate) async fn until_below(&mut self, count: usize) {
+        self.flush();
         poll_fn(|cx| {
-            self.poll(cx);
+            self.poll(cx, AfterPass::Flush);
             if self.len() < count { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) {
+    fn poll(&mut self, cx: &mut Context<'_>, after: AfterPass) {
         let woken = {
             let mut state = self.woken.0.lock();
             match &mut state.task {
@@ -139,13 +184,13 @@ impl<'a, T> FutureSet<'a, T> {
         if woken.is_empty() {
             return;
         }
-        let flush = Flush(self.flush.0.clone());
-        let mut since = flush.0.now();
+        let flush = Flush { group_commit: self.flush.group_commit.clone(), after };
+        let mut since = flush.group_commit.now();
         for at in woken {
             // What one future has written does not wait for the code of another that keeps the thread.
-            if flush.0.now().saturating_sub(since) > PASS_MAX {
-                flush.0.flush();
-                since = flush.0.now();
+            if flush.group_commit.now().saturating_sub(since) > PASS_MAX {
+                flush.group_commit.flush();
+                since = flush.group_commit.now();
             }
             let slot = &mut self.slots[at];
             let Some(future) = &mut slot.future else { continue };

@@ -29,7 +29,7 @@ use super::oneshot::{Receiver, Sender, oneshot};
 use super::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Runtime;
-use crate::store::{Store, Swap, Swapped};
+use crate::store::{Page, State, Store, Swap, Swapped};
 
 pub(crate) struct GroupCommit {
     store: Arc<dyn Store>,
@@ -52,9 +52,18 @@ struct GroupState {
     handed: usize,
 }
 
-struct Queued {
+/// A swap, and who is told about it.
+pub(crate) struct Queued {
     swap: Swap,
     answer: Sender<SwapReply>,
+}
+
+impl Queued {
+    /// A swap that the caller sends, and its answer.
+    pub(crate) fn new(swap: Swap) -> (Self, Swapping) {
+        let (answer, receiver) = oneshot();
+        (Self { swap, answer }, Swapping::Waiting(receiver))
+    }
 }
 
 /// The reply of the store to one swap.
@@ -137,7 +146,14 @@ impl GroupCommit {
             BatchPermit { group_commit: self.clone(), kind }
         };
         let kind = permit.kind;
-        let mut future: SwapFuture = Box::pin(permit.swap_alone(swap));
+        let batch = [swap];
+        // No `async fn`: it would keep its arguments twice.
+        let mut future: SwapFuture = Box::pin(async move {
+            let sent_at = permit.group_commit.runtime.now();
+            let answers = permit.group_commit.send_to_store(&batch).await;
+            let result = answers.map(|mut answers| answers.pop().expect("as many answers as swaps, checked"));
+            SwapReply { sent_at, result }
+        });
         // A store that answers at once (memory) is done here. Any other has begun by now, and gets
         // a waker that lasts: its caller's, or that of a task of its own.
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -189,6 +205,82 @@ impl GroupCommit {
         answers
     }
 
+    /// Takes due records in one step of the store's ([`Store::take`]). What is queued at that moment is written with
+    /// it. Ready with what `choose` kept beside the swaps; with `None` if the store has no such step.
+    ///
+    /// It is a task of its own: a caller that is not polled must not keep records locked.
+    pub(crate) fn take<T, C>(
+        self: &Arc<Self>,
+        state: State,
+        limit: usize,
+        choose: C,
+    ) -> impl Future<Output = Result<Option<T>>> + use<T, C>
+    where
+        T: Send + 'static,
+        C: FnOnce(Page) -> (Vec<Queued>, T) + Send + 'static,
+    {
+        let (tell, told) = oneshot();
+        let group_commit = self.clone();
+        self.runtime
+            .spawn(Box::pin(async move { tell.send(group_commit.take_now(state, limit, choose).await) }));
+        async move {
+            told.await.unwrap_or_else(|| {
+                let detail = "the task that took due records ended without an answer";
+                Err(Error::new(ErrorKind::Unavailable, detail).maybe_applied())
+            })
+        }
+    }
+
+    async fn take_now<T: Send>(
+        self: &Arc<Self>,
+        state: State,
+        limit: usize,
+        choose: impl FnOnce(Page) -> (Vec<Queued>, T) + Send,
+    ) -> Result<Option<T>> {
+        let (mut chosen, mut senders, mut sent_at) = (None, Vec::new(), Duration::ZERO);
+        let choose = |page: Page| {
+            let (claims, kept) = choose(page);
+            let swaps: Vec<Swap>;
+            (swaps, senders) =
+                self.batch_of(claims).into_iter().map(|queued| (queued.swap, queued.answer)).unzip();
+            sent_at = self.runtime.now();
+            chosen = Some((kept, swaps.len()));
+            self.counters.store_batches.one();
+            self.counters.store_swaps.add(swaps.len());
+            swaps
+        };
+        let Some(taking) = self.store.take(state, limit, Box::new(choose)) else { return Ok(None) };
+        let answers = taking.await.inspect_err(|_| self.counters.store_errors.one());
+        let Some((kept, count)) = chosen else { return answers.and_then(|_| Err(not_called())) };
+        match checked(answers, count) {
+            Ok(answers) => {
+                for (sender, answer) in senders.into_iter().zip(answers) {
+                    sender.send(SwapReply { sent_at, result: Ok(answer) });
+                }
+            }
+            // What was chosen learns it from its answers.
+            Err(error) => {
+                for sender in senders {
+                    sender.send(SwapReply { sent_at, result: Err(error.clone()) });
+                }
+            }
+        }
+        Ok(Some(kept))
+    }
+
+    /// These swaps and what is queued, as far as it fits one batch. The rest is sent by itself.
+    fn batch_of(self: &Arc<Self>, swaps: Vec<Queued>) -> Vec<Queued> {
+        let batch = {
+            let mut state = self.state.lock();
+            for queued in swaps.into_iter().rev() {
+                state.queue.push_front(queued);
+            }
+            self.take_batch(&mut state)
+        };
+        self.flush();
+        batch
+    }
+
     pub(crate) fn now(&self) -> Duration {
         self.runtime.now()
     }
@@ -209,15 +301,15 @@ impl GroupCommit {
         }
     }
 
-    async fn send_to_store(&self, batch: &[Swap]) -> Result<Vec<Swapped>> {
-        self.counters.store_batches.one();
-        self.counters.store_swaps.add(batch.len());
-        let answers = self.store.swap(batch).await.inspect_err(|_| self.counters.store_errors.one())?;
-        if answers.len() != batch.len() {
-            let detail = format!("the store gave {} answers to {} swaps", answers.len(), batch.len());
-            return Err(Error::new(ErrorKind::Damaged, detail).maybe_applied());
+    // No `async fn`, as above.
+    #[expect(clippy::manual_async_fn, reason = "see above")]
+    fn send_to_store<'a>(&'a self, batch: &'a [Swap]) -> impl Future<Output = Result<Vec<Swapped>>> + 'a {
+        async move {
+            self.counters.store_batches.one();
+            self.counters.store_swaps.add(batch.len());
+            let answers = self.store.swap(batch).await.inspect_err(|_| self.counters.store_errors.one());
+            checked(answers, batch.len())
         }
-        Ok(answers)
     }
 
     /// The next batch, sorted by id and with no id twice. A second swap of an id stays queued.
@@ -261,6 +353,21 @@ impl GroupCommit {
     }
 }
 
+/// The answers of a store, if they are as many as the swaps.
+#[inline]
+fn checked(answers: Result<Vec<Swapped>>, swaps: usize) -> Result<Vec<Swapped>> {
+    let answers = answers?;
+    if answers.len() != swaps {
+        let detail = format!("the store gave {} answers to {swaps} swaps", answers.len());
+        return Err(Error::new(ErrorKind::Damaged, detail).maybe_applied());
+    }
+    Ok(answers)
+}
+
+fn not_called() -> Error {
+    Error::new(ErrorKind::Damaged, "the store took due records without asking what to write")
+}
+
 impl GroupState {
     /// How one more swap may be sent at once; `None` if it has to queue.
     fn begin(&mut self, batches_internally: bool, batches_max: usize) -> Option<PermitKind> {
@@ -298,14 +405,6 @@ struct BatchPermit {
 }
 
 impl BatchPermit {
-    async fn swap_alone(self, swap: Swap) -> SwapReply {
-        let batch = [swap];
-        let sent_at = self.group_commit.runtime.now();
-        let answers = self.group_commit.send_to_store(&batch).await;
-        let result = answers.map(|mut answers| answers.pop().expect("as many answers as swaps, checked"));
-        SwapReply { sent_at, result }
-    }
-
     async fn swap_batch(self, batch: Vec<Queued>) {
         let (swaps, senders): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|queued| (queued.swap, queued.answer)).unzip();

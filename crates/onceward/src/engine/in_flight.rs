@@ -8,7 +8,7 @@
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub(crate) struct Flight {
     pub(crate) attempt: Attempt,
     pub(crate) attempt_source: AttemptSource,
     state: Mutex<FlightState>,
+    /// The run has an outcome that the store did not take yet.
+    unrecorded: AtomicBool,
 }
 
 /// Who chose the attempt.
@@ -177,6 +179,7 @@ impl Flights {
                         wakers: Wakers::default(),
                         owner: None,
                     }),
+                    unrecorded: AtomicBool::new(false),
                 });
                 entry.insert(flight.clone());
                 FlightRole::Leader(flight)
@@ -310,6 +313,16 @@ impl Flight {
             Phase::Ended { lost, .. } => lost.as_deref().map(look),
             _ => None,
         }
+    }
+
+    /// The run has an outcome, and the store does not take it now.
+    pub(crate) fn set_unrecorded(&self) {
+        self.unrecorded.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the run under a fence has an outcome that is still to be recorded.
+    pub(crate) fn has_unrecorded_outcome(&self, fence: Fence) -> bool {
+        self.unrecorded.load(Ordering::Relaxed) && self.fence() == Some(fence)
     }
 
     /// What the work has committed in a transaction of its own.

@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) unrecorded_bytes: AtomicUsize,
     /// Where the next sweep goes on, if the last one did not reach the end.
     pub(crate) sweep_from: Mutex<Option<Cursor>>,
+    /// The same for unknown outcomes that nobody settles.
+    pub(crate) given_up_from: Mutex<Option<Cursor>>,
 }
 
 impl Inner {

@@ -185,9 +185,14 @@ impl Lease {
     }
 
     /// The same lease, whose [`transact`](Lease::transact) also ends these runs: for an intent that has several
-    /// receipts, each claimed by a run of its own.
+    /// receipts, each claimed by a run of its own. An unknown outcome under one of them is one of the intent.
     #[doc(hidden)]
     pub fn beside(mut self, others: &[Self]) -> Self {
+        for other in others {
+            if other.prior == Prior::Unknown || self.prior == Prior::Nothing {
+                self.prior = other.prior;
+            }
+        }
         self.others = Some(others.iter().map(|other| other.flight.clone()).collect());
         self
     }

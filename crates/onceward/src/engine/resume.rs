@@ -7,26 +7,26 @@ use std::sync::Arc;
 use super::acquire::count_lapse;
 use super::answer::Answer;
 use super::claim_guard::ClaimGuard;
-use super::group_commit::{SendWhen, SwapReply, Urgency};
+use super::group_commit::{SendWhen, SwapReply, Swapping, Urgency};
 use super::in_flight::{AttemptSource, FlightRole, RunningLease};
 use super::inner::Inner;
 use super::lease::Lease;
 use super::run::{WorkEnd, finish, work_under};
-use super::sealed::seal;
-use super::worker::Worked;
+use super::sealed::seal_claim;
+use super::worker_report::Worked;
 use crate::ask::Ask;
 use crate::decide::{Decision, Refusal, Takeover};
 use crate::error::Result;
 use crate::id::Id;
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
-use crate::receipt::{Attempt, Fence, Owner, Receipt, UnknownReason};
-use crate::store::{Seen, Swapped};
+use crate::receipt::{Attempt, Fence, Held, Owner, Receipt, UnknownReason};
+use crate::store::{Seen, Swap, Swapped};
 use crate::transition::{self, Ending};
 
 /// Resumes it, if it is still as it was found and the rules let it be run.
 pub(crate) async fn resume<F, W>(
-    inner: Arc<Inner>,
+    inner: &Arc<Inner>,
     id: &Id,
     found: &Receipt,
     policy: Arc<Policy>,
@@ -37,75 +37,136 @@ where
     F: FnOnce(Lease) -> W,
     W: Future<Output = Result<Outcome, Stopped>>,
 {
-    let Some(claim) = found.status.claim() else { return Ok(Worked::TakenElsewhere) };
-    let attempt = Attempt(inner.runtime.random());
-    // A run that nobody has kept an input for becomes one that is tried again until it is done or dead.
-    let mut ask = Ask::new(id.clone(), claim.fingerprint, policy).with_input(Vec::new());
-    ask.attempt = Some(attempt);
-    let takeover = match inner.decide(&ask, Some(found)) {
-        Decision::Run(takeover @ (Takeover::Waiting | Takeover::Lapsed)) => takeover,
-        Decision::Refuse(Refusal::Dead { .. }) => return mark_dead(&inner, id, found).await,
-        _ => return Ok(Worked::TakenElsewhere),
-    };
-    let flight = match inner.flights.join(&ask.id, &ask.policy, attempt, AttemptSource::ByEngine) {
-        FlightRole::Leader(flight) => flight,
-        FlightRole::Waiter(_) => return Ok(Worked::TakenElsewhere),
-    };
-    let mut guard = ClaimGuard::new(inner.clone(), flight, Owner::Run).with_send_when(send_when);
-    let mut held = transition::claim(&ask, attempt, Owner::Run, takeover, Some(found));
-    let write = transition::hold(held.clone(), &ask.policy);
-    let swap = seal(&ask.id, Seen::Version(found.version), Some(&write));
-    let swapping = inner.group_commit.swap_with(swap, Urgency::Refusable, send_when);
-    let SwapReply { sent_at, result } = guard.claim(swapping).await;
-    let version = match result {
-        Ok(Swapped::Won(version)) => version,
-        Ok(Swapped::Lost(_)) => {
-            guard.end(None);
-            return Ok(Worked::TakenElsewhere);
-        }
-        Ok(Swapped::Failed(error)) | Err(error) => return Err(guard.fail(error)),
-    };
-    held.claim.fence = Fence(version.0);
-    let running = RunningLease::new(held, version, sent_at, ask.policy.lease());
-    if inner.now() >= running.lease_ends {
-        // The answer took so long that the lease may be over: no work begins under such a lease.
-        drop(guard);
-        return Ok(Worked::Suspended);
+    let submit = |claim| inner.group_commit.swap_with(claim, Urgency::Refusable, send_when);
+    match Resumption::prepare(inner, id, found, policy, send_when, submit) {
+        Prepared::Claim(resumption) => resumption.run(work, || {}).await,
+        Prepared::Dead => mark_dead(inner, id, found).await,
+        Prepared::NotOurs => Ok(Worked::TakenElsewhere),
     }
-    inner.counters.takeovers.one();
-    let last = running.held.job.as_ref().is_some_and(|job| job.started >= ask.policy.tries_max());
-    guard.claimed(running);
-    guard.begin_work();
-    let lease = Lease::of(&guard, ask.fingerprint);
-    let failed = |why: String| if last { Worked::Dead } else { Worked::Failed(why) };
-    let worked = work_under(&guard, lease, work).await;
-    if guard.flight.committed().is_some() {
-        return Ok(Worked::Finished);
+}
+
+/// What can be done about an intent that was found.
+pub(crate) enum Prepared {
+    /// Its claim was submitted.
+    Claim(Box<Resumption>),
+    /// Its tries are used up, which is not written down yet.
+    Dead,
+    /// Another run has it, or nothing is to be done.
+    NotOurs,
+}
+
+/// An intent whose claim was submitted and not yet answered. Dropping it releases the claim.
+pub(crate) struct Resumption {
+    ask: Ask,
+    held: Held,
+    guard: ClaimGuard,
+}
+
+impl Resumption {
+    /// Submits the claim of an intent, if the rules let it be run.
+    pub(crate) fn prepare(
+        inner: &Arc<Inner>,
+        id: &Id,
+        found: &Receipt,
+        policy: Arc<Policy>,
+        send_when: SendWhen,
+        submit: impl FnOnce(Swap) -> Swapping,
+    ) -> Prepared {
+        let Some(claim) = found.status.claim() else { return Prepared::NotOurs };
+        let attempt = Attempt(inner.runtime.random());
+        // A run that nobody has kept an input for becomes one that is tried again until it is done or dead.
+        let mut ask = Ask::new(id.clone(), claim.fingerprint, policy).with_input(Vec::new());
+        ask.attempt = Some(attempt);
+        let takeover = match inner.decide(&ask, Some(found)) {
+            Decision::Run(takeover @ (Takeover::Waiting | Takeover::Lapsed)) => takeover,
+            Decision::Refuse(Refusal::Dead { .. }) => return Prepared::Dead,
+            _ => return Prepared::NotOurs,
+        };
+        let flight = match inner.flights.join(&ask.id, &ask.policy, attempt, AttemptSource::ByEngine) {
+            FlightRole::Leader(flight) => flight,
+            FlightRole::Waiter(_) => return Prepared::NotOurs,
+        };
+        let mut guard = ClaimGuard::new(inner.clone(), flight, Owner::Run).with_send_when(send_when);
+        let held = transition::claim(&ask, attempt, Owner::Run, takeover, Some(found));
+        guard.submitted(submit(seal_claim(&ask.id, Seen::Version(found.version), &held, ask.policy.lease())));
+        Prepared::Claim(Box::new(Self { ask, held, guard }))
     }
-    match worked {
-        WorkEnd::Finished(Ok(outcome)) => {
-            let kept = !Ending::of(outcome.clone(), &ask.policy).is_release();
-            let answer = finish(&inner, &ask, &mut guard, WorkEnd::Finished(Ok(outcome))).await?;
-            Ok(match answer {
-                Answer::Completed(_) if kept => Worked::Finished,
-                Answer::Completed(_) => failed("it failed, and its policy has failures tried again".into()),
-                Answer::Refused(_) => Worked::TakenElsewhere,
-            })
+
+    /// Waits for the claim and does the work. `work_ended` is called when the work is over, before its end is
+    /// written; and also if it never begins.
+    pub(crate) async fn run<F, W>(self, work: F, work_ended: impl FnOnce()) -> Result<Worked>
+    where
+        F: FnOnce(Lease) -> W,
+        W: Future<Output = Result<Outcome, Stopped>>,
+    {
+        let Self { ask, mut held, mut guard } = self;
+        let work_ended = OnDrop(Some(work_ended));
+        let inner = guard.inner.clone();
+        let SwapReply { sent_at, result } = guard.reply().await;
+        let version = match result {
+            Ok(Swapped::Won(version)) => version,
+            Ok(Swapped::Lost(_)) => {
+                guard.end(None);
+                return Ok(Worked::TakenElsewhere);
+            }
+            Ok(Swapped::Failed(error)) | Err(error) => return Err(guard.fail(error)),
+        };
+        held.claim.fence = Fence(version.0);
+        let running = RunningLease::new(held, version, sent_at, ask.policy.lease());
+        if inner.now() >= running.lease_ends {
+            // The answer took so long that the lease may be over: no work begins under such a lease.
+            drop(guard);
+            return Ok(Worked::Suspended);
         }
-        WorkEnd::Finished(Err(stopped)) => {
-            guard.finish(Ending::of_stopped(&stopped)).await;
-            Ok(match stopped.suspended() {
-                Some(_) => Worked::Suspended,
-                None => failed(stopped.to_string()),
-            })
+        inner.counters.takeovers.one();
+        let last = running.held.job.as_ref().is_some_and(|job| job.started >= ask.policy.tries_max());
+        guard.claimed(running);
+        guard.begin_work();
+        let lease = Lease::of(&guard, ask.fingerprint);
+        let failed = |why: String| if last { Worked::Dead } else { Worked::Failed(why) };
+        let worked = work_under(&guard, lease, work).await;
+        drop(work_ended);
+        if guard.flight.committed().is_some() {
+            return Ok(Worked::Finished);
         }
-        WorkEnd::Panicked(_) => {
-            guard.finish(Ending::Unknown(UnknownReason::Panicked, "it panicked".into())).await;
-            Ok(failed("it panicked".into()))
+        match worked {
+            WorkEnd::Finished(Ok(outcome)) => {
+                let kept = !Ending::of(outcome.clone(), &ask.policy).is_release();
+                let answer = finish(&inner, &ask, &mut guard, WorkEnd::Finished(Ok(outcome))).await?;
+                Ok(match answer {
+                    Answer::Completed(_) if kept => Worked::Finished,
+                    Answer::Completed(_) => {
+                        failed("it failed, and its policy has failures tried again".into())
+                    }
+                    Answer::Refused(_) => Worked::TakenElsewhere,
+                })
+            }
+            WorkEnd::Finished(Err(stopped)) => {
+                guard.finish(Ending::of_stopped(&stopped)).await;
+                Ok(match stopped.suspended() {
+                    Some(_) => Worked::Suspended,
+                    None => failed(stopped.to_string()),
+                })
+            }
+            WorkEnd::Panicked(_) => {
+                guard.finish(Ending::Unknown(UnknownReason::Panicked, "it panicked".into())).await;
+                Ok(failed("it panicked".into()))
+            }
+            WorkEnd::LeaseLost => {
+                guard.detach();
+                Ok(Worked::TakenElsewhere)
+            }
         }
-        WorkEnd::LeaseLost => {
-            guard.detach();
-            Ok(Worked::TakenElsewhere)
+    }
+}
+
+/// Calls something once, at the latest when it is dropped.
+struct OnDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(call) = self.0.take() {
+            call();
         }
     }
 }
@@ -116,7 +177,7 @@ async fn mark_dead(inner: &Inner, id: &Id, found: &Receipt) -> Result<Worked> {
     let seen = Seen::Version(found.version);
     match inner.swap(id, seen, Some(&write), Urgency::Required).await.result? {
         Swapped::Won(_) => {
-            count_lapse(inner, &write.status);
+            count_lapse(inner, id, &write.status);
             Ok(Worked::Dead)
         }
         Swapped::Lost(_) => Ok(Worked::TakenElsewhere),

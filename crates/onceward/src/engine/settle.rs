@@ -1,12 +1,12 @@
 //! Applies what a person or a hook decides about a receipt: settles an unknown outcome, retries a dead intent, closes
-//! one that must not be run, erases a stored outcome.
+//! one that must not be run.
 
 use super::finish::bounded;
 use super::group_commit::Urgency;
 use super::inner::Inner;
 use super::sealed::open_any;
 use super::ticket::Changed;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::Id;
 use crate::policy::Policy;
 use crate::receipt::{Closed, Fence, Receipt, Status};
@@ -26,6 +26,11 @@ pub(crate) async fn settle(
         Settlement::Done(outcome) => &Settlement::Done(bounded(inner, outcome)),
         other => other,
     };
+    // A person's decision must not replace an outcome that is known.
+    if inner.flights.find(id).is_some_and(|flight| flight.has_unrecorded_outcome(fence)) {
+        let detail = "this process knows the outcome of that run and writes it as soon as the store takes it";
+        return Err(Error::new(ErrorKind::Conflict, detail.to_owned()));
+    }
     let found = inner.load(id).await?;
     match found.filter(|found| found.status.fence() == fence) {
         Some(found) => match transition::settle(id, &found, settlement, policy)? {
@@ -82,15 +87,6 @@ pub(crate) async fn close(
         }
         None => Ok(Changed::NotOwner(found)),
     }
-}
-
-/// Removes what a done receipt says.
-pub(crate) async fn erase(inner: &Inner, id: &Id) -> Result<Changed> {
-    let Some(found) = inner.load(id).await? else { return Ok(Changed::NotOwner(None)) };
-    let Some(write) = transition::erase(&found) else { return Ok(Changed::NotOwner(Some(found))) };
-    let changed = replace(inner, id, Some(&found), write).await?;
-    inner.cache.forget(id);
-    Ok(changed)
 }
 
 async fn replace(inner: &Inner, id: &Id, found: Option<&Receipt>, write: Write) -> Result<Changed> {

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use super::inner::Inner;
 use super::sealed::{open, seal};
+use super::unknown_count;
+use super::unknown_log;
 use crate::error::Result;
 use crate::id::Id;
+use crate::receipt::Status;
 use crate::store::{Cursor, Found, Page, Scan, ScanTarget, Seen, State, Swapped, Version};
 use crate::transition::{self, Expiry};
 
@@ -21,11 +24,18 @@ pub struct Sweep {
     /// A lease that ended this long ago, of work that may be retried but that nobody asked for again,
     /// is forgotten.
     pub abandoned_after: Duration,
+    /// An unknown outcome that nobody has settled for this long becomes dead. It is still unknown, and is not retried before it is settled. `None` for never.
+    pub unknown_after: Option<Duration>,
 }
 
 impl Default for Sweep {
     fn default() -> Self {
-        Self { slice_records: 256, slices_max: 64, abandoned_after: Duration::from_hours(24 * 7) }
+        Self {
+            slice_records: 256,
+            slices_max: 64,
+            abandoned_after: Duration::from_hours(24 * 7),
+            unknown_after: None,
+        }
     }
 }
 
@@ -47,6 +57,12 @@ impl Sweep {
         self.abandoned_after = abandoned_after;
         self
     }
+
+    /// Sets how long an unknown outcome waits to be settled before it becomes dead; `None`, the default, for no limit.
+    pub fn with_unknown_after(mut self, unknown_after: impl Into<Option<Duration>>) -> Self {
+        self.unknown_after = unknown_after.into();
+        self
+    }
 }
 
 /// What a sweep did.
@@ -61,6 +77,8 @@ pub struct Swept {
     pub gone: usize,
     /// Receipts that became unknown.
     pub unknown: usize,
+    /// Unknown outcomes that nobody settled in time, and that are dead now.
+    pub given_up: usize,
     /// Receipts that could not be read; they stay where they are.
     pub unreadable: usize,
     /// Whether it came to the end of what is due. If not, the next sweep goes on from there.
@@ -82,7 +100,31 @@ pub(crate) async fn sweep(inner: &Inner, sweep: &Sweep) -> Result<Swept> {
         }
     }
     *inner.sweep_from.lock() = after;
+    if let Some(unknown_after) = sweep.unknown_after {
+        give_up_unknown(inner, sweep, unknown_after, &mut swept).await?;
+    }
     Ok(swept)
+}
+
+/// Unknown outcomes are never due, so they are read for themselves. The next sweep goes on where this one ends.
+async fn give_up_unknown(
+    inner: &Inner,
+    sweep: &Sweep,
+    unknown_after: Duration,
+    swept: &mut Swept,
+) -> Result<()> {
+    let mut from = inner.given_up_from.lock().take();
+    for _ in 0..sweep.slices_max {
+        let (given_up, next) =
+            unknown_count::give_up_unknown(inner, unknown_after, from.take(), sweep.slice_records).await?;
+        swept.given_up += given_up;
+        from = next;
+        if from.is_none() {
+            break;
+        }
+    }
+    *inner.given_up_from.lock() = from;
+    Ok(())
 }
 
 async fn sweep_page(inner: &Inner, sweep: &Sweep, page: Page, swept: &mut Swept) -> Result<()> {
@@ -111,7 +153,7 @@ async fn sweep_page(inner: &Inner, sweep: &Sweep, page: Page, swept: &mut Swept)
             Expiry::Become(write) => Some(write),
             _ => None,
         };
-        becoming.push(write.map(|write| write.status.state()));
+        becoming.push(write.map(|write| (id, &write.status)));
         swaps.push(seal(id, Seen::Version(*version), write));
     }
     for (becomes, swapping) in becoming.into_iter().zip(inner.group_commit.swap_all(swaps)) {
@@ -120,7 +162,8 @@ async fn sweep_page(inner: &Inner, sweep: &Sweep, page: Page, swept: &mut Swept)
                 inner.counters.swept.one();
                 match becomes {
                     None => swept.removed += 1,
-                    Some(State::Unknown) => {
+                    Some((id, status @ Status::Unknown(_))) => {
+                        unknown_log::lapsed(id, status);
                         inner.counters.unknowns.one();
                         swept.unknown += 1;
                     }

@@ -9,6 +9,7 @@ use super::finish::bounded;
 use super::group_commit::Urgency;
 use super::inner::Inner;
 use super::sealed::open_any;
+use super::unknown_log;
 use crate::ask::Ask;
 use crate::error::{Applied, Result};
 use crate::fingerprint::Fingerprint;
@@ -158,6 +159,9 @@ pub(crate) async fn change(inner: &Inner, ticket: &Ticket, change: Change) -> Re
         match reply.result {
             Ok(Swapped::Won(_)) => {
                 count(inner, &change);
+                if let Change::End(ending) = &change {
+                    unknown_log::ended(&ticket.id, ending, &ticket.policy);
+                }
                 inner.poller.look_now();
                 return Ok(Changed::Applied);
             }

@@ -13,7 +13,7 @@
 use std::future::{Future, poll_fn};
 use std::hash::{DefaultHasher, Hasher};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -21,16 +21,15 @@ use std::time::Duration;
 use super::Onceward;
 use super::future_set::FutureSet;
 use super::group_commit::SendWhen;
-use super::lease::Lease;
 use super::pattern::Pattern;
 use super::resume::resume;
 use super::sealed::open;
 use super::timeout::{either, signalled, within};
 use super::worker_builder::WorkerBuilder;
+use super::worker_operations::{Operation, Operations, is_held_when_unknown};
+use super::worker_report::{Worked, WorkerCounts, WorkerOptions};
 use crate::error::Result;
 use crate::id::Id;
-use crate::outcome::{Outcome, Stopped};
-use crate::policy::{OnUnknown, Policy};
 use crate::receipt::{Receipt, Status};
 use crate::runtime::Runtime;
 use crate::store::{Cursor, Due, Found, Scan, ScanTarget, State};
@@ -40,18 +39,21 @@ const SLICE_RECORDS: usize = 256;
 /// Slices in one look. The next look continues after them.
 const SLICES_MAX: usize = 64;
 /// Shortest pause between two looks at a store that signals nothing, after one that found all there was to begin.
-const PAUSE_MIN: Duration = Duration::from_millis(2);
+pub(super) const PAUSE_MIN: Duration = Duration::from_millis(2);
+
+/// A worker that has found nothing for some time waits for this part of it until it looks again.
+const IDLE_LOOKS: u32 = 8;
 
 /// Does what was [enqueued](Onceward::enqueue), and finishes what was begun and left: intents whose owner died or
 /// lost its lease, under a policy that lets them be run again, and that nobody has asked for since.
 ///
-/// The code is given a [`Lease`]: its [input](Lease::input) is what was asked, its [id](Lease::id) says which intent
-/// it is. [Steps](Lease::step) that are done are skipped, as in any other run.
+/// The code is given a [`Lease`](crate::Lease): its [input](crate::Lease::input) is what was asked, its [id](crate::Lease::id) says which intent
+/// it is. [Steps](crate::Lease::step) that are done are skipped, as in any other run.
 ///
 /// * An error, or a failure that may be tried again, puts the intent back to waiting, with a pause that grows; after
-///   [`Policy::tries_max`] tries it is dead.
+///   [`Policy::tries_max`](crate::Policy::tries_max) tries it is dead.
 /// * Code that takes its process with it counts as a try as well.
-/// * [`Stopped::suspend`] puts it back without counting.
+/// * [`Stopped::suspend`](crate::Stopped::suspend) puts it back without counting.
 ///
 /// ```
 /// # use onceward::*; use std::sync::Arc;
@@ -70,130 +72,54 @@ const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// # Ok(()) }
 /// ```
 pub struct Worker {
-    onceward: Onceward,
-    operations: Vec<(Pattern, Operation)>,
+    pub(super) onceward: Onceward,
+    pub(super) operations: Arc<Operations>,
     options: WorkerOptions,
     /// Of the intents that are due, those whose hash is nearest to this are begun first.
     preferred: AtomicU64,
+    /// Of the intents that were taken, those whose work has not ended.
+    pub(super) working: Arc<AtomicUsize>,
     state: Mutex<WorkerState>,
 }
 
-pub(super) struct Operation {
-    pub(super) policy: Arc<Policy>,
-    pub(super) work: Box<dyn Fn(Lease) -> WorkFuture + Send + Sync>,
-}
-
-pub(super) type WorkFuture = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>>;
-
 #[derive(Default)]
-struct WorkerState {
+pub(super) struct WorkerState {
     counts: WorkerCounts,
     /// What the last look at each of [`STATES`] found and did not begin.
-    left: [WorkerCounts; 2],
+    pub(super) left: [WorkerCounts; 2],
     /// Where the next look goes on, if the last one did not reach the end.
     look_from: [Option<Cursor>; 2],
+    /// How the next look gets what waits.
+    pub(super) by: LookBy,
 }
 
-/// How many intents a worker runs at a time, and how often it looks for more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WorkerOptions {
-    /// Intents worked on at the same time.
-    pub concurrency: usize,
-    /// Longest time between two looks. What this process enqueues is begun at once; for the rest, a worker that
-    /// finds nothing looks ever more rarely, up to this.
-    pub pause: Duration,
-    /// How long after its lease expired an abandoned intent is left to its caller's own retry.
-    pub grace: Duration,
+pub(super) type WorkedOn = (Id, Result<Worked>);
+
+/// How a worker gets what waits.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum LookBy {
+    /// By taking it, in one step of the store's: see `worker_take.rs`.
+    #[default]
+    Taking,
+    /// By pages that are read first and claimed afterwards: the store takes nothing, or there are intents that this
+    /// worker must leave to others.
+    Scanning,
 }
-
-impl Default for WorkerOptions {
-    fn default() -> Self {
-        Self { concurrency: 8, pause: Duration::from_secs(1), grace: Duration::from_secs(10) }
-    }
-}
-
-impl WorkerOptions {
-    /// Sets how many intents are worked on at the same time.
-    pub fn with_concurrency(mut self, intents: usize) -> Self {
-        self.concurrency = intents;
-        self
-    }
-
-    /// Sets the longest time between two looks.
-    pub fn with_pause(mut self, pause: Duration) -> Self {
-        self.pause = pause;
-        self
-    }
-
-    /// Sets how long an intent is left to its caller's own retry after its lease ended.
-    pub fn with_grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
-        self
-    }
-}
-
-/// What became of one intent that was to be worked on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Worked {
-    /// It has an outcome now.
-    Finished,
-    /// Its code did not get to one, for this reason. It waits for its next try.
-    Failed(String),
-    /// Its code will go on with it later.
-    Suspended,
-    /// Its tries are used up.
-    Dead,
-    /// Another worker or caller has it.
-    TakenElsewhere,
-    /// It must not be run again until it is settled.
-    NeedsSettlement,
-    /// There is nothing to do: it is done, it is running, or there is no receipt of it.
-    NothingToDo,
-    /// There is no code for it here.
-    NoCode,
-}
-
-/// What a worker has done, and what its last look found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WorkerCounts {
-    /// Intents that got an outcome.
-    pub finished: u64,
-    /// Times that the code did not get to one; it is tried again later.
-    pub failed: u64,
-    /// Times that the code was suspended.
-    pub suspended: u64,
-    /// Intents whose tries were used up.
-    pub dead: u64,
-    /// Intents that another worker or caller had taken.
-    pub taken_elsewhere: u64,
-    /// At the last look: intents that were left a moment ago.
-    pub in_grace: u64,
-    /// At the last look: intents that must not be run again until they are settled.
-    pub needs_settlement: u64,
-    /// At the last look: intents that are due, of operations without code here. Steps are not counted: they go on
-    /// with their intents.
-    pub no_code: u64,
-    /// At the last look: receipts that could not be read.
-    pub unreadable: u64,
-}
-
-type WorkedOn = (Id, Result<Worked>);
 
 /// What is looked at, in this order: leases that lapsed are few, and must not wait behind a backlog.
-const STATES: [State; 2] = [State::Held, State::Waiting];
+pub(super) const STATES: [State; 2] = [State::Held, State::Waiting];
 
 /// What came of a look.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum WorkerLook {
+pub(super) enum WorkerLook {
     /// There was nothing to begin.
     Nothing,
     /// All there was has been begun.
     Begun,
-    /// There may be more, which others want too.
+    /// There may be more.
     MoreToBegin,
+    /// There may be more, which others want too.
+    Contended,
 }
 
 impl Worker {
@@ -208,7 +134,8 @@ impl Worker {
         options: WorkerOptions,
     ) -> Self {
         let preferred = AtomicU64::new(random_point(&*onceward.inner.runtime));
-        Self { onceward, operations, options, preferred, state: Mutex::default() }
+        let operations = Arc::new(Operations::new(operations, options.grace));
+        Self { onceward, operations, options, preferred, working: Arc::default(), state: Mutex::default() }
     }
 
     /// Runs one intent now, whether it is due or not: for a service that is told about it. Dropping it is as
@@ -220,11 +147,11 @@ impl Worker {
             (Status::Waiting(_), _) | (Status::Held(_), Due::Over(_)) => {}
             _ => return Ok(Worked::NothingToDo),
         }
-        let Some(Operation { policy, work }) = self.code(id) else { return Ok(Worked::NoCode) };
+        let Some(Operation { policy, work }) = self.operations.code(id) else { return Ok(Worked::NoCode) };
         if is_held_when_unknown(&receipt, policy) {
             return Ok(Worked::NeedsSettlement);
         }
-        let completion = resume(inner.clone(), id, &receipt, policy.clone(), SendWhen::Now, work).await?;
+        let completion = resume(inner, id, &receipt, policy.clone(), SendWhen::Now, &**work).await?;
         self.count(vec![(id.clone(), Ok(completion.clone()))]);
         Ok(completion)
     }
@@ -237,10 +164,10 @@ impl Worker {
         let mut running = FutureSet::new(self.onceward.inner.group_commit.clone());
         let never = pin!(std::future::pending());
         let mut never = Stop::new(never);
-        let mut looked = Ok(WorkerLook::MoreToBegin);
+        let mut looked = Ok(WorkerLook::Contended);
         for _ in 0..SLICES_MAX {
             looked = self.look(&STATES, &mut running, &mut never).await;
-            if !matches!(looked, Ok(WorkerLook::MoreToBegin)) {
+            if !matches!(looked, Ok(WorkerLook::Contended)) {
                 break;
             }
         }
@@ -258,7 +185,7 @@ impl Worker {
             (Stop::new(stop), FutureSet::new(self.onceward.inner.group_commit.clone()));
         let mut watch = inner.store.watch();
         let pause_min = PAUSE_MIN.min(self.options.pause);
-        let (mut pause, mut lapsed_from) = (pause_min, inner.now());
+        let (mut begun_at, mut lapsed_from) = (inner.now(), inner.now());
         while !stop.is_set().await {
             let signals = inner.enqueued.count();
             // Leases lapse rarely, and wait for their callers first: not every look has to look for them.
@@ -266,22 +193,31 @@ impl Worker {
             if lapsed {
                 lapsed_from = inner.now() + self.options.pause;
             }
-            let states = if lapsed { &STATES[..] } else { &STATES[1..] };
-            match self.look(states, &mut running, &mut stop).await {
+            let pause = match self.look_or_take(lapsed, &mut running, &mut stop).await {
                 Ok(WorkerLook::MoreToBegin) => {
-                    pause = pause_min;
+                    begun_at = inner.now();
+                    continue;
+                }
+                Ok(WorkerLook::Contended) => {
+                    begun_at = inner.now();
                     // Another worker prefers the same: from now on this one prefers others.
                     self.preferred.store(random_point(&*inner.runtime), Ordering::Relaxed);
                     self.wait_for_capacity(&mut running).await;
                     continue;
                 }
-                Ok(WorkerLook::Begun) => pause = pause_min,
-                Ok(WorkerLook::Nothing) => pause = (pause * 2).min(self.options.pause),
-                Err(error) => {
-                    pause = self.options.pause;
-                    tracing::warn!(%error, "a look at what is to be done failed, trying again later");
+                Ok(WorkerLook::Begun) => {
+                    begun_at = inner.now();
+                    pause_min
                 }
-            }
+                // The longer nothing comes, the more rarely it looks.
+                Ok(WorkerLook::Nothing) => {
+                    (inner.now().saturating_sub(begun_at) / IDLE_LOOKS).clamp(pause_min, self.options.pause)
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a look at what is to be done failed, trying again later");
+                    self.options.pause
+                }
+            };
             let woken = inner.enqueued.past(signals);
             let something = either(either(woken, signalled(&*inner.runtime, &mut watch)), stop.set());
             running.beside(within(&*inner.runtime, pause, something)).await;
@@ -289,6 +225,27 @@ impl Worker {
         }
         running.until_below(1).await;
         self.count(running.ready());
+    }
+
+    /// Looks for leases that lapsed, if it is time to, and for what waits.
+    async fn look_or_take<'a, S: Future<Output = ()>>(
+        &'a self,
+        lapsed: bool,
+        running: &mut FutureSet<'a, WorkedOn>,
+        stop: &mut Stop<'_, S>,
+    ) -> Result<WorkerLook> {
+        if self.state().by == LookBy::Scanning {
+            let states = if lapsed { &STATES[..] } else { &STATES[1..] };
+            return self.look(states, running, stop).await;
+        }
+        let looked = if lapsed { self.look(&STATES[..1], running, stop).await? } else { WorkerLook::Nothing };
+        if looked == WorkerLook::Contended {
+            return Ok(looked);
+        }
+        Ok(match self.take(running, stop).await? {
+            WorkerLook::Nothing => looked,
+            taken => taken,
+        })
     }
 
     /// Waits until half of what may run at once has finished, so that the next look is worth its price; but not for
@@ -316,7 +273,7 @@ impl Worker {
     }
 
     /// Puts to work what is due and has code here.
-    async fn look<'a, S: Future<Output = ()>>(
+    pub(super) async fn look<'a, S: Future<Output = ()>>(
         &'a self,
         states: &[State],
         running: &mut FutureSet<'a, WorkedOn>,
@@ -325,7 +282,7 @@ impl Worker {
         let mut begun = 0;
         for &state in states {
             let at = usize::from(state == STATES[1]);
-            let mut seen = WorkerCounts::default();
+            let (mut seen, mut any_left) = (WorkerCounts::default(), false);
             let mut after = self.state().look_from[at].take();
             for _ in 0..SLICES_MAX {
                 let scan = Scan::new(ScanTarget::Due(Some(state)), SLICE_RECORDS).with_after(after.take());
@@ -333,7 +290,10 @@ impl Worker {
                 seen.unreadable += page.unreadable.len() as u64;
                 let elsewhere = self.counts().taken_elsewhere;
                 for (id, receipt) in self.nearest_first(page.found, &mut seen) {
-                    let Some(operation) = self.chosen(&id, &receipt, &mut seen) else { continue };
+                    let Some(operation) = self.operations.chosen(&id, &receipt, &mut seen) else {
+                        any_left = true;
+                        continue;
+                    };
                     // As many as the concurrency allows are begun together, and claimed in one batch.
                     if running.len() >= self.concurrency() {
                         running.until_below(self.concurrency()).await;
@@ -344,7 +304,7 @@ impl Worker {
                     }
                     if self.counts().taken_elsewhere > elsewhere {
                         // Other workers are at the same page: what is left of it is worth less than a new one.
-                        return Ok(WorkerLook::MoreToBegin);
+                        return Ok(WorkerLook::Contended);
                     }
                     begun += 1;
                     running.add(self.work_on_found(id, receipt, operation));
@@ -354,16 +314,18 @@ impl Worker {
                     break;
                 }
             }
-            let mut state = self.state();
-            (state.look_from[at], state.left[at]) = (after, seen);
+            let mut locked = self.state();
+            if state == State::Waiting && after.is_none() && !any_left && seen == WorkerCounts::default() {
+                locked.by = LookBy::Taking;
+            }
+            (locked.look_from[at], locked.left[at]) = (after, seen);
         }
         Ok(if begun > 0 { WorkerLook::Begun } else { WorkerLook::Nothing })
     }
 
     async fn work_on_found(&self, id: Id, receipt: Receipt, operation: &Operation) -> WorkedOn {
-        let inner = self.onceward.inner.clone();
-        let (policy, work) = (operation.policy.clone(), &operation.work);
-        let completion = resume(inner, &id, &receipt, policy, SendWhen::OnFlush, work).await;
+        let (policy, work) = (operation.policy.clone(), &*operation.work);
+        let completion = resume(&self.onceward.inner, &id, &receipt, policy, SendWhen::OnFlush, work).await;
         (id, completion)
     }
 
@@ -394,36 +356,11 @@ impl Worker {
         hasher.finish().wrapping_sub(self.preferred.load(Ordering::Relaxed)).cast_signed().unsigned_abs()
     }
 
-    fn concurrency(&self) -> usize {
+    pub(super) fn concurrency(&self) -> usize {
         self.options.concurrency.max(1)
     }
 
-    fn code(&self, id: &Id) -> Option<&Operation> {
-        let fitting = self.operations.iter().find(|(pattern, _)| pattern.matches(id.operation()));
-        fitting.map(|(_, operation)| operation)
-    }
-
-    /// The code of an intent that may be worked on now; for the others, the reason is counted.
-    fn chosen(&self, id: &Id, receipt: &Receipt, seen: &mut WorkerCounts) -> Option<&Operation> {
-        let Some(operation) = self.code(id) else {
-            seen.no_code += u64::from(!id.is_step());
-            return None;
-        };
-        if is_held_when_unknown(receipt, &operation.policy) {
-            seen.needs_settlement += 1;
-            return None;
-        }
-        match (&receipt.status, receipt.due) {
-            (Status::Waiting(waiting), _) => waiting.job.is_some().then_some(operation),
-            (Status::Held(_), Due::Over(ago)) if ago >= self.options.grace => Some(operation),
-            _ => {
-                seen.in_grace += 1;
-                None
-            }
-        }
-    }
-
-    fn count(&self, ready: Vec<WorkedOn>) {
+    pub(super) fn count(&self, ready: Vec<WorkedOn>) {
         for (id, completion) in ready {
             let counts = &mut self.state().counts;
             match completion {
@@ -445,7 +382,7 @@ impl Worker {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, WorkerState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, WorkerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -455,23 +392,14 @@ fn random_point(runtime: &dyn Runtime) -> u64 {
     runtime.random() as u64
 }
 
-/// An intent whose lease expired is run again only if the policies of both its owner and this worker allow it.
-fn is_held_when_unknown(receipt: &Receipt, policy: &Policy) -> bool {
-    match &receipt.status {
-        Status::Held(held) => held.on_unknown == OnUnknown::Hold || policy.on_unknown() == OnUnknown::Hold,
-        _ => false,
-    }
-}
-
 impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let patterns: Vec<_> = self.operations.iter().map(|(pattern, _)| pattern).collect();
-        f.debug_struct("Worker").field("operations", &patterns).finish_non_exhaustive()
+        f.debug_struct("Worker").field("operations", &self.operations).finish_non_exhaustive()
     }
 }
 
 /// A signal that is looked at now and then, and never again once it was there.
-struct Stop<'a, S> {
+pub(super) struct Stop<'a, S> {
     signal: Pin<&'a mut S>,
     set: bool,
 }
@@ -488,7 +416,7 @@ impl<'a, S: Future<Output = ()>> Stop<'a, S> {
         }
     }
 
-    async fn is_set(&mut self) -> bool {
+    pub(super) async fn is_set(&mut self) -> bool {
         let mut set = pin!(self.set());
         poll_fn(|cx| Poll::Ready(set.as_mut().poll(cx).is_ready())).await
     }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::Onceward;
 use super::lease::Lease;
 use super::pattern::Pattern;
-use super::worker::{Operation, WorkFuture, Worker, WorkerOptions};
+use super::worker::Worker;
+use super::worker_operations::{Operation, WorkFuture};
+use super::worker_report::WorkerOptions;
 use crate::error::Result;
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
@@ -34,7 +36,7 @@ impl WorkerBuilder {
         F: Fn(Lease) -> W + Send + Sync + 'static,
         W: Future<Output = Result<Outcome, Stopped>> + Send + 'static,
     {
-        let work = Box::new(move |lease| Box::pin(work(lease)) as WorkFuture);
+        let work = Arc::new(move |lease| Box::pin(work(lease)) as WorkFuture);
         self.operations.push((pattern.to_owned(), Operation { policy: policy.into(), work }));
         self
     }

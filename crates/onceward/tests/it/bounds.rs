@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use onceward::{
-    Answer, Caps, ErrorKind, Id, Limits, Loaded, Onceward, Outcome, Page, Policy, Refusal, Scan, Store,
-    StoreFuture, Swap, Swapped, Verdict,
+    Answer, Caps, Choose, ErrorKind, Id, Limits, Loaded, Onceward, Outcome, Page, Policy, Refusal, Scan,
+    State, Store, StoreFuture, Swap, Swapped, Verdict,
 };
 use onceward_stores::MemoryStore;
 
@@ -163,6 +163,10 @@ fn a_store_that_does_not_decide_races_is_never_accepted() {
         fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
             self.0.scan(query)
         }
+        fn take<'a>(&'a self, _: State, _: usize, _: Choose<'a>) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+            None
+        }
+
         fn watch(&self) -> Option<onceward::Watch> {
             self.0.watch()
         }

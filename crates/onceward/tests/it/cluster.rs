@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::{
-    Ask, Caps, Clock, Error, ErrorKind, Fingerprint, Id, Loaded, Onceward, Outcome, Page, Policy, Scan, Seen,
-    Store, StoreFuture, Swap, Swapped, Watch,
+    Ask, Caps, Choose, Clock, Error, ErrorKind, Fingerprint, Id, Loaded, Onceward, Outcome, Page, Policy,
+    Scan, Seen, State, Store, StoreFuture, Swap, Swapped, Watch, take_by_scan,
 };
 use onceward_stores::MemoryStore;
 use onceward_stores::memory::MemoryTransactions;
@@ -163,6 +163,15 @@ impl Store for FaultyStore {
         self.inner.scan(query)
     }
 
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        take_by_scan(self, state, limit, choose)
+    }
+
     fn watch(&self) -> Option<Watch> {
         None
     }
@@ -195,6 +204,15 @@ impl Store for KillableStore {
 
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.guard(|| self.inner.scan(query))
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        take_by_scan(self, state, limit, choose)
     }
 
     fn watch(&self) -> Option<Watch> {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use onceward::{
-    Answer, Cursor, Filter, OnExpired, OnUnknown, Outcome, Policy, Refusal, Retention, Scan, ScanTarget,
-    State, Store, Sweep,
+    Answer, Cursor, Filter, OnExpired, OnUnknown, Outcome, Policy, RETENTION_MAX, Refusal, Retention, Scan,
+    ScanTarget, State, Store, Sweep,
 };
 
 use crate::cluster::{Cluster, Fault, ask, ask_for, id, never, paid, run_ready_tasks, secs};
@@ -68,8 +68,7 @@ async fn each_verdict_has_its_own_retention() {
 async fn an_outcome_can_say_how_long_it_is_kept() {
     let cluster = Cluster::new();
     let onceward = cluster.process();
-    let briefly =
-        async |_| Outcome::succeeded("x").with_retention(Retention::For(secs(5))).map_err(Into::into);
+    let briefly = async |_| Ok(Outcome::succeeded("x").with_retention(Retention::For(secs(5))));
     // Also where the answer to the completion is lost, and its write is recognised by what it wrote.
     cluster.store.script([Fault::Pass, Fault::LoseReply]);
     let completed = onceward.run(ask("k", &Policy::ledger()), briefly).await.unwrap().into_result().unwrap();
@@ -79,10 +78,14 @@ async fn an_outcome_can_say_how_long_it_is_kept() {
     let replay =
         cluster.process().run(ask("k", &Policy::ledger()), never).await.unwrap().into_result().unwrap();
     assert!(replay.expires_in.unwrap() <= secs(4));
-    let forever = async |_| Outcome::failed("y").with_retention(Retention::Forever).map_err(Into::into);
+    let forever = async |_| Ok(Outcome::failed("y").with_retention(Retention::Forever));
     let completed = onceward.run(ask("l", &keep(60)), forever).await.unwrap().into_result().unwrap();
     assert_eq!(completed.expires_in, None);
-    assert!(Outcome::succeeded("z").with_retention(Retention::For(Duration::ZERO)).is_err());
+    // The effect has happened: what cannot be kept that long is kept as long as possible.
+    for (asked, kept) in [(Duration::ZERO, Duration::from_millis(1)), (Duration::MAX, RETENTION_MAX)] {
+        let outcome = Outcome::succeeded("z").with_retention(Retention::For(asked));
+        assert_eq!(outcome.retention(), Some(Retention::For(kept)));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -172,6 +172,29 @@ async fn under_hold_an_outcome_is_written_for_as_long_as_the_process_lives() {
     assert_eq!(onceward.counts().completions_given_up, 0);
 }
 
+/// An operator sees an expired lease; the process that is asked knows better.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_knows_the_outcome_refuses_to_settle_it_otherwise() {
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
+    let policy = Policy::http().to_builder().with_lease(secs(5)).build().unwrap();
+    cluster.store.script([Fault::Pass].into_iter().chain([Fault::Refuse; 20]));
+    cluster.store.fail_loads(20);
+    let completed = onceward.run(ask("k", &policy), paid).await.unwrap().into_result().unwrap();
+    assert_eq!(completed.recorded, Recorded::NotYet);
+    tokio::time::sleep(secs(6)).await;
+    cluster.store.heal();
+    let refused = cluster.process().run(ask("k", &policy), never).await.unwrap();
+    assert_eq!(refused, onceward::Answer::Refused(onceward::Refusal::OutcomeUnknown));
+    let id = ask("k", &policy).id().clone();
+    let not_done = onceward::Settlement::NotDone;
+    let error = onceward.settle(&id, completed.fence, &not_done, &policy).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    tokio::time::sleep(secs(5)).await;
+    let replayed = cluster.process().run(ask("k", &policy), never).await.unwrap().into_result().unwrap();
+    assert_eq!((replayed.outcome, replayed.replayed), (completed.outcome, true));
+}
+
 /// What waits for the store is bounded in bytes: beyond that bodies are left out, never outcomes.
 #[tokio::test(start_paused = true)]
 async fn outcomes_that_wait_for_the_store_are_bounded_in_bytes() {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use onceward::receipt::{Owner, Status, Waiting};
 use onceward::transition::{self, Ending};
 use onceward::{
-    Age, Answer, Applied, Attempt, Caps, Due, Error, ErrorKind, Id, Lease, Loaded, OnFailure, OnUnknown,
-    Onceward, Outcome, Page, Policy, Prior, Receipt, Recorded, Result, Scan, Stopped, Store, StoreFuture,
-    Swap, Swapped, Takeover, Version, Watch,
+    Age, Answer, Applied, Attempt, Caps, Choose, Due, Error, ErrorKind, Id, Lease, Loaded, OnFailure,
+    OnUnknown, Onceward, Outcome, Page, Policy, Prior, Receipt, Recorded, Result, Scan, State, Stopped,
+    Store, StoreFuture, Swap, Swapped, Takeover, Version, Watch, take_by_scan,
 };
 
 use crate::cluster::{Cluster, Fault, ask, id, never, paid, run_ready_tasks, secs};
@@ -158,6 +158,15 @@ impl Store for LateStore {
 
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        take_by_scan(self, state, limit, choose)
     }
 
     fn watch(&self) -> Option<Watch> {

@@ -61,6 +61,46 @@ async fn a_resumed_operation_skips_what_is_done_and_gets_its_result() {
     assert_eq!(step.status.state(), State::Done);
 }
 
+/// A key that is used again after its retention is a new intent: it must not be given the steps of the old one, which
+/// no sweep may have removed yet; and while the old one is honoured, its steps are.
+#[tokio::test(start_paused = true)]
+async fn an_intent_that_begins_again_after_its_retention_finds_no_old_steps() {
+    for enqueues in [false, true] {
+        let cluster = Cluster::new();
+        let (onceward, effects) = (cluster.process(), Effects::default());
+        for life in 1..=3 {
+            if enqueues {
+                let asked = ask("order", &policy()).with_input("12");
+                assert_eq!(onceward.enqueue(asked).await.unwrap(), onceward::Enqueued::Accepted);
+            }
+            for _ in 0..2 {
+                order(&onceward, &effects, false).await.unwrap().into_result().unwrap();
+                assert_eq!(effects.charges.load(Ordering::SeqCst), life, "enqueues: {enqueues}");
+                assert_eq!(effects.mails.load(Ordering::SeqCst), life);
+            }
+            tokio::time::advance(secs(3_600 * 24 + 1)).await;
+        }
+    }
+}
+
+/// Two callers find the same expired receipt, and one has already run a step when the other removes the old ones.
+#[tokio::test(start_paused = true)]
+async fn the_steps_of_the_new_run_are_kept_from_a_slow_caller() {
+    let cluster = Cluster::new();
+    let effects = Effects::default();
+    order(&cluster.process(), &effects, false).await.unwrap();
+    tokio::time::advance(secs(3_600 * 24 + 1)).await;
+    let runs = (0..4).map(|_| {
+        let (onceward, effects) = (cluster.process(), effects.clone());
+        tokio::spawn(async move { order(&onceward, &effects, false).await.unwrap().into_result() })
+    });
+    for run in runs.collect::<Vec<_>>() {
+        run.await.unwrap().unwrap();
+    }
+    assert_eq!(effects.charges.load(Ordering::SeqCst), 2);
+    assert_eq!(effects.mails.load(Ordering::SeqCst), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_fails_and_is_tried_again_keeps_its_finished_steps() {
     let onceward = Cluster::new().process();
