@@ -5,16 +5,23 @@ pub mod embedded;
 mod kit;
 pub mod memory;
 mod open;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub mod sql;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+mod tls;
 
 #[cfg(feature = "embedded")]
 pub use embedded::EmbeddedStore;
 pub use kit::groups::Groups;
+pub use kit::steady_clock::clock_leaps;
 pub use memory::{MemoryStore, MemoryTransactions, in_memory};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use open::migrate;
 pub use open::{AddressForm, Opened, address_forms, open, open_with_metrics};
+#[cfg(feature = "redis")]
+pub use redis::RedisStore;
 #[cfg(feature = "mysql")]
 pub use sql::mysql::MySqlStore;
 #[cfg(feature = "postgres")]
@@ -43,3 +50,8 @@ use kit::{SCAN_RECORDS_MAX, now_us};
 #[cfg(all(doctest, feature = "postgres", feature = "sqlx-postgres"))]
 #[doc = include_str!("../../../docs/transactions.md")]
 mod transactions_page {}
+
+/// The examples of the user's page on writes without a key.
+#[cfg(all(doctest, any(feature = "mysql", feature = "postgres", feature = "sqlite")))]
+#[doc = include_str!("../../../docs/natural-idempotency.md")]
+mod natural_idempotency_page {}

@@ -14,6 +14,8 @@ use crate::MemoryStore;
 use crate::MySqlStore;
 #[cfg(feature = "postgres")]
 use crate::PostgresStore;
+#[cfg(feature = "redis")]
+use crate::RedisStore;
 #[cfg(feature = "sqlite")]
 use crate::SqliteStore;
 use crate::kit::groups::Groups;
@@ -60,6 +62,12 @@ const SCHEMES: &[Scheme] = &[
         migrate: in_build!("postgres", |at| PostgresStore::migrate(&at.url).await),
     },
     Scheme {
+        names: &["redis", "rediss"], form: "redis://HOST/0?accept=volatile", feature: "redis",
+        description: "Redis 6.2 or Valkey, or later; it can lose receipts",
+        open: in_build!("redis", |at| open_redis(&at.url).await),
+        migrate: None,
+    },
+    Scheme {
         names: &["sqlite"], form: "sqlite:FILE", feature: "sqlite",
         description: "An SQLite file, for processes on one machine",
         open: in_build!("sqlite", |at|
@@ -100,12 +108,30 @@ pub struct Opened {
     pub store: Arc<dyn Store>,
     /// Reads the sizes of the write groups so far, if the store writes in groups. It does not keep the store open.
     pub groups: Option<Arc<dyn Fn() -> Groups + Send + Sync>>,
+    /// What the store can lose, in a sentence for people, if the address has accepted that. The engine then wants
+    /// [`accept_volatile`](onceward::OncewardBuilder::accept_volatile).
+    pub accepted_losses: Option<String>,
 }
 
 impl Opened {
     fn new(store: impl Store) -> Self {
-        Self { store: Arc::new(store), groups: None }
+        Self { store: Arc::new(store), groups: None, accepted_losses: None }
     }
+}
+
+/// Redis is a record of truth only for those who have read what it can lose.
+#[cfg(feature = "redis")]
+async fn open_redis(url: &str) -> Result<Opened> {
+    let accepted = crate::redis::is_volatile_accepted(url)?;
+    let store = RedisStore::open(url, crate::redis::Options::default()).await?;
+    let losses = store.losses();
+    if !accepted {
+        let detail = format!(
+            "{losses}. Use a store that loses nothing, such as postgres://…, or add `accept=volatile` to the address, as in redis://host/0?accept=volatile, if that is acceptable"
+        );
+        return Err(Error::new(ErrorKind::Unfit, detail));
+    }
+    Ok(Opened { accepted_losses: Some(losses), ..Opened::new(store) })
 }
 
 #[cfg(feature = "embedded")]

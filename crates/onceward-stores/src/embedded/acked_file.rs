@@ -4,9 +4,11 @@
 //! a power cut it may therefore be too low, but never too high, so it causes no false alarm. Two slots
 //! are written in turn, so that a torn write leaves the other.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+
+use super::folder::private;
 
 const SLOTS: u64 = 2;
 /// Far enough apart that no disk sector holds both.
@@ -47,7 +49,7 @@ impl AckedFile {
 
     /// Opens it for writing and writes `sequence`, durably.
     pub(crate) fn open(path: &Path, sequence: u64) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        let file = private().create(true).truncate(false).write(true).open(path)?;
         file.set_len(SLOTS * SLOT_BYTES)?;
         let mut acked = Self { file };
         // Both slots, so that later writes find their blocks allocated.

@@ -178,7 +178,7 @@ fn slice(shared: &EmbeddedInner, query: &DueQuery<'_>, after: Option<&Cursor>, l
     let mut candidates = Vec::new();
     if query.leases {
         // Leases that lost their owner are due from the opening on, even if the clock was set back since.
-        let until_us = if query.only_over { now_us.max(shared.opened.at_us) } else { u64::MAX };
+        let until_us = if query.only_over { now_us.max(shared.opened().at_us) } else { u64::MAX };
         candidates.extend(leases(shared, after, until_us, limit));
     }
     let mut walks: Vec<ListWalk> =

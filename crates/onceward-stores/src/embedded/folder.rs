@@ -14,6 +14,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use onceward::{Error, ErrorKind, Result};
 
@@ -25,6 +26,8 @@ const DATABASE: &str = "db";
 const CREATING: &str = "CREATING";
 const TRIAL: &str = "TRIAL";
 const TRIAL_BYTES: usize = 256 * 1024;
+/// The free space that a store needs to go on after the disk was full.
+const SPACE_TO_GO_ON_BYTES: usize = 8 << 20;
 
 /// The format this build reads and writes. Format 1 was never released.
 const FORMAT: u32 = 2;
@@ -35,12 +38,15 @@ const MARKER_NAME: &str = "onceward-embedded";
 pub(crate) type Nonce = [u8; NONCE_BYTES];
 pub(crate) const NONCE_BYTES: usize = 16;
 
-/// An open data folder, locked until this is dropped.
+/// An open data folder, locked until its last clone is dropped.
+#[derive(Clone)]
 pub(crate) struct Folder {
     path: PathBuf,
     nonce: Nonce,
-    lock: File,
+    _lock: Arc<FolderLock>,
 }
+
+struct FolderLock(File);
 
 impl Folder {
     /// Takes the folder for this process; creates it if it is missing or empty.
@@ -59,7 +65,8 @@ impl Folder {
                 nonce
             }
         };
-        Ok(Self { path: path.to_path_buf(), nonce, lock })
+        close_to_others(path);
+        Ok(Self { path: path.to_path_buf(), nonce, _lock: Arc::new(FolderLock(lock)) })
     }
 
     pub(crate) fn nonce(&self) -> Nonce {
@@ -76,14 +83,23 @@ impl Folder {
 
     /// Whether the disk has some free space. fjall does not report why its background work failed.
     pub(crate) fn has_space(&self) -> bool {
+        !self.try_write(TRIAL_BYTES).is_err_and(|error| error.kind() == io::ErrorKind::StorageFull)
+    }
+
+    /// Whether a store that had stopped because the disk was full can go on.
+    pub(crate) fn has_space_to_go_on(&self) -> bool {
+        self.try_write(SPACE_TO_GO_ON_BYTES).is_ok()
+    }
+
+    fn try_write(&self, bytes: usize) -> io::Result<()> {
         let trial = self.path.join(TRIAL);
-        let written = File::create(&trial).and_then(|mut file| {
-            file.write_all(&vec![1; TRIAL_BYTES])?;
+        let written = new_file(&trial).and_then(|mut file| {
+            file.write_all(&vec![1; bytes])?;
             file.sync_all()
         });
         // Missing is what we want; anything else shows itself at the next write.
         let _ = fs::remove_file(&trial);
-        !written.is_err_and(|error| error.kind() == io::ErrorKind::StorageFull)
+        written
     }
 
     /// Whether there is a database whose creation was completed.
@@ -95,12 +111,12 @@ impl Folder {
     pub(crate) fn create_database<T>(&self, create: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
         let (creating, database) = (self.path.join(CREATING), self.database());
         let written = |done: io::Result<()>| done.map_err(|error| failed("write to", &self.path, error));
-        written(
-            File::create(&creating).and_then(|file| file.sync_all()).and_then(|()| sync_folder(&self.path)),
-        )?;
+        written(new_file(&creating).and_then(|file| file.sync_all()).and_then(|()| sync_folder(&self.path)))?;
         if database.exists() {
             written(fs::remove_dir_all(&database))?;
         }
+        // fjall makes files that everyone may read, in a folder that nobody else may enter.
+        written(private_folder(&database))?;
         let created = create(&database)?;
         written(sync_folder(&self.path))?;
         written(fs::remove_file(&creating).and_then(|()| sync_folder(&self.path)))?;
@@ -148,16 +164,16 @@ fn inspect(path: &Path) -> Result<FolderContents> {
     }
 }
 
-impl Drop for Folder {
+impl Drop for FolderLock {
     fn drop(&mut self) {
         // Closing is not enough: a child process has copies of all open files between fork and exec, and would hold
         // the lock until then.
-        let _ = self.lock.unlock();
+        let _ = self.0.unlock();
     }
 }
 
 fn lock(path: &Path) -> Result<File> {
-    let file = OpenOptions::new()
+    let file = private()
         .create(true)
         .truncate(false)
         .write(true)
@@ -179,15 +195,51 @@ fn create_folder(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|folder| !folder.exists()).collect();
     let Some(parent) = path.parent().filter(|_| !missing.is_empty()) else { return Ok(()) };
     fs::create_dir_all(parent)?;
-    let mut builder = fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    match builder.create(path) {
+    match private_folder(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         created => created?,
     }
     missing.into_iter().filter_map(Path::parent).try_for_each(sync_folder)
 }
+
+/// A new folder that only the owner may enter.
+fn private_folder(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+/// Options for a file that only the owner may read, if it is new.
+pub(crate) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+fn new_file(path: &Path) -> io::Result<File> {
+    private().create(true).truncate(true).write(true).open(path)
+}
+
+/// A folder that was there before, a mounted volume for one, may be open to others.
+#[cfg(unix)]
+fn close_to_others(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+
+    let Ok(found) = fs::metadata(path) else { return };
+    let for_others = found.permissions().mode() & 0o077;
+    if for_others == 0 {
+        return;
+    }
+    if let Err(error) = fs::set_permissions(path, fs::Permissions::from_mode(0o700)) {
+        let path = path.display();
+        tracing::warn!(%path, %error, "others may read this folder of receipts; its mode should be 0700");
+    }
+}
+
+#[cfg(not(unix))]
+fn close_to_others(_: &Path) {}
 
 fn new_nonce() -> Result<Nonce> {
     let mut nonce = [0; NONCE_BYTES];
@@ -206,7 +258,7 @@ fn marker_line(nonce: Nonce) -> String {
 
 fn write_marker(path: &Path, nonce: Nonce) -> io::Result<()> {
     let new = path.join(MARKER_NEW);
-    let mut file = File::create(&new)?;
+    let mut file = new_file(&new)?;
     file.write_all(marker_line(nonce).as_bytes())?;
     file.sync_all()?;
     fs::rename(new, path.join(MARKER))?;

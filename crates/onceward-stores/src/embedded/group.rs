@@ -116,7 +116,7 @@ impl<'a> Group<'a> {
         let entry = &mut self.entries[at];
         let there = entry.row.as_ref();
         if !kit::is_as_seen(swap.seen, there.map(|row| row.version)) {
-            return Swapped::Lost(there.map(|row| row.found(self.now_us, self.shared.opened)));
+            return Swapped::Lost(there.map(|row| row.found(self.now_us, self.shared.opened())));
         }
         self.version_max = kit::next_version(self.version_max, self.now_us);
         let (version, created) = (self.version_max, there.map(|row| row.created));

@@ -26,10 +26,10 @@ use super::folder::Nonce;
 use super::group_record::{GroupRecord, RECORD_BYTES, RECORD_KEY};
 use super::tables::GROUPS_ID;
 
-const TAG_START: u8 = 1;
-const TAG_ITEM: u8 = 2;
-const TAG_END: u8 = 3;
-const TRAILER: [u8; 4] = *b"FJL\x03";
+pub(super) const TAG_START: u8 = 1;
+pub(super) const TAG_ITEM: u8 = 2;
+pub(super) const TAG_END: u8 = 3;
+pub(super) const TRAILER: [u8; 4] = *b"FJL\x03";
 const ITEM_HEAD_BYTES: usize = 21;
 const CHUNK_BYTES: usize = 256 * 1024;
 

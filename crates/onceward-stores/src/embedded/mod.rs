@@ -11,7 +11,7 @@
 //! | `InUse` | another process has the folder open | |
 //! | `Foreign` | a folder of another program, or another format | |
 //! | `Damaged` | acknowledged receipts cannot be read back; restore | one receipt cannot be read: that id's failure |
-//! | `Full` | the disk is full | the disk is full: no further writes until a restart, reads continue |
+//! | `Full` | the disk is full | the disk is full: no further writes until 8 MiB are free, reads continue |
 //! | `Unavailable` | the system refused | a write failed: no further writes until a restart, reads continue |
 //! | `Overloaded` | | a queue is full; nothing was written, retry later |
 //!
@@ -24,6 +24,7 @@
 //! | `held_rows.rs`, `due_scan.rs`, `row_block.rs` | what falls due when |
 //! | `index.rs` | unknown and dead receipts, and steps |
 //! | `reader.rs` | loads and scans |
+//! | `reopen.rs` | the folder while it is open, and opening it again after the disk was full |
 
 mod acked_file;
 mod due_scan;
@@ -37,27 +38,28 @@ mod journal;
 mod open;
 mod queue;
 mod reader;
+mod reopen;
 mod row;
 mod row_block;
 mod tables;
 mod writer;
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 
 use onceward::{
-    Caps, Clock, Error, ErrorKind, Hints, Id, Loaded, Page, Promises, Result, Scan, Store, StoreFuture, Swap,
-    Swapped, SystemClock, Watch,
+    Caps, Choose, Clock, Error, ErrorKind, Hints, Id, Loaded, Page, Promises, Result, Scan, State, Store,
+    StoreFuture, Swap, Swapped, Watch,
 };
 use tokio::sync::oneshot;
 
 use self::due_scan::Floor;
 use self::folder::Folder;
 use self::held_rows::LeaseEnds;
-use self::queue::{QueueRefusal, QueueSender};
+use self::reopen::Slot;
 use self::row::OpenedAt;
-use self::tables::Tables;
+use self::tables::{MemoryLimits, Tables};
 use self::writer::WriterStopped;
 use crate::kit::groups::GroupSizes;
 use crate::kit::now_us;
@@ -80,13 +82,14 @@ pub struct Options {
     /// Memory for rows not yet written to tables; a few times this is in use under load. Fixed when the
     /// folder is created.
     pub write_buffer_bytes: u64,
-    /// Tells the time.
-    pub clock: Arc<dyn Clock>,
+    /// Tells the time. `None`: the machine's clock, but not its leaps: time goes on from the last time that the folder
+    /// has seen.
+    pub clock: Option<Arc<dyn Clock>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 128 << 20, write_buffer_bytes: 64 << 20, clock: Arc::new(SystemClock) }
+        Self { cache_bytes: 128 << 20, write_buffer_bytes: 64 << 20, clock: None }
     }
 }
 
@@ -106,7 +109,7 @@ impl Options {
 
     /// Sets the clock.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
+        self.clock = Some(clock);
         self
     }
 }
@@ -127,12 +130,9 @@ impl std::fmt::Debug for Options {
 /// methods does not cancel the call: a swap still happens, except for what comes after the first 8 MiB or
 /// 4096 swaps of its batch.
 pub struct EmbeddedStore {
-    swaps: Option<QueueSender>,
-    loads: Option<mpsc::SyncSender<reader::LoadRequest>>,
-    scans: Option<mpsc::SyncSender<reader::ScanRequest>>,
-    threads: Vec<JoinHandle<()>>,
-    /// Last, so that the folder is released after everything else.
-    shared: Arc<EmbeddedInner>,
+    slot: Arc<Slot>,
+    signals: Arc<Broadcaster>,
+    sizes: Arc<GroupSizes>,
 }
 
 impl std::fmt::Debug for EmbeddedStore {
@@ -141,16 +141,25 @@ impl std::fmt::Debug for EmbeddedStore {
     }
 }
 
+/// What outlives an opening of the folder within this process.
+#[derive(Clone)]
+struct Lasting {
+    clock: Arc<dyn Clock>,
+    /// The first one of this process: its own runs are alive, also after the folder was opened again.
+    opened: OpenedAt,
+    memory: MemoryLimits,
+    signals: Arc<Broadcaster>,
+    sizes: Arc<GroupSizes>,
+    slot: Weak<Slot>,
+}
+
 /// What the threads share.
 struct EmbeddedInner {
-    clock: Arc<dyn Clock>,
-    opened: OpenedAt,
+    lasting: Lasting,
     lease_ends: LeaseEnds,
     /// By list of the due index.
     floors: [Floor; 2],
-    signals: Broadcaster,
     stopped: OnceLock<WriterStopped>,
-    sizes: Arc<GroupSizes>,
     tables: Tables,
     /// Dropped after the tables: unlocked only when they are closed.
     folder: Folder,
@@ -158,7 +167,11 @@ struct EmbeddedInner {
 
 impl EmbeddedInner {
     fn now_us(&self) -> u64 {
-        now_us(&*self.clock)
+        now_us(&*self.lasting.clock)
+    }
+
+    fn opened(&self) -> OpenedAt {
+        self.lasting.opened
     }
 
     fn refuse_unknown(&self, id: &Id) -> Result<()> {
@@ -204,22 +217,17 @@ impl EmbeddedStore {
 
     /// The sizes of the groups written so far.
     pub fn groups(&self) -> Groups {
-        self.shared.sizes.read()
+        self.sizes.read()
     }
 
     /// What [`groups`](Self::groups) reads; it does not keep the folder open.
     pub(crate) fn sizes(&self) -> Arc<GroupSizes> {
-        Arc::clone(&self.shared.sizes)
+        Arc::clone(&self.sizes)
     }
 
     async fn swap_part(&self, part: &[Swap]) -> Result<Vec<Swapped>> {
         let (reply, answer) = oneshot::channel();
-        let put =
-            self.swaps.as_ref().ok_or_else(ended)?.put(writer::WriteRequest { batch: part.to_vec(), reply });
-        put.map_err(|refused| match refused {
-            QueueRefusal::Full => full(),
-            QueueRefusal::Closed => ended(),
-        })?;
+        self.slot.swap(writer::WriteRequest { batch: part.to_vec(), reply })?;
         answer.await.unwrap_or_else(|_| Err(ended().maybe_applied()))
     }
 }
@@ -248,7 +256,7 @@ impl Store for EmbeddedStore {
     fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            send(self.loads.as_ref(), reader::ReadRequest { query: ids.to_vec(), reply })?;
+            self.slot.load(reader::ReadRequest { query: ids.to_vec(), reply })?;
             answer.await.unwrap_or_else(|_| Err(ended()))
         })
     }
@@ -256,14 +264,18 @@ impl Store for EmbeddedStore {
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            send(self.scans.as_ref(), reader::ReadRequest { query: query.clone(), reply })?;
+            self.slot.scan(reader::ReadRequest { query: query.clone(), reply })?;
             answer.await.unwrap_or_else(|_| Err(ended()))
         })
     }
 
+    fn take<'a>(&'a self, _: State, _: usize, _: Choose<'a>) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        None
+    }
+
     /// Of the writes of this process, which are all there are.
     fn watch(&self) -> Option<Watch> {
-        Some(self.shared.signals.watch())
+        Some(self.signals.watch())
     }
 
     fn caps(&self) -> Caps {
@@ -276,30 +288,12 @@ impl Store for EmbeddedStore {
 
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
-        // Without senders the threads finish what waits and end.
-        (self.swaps, self.loads, self.scans) = (None, None, None);
-        let here = std::thread::current().id();
-        for thread in self.threads.drain(..) {
-            // An executor that has shut down drops the task that an answer wakes, and with it perhaps the last handle
-            // of the store: on the thread that answered, which cannot join itself.
-            if thread.thread().id() != here {
-                // The callers of a thread that panicked have already been told.
-                let _ = thread.join();
-            }
-        }
+        self.slot.close();
     }
 }
 
 fn receipt_bytes(swap: &Swap) -> usize {
     swap.new.as_ref().map_or(0, |new| new.bytes.len())
-}
-
-fn send<T>(queue: Option<&mpsc::SyncSender<T>>, ask: T) -> Result<()> {
-    let sent = queue.ok_or_else(ended)?.try_send(ask);
-    sent.map_err(|refused| match refused {
-        mpsc::TrySendError::Full(_) => full(),
-        mpsc::TrySendError::Disconnected(_) => ended(),
-    })
 }
 
 fn full() -> Error {
@@ -317,5 +311,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
         .map_err(|error| Error::new(ErrorKind::Unavailable, "cannot start a thread").caused_by(error))
 }
 
+#[cfg(test)]
+mod fuzz_test;
 #[cfg(test)]
 mod unreadable_test;

@@ -14,50 +14,73 @@ use super::group_record::{GroupRecord, RECORD_KEY};
 use super::held_rows::HeldRows;
 use super::journal::{self, JournalContents};
 use super::queue::queue;
+use super::reopen::{OpenFolder, Slot};
 use super::row::{DUE_LISTS, OpenedAt};
 use super::tables::{self, MemoryLimits, Tables, cannot_read};
 use super::writer::Writer;
-use super::{EmbeddedInner, EmbeddedStore, Options, QUESTIONS_MAX, errors, reader, spawn};
+use super::{EmbeddedInner, EmbeddedStore, Lasting, Options, QUESTIONS_MAX, errors, reader, spawn};
 use crate::kit::now_us;
 use crate::kit::signals::Broadcaster;
+use crate::kit::steady_clock::SteadyClock;
 
 pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
-    let memory =
-        MemoryLimits { cache_bytes: options.cache_bytes, write_buffer_bytes: options.write_buffer_bytes };
     // The process may change its current folder later on.
     let path = std::path::absolute(path).map_err(|error| {
         Error::new(ErrorKind::Invalid, format!("`{}` names no folder", path.display())).caused_by(error)
     })?;
-    let folder = Folder::take(&path)?;
+    let (signals, sizes) = (Arc::<Broadcaster>::default(), Arc::default());
+    let slot = Arc::new(Slot::default());
+    let memory =
+        MemoryLimits { cache_bytes: options.cache_bytes, write_buffer_bytes: options.write_buffer_bytes };
+    let (tables, record, folder) = open_tables(Folder::take(&path)?, memory)?;
+    // Versions come from the clock, so the highest one is the last time seen.
+    let clock = options.clock.unwrap_or_else(|| Arc::new(SteadyClock::after(record.version_max)));
+    let opened = OpenedAt { at_us: now_us(&*clock), version_max: record.version_max };
+    let slot_here = Arc::downgrade(&slot);
+    let lasting = Lasting {
+        clock,
+        opened,
+        memory,
+        signals: signals.clone(),
+        sizes: Arc::clone(&sizes),
+        slot: slot_here,
+    };
+    slot.set(start(lasting, tables, record, folder)?);
+    Ok(EmbeddedStore { slot, signals, sizes })
+}
+
+/// Opens a folder again that this process had open, and goes on as if it had never been closed: this process's runs are
+/// still alive.
+pub(crate) fn open_again(lasting: Lasting, folder: Folder) -> Result<OpenFolder> {
+    let (tables, record, folder) = open_tables(folder, lasting.memory)?;
+    start(lasting, tables, record, folder)
+}
+
+fn open_tables(folder: Folder, memory: MemoryLimits) -> Result<(Tables, GroupRecord, Folder)> {
     let acknowledged = acknowledged(&folder)?;
     let (tables, record) = if folder.has_database() {
         recover(&folder, acknowledged, memory)?
     } else {
         (create(&folder, acknowledged, memory)?, GroupRecord::before_the_first(folder.nonce()))
     };
+    Ok((tables, record, folder))
+}
+
+fn start(lasting: Lasting, tables: Tables, record: GroupRecord, folder: Folder) -> Result<OpenFolder> {
     let acked = AckedFile::open(&folder.acked(), record.sequence)
         .map_err(|error| errors::io(format!("cannot write {}", folder.acked().display()), error))?;
-
-    let opened = OpenedAt { at_us: now_us(&*options.clock), version_max: record.version_max };
-    let (held, lease_ends) = HeldRows::read(&tables, record.held_from, opened)?;
+    let (held, lease_ends) = HeldRows::read(&tables, record.held_from, lasting.opened)?;
     let shared = Arc::new(EmbeddedInner {
-        clock: options.clock,
-        opened,
+        lasting,
         lease_ends,
         floors: DUE_LISTS.map(|list| Floor::new(list, record.floors_us[list as usize])),
-        signals: Broadcaster::default(),
         stopped: OnceLock::new(),
-        sizes: Arc::default(),
         tables,
         folder,
     });
     let version_max = record.version_max;
     let writer =
         Writer { shared: Arc::clone(&shared), held, acked, record, version_max, scratch: Vec::new() };
-    start(writer, shared)
-}
-
-fn start(writer: Writer, shared: Arc<EmbeddedInner>) -> Result<EmbeddedStore> {
     let (swaps, asked_swaps) = queue();
     let (loads, asked_loads) = mpsc::sync_channel(QUESTIONS_MAX);
     let (scans, asked_scans) = mpsc::sync_channel(QUESTIONS_MAX);
@@ -67,7 +90,7 @@ fn start(writer: Writer, shared: Arc<EmbeddedInner>) -> Result<EmbeddedStore> {
         spawn("reader", move || reader::run(&asked_loads, |ids: &Vec<_>| Ok(reader::load(&for_loads, ids))))?,
         spawn("scanner", move || reader::run(&asked_scans, |query| reader::scan(&for_scans, query)))?,
     ];
-    Ok(EmbeddedStore { swaps: Some(swaps), loads: Some(loads), scans: Some(scans), threads, shared })
+    Ok(OpenFolder { swaps: Some(swaps), loads: Some(loads), scans: Some(scans), threads, shared })
 }
 
 /// The last group that was acknowledged, according to the side file.

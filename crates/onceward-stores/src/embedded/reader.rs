@@ -40,7 +40,7 @@ pub(crate) fn load(shared: &EmbeddedInner, ids: &[Id]) -> Vec<Loaded> {
         let row = shared.tables.row(id)?;
         // Checked after the read: a group that failed meanwhile is recorded by now.
         shared.refuse_unknown(id)?;
-        Ok(row.map(|row| row.found(shared.now_us(), shared.opened)))
+        Ok(row.map(|row| row.found(shared.now_us(), shared.opened())))
     };
     ids.iter().map(load_one).collect()
 }
@@ -159,7 +159,7 @@ impl<'a> PageBuilder<'a> {
             Ok(None) => {}
             Ok(Some(row)) => {
                 self.bytes += row.bytes.len();
-                let found = row.found(self.now_us, self.shared.opened);
+                let found = row.found(self.now_us, self.shared.opened());
                 if filter.matches(&id, row.state) && (found.due.is_over() || !only_over) {
                     self.page.found.push((id, found));
                 }

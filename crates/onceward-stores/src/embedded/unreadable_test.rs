@@ -35,7 +35,8 @@ async fn write(store: &EmbeddedStore, id: &Id, state: State, due_in: Option<Dura
 /// Changes stored rows as a broken disk would, in a group of its own, so that only the rows are damaged.
 /// Nothing may be written through the store afterwards.
 fn damage(store: &EmbeddedStore, ids: &[&Id], damage: impl Fn(&mut Vec<u8>)) {
-    let tables = &store.shared.tables;
+    let inner = store.slot.inner();
+    let tables = &inner.tables;
     let mut batch = OwnedWriteBatch::with_capacity(tables.database.clone(), ids.len() + 1)
         .durability(Some(PersistMode::SyncData));
     for id in ids {

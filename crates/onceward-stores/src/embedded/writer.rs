@@ -21,7 +21,7 @@ use super::group_record::{GroupRecord, RECORD_KEY};
 use super::held_rows::{HeldChange, HeldRows};
 use super::queue::QueueReceiver;
 use super::row::{DUE_LISTS, DueList};
-use super::{EmbeddedInner, due_scan, errors, index, receipt_bytes, row_block};
+use super::{EmbeddedInner, due_scan, errors, index, receipt_bytes, reopen, row_block};
 
 /// A group takes no further swap of a batch, and no further batch, once it has this much.
 const GROUP_SWAPS_MAX: usize = 4096;
@@ -68,7 +68,7 @@ impl Writer {
 
     fn answer(&mut self, requests: Vec<WriteRequest>) {
         let shared = Arc::clone(&self.shared);
-        shared.sizes.add(requests.iter().map(|request| request.batch.len()).sum());
+        shared.lasting.sizes.add(requests.iter().map(|request| request.batch.len()).sum());
         let mut group = Group::new(&shared, &self.held, self.version_max, requests.len());
         let decided: Vec<BatchDecision> =
             requests.iter().map(|request| group.decide(&request.batch)).collect();
@@ -83,7 +83,7 @@ impl Writer {
             let answer = match &written {
                 Err(error) if !decided.holds_without_write => Err(error.clone()),
                 _ => {
-                    shared.signals.announce_won(&request.batch, &decided.swapped);
+                    shared.lasting.signals.announce_won(&request.batch, &decided.swapped);
                     Ok(decided.swapped)
                 }
             };
@@ -161,23 +161,27 @@ impl Writer {
     }
 
     /// After a failed write or sync it is unknown what is on disk until the journal is read again, so
-    /// this store takes no further writes.
+    /// this store takes no further writes. If the disk was full, it is read again when there is space.
     fn stop(&self, error: fjall::Error, entries: &[GroupEntry]) -> Error {
         // fjall says this before it writes anything.
         let untouched = matches!(error, fjall::Error::Poisoned) || entries.is_empty();
         let mut error = errors::engine(
-            "the embedded store stopped after a failed write: restart after freeing space or repairing the disk",
+            "the embedded store stopped after a failed write: repair the disk and restart",
             error,
         );
-        if error.kind() != ErrorKind::Full && !self.shared.folder.has_space() {
+        let is_full = error.kind() == ErrorKind::Full || !self.shared.folder.has_space();
+        if is_full {
             error = Error::new(
                 ErrorKind::Full,
-                "the embedded store stopped because the disk is full: restart after freeing space",
+                "the embedded store stopped because the disk is full: free at least 8 MiB, and it goes on by itself",
             );
         }
         tracing::error!(%error, "no further writes");
         let unknown_ids = if untouched { HashSet::new() } else { changed_ids(entries) };
         let _ = self.shared.stopped.set(WriterStopped { error: error.clone(), unknown_ids });
+        if is_full {
+            reopen::start(&self.shared);
+        }
         if untouched { error } else { error.maybe_applied() }
     }
 }

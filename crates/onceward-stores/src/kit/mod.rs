@@ -5,6 +5,7 @@
 pub(crate) mod cursor;
 pub(crate) mod groups;
 pub(crate) mod signals;
+pub(crate) mod steady_clock;
 
 use std::time::Duration;
 

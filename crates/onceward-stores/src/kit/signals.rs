@@ -47,6 +47,20 @@ impl Broadcaster {
         }
     }
 
+    /// Announces that records may have changed, and that nobody knows which.
+    #[cfg(feature = "redis")]
+    pub(crate) fn announce_lost(&self) {
+        let mut wakers = Vec::new();
+        for inbox in lock(&self.inboxes).iter().filter_map(Weak::upgrade) {
+            let mut inbox = lock(&inbox);
+            inbox.ids.clear();
+            inbox.overflowed = true;
+            wakers.extend(inbox.waker.take());
+        }
+        // Not under a lock: a waker runs the code of its executor.
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// Announces that these records have changed.
     pub(crate) fn announce<'a>(&self, changed: impl Iterator<Item = &'a Id>) {
         let changed: Vec<&Id> = changed.collect();

@@ -4,6 +4,7 @@
 //! replace a record that an open [transaction](MemoryTransactions) has written waits until that transaction ends.
 
 mod bit_set;
+mod due_queue;
 mod locks;
 mod rows;
 mod transaction_error;
@@ -14,14 +15,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use onceward::{
-    Caps, Clock, Id, Loaded, Onceward, Page, Promises, Result, Scan, Store, StoreFuture, Swap, Swapped,
-    SystemClock, Watch,
+    Caps, Choose, Clock, Id, Loaded, Onceward, Page, Promises, Result, Scan, State, Store, StoreFuture, Swap,
+    Swapped, Watch, take_by_scan,
 };
 
 use self::locks::{LockName, Locks};
 use self::rows::Rows;
 use self::transactions::OpenTransactions;
 use crate::kit::signals::Broadcaster;
+use crate::kit::steady_clock::SteadyClock;
 use crate::kit::{is_as_seen, now_us};
 
 pub use self::transactions::{MemoryTransactions, MemoryTx};
@@ -74,9 +76,9 @@ pub fn in_memory() -> Onceward {
 }
 
 impl MemoryStore {
-    /// An empty store that goes by the machine's clock.
+    /// An empty store that goes by the machine's clock, but not by its leaps.
     pub fn new() -> Self {
-        Self::with_clock(Arc::new(SystemClock))
+        Self::with_clock(Arc::new(SteadyClock::starting_now()))
     }
 
     /// An empty store that goes by this clock.
@@ -171,6 +173,16 @@ impl Store for MemoryStore {
         let now_us = self.shared.now_us();
         let page = self.shared.state().rows.scan(query, now_us);
         Box::pin(ready(page))
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        // Nothing comes in between: neither waits, unless a transaction has locked a record.
+        take_by_scan(self, state, limit, choose)
     }
 
     /// Other engines on the same store are told of each write at once.

@@ -18,6 +18,7 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use onceward::{Age, Due, Found, Id, Record, State, Swap, Swapped, Version};
 
 use super::bit_set::BitSet;
+use super::due_queue::DueQueue;
 use super::transactions::CurrentRow;
 use crate::kit;
 
@@ -45,7 +46,7 @@ pub(crate) struct Rows {
     /// Due time and slot. A row has at most one entry, at or before the time when it falls due. The entry
     /// is in the list of the row's state, with one exception: a completion leaves the entry of its lease as it
     /// is, and the next scan that reads the entry moves it. That halves the cost of a claim and its completion.
-    due: [BTreeSet<(NonZeroU64, u32)>; DUE_LISTS.len()],
+    due: [DueQueue; DUE_LISTS.len()],
     /// The rows of the states that people and workers look for, by `live_of`.
     live: [BitSet; 4],
     /// The slots of the steps of each intent that has some.
@@ -157,7 +158,7 @@ impl Rows {
         let listed_in = std::mem::replace(&mut row.listed_in, list_of(row.state));
         let list = row.listed_in;
         if let Some(listed_us) = std::mem::replace(&mut row.listed_us, due_us) {
-            self.due[listed_in as usize].remove(&(listed_us, slot));
+            self.due[listed_in as usize].remove((listed_us, slot));
         }
         if let Some(due_us) = due_us {
             self.due[list as usize].insert((due_us, slot));
@@ -224,7 +225,7 @@ impl Rows {
         }
         let row = self.slot_mut(slot).take().expect("an indexed slot is taken");
         if let Some(listed_us) = row.listed_us {
-            self.due[row.listed_in as usize].remove(&(listed_us, slot));
+            self.due[row.listed_in as usize].remove((listed_us, slot));
         }
         self.set_live(slot, Some(row.state), None);
         if let Some(parent) = row.id.parent()

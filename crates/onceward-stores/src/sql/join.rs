@@ -60,6 +60,49 @@ pub trait SqlTransaction: Send {
     ) -> impl Future<Output = Result<Option<Vec<Cell>>>> + Send + 'a;
 }
 
+/// A [`SqlTransaction`] whose type is not known: what effects that are declared once are given.
+///
+/// `&mut dyn AnyTransaction` is a [`SqlTransaction`] itself. It is implemented for everything that is one.
+pub trait AnyTransaction: Send {
+    /// The dialect of its database.
+    fn any_dialect(&self) -> Dialect;
+
+    /// As [`SqlTransaction::fetch`].
+    fn any_fetch<'a>(
+        &'a mut self,
+        statement: &'a str,
+        values: &'a [Value<'a>],
+    ) -> StoreFuture<'a, Option<Vec<Cell>>>;
+}
+
+impl<T: SqlTransaction> AnyTransaction for T {
+    fn any_dialect(&self) -> Dialect {
+        self.dialect()
+    }
+
+    fn any_fetch<'a>(
+        &'a mut self,
+        statement: &'a str,
+        values: &'a [Value<'a>],
+    ) -> StoreFuture<'a, Option<Vec<Cell>>> {
+        Box::pin(self.fetch(statement, values))
+    }
+}
+
+impl SqlTransaction for &mut (dyn AnyTransaction + '_) {
+    fn dialect(&self) -> Dialect {
+        (**self).any_dialect()
+    }
+
+    fn fetch<'a>(
+        &'a mut self,
+        statement: &'a str,
+        values: &'a [Value<'a>],
+    ) -> impl Future<Output = Result<Option<Vec<Cell>>>> + Send + 'a {
+        (**self).any_fetch(statement, values)
+    }
+}
+
 /// A transaction of the caller's own that receipts are written in:
 /// `onceward.claim_in(&mut Joined(&mut tx), &ask)`.
 pub struct Joined<'t, T>(pub &'t mut T);

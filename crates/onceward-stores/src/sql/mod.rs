@@ -32,7 +32,7 @@
 //! |---|---|
 //! | `batch_answers.rs` | the answers to a batch, collected from its statements |
 //! | `error_text.rs` | errors of drivers with their cause in the text |
-//! | `idempotent_writes.rs` | writes that need no receipt: a change of state, an insert by key |
+//! | `idempotent_writes/` | writes that need no receipt: changes of state, rows by business key, versions |
 //! | `join.rs` | a receipt in a transaction that the caller holds, whatever its driver |
 //! | `swap_kinds.rs` | a batch, sorted and split by kind of swap |
 //! | `row.rs` | conversion between rows and records |
@@ -67,8 +67,11 @@ mod transactions;
 
 use std::time::Duration;
 
-pub use idempotent_writes::{Inserted, States, Transition, insert, transition};
-pub use join::{Cell, Dialect, Joined, SqlTransaction, Value};
+pub use idempotent_writes::{
+    Change, Effect, If, Inserted, Machine, MachineBuilder, Moved, Reason, States, TagColumn, Transition,
+    Upserted, Versioned, Written, insert, transition, upsert, versioned,
+};
+pub use join::{AnyTransaction, Cell, Dialect, Joined, SqlTransaction, Value};
 pub use schema::{Migrated, Migrations};
 pub use transactions::{PooledTransactions, TransactionDriver};
 

@@ -39,3 +39,20 @@ fn a_foreign_row_is_a_position_without_an_id() {
     assert_eq!(position.id(), None);
     assert_eq!(TextPosition::default().id(), None);
 }
+
+#[test]
+fn fuzz_text_cursor() {
+    let position = TextPosition {
+        due_us: 7,
+        scope: b"acme".to_vec(),
+        key: b"k".to_vec(),
+        operation: b"POST /charges".to_vec(),
+    };
+    let seeds = [ScanOrder::Due, ScanOrder::Never].map(|order| position.cursor(order).0.to_vec());
+    onceward_fuzz::Fuzz::new("text_cursor").with_seeds(seeds).run(|input| {
+        let cursor = Cursor(input.to_vec().into());
+        let Ok(read) = TextPosition::from_cursor(&cursor, ScanOrder::Due) else { return 0 };
+        assert_eq!(TextPosition::from_cursor(&read.cursor(ScanOrder::Due), ScanOrder::Due).unwrap(), read);
+        1 + usize::from(read.id().is_some())
+    });
+}

@@ -164,3 +164,36 @@ async fn mysql() {
     );
     conformance::run(make, caps).await;
 }
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis() {
+    use onceward_stores::{RedisStore, redis::Options};
+
+    let Some(server) = crate::servers::Redis::shared() else { return };
+    let make =
+        async || Ok(Arc::new(RedisStore::open(&server.url(), Options::default()).await?) as Arc<dyn Store>);
+    conformance::run(make, redis_caps()).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_cluster() {
+    use onceward_stores::{RedisStore, redis::Options};
+
+    let Some(nodes) = crate::servers::Redis::start_cluster() else { return };
+    let make =
+        async || Ok(Arc::new(RedisStore::open(&nodes[0].url(), Options::default()).await?) as Arc<dyn Store>);
+    conformance::run(make, redis_caps()).await;
+}
+
+/// What every Redis promises that syncs its writes.
+#[cfg(feature = "redis")]
+fn redis_caps() -> Caps {
+    let promises = Promises::default().with_durable(true).with_atomic(true).with_failover_loss(true);
+    announced(
+        "redis",
+        promises.with_shared(true).with_record_bytes_max(64 << 20),
+        Hints::default().with_batches_in_flight(2).with_batches_internally(false),
+    )
+}

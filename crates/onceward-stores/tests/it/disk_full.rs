@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use onceward::{Applied, ErrorKind, Seen, State, Store, Swap, Swapped};
 
@@ -68,7 +69,7 @@ fn a_full_disk_loses_nothing_and_says_so() {
         };
         assert!(!kept.is_empty());
         assert_eq!(error.kind(), ErrorKind::Full, "{error}");
-        assert!(error.to_string().contains("restart after freeing space"), "{error}");
+        assert!(error.to_string().contains("free at least 8 MiB"), "{error}");
 
         // It is unknown whether the failed write is on disk, so it is neither shown nor hidden.
         let failed = kept.len() as u64;
@@ -79,7 +80,7 @@ fn a_full_disk_loses_nothing_and_says_so() {
         for key in failed + 1..failed + 20 {
             let error = one(&store, claim(key)).unwrap_err();
             assert_eq!((error.kind(), error.applied()), (ErrorKind::Full, Applied::No));
-            assert!(error.to_string().contains("restart after freeing space"), "{error}");
+            assert!(error.to_string().contains("free at least 8 MiB"), "{error}");
         }
         for (key, version) in &kept {
             assert_eq!(lost(&store, claim(*key)).unwrap().version, *version);
@@ -96,6 +97,43 @@ fn a_full_disk_loses_nothing_and_says_so() {
         drop(store);
         assert!(load(&open(&place), next).is_some());
     }
+}
+
+#[test]
+fn the_store_goes_on_by_itself_when_there_is_space_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mount) = Mount::tmpfs(folder.path(), "size=2m") else { return };
+    let store = open(&folder.path().join("store"));
+    let running = |key: u64| {
+        let new = record(State::Held, Some(3600), "");
+        Swap { id: id(format!("running-{key}")), seen: Seen::Absent, new: Some(new) }
+    };
+    let Ok(Swapped::Won(run)) = one(&store, running(0)) else { panic!("an empty disk is full") };
+    let claim = |key: u64| {
+        let new = Some(record(State::Done, None, "").with_bytes(vec![7; 20_000]));
+        Swap { id: id(key), seen: Seen::Absent, new }
+    };
+    let mut kept = Vec::new();
+    while let Ok(Swapped::Won(version)) = one(&store, claim(kept.len() as u64)) {
+        kept.push(version);
+        assert!(kept.len() < 1_000_000, "the disk never ran full");
+    }
+    mount.remount("size=200m");
+    let began = Instant::now();
+    while one(&store, running(1)).is_err() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not go on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for (key, version) in kept.iter().enumerate() {
+        assert_eq!(load(&store, key).unwrap().version, *version, "{key} is gone");
+    }
+    // A run of this process is alive: the folder was opened again, but not by another process.
+    let found = load(&store, "running-0").unwrap();
+    assert_eq!(found.version, run);
+    assert!(!found.due.is_over(), "{:?}", found.due);
+    drop(store);
+    let reopened = open(&folder.path().join("store"));
+    assert!(load(&reopened, "running-0").unwrap().due.is_over(), "now its process has ended");
 }
 
 #[test]

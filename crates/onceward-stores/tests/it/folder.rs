@@ -48,6 +48,23 @@ fn a_new_folder_is_for_its_owner_only() {
     assert_eq!(std::fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_folder_that_was_there_before_is_closed_to_others() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let above = tempfile::tempdir().unwrap();
+    let folder = above.path().join("volume");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    drop(open(&folder));
+    assert_eq!((mode(&folder), mode(&folder.join("db"))), (0o700, 0o700));
+    for file in ["ONCEWARD", "LOCK", "ACKED"] {
+        assert_eq!(mode(&folder.join(file)), 0o600, "{file}");
+    }
+}
+
 #[test]
 fn a_foreign_folder_is_refused_untouched() {
     let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ mod behaviour;
 mod conformance;
 mod support;
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 #[path = "../servers/mod.rs"]
 mod servers;
 
@@ -28,6 +28,8 @@ mod due;
 #[cfg(feature = "embedded")]
 mod folder;
 #[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
+mod idempotent_writes;
+#[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
 mod interleavings;
 #[cfg(feature = "embedded")]
 mod model;
@@ -37,6 +39,10 @@ mod mysql;
 mod postgres;
 #[cfg(feature = "embedded")]
 mod readme;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(all(feature = "embedded", feature = "redis"))]
+mod redis_kills;
 #[cfg(feature = "embedded")]
 mod restart;
 #[cfg(feature = "embedded")]
@@ -47,6 +53,8 @@ mod sql_conformance;
 mod sqlite;
 #[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
 mod sqlx;
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis", feature = "tls"))]
+mod tls;
 #[cfg(all(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
 mod transact;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]

@@ -74,7 +74,11 @@ async fn open(url: &str) -> Result<PostgresStore, Error> {
 async fn what_cannot_be_opened_is_explained() {
     let Some(server) = Postgres::start() else { return };
     refused(open("postgres://[").await, ErrorKind::Invalid, "postgres://user");
-    refused(open(&format!("{}?sslmode=require", server.url("postgres"))).await, ErrorKind::Invalid, "TLS");
+    refused(
+        open(&format!("{}?sslmode=require", server.url("postgres"))).await,
+        ErrorKind::Unavailable,
+        "TLS",
+    );
     refused(open(&server.url("nowhere")).await, ErrorKind::Invalid, "no such database");
     let url = server.url("postgres").replace("postgres@", "nobody@");
     refused(open(&url).await, ErrorKind::Invalid, "user");

@@ -201,3 +201,17 @@ async fn scans_read_only_what_they_need() {
     store.swap(&steps.map(|step| put(step, Seen::Absent, State::Done, None))).await.unwrap();
     assert_eq!(count(ScanTarget::StepsOf(id("0007"))).await, 2);
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_new_file_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("receipts.db");
+    let _store = SqliteStore::open(&path, Options::default()).await.unwrap();
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.file_name());
+    }
+}

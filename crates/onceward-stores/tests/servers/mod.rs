@@ -4,8 +4,11 @@
 //! Included by path where it is needed; not every binary uses all of it.
 #![allow(dead_code, reason = "shared by several test binaries")]
 
+mod certificates;
 mod mariadb;
+mod nats;
 mod postgres;
+mod redis;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -17,8 +20,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 #[allow(unused_imports, reason = "shared by several test binaries")]
+pub(crate) use certificates::Certificates;
+#[allow(unused_imports, reason = "shared by several test binaries")]
 pub(crate) use mariadb::MariaDb;
+#[allow(unused_imports, reason = "shared by several test binaries")]
+pub(crate) use nats::Nats;
 pub(crate) use postgres::Postgres;
+#[allow(unused_imports, reason = "shared by several test binaries")]
+pub(crate) use redis::Redis;
 
 /// How long a server may take to come up on a loaded machine.
 const START_MAX: Duration = Duration::from_secs(90);

@@ -1,12 +1,12 @@
 //! Scans of the memory store, one page at a time; each kind of scan reads its own index.
 
 use std::num::NonZeroU64;
-use std::ops::Bound;
 
 use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanTarget, State};
 
 use super::{BLOCK_ROWS, DUE_LISTS, DueList, Rows, list_of, live_of};
 use crate::kit::{self, cursor};
+use crate::memory::due_queue::DueEntry;
 
 /// A scan may move this many stale entries for each record it may return.
 const MOVES_PER_RECORD_MAX: usize = 8;
@@ -29,10 +29,7 @@ impl Rows {
         limit: usize,
         now_us: u64,
     ) -> Result<Page> {
-        let mut after = match after {
-            None => Bound::Unbounded,
-            Some(cursor) => Bound::Excluded(listed_at(cursor)?),
-        };
+        let mut after = after.map(listed_at).transpose()?;
         // A row that is done may still have the entry of its lease.
         let lists: &[DueList] = match state.map(list_of) {
             None => &DUE_LISTS,
@@ -42,12 +39,11 @@ impl Rows {
         };
         let (mut page, mut looked_at) = (Page::default(), 0);
         for _ in 0..limit * MOVES_PER_RECORD_MAX {
-            let first = |list: &DueList| self.due[*list as usize].range((after, Bound::Unbounded)).next();
-            let next = lists.iter().filter_map(first).min();
-            let Some(&(due_us, slot)) = next.filter(|(due_us, _)| due_us.get() <= now_us) else {
+            let next = lists.iter().filter_map(|list| self.due[*list as usize].first_after(after)).min();
+            let Some((due_us, slot)) = next.filter(|(due_us, _)| due_us.get() <= now_us) else {
                 return Ok(page);
             };
-            after = Bound::Excluded((due_us, slot));
+            after = Some((due_us, slot));
             let row = self.at(slot);
             if row.due_us != Some(due_us) || row.listed_in != list_of(row.state) {
                 self.list(slot);
@@ -65,7 +61,7 @@ impl Rows {
                 break;
             }
         }
-        if let Bound::Excluded((due_us, slot)) = after {
+        if let Some((due_us, slot)) = after {
             page.next = Some(cursor::pack(&[due_us.get(), u64::from(slot)]));
         }
         Ok(page)
@@ -120,7 +116,7 @@ impl Rows {
 }
 
 /// The entry of `due` after which a scan resumes.
-fn listed_at(cursor: &Cursor) -> Result<(NonZeroU64, u32)> {
+fn listed_at(cursor: &Cursor) -> Result<DueEntry> {
     let [due_us, slot] = cursor::unpack(cursor)?;
     let due_us = NonZeroU64::new(due_us).ok_or_else(cursor::foreign)?;
     Ok((due_us, u32::try_from(slot).map_err(|_| cursor::foreign())?))

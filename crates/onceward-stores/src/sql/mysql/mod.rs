@@ -14,6 +14,8 @@ mod scan;
 mod schema;
 mod statements;
 mod store;
+#[cfg(feature = "tls")]
+mod tls;
 mod transactions;
 
 pub(crate) use join::swap_in;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Pool, PoolConstraints, PoolOpts, Row};
 use onceward::{
-    Caps, ClockSource, DueLookup, Error, ErrorKind, Found, Hints, Id, Loaded, Page, Promises, Result, Scan,
-    Store, StoreFuture, Swap, Swapped, Version, Watch,
+    Caps, Choose, ClockSource, DueLookup, Error, ErrorKind, Found, Hints, Id, Loaded, Page, Promises, Result,
+    Scan, State, Store, StoreFuture, Swap, Swapped, Version, Watch,
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -22,6 +22,7 @@ use crate::sql::row;
 use crate::sql::schema::Migrated;
 use crate::sql::swap_kinds::SwapKinds;
 use crate::sql::{CALL_MAX, Options, TRIES_MAX};
+use crate::tls::{SslMode, TlsSettings, is_local, warn_in_the_clear};
 
 /// Receipts in MySQL or MariaDB.
 pub struct MySqlStore {
@@ -37,6 +38,7 @@ impl MySqlStore {
     /// Opens the database that an address names, such as `mysql://user:password@host/database`.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
         let opts = parse(url)?;
+        warn_if_in_the_clear(&opts);
         let mut store = Self {
             server: describe(&opts),
             pool: pool(opts, &options),
@@ -258,6 +260,10 @@ impl Store for MySqlStore {
         Box::pin(scan::scan(self, query))
     }
 
+    fn take<'a>(&'a self, _: State, _: usize, _: Choose<'a>) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        None
+    }
+
     fn watch(&self) -> Option<Watch> {
         None
     }
@@ -286,11 +292,28 @@ impl std::fmt::Debug for MySqlStore {
 }
 
 pub(super) fn parse(url: &str) -> Result<Opts> {
-    Opts::from_url(url).map_err(|error| {
+    let (url, tls) = TlsSettings::take(url)?;
+    let opts = Opts::from_url(&url).map_err(|error| {
         let detail =
             "this is no address of a MySQL database; it looks like mysql://user:password@host:3306/database";
         Error::new(ErrorKind::Invalid, detail).caused_by(error)
-    })
+    })?;
+    // The driver cannot begin without TLS and go on with it where the server can: what is preferred is not tried.
+    let mode = tls.usable_mode(SslMode::Prefer)?;
+    #[cfg(feature = "tls")]
+    if mode >= SslMode::Require {
+        return Ok(OptsBuilder::from_opts(opts).ssl_opts(super::tls::options(&tls, mode)?).into());
+    }
+    let _ = mode;
+    Ok(opts)
+}
+
+/// Says so if the address leads to another machine without TLS.
+pub(super) fn warn_if_in_the_clear(opts: &Opts) {
+    let is_local = opts.socket().is_some() || is_local(opts.ip_or_hostname());
+    if !is_local && opts.ssl_opts().is_none() {
+        warn_in_the_clear(&describe(opts));
+    }
 }
 
 /// The server and the database as errors name them, such as "MySQL at 127.0.0.1:3306, database `app`".

@@ -10,6 +10,7 @@ use tokio_postgres::{Config, Socket};
 
 use crate::sql::Options;
 use crate::sql::error_text::{Explained, root, server};
+use crate::tls::{self, TlsSettings};
 
 /// An acknowledged commit must be on disk. A stronger setting of the user is kept.
 pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false)
@@ -17,7 +18,15 @@ pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', 
 /// A connection is tried for this long.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-pub(super) fn parse(url: &str) -> Result<Config> {
+/// What makes the connections of an address.
+#[cfg(feature = "tls")]
+pub(super) type Connector = super::tls::Rustls;
+#[cfg(not(feature = "tls"))]
+pub(super) type Connector = tokio_postgres::NoTls;
+
+/// Reads an address: where the database is, and how far the way to it must be protected.
+pub(super) fn parse(url: &str) -> Result<(Config, Connector)> {
+    let (url, tls) = TlsSettings::take(url)?;
     let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
         Error::new(
             ErrorKind::Invalid,
@@ -25,16 +34,32 @@ pub(super) fn parse(url: &str) -> Result<Config> {
         )
         .caused_by(Explained::new(root(&error).to_string(), error))
     })?;
-    if config.get_ssl_mode() == SslMode::Require {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            "an address cannot bring TLS with it; use PostgresStore::open_with and a TLS connector, or sslmode=prefer",
-        ));
-    }
+    // The form without `://` has been read by the driver.
+    let said = match config.get_ssl_mode() {
+        SslMode::Disable => tls::SslMode::Disable,
+        SslMode::Require => tls::SslMode::Require,
+        _ => tls::SslMode::Prefer,
+    };
+    let mode = tls.usable_mode(said)?;
+    config.ssl_mode(match mode {
+        tls::SslMode::Disable => SslMode::Disable,
+        tls::SslMode::Prefer => SslMode::Prefer,
+        _ => SslMode::Require,
+    });
     if config.get_application_name().is_none() {
         config.application_name("onceward");
     }
-    Ok(config)
+    #[cfg(feature = "tls")]
+    let connector = super::tls::Rustls(tls.client_config(mode)?);
+    #[cfg(not(feature = "tls"))]
+    let connector = tokio_postgres::NoTls;
+    Ok((config, connector))
+}
+
+/// Whether any of the hosts is another machine.
+pub(super) fn is_remote(config: &Config) -> bool {
+    let is_remote_host = |host: &Host| matches!(host, Host::Tcp(name) if !tls::is_local(name));
+    config.get_hosts().iter().any(is_remote_host) || config.get_hostaddrs().iter().any(|at| !at.is_loopback())
 }
 
 /// The server and the database as errors name them, such as "PostgreSQL at 127.0.0.1:5432, database `app`".
@@ -93,6 +118,7 @@ pub(super) fn set_up(call_timeout: Duration) -> String {
     let limit = call_timeout.as_millis();
     format!(
         "SET default_transaction_isolation = 'read committed'; SET statement_timeout = {limit};
+         SET idle_in_transaction_session_timeout = {limit};
          SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
          SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan;
          {DURABLE}"

@@ -1,4 +1,4 @@
-//! A cache of the physical addresses (`ctid`) of claimed rows, so that a completion needs no index lookup.
+//! A cache of the physical addresses (`ctid`) of rows that were claimed or taken, so that a completion needs no index lookup.
 //!
 //! Only a hint: rows move when the table is rewritten, and another row may take the address. So a statement that is
 //! given a ctid still compares the id and the version, and a swap that finds nothing there is retried by its id.
@@ -58,14 +58,20 @@ pub(super) struct CtidCache(Mutex<CtidsById>);
 type CtidsById = HashMap<Id, (Version, Ctid)>;
 
 impl CtidCache {
-    pub(super) fn note<'a>(&self, claims: impl Iterator<Item = (&'a Id, Version, Ctid)>) {
+    pub(super) fn note(&self, claims: impl Iterator<Item = (Id, Version, Ctid)>) {
         let mut ctids = self.lock();
         for (id, version, ctid) in claims {
             if ctids.len() >= CTIDS_MAX {
                 ctids.clear();
             }
-            ctids.insert(id.clone(), (version, ctid));
+            ctids.insert(id, (version, ctid));
         }
+    }
+
+    /// Of these swaps, those whose rows are known, with their ctids. Each is returned once.
+    pub(super) fn take_known(&self, batch: &[Swap], of: &[usize]) -> (Vec<usize>, Vec<Ctid>) {
+        let mut ctids = self.lock();
+        of.iter().filter_map(|at| Some((*at, take(&mut ctids, &batch[*at])?))).unzip()
     }
 
     /// Takes the ctids of the rows that these swaps have seen, if all are known. Each is returned once: a swap that

@@ -23,6 +23,9 @@ mod statements;
 mod store;
 mod swap;
 mod sweep;
+mod take;
+#[cfg(feature = "tls")]
+mod tls;
 mod transactions;
 mod tx;
 

@@ -295,7 +295,7 @@ fn looked_at(rows: &[Row]) -> usize {
 }
 
 /// The id of a row. An invalid one was not written by this crate, and no caller can ask for it.
-fn id_of(row: &Row) -> Option<Id> {
+pub(super) fn id_of(row: &Row) -> Option<Id> {
     match Id::from_columns(row.get("scope"), row.get("operation"), row.get("key")) {
         Ok(id) => Some(id),
         Err(error) => {
@@ -305,7 +305,7 @@ fn id_of(row: &Row) -> Option<Id> {
     }
 }
 
-fn time(us: i64) -> SystemTime {
+pub(super) fn time(us: i64) -> SystemTime {
     match u64::try_from(us) {
         Ok(us) => UNIX_EPOCH + Duration::from_micros(us),
         Err(_) => UNIX_EPOCH,

@@ -91,6 +91,16 @@ pub(super) const SCAN_DUE_IN_STATE: &str = page!(
     "due, id_high, id_middle, id_low"
 );
 
+/// Locks what is due in the state $3, whose number is $2, from the due time $4 on: $1 rows at most, about the earliest.
+/// Rows that other transactions have locked are passed over.
+pub(super) const TAKE: &str = concat!(
+    "SELECT r.scope, r.operation, r.key, (date_part('epoch', r.due) * 1000000)::bigint AS due_at_us, r.ctid AS place, ",
+    found!(),
+    " FROM onceward_receipts r
+WHERE r.open_state = $2 AND r.due <= statement_timestamp() AND r.due >= $4 AND r.state = $3
+ORDER BY r.due LIMIT $1 FOR UPDATE SKIP LOCKED"
+);
+
 /// The server's clock.
 pub(super) const CLOCK: &str = concat!("SELECT ", now_us!());
 

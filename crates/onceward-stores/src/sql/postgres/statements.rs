@@ -44,12 +44,13 @@ macro_rules! tally {
     };
 }
 
-/// The columns of a record for a loser, a load or a scan; times in microseconds.
+/// The columns of a record for a loser, a load or a scan; times in microseconds. (`date_part` gives a float, which is
+/// exact here; `extract` a `numeric`, which takes many times as long.)
 macro_rules! found {
     () => {
-        "r.version, r.state, (extract(epoch FROM r.due - clock_timestamp()) * 1000000)::bigint AS remaining_us,
-    (extract(epoch FROM clock_timestamp() - r.created) * 1000000)::bigint AS created_us,
-    (extract(epoch FROM clock_timestamp() - r.updated) * 1000000)::bigint AS updated_us, r.receipt"
+        "r.version, r.state, (date_part('epoch', r.due - clock_timestamp()) * 1000000)::bigint AS remaining_us,
+    (date_part('epoch', clock_timestamp() - r.created) * 1000000)::bigint AS created_us,
+    (date_part('epoch', clock_timestamp() - r.updated) * 1000000)::bigint AS updated_us, r.receipt"
     };
 }
 
@@ -249,6 +250,23 @@ pub(super) const REPLACE: &str = replace!("", "", "");
 
 /// Replacements of rows whose ctids ($10) are known, so that no index is read.
 pub(super) const REPLACE_AT: &str = replace!(", $10::tid[]", "place, ", "r.ctid = a.place AND ");
+
+/// Replacements of rows whose ctids ($10) are known, and nothing about those that lose: one row for each winner, with
+/// its number, its version and its new ctid.
+pub(super) const WRITE_TAKEN: &str = concat!(
+    "UPDATE onceward_receipts r SET state = a.state, open_state = a.open_state,
+    version = greatest(r.version + 1, (SELECT greatest(",
+    now_us!(),
+    ", $7::bigint + 1))), due = ",
+    due_in!("a.due_us"),
+    ", updated = statement_timestamp(), receipt = a.receipt
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bytea[], $8::bigint[],
+    $9::bigint[], $10::tid[]) WITH ORDINALITY AS a (id_high, id_middle, id_low, state, due_us, receipt, seen, open_state,
+    place, n)
+WHERE r.ctid = a.place AND ",
+    as_seen!(),
+    " RETURNING a.n, r.version, r.ctid"
+);
 
 /// Replacements that pass over rows that other transactions are changing: those have neither won nor lost yet.
 pub(super) const REPLACE_UNLOCKED: &str = concat!(

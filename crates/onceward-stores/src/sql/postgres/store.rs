@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool};
 use onceward::{
-    Caps, ClockSource, DueLookup, Error, Found, Hints, Id, Loaded, Page, Promises, Result, Scan, Store,
-    StoreFuture, Swap, Swapped, Version, Watch,
+    Caps, Choose, ClockSource, DueLookup, Error, Found, Hints, Id, Loaded, Page, Promises, Result, Scan,
+    State, Store, StoreFuture, Swap, Swapped, Version, Watch,
 };
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Config, NoTls, Row, Socket};
+use tokio_postgres::{Config, Row, Socket};
 
 use super::columns::{DigestColumns, IdColumns};
-use super::connect::{describe, parse, pool, set_up};
+use super::connect::{describe, is_remote, parse, pool, set_up};
 use super::ctid_cache::{Ctid, CtidCache};
 use super::errors::{CallEffect, failed, is_worth_repeating, timed_out, unconnected};
 use super::sweep::SweepPositions;
+use super::take::TakePosition;
 use super::{scan, schema, statements};
 use crate::sql::row;
 use crate::sql::schema::Migrated;
@@ -38,16 +39,18 @@ pub struct PostgresStore {
     clock: AtomicU64,
     /// Where the next scan of what is due begins.
     pub(super) positions: SweepPositions,
+    pub(super) take_position: TakePosition,
     pub(super) ctids: CtidCache,
 }
 
 impl PostgresStore {
     /// Opens the database that an address names, such as `postgres://user:password@host/database`.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
-        Self::open_with(parse(url)?, NoTls, options).await
+        let (config, tls) = parse(url)?;
+        Self::open_with(config, tls, options).await
     }
 
-    /// Opens a database over a connection that needs more than an address can say, such as TLS.
+    /// Opens a database over a connection that needs more than an address can say, such as a key in hardware.
     pub async fn open_with<T>(config: Config, tls: T, options: Options) -> Result<Self>
     where
         T: tokio_postgres::tls::MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
@@ -55,6 +58,7 @@ impl PostgresStore {
         T::TlsConnect: Send + Sync,
         <T::TlsConnect as tokio_postgres::tls::TlsConnect<Socket>>::Future: Send,
     {
+        let is_remote = is_remote(&config);
         let store = Self {
             server: describe(&config),
             pool: pool(config, tls, &options, &set_up(options.call_timeout())),
@@ -62,20 +66,31 @@ impl PostgresStore {
             connections: options.connections.max(1),
             clock: AtomicU64::new(0),
             positions: SweepPositions::default(),
+            take_position: TakePosition::default(),
             ctids: CtidCache::default(),
         };
         store.prepare(options).await?;
+        if is_remote && !store.is_encrypted().await {
+            crate::tls::warn_in_the_clear(&store.server);
+        }
         Ok(store)
     }
 
     /// Brings the tables of a database up to date, and says what was done.
     pub async fn migrate(url: &str) -> Result<Migrated> {
         let options = Options { connections: 1, ..Options::default() };
-        let config = parse(url)?;
+        let (config, tls) = parse(url)?;
         let server = describe(&config);
-        let pool = pool(config, NoTls, &options, &set_up(options.call_timeout()));
+        let pool = pool(config, tls, &options, &set_up(options.call_timeout()));
         let mut connection = pool.get().await.map_err(|error| unconnected(&server, error))?;
         schema::prepare(&mut connection, options.migrations).await
+    }
+
+    /// Whether the server says that a connection of ours is encrypted.
+    async fn is_encrypted(&self) -> bool {
+        const ENCRYPTED: &str = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+        let rows = self.call(CallEffect::Reads, ENCRYPTED, &[]).await.unwrap_or_default();
+        rows.first().is_some_and(|row| row.get(0))
     }
 
     async fn prepare(&self, options: Options) -> Result<Migrated> {
@@ -108,7 +123,7 @@ impl PostgresStore {
         statement: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
-        let connection = self.pool.get().await.map_err(|error| unconnected(&self.server, error))?;
+        let connection = self.connection().await?;
         let answer = tokio::time::timeout(self.call_timeout, async {
             let prepared = connection.prepare_cached(statement).await?;
             connection.query(&prepared, parameters).await
@@ -123,6 +138,14 @@ impl PostgresStore {
         }
     }
 
+    pub(super) async fn connection(&self) -> Result<Object> {
+        self.pool.get().await.map_err(|error| unconnected(&self.server, error))
+    }
+
+    pub(super) fn call_timeout(&self) -> Duration {
+        self.call_timeout
+    }
+
     pub(super) fn clock(&self) -> Version {
         Version(self.clock.load(Ordering::Relaxed))
     }
@@ -134,7 +157,7 @@ impl PostgresStore {
     /// Caches the ctids of the claims that have won.
     pub(super) fn note<'a>(&self, claims: impl Iterator<Item = (&'a Id, &'a Swapped, Ctid)>) {
         self.ctids.note(claims.filter_map(|(id, swapped, ctid)| match swapped {
-            Swapped::Won(version) => Some((id, *version, ctid)),
+            Swapped::Won(version) => Some((id.clone(), *version, ctid)),
             Swapped::Lost(_) | Swapped::Failed(_) => None,
         }));
     }
@@ -174,6 +197,15 @@ impl Store for PostgresStore {
 
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(scan::scan(self, query))
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        Some(Box::pin(self.take_due(state, limit, choose)))
     }
 
     fn watch(&self) -> Option<Watch> {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use onceward::{Error, Fault, Result, Seen, Swap, Swapped};
 use tokio::time::{Instant, timeout_at};
-use tokio_postgres::NoTls;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
@@ -54,9 +53,9 @@ impl PostgresTransactions {
         let set_up = format!(
             "SET idle_in_transaction_session_timeout = {limit}; SET lock_timeout = {limit}; {DURABLE}"
         );
-        let config = parse(url)?;
+        let (config, tls) = parse(url)?;
         let server = describe(&config).into();
-        Ok(Self { server, ..Self::from_pool(pool(config, NoTls, &options, &set_up)) })
+        Ok(Self { server, ..Self::from_pool(pool(config, tls, &options, &set_up)) })
     }
 
     /// Over a pool that the caller has already. It must lead to the database that the engine's store is in.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onceward::{
-    Caps, ClockSource, DueLookup, Error, ErrorKind, Hints, Id, Loaded, Page, Promises, Result, Scan, Store,
-    StoreFuture, Swap, Swapped, Watch,
+    Caps, Choose, ClockSource, DueLookup, Error, ErrorKind, Hints, Id, Loaded, Page, Promises, Result, Scan,
+    State, Store, StoreFuture, Swap, Swapped, Watch,
 };
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
@@ -64,6 +64,13 @@ pub(super) fn connect(path: &Path, busy: Duration) -> Result<Connection> {
     }
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // Only the owner may read receipts. SQLite gives its other files the mode of this one.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        // If it cannot be made, SQLite says why.
+        let _ = std::fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(path);
+    }
     let set_up = || {
         let connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(busy)?;
@@ -105,6 +112,10 @@ impl Store for SqliteStore {
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         let query = query.clone();
         Box::pin(self.reader.call(move |connection| scan::scan(connection, &query)))
+    }
+
+    fn take<'a>(&'a self, _: State, _: usize, _: Choose<'a>) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        None
     }
 
     fn watch(&self) -> Option<Watch> {

@@ -88,7 +88,7 @@ async fn a_recorded_failure_is_final<B: Bank>(bank: &B, one: &Process<B>, two: &
 async fn an_outcome_is_kept_for_as_long_as_it_says<B: Bank>(one: &Process<B>) {
     for keep in [Retention::For(Duration::from_mins(60)), Retention::Forever] {
         let asked = ask(&format!("kept {keep:?}"));
-        let work = async |_: Lease, _: Tx<B>| Ok(Outcome::succeeded("x").with_retention(keep)?);
+        let work = async |_: Lease, _: Tx<B>| Ok(Outcome::succeeded("x").with_retention(keep));
         let ran = ran(one.onceward.transact(&one.transactions, asked.clone(), work).await);
         assert_eq!(ran.expires_in, keep.duration(), "{keep:?}");
         let receipt = one.onceward.receipt(asked.id()).await.unwrap().expect("it is kept");

@@ -1,0 +1,120 @@
+//! Addresses: `redis://user:password@host:6379/0?accept=volatile`.
+//!
+//! Several hosts may be given, separated by commas: nodes of a cluster to begin with, or sentinels.
+
+use onceward::{Error, ErrorKind, Result};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+
+use crate::tls::TlsSettings;
+
+/// An address, taken apart.
+#[derive(Clone, Debug)]
+pub(super) struct Address {
+    /// How to connect to each of the hosts.
+    pub(super) hosts: Vec<ConnectionInfo>,
+    /// The name of the primary at the sentinels, if the hosts are sentinels.
+    pub(super) sentinel: Option<String>,
+    pub(super) prefix: Option<String>,
+    pub(super) volatile_accepted: bool,
+}
+
+const FORM: &str = "it looks like redis://user:password@host:6379/0?accept=volatile";
+
+impl Address {
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        let (url, tls) = TlsSettings::take(url)?;
+        if tls.mode.is_some() {
+            return Err(invalid(
+                "TLS is chosen by its scheme, rediss://, which checks the certificate and its name",
+            ));
+        }
+        let url = url.as_str();
+        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        let (scheme, rest) = place.split_once("://").ok_or_else(|| invalid(FORM))?;
+        let (server, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = server.rsplit_once('@').unwrap_or(("", server));
+        let at = if login.is_empty() { "" } else { "@" };
+        let hosts = hosts
+            .split(',')
+            .map(|host| connection(&format!("{scheme}://{login}{at}{host}/{database}"), scheme, &tls));
+        let mut address = Self {
+            hosts: hosts.collect::<Result<_>>()?,
+            sentinel: None,
+            prefix: None,
+            volatile_accepted: false,
+        };
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            address.set(name, value)?;
+        }
+        Ok(address)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        match (name, value) {
+            ("accept", "volatile") => self.volatile_accepted = true,
+            ("accept", _) => return Err(invalid("`accept` can only be `volatile`")),
+            (_, "") => return Err(invalid(&format!("`{name}` has no value"))),
+            ("prefix", prefix) => self.prefix = Some(prefix.to_owned()),
+            ("sentinel", name) => self.sentinel = Some(name.to_owned()),
+            _ => {
+                return Err(invalid(&format!(
+                    "`{name}` is not known; there are accept, prefix, sentinel, sslrootcert, sslcert and sslkey"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an address says that what Redis may lose is accepted.
+pub(crate) fn is_volatile_accepted(url: &str) -> Result<bool> {
+    Address::parse(url).map(|address| address.volatile_accepted)
+}
+
+fn connection(url: &str, scheme: &str, tls: &TlsSettings) -> Result<ConnectionInfo> {
+    let info = url.into_connection_info().map_err(|error| invalid(FORM).caused_by(error))?;
+    if !info.addr().is_supported() {
+        return Err(invalid("this build has no TLS to databases; build it with the cargo feature `tls`"));
+    }
+    match scheme {
+        #[cfg(feature = "tls")]
+        "rediss" => with_certificates(info, tls),
+        _ if *tls != TlsSettings::default() => Err(invalid("certificates are for rediss://")),
+        _ => Ok(info),
+    }
+}
+
+/// Adds the certificates that the address names.
+#[cfg(feature = "tls")]
+fn with_certificates(info: ConnectionInfo, tls: &TlsSettings) -> Result<ConnectionInfo> {
+    // Reads all files, so that one that cannot be used is named.
+    tls.client_config(crate::tls::SslMode::VerifyFull)?;
+    let read = |file: &std::path::PathBuf| {
+        std::fs::read(file).map_err(|error| invalid(&format!("{}", file.display())).caused_by(error))
+    };
+    let client_tls = match &tls.client {
+        None => None,
+        Some((cert, key)) => {
+            Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
+        }
+    };
+    let certificates =
+        redis::TlsCertificates { client_tls, root_cert: tls.root_cert.as_ref().map(read).transpose()? };
+    let client = redis::Client::build_with_tls(info, certificates)
+        .map_err(|error| invalid("its certificates cannot be used").caused_by(error))?;
+    Ok(client.get_connection_info().clone())
+}
+
+/// How errors name a server. Never with its password.
+pub(super) fn describe(addr: &ConnectionAddr) -> String {
+    format!("Redis at {addr}")
+}
+
+fn invalid(why: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("this is no address of a Redis server: {why}"))
+}
+
+#[cfg(test)]
+#[path = "address_test.rs"]
+mod tests;

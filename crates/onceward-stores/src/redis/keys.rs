@@ -1,0 +1,86 @@
+//! Buckets, and the names of keys.
+
+use onceward::{Error, ErrorKind, Id, Result, State};
+use xxhash_rust::xxh3::Xxh3;
+
+/// Buckets of a prefix. The number is part of the layout: another one would not find what is there.
+pub(super) const BUCKETS: usize = 256;
+
+/// The states in the order of their letters in keys and records.
+const STATES: [(State, u8); 6] = [
+    (State::Waiting, b'w'),
+    (State::Held, b'h'),
+    (State::Done, b'd'),
+    (State::Unknown, b'u'),
+    (State::Dead, b'x'),
+    (State::Gone, b'g'),
+];
+
+/// The letter of a state.
+pub(super) fn letter(state: State) -> u8 {
+    STATES.iter().find(|(named, _)| *named == state).expect("every state has a letter").1
+}
+
+/// The state of a letter.
+pub(super) fn state(letter: u8) -> Option<State> {
+    STATES.iter().find(|(_, named)| *named == letter).map(|(state, _)| *state)
+}
+
+/// The bucket of an id. Steps share scope and key with their intent, and so its bucket.
+pub(super) fn bucket(id: &Id) -> usize {
+    let mut hash = Xxh3::new();
+    // With a length in between, so that no choice of parts can run into another.
+    hash.update(&[u8::try_from(id.scope().len()).expect("a scope is short")]);
+    hash.update(id.scope().as_bytes());
+    hash.update(id.key().as_bytes());
+    usize::try_from(hash.digest() % BUCKETS as u64).expect("a small number")
+}
+
+/// The names of the keys under one prefix.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    prefix: String,
+    /// How the keys of each bucket begin.
+    bases: Vec<String>,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str) -> Result<Self> {
+        if prefix.is_empty() || prefix.contains(['{', '}']) {
+            let detail =
+                format!("`{prefix}` is no prefix for keys in Redis; it is not empty and has no braces");
+            return Err(Error::new(ErrorKind::Invalid, detail));
+        }
+        let bases = (0..BUCKETS).map(|bucket| format!("{prefix}:{{{bucket}}}:")).collect();
+        Ok(Self { prefix: prefix.to_owned(), bases })
+    }
+
+    pub(super) fn base(&self, bucket: usize) -> &str {
+        &self.bases[bucket]
+    }
+
+    pub(super) fn record(&self, id: &Id) -> Vec<u8> {
+        [self.base(bucket(id)).as_bytes(), b"r:", id.as_bytes()].concat()
+    }
+
+    pub(super) fn index(&self, bucket: usize, state: State) -> Vec<u8> {
+        [self.base(bucket).as_bytes(), b"i:", &[letter(state)]].concat()
+    }
+
+    pub(super) fn steps(&self, parent: &Id) -> Vec<u8> {
+        [self.base(bucket(parent)).as_bytes(), b"s:", parent.as_bytes()].concat()
+    }
+
+    /// In the first bucket.
+    pub(super) fn format(&self) -> String {
+        format!("{}format", self.base(0))
+    }
+
+    pub(super) fn channel(&self) -> String {
+        format!("{}:changed", self.prefix)
+    }
+}
+
+#[cfg(test)]
+#[path = "keys_test.rs"]
+mod tests;

@@ -1,0 +1,51 @@
+//! Where the primary is, according to sentinels. They are asked at every connection.
+
+use std::time::Duration;
+
+use onceward::{Error, ErrorKind, Result};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult, cmd};
+
+/// How long one sentinel may take to answer.
+const SENTINEL_MAX: Duration = Duration::from_secs(2);
+
+/// A client for the primary of this name.
+pub(super) async fn primary(sentinels: &[Client], name: &str, login: &ConnectionInfo) -> Result<Client> {
+    let mut last = None;
+    for sentinel in sentinels {
+        match ask(sentinel, name).await {
+            Ok(Some((host, port))) => return client(login, host, port),
+            Ok(None) => last = Some(format!("the sentinel at {} knows no primary `{name}`", at(sentinel))),
+            Err(error) => last = Some(format!("the sentinel at {}: {error}", at(sentinel))),
+        }
+    }
+    let detail = format!(
+        "no sentinel says where the primary `{name}` of Redis is: {}; correct the address, as in redis://sentinel:26379/0?sentinel=mymaster",
+        last.unwrap_or_default()
+    );
+    Err(Error::new(ErrorKind::Unavailable, detail))
+}
+
+async fn ask(sentinel: &Client, name: &str) -> RedisResult<Option<(String, u16)>> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(SENTINEL_MAX))
+        .set_response_timeout(Some(SENTINEL_MAX));
+    let mut connection = sentinel.get_multiplexed_async_connection_with_config(&config).await?;
+    cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name).query_async(&mut connection).await
+}
+
+/// A client for another host, with the same login.
+pub(super) fn client(login: &ConnectionInfo, host: String, port: u16) -> Result<Client> {
+    let addr = match login.addr().clone() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    Client::open(login.clone().set_addr(addr)).map_err(|error| {
+        Error::new(ErrorKind::Invalid, "this server of Redis cannot be used").caused_by(error)
+    })
+}
+
+fn at(client: &Client) -> String {
+    client.get_connection_info().addr().to_string()
+}

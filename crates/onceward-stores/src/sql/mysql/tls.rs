@@ -1,0 +1,34 @@
+//! TLS for the driver.
+
+use mysql_async::{ClientIdentity, SslOpts};
+use onceward::{Error, ErrorKind, Result};
+
+use crate::tls::{SslMode, TlsSettings};
+
+/// The driver's options for this mode. The driver cannot leave out the check of the name alone, so the mode that does
+/// is refused.
+pub(super) fn options(tls: &TlsSettings, mode: SslMode) -> Result<SslOpts> {
+    if mode == SslMode::VerifyCa || (mode == SslMode::Require && tls.root_cert.is_some()) {
+        let detail =
+            "for MySQL, a certificate is checked with its name or not at all; set sslmode=verify-full";
+        return Err(Error::new(ErrorKind::Invalid, detail));
+    }
+    // Reads all files, so that one that cannot be used is named at once and not at the first connection.
+    tls.client_config(mode)?;
+    let verifies = mode == SslMode::VerifyFull;
+    let roots = match &tls.root_cert {
+        Some(file) => vec![file.clone().into()],
+        None if verifies => {
+            let system = rustls_native_certs::load_native_certs().certs;
+            system.into_iter().map(|certificate| certificate.to_vec().into()).collect()
+        }
+        None => Vec::new(),
+    };
+    let client =
+        tls.client.as_ref().map(|(cert, key)| ClientIdentity::new(cert.clone().into(), key.clone().into()));
+    Ok(SslOpts::default()
+        .with_root_certs(roots)
+        .with_client_identity(client)
+        .with_danger_accept_invalid_certs(!verifies)
+        .with_danger_skip_domain_validation(!verifies))
+}
