@@ -6,11 +6,11 @@
 //! outside of this one, with the same effect; [`table`] says where.
 
 pub mod callers;
-pub mod hunt;
 pub mod operators;
 mod records;
 mod rules;
 pub mod runtimes;
+pub mod search;
 pub mod stores;
 pub mod sweeps;
 pub mod table;

@@ -27,6 +27,7 @@ mod scan_matching;
 mod scan_steps;
 mod signals;
 mod swaps;
+mod takes;
 mod transactions;
 mod trial;
 mod unreadable;
@@ -114,6 +115,12 @@ const CHECKS: &[Check<Trial>] = table! {
         by_state_earliest_comes_first
         by_state_reads_only_that_state
         by_state_follows_every_write;
+    takes:
+        only_what_is_due_in_that_state
+        earliest_of_more_than_the_limit
+        what_is_chosen_is_written
+        each_record_goes_to_one_taker
+        a_dropped_take_wedges_nothing;
     scan_matching:
         empty_store_is_empty
         each_filter_filters

@@ -17,3 +17,8 @@ pub mod reference;
 pub mod sim;
 #[cfg(feature = "zoo")]
 pub mod zoo;
+
+/// The example of the user's page, which must compile.
+#[cfg(all(doctest, feature = "endpoint"))]
+#[doc = include_str!("../../../docs/verify.md")]
+mod verify_page {}

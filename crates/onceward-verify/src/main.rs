@@ -1,15 +1,15 @@
 //! The command `onceward-verify`: runs seeds of the simulator, and shows that broken variants and services are caught.
 
 mod report;
-mod tour;
+mod zoo_command;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use onceward_verify::broken::hunt::SEEDS_MAX;
-use onceward_verify::sim::fleet::OnFailure;
-use onceward_verify::zoo::tour::AT_A_TIME;
+use onceward_verify::broken::search::SEEDS_MAX;
+use onceward_verify::sim::seeds::OnFailure;
+use onceward_verify::zoo::check_all::AT_A_TIME;
 
 /// Runs simulations by seed and checks their histories.
 ///
@@ -105,8 +105,8 @@ fn main() -> ExitCode {
         Command::Show { seed, variant } => report::show(seed, variant.as_deref()),
         Command::Broken { seen, seeds } => report::broken(seen, seeds),
         Command::Zoo { seeds, from, only, at_a_time } => {
-            tour::tour(from..from.saturating_add(seeds), only.as_deref(), at_a_time)
+            zoo_command::check_all(from..from.saturating_add(seeds), only.as_deref(), at_a_time)
         }
-        Command::Serve { name, port, folder } => tour::serve(&name, port, &folder),
+        Command::Serve { name, port, folder } => zoo_command::serve(&name, port, &folder),
     }
 }

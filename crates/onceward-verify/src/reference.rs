@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onceward::{
-    Age, Caps, Clock, Cursor, Due, Found, Hints, Id, Loaded, Page, Promises, Record, Scan, ScanTarget, Seen,
-    Signals, State, Store, StoreFuture, Swap, Swapped, SystemClock, Version, Watch,
+    Age, Caps, Choose, Clock, Cursor, Due, Found, Hints, Id, Loaded, Page, Promises, Record, Scan,
+    ScanTarget, Seen, Signals, State, Store, StoreFuture, Swap, Swapped, SystemClock, Version, Watch,
+    take_by_scan,
 };
 use tokio::sync::broadcast;
 
@@ -223,6 +224,15 @@ impl Store for Reference {
 
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.with(|book, now_us| book.scan(now_us, query))
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        take_by_scan(self, state, limit, choose)
     }
 
     fn watch(&self) -> Option<Watch> {

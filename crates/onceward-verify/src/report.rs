@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use onceward_verify::broken::hunt::{Catch, Catcher, hunt};
+use onceward_verify::broken::search::{Catch, Catcher, search};
 use onceward_verify::broken::table::{self, Broken};
 use onceward_verify::sim::faults::Fault;
-use onceward_verify::sim::fleet::{OnFailure, Sum, sail};
+use onceward_verify::sim::seeds::{OnFailure, Totals, run_seeds};
 use onceward_verify::sim::timeline::timeline;
 use onceward_verify::sim::variant::Variant;
 use onceward_verify::sim::{Outcome, play};
@@ -17,7 +17,7 @@ pub(crate) fn sim(seeds: u64, from: u64, jobs: Option<usize>, on_failure: OnFail
     let bar = bar(seeds, "{bar:40} {pos}/{len} seeds  {per_sec}  {eta} left");
     let start = Instant::now();
     let jobs = jobs.unwrap_or_else(cores);
-    let sum = sail(from, seeds, jobs, on_failure, Variant::sound, || bar.inc(1));
+    let sum = run_seeds(from, seeds, jobs, on_failure, Variant::sound, || bar.inc(1));
     bar.finish_and_clear();
     if let Some(failure) = &sum.failure {
         tell(failure);
@@ -72,7 +72,7 @@ pub(crate) fn broken(seen: bool, seeds_max: u64) -> ExitCode {
         bar.set_message(broken.name);
         let mut text = Vec::new();
         for (number, catcher) in broken.caught_by.iter().enumerate() {
-            let catch = hunt(broken, *catcher, seeds_max, cores());
+            let catch = search(broken, *catcher, seeds_max, cores());
             seeds = seeds.max(catch.as_ref().and_then(|catch| catch.seeds).unwrap_or(1));
             if catch.is_none() {
                 survivors.push((broken.name, *catcher));
@@ -86,7 +86,7 @@ pub(crate) fn broken(seen: bool, seeds_max: u64) -> ExitCode {
         bar.inc(1);
     }
     bar.set_message("the real engine, with the same seeds");
-    let sound = sail(0, seeds, cores(), OnFailure::Stop, Variant::sound, || {});
+    let sound = run_seeds(0, seeds, cores(), OnFailure::Stop, Variant::sound, || {});
     bar.finish_and_clear();
     println!("\n{rows} variants in {:.1} s", start.elapsed().as_secs_f64());
     for (name, catcher) in &survivors {
@@ -121,7 +121,7 @@ fn count_of_seeds(seeds: u64) -> String {
     if seeds == 1 { "1 seed".to_owned() } else { format!("{seeds} seeds") }
 }
 
-fn summary(sum: &Sum, from: u64, took: Duration) {
+fn summary(sum: &Totals, from: u64, took: Duration) {
     let per_minute = u128::from(sum.seeds) * 60_000 / took.as_millis().max(1);
     println!("seeds    {} from {from}, in {:.1} s ({per_minute} a minute)", sum.seeds, took.as_secs_f64());
     println!("events   {}", sum.events);

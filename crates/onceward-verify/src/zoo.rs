@@ -1,23 +1,23 @@
 //! The zoo: small HTTP services, each with one mistake about retries that people really make, and a few correct
 //! ones. They prove that the verifier catches mistakes and raises no false alarms.
 //!
-//! All use one HTTP server, [`frame`], and do the same work, [`shop`]. Most use `careful` and override the one step
+//! All use one HTTP server, [`server`], and do the same work, [`charges`]. Most use `careful` and override the one step
 //! that they get wrong.
 
-pub mod cage;
 mod careful;
+pub mod charges;
+pub mod check_all;
+pub mod check_service;
 mod durable;
 mod failures;
 mod fingerprints;
-pub mod frame;
 mod keys;
 mod leases;
 mod races;
 mod receipt_map;
 mod replays;
 mod retention;
-pub mod shop;
+pub mod server;
 mod sound;
+pub mod start;
 pub mod table;
-pub mod tour;
-pub mod visit;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use onceward::{
-    Applied, Caps, Due, Error, Filter, Found, Id, Loaded, Page, Result, Scan, ScanTarget, Seen, State, Store,
-    StoreFuture, Swap, Swapped, Version, Watch,
+    Applied, Caps, Choose, Due, Error, Filter, Found, Id, Loaded, Page, Result, Scan, ScanTarget, Seen,
+    State, Store, StoreFuture, Swap, Swapped, Version, Watch, take_by_scan,
 };
 
 use super::records;
@@ -367,6 +367,15 @@ impl Store for BrokenStore {
             }
             Ok(page)
         })
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        take_by_scan(self, state, limit, choose)
     }
 
     fn watch(&self) -> Option<Watch> {

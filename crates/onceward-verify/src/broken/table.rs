@@ -6,10 +6,10 @@
 //! that waits by looking (`runs-when-record-vanishes`).
 
 use super::callers::CallerFlaw;
-use super::hunt::Catcher::{self, Conformance, Simulator};
 use super::operators::OperatorFlaw;
 use super::rules;
 use super::runtimes::RuntimeFlaw;
+use super::search::Catcher::{self, Conformance, Simulator};
 use super::stores::StoreFlaw;
 use super::sweeps::SweepFlaw;
 use super::transactions::TransactionFlaw;

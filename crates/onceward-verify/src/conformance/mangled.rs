@@ -6,7 +6,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Caps, Hints, Id, Loaded, Page, Scan, Signals, Store, StoreFuture, Swap, Swapped, Watch};
+use onceward::{
+    Caps, Choose, Hints, Id, Loaded, Page, Scan, Signals, State, Store, StoreFuture, Swap, Swapped, Watch,
+    take_by_scan,
+};
 
 use super::trial::id_of;
 
@@ -52,6 +55,15 @@ impl Store for Mangled {
 
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.store.scan(query)
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        take_by_scan(self, state, limit, choose)
     }
 
     fn watch(&self) -> Option<Watch> {

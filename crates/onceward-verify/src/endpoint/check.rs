@@ -167,10 +167,12 @@ impl Check {
     pub fn command_line(&self, scenario: &str) -> String {
         let standard = Self::new("");
         let mut line = CommandLine(String::from("onceward verify"));
-        line.option("url", &self.url);
+        line.option("url", &without_password(&self.url));
         line.unless(self.method == standard.method, "method", &self.method);
         line.unless(self.body == standard.body, "body", &self.body);
-        self.headers.iter().for_each(|(name, value)| line.option("header", &format!("{name}: {value}")));
+        for (name, value) in &self.headers {
+            let _ = write!(line.0, " --header {}", printed_field(name, value, ""));
+        }
         line.unless(self.key_header == standard.key_header, "key-header", &self.key_header);
         line.flag(self.key_form == KeyForm::Raw, "raw-key");
         line.flag(self.version == Version::Http2, "http2");
@@ -188,7 +190,8 @@ impl Check {
         }
         line.given("alt-body", self.alt_body.as_ref());
         if let Some(tenants) = &self.tenants {
-            let [a, b] = tenants.each_ref().map(|(name, value)| quote(&format!("{name}: {value}")));
+            let [a, b] = tenants;
+            let (a, b) = (printed_field(&a.0, &a.1, "_A"), printed_field(&b.0, &b.1, "_B"));
             let _ = write!(line.0, " --tenant-header {a} {b}");
         }
         line.given("other-url", self.other_url.as_ref());
@@ -206,6 +209,46 @@ impl Check {
         line.option("scenario", scenario);
         line.option("seed", &self.seed.to_string());
         line.0
+    }
+}
+
+/// Parts of the names of header fields that are credentials.
+const CREDENTIALS: [&str; 12] = [
+    "auth",
+    "cookie",
+    "key",
+    "token",
+    "secret",
+    "passw",
+    "credential",
+    "session",
+    "signature",
+    "dpop",
+    "jwt",
+    "otp",
+];
+
+/// A header field for a command line. A report is kept in logs and build artifacts, so instead of the value of a
+/// credential it has a shell variable, named by the field.
+fn printed_field(name: &str, value: &str, suffix: &str) -> String {
+    let lower = name.to_ascii_lowercase();
+    if !CREDENTIALS.iter().any(|part| lower.contains(part)) {
+        return quote(&format!("{name}: {value}"));
+    }
+    let variable: String = lower
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' })
+        .collect();
+    format!("\"{name}: ${variable}{suffix}\"")
+}
+
+/// A URL without the password in it.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    match authority.rsplit_once('@').and_then(|(user, _)| user.split_once(':')) {
+        Some((user, password)) => format!("{scheme}://{user}:…{}", &rest[user.len() + 1 + password.len()..]),
+        None => url.to_owned(),
     }
 }
 

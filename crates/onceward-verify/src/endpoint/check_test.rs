@@ -18,3 +18,17 @@ fn the_command_says_only_what_differs() {
         r#"onceward verify --url http://app/charges --body '{"who":"O'\''Neil"}' --raw-key --effects-url http://app/count --effects-pointer /n --tenant-header 'X-T: a' 'X-T: b' --lease 1500ms --scenario crash --seed 7"#
     );
 }
+
+#[test]
+fn no_credential_is_printed() {
+    let mut check = Check::new("http://anna:s3cr3t@app/charges?at=1");
+    check.headers = [("X-Api-Key", "s3cr3t"), ("X-Store", "7")].map(|(n, v)| (n.into(), v.into())).to_vec();
+    let bearer = |token: &str| ("Authorization".to_owned(), format!("Bearer s3cr3t-{token}"));
+    check.tenants = Some([bearer("a"), bearer("b")]);
+    assert_eq!(
+        check.command_line("other-tenant"),
+        "onceward verify --url 'http://anna:…@app/charges?at=1' --header \"X-Api-Key: $X_API_KEY\" \
+         --header 'X-Store: 7' --tenant-header \"Authorization: $AUTHORIZATION_A\" \
+         \"Authorization: $AUTHORIZATION_B\" --scenario other-tenant --seed 0"
+    );
+}

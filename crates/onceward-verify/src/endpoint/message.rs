@@ -78,9 +78,9 @@ impl Answer {
         (200..400).contains(&self.status)
     }
 
-    /// Whether it says "not now": the first is still running, or there is too much to do.
+    /// Whether it says "not now": the first is still running (409, 423 Locked, 425), or there is too much to do.
     pub fn is_not_now(&self) -> bool {
-        matches!(self.status, 409 | 425 | 429 | 503) && !self.is_held()
+        matches!(self.status, 409 | 423 | 425 | 429 | 503) && !self.is_held()
     }
 
     /// Whether it says, for good, that nobody knows what became of the first: a problem document (RFC 9457)

@@ -1,8 +1,41 @@
 //! The check that most scenarios share: one key has one effect and one answer.
 
-use super::message::{Answer, Ending, Shot};
+use super::message::{Answer, Ending, Request, Shot};
 use super::scenario::Stop;
 use super::scenario_context::ScenarioContext;
+
+/// Retries one key until it is answered, and reads all its sendings as [`once`] does. Effects are counted first: a
+/// second effect is the worst finding, and must not be reported as a key that is stuck.
+pub(super) async fn retried_once(
+    context: &mut ScenarioContext<'_>,
+    before: Option<i64>,
+    mut shots: Vec<Shot>,
+    retry: Request,
+) -> Result<Answer, Stop> {
+    at_most_one_effect(context, before, &shots).await?;
+    match context.settle(retry).await {
+        Ok(shot) => shots.push(shot),
+        Err(stop) => {
+            at_most_one_effect(context, before, &shots).await?;
+            return Err(stop);
+        }
+    }
+    once(context, before, &shots).await
+}
+
+/// That there was no second effect so far.
+async fn at_most_one_effect(
+    context: &ScenarioContext<'_>,
+    before: Option<i64>,
+    shots: &[Shot],
+) -> Result<(), Stop> {
+    match context.runs(before, 0).await? {
+        Some(runs) if runs > 1 => {
+            Err(Stop::violated(format!("{} of one key had {runs} effects", sendings(shots))))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Reads the sendings of one key: exactly one run since `before`, all who were answered got the same, and
 /// the others were told to come again. Gives back that answer.

@@ -18,7 +18,7 @@ use super::Trust;
 use crate::endpoint::message::Request;
 use crate::endpoint::place::Place;
 use crate::endpoint::{Check, Effects, ErrorKind, Version, http1, http2};
-use crate::zoo::cage::Cage;
+use crate::zoo::start::RunningService;
 use crate::zoo::table;
 
 /// Two authorities; the first vouches for this machine and for somebody else.
@@ -77,19 +77,19 @@ async fn terminate(acceptor: TlsAcceptor, to: SocketAddr) -> SocketAddr {
     address
 }
 
-/// A check of an animal behind a terminator with this certificate.
-async fn behind_tls(animal: &str, folder: &Path, certificate: &str) -> (Cage, Check) {
-    let cage = Cage::open(table::named(animal).unwrap()).await.unwrap();
-    let service = cage.check.url.strip_prefix("http://").unwrap().strip_suffix("/charges").unwrap();
+/// A check of a service behind a terminator with this certificate.
+async fn behind_tls(name: &str, folder: &Path, certificate: &str) -> (RunningService, Check) {
+    let running = RunningService::start(table::named(name).unwrap()).await.unwrap();
+    let service = running.check.url.strip_prefix("http://").unwrap().strip_suffix("/charges").unwrap();
     let both = acceptor(folder, certificate, &["h2", "http/1.1"]);
     let address = terminate(both, service.parse().unwrap()).await;
-    let mut check = cage.check.clone();
+    let mut check = running.check.clone();
     check.url = format!("https://{address}/charges");
     check.effects = Effects::url(format!("https://{address}/effects"));
     check.other_url = Some(format!("https://{address}/refunds"));
     check.also_urls.clear();
     check.authorities = Some(folder.join("ca.pem"));
-    (cage, check)
+    (running, check)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -100,23 +100,23 @@ impl Fault {
     ];
 }
 
-/// How bad the weather is.
+/// How often something goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weather {
+pub enum FaultRate {
     /// Nothing is ever faulty: whatever goes wrong here is the engine's own doing.
-    Calm,
+    None,
     /// A fault now and then.
-    Light,
+    Low,
     /// A fault every few calls.
-    Storm,
+    High,
 }
 
-impl Weather {
+impl FaultRate {
     fn per_thousand(self) -> u32 {
         match self {
-            Self::Calm => 0,
-            Self::Light => 25,
-            Self::Storm => 150,
+            Self::None => 0,
+            Self::Low => 25,
+            Self::High => 150,
         }
     }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{
-    Caps, Error, ErrorKind, Hints, Id, Loaded, Page, Promises, Result, Scan, Store, StoreFuture, Swap,
-    Swapped, Watch,
+    Caps, Choose, Error, ErrorKind, Hints, Id, Loaded, Page, Promises, Result, Scan, State, Store,
+    StoreFuture, Swap, Swapped, Watch, take_by_scan,
 };
 
 use super::executor::{Process, lock};
-use super::faults::{Fault, Weather};
+use super::faults::{Fault, FaultRate};
 use super::history::What;
 use super::store::{Home, LONG_TRIP, RoundTrip, SimStore};
 use crate::reference::Book;
@@ -43,7 +43,8 @@ impl Handle {
         if !self.store.executor.is_alive(self.process) {
             return std::future::pending().await;
         }
-        let trip = self.store.plan_round_trip(self.process, (Weather::for_write, Weather::for_write_away));
+        let trip =
+            self.store.plan_round_trip(self.process, (FaultRate::for_write, FaultRate::for_write_away));
         if trip.fault.is_none() && trip.there + trip.back > LONG_TRIP {
             self.store.recorder.record(self.process, What::LongTrip(trip.there + trip.back));
         }
@@ -67,7 +68,7 @@ impl Handle {
         if !self.store.executor.is_alive(self.process) {
             return std::future::pending().await;
         }
-        let trip = self.store.plan_round_trip(self.process, (Weather::for_read, Weather::for_read_away));
+        let trip = self.store.plan_round_trip(self.process, (FaultRate::for_read, FaultRate::for_read_away));
         if trip.there.is_zero() && trip.back.is_zero() && trip.fault.is_none() {
             let found = look(&lock(&self.store.state).now, self.store.now_us());
             self.store.sync(self.process, &[], &[]);
@@ -163,6 +164,15 @@ impl Store for Handle {
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         let query = query.clone();
         Box::pin(self.read(move |book, now_us| book.scan(now_us, &query)))
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        take_by_scan(self, state, limit, choose)
     }
 
     /// None: speed is not what is simulated, and nothing else may depend on it.

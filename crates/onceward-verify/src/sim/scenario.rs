@@ -7,7 +7,7 @@ use onceward::{
     Backoff, Id, KeepInput, Limits, OnDuplicate, OnExpired, OnFailure, OnUnknown, Policy, Retention, Sweep,
 };
 
-use super::faults::Weather;
+use super::faults::FaultRate;
 use super::history::End;
 use super::store::{Habits, Home, Isolation};
 use crate::random::Random;
@@ -106,13 +106,13 @@ pub enum Wanted {
 impl Scenario {
     /// The scenario of a seed. `embedded` is how a store in the process behaves.
     pub fn of(random: &mut Random, embedded: Home) -> Self {
-        let weather = random.weighed(&[(2, Weather::Calm), (4, Weather::Light), (3, Weather::Storm)]);
+        let fault_rate = random.weighed(&[(2, FaultRate::None), (4, FaultRate::Low), (3, FaultRate::High)]);
         let home = if random.chance(250) { embedded } else { Home::Server };
         let processes = if home == Home::Server { random.below(4) + 1 } else { 1 };
         let lease_max = random.micros(20_000, 120_000);
         let intents = (0..=random.below(4)).map(|number| Intent::of(random, number, lease_max)).collect();
-        let way_us_max = match weather {
-            Weather::Calm => 1_000,
+        let way_us_max = match fault_rate {
+            FaultRate::None => 1_000,
             _ => random.pick(&[500, 2_000, 5_000]),
         };
         let long = lease_max * 3;
@@ -124,7 +124,7 @@ impl Scenario {
             callers: random.below(4) + 1,
             calls: u32::try_from(random.between(6, 40)).unwrap_or_default(),
             intents,
-            habits: Habits { home, isolation, weather, way_us_max, instant_per_thousand, long },
+            habits: Habits { home, isolation, fault_rate, way_us_max, instant_per_thousand, long },
             lease_max,
             sweep_every: random.chance(600).then(|| random.micros(10_000, 400_000)),
             workers: random.chance(500).then(|| Workers::of(random, lease_max)),

@@ -11,7 +11,7 @@ use onceward::{Answer, Id, Limits, Onceward, Policy, Refusal, Runtime, Settlemen
 
 use super::callers::{CallPlan, WorkPlanOf, by_run, caller};
 use super::executor::{Executor, OUTSIDE, Process, lock};
-use super::faults::{Fault, Weather};
+use super::faults::{Fault, FaultRate};
 use super::history::{Closing, Recorder, What};
 use super::maintenance::{decide, operator, settle, sweeper};
 use super::runtime::ProcessRuntime;
@@ -234,7 +234,7 @@ impl Simulation {
 
 /// Injects a fault into a process now and then, until the calm phase begins.
 async fn nemesis(sim: Arc<Simulation>) {
-    if sim.scenario.habits.weather == Weather::Calm {
+    if sim.scenario.habits.fault_rate == FaultRate::None {
         return;
     }
     let lease_us = u64::try_from(sim.scenario.lease_max.as_micros()).unwrap_or_default();
@@ -291,7 +291,7 @@ async fn direct(sim: Arc<Simulation>) {
     // answer to a slow call answers for its run until it has it. A write that is retried has been tried again.
     let slowest = sim.scenario.habits.slowest();
     let mut settled = (sim.scenario.lease_max * 4).max(slowest);
-    if sim.scenario.habits.weather != Weather::Calm {
+    if sim.scenario.habits.fault_rate != FaultRate::None {
         settled = settled.max(RETRY_PAUSE_MAX);
     }
     if let Some(workers) = &sim.scenario.workers {
@@ -306,7 +306,7 @@ async fn direct(sim: Arc<Simulation>) {
         }
     }
     if !sim.ended(END_TIME, idle).await {
-        sim.wedged("an ask in calm weather has no answer");
+        sim.wedged("an ask without faults has no answer");
     }
     sim.over.store(true, Ordering::Relaxed);
 }
@@ -350,7 +350,7 @@ async fn ask_for_all(sim: Arc<Simulation>, process: Process, engine: Onceward) {
             sim.executor.sleep(process, wait).await;
             tries += 1;
             if tries == FINAL_TRIES {
-                sim.wedged(&format!("{}: asked {tries} times in calm weather, {last:?}", intent.id.key()));
+                sim.wedged(&format!("{}: asked {tries} times without faults, {last:?}", intent.id.key()));
                 break;
             }
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use onceward::{Error, ErrorKind, Found, Id, Store, Swap, Swapped, codec};
 
 use super::executor::{Executor, OUTSIDE, Process, lock};
-use super::faults::{Fault, Weather};
+use super::faults::{Fault, FaultRate};
 use super::handle::Handle;
 use super::history::{Recorder, Tx, What};
 use crate::random::Random;
@@ -55,7 +55,7 @@ pub struct Habits {
     /// How its transactions are kept apart, if it has any.
     pub isolation: Isolation,
     /// How often something goes wrong.
-    pub weather: Weather,
+    pub fault_rate: FaultRate,
     /// The longest way to the store and back, each.
     pub way_us_max: u64,
     /// How many of a thousand calls are answered on the spot.
@@ -102,7 +102,7 @@ pub(super) struct RoundTrip {
 }
 
 /// What can go wrong with a call, by whether the store can be reached.
-type Chances = (fn(Weather, &mut Random) -> Option<Fault>, fn(&mut Random) -> Option<Fault>);
+type Chances = (fn(FaultRate, &mut Random) -> Option<Fault>, fn(&mut Random) -> Option<Fault>);
 
 impl SimStore {
     /// An empty store.
@@ -160,13 +160,13 @@ impl SimStore {
         let calm = self.calm.load(Ordering::Relaxed);
         let away =
             !calm && self.away_until_us[process.number].load(Ordering::Relaxed) > self.executor.now_us();
-        let weather = if calm { Weather::Calm } else { self.habits.weather };
+        let fault_rate = if calm { FaultRate::None } else { self.habits.fault_rate };
         let trip = self.executor.draw(|random| {
             let instant = random.chance(self.habits.instant_per_thousand);
             let way_us_max = if instant { 0 } else { self.habits.way_us_max };
             let mut way = || random.micros(0, way_us_max);
             let (there, back) = (way(), way());
-            let fault = if away { fault_away(random) } else { fault(weather, random) };
+            let fault = if away { fault_away(random) } else { fault(fault_rate, random) };
             if fault == Some(Fault::Slow) {
                 return RoundTrip { there: there * SLOW, back: back * SLOW, fault };
             }

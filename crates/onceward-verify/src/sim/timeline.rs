@@ -127,7 +127,7 @@ fn receipt(receipt: &Receipt) -> String {
             waiting.prior,
             job(waiting.job.as_deref())
         ),
-        Status::Dead(dead) => format!("{:?} before{}", dead.prior, job(Some(&dead.job))),
+        Status::Dead(dead) => format!("{:?} before{}", dead.prior, job(dead.job.as_deref())),
         Status::Unknown(unknown) => format!("{:?}{}", unknown.reason, job(unknown.job.as_deref())),
         Status::Gone(_) => String::new(),
     };

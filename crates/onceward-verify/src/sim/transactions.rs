@@ -15,7 +15,7 @@ use onceward::{
 
 use super::commit::Commit;
 use super::executor::{OUTSIDE, Process, lock};
-use super::faults::{Fault, Weather};
+use super::faults::{Fault, FaultRate};
 use super::history::{Call, Tx, What};
 use super::store::{Isolation, SimStore, StoreState};
 use crate::broken::transactions::TransactionFlaw;
@@ -54,7 +54,7 @@ impl SimTransactions {
             return pending().await;
         }
         let away = |_: &mut crate::random::Random| Some(Fault::CleanFailure);
-        let trip = self.store.plan_round_trip(self.process, (Weather::for_begin, away));
+        let trip = self.store.plan_round_trip(self.process, (FaultRate::for_begin, away));
         self.store.executor.sleep(self.process, trip.there).await;
         match trip.fault {
             Some(Fault::CleanFailure) => Err(Failure::Failed(refused())),
@@ -279,7 +279,8 @@ impl Transactions for SimTransactions {
             return pending().await;
         }
         let Some(staged) = tx.take() else { return Err(Failure::Failed(lost_to_others())) };
-        let trip = self.store.plan_round_trip(self.process, (Weather::for_commit, Weather::for_write_away));
+        let trip =
+            self.store.plan_round_trip(self.process, (FaultRate::for_commit, FaultRate::for_write_away));
         let (tell, told) = tokio::sync::oneshot::channel();
         let (home, completion) = (self.clone(), completion.clone());
         let commit = Commit { home, number: tx.number(), staged, completion };

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::frame::{Answering, Ask, Reply, Service};
-use super::shop::Shop;
+use super::charges::Charges;
+use super::server::{Answering, Ask, Reply, Service};
 
 /// How often one who waits looks again.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -48,6 +48,11 @@ pub(super) trait Habits: Send + Sync + 'static {
     /// Whether a duplicate waits for the first, or is told to come again.
     fn waits(&self) -> bool {
         true
+    }
+
+    /// What a duplicate is told that does not wait.
+    fn come_again(&self) -> Reply {
+        Reply::in_progress()
     }
 
     /// What a retry gets.
@@ -106,7 +111,7 @@ impl<H: Habits> Careful<H> {
         Self { habits, known: Mutex::default() }
     }
 
-    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+    async fn answer(&self, ask: Ask, charges: &Charges) -> Reply {
         let key = match self.habits.key(&ask.key_lines) {
             Ok(key) => key,
             Err(refusal) => return refusal,
@@ -122,7 +127,7 @@ impl<H: Habits> Careful<H> {
             }
             waited = true;
         }
-        let reply = shop.charge(&ask).await;
+        let reply = charges.charge(&ask).await;
         self.complete(id, fingerprint, &reply);
         reply
     }
@@ -143,7 +148,7 @@ impl<H: Habits> Careful<H> {
             {
                 return Claimed::Answer(Reply::key_reused());
             }
-            Some(Known::Held { .. }) if !habits.waits() => return Claimed::Answer(Reply::in_progress()),
+            Some(Known::Held { .. }) if !habits.waits() => return Claimed::Answer(habits.come_again()),
             Some(Known::Held { .. }) => return Claimed::NotYet,
             None => {}
         }
@@ -174,7 +179,7 @@ impl<H: Habits> Careful<H> {
 }
 
 impl<H: Habits> Service for Careful<H> {
-    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
-        Box::pin(self.answer(ask, shop))
+    fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
+        Box::pin(self.answer(ask, charges))
     }
 }

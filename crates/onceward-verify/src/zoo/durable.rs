@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::frame::{Answering, Ask, Reply, Service};
+use super::charges::Charges;
 use super::receipt_map::{Receipt, ReceiptMap};
-use super::shop::Shop;
+use super::server::{Answering, Ask, Reply, Service};
 
 /// What comes after the effect takes its time, too.
 const AFTERWARDS: Duration = Duration::from_millis(20);
@@ -22,9 +22,9 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    pub(super) fn open(shop: &Shop) -> Self {
+    pub(super) fn open(charges: &Charges) -> Self {
         let journal = Self { receipt_map: ReceiptMap::default(), asked: Mutex::default() };
-        for (id, reply, body) in lines(&shop.folder().join("effects")) {
+        for (id, reply, body) in lines(&charges.folder().join("effects")) {
             journal.is_asked(&id, &body);
             journal.receipt_map.done(&id, reply);
         }
@@ -37,7 +37,7 @@ impl Journal {
         asked.entry(id.to_owned()).or_insert_with(|| body.to_owned()) == body
     }
 
-    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+    async fn answer(&self, ask: Ask, charges: &Charges) -> Reply {
         match ReceiptMap::id(&ask) {
             Ok(id) if self.is_asked(&id, &written(&ask)) => {}
             Ok(_) => return Reply::key_reused(),
@@ -47,20 +47,20 @@ impl Journal {
             Ok(id) => id,
             Err(answer) => return answer,
         };
-        if let Err(failure) = shop.work(&ask).await {
+        if let Err(failure) = charges.work(&ask).await {
             self.receipt_map.free(&id);
             return failure;
         }
-        let reply = shop.receipt(&ask);
-        shop.effect(&line(&id, &reply, &written(&ask)));
+        let reply = charges.receipt(&ask);
+        charges.effect(&line(&id, &reply, &written(&ask)));
         tokio::time::sleep(AFTERWARDS).await;
         self.receipt_map.done(&id, reply)
     }
 }
 
 impl Service for Journal {
-    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
-        Box::pin(self.answer(ask, shop))
+    fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
+        Box::pin(self.answer(ask, charges))
     }
 }
 
@@ -82,8 +82,8 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    pub(super) fn open(flaw: Flaw, shop: &Shop) -> Self {
-        let (receipt_map, receipts) = (ReceiptMap::default(), shop.folder().join("receipts"));
+    pub(super) fn open(flaw: Flaw, charges: &Charges) -> Self {
+        let (receipt_map, receipts) = (ReceiptMap::default(), charges.folder().join("receipts"));
         for (id, reply, _) in lines(&receipts) {
             // A claim of a process that is gone.
             if reply.status != 0 {
@@ -95,7 +95,7 @@ impl Beside {
         Self { flaw, receipt_map, receipts }
     }
 
-    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+    async fn answer(&self, ask: Ask, charges: &Charges) -> Reply {
         let id = match ReceiptMap::id(&ask) {
             Ok(id) => id,
             Err(refusal) => return refusal,
@@ -108,12 +108,12 @@ impl Beside {
         if self.flaw == Flaw::ClaimLastsForADay {
             self.write(&line(&id, &Reply::plain(0, ""), ""));
         }
-        if let Err(failure) = shop.work(&ask).await {
+        if let Err(failure) = charges.work(&ask).await {
             self.receipt_map.free(&id);
             return failure;
         }
-        let reply = shop.receipt(&ask);
-        shop.effect("");
+        let reply = charges.receipt(&ask);
+        charges.effect("");
         let receipt = line(&id, &reply, "");
         if self.flaw == Flaw::WrittenBehind {
             let receipts = self.receipts.clone();
@@ -134,8 +134,8 @@ impl Beside {
 }
 
 impl Service for Beside {
-    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
-        Box::pin(self.answer(ask, shop))
+    fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
+        Box::pin(self.answer(ask, charges))
     }
 }
 

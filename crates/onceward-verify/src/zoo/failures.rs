@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::careful::{AfterFailure, Habits};
-use super::frame::{Answering, Ask, Reply, Service};
+use super::charges::Charges;
 use super::receipt_map::ReceiptMap;
-use super::shop::Shop;
+use super::server::{Answering, Ask, Reply, Service};
 
 /// Whatever was answered is replayed, a failure too.
 pub(super) struct Cached;
@@ -35,23 +35,23 @@ impl Habits for Burned {
 pub(super) struct AfterTheEffect(ReceiptMap);
 
 impl AfterTheEffect {
-    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+    async fn answer(&self, ask: Ask, charges: &Charges) -> Reply {
         let id = match self.0.claim_or_wait(&ask).await {
             Ok(id) => id,
             Err(answer) => return answer,
         };
-        shop.effect("");
-        if let Err(failure) = shop.work(&ask).await {
+        charges.effect("");
+        if let Err(failure) = charges.work(&ask).await {
             self.0.free(&id);
             return failure;
         }
-        self.0.done(&id, shop.receipt(&ask))
+        self.0.done(&id, charges.receipt(&ask))
     }
 }
 
 impl Service for AfterTheEffect {
-    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
-        Box::pin(self.answer(ask, shop))
+    fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
+        Box::pin(self.answer(ask, charges))
     }
 }
 
@@ -64,12 +64,12 @@ pub(super) struct FreesTheSuccessor(Arc<ReceiptMap>);
 const CLEANED_UP_AFTER: Duration = Duration::from_millis(8);
 
 impl FreesTheSuccessor {
-    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+    async fn answer(&self, ask: Ask, charges: &Charges) -> Reply {
         let id = match self.0.claim_or_wait(&ask).await {
             Ok(id) => id,
             Err(answer) => return answer,
         };
-        let reply = shop.charge(&ask).await;
+        let reply = charges.charge(&ask).await;
         if reply.status < 500 {
             return self.0.done(&id, reply);
         }
@@ -84,7 +84,7 @@ impl FreesTheSuccessor {
 }
 
 impl Service for FreesTheSuccessor {
-    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
-        Box::pin(self.answer(ask, shop))
+    fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
+        Box::pin(self.answer(ask, charges))
     }
 }

@@ -1,7 +1,7 @@
 //! Services that compare requests wrongly.
 
 use super::careful::Habits;
-use super::frame::Ask;
+use super::server::Ask;
 
 /// Nobody compares bodies.
 pub(super) struct Ignored;

@@ -1,7 +1,7 @@
 //! Services that parse or scope keys wrongly.
 
 use super::careful::{Habits, strict_key};
-use super::frame::{Ask, Reply};
+use super::server::{Ask, Reply};
 
 /// Keys are looked up without their tenant.
 pub(super) struct Global;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::careful::LOOK_EVERY;
-use super::frame::{Answering, Ask, Reply, Service};
+use super::charges::Charges;
 use super::receipt_map::ReceiptMap;
-use super::shop::Shop;
+use super::server::{Answering, Ask, Reply, Service};
 
 /// How long a claim lasts.
 const LEASE: Duration = Duration::from_millis(250);
@@ -46,7 +46,7 @@ impl Leased {
         Self { flaw, claims: Mutex::default(), fences: AtomicU64::new(0) }
     }
 
-    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+    async fn answer(&self, ask: Ask, charges: &Charges) -> Reply {
         let id = match ReceiptMap::id(&ask) {
             Ok(id) => id,
             Err(refusal) => return refusal,
@@ -58,14 +58,14 @@ impl Leased {
                 Err(reply) => return reply,
             };
             let worked = tokio::select! {
-                worked = shop.work(&ask) => worked,
+                worked = charges.work(&ask) => worked,
                 never = self.renew(&id, fence) => never,
             };
             if let Err(failure) = worked {
                 self.release(&id, fence);
                 return failure;
             }
-            if let Some(reply) = self.complete(&id, fence, &ask, shop) {
+            if let Some(reply) = self.complete(&id, fence, &ask, charges) {
                 return reply;
             }
         }
@@ -109,17 +109,17 @@ impl Leased {
     }
 
     /// The effect and the answer, in one step as in a transaction. None if the claim is somebody else's.
-    fn complete(&self, id: &str, fence: u64, ask: &Ask, shop: &Shop) -> Option<Reply> {
+    fn complete(&self, id: &str, fence: u64, ask: &Ask, charges: &Charges) -> Option<Reply> {
         let mut claims = self.claims.lock().expect("nobody panics with it in hand");
         let claim = claims.get_mut(id)?;
         match self.flaw {
             Flaw::Sound if claim.fence != fence => return None,
             // The database refuses the second effect of an id.
             Flaw::CompletesWithoutFence if claim.had_effect => {}
-            _ => shop.effect(""),
+            _ => charges.effect(""),
         }
         claim.had_effect = true;
-        let reply = shop.receipt(ask);
+        let reply = charges.receipt(ask);
         claim.reply = Some(reply.clone());
         Some(reply)
     }
@@ -133,7 +133,7 @@ impl Leased {
 }
 
 impl Service for Leased {
-    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
-        Box::pin(self.answer(ask, shop))
+    fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
+        Box::pin(self.answer(ask, charges))
     }
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::careful::LOOK_EVERY;
-use super::frame::{Answering, Ask, Reply, Service};
+use super::charges::Charges;
 use super::receipt_map::{Receipt, ReceiptMap};
-use super::shop::Shop;
+use super::server::{Answering, Ask, Reply, Service};
 
 /// A round trip to the database.
 const ROUND_TRIP: Duration = Duration::from_millis(5);
@@ -15,6 +15,8 @@ const ROUND_TRIP: Duration = Duration::from_millis(5);
 pub(super) enum Race {
     /// Reads, and then writes: another request can come between the two.
     CheckThenWrite,
+    /// The same, and the lock is left behind: later requests are told to come again, forever.
+    StaysLocked,
     /// Writes nothing before the work is done.
     ClaimAfterEffect,
     /// A request that waited for the first runs when that is done, instead of replaying its answer.
@@ -39,7 +41,7 @@ impl Racy {
         Self { race, receipt_map: ReceiptMap::default() }
     }
 
-    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+    async fn answer(&self, ask: Ask, charges: &Charges) -> Reply {
         let id = match ReceiptMap::id(&ask) {
             Ok(id) => id,
             Err(refusal) => return refusal,
@@ -51,6 +53,14 @@ impl Racy {
                 }
                 tokio::time::sleep(ROUND_TRIP).await;
                 let _ = self.receipt_map.claim(&id);
+            }
+            Race::StaysLocked => {
+                if self.receipt_map.look(&id).is_some() {
+                    return Reply::in_progress();
+                }
+                tokio::time::sleep(ROUND_TRIP).await;
+                let _ = self.receipt_map.claim(&id);
+                return charges.charge(&ask).await;
             }
             Race::ClaimAfterEffect => {
                 if let Some(Receipt::Done(reply)) = self.receipt_map.look(&id) {
@@ -82,9 +92,9 @@ impl Racy {
                 Err(Receipt::Done(reply)) => return reply,
                 Err(Receipt::Held) => return self.receipt_map.done(&id, Reply::in_progress()),
             },
-            Race::HangUpFrees => return self.hang_up_frees(&ask, shop).await,
+            Race::HangUpFrees => return self.hang_up_frees(&ask, charges).await,
         }
-        let reply = shop.charge(&ask).await;
+        let reply = charges.charge(&ask).await;
         if reply.status >= 500 {
             self.receipt_map.free(&id);
             return reply;
@@ -106,19 +116,19 @@ impl Racy {
         }
     }
 
-    async fn hang_up_frees(&self, ask: &Ask, shop: &Shop) -> Reply {
+    async fn hang_up_frees(&self, ask: &Ask, charges: &Charges) -> Reply {
         let id = match self.receipt_map.claim_or_wait(ask).await {
             Ok(id) => id,
             Err(answer) => return answer,
         };
         let claim = FreedOnDrop { receipt_map: &self.receipt_map, id: Some(id) };
-        if let Err(failure) = shop.work(ask).await {
+        if let Err(failure) = charges.work(ask).await {
             return failure;
         }
-        shop.effect("");
+        charges.effect("");
         // What comes after the effect takes its time, too: a mail, a log, a slow template.
         tokio::time::sleep(ask.work).await;
-        claim.done(shop.receipt(ask))
+        claim.done(charges.receipt(ask))
     }
 }
 
@@ -143,8 +153,8 @@ impl Drop for FreedOnDrop<'_> {
 }
 
 impl Service for Racy {
-    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
-        Box::pin(self.answer(ask, shop))
+    fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
+        Box::pin(self.answer(ask, charges))
     }
 
     fn is_dropped_on_hang_up(&self) -> bool {

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Mutex;
 
 use super::careful::{LOOK_EVERY, strict_key};
-use super::frame::{Ask, Reply};
+use super::server::{Ask, Reply};
 
 /// What is known of an id.
 #[derive(Clone, Debug)]

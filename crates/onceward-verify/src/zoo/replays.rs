@@ -1,7 +1,7 @@
 //! Services that answer a retry with a changed response.
 
 use super::careful::Habits;
-use super::frame::Reply;
+use super::server::Reply;
 
 /// The status is not kept.
 pub(super) struct As200;

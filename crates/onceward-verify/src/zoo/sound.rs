@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use tokio::sync::{Mutex, OnceCell};
 
 use super::careful::{AfterFailure, Habits, strict_key};
-use super::frame::{Answering, Ask, Reply, Service};
-use super::shop::Shop;
+use super::charges::Charges;
+use super::server::{Answering, Ask, Reply, Service};
 
 /// In memory; a duplicate waits.
 pub(super) struct Waiting;
@@ -19,6 +19,19 @@ pub(super) struct Conflicting;
 impl Habits for Conflicting {
     fn waits(&self) -> bool {
         false
+    }
+}
+
+/// In memory; a duplicate is told 423 Locked.
+pub(super) struct Locking;
+
+impl Habits for Locking {
+    fn waits(&self) -> bool {
+        false
+    }
+
+    fn come_again(&self) -> Reply {
+        Reply { status: 423, ..Reply::in_progress() }
     }
 }
 
@@ -55,10 +68,10 @@ struct Cell {
 }
 
 impl Cells {
-    async fn answer(&self, ask: Ask, shop: &Shop) -> Reply {
+    async fn answer(&self, ask: Ask, charges: &Charges) -> Reply {
         // The key is optional here.
         if ask.key_lines.is_empty() {
-            return shop.charge(&ask).await;
+            return charges.charge(&ask).await;
         }
         let Some(key) = strict_key(&ask.key_lines) else { return Reply::plain(400, "this is no key") };
         let id = format!("{} {} {key}", ask.tenant, ask.path);
@@ -66,7 +79,7 @@ impl Cells {
         if *cell.body.get_or_init(async || ask.body.clone()).await != ask.body {
             return Reply::key_reused();
         }
-        let charge = async || match shop.charge(&ask).await {
+        let charge = async || match charges.charge(&ask).await {
             reply if reply.status >= 500 => Err(reply),
             reply => Ok(reply),
         };
@@ -78,7 +91,7 @@ impl Cells {
 }
 
 impl Service for Cells {
-    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a> {
-        Box::pin(self.answer(ask, shop))
+    fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
+        Box::pin(self.answer(ask, charges))
     }
 }

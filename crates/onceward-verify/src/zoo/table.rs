@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use super::careful::{Careful, Habits};
+use super::charges::Charges;
 use super::durable::{self, Beside, Journal};
 use super::failures;
 use super::fingerprints;
-use super::frame::Service;
 use super::keys;
 use super::leases::{self, Leased};
 use super::races::{Race, Racy};
 use super::replays;
 use super::retention;
-use super::shop::Shop;
+use super::server::Service;
 use super::sound;
 
 /// One service of the zoo.
 #[derive(Clone, Copy)]
-pub struct Animal {
+pub struct ZooService {
     /// What it is called.
     pub name: &'static str,
     /// What is wrong with it; for a right one, how it does it.
@@ -28,18 +28,18 @@ pub struct Animal {
     pub is_durable: bool,
     /// Whether a failure is an answer like any other.
     pub failures_are_final: bool,
-    /// Makes the instances that share a shop. Two of them, where they may differ.
-    pub(super) make: fn(&Shop) -> Vec<Arc<dyn Service>>,
+    /// Makes the instances that share a charges. Two of them, where they may differ.
+    pub(super) make: fn(&Charges) -> Vec<Arc<dyn Service>>,
 }
 
 /// All of them, the broken first.
-pub fn all() -> &'static [Animal] {
+pub fn all() -> &'static [ZooService] {
     ALL
 }
 
 /// The one of this name.
-pub fn named(name: &str) -> Option<&'static Animal> {
-    ALL.iter().find(|animal| animal.name == name)
+pub fn named(name: &str) -> Option<&'static ZooService> {
+    ALL.iter().find(|service| service.name == name)
 }
 
 /// Two instances of one service with one memory.
@@ -56,22 +56,29 @@ const fn broken(
     name: &'static str,
     what: &'static str,
     caught_by: &'static str,
-    make: fn(&Shop) -> Vec<Arc<dyn Service>>,
-) -> Animal {
-    Animal { name, what, caught_by: Some(caught_by), is_durable: false, failures_are_final: false, make }
+    make: fn(&Charges) -> Vec<Arc<dyn Service>>,
+) -> ZooService {
+    ZooService { name, what, caught_by: Some(caught_by), is_durable: false, failures_are_final: false, make }
 }
 
-const fn sound(name: &'static str, what: &'static str, make: fn(&Shop) -> Vec<Arc<dyn Service>>) -> Animal {
-    Animal { name, what, caught_by: None, is_durable: false, failures_are_final: false, make }
+const fn sound(
+    name: &'static str,
+    what: &'static str,
+    make: fn(&Charges) -> Vec<Arc<dyn Service>>,
+) -> ZooService {
+    ZooService { name, what, caught_by: None, is_durable: false, failures_are_final: false, make }
 }
 
-const fn durable(animal: Animal) -> Animal {
-    Animal { is_durable: true, ..animal }
+const fn durable(service: ZooService) -> ZooService {
+    ZooService { is_durable: true, ..service }
 }
 
-static ALL: &[Animal] = &[
+static ALL: &[ZooService] = &[
     broken("check-then-write", "looks, and then writes", "simultaneous-duplicates", |_| {
         one(Racy::new(Race::CheckThenWrite))
+    }),
+    broken("stays-locked", "looks, then locks, and never unlocks", "simultaneous-duplicates", |_| {
+        one(Racy::new(Race::StaysLocked))
     }),
     broken("claim-after-effect", "writes nothing before the work is done", "retry-while-running", |_| {
         one(Racy::new(Race::ClaimAfterEffect))
@@ -176,29 +183,37 @@ static ALL: &[Animal] = &[
     broken("completes-without-fence", "a late owner overwrites its successor's answer", "slow-owner", |_| {
         one(Leased::new(leases::Flaw::CompletesWithoutFence))
     }),
-    durable(broken("claim-lasts-for-a-day", "a claim lasts as long as an answer", "crash", |shop| {
-        one(Beside::open(durable::Flaw::ClaimLastsForADay, shop))
+    durable(broken("claim-lasts-for-a-day", "a claim lasts as long as an answer", "crash", |charges| {
+        one(Beside::open(durable::Flaw::ClaimLastsForADay, charges))
     })),
     durable(broken(
         "effect-before-receipt",
         "a crash after the effect leaves the key free",
         "crash",
-        |shop| one(Beside::open(durable::Flaw::EffectBeforeReceipt, shop)),
+        |charges| one(Beside::open(durable::Flaw::EffectBeforeReceipt, charges)),
     )),
-    durable(broken("written-behind", "the answer leaves before its receipt is written", "crash", |shop| {
-        one(Beside::open(durable::Flaw::WrittenBehind, shop))
-    })),
+    durable(broken(
+        "written-behind",
+        "the answer leaves before its receipt is written",
+        "crash",
+        |charges| one(Beside::open(durable::Flaw::WrittenBehind, charges)),
+    )),
     sound("waits", "in memory; a duplicate waits", |_| careful(sound::Waiting)),
     sound("conflicts", "in memory; a duplicate is told to come again", |_| careful(sound::Conflicting)),
+    sound("locks", "in memory; a duplicate gets 423 until the first one is done", |_| {
+        careful(sound::Locking)
+    }),
     sound("cells", "a cell for each key; the key is optional, bodies are bytes", |_| {
         one(sound::Cells::default())
     }),
     sound("leased", "claims end; effect and answer are one step, behind a fence", |_| {
         one(Leased::new(leases::Flaw::Sound))
     }),
-    Animal {
+    ZooService {
         failures_are_final: true,
         ..sound("final", "as Stripe does it: failures are final, bodies are bytes", |_| careful(sound::Final))
     },
-    durable(sound("journal", "effect and receipt are one line of a file", |shop| one(Journal::open(shop)))),
+    durable(sound("journal", "effect and receipt are one line of a file", |charges| {
+        one(Journal::open(charges))
+    })),
 ];

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use onceward_verify::broken::hunt::{Catcher, SEEDS_MAX, hunt};
+use onceward_verify::broken::search::{Catcher, SEEDS_MAX, search};
 use onceward_verify::broken::table::{self, Flaw};
 use onceward_verify::sim::checker::{ENDS, PROMISES};
 use onceward_verify::sim::play;
@@ -16,7 +16,7 @@ fn no_variant_survives() {
     let mut survivors = Vec::new();
     for broken in table::all() {
         for catcher in broken.caught_by {
-            if hunt(broken, *catcher, SEEDS_MAX, 2).is_none() {
+            if search(broken, *catcher, SEEDS_MAX, 2).is_none() {
                 survivors.push(format!("{} ({catcher}): {}", broken.name, broken.wrong));
             }
         }
@@ -40,7 +40,7 @@ fn every_variant_is_hunted_and_has_a_name_of_its_own() {
 #[test]
 fn a_variant_without_a_flaw_survives() {
     let sound = table::Broken { flaw: Flaw::Rules(onceward::decide), ..*table::all().next().expect("one") };
-    let catch = hunt(&sound, Catcher::Simulator, 200, 2);
+    let catch = search(&sound, Catcher::Simulator, 200, 2);
     assert!(catch.is_none(), "the real engine was caught: {catch:?}");
 }
 
@@ -66,7 +66,7 @@ fn every_promise_is_broken_by_some_variant() {
         if quiet.is_empty() {
             return;
         }
-        if let Some(catch) = hunt(broken, Catcher::Simulator, SEEDS_MAX, 2) {
+        if let Some(catch) = search(broken, Catcher::Simulator, SEEDS_MAX, 2) {
             quiet.remove(&*catch.by);
         }
     }

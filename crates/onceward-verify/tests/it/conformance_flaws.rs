@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use onceward::{
-    Caps, Filter, Found, Id, Loaded, Page, Record, Scan, ScanTarget, Signals, State, Store, StoreFuture,
-    Swap, Swapped, TextMatch, Watch,
+    Caps, Choose, Filter, Found, Id, Loaded, Page, Record, Scan, ScanTarget, Signals, State, Store,
+    StoreFuture, Swap, Swapped, TextMatch, Watch, take_by_scan,
 };
 use onceward_verify::conformance;
 use onceward_verify::reference::Reference;
@@ -224,6 +224,15 @@ impl Store for Flawed {
             }
             Ok(page)
         })
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        take_by_scan(self, state, limit, choose)
     }
 
     fn watch(&self) -> Option<Watch> {

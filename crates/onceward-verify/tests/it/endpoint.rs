@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use onceward_verify::endpoint::report::{Report, Verdict};
 use onceward_verify::endpoint::{Check, Effects, ErrorKind, Version};
-use onceward_verify::zoo::cage::Cage;
+use onceward_verify::zoo::start::RunningService;
 use onceward_verify::zoo::table;
 
-async fn cage(name: &str) -> Cage {
-    Cage::open(table::named(name).expect("it is in the zoo")).await.expect("it can listen")
+async fn start(name: &str) -> RunningService {
+    RunningService::start(table::named(name).expect("it is in the zoo")).await.expect("it can listen")
 }
 
 fn only(check: &mut Check, scenarios: &[&str]) {
@@ -18,13 +18,13 @@ fn only(check: &mut Check, scenarios: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_more_is_sent_than_planned() {
-    let mut cage = cage("conflicts").await;
+    let mut running = start("conflicts").await;
     only(
-        &mut cage.check,
+        &mut running.check,
         &["simultaneous-duplicates", "retry-after-success", "other-body-during", "malformed-keys"],
     );
-    let planned = cage.check.plan().unwrap();
-    let report = cage.check.run().await.unwrap();
+    let planned = running.check.plan().unwrap();
+    let report = running.check.run().await.unwrap();
     report.assert_holds();
     assert_eq!(planned.len(), report.findings.len() + 1, "the baseline, and each scenario");
     for (planned, finding) in planned[1..].iter().zip(&report.findings) {
@@ -39,13 +39,13 @@ async fn no_more_is_sent_than_planned() {
 async fn http2_is_judged_the_same() {
     let scenarios =
         ["simultaneous-duplicates", "retry-after-success", "retry-after-hang-up", "other-body-during"];
-    let mut right = cage("waits").await;
+    let mut right = start("waits").await;
     (right.check.version, right.check.clients) = (Version::Http2, 150);
     only(&mut right.check, &scenarios);
     let report = right.check.run().await.unwrap();
     report.assert_holds();
     assert_eq!(report.spread.requests_max, 150);
-    let mut broken = cage("check-then-write").await;
+    let mut broken = start("check-then-write").await;
     broken.check.version = Version::Http2;
     only(&mut broken.check, &scenarios[..1]);
     assert_eq!(broken.check.run().await.unwrap().exit_code(), 1);
@@ -54,13 +54,13 @@ async fn http2_is_judged_the_same() {
 /// Without an oracle the answers still tell two runs apart; and that less is known is said.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_an_oracle_answers_are_compared() {
-    let mut broken = cage("check-then-write").await;
+    let mut broken = start("check-then-write").await;
     broken.check.effects = Effects::Unseen;
     only(&mut broken.check, &["simultaneous-duplicates"]);
     let report = broken.check.run().await.unwrap();
     assert_eq!(report.exit_code(), 1);
     assert!(report.text().contains("two answers"), "{}", report.text());
-    let mut right = cage("waits").await;
+    let mut right = start("waits").await;
     right.check.effects = Effects::Unseen;
     only(&mut right.check, &["simultaneous-duplicates", "distinct-keys", "other-tenant"]);
     let report = right.check.run().await.unwrap();
@@ -70,19 +70,19 @@ async fn without_an_oracle_answers_are_compared() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_judged_is_said() {
-    let cage = cage("waits").await;
-    let mut gone = cage.check.clone();
+    let running = start("waits").await;
+    let mut gone = running.check.clone();
     gone.url = "http://127.0.0.1:9/charges".into();
     assert_eq!(gone.run().await.unwrap_err().kind(), ErrorKind::Unreachable);
-    let mut miscounted = cage.check.clone();
+    let mut miscounted = running.check.clone();
     miscounted.effects = Effects::Command("echo 7".into());
     let error = miscounted.run().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unfit, "{error}");
-    let mut refused = cage.check.clone();
+    let mut refused = running.check.clone();
     refused.key_header = "X-Other".into();
     let error = refused.run().await.unwrap_err();
     assert!(error.to_string().contains("400"), "{error}");
-    let mut unfailing = cage.check.clone();
+    let mut unfailing = running.check.clone();
     unfailing.fail_header = Some(("X-Nothing".into(), "1".into()));
     only(&mut unfailing, &["failed-first"]);
     let report = unfailing.run().await.unwrap();
@@ -92,9 +92,9 @@ async fn what_cannot_be_judged_is_said() {
 /// The forms of a report say the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_form_of_a_report_names_the_violation() {
-    let mut cage = cage("check-then-write").await;
-    only(&mut cage.check, &["simultaneous-duplicates", "retry-after-success", "crash"]);
-    let report = cage.check.run().await.unwrap();
+    let mut running = start("check-then-write").await;
+    only(&mut running.check, &["simultaneous-duplicates", "retry-after-success", "crash"]);
+    let report = running.check.run().await.unwrap();
     assert_eq!(report.exit_code(), 1);
     let why = &report.finding("simultaneous-duplicates").unwrap().why;
     let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
@@ -129,12 +129,23 @@ async fn a_thousand_connections_are_released_together() {
 }
 
 async fn thousand(version: Version) -> Report {
-    let mut cage = cage("waits").await;
-    (cage.check.clients, cage.check.rounds, cage.check.version) = (1_000, 6, version);
-    cage.check.timeout = Duration::from_secs(120);
-    only(&mut cage.check, &["simultaneous-duplicates"]);
-    let report = cage.check.run().await.unwrap();
+    let mut running = start("waits").await;
+    (running.check.clients, running.check.rounds, running.check.version) = (1_000, 6, version);
+    running.check.timeout = Duration::from_secs(120);
+    only(&mut running.check, &["simultaneous-duplicates"]);
+    let report = running.check.run().await.unwrap();
     report.assert_holds();
     assert_eq!(report.spread.requests_max, 1_000);
     report
+}
+
+/// The worst finding is the one that is reported: not that the key is stuck, which it is too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_effect_is_not_reported_as_a_stuck_key() {
+    let mut broken = start("stays-locked").await;
+    only(&mut broken.check, &["simultaneous-duplicates"]);
+    let report = broken.check.run().await.unwrap();
+    let text = report.text();
+    assert_eq!(report.exit_code(), 1, "{text}");
+    assert!(text.contains("sendings of one key had") && !text.contains("wedged"), "{text}");
 }

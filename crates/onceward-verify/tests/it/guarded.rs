@@ -11,10 +11,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use onceward::Onceward;
-use onceward_http::{OncewardLayer, Route};
+use onceward_http::fingerprint::Rules;
+use onceward_http::{Action, OncewardLayer, Route, StatusClass};
 use onceward_stores::MemoryStore;
 use onceward_verify::endpoint::{Check, Effects};
-use onceward_verify::zoo::cage::free_port;
+use onceward_verify::zoo::start::free_port;
 use tokio::net::TcpListener;
 
 type Books = Arc<AtomicUsize>;
@@ -32,6 +33,15 @@ async fn charge(request: Request, books: Books) -> Response {
     (StatusCode::CREATED, location, format!("charge {number}")).into_response()
 }
 
+/// The two instances are reached by different addresses, and a failure here means that nothing was charged.
+fn route() -> Route {
+    Route::builder()
+        .with_fingerprint(Rules::default().with_host(false))
+        .with_on_class(StatusClass::ServerError, Action::Retry)
+        .build()
+        .unwrap()
+}
+
 /// Two instances over one store.
 async fn serve() -> Check {
     let store = Arc::new(MemoryStore::new());
@@ -46,7 +56,7 @@ async fn serve() -> Check {
         let app = Router::new()
             .route("/charges", handler.clone())
             .route("/refunds", handler)
-            .layer(OncewardLayer::new(onceward, [7; 32], Route::default()));
+            .layer(OncewardLayer::new(onceward, [7; 32], route()));
         let count = books.clone();
         let app = app.route("/count", get(async move || count.load(Ordering::SeqCst).to_string()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

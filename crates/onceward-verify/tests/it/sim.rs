@@ -1,7 +1,7 @@
 //! Tests of the simulator: the same seed gives the same history, and the real engine keeps its promises.
 
-use onceward_verify::sim::fleet::{OnFailure, sail};
 use onceward_verify::sim::play;
+use onceward_verify::sim::seeds::{OnFailure, run_seeds};
 use onceward_verify::sim::timeline::timeline;
 use onceward_verify::sim::variant::Variant;
 
@@ -30,7 +30,7 @@ fn same_seed_gives_same_history() {
 fn same_seed_gives_same_history_beside_others() {
     let alone: Vec<u64> = (0..40).map(|seed| play(seed, &Variant::sound()).digest()).collect();
     let beside = std::thread::scope(|scope| {
-        let noise = scope.spawn(|| sail(1_000, 40, 1, OnFailure::Count, Variant::sound, || {}));
+        let noise = scope.spawn(|| run_seeds(1_000, 40, 1, OnFailure::Count, Variant::sound, || {}));
         let beside: Vec<u64> = (0..40).rev().map(|seed| play(seed, &Variant::sound()).digest()).collect();
         noise.join().expect("the noise ends");
         beside
@@ -40,7 +40,7 @@ fn same_seed_gives_same_history_beside_others() {
 
 #[test]
 fn sound_engine_keeps_every_promise() {
-    let sum = sail(0, SEEDS, 2, OnFailure::Stop, Variant::sound, || {});
+    let sum = run_seeds(0, SEEDS, 2, OnFailure::Stop, Variant::sound, || {});
     if let Some(failure) = sum.failure {
         panic!("seed {}\n{}", failure.seed, timeline(&failure.history, &failure.violations));
     }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onceward::{
-    Age, Caps, Due, Error, ErrorKind, Fault, Found, Id, Join, Loaded, Page, Result, Scan, Seen, Stopped,
-    Store, StoreFuture, Swap, Swapped, Transactions, Watch,
+    Age, Caps, Choose, Due, Error, ErrorKind, Fault, Found, Id, Join, Loaded, Page, Result, Scan, Seen,
+    State, Stopped, Store, StoreFuture, Swap, Swapped, Transactions, Watch, take_by_scan,
 };
 use onceward_stores::memory::{MemoryTransactions, MemoryTx};
 use onceward_verify::conformance::{self, Harness};
@@ -253,6 +253,15 @@ impl Store for LeakingStore {
 
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        take_by_scan(self, state, limit, choose)
     }
 
     fn watch(&self) -> Option<Watch> {

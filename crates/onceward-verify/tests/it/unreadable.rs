@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onceward::{
-    Caps, Error, ErrorKind, Found, Id, Loaded, Page, Scan, Store, StoreFuture, Swap, Swapped, Watch,
+    Caps, Choose, Error, ErrorKind, Found, Id, Loaded, Page, Scan, State, Store, StoreFuture, Swap, Swapped,
+    Watch, take_by_scan,
 };
 use onceward_verify::conformance::{self, Damage};
 use onceward_verify::reference::Reference;
@@ -127,6 +128,15 @@ impl Store for Handle {
             }
             Ok(page)
         })
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        take_by_scan(self, state, limit, choose)
     }
 
     fn watch(&self) -> Option<Watch> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
-use super::super::single_effect::once;
+use super::super::single_effect::retried_once;
 use super::super::volley::Aimed;
 use super::{Plan, Scenario, Stop, nothing};
 
@@ -43,10 +43,9 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
             let after = if number == 0 { Duration::ZERO } else { context.moment(over) };
             aimed.push(Aimed { after, ..request.clone().into() });
         }
-        let mut shots = context.fire(aimed).await?;
+        let shots = context.fire(aimed).await?;
         told_to_wait += shots.iter().filter(|shot| shot.is_not_now()).count();
-        shots.push(context.settle(request.called("retry")).await?);
-        once(context, before, &shots).await?;
+        retried_once(context, before, shots, request.called("retry")).await?;
     }
     let waited = if told_to_wait == 0 {
         "all got it".to_owned()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
-use super::super::single_effect::once;
+use super::super::single_effect::retried_once;
 use super::super::volley::Aimed;
 use super::{Plan, Scenario, Stop, nothing};
 
@@ -45,13 +45,13 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
         for after in [early, early + context.moment(Duration::from_millis(2))] {
             aimed.push(Aimed { after, ..context.request(&key).called("while it runs").into() });
         }
-        let mut shots = context.fire(aimed).await?;
+        let shots = context.fire(aimed).await?;
         // Where a request is faster than expected the next round comes sooner.
         took = took.min(shots[0].ended - shots[0].sent);
         overlapping += shots[1..].iter().filter(|shot| shot.sent < shots[0].ended).count();
         not_now += shots.iter().filter(|shot| shot.is_not_now()).count();
-        shots.push(context.settle(context.request(&key).called("afterwards")).await?);
-        once(context, before, &shots).await?;
+        let retry = context.request(&key).called("afterwards");
+        retried_once(context, before, shots, retry).await?;
     }
     if overlapping == 0 {
         return Err(Stop::inconclusive(format!(

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use onceward::receipt::{Claim, Done, End as Ended, Held};
-use onceward::{Closed, OnFailure, OnUnknown, Outcome, Policy, Settlement, State};
+use onceward::{Closed, OnFailure, OnUnknown, Outcome, Policy, Settlement, State, Version};
 
 use super::facts::{CallFacts, Moment};
 use super::receipts::LIFE;
@@ -100,6 +100,12 @@ impl Step<'_> {
         let now = Moment { event: self.event, at_us: self.at_us };
         let gone = self.facts.was_gone_to_sweep(&parent, self.process, now, self.sent_us);
         require(gone, STEPS, "was removed while its intent is there")
+    }
+
+    /// Whether it is a step whose intent was past its retention after the step was written.
+    pub(super) fn is_step_of_an_expired_intent(&self, step: Version) -> bool {
+        let now = Moment { event: self.event, at_us: self.at_us };
+        self.id.parent().is_some_and(|parent| self.facts.was_expired_after(&parent, step, now))
     }
 
     pub(super) fn somebody_asked(&self, contract: impl Fn(&Policy) -> bool) -> bool {

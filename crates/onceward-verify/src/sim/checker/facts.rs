@@ -4,16 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use onceward::receipt::{Claim, Status};
-use onceward::{Fence, Id, OnUnknown, Policy, Receipt, Settlement};
+use onceward::{Fence, Id, OnUnknown, Policy, Receipt, Settlement, Version};
 
 use super::entries::{Begin, NEVER};
 pub(super) use super::entries::{CallFacts, Moment, Span, Staged};
 use crate::sim::executor::Process;
+use crate::sim::faults::Fault;
 use crate::sim::history::{Call, Closing, Event, Tx, Way, What};
 use crate::sim::scenario::Workers;
 
 /// How late the answer to a write may be: longer than any simulated store takes.
 const LATE_US: u64 = 1_000_000;
+/// How long after a failed look a process knows the answer of its next one: the engine's longest pause, and a late
+/// answer.
+const LOOK_AGAIN_US: u64 = 2 * LATE_US;
 
 /// A history, sorted.
 #[derive(Debug, Default)]
@@ -41,6 +45,8 @@ pub(super) struct Facts {
     pub(super) crashed: BTreeMap<Process, Moment>,
     /// When everything had had the time to come to an end.
     pub(super) patience: Option<Moment>,
+    /// When a process could not read the store.
+    failed_reads: Vec<(Process, u64)>,
     /// Whether anything was ever faulty.
     pub(super) faulty: bool,
 }
@@ -132,7 +138,12 @@ impl Facts {
                 let until = now.at_us + u64::try_from(takes.as_micros()).unwrap_or(u64::MAX);
                 self.long_trips.push((*process, now.at_us, until));
             }
-            What::Fault(_) => self.faulty = true,
+            What::Fault(fault) => {
+                self.faulty = true;
+                if matches!(fault, Fault::ReadFailure) {
+                    self.failed_reads.push((*process, now.at_us));
+                }
+            }
             What::Crashed => {
                 self.crashed.insert(*process, now);
                 self.faulty = true;
@@ -221,7 +232,36 @@ impl Facts {
             Status::Held(_) => Some(span.due_us),
             _ => None,
         });
-        open_us.max().unwrap_or_default().max(call.over.at_us).saturating_add(LATE_US)
+        let until_us = open_us.max().unwrap_or_default().max(call.over.at_us).saturating_add(LATE_US);
+        if self.has_recorded(call, fence) {
+            until_us
+        } else {
+            self.after_failed_reads(call.process, until_us)
+        }
+    }
+
+    /// Whether a process has recorded the outcome of a run that it made. What its sweeps and operators wrote meanwhile
+    /// is not that: the run's own ending learns of it only by a look.
+    fn has_recorded(&self, call: &CallFacts, fence: Fence) -> bool {
+        let Some((ended, _)) = call.ended else { return true };
+        let mut spans = self.spans.get(&call.id).into_iter().flatten();
+        spans.any(|span| {
+            let done = matches!(span.receipt.status, Status::Done(_)) && span.receipt.status.fence() == fence;
+            done && span.by == call.process && span.from > ended
+        })
+    }
+
+    /// A process whose ending is not written looks what became of the record, again and again while the look fails. It
+    /// is told of a settlement by the first look that succeeds.
+    fn after_failed_reads(&self, process: Process, until_us: u64) -> u64 {
+        let of_process = self.failed_reads.iter().filter(|(of, _)| *of == process);
+        of_process.fold(until_us, |until_us, (_, failed_us)| {
+            if *failed_us <= until_us {
+                until_us.max(failed_us.saturating_add(LOOK_AGAIN_US))
+            } else {
+                until_us
+            }
+        })
     }
 
     /// The run that was made under a claim.
@@ -249,6 +289,20 @@ impl Facts {
             there_until = span.to;
         }
         there_until < now
+    }
+
+    /// Whether an id was done or gone, past its retention, at some moment before this one and after a step of it was
+    /// written: the next run of it must not find that step.
+    pub(super) fn was_expired_after(&self, id: &Id, step: Version, now: Moment) -> bool {
+        let expired = |span: &Span| {
+            let over = match span.receipt.status {
+                Status::Gone(_) => true,
+                Status::Done(_) => span.due_us <= now.at_us,
+                _ => false,
+            };
+            over && span.from < now && span.receipt.version > step
+        };
+        self.spans.get(id).is_some_and(|spans| spans.iter().any(expired))
     }
 
     /// The first record of a claim: it tells who made it, and when.
@@ -325,14 +379,17 @@ impl Facts {
         })
     }
 
-    /// Whether a worker in the process of this call has claimed the same and may still wait for the answer: that is
-    /// late. Until then it knows no better than that the claim may stand.
+    /// Whether a worker in the process of this call may have sent a claim of the same and still wait for the answer:
+    /// that is late. Until then it knows no better than that the claim may stand, also if what was waiting has
+    /// been done by another process meanwhile.
     pub(super) fn has_late_claim(&self, call: &CallFacts, told: Moment) -> bool {
         let late = |span: &Span| {
-            span.is_held()
-                && span.by == call.process
-                && span.from < told
-                && span.sent_us.saturating_add(LATE_US) > call.asked.at_us
+            let sent_us = match span.is_waiting() {
+                true => span.to.at_us,
+                false if span.is_held() && span.by == call.process => span.sent_us,
+                false => return false,
+            };
+            span.from < told && sent_us.saturating_add(LATE_US) > call.asked.at_us
         };
         self.faulty
             && self.works(call.process, &call.id)

@@ -175,7 +175,8 @@ impl Step<'_> {
                 require(dead.claim == held.claim, LIFE, "buried under another claim")?;
                 let tries_min =
                     self.facts.contracts(self.id, self.event).map(onceward::Policy::tries_max).min();
-                let is_enough = tries_min.is_some_and(|min| dead.job.started >= min);
+                let is_enough =
+                    tries_min.is_some_and(|min| dead.job.as_ref().is_some_and(|job| job.started >= min));
                 require(is_enough, TRIES, "given up before its tries were used up")?;
                 if over && held.on_unknown == OnUnknown::Retry {
                     return Ok(());
@@ -227,6 +228,9 @@ impl Step<'_> {
             None => {
                 require(over, DONE, "a kept outcome was removed")?;
                 require(done.tombstone.is_none(), LIFE, "removed without leaving the tombstone it promised")?;
+                if self.is_step_of_an_expired_intent(before.version) {
+                    return Ok(());
+                }
                 self.step_goes_with_its_parent()
             }
             Some((Status::Gone(_), _)) => {
@@ -296,7 +300,7 @@ impl Step<'_> {
                 let retried =
                     dead.prior != Prior::Unknown && self.facts.closing(self.id, self.event, Closing::Retry);
                 require(retried || self.is_settled(&dead.claim), DEAD, "tried again without anybody's word")?;
-                self.job_unstarted(Some(&dead.job), now.job.as_ref(), &now.claim)
+                self.job_unstarted(dead.job.as_ref(), now.job.as_ref(), &now.claim)
             }
             Some(Status::Done(done)) => match &done.end {
                 Ended::Closed(closed) => self.closed(*closed, Some(State::Dead)),

@@ -6,17 +6,17 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use onceward_verify::zoo::cage;
-use onceward_verify::zoo::table::{self, Animal};
-use onceward_verify::zoo::tour;
+use onceward_verify::zoo::check_all;
+use onceward_verify::zoo::start;
+use onceward_verify::zoo::table::{self, ZooService};
 
 use crate::report::bar;
 
-/// Visits all of them, or one, with each of these seeds.
-pub(crate) fn tour(seeds: Range<u64>, only: Option<&str>, at_a_time: u16) -> ExitCode {
-    let animals: Vec<&Animal> =
-        table::all().iter().filter(|animal| only.is_none_or(|name| name == animal.name)).collect();
-    if animals.is_empty() {
+/// Checks all of them, or one, with each of these seeds.
+pub(crate) fn check_all(seeds: Range<u64>, only: Option<&str>, at_a_time: u16) -> ExitCode {
+    let services: Vec<&ZooService> =
+        table::all().iter().filter(|service| only.is_none_or(|name| name == service.name)).collect();
+    if services.is_empty() {
         return unknown(only.unwrap_or_default());
     }
     let program = match std::env::current_exe() {
@@ -24,39 +24,39 @@ pub(crate) fn tour(seeds: Range<u64>, only: Option<&str>, at_a_time: u16) -> Exi
         Err(error) => return failed(&error),
     };
     let count = seeds.end - seeds.start;
-    let bar = bar(animals.len() as u64 * count, "{bar:40} {pos}/{len} visits, {msg}  {eta} left");
+    let bar = bar(services.len() as u64 * count, "{bar:40} {pos}/{len} checks, {msg}  {eta} left");
     let (start, mut right, mut wrong) = (Instant::now(), HashMap::new(), Vec::new());
     bar.set_message("all right");
-    let visits = tour::tour(&animals, seeds, at_a_time, &program, |animal, visit| {
-        if visit.is_right() {
-            *right.entry(animal.name).or_insert(0) += 1;
+    let checks = check_all::check_all(&services, seeds, at_a_time, &program, |service, checked| {
+        if checked.is_right() {
+            *right.entry(service.name).or_insert(0) += 1;
         } else {
-            wrong.push((animal.name, visit));
+            wrong.push((service.name, checked));
             bar.set_message(format!("{} wrong", wrong.len()));
         }
         bar.inc(1);
     });
-    runtime().block_on(visits);
+    runtime().block_on(checks);
     bar.finish_and_clear();
-    print_table(&animals, &right, count);
-    for (name, visit) in &wrong {
-        println!("\n{name}, {}", visit.story());
+    print_table(&services, &right, count);
+    for (name, checked) in &wrong {
+        println!("\n{name}, {}", checked.describe());
     }
-    let visits = animals.len() as u64 * count;
+    let checks = services.len() as u64 * count;
     println!(
-        "\n{} of {visits} visits were right, in {:.0} s",
-        visits - wrong.len() as u64,
+        "\n{} of {checks} checks were right, in {:.0} s",
+        checks - wrong.len() as u64,
         start.elapsed().as_secs_f64()
     );
     if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn print_table(animals: &[&Animal], right: &HashMap<&str, u64>, seeds: u64) {
+fn print_table(services: &[&ZooService], right: &HashMap<&str, u64>, seeds: u64) {
     println!(
         "{:<26} {:<62} {:<24} right",
         "service", "what is wrong, or how it is right", "must be caught by"
     );
-    for Animal { name, what, caught_by, .. } in animals {
+    for ZooService { name, what, caught_by, .. } in services {
         let right = right.get(name).copied().unwrap_or_default();
         println!("{name:<26} {what:<62} {:<24} {right} of {seeds}", caught_by.unwrap_or("-"));
     }
@@ -64,8 +64,8 @@ fn print_table(animals: &[&Animal], right: &HashMap<&str, u64>, seeds: u64) {
 
 /// Serves one until the process is killed.
 pub(crate) fn serve(name: &str, port: u16, folder: &Path) -> ExitCode {
-    let Some(animal) = table::named(name) else { return unknown(name) };
-    match runtime().block_on(cage::serve(animal, port, folder)) {
+    let Some(service) = table::named(name) else { return unknown(name) };
+    match runtime().block_on(start::serve(service, port, folder)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }
@@ -77,8 +77,8 @@ fn runtime() -> tokio::runtime::Runtime {
 
 fn unknown(name: &str) -> ExitCode {
     eprintln!("there is no {name:?} in the zoo; these there are:");
-    for animal in table::all() {
-        eprintln!("  {:26} {}", animal.name, animal.what);
+    for service in table::all() {
+        eprintln!("  {:26} {}", service.name, service.what);
     }
     ExitCode::from(2)
 }

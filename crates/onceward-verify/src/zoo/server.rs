@@ -17,7 +17,7 @@ use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::shop::{Shop, WORK};
+use super::charges::{Charges, WORK};
 
 /// A request as a service of the zoo sees it.
 #[derive(Clone, Debug)]
@@ -69,8 +69,8 @@ pub type Answering<'a> = Pin<Box<dyn Future<Output = Reply> + Send + 'a>>;
 
 /// A service to be checked.
 pub trait Service: Send + Sync + 'static {
-    /// Answers a request, with the work done in the shop.
-    fn answer<'a>(&'a self, ask: Ask, shop: &'a Shop) -> Answering<'a>;
+    /// Answers a request, with the work done in the charges.
+    fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a>;
 
     /// Whether the work is dropped when the client hangs up, as many frameworks do.
     fn is_dropped_on_hang_up(&self) -> bool {
@@ -93,16 +93,20 @@ impl Drop for Listening {
 }
 
 /// Lets a service listen at this address, such as `127.0.0.1:0`.
-pub async fn listen(at: &str, service: Arc<dyn Service>, shop: Arc<Shop>) -> std::io::Result<Listening> {
+pub async fn listen(
+    at: &str,
+    service: Arc<dyn Service>,
+    charges: Arc<Charges>,
+) -> std::io::Result<Listening> {
     let listener = TcpListener::bind(at).await?;
     let address = listener.local_addr()?;
     let task = tokio::spawn(async move {
         // Connections end with the listener.
         let mut connections = JoinSet::new();
         while let Ok((stream, _)) = listener.accept().await {
-            let (service, shop) = (service.clone(), shop.clone());
+            let (service, charges) = (service.clone(), charges.clone());
             connections.spawn(async move {
-                let handler = service_fn(move |request| handle(request, service.clone(), shop.clone()));
+                let handler = service_fn(move |request| handle(request, service.clone(), charges.clone()));
                 let builder = auto::Builder::new(TokioExecutor::new());
                 let _ = builder.serve_connection(TokioIo::new(stream), handler).await;
             });
@@ -115,11 +119,11 @@ pub async fn listen(at: &str, service: Arc<dyn Service>, shop: Arc<Shop>) -> std
 async fn handle(
     request: Request<Incoming>,
     service: Arc<dyn Service>,
-    shop: Arc<Shop>,
+    charges: Arc<Charges>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     if head.uri.path() == "/effects" {
-        return Ok(Response::new(Full::from(shop.effects().to_string())));
+        return Ok(Response::new(Full::from(charges.effects().to_string())));
     }
     let Ok(body) = body.collect().await else { return Ok(response(Reply::plain(400, "half a body"))) };
     let field = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
@@ -132,9 +136,9 @@ async fn handle(
         fails: field("x-fail").is_some(),
     };
     if service.is_dropped_on_hang_up() {
-        return Ok(response(service.answer(ask, &shop).await));
+        return Ok(response(service.answer(ask, &charges).await));
     }
-    let work = tokio::spawn(async move { service.answer(ask, &shop).await });
+    let work = tokio::spawn(async move { service.answer(ask, &charges).await });
     Ok(response(work.await.unwrap_or_else(|_| Reply::plain(500, "it panicked"))))
 }
 

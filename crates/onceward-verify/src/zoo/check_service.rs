@@ -2,55 +2,55 @@
 
 use std::path::Path;
 
-use super::cage::{Cage, check_of_process};
-use super::table::Animal;
+use super::start::{RunningService, check_of_process};
+use super::table::ZooService;
 use crate::endpoint::report::{Report, Verdict};
 use crate::endpoint::{Check, Error};
 
-/// What the verifier said of an animal.
+/// What the verifier found about a service.
 #[derive(Debug)]
-pub struct Visit {
+pub struct CheckedService {
     caught_by: Option<&'static str>,
     seed: u64,
-    said: Result<Report, Error>,
+    result: Result<Report, Error>,
 }
 
-/// Looks at an animal: at a broken one with the scenario that must catch it, at a right one with all. One
+/// Checks a service: a broken one with the scenario that must catch it, a right one with all. One
 /// that is to be killed is served by `program`.
-pub async fn visit(animal: &Animal, program: &Path, seed: u64) -> Visit {
+pub async fn check_service(service: &ZooService, program: &Path, seed: u64) -> CheckedService {
     let folder =
-        std::env::temp_dir().join(format!("onceward-zoo-{}-{}-{seed}", std::process::id(), animal.name));
-    let said = look(animal, program, &folder, seed).await;
-    if animal.is_durable {
+        std::env::temp_dir().join(format!("onceward-zoo-{}-{}-{seed}", std::process::id(), service.name));
+    let result = look(service, program, &folder, seed).await;
+    if service.is_durable {
         let _ = std::fs::remove_dir_all(&folder);
     }
-    Visit { caught_by: animal.caught_by, seed, said }
+    CheckedService { caught_by: service.caught_by, seed, result }
 }
 
-async fn look(animal: &Animal, program: &Path, folder: &Path, seed: u64) -> Result<Report, Error> {
-    let cage;
-    let mut check: Check = if animal.is_durable {
+async fn look(service: &ZooService, program: &Path, folder: &Path, seed: u64) -> Result<Report, Error> {
+    let running;
+    let mut check: Check = if service.is_durable {
         std::fs::create_dir_all(folder)
-            .and_then(|()| check_of_process(animal, program, folder))
-            .map_err(|error| no_cage(&error))?
+            .and_then(|()| check_of_process(service, program, folder))
+            .map_err(|error| not_started(&error))?
     } else {
-        cage = Cage::open(animal).await.map_err(|error| no_cage(&error))?;
-        cage.check.clone()
+        running = RunningService::start(service).await.map_err(|error| not_started(&error))?;
+        running.check.clone()
     };
     check.seed = seed;
-    check.scenarios = animal.caught_by.map(str::to_owned).into_iter().collect();
+    check.scenarios = service.caught_by.map(str::to_owned).into_iter().collect();
     check.run().await
 }
 
-fn no_cage(error: &std::io::Error) -> Error {
+fn not_started(error: &std::io::Error) -> Error {
     Error::invalid(error.to_string())
 }
 
-impl Visit {
+impl CheckedService {
     /// Whether the verifier was right: the scenario that must catch it did, or, where there is nothing to
     /// catch, nothing was violated and nothing was left open.
     pub fn is_right(&self) -> bool {
-        let Ok(report) = &self.said else { return false };
+        let Ok(report) = &self.result else { return false };
         match self.caught_by {
             Some(scenario) => {
                 report.finding(scenario).is_some_and(|finding| finding.verdict == Verdict::Violated)
@@ -62,9 +62,9 @@ impl Visit {
         }
     }
 
-    /// What was said.
-    pub fn story(&self) -> String {
-        match &self.said {
+    /// What was result.
+    pub fn describe(&self) -> String {
+        match &self.result {
             Ok(report) => format!("seed {}\n{}", self.seed, report.text()),
             Err(error) => format!("seed {}: {error}", self.seed),
         }
@@ -72,7 +72,7 @@ impl Visit {
 
     /// The report, if there is one.
     pub fn report(&self) -> Option<&Report> {
-        self.said.as_ref().ok()
+        self.result.as_ref().ok()
     }
 }
 

@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::frame::{Ask, Reply};
+use super::server::{Ask, Reply};
 
 /// How long the work takes unless a request says otherwise. Long enough to be interrupted.
 pub const WORK: Duration = Duration::from_millis(20);
 
 /// Charges what it is asked to, and counts.
 #[derive(Debug, Default)]
-pub struct Shop {
+pub struct Charges {
     effects: AtomicI64,
     ids: AtomicI64,
     book: Option<Mutex<File>>,
     folder: Option<PathBuf>,
 }
 
-impl Shop {
-    /// A shop whose books last for longer than the process: a line in a file for each effect.
+impl Charges {
+    /// A charges whose books last for longer than the process: a line in a file for each effect.
     pub fn in_folder(folder: &Path) -> std::io::Result<Self> {
         let path = folder.join("effects");
         let lines = std::fs::read_to_string(&path).map_or(0, |text| text.lines().count());

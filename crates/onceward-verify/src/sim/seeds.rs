@@ -14,7 +14,7 @@ use super::{Outcome, play};
 
 /// What many seeds add up to.
 #[derive(Debug, Default)]
-pub struct Sum {
+pub struct Totals {
     /// Simulations run.
     pub seeds: u64,
     /// Things that happened in them.
@@ -46,7 +46,7 @@ pub enum OnFailure {
     Count,
 }
 
-impl Sum {
+impl Totals {
     fn add(&mut self, outcome: Outcome) {
         self.seeds += 1;
         self.events += outcome.history.len() as u64;
@@ -82,16 +82,16 @@ impl Sum {
 
 /// Plays seeds until they are used up, or one fails and that is enough. `make` gives the variant for each,
 /// `tick` is told of each that is done.
-pub fn sail(
+pub fn run_seeds(
     from: u64,
     seeds: u64,
     jobs: usize,
     on_failure: OnFailure,
     make: impl Fn() -> Variant + Sync,
     tick: impl Fn() + Sync,
-) -> Sum {
+) -> Totals {
     let next = AtomicU64::new(from);
-    let sum = Mutex::new(Sum::default());
+    let sum = Mutex::new(Totals::default());
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {

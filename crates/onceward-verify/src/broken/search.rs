@@ -7,7 +7,7 @@ use super::stores::{BrokenStore, StoreFlaw};
 use super::table::{Broken, Flaw};
 use crate::conformance;
 use crate::reference::Reference;
-use crate::sim::fleet::{OnFailure, sail};
+use crate::sim::seeds::{OnFailure, run_seeds};
 use crate::sim::variant::Variant;
 
 /// The number of seeds within which a variant must be caught: as many as `./check` runs. Most do within a few dozen
@@ -44,7 +44,7 @@ pub struct Catch {
 }
 
 /// Hunts a variant with one of its catchers. `None` means that it survived.
-pub fn hunt(broken: &Broken, catcher: Catcher, seeds_max: u64, jobs: usize) -> Option<Catch> {
+pub fn search(broken: &Broken, catcher: Catcher, seeds_max: u64, jobs: usize) -> Option<Catch> {
     match (catcher, broken.flaw) {
         (Catcher::Conformance, Flaw::Store(flaw)) => by_conformance(flaw),
         (Catcher::Conformance, _) => None,
@@ -61,7 +61,7 @@ fn by_conformance(flaw: StoreFlaw) -> Option<Catch> {
 }
 
 fn by_simulator(flaw: Flaw, seeds_max: u64, jobs: usize) -> Option<Catch> {
-    let sum = sail(0, seeds_max, jobs, OnFailure::Stop, || flaw.variant(), || {});
+    let sum = run_seeds(0, seeds_max, jobs, OnFailure::Stop, || flaw.variant(), || {});
     let failure = sum.failure?;
     let first = failure.violations.first()?;
     Some(Catch { by: first.rule.to_owned(), detail: first.detail.clone(), seeds: Some(failure.seed + 1) })

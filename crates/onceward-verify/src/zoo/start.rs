@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use super::frame::{self, Listening};
-use super::shop::Shop;
-use super::table::Animal;
+use super::charges::Charges;
+use super::server::{self, Listening};
+use super::table::ZooService;
 use crate::endpoint::{Check, Effects};
 
 /// What a check of the zoo says of the lease. Claims of the zoo last a little less.
@@ -17,43 +17,43 @@ const LEASE: Duration = Duration::from_millis(300);
 /// What it says of the retention.
 const RETENTION: Duration = Duration::from_secs(2);
 
-/// An animal that listens, in this process. Dropping it ends it.
-pub struct Cage {
+/// A service that listens, in this process. Dropping it ends it.
+pub struct RunningService {
     _instances: Vec<Listening>,
     /// What to ask of it.
     pub check: Check,
 }
 
-impl Cage {
+impl RunningService {
     /// Lets it listen on free ports.
-    pub async fn open(animal: &Animal) -> io::Result<Self> {
-        let shop = Arc::new(Shop::default());
+    pub async fn start(service: &ZooService) -> io::Result<Self> {
+        let charges = Arc::new(Charges::default());
         let mut instances = Vec::new();
-        for service in (animal.make)(&shop) {
-            instances.push(frame::listen("127.0.0.1:0", service, shop.clone()).await?);
+        for service in (service.make)(&charges) {
+            instances.push(server::listen("127.0.0.1:0", service, charges.clone()).await?);
         }
-        let mut check = check(animal, instances[0].address.port());
+        let mut check = check(service, instances[0].address.port());
         let also = instances[1..].iter().map(|other| format!("http://{}/charges", other.address));
         check.also_urls = also.collect();
         Ok(Self { _instances: instances, check })
     }
 }
 
-/// Serves an animal at this port, with its books in this folder, until the process is killed.
-pub async fn serve(animal: &Animal, port: u16, folder: &Path) -> io::Result<()> {
-    let shop = Arc::new(Shop::in_folder(folder)?);
-    let service = (animal.make)(&shop).remove(0);
-    let _listening = frame::listen(&format!("127.0.0.1:{port}"), service, shop).await?;
+/// Serves a service at this port, with its books in this folder, until the process is killed.
+pub async fn serve(service: &ZooService, port: u16, folder: &Path) -> io::Result<()> {
+    let charges = Arc::new(Charges::in_folder(folder)?);
+    let service = (service.make)(&charges).remove(0);
+    let _listening = server::listen(&format!("127.0.0.1:{port}"), service, charges).await?;
     std::future::pending().await
 }
 
-/// A check of an animal that `program` serves in a process of its own, with its books in this folder.
-pub fn check_of_process(animal: &Animal, program: &Path, folder: &Path) -> io::Result<Check> {
+/// A check of a service that `program` serves in a process of its own, with its books in this folder.
+pub fn check_of_process(service: &ZooService, program: &Path, folder: &Path) -> io::Result<Check> {
     let port = free_port()?;
-    let mut check = check(animal, port);
+    let mut check = check(service, port);
     let (program, folder) = (program.display(), folder.display());
     check.start_command =
-        Some(format!("exec '{program}' serve {} --port {port} --folder '{folder}'", animal.name));
+        Some(format!("exec '{program}' serve {} --port {port} --folder '{folder}'", service.name));
     Ok(check)
 }
 
@@ -68,7 +68,7 @@ pub fn free_port() -> io::Result<u16> {
         .ok_or_else(|| io::ErrorKind::AddrInUse.into())
 }
 
-fn check(animal: &Animal, port: u16) -> Check {
+fn check(service: &ZooService, port: u16) -> Check {
     let base = format!("http://127.0.0.1:{port}");
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     Check {
@@ -82,7 +82,7 @@ fn check(animal: &Animal, port: u16) -> Check {
         slow_header: Some(pair("X-Work-Ms", "800")),
         lease: LEASE,
         retention: Some(RETENTION),
-        failures_are_final: animal.failures_are_final,
+        failures_are_final: service.failures_are_final,
         ..Check::new(format!("{base}/charges"))
     }
 }
