@@ -38,11 +38,13 @@
 //! ```
 
 mod api;
+mod audit;
 mod auth;
 mod health;
 mod json;
 mod metrics;
 mod problem;
+mod unknown_gauge;
 
 use std::fmt;
 use std::sync::Arc;
@@ -74,11 +76,16 @@ pub struct Admin {
     layer_metrics: Option<Arc<Metrics>>,
     more_metrics: Vec<Arc<WriteMetrics>>,
     settlements: Arc<metrics::Settlements>,
+    unknown_gauge: Arc<unknown_gauge::UnknownGauge>,
+    scopes_of: Option<Arc<ScopesOf>>,
     started: SystemTime,
 }
 
 /// Appends metrics as Prometheus text.
 type WriteMetrics = dyn Fn(&mut String) + Send + Sync;
+
+/// The scopes that a request may have.
+type ScopesOf = dyn Fn(&http::Request<()>) -> Vec<String> + Send + Sync;
 
 impl Admin {
     /// Speaks for an engine. The process is ready while the engine's store answers.
@@ -89,6 +96,8 @@ impl Admin {
             layer_metrics: None,
             more_metrics: Vec::new(),
             settlements: Arc::default(),
+            unknown_gauge: Arc::default(),
+            scopes_of: None,
             started: SystemTime::now(),
         }
     }
@@ -110,6 +119,16 @@ impl Admin {
     /// at once, and must not block.
     pub fn with_metrics(mut self, write: impl Fn(&mut String) + Send + Sync + 'static) -> Self {
         self.more_metrics.push(Arc::new(write));
+        self
+    }
+
+    /// Sets how the scopes of a caller are computed from a request that carries its credentials (see
+    /// [`Route::scopes_of`](crate::Route::scopes_of)), so that an operator can search by them.
+    pub fn with_scopes_of(
+        mut self,
+        scopes_of: impl Fn(&http::Request<()>) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.scopes_of = Some(Arc::new(scopes_of));
         self
     }
 
@@ -147,7 +166,7 @@ impl Admin {
     }
 
     fn receipts(&self, auth: &Arc<AdminAuth>) -> Router {
-        let (api, document) = api::router(Arc::new(self.clone()), auth.clone());
+        let (api, document) = api::router(Arc::new(self.clone()), auth);
         let document = document.to_json().expect("a document made of plain values is JSON");
         let document = async || ([(http::header::CONTENT_TYPE, "application/json")], document);
         Router::new().route("/openapi.json", get(document)).merge(api)

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -18,15 +19,28 @@ use crate::problem::Problem;
 /// * Intents of one scope running at once, if a bound is set: one more is refused with `quota-exceeded`.
 /// * Bytes of request bodies in memory, of everything that is guarded: a body over the limit is refused with
 ///   `overloaded`.
+/// * Bytes of request bodies of one [`ClientAddress`], if a bound is set: a body over it is refused with
+///   `quota-exceeded`. Small bodies do not count.
 #[derive(Debug)]
 pub struct Admission {
     running_max: usize,
     running_per_scope_max: Option<usize>,
     body_bytes_max: usize,
+    body_bytes_per_address_max: Option<usize>,
     running: AtomicUsize,
     body_bytes: AtomicUsize,
     scopes: Mutex<HashMap<Box<str>, usize>>,
+    addresses: Mutex<HashMap<IpAddr, usize>>,
 }
+
+/// Among the extensions of a request: the client that its body is charged to
+/// ([`Admission::with_body_bytes_per_address_max`]). The server that accepts connections inserts it; requests without it
+/// have no limit of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientAddress(pub IpAddr);
+
+/// A body up to this size is not charged to its client: the number of requests in flight bounds those.
+const UNCHARGED_BYTES: usize = 8 << 10;
 
 impl Default for Admission {
     /// Up to 16,384 intents and 256 MiB of request bodies, without a limit per scope.
@@ -35,9 +49,11 @@ impl Default for Admission {
             running_max: 16_384,
             running_per_scope_max: None,
             body_bytes_max: 256 << 20,
+            body_bytes_per_address_max: None,
             running: AtomicUsize::new(0),
             body_bytes: AtomicUsize::new(0),
             scopes: Mutex::default(),
+            addresses: Mutex::default(),
         }
     }
 }
@@ -63,6 +79,12 @@ impl Admission {
     /// Sets how many bytes of request bodies may be in memory at once.
     pub fn with_body_bytes_max(mut self, bytes: usize) -> Self {
         self.body_bytes_max = bytes;
+        self
+    }
+
+    /// Sets how many bytes of request bodies of one [`ClientAddress`] may be in memory at once.
+    pub fn with_body_bytes_per_address_max(mut self, bytes: usize) -> Self {
+        self.body_bytes_per_address_max = Some(bytes);
         self
     }
 
@@ -107,18 +129,55 @@ impl Admission {
         Ok(permit)
     }
 
-    /// Reserves memory for bytes of a body. Returns whether there was enough.
-    pub(crate) fn take_bytes(&self, bytes: usize) -> bool {
+    /// Reserves memory for bytes of a body. A refusal reserves nothing.
+    pub(crate) fn take_bytes(&self, reserved: &mut ReservedBytes, bytes: usize) -> Result<(), Problem> {
         let before = self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before.saturating_add(bytes) <= self.body_bytes_max;
-        if !fits {
-            self.give_bytes(bytes);
+        let taken = if before.saturating_add(bytes) > self.body_bytes_max {
+            Err(Problem::Overloaded)
+        } else {
+            self.charge(reserved, bytes)
+        };
+        match taken {
+            Ok(()) => reserved.bytes += bytes,
+            Err(_) => drop(self.body_bytes.fetch_sub(bytes, Ordering::Relaxed)),
         }
-        fits
+        taken
     }
 
-    pub(crate) fn give_bytes(&self, bytes: usize) {
-        self.body_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    /// Charges bytes to the client whose body they belong to.
+    fn charge(&self, reserved: &mut ReservedBytes, bytes: usize) -> Result<(), Problem> {
+        let Some(max) = self.body_bytes_per_address_max else { return Ok(()) };
+        let Some(ClientAddress(address)) = reserved.client else { return Ok(()) };
+        let bytes = reserved.bytes + bytes;
+        if bytes <= UNCHARGED_BYTES {
+            return Ok(());
+        }
+        let mut addresses = self.addresses();
+        let before = addresses.get(&address).copied().unwrap_or(0);
+        let after = before + (bytes - reserved.charged);
+        if after > max {
+            return Err(quota_exceeded());
+        }
+        addresses.insert(address, after);
+        reserved.charged = bytes;
+        Ok(())
+    }
+
+    /// Frees the memory of a body.
+    pub(crate) fn give_bytes(&self, reserved: &ReservedBytes) {
+        self.body_bytes.fetch_sub(reserved.bytes, Ordering::Relaxed);
+        if let (1.., Some(ClientAddress(address))) = (reserved.charged, reserved.client)
+            && let Entry::Occupied(mut of_address) = self.addresses().entry(address)
+        {
+            *of_address.get_mut() -= reserved.charged;
+            if *of_address.get() == 0 {
+                of_address.remove();
+            }
+        }
+    }
+
+    fn addresses(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn scopes(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, usize>> {
@@ -128,6 +187,21 @@ impl Admission {
 
 fn quota_exceeded() -> Problem {
     Problem::QuotaExceeded { retry_after: SOON }
+}
+
+/// The memory that one request has reserved for its body.
+#[derive(Debug, Default)]
+pub(crate) struct ReservedBytes {
+    client: Option<ClientAddress>,
+    bytes: usize,
+    /// How many of them are charged to the client.
+    charged: usize,
+}
+
+impl ReservedBytes {
+    pub(crate) fn of(client: Option<ClientAddress>) -> Self {
+        Self { client, bytes: 0, charged: 0 }
+    }
 }
 
 /// The permit of one running intent.

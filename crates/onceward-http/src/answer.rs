@@ -8,7 +8,8 @@ use http::{HeaderValue, Response, StatusCode};
 use onceward::{Answer, Error, ErrorKind, OnUnknown, Refusal};
 
 use crate::body::ResponseBody;
-use crate::headers::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
+use crate::fingerprint::Caller;
+use crate::headers::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, ONCEWARD_RECORDED};
 use crate::layer::LayerState;
 use crate::problem::Problem;
 use crate::route::Route;
@@ -28,10 +29,10 @@ pub(crate) fn empty<B>(status: StatusCode) -> Response<ResponseBody<B>> {
 }
 
 /// The response to an answer from a receipt, or to a refusal.
-pub(crate) fn of<B>(shared: &LayerState, answer: Answer) -> Response<ResponseBody<B>> {
+pub(crate) fn of<B>(shared: &LayerState, caller: Caller, answer: Answer) -> Response<ResponseBody<B>> {
     let ran = match answer {
         Answer::Completed(ran) => ran,
-        Answer::Refused(refusal) => return refuse(shared, problem_of(&shared.route, refusal)),
+        Answer::Refused(refusal) => return refuse(shared, problem_of(&shared.route, caller, refusal)),
     };
     let Some(response) = snapshot::decode(ran.outcome.body()) else {
         tracing::error!("a receipt does not hold a response");
@@ -58,6 +59,16 @@ pub(crate) fn with_expiry<B>(
     response
 }
 
+/// Says that the receipt is not written yet. Nothing is promised about how long it is kept.
+pub(crate) fn unrecorded<B>(
+    shared: &LayerState,
+    mut response: Response<ResponseBody<B>>,
+) -> Response<ResponseBody<B>> {
+    shared.metrics.sent_unrecorded.one();
+    response.headers_mut().insert(ONCEWARD_RECORDED, HeaderValue::from_static("not-yet"));
+    response
+}
+
 /// The date in this time as a header value. Cached, because most requests of one second have the same one.
 fn date_in(duration: Duration) -> Option<HeaderValue> {
     thread_local! {
@@ -78,8 +89,9 @@ fn date_in(duration: Duration) -> Option<HeaderValue> {
     })
 }
 
-fn problem_of(route: &Route, refusal: Refusal) -> Problem {
+fn problem_of(route: &Route, caller: Caller, refusal: Refusal) -> Problem {
     match refusal {
+        Refusal::KeyReused if caller == Caller::Anonymous => Problem::KeyReusedAnonymously,
         Refusal::KeyReused => Problem::KeyReused,
         Refusal::InProgress { retry_after } => Problem::InProgress { retry_after },
         Refusal::OutcomeUnknown => outcome_unknown(route),
@@ -119,6 +131,9 @@ fn outcome_unknown(route: &Route) -> Problem {
     let by_itself = route.is_reconciled() || route.policy.on_unknown() == OnUnknown::Retry;
     Problem::OutcomeUnknown { retry_after: by_itself.then_some(SOON) }
 }
+
+/// The answer to a run that may be replaced by another one.
+pub(crate) const TRY_AGAIN: Problem = Problem::OutcomeUnknown { retry_after: Some(SOON) };
 
 /// The `Retry-After` if the duration is not known.
 pub(crate) const SOON: Duration = Duration::from_secs(1);

@@ -2,10 +2,11 @@
 //! refused, so two tries of one request must agree here and two different requests must not.
 //!
 //! ```text
-//!  method ─────────────────────────────┐
+//!  method, X-HTTP-Method-Override ─────┐
+//!  host ───── lower case, no usual port┤
 //!  path ───── by its bytes ────────────┤
 //!  query ──── query.rs ────────────────┤
-//!  named header fields ────────────────┼─▶ v1.rs: canonical bytes ─▶ BLAKE3 keyed ─▶ Fingerprint
+//!  header fields ── anonymous.rs ──────┼─▶ v1.rs: canonical bytes ─▶ BLAKE3 keyed ─▶ Fingerprint
 //!  media type, content coding ─────────┤                              (one per secret)
 //!  body ┬ JSON ──────── json.rs ───────┤
 //!       ├ form ──────── form.rs ───────┤
@@ -24,6 +25,7 @@
 //!
 //! Nothing here knows keys, scopes, receipts or where secrets come from.
 
+mod anonymous;
 mod form;
 mod json;
 mod media;
@@ -35,9 +37,14 @@ mod secrets;
 mod v1;
 mod write;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Uri};
 use onceward::Fingerprint;
 
+use crate::host;
+
+pub(crate) use anonymous::names_nobody;
+
+pub use anonymous::FIELDS_OF_NOBODY;
 pub use pointer::{POINTER_STEPS_MAX, Pointer};
 pub use rules::{Pick, Rules};
 pub use secrets::{SECRET_BYTES, Secrets};
@@ -48,8 +55,19 @@ pub const VERSION: u8 = SCHEMES[0].version;
 /// Every version that a stored fingerprint may have, newest first.
 const SCHEMES: [Scheme; 1] = [Scheme { version: v1::VERSION, canonical: v1::canonical }];
 
+/// Whether it is known who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// It is: the scope keeps callers apart.
+    Named,
+    /// It is not. A credential that is not known to be one may be in any field, so every field counts that is not among
+    /// [`FIELDS_OF_NOBODY`].
+    Anonymous,
+}
+
 /// The parts of a request in front of its body.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Head<'a> {
     /// The method, as it came.
     pub method: &'a Method,
@@ -57,8 +75,31 @@ pub struct Head<'a> {
     pub path: &'a str,
     /// The query, as it came, without the question mark.
     pub query: Option<&'a str>,
+    /// The host and port, as they came.
+    pub host: Option<&'a [u8]>,
     /// The header fields. `Content-Type` and `Content-Encoding` say how the body is to be read.
     pub headers: &'a HeaderMap,
+    /// Whether it is known who asks.
+    pub caller: Caller,
+}
+
+impl<'a> Head<'a> {
+    /// The head of a request by a caller that is known, without a host.
+    pub fn new(method: &'a Method, path: &'a str, query: Option<&'a str>, headers: &'a HeaderMap) -> Self {
+        Self { method, path, query, host: None, headers, caller: Caller::Named }
+    }
+
+    /// Sets the host of the target or, if that has none, of the `Host` field.
+    pub fn with_host_of(mut self, uri: &'a Uri) -> Self {
+        self.host = host::of(uri, self.headers);
+        self
+    }
+
+    /// Sets whether it is known who asks.
+    pub fn with_caller(mut self, caller: Caller) -> Self {
+        self.caller = caller;
+        self
+    }
 }
 
 /// The fingerprint of a request under each version and secret that is still honoured.
@@ -107,12 +148,8 @@ pub fn fingerprints(rules: &Rules, secrets: &Secrets, head: &Head<'_>, body: &[u
 
 impl<'a> From<&'a http::request::Parts> for Head<'a> {
     fn from(parts: &'a http::request::Parts) -> Self {
-        Self {
-            method: &parts.method,
-            path: parts.uri.path(),
-            query: parts.uri.query(),
-            headers: &parts.headers,
-        }
+        let uri = &parts.uri;
+        Self::new(&parts.method, uri.path(), uri.query(), &parts.headers).with_host_of(uri)
     }
 }
 

@@ -12,12 +12,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::GetAll;
+use http::header::{CONNECTION, GetAll};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
-use onceward::{Id, Onceward};
+use onceward::Onceward;
 use tower_service::Service;
 
+use crate::admission::{ClientAddress, ReservedBytes};
 use crate::answer;
 use crate::body::{BoxError, ResponseBody};
 use crate::fingerprint::{self, Head};
@@ -27,28 +28,24 @@ use crate::problem::Problem;
 use crate::request_body::{BodyError, ReadRequest};
 use crate::route::Route;
 use crate::run::run;
-use crate::scope::{OnAnonymous, Scope};
+use crate::scope::{self, CallerHead};
 use crate::secret_rotation::Ids;
 
 /// One guarded request in flight: counted in the metrics, with the body bytes that it has reserved.
 pub(crate) struct InFlight {
     shared: Arc<LayerState>,
-    body_bytes: usize,
+    body_bytes: ReservedBytes,
 }
 
 impl InFlight {
-    fn new(shared: &Arc<LayerState>) -> Self {
+    fn new(shared: &Arc<LayerState>, client: Option<ClientAddress>) -> Self {
         shared.metrics.in_flight.one();
-        Self { shared: shared.clone(), body_bytes: 0 }
+        Self { shared: shared.clone(), body_bytes: ReservedBytes::of(client) }
     }
 
-    /// Reserves memory for a piece of the body until the request ends. Returns whether there was enough.
-    pub(crate) fn take_bytes(&mut self, bytes: usize) -> bool {
-        let taken = self.shared.admission.take_bytes(bytes);
-        if taken {
-            self.body_bytes += bytes;
-        }
-        taken
+    /// Reserves memory for a piece of the body until the request ends.
+    pub(crate) fn take_bytes(&mut self, bytes: usize) -> Result<(), Problem> {
+        self.shared.admission.take_bytes(&mut self.body_bytes, bytes)
     }
 
     pub(crate) fn shared(&self) -> &Arc<LayerState> {
@@ -67,7 +64,7 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.shared.metrics.in_flight.one_less();
-        self.shared.admission.give_bytes(self.body_bytes);
+        self.shared.admission.give_bytes(&self.body_bytes);
     }
 }
 
@@ -78,7 +75,7 @@ pub(crate) fn admit<I>(
     key_lines: &GetAll<'_, HeaderValue>,
 ) -> Result<(InFlight, Ids), Problem> {
     shared.metrics.guarded.one();
-    Ok((InFlight::new(shared), ids(shared, request, key_lines)?))
+    Ok((InFlight::new(shared, request.extensions().get().copied()), ids(shared, request, key_lines)?))
 }
 
 fn ids<I>(
@@ -92,18 +89,31 @@ fn ids<I>(
         Ok(None) => return Err(Problem::KeyMissing),
         Err(bad) => return Err(Problem::KeyMalformed(bad.to_string())),
     };
-    let operation = route.operation.of(request.method(), request.uri().path());
-    let id = |secret| {
-        let scope = match route.scope.read(request.headers(), request.extensions(), secret) {
-            Some(scope) => scope,
-            None if route.on_anonymous() == OnAnonymous::Share => Scope::ANONYMOUS,
-            None => return Err(Problem::ScopeMissing),
-        };
-        Id::new(scope.as_str(), &operation, &key).map_err(|error| Problem::KeyMalformed(error.to_string()))
-    };
-    let mut ids = Ids::new(id(shared.secrets.current())?);
-    for (at, secret) in shared.secrets.all().enumerate().skip(1) {
-        ids.also(at, id(secret)?);
+    ids_of(shared, request, &key)
+}
+
+/// The ids of the intent with this key: under each secret, and under each terms that its receipts may have.
+fn ids_of<I>(shared: &LayerState, request: &Request<I>, key: &str) -> Result<Ids, Problem> {
+    let LayerState { route, secrets, .. } = shared;
+    let (method, headers) = (request.method(), request.headers());
+    let head = CallerHead { uri: request.uri(), headers, extensions: request.extensions() };
+    let (current, caller) = route.identity.id(method, head, key, secrets.current())?;
+    if headers.contains_key(CONNECTION)
+        && let Some(listed) = scope::listed_by_connection(headers, |name| route.counts(name, caller))
+    {
+        return Err(Problem::ScopeMissing(listed.to_string()));
+    }
+    let mut ids = Ids::new(current, caller);
+    for (at, secret) in secrets.all().enumerate().skip(1) {
+        ids.also(at, route.identity.id(method, head, key, secret)?);
+    }
+    for former in &route.former {
+        for (at, secret) in secrets.all().enumerate() {
+            // Settings that refused such a request have left no receipt of it.
+            if let Ok(id) = former.id(method, head, key, secret) {
+                ids.also(at, id);
+            }
+        }
     }
     Ok(ids)
 }
@@ -131,15 +141,17 @@ where
             let problem = Problem::BodyTooLarge(shared.route.request_bytes_max);
             return Begun::Answered(answer::refuse(shared, problem));
         }
-        Err(BodyError::MemoryFull) => return Begun::Answered(answer::refuse(shared, Problem::Overloaded)),
+        Err(BodyError::NoMemory(problem)) => return Begun::Answered(answer::refuse(shared, problem)),
         Err(BodyError::Broken) => return Begun::Answered(answer::empty(StatusCode::BAD_REQUEST)),
     };
     let route = &shared.route;
     let head = Head::from(&rest.parts);
-    let prints = fingerprint::fingerprints(&route.fingerprint, &shared.secrets, &head, &body);
+    let prints = |caller| {
+        fingerprint::fingerprints(&route.fingerprint, &shared.secrets, &head.with_caller(caller), &body)
+    };
     let asks = rest.ids.ask(prints, &route.policy);
     if let Some(answer) = asks.cached_answer(&shared.onceward) {
-        return Begun::Answered(answer::of(shared, answer));
+        return Begun::Answered(answer::of(shared, asks.caller, answer));
     }
     let request = Request::from_parts(rest.parts, I::from(body));
     let service = rest.service;

@@ -10,11 +10,19 @@ pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// Present on an answer to a guarded request that was passed on without a guard, and why.
 pub const ONCEWARD_UNGUARDED: HeaderName = HeaderName::from_static("onceward-unguarded");
+/// Present, and `not-yet`, on an answer whose receipt could not be written yet, because the store was away.
+pub const ONCEWARD_RECORDED: HeaderName = HeaderName::from_static("onceward-recorded");
 /// To the service: grows with every takeover of an intent. A service can refuse an older one with 412.
 pub const ONCEWARD_FENCE: HeaderName = HeaderName::from_static("onceward-fence");
 /// To the service: which try of an intent this is.
 pub const ONCEWARD_ATTEMPT: HeaderName = HeaderName::from_static("onceward-attempt");
 /// From the service, when it is asked what became of an intent: the status that its answer had.
 pub const ONCEWARD_STATUS: HeaderName = HeaderName::from_static("onceward-status");
+/// Whether only Onceward itself may say this of an answer. A service that does is not believed.
+pub(crate) fn is_ours(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name.starts_with("onceward-") || name == "idempotent-replayed" || name == "idempotency-expires"
+}
+
 /// From a client: the number of this try, from 1, so that a server under load can shed retries first.
 pub const ONCEWARD_TRY: HeaderName = HeaderName::from_static("onceward-try");

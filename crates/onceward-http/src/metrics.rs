@@ -12,6 +12,8 @@ pub struct Metrics {
     pub(crate) unguarded_methods: Gauge,
     pub(crate) passed_unguarded: Gauge,
     pub(crate) reconciles: Gauge,
+    pub(crate) recorded_late: Gauge,
+    pub(crate) sent_unrecorded: Gauge,
     pub(crate) in_flight: Gauge,
     refusals: [Gauge; Problem::NAMES.len()],
 }
@@ -41,6 +43,8 @@ impl Metrics {
             ("requests_other_methods", &self.unguarded_methods),
             ("requests_passed_unguarded", &self.passed_unguarded),
             ("reconciles", &self.reconciles),
+            ("answers_recorded_late", &self.recorded_late),
+            ("answers_sent_unrecorded", &self.sent_unrecorded),
             ("in_flight", &self.in_flight),
         ];
         let refusals = Problem::NAMES.iter().zip(&self.refusals);

@@ -9,16 +9,17 @@ use crate::route::{KeyRule, Route};
 
 impl Route {
     /// The names of the presets.
-    pub const PRESETS: [&'static str; 4] = ["ietf", "stripe", "queue", "ledger"];
+    pub const PRESETS: [&'static str; 5] = ["ietf", "stripe", "ledger", "transactional", "queue"];
 
     /// A route by the name of its preset:
     ///
     /// | name | promise |
     /// |---|---|
-    /// | `ietf` | the default: POST and PATCH need a key, final answers are kept for 24 hours, server errors free it, an unknown outcome is held |
-    /// | `stripe` | POST may have a key, taken as it is; every response of a run is replayed for 24 hours, server errors included |
-    /// | `queue` | for deliveries: successes are kept for 7 days, any failure or unknown outcome frees the key for the next delivery, a duplicate is refused |
+    /// | `ietf` | the default: POST and PATCH need a key, answers are kept for 24 hours, an unknown outcome is held |
+    /// | `stripe` | POST may have a key, taken as it is; every response after execution began is replayed for 24 hours, 408 and 502 to 504 included |
     /// | `ledger` | like `ietf`, kept forever |
+    /// | `transactional` | like `ietf`, for services that roll back: 500 and other 5xx free the key, except 502, 503, 504 and 520 to 599 |
+    /// | `queue` | for deliveries: 2xx is kept for 7 days, all else frees the key for the next delivery, a duplicate is refused |
     pub fn preset(name: &str) -> Result<Self> {
         Ok(match name {
             "ietf" => Self::default(),
@@ -26,10 +27,17 @@ impl Route {
                 .with_key(KeyRule::Optional)
                 .with_key_form(KeyForm::Raw)
                 .with_methods([Method::POST])
-                .with_on_class(StatusClass::ServerError, Action::Replay)
+                .with_on_answer_lost(Action::Replay)
                 .build()?,
-            "queue" => Self::builder().with_policy(Policy::queue()).build()?,
             "ledger" => Self::builder().with_policy(Policy::ledger()).build()?,
+            "transactional" => Self::builder().with_on_server_error(Action::Retry).build()?,
+            "queue" => Self::builder()
+                .with_policy(Policy::queue())
+                .with_on_class(StatusClass::Redirection, Action::Retry)
+                .with_on_class(StatusClass::ClientError, Action::Retry)
+                .with_on_class(StatusClass::ServerError, Action::Retry)
+                .with_on_answer_lost(Action::Retry)
+                .build()?,
             _ => {
                 let known = Self::PRESETS.join(", ");
                 let detail = format!("there is no preset {name:?}; there are {known}");

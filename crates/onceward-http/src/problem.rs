@@ -6,6 +6,11 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, LINK, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
+use crate::precondition::EntityTag;
+
+/// What the type of every problem begins with.
+pub(crate) const TYPE_PREFIX: &str = "urn:onceward:problem:";
+
 /// Why a request was refused. The type's name never changes; the status can be mapped per route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -16,6 +21,8 @@ pub enum Problem {
     KeyMalformed(String),
     /// The same key came with another request.
     KeyReused,
+    /// The same, by a caller without credentials, so that a field that differs may be one.
+    KeyReusedAnonymously,
     /// An earlier request with this key is still running.
     InProgress {
         /// When to retry.
@@ -30,7 +37,7 @@ pub enum Problem {
     Dead,
     /// It was closed (cancelled, discarded, or undone before it began), and will not be run.
     Closed,
-    /// It is done, but its answer was too large to keep, or was erased.
+    /// It is done, but its answer was too large to keep, had no reliable end, or was erased.
     ResponseNotStored {
         /// The status it had, if that was noted.
         original_status: Option<u16>,
@@ -48,8 +55,19 @@ pub enum Problem {
         /// When to retry.
         retry_after: Duration,
     },
-    /// The request does not say who asks, and the route wants to know.
-    ScopeMissing,
+    /// It cannot be told whose request it is, and why.
+    ScopeMissing(String),
+    /// The route wants a precondition on every update.
+    PreconditionRequired,
+    /// The precondition does not hold: the client expected another version.
+    PreconditionFailed {
+        /// The versions that the client expected.
+        expected: Vec<EntityTag>,
+        /// The version that is there, if there is one and it is known.
+        current: Option<EntityTag>,
+    },
+    /// The precondition cannot be read, and why.
+    PreconditionMalformed(String),
     /// The service behind a gateway cannot be reached; nothing was sent.
     UpstreamUnreachable,
     /// The request was sent to the service behind a gateway, and no answer came.
@@ -58,7 +76,7 @@ pub enum Problem {
 
 impl Problem {
     /// Every name there is, for publication.
-    pub const NAMES: [&'static str; 16] = [
+    pub const NAMES: [&'static str; 19] = [
         "key-missing",
         "key-malformed",
         "key-reused",
@@ -73,12 +91,15 @@ impl Problem {
         "overloaded",
         "quota-exceeded",
         "scope-missing",
+        "precondition-required",
+        "precondition-failed",
+        "precondition-malformed",
         "upstream-unreachable",
         "upstream-timeout",
     ];
 
     /// One of each, in the order of [`Problem::NAMES`], for publication.
-    pub(crate) fn examples() -> [Self; 16] {
+    pub(crate) fn examples() -> [Self; 19] {
         let retry_after = Duration::from_secs(1);
         [
             Self::KeyMissing,
@@ -94,7 +115,10 @@ impl Problem {
             Self::StoreUnavailable,
             Self::Overloaded,
             Self::QuotaExceeded { retry_after },
-            Self::ScopeMissing,
+            Self::ScopeMissing(String::new()),
+            Self::PreconditionRequired,
+            Self::PreconditionFailed { expected: Vec::new(), current: None },
+            Self::PreconditionMalformed(String::new()),
             Self::UpstreamUnreachable,
             Self::UpstreamTimeout,
         ]
@@ -107,7 +131,7 @@ impl Problem {
 
     /// Its type.
     pub fn urn(&self) -> String {
-        format!("urn:onceward:problem:{}", self.name())
+        format!("{TYPE_PREFIX}{}", self.name())
     }
 
     pub(crate) fn title(&self) -> &'static str {
@@ -133,7 +157,7 @@ impl Problem {
             Self::KeyMalformed(_) => {
                 ("key-malformed", StatusCode::BAD_REQUEST, "The Idempotency-Key cannot be used", false)
             }
-            Self::KeyReused => (
+            Self::KeyReused | Self::KeyReusedAnonymously => (
                 "key-reused",
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "The Idempotency-Key was used for another request",
@@ -183,7 +207,24 @@ impl Problem {
                 true,
             ),
             // Not 401: that would have to say how to authenticate, which only the service knows.
-            Self::ScopeMissing => ("scope-missing", StatusCode::FORBIDDEN, "It is not known who asks", false),
+            Self::ScopeMissing(_) => {
+                ("scope-missing", StatusCode::BAD_REQUEST, "It cannot be told whose request this is", false)
+            }
+            Self::PreconditionRequired => (
+                "precondition-required",
+                StatusCode::PRECONDITION_REQUIRED,
+                "An update needs a precondition here",
+                false,
+            ),
+            Self::PreconditionFailed { .. } => (
+                "precondition-failed",
+                StatusCode::PRECONDITION_FAILED,
+                "The resource is not in the expected version",
+                false,
+            ),
+            Self::PreconditionMalformed(_) => {
+                ("precondition-malformed", StatusCode::BAD_REQUEST, "The precondition cannot be read", false)
+            }
             Self::UpstreamUnreachable => (
                 "upstream-unreachable",
                 StatusCode::BAD_GATEWAY,
@@ -207,6 +248,12 @@ impl Problem {
             Self::KeyReused => {
                 "This key belongs to a request with other content. Use a new key for a new intent.".into()
             }
+            Self::KeyReusedAnonymously => {
+                "This key belongs to a request with other content or other header fields, which count because nothing \
+                 names the caller. Use a new key for a new intent. A field that differs from try to try and names \
+                 nobody belongs in `fingerprint.ignore_headers`."
+                    .into()
+            }
             Self::InProgress { .. } => "Nothing was done for this copy. Send it again later with the same key.".into(),
             Self::OutcomeUnknown { retry_after: None } => {
                 "It may or may not have taken effect. It is not run again by itself; somebody has to settle it.".into()
@@ -221,7 +268,9 @@ impl Problem {
                 "It was cancelled, discarded, or undone before it began. Use a new key for a new intent.".into()
             }
             Self::ResponseNotStored { .. } => {
-                "It took effect once and is not run again. Its response was too large to be kept, or was erased.".into()
+                "It took effect once and is not run again. Its response was too large to be kept, had no \
+                 reliable end, or was erased."
+                    .into()
             }
             Self::KeyExpired => "Retries with this key are no longer honoured. Use a new key for a new intent.".into(),
             Self::BodyTooLarge(max) => format!("At most {max} bytes are accepted here. Nothing was done."),
@@ -231,7 +280,14 @@ impl Problem {
             Self::Overloaded | Self::QuotaExceeded { .. } | Self::UpstreamUnreachable => {
                 "Nothing was done. Send it again later with the same key.".into()
             }
-            Self::ScopeMissing => "Nothing was done. The credentials do not name a caller.".into(),
+            Self::ScopeMissing(why) => format!("Nothing was done: {why}."),
+            Self::PreconditionRequired => {
+                "Read the resource and send its ETag in If-Match, or If-None-Match: * to create it. Nothing was done.".into()
+            }
+            Self::PreconditionFailed { .. } => {
+                "Somebody else has changed the resource. Read it again, merge, and send the new version. Nothing was done.".into()
+            }
+            Self::PreconditionMalformed(why) => format!("Nothing was done: {why}."),
             Self::UpstreamTimeout => {
                 "It may or may not have taken effect. It is safe to send it again with the same key.".into()
             }
@@ -262,6 +318,10 @@ impl Problem {
         });
         if let Self::ResponseNotStored { original_status: Some(original) } = self {
             body["original_status"] = original.into();
+        }
+        if let Self::PreconditionFailed { expected, current } = &self {
+            body["expected"] = expected.iter().map(ToString::to_string).collect();
+            body["current"] = current.as_ref().map(ToString::to_string).into();
         }
         let mut response = Response::new(Bytes::from(body.to_string()));
         *response.status_mut() = status;

@@ -10,13 +10,13 @@ use http::{HeaderValue, Method, Response, StatusCode};
 use onceward::{OnDuplicate, OnExpired, OnUnknown, Retention};
 use serde_json::{Map, Value, json};
 
-use crate::action::StatusClass;
-use crate::fingerprint::Pick;
+use crate::action::{Action, LOST_RANGE, StatusClass};
+use crate::fingerprint::{FIELDS_OF_NOBODY, Pick};
 use crate::headers::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, ONCEWARD_UNGUARDED};
 use crate::key::KeyForm;
 use crate::problem::Problem;
 use crate::route::{KeyRule, OnStoreFailure, Route};
-use crate::scope::{OnAnonymous, ScopeFrom};
+use crate::scope::OnAnonymous;
 
 /// Where the policy is published by custom: problems link to it.
 pub const PATH: &str = "/.well-known/idempotency";
@@ -148,12 +148,7 @@ fn key_rule(route: &Route) -> &'static str {
 
 fn scope(route: &Route) -> Value {
     json!({
-        "from": match route.scope() {
-            ScopeFrom::Authorization => "authorization".to_owned(),
-            ScopeFrom::Header(name) => format!("header {name}"),
-            ScopeFrom::Extension => "caller".to_owned(),
-            ScopeFrom::Shared => "shared".to_owned(),
-        },
+        "from": route.scope().iter().map(ToString::to_string).collect::<Vec<_>>(),
         "anonymous": match route.on_anonymous() {
             OnAnonymous::Share => "shared",
             OnAnonymous::Refuse => "refused",
@@ -167,6 +162,12 @@ fn fingerprint(route: &Route) -> Value {
         "members": pick(rules.members()),
         "parameters": pick(rules.parameters()),
         "fields": rules.headers().iter().map(http::HeaderName::as_str).collect::<Vec<_>>(),
+        "host": rules.host(),
+        // Every other field counts where nothing names the caller.
+        "fields_of_nobody": FIELDS_OF_NOBODY
+            .into_iter()
+            .chain(rules.ignored_headers().iter().map(http::HeaderName::as_str))
+            .collect::<Vec<_>>(),
     })
 }
 
@@ -186,23 +187,25 @@ fn duplicates(route: &Route) -> Value {
     }
 }
 
-/// By class, and by status where that differs. A class that is not replayed has no retention.
+/// By class, and by status where the contract or the route names it. What is not replayed has no retention.
 fn outcomes(route: &Route) -> Value {
-    let mut outcomes = Map::new();
-    let mut tell = |name: String, action: crate::Action, class| {
-        let told = match action {
-            crate::Action::Replay => {
-                json!({ "action": action.name(), "kept_seconds": kept(route.retention(class)) })
-            }
-            _ => json!({ "action": action.name() }),
-        };
-        outcomes.insert(name, told);
+    let told = |action: Action, retention| match action {
+        Action::Replay => json!({ "action": action.name(), "kept_seconds": kept(retention) }),
+        Action::Retry | Action::Unknown => json!({ "action": action.name() }),
     };
+    let mut outcomes = Map::new();
     for class in StatusClass::ALL {
-        tell(format!("{}xx", class.digit()), route.class_action(class), class);
+        let (name, action) = (format!("{}xx", class.digit()), route.class_action(class));
+        outcomes.insert(name, told(action, route.retention(class)));
     }
     for (status, action) in route.status_actions() {
-        tell(status.as_str().to_owned(), action, StatusClass::of(status));
+        outcomes.insert(status.as_str().to_owned(), told(action, route.retention_of(status)));
+    }
+    let (from, to) = (LOST_RANGE.start(), LOST_RANGE.end());
+    let lost = told(route.answer_lost_action(), route.retention(StatusClass::ServerError));
+    outcomes.insert(format!("{from}-{to}"), lost);
+    if route.frees_conflict_with_retry_after() {
+        outcomes.insert("409 with Retry-After".to_owned(), json!({ "action": Action::Retry.name() }));
     }
     outcomes.into()
 }

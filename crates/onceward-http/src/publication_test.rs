@@ -18,14 +18,19 @@ fn the_default_route_publishes_the_profile() {
         route["key"],
         json!({ "rule": "required", "form": "lenient", "length_min": 1, "length_max": 255, "pattern": null })
     );
-    assert_eq!(route["scope"], json!({ "from": "authorization", "anonymous": "shared" }));
+    assert_eq!(route["scope"], json!({ "from": ["auto"], "anonymous": "shared" }));
     assert_eq!(route["duplicates"], json!({ "rule": "wait", "seconds_max": 30 }));
     let kept = json!({ "action": "replay", "kept_seconds": 86_400 });
-    let freed = json!({ "action": "retry" });
-    assert_eq!(
-        route["outcomes"],
-        json!({ "2xx": kept, "3xx": kept, "4xx": kept, "5xx": freed, "408": freed, "412": freed, "425": freed, "429": freed })
-    );
+    let (freed, unknown) = (json!({ "action": "retry" }), json!({ "action": "unknown" }));
+    let mut outcomes = json!({ "2xx": kept, "3xx": kept, "4xx": kept, "5xx": kept, "520-599": unknown });
+    for name in ["401", "403", "407", "412", "421", "423", "425", "426", "428", "429", "409 with Retry-After"]
+    {
+        outcomes[name] = freed.clone();
+    }
+    for name in ["408", "502", "503", "504"] {
+        outcomes[name] = unknown.clone();
+    }
+    assert_eq!(route["outcomes"], outcomes);
     assert_eq!((&route["unknown"], &route["expired"]["rule"]), (&json!("hold"), &json!("run")));
     let problems = route["problems"].as_array().unwrap();
     assert_eq!(problems.len(), Problem::NAMES.len());
@@ -78,5 +83,8 @@ fn the_openapi_fragment_has_each_guarded_operation_once() {
     assert_eq!(charges["patch"]["x-idempotency"]["key"]["rule"], "required");
     assert_eq!(fragment["paths"].as_object().unwrap().len(), 1);
     assert_eq!(charges["post"]["responses"]["422"]["description"], "key-reused");
-    assert_eq!(charges["post"]["responses"]["400"]["description"], "key-missing, key-malformed");
+    assert_eq!(
+        charges["post"]["responses"]["400"]["description"],
+        "key-missing, key-malformed, scope-missing, precondition-malformed"
+    );
 }

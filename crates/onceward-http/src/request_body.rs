@@ -11,6 +11,7 @@ use http_body::Body;
 
 use crate::body_buffer::BodyBuffer;
 use crate::guard::InFlight;
+use crate::problem::Problem;
 use crate::secret_rotation::Ids;
 
 pin_project_lite::pin_project! {
@@ -40,8 +41,8 @@ pub(crate) struct ReadRequest<S> {
 /// Why a body was not read to its end.
 pub(crate) enum BodyError {
     TooLarge,
-    /// Too many bodies are in memory already.
-    MemoryFull,
+    /// Too many bodies are in memory already, in all or of this client.
+    NoMemory(Problem),
     Broken,
 }
 
@@ -69,8 +70,8 @@ impl<S, I: Body<Data = Bytes>> BodyReader<S, I> {
                         break Err(BodyError::TooLarge);
                     }
                     let rest = this.rest.as_mut().expect("polled again after it was ready");
-                    if !rest.in_flight.take_bytes(data.len()) {
-                        break Err(BodyError::MemoryFull);
+                    if let Err(problem) = rest.in_flight.take_bytes(data.len()) {
+                        break Err(BodyError::NoMemory(problem));
                     }
                     this.collected.push(data);
                 }

@@ -2,22 +2,27 @@
 
 mod builder;
 mod getters;
+mod scopes;
 
 pub use builder::RouteBuilder;
 pub(crate) use getters::verdict;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Method, StatusCode};
 use onceward::Policy;
 
 use crate::action::Actions;
 use crate::fingerprint;
+use crate::identity::Identity;
 use crate::key::KeyShape;
-use crate::operation::Operation;
 use crate::reconcile::Reconciler;
-use crate::scope::{OnAnonymous, ScopeFrom};
 use crate::snapshot::Omitted;
+
+/// How long an answer waits for a store that is away at that moment: longer than a failover takes to be noticed, and
+/// shorter than the patience of most clients.
+const RECORD_WAIT: Duration = Duration::from_secs(2);
 
 /// Whether a guarded request must have a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +47,7 @@ pub enum OnStoreFailure {
 }
 
 /// The idempotency contract of one route: which requests are guarded, and how. The default is the IETF profile: keys
-/// required on POST and PATCH, answers kept for 24 hours, duplicates wait, server errors free the key.
+/// required on POST and PATCH, answers kept for 24 hours, duplicates wait, an unknown outcome is held.
 ///
 /// ```
 /// use onceward_http::{KeyRule, Route};
@@ -57,13 +62,14 @@ pub struct Route {
     pub(crate) shape: KeyShape,
     pub(crate) methods: Vec<Method>,
     pub(crate) policy: Arc<Policy>,
-    pub(crate) scope: ScopeFrom,
-    pub(crate) on_anonymous: Option<OnAnonymous>,
-    pub(crate) operation: Operation,
+    pub(crate) identity: Identity,
+    /// Former identities under which receipts of this route may still exist.
+    pub(crate) former: Vec<Identity>,
     pub(crate) fingerprint: fingerprint::Rules,
     pub(crate) request_bytes_max: usize,
     pub(crate) response_bytes_max: usize,
     pub(crate) omitted: Omitted,
+    pub(crate) record_wait: Duration,
     pub(crate) actions: Actions,
     pub(crate) statuses: Vec<(&'static str, StatusCode)>,
     pub(crate) on_store_failure: OnStoreFailure,
@@ -86,13 +92,13 @@ impl Default for Route {
             shape: KeyShape::default(),
             methods: vec![Method::POST, Method::PATCH],
             policy: Arc::new(Policy::http()),
-            scope: ScopeFrom::default(),
-            on_anonymous: None,
-            operation: Operation::default(),
+            identity: Identity::default(),
+            former: Vec::new(),
             fingerprint: fingerprint::Rules::default(),
             request_bytes_max: 1 << 20,
             response_bytes_max: 256 << 10,
             omitted: Omitted::default(),
+            record_wait: RECORD_WAIT,
             actions: Actions::default(),
             statuses: Vec::new(),
             on_store_failure: OnStoreFailure::Refuse,

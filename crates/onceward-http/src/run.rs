@@ -8,21 +8,24 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
 use onceward::{
-    Answer, Applied, Ask, Completed, Error, ErrorKind, Id, Lease, Outcome, PriorReceipt, Refusal, Stopped,
-    Verdict,
+    Answer, Applied, Ask, Completed, Error, ErrorKind, Fingerprint, Id, Lease, Outcome, Prior, PriorReceipt,
+    Recorded, Refusal, Stopped, Verdict,
 };
 use tokio::sync::mpsc;
 use tower_service::Service;
 
-use crate::action::{Action, StatusClass};
+use crate::action::Action;
 use crate::answer;
 use crate::body::{BoxError, Piece, ResponseBody};
 use crate::body_buffer::BodyBuffer;
-use crate::headers::ONCEWARD_UNGUARDED;
+use crate::headers::{self, ONCEWARD_UNGUARDED};
 use crate::intent_future::{ResponseSlot, RunEnd, ServiceResult};
+use crate::late_record::{self, LateRecord};
 use crate::layer::LayerState;
 use crate::problem::Problem;
 use crate::reconcile;
+use crate::request_id;
+use crate::response_action::ResponseHead;
 use crate::route::{OnStoreFailure, Route, verdict};
 use crate::secret_rotation::Asks;
 use crate::snapshot;
@@ -62,18 +65,20 @@ where
     async move {
         let shared = slot.in_flight.shared();
         let (route, admission) = (&shared.route, &shared.admission);
+        let caller = asks.caller;
         // At the limit of running intents, a request can still get the answer of an earlier run.
         if let Err(problem) = admission.check(asks.current.id()) {
             return RunEnd::Answer(Ok(match Box::pin(asks.answer_without_running(&shared.onceward)).await {
                 Ok(Some(answer)) => {
                     reconcile_unknown(shared, &answer, asks.each().map(Ask::id), waiting);
-                    answer::of(shared, answer)
+                    answer::of(shared, caller, answer)
                 }
                 Ok(None) => answer::refuse(shared, problem),
                 Err(error) => answer::of_error(shared, &error),
             }));
         }
         let id = asks.current.id().clone();
+        let fingerprint = *asks.current.fingerprint();
         let other_ids: Vec<Id> = asks.each().skip(1).map(|ask| ask.id().clone()).collect();
         // Held until the end, also while a live response is being sent.
         let mut permit = None;
@@ -82,6 +87,7 @@ where
             (&mut output, &mut waiting, &mut service, &slot);
         let permit_here = &mut permit;
         let work = async move |lease: Lease| {
+            let prior = lease.prior();
             match admission.enter(lease.id()) {
                 Ok(taken) => *permit_here = Some(taken),
                 Err(problem) => {
@@ -90,13 +96,14 @@ where
                 }
             }
             let mut request = request_here.take().expect("the work is run once");
+            let request_id = request_id::of(request.headers());
             let transacting = route.has_effects_in_transaction().then(|| {
                 let transacting = ResponseLease::new(lease.clone(), shared);
                 request.extensions_mut().insert(transacting.clone());
                 transacting
             });
             request.extensions_mut().insert(lease);
-            let called = service_here.call(request).await;
+            let served = service_here.call(request).await;
             if let Some((ran, response)) = transacting.and_then(|transacting| transacting.committed()) {
                 // The committed response is the answer, even if the service returns another one.
                 *output_here = response.map_or(ServiceOutput::Nothing, |response| {
@@ -104,13 +111,14 @@ where
                 });
                 return Ok(ran.outcome);
             }
-            match called {
-                Ok(response) => collect_response(route, response, slot_here, output_here).await,
+            let ended = match served {
+                Ok(response) => collect_response(route, prior, response, slot_here, output_here).await,
                 Err(error) => {
                     *output_here = ServiceOutput::Failed(error);
                     Err(Stopped::unknown("the service failed without a response"))
                 }
-            }
+            };
+            ended.map_err(|stopped| request_id::noted(stopped, request_id.as_deref()))
         };
         let answer = match asks.alone() {
             Ok(ask) => shared.onceward.run(ask, work).await,
@@ -118,18 +126,26 @@ where
         };
         RunEnd::Answer(match (answer, output) {
             (answer, ServiceOutput::Live(end)) => {
-                // If the recorded answer is that of another run, this response must not look complete.
-                if matches!(&answer, Ok(Answer::Completed(Completed { replayed: false, .. })) | Err(_)) {
+                if Box::pin(completes(shared, &id, fingerprint, &answer)).await {
                     Box::pin(end.send()).await;
                 }
                 return RunEnd::Live;
             }
+            (
+                Ok(Answer::Completed(ran @ Completed { recorded: Recorded::NotYet, replayed: false, .. })),
+                ServiceOutput::Whole(response),
+            ) => Ok(match Box::pin(late_record::wait(shared, &id, fingerprint, &ran)).await {
+                LateRecord::Recorded(recorded) => answer::with_expiry(response, recorded.expires_in),
+                LateRecord::NotYet => answer::unrecorded(shared, response),
+                LateRecord::Other(answer) => answer::of(shared, caller, answer),
+                LateRecord::GivenUp => answer::refuse(shared, answer::TRY_AGAIN),
+            }),
             (Ok(Answer::Completed(ran)), ServiceOutput::Whole(response)) if !ran.replayed => {
                 Ok(answer::with_expiry(response, ran.expires_in))
             }
             (Ok(answer), _) => {
                 reconcile_unknown(shared, &answer, std::iter::once(&id).chain(&other_ids), waiting);
-                Ok(answer::of(shared, answer))
+                Ok(answer::of(shared, caller, answer))
             }
             // The route does not keep this response; the client still gets it.
             (Err(_), ServiceOutput::Whole(response)) => Ok(response),
@@ -148,6 +164,28 @@ where
                 }
             }
         })
+    }
+}
+
+/// Whether a live response may come to its end.
+async fn completes(
+    shared: &LayerState,
+    id: &Id,
+    fingerprint: Fingerprint,
+    answer: &Result<Answer, Error>,
+) -> bool {
+    let ran = match answer {
+        Ok(Answer::Completed(ran)) if ran.recorded == Recorded::NotYet => ran,
+        // If the recorded answer is that of another run, this response must not look complete.
+        answer => return matches!(answer, Ok(Answer::Completed(Completed { replayed: false, .. })) | Err(_)),
+    };
+    match late_record::wait(shared, id, fingerprint, ran).await {
+        LateRecord::Recorded(_) => true,
+        LateRecord::NotYet => {
+            shared.metrics.sent_unrecorded.one();
+            true
+        }
+        LateRecord::Other(_) | LateRecord::GivenUp => false,
     }
 }
 
@@ -187,6 +225,7 @@ fn pass_unguarded<B, E>(answer: Result<Response<B>, E>) -> ServiceResult<B, E> {
 /// Collects a response if it is small enough to be kept; a larger one is sent while it arrives.
 fn collect_response<B, E>(
     route: &Route,
+    prior: Prior,
     response: Response<B>,
     slot: &ResponseSlot<B>,
     output: &mut ServiceOutput<B, E>,
@@ -195,11 +234,16 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let (parts, body) = response.into_parts();
+    let (mut parts, body) = response.into_parts();
+    if parts.headers.keys().any(headers::is_ours) {
+        let ours: Vec<_> = parts.headers.keys().filter(|name| headers::is_ours(name)).cloned().collect();
+        for name in ours {
+            parts.headers.remove(name);
+        }
+    }
     async move {
-        let status = parts.status;
-        // An action that the service has set overrides the route's table.
-        let action = parts.extensions.get().copied().unwrap_or_else(|| route.action(status));
+        let (status, headers, extensions) = (parts.status, &parts.headers, &parts.extensions);
+        let head = ResponseHead { status, headers, extensions };
         let mut body = std::pin::pin!(body);
         let mut collected = BodyBuffer::default();
         let overflow = loop {
@@ -209,8 +253,15 @@ where
                 Some(Err(_)) => return Err(broke_off()),
                 None => {
                     let body = collected.into_bytes();
+                    let action = head.action(route, prior, Some(&body));
                     let ending = ending(route, action, status, || {
-                        let kept = snapshot::encode(status, &parts.headers, &body, &route.omitted);
+                        if !head.is_delimited() {
+                            return omitted(status);
+                        }
+                        let kept = snapshot::encode(status, headers, &body, &route.omitted);
+                        if kept.len() > slot.in_flight.onceward().body_bytes_max() {
+                            return omitted(status);
+                        }
                         match verdict(status) {
                             Verdict::Succeeded => Outcome::succeeded(kept),
                             Verdict::Failed => Outcome::failed(kept),
@@ -221,13 +272,19 @@ where
                 }
             }
         };
+        let action = head.action(route, prior, None);
         let (sender, live) = ResponseBody::live();
-        let live_end = LiveEnd { sender, left: announced(&parts.headers), held_back: None };
+        let live_end = LiveEnd { sender, left: announced(headers), held_back: None };
         slot.offer(Response::from_parts(parts, live));
         let live_end = Box::pin(pass_on(collected.into_bytes(), overflow, body, live_end)).await?;
         *output = ServiceOutput::Live(live_end);
-        ending(route, action, status, || Outcome::omitted(verdict(status), status.as_str().to_owned()))
+        ending(route, action, status, || omitted(status))
     }
+}
+
+/// The outcome of a response that is not kept.
+fn omitted(status: StatusCode) -> Outcome {
+    Outcome::omitted(verdict(status), status.as_str().to_owned())
 }
 
 /// Sends what has arrived and what still arrives.
@@ -281,8 +338,8 @@ fn ending(
     status: StatusCode,
     outcome: impl FnOnce() -> Outcome,
 ) -> Result<Outcome, Stopped> {
-    match (action, route.own_retention(StatusClass::of(status))) {
-        (Action::Replay, Some(retention)) => Ok(outcome().with_retention(retention)?),
+    match (action, route.own_retention(status)) {
+        (Action::Replay, Some(retention)) => Ok(outcome().with_retention(retention)),
         (Action::Replay, None) => Ok(outcome()),
         (Action::Retry, _) => {
             Err(Stopped::before_effect(format!("the service answered {status}, which frees the key")))

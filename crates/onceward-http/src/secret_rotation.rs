@@ -12,55 +12,76 @@
 //! With one secret there is one id and nothing of this.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::vec;
 
+use onceward::receipt::Status;
 use onceward::{
     Answer, Applied, Ask, Completed, Fingerprint, Id, Lease, Onceward, Outcome, Policy, Recorded, Refusal,
-    Result, Retention, Stopped,
+    Result, Retention, Settlement, Stopped,
 };
 
-use crate::fingerprint::Fingerprints;
+use crate::fingerprint::{Caller, Fingerprints};
 
 /// The ids of one intent, by the secrets in the order in which they are listed.
 #[derive(Debug)]
 pub(crate) struct Ids {
     pub(crate) current: Id,
-    /// Those under the other secrets, with the place of the secret in the list; empty, and then free, where
-    /// one secret is listed or the scope needs none.
-    others: Vec<(usize, Id)>,
+    caller: Caller,
+    /// Those under the other secrets and under former terms of the route, with the place of the secret in the list;
+    /// empty, and then free, where there is one secret or the scope needs none.
+    others: Vec<OtherId>,
+}
+
+#[derive(Debug)]
+struct OtherId {
+    secret: usize,
+    caller: Caller,
+    id: Id,
 }
 
 /// One intent, asked for under each of its ids.
 #[derive(Debug)]
 pub(crate) struct Asks {
     pub(crate) current: Ask,
+    pub(crate) caller: Caller,
     others: Vec<Ask>,
 }
 
 impl Ids {
-    pub(crate) fn new(current: Id) -> Self {
-        Self { current, others: Vec::new() }
+    pub(crate) fn new(current: Id, caller: Caller) -> Self {
+        Self { current, caller, others: Vec::new() }
     }
 
-    pub(crate) fn also(&mut self, secret: usize, id: Id) {
-        if id != self.current {
-            self.others.push((secret, id));
+    pub(crate) fn also(&mut self, secret: usize, (id, caller): (Id, Caller)) {
+        if id != self.current && self.others.iter().all(|other| other.id != id) {
+            self.others.push(OtherId { secret, caller, id });
         }
     }
 
     /// Each id has the fingerprint of its own secret, so that a process that knows only that secret recognises the
     /// request.
-    pub(crate) fn ask(self, prints: Fingerprints, policy: &std::sync::Arc<Policy>) -> Asks {
-        if self.others.is_empty() {
-            let current =
-                Ask::new(self.current, prints.current, policy.clone()).with_older_fingerprints(prints.older);
-            return Asks { current, others: Vec::new() };
+    /// `prints` gives them for a caller that is known, or is not.
+    pub(crate) fn ask(self, prints: impl Fn(Caller) -> Fingerprints, policy: &Arc<Policy>) -> Asks {
+        let Self { current, caller, others } = self;
+        let own = prints(caller);
+        if others.is_empty() {
+            let current = Ask::new(current, own.current, policy.clone()).with_older_fingerprints(own.older);
+            return Asks { current, caller, others: Vec::new() };
         }
-        let all: Vec<Fingerprint> = std::iter::once(prints.current).chain(prints.older).collect();
-        let ask = |(secret, id): (usize, Id)| {
+        let listed = |prints: Fingerprints| -> Vec<Fingerprint> {
+            std::iter::once(prints.current).chain(prints.older).collect()
+        };
+        let own = listed(own);
+        // Only under former terms can the caller be known in another way.
+        let differs = others.iter().find(|other| other.caller != caller);
+        let differing = differs.map(|other| listed(prints(other.caller)));
+        let ask = |OtherId { secret, caller: by, id }| {
+            let all = differing.as_ref().filter(|_| by != caller).unwrap_or(&own);
             Ask::new(id, all[secret], policy.clone()).with_older_fingerprints(all.iter().copied())
         };
-        Asks { current: ask((0, self.current)), others: self.others.into_iter().map(ask).collect() }
+        let current = ask(OtherId { secret: 0, caller, id: current });
+        Asks { current, caller, others: others.into_iter().map(ask).collect() }
     }
 }
 
@@ -74,10 +95,40 @@ impl Asks {
     pub(crate) async fn answer_without_running(&self, onceward: &Onceward) -> Result<Option<Answer>> {
         for ask in self.each() {
             if let Some(answer) = onceward.answer_without_running(ask).await? {
-                return Ok(Some(answer));
+                return Ok(Some(match answer {
+                    Answer::Refused(Refusal::OutcomeUnknown) => {
+                        self.done_under_another(onceward).await.unwrap_or(answer)
+                    }
+                    answer => answer,
+                }));
             }
         }
         Ok(None)
+    }
+
+    /// What is done under one id is done under all: a crash between two writes may have left the outcome unknown under
+    /// one and recorded under another. Settles the unknown ones like it; `None` if it is done under none.
+    async fn done_under_another(&self, onceward: &Onceward) -> Option<Answer> {
+        let mut found = None;
+        for ask in self.each().filter(|_| !self.others.is_empty()) {
+            let answer = onceward.answer_without_running(ask).await.ok().flatten();
+            if let Some(answer) = answer
+                && let Ok(outcome) = ending_like(&Ok(answer.clone()))
+            {
+                found = Some((answer, outcome));
+                break;
+            }
+        }
+        let (answer, outcome) = found?;
+        for ask in self.each() {
+            let Ok(Some(receipt)) = onceward.receipt(ask.id()).await else { continue };
+            if let Status::Unknown(_) = receipt.status {
+                let done = Settlement::Done(outcome.clone());
+                let settled = onceward.settle(ask.id(), receipt.status.fence(), &done, ask.policy()).await;
+                tracing::info!(id = ?ask.id(), ?settled, "an unknown outcome is recorded under another id of its intent");
+            }
+        }
+        Some(answer)
     }
 
     pub(crate) fn each(&self) -> impl Iterator<Item = &Ask> {
@@ -96,11 +147,18 @@ impl Asks {
         F: FnOnce(Lease) -> W + Send + 'a,
         W: Future<Output = Result<Outcome, Stopped>> + Send + 'a,
     {
-        let current = self.current.id().clone();
-        let mut asks = self.others;
-        asks.push(self.current);
-        asks.sort_by(|a, b| a.id().cmp(b.id()));
-        run_within(onceward, asks.into_iter(), current, Vec::new(), work)
+        Box::pin(async move {
+            let current = self.current.id().clone();
+            let mut asks: Vec<Ask> = self.each().cloned().collect();
+            asks.sort_by(|a, b| a.id().cmp(b.id()));
+            let answer = run_within(onceward, asks.into_iter(), current, Vec::new(), work).await?;
+            Ok(match answer {
+                Answer::Refused(Refusal::OutcomeUnknown) => {
+                    self.done_under_another(onceward).await.unwrap_or(answer)
+                }
+                answer => answer,
+            })
+        })
     }
 }
 
@@ -158,7 +216,7 @@ fn ending_like(answer: &Result<Answer>) -> Result<Outcome, Stopped> {
         // Kept for as long as the one that it is a copy of.
         Ok(Answer::Completed(Completed { outcome, replayed: true, expires_in, .. })) => {
             let retention = expires_in.map_or(Retention::Forever, Retention::For);
-            Ok(outcome.clone().with_retention(retention).unwrap_or_else(|_| outcome.clone()))
+            Ok(outcome.clone().with_retention(retention))
         }
         Ok(Answer::Completed(ran)) => Ok(ran.outcome.clone()),
         Ok(Answer::Refused(Refusal::ResponseNotStored { verdict, note })) => {

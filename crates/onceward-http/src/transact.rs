@@ -17,6 +17,7 @@ use onceward::{Completed, ErrorKind, Lease, Recorded, Result, Stopped, Transacti
 use crate::action::Action;
 use crate::body::BoxError;
 use crate::layer::LayerState;
+use crate::response_action::ResponseHead;
 use crate::{response_outcome, snapshot};
 
 /// The [`Lease`] of a run on a route that is built
@@ -107,10 +108,10 @@ impl ResponseLease {
         Some((ran, response))
     }
 
-    /// An action that the service has set overrides the route's table.
     fn action(&self, response: &Response<Bytes>) -> Action {
-        let said = response.extensions().get().copied();
-        said.unwrap_or_else(|| self.shared.route.action(response.status()))
+        let (status, headers, extensions) = (response.status(), response.headers(), response.extensions());
+        let head = ResponseHead { status, headers, extensions };
+        head.action(&self.shared.route, self.lease.prior(), Some(response.body()))
     }
 
     fn made(&self) -> MutexGuard<'_, Option<Response<Bytes>>> {

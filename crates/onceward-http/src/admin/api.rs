@@ -4,36 +4,29 @@
 //! Paths are verbs: an id is three free texts, and none of them belongs in a path. Each handler is annotated for the
 //! `OpenAPI` document, so the two always agree.
 
+mod erase;
+mod list;
+mod settle;
 pub mod shape;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use axum::Router;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequestParts, Query, Request, State};
+use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use http::request::Parts;
-use onceward::receipt::{Closed, Done, End, Prior, Status, Waiting};
-use onceward::{
-    Answer, Ask, Changed, Claimed, Cursor, ErrorKind, Fence, Filter, Id, Receipt, Scan, ScanTarget,
-    Settlement, TextMatch,
-};
-use serde::de::DeserializeOwned;
+use onceward::{Answer, Ask, Changed, Claimed, Id};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::auth::AdminAuth;
+use super::Admin;
+use super::audit::RESERVED_SCOPE;
+use super::auth::{AdminAuth, Role};
 use super::json::Json;
 use super::problem::Problem;
-use super::{Admin, hashed};
-use shape::{
-    ClaimAsked, ClaimMade, ClaimReplayed, CloseAsked, CompleteAsked, IntentAsked, ListAsked, ProblemShown,
-    ReceiptAsked, ReceiptShown, ReceiptsShown, SettleAsked, TicketAsked,
-};
+use shape::{ClaimAsked, ClaimMade, ClaimReplayed, CompleteAsked, ProblemShown, ReceiptShown, TicketAsked};
 
 type AdminState = State<Arc<Admin>>;
 type ApiResult<T> = Result<T, Problem>;
@@ -49,27 +42,43 @@ type ApiResult<T> = Result<T, Problem>;
 )]
 struct Document;
 
-pub(super) fn router(state: Arc<Admin>, auth: Arc<AdminAuth>) -> (Router, utoipa::openapi::OpenApi) {
-    let (router, document) = OpenApiRouter::with_openapi(Document::openapi())
+/// The routes of applications, which claim intents around their own code, and those of operators, which decide about
+/// receipts. Each kind may have a token of its own.
+pub(super) fn router(state: Arc<Admin>, auth: &Arc<AdminAuth>) -> (Router, utoipa::openapi::OpenApi) {
+    let (applications, document) = OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(claim))
         .routes(routes!(renew))
         .routes(routes!(complete))
         .routes(routes!(release))
         .routes(routes!(mark_unknown))
-        .routes(routes!(settle))
-        .routes(routes!(retry_dead))
-        .routes(routes!(discard_dead))
-        .routes(routes!(cancel))
-        .routes(routes!(erase))
-        .routes(routes!(show))
-        .routes(routes!(list))
+        .with_state(state.clone())
+        .split_for_parts();
+    let (operators, document) = OpenApiRouter::with_openapi(document)
+        .routes(routes!(settle::settle))
+        .routes(routes!(settle::retry_dead))
+        .routes(routes!(settle::discard_dead))
+        .routes(routes!(settle::cancel))
+        .routes(routes!(erase::erase))
+        .routes(routes!(erase::erase_matching))
+        .routes(routes!(list::show))
+        .routes(routes!(list::list))
+        .routes(routes!(list::scopes))
+        .routes(routes!(list::audit))
         .with_state(state)
         .split_for_parts();
-    (router.route_layer(middleware::from_fn_with_state(auth, check_token)), document)
+    let checked = |router: Router, role| {
+        router.route_layer(middleware::from_fn_with_state((auth.clone(), role), check_token))
+    };
+    let router = checked(applications, Role::Application).merge(checked(operators, Role::Operator));
+    (router, document)
 }
 
-async fn check_token(State(auth): State<Arc<AdminAuth>>, request: Request, next: Next) -> Response {
-    match auth.check_token(&request) {
+async fn check_token(
+    State((auth, role)): State<(Arc<AdminAuth>, Role)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match auth.check_token(role, &request) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -85,6 +94,7 @@ async fn check_token(State(auth): State<Arc<AdminAuth>>, request: Request, next:
 ))]
 async fn claim(State(state): AdminState, Json(asked): Json<ClaimAsked>) -> ApiResult<Response> {
     let id = Id::new(&asked.scope, &asked.operation, &asked.key)?;
+    check_scope(&id)?;
     let policy = Arc::new(asked.policy.waiting(asked.wait_ms)?);
     let mut ask = Ask::new(id, shape::fingerprint(asked.fingerprint.as_deref()), policy.clone());
     if let Some(attempt) = &asked.attempt {
@@ -151,244 +161,10 @@ fn changed(id: &Id, changed: Changed) -> ApiResult<StatusCode> {
     }
 }
 
-/// Settles an unknown outcome. `fence` names the run that was checked: if another run has taken its place, nothing is
-/// changed.
-#[utoipa::path(post, path = "/v1/settle", request_body = SettleAsked, responses(
-    (status = 204, description = "Settled."),
-    (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
-    (status = 409, description = "not-in-doubt, still-running, may-still-happen", body = ProblemShown, content_type = "application/problem+json"),
-))]
-async fn settle(State(state): AdminState, Json(asked): Json<SettleAsked>) -> ApiResult<StatusCode> {
-    let id = asked.id()?;
-    let (fence, policy) = (Fence(asked.fence), asked.policy.read()?);
-    let (settlement, counter) = match (&asked.done, asked.not_done, asked.force) {
-        (Some(outcome), false, false) => (Settlement::Done(outcome.read()?), &state.settlements.done),
-        (None, true, false) => (Settlement::NotDone, &state.settlements.not_done),
-        (None, true, true) => (Settlement::ForceNotDone, &state.settlements.not_done),
-        _ => {
-            let detail = "give either `done` with the outcome, or `not_done: true`, the latter perhaps with `force: true`";
-            return Err(Problem::Invalid(detail.into()));
-        }
-    };
-    let settled = match state.onceward.settle(&id, fence, &settlement, &policy).await {
-        Err(error) if error.kind() == ErrorKind::Conflict => {
-            let receipt = state.onceward.receipt(&id).await?;
-            let running =
-                |receipt: &Receipt| matches!(receipt.status, Status::Held(_)) && !receipt.due.is_over();
-            let running = receipt.as_ref().is_some_and(running);
-            return Err(if running {
-                Problem::StillRunning
-            } else {
-                Problem::MayStillHappen(error.to_string())
-            });
-        }
-        settled => settled?,
-    };
-    match settled {
-        Changed::Applied => {
-            counter.fetch_add(1, Ordering::Relaxed);
-            let found = match settlement {
-                Settlement::Done(_) => "done",
-                Settlement::NotDone => "not done",
-                Settlement::ForceNotDone => "not done, by force",
-            };
-            let key = hashed(id.key());
-            tracing::warn!(
-                scope = id.scope(),
-                operation = id.operation(),
-                %key,
-                %fence,
-                found,
-                "an unknown outcome was settled by hand"
-            );
-            Ok(StatusCode::NO_CONTENT)
-        }
-        Changed::NotOwner(None) => Err(Problem::NoReceipt),
-        // The same settlement again: the reply to the first one may have been lost.
-        Changed::NotOwner(Some(receipt)) if is_settled_so(&receipt.status, fence, &settlement) => {
-            Ok(StatusCode::NO_CONTENT)
-        }
-        Changed::NotOwner(Some(receipt)) => {
-            Err(Problem::NotInDoubt(Box::new(ReceiptShown::without_body(&id, &receipt))))
-        }
+/// The scope of Onceward's own receipts is not for others: a caller could write entries of the audit.
+fn check_scope(id: &Id) -> ApiResult<()> {
+    if id.scope() == RESERVED_SCOPE {
+        return Err(Problem::Invalid(format!("the scope `{RESERVED_SCOPE}` is reserved")));
     }
-}
-
-fn is_settled_so(status: &Status, fence: Fence, settlement: &Settlement) -> bool {
-    match (status, settlement) {
-        (Status::Done(Done { claim, end: End::Outcome(there), .. }), Settlement::Done(outcome)) => {
-            claim.fence == fence && there == outcome
-        }
-        (
-            Status::Waiting(Waiting { claim, prior: Prior::Settled, .. }),
-            Settlement::NotDone | Settlement::ForceNotDone,
-        ) => claim.fence == fence,
-        _ => false,
-    }
-}
-
-/// Retries an intent whose tries were used up, starting again from the first try.
-#[utoipa::path(post, path = "/v1/retry-dead", request_body = IntentAsked, responses(
-    (status = 204, description = "It waits for its next try."),
-    (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
-    (status = 409, description = "other-state; in-doubt: settle it as not done instead", body = ProblemShown, content_type = "application/problem+json"),
-))]
-async fn retry_dead(State(state): AdminState, Json(asked): Json<IntentAsked>) -> ApiResult<StatusCode> {
-    let change = OperatorChange::new(asked.id()?, "a dead intent is tried again by hand");
-    match state.onceward.retry_dead(&change.id).await {
-        Err(error) if error.kind() == ErrorKind::Conflict => Err(Problem::InDoubt),
-        retried => change.answer(retried),
-    }
-}
-
-/// Discards an intent whose tries were used up: later requests for it are refused as closed.
-#[utoipa::path(post, path = "/v1/discard-dead", request_body = CloseAsked, responses(
-    (status = 204, description = "It is closed."),
-    (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
-    (status = 409, description = "other-state", body = ProblemShown, content_type = "application/problem+json"),
-))]
-async fn discard_dead(State(state): AdminState, Json(asked): Json<CloseAsked>) -> ApiResult<StatusCode> {
-    let change =
-        OperatorChange::closing(asked.id()?, Closed::Discarded, "a dead intent was discarded by hand");
-    change.answer(state.onceward.discard_dead(&change.id, &asked.policy.read()?).await)
-}
-
-/// Cancels an intent that waits for its next try: later requests for it are refused as closed.
-#[utoipa::path(post, path = "/v1/cancel", request_body = CloseAsked, responses(
-    (status = 204, description = "It is closed."),
-    (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
-    (status = 409, description = "other-state: it does not wait", body = ProblemShown, content_type = "application/problem+json"),
-))]
-async fn cancel(State(state): AdminState, Json(asked): Json<CloseAsked>) -> ApiResult<StatusCode> {
-    let change =
-        OperatorChange::closing(asked.id()?, Closed::Cancelled, "a waiting intent was cancelled by hand");
-    change.answer(state.onceward.cancel(&change.id, &asked.policy.read()?).await)
-}
-
-/// Removes the outcome of a done receipt, and keeps that it is done: a retry gets `response-not-stored`. Other
-/// processes may still give the outcome for a minute.
-#[utoipa::path(post, path = "/v1/erase", request_body = IntentAsked, responses(
-    (status = 204, description = "Its outcome is gone."),
-    (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
-    (status = 409, description = "other-state: it is not done", body = ProblemShown, content_type = "application/problem+json"),
-))]
-async fn erase(State(state): AdminState, Json(asked): Json<IntentAsked>) -> ApiResult<StatusCode> {
-    let change = OperatorChange::new(asked.id()?, "an outcome was erased by hand");
-    change.answer(state.onceward.erase(&change.id).await)
-}
-
-/// A change that an operator asks for by the id of an intent. It is logged.
-struct OperatorChange {
-    id: Id,
-    /// How the intent is closed afterwards, if it is.
-    closes: Option<Closed>,
-    /// What the log says.
-    what: &'static str,
-}
-
-impl OperatorChange {
-    fn new(id: Id, what: &'static str) -> Self {
-        Self { id, closes: None, what }
-    }
-
-    fn closing(id: Id, closes: Closed, what: &'static str) -> Self {
-        Self { id, closes: Some(closes), what }
-    }
-
-    fn answer(&self, changed: onceward::Result<Changed>) -> ApiResult<StatusCode> {
-        let receipt = match changed? {
-            Changed::Applied => {
-                self.log();
-                return Ok(StatusCode::NO_CONTENT);
-            }
-            Changed::NotOwner(receipt) => receipt.ok_or(Problem::NoReceipt)?,
-        };
-        match &receipt.status {
-            // Closed like this already: the answer to the first request was lost.
-            Status::Done(Done { end: End::Closed(closed), .. }) if self.closes == Some(*closed) => {
-                Ok(StatusCode::NO_CONTENT)
-            }
-            _ => Err(Problem::OtherState(Box::new(ReceiptShown::without_body(&self.id, &receipt)))),
-        }
-    }
-
-    fn log(&self) {
-        let key = hashed(self.id.key());
-        tracing::warn!(scope = self.id.scope(), operation = self.id.operation(), %key, "{}", self.what);
-    }
-}
-
-/// Shows one receipt, with its outcome.
-#[utoipa::path(get, path = "/v1/receipt", params(ReceiptAsked), responses(
-    (status = 200, body = ReceiptShown),
-    (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
-))]
-async fn show(
-    State(state): AdminState,
-    QueryParams(asked): QueryParams<ReceiptAsked>,
-) -> ApiResult<Json<ReceiptShown>> {
-    let id = asked.id()?;
-    let receipt = state.onceward.receipt(&id).await?.ok_or(Problem::NoReceipt)?;
-    Ok(Json(ReceiptShown::new(&id, &receipt)))
-}
-
-/// Receipts in one answer, by default and at most.
-const LIST_RECEIPTS: usize = 100;
-const LIST_RECEIPTS_MAX: usize = 1_000;
-/// Records read for one answer, so that a search for a rare state in a large store ends.
-const RECORDS_READ_MAX: usize = 50_000;
-
-/// Lists receipts, without their outcomes. A page may be short or empty and still have a next one.
-#[utoipa::path(get, path = "/v1/receipts", params(ListAsked), responses(
-    (status = 200, body = ReceiptsShown),
-))]
-async fn list(
-    State(state): AdminState,
-    QueryParams(asked): QueryParams<ListAsked>,
-) -> ApiResult<Json<ReceiptsShown>> {
-    let limit = asked.limit.unwrap_or(LIST_RECEIPTS).clamp(1, LIST_RECEIPTS_MAX);
-    let operation = match (asked.operation, asked.operation_prefix) {
-        (Some(_), Some(_)) => {
-            return Err(Problem::Invalid("give `operation` or `operation_prefix`, not both".into()));
-        }
-        (Some(operation), None) => Some(TextMatch::Is(operation)),
-        (None, prefix) => prefix.map(TextMatch::StartsWith),
-    };
-    let state_asked = asked.state.map(Into::into);
-    let of = ScanTarget::Matching(
-        Filter::default()
-            .with_scope(asked.scope)
-            .with_operation(operation)
-            .with_key(asked.key)
-            .with_state(state_asked),
-    );
-    let mut after = asked.cursor.as_deref().map(shape::cursor).transpose()?;
-    let mut receipts = Vec::new();
-    let mut records_read = 0;
-    loop {
-        let scan = Scan::new(of.clone(), limit.saturating_sub(receipts.len()).max(1)).with_after(after);
-        records_read += scan.limit;
-        let page = state.onceward.list(&scan).await?;
-        receipts.extend(page.found.iter().map(|(id, found)| ReceiptShown::found(id, found)));
-        let unreadable = page.unreadable.iter();
-        receipts.extend(unreadable.map(|(id, error)| ReceiptShown::unreadable(id, state_asked, error)));
-        after = page.next;
-        if after.is_none() || receipts.len() >= limit || records_read >= RECORDS_READ_MAX {
-            break;
-        }
-    }
-    let next = after.map(|Cursor(bytes)| shape::to_base64(&bytes));
-    Ok(Json(ReceiptsShown { receipts, next }))
-}
-
-/// The query of a request, or a problem that says what is wrong with it.
-struct QueryParams<T>(T);
-
-impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T> {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let query: Result<Query<T>, QueryRejection> = Query::try_from_uri(&parts.uri);
-        query.map(|Query(asked)| Self(asked)).map_err(|error| Problem::Invalid(error.body_text()))
-    }
+    Ok(())
 }

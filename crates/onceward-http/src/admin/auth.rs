@@ -32,25 +32,44 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub struct AdminAuth(AuthRule);
 
 enum AuthRule {
-    /// The bearer token with this hash. The token itself is not kept.
-    Token(blake3::Hash),
+    /// The bearer tokens of applications and of operators, as hashes. The tokens themselves are not kept.
+    Tokens { application: blake3::Hash, operator: blake3::Hash },
     /// A listener that only this machine can reach.
     LoopbackListener,
     /// A connection from this machine, on a listener that others may reach.
     LoopbackPeer,
 }
 
+/// What a client does with receipts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Claims intents around its own code: claim, renew, complete, release.
+    Application,
+    /// Decides about receipts, and reads all of them: settle, erase, list.
+    Operator,
+}
+
 impl AdminAuth {
-    /// `Authorization: Bearer TOKEN`. Fails if the token is too short to be beyond guessing.
+    /// `Authorization: Bearer TOKEN`, the same token for applications and for operators. Fails if it is too short to be
+    /// beyond guessing.
     pub fn token(token: &str) -> Result<Self> {
-        if token.len() < TOKEN_CHARS_MIN {
-            let detail = format!(
-                "the admin token has {} characters; at least {TOKEN_CHARS_MIN} random ones are needed, as `openssl rand -hex 32` makes them",
-                token.len()
-            );
+        let hash = token_hash("the admin token", token)?;
+        Ok(Self(AuthRule::Tokens { application: hash, operator: hash }))
+    }
+
+    /// Two tokens: one for applications, which claim, renew, complete and release; one for operators, which settle,
+    /// list, erase and everything else. Neither opens what is for the other. Fails if one is too short to be beyond
+    /// guessing, or if they are the same.
+    pub fn tokens(application: &str, operator: &str) -> Result<Self> {
+        let rule = AuthRule::Tokens {
+            application: token_hash("the application token", application)?,
+            operator: token_hash("the admin token", operator)?,
+        };
+        if application == operator {
+            let detail = "the application token and the admin token are the same; an application could then settle and erase receipts";
             return Err(Error::new(ErrorKind::Invalid, detail));
         }
-        Ok(Self(AuthRule::Token(blake3::hash(token.as_bytes()))))
+        Ok(Self(rule))
     }
 
     /// A listener at `address` that only this machine can reach. Fails if other machines can reach it.
@@ -72,15 +91,20 @@ impl AdminAuth {
     }
 
     /// Whether this request carries the token, if one is needed.
-    pub(super) fn check_token(&self, request: &Request) -> Result<(), Problem> {
-        let AuthRule::Token(hash) = &self.0 else { return Ok(()) };
+    pub(super) fn check_token(&self, role: Role, request: &Request) -> Result<(), Problem> {
+        let AuthRule::Tokens { application, operator } = &self.0 else { return Ok(()) };
+        let (own, other, whose) = match role {
+            Role::Application => (application, operator, "applications"),
+            Role::Operator => (operator, application, "operators"),
+        };
         let given = only(request, &AUTHORIZATION).and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
         });
-        match given {
-            // Hashes are compared in constant time, and reveal nothing if they were not.
-            Some(token) if blake3::hash(token.as_bytes()) == *hash => Ok(()),
+        // Hashes are compared in constant time, and reveal nothing if they were not.
+        match given.map(|token| blake3::hash(token.as_bytes())) {
+            Some(given) if given == *own => Ok(()),
+            Some(given) if given == *other => Err(Problem::WrongToken(whose)),
             _ => Err(Problem::Unauthorized),
         }
     }
@@ -89,7 +113,7 @@ impl AdminAuth {
     pub(super) fn check_origin(&self, request: &Request) -> Result<(), Problem> {
         match self.0 {
             // A page does not know the token, and a browser does not send it on its own.
-            AuthRule::Token(_) => return Ok(()),
+            AuthRule::Tokens { .. } => return Ok(()),
             AuthRule::LoopbackListener => {}
             AuthRule::LoopbackPeer => check_peer(request)?,
         }
@@ -109,6 +133,17 @@ impl AdminAuth {
             Some(_) => Err(Problem::Foreign("it was made by another page")),
         }
     }
+}
+
+fn token_hash(name: &str, token: &str) -> Result<blake3::Hash> {
+    if token.len() < TOKEN_CHARS_MIN {
+        let detail = format!(
+            "{name} has {} characters; at least {TOKEN_CHARS_MIN} random ones are needed, as `openssl rand -hex 32` makes them",
+            token.len()
+        );
+        return Err(Error::new(ErrorKind::Invalid, detail));
+    }
+    Ok(blake3::hash(token.as_bytes()))
 }
 
 /// Whether the connection comes from this machine, and the request was not forwarded by a proxy.
@@ -156,7 +191,7 @@ fn only<'a>(request: &'a Request, name: &HeaderName) -> Option<&'a str> {
 impl fmt::Debug for AdminAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            AuthRule::Token(_) => "AdminAuth::Token",
+            AuthRule::Tokens { .. } => "AdminAuth::Tokens",
             AuthRule::LoopbackListener => "AdminAuth::LoopbackListener",
             AuthRule::LoopbackPeer => "AdminAuth::LoopbackPeer",
         })

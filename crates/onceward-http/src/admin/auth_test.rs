@@ -32,7 +32,7 @@ fn a_listener_that_others_can_reach_needs_a_token() {
 #[test]
 fn only_the_token_opens() {
     let auth = AdminAuth::token("sixteen letters!").unwrap();
-    let opens = |fields: &[(&str, &str)]| auth.check_token(&request(fields)).is_ok();
+    let opens = |fields: &[(&str, &str)]| auth.check_token(Role::Operator, &request(fields)).is_ok();
     assert!(opens(&[("authorization", "Bearer sixteen letters!")]));
     assert!(opens(&[("authorization", "bearer sixteen letters!")]));
     assert!(!opens(&[]));

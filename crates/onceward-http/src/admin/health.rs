@@ -1,13 +1,13 @@
-//! The health checks: `/healthz` (the process is alive) and `/readyz` (the store and the upstream answer).
+//! The health checks: `/healthz` (the process is alive) and `/readyz` (the store takes writes, and the upstream answers).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use onceward::{Error, ErrorKind, Id, Onceward};
+use onceward::{Ask, Error, ErrorKind, Fingerprint, Id, OnDuplicate, OnUnknown, Onceward, Policy, Stopped};
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
@@ -20,6 +20,10 @@ use super::json::Json;
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// How long a result is reused: asking more often than this costs nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often a write is tried while writes succeed. After one that failed, every look tries again.
+const WRITE_EVERY: Duration = Duration::from_secs(10);
+/// How long a claim of a process that died while it tried a write is there.
+const PROBE_LEASE: Duration = Duration::from_secs(2);
 
 /// What has to be in order before traffic may come.
 #[derive(Debug, Default)]
@@ -27,6 +31,8 @@ pub struct Readiness {
     draining: AtomicBool,
     upstream: Option<String>,
     last: Mutex<Option<(Instant, PartResults)>>,
+    /// When a write last succeeded.
+    written: StdMutex<Option<Instant>>,
 }
 
 /// The result of each check.
@@ -66,14 +72,42 @@ impl Readiness {
                 None => None,
             }
         };
-        let probe = Id::new("onceward", "readyz", "probe").expect("a valid id");
-        let store = async {
-            within(async { onceward.receipt(&probe).await.map_err(|error| reason(&error)) }).await.map(drop)
-        };
+        let store = within(async { self.probe_store(onceward).await.map_err(|error| reason(&error)) });
         let (store, upstream) = tokio::join!(store, upstream);
         let parts = PartResults { store, upstream };
         *last = Some((Instant::now(), parts.clone()));
         parts
+    }
+}
+
+impl Readiness {
+    /// Reads, and now and then writes: a store on a full or read-only disk still reads.
+    async fn probe_store(&self, onceward: &Onceward) -> Result<(), Error> {
+        let probe = Id::new("onceward", "readyz", "probe")?;
+        let written = *self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if written.is_some_and(|at| at.elapsed() < WRITE_EVERY) {
+            return onceward.receipt(&probe).await.map(drop);
+        }
+        let written = try_write(onceward, probe).await;
+        *self.written.lock().unwrap_or_else(PoisonError::into_inner) = written.is_ok().then(Instant::now);
+        written
+    }
+}
+
+/// Claims an intent and releases it: two writes, and nothing is left.
+async fn try_write(onceward: &Onceward, probe: Id) -> Result<(), Error> {
+    let policy = Policy::http()
+        .to_builder()
+        .with_lease(PROBE_LEASE)
+        .with_on_unknown(OnUnknown::Retry)
+        .with_on_duplicate(OnDuplicate::Conflict)
+        .build()?;
+    let ask = Ask::new(probe, Fingerprint::of(b""), policy);
+    match onceward.run(ask, async |_| Err(Stopped::before_effect("a probe"))).await {
+        // A refusal: another process tries at this moment.
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::Stopped => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of the health checks over a store with faults.
 
 use axum::body::to_bytes;
-use onceward::{Caps, Loaded, Page, Scan, Store, StoreFuture, Swap, Swapped, Watch};
+use onceward::{Caps, Choose, Loaded, Page, Scan, State, Store, StoreFuture, Swap, Swapped, Watch};
 use onceward_stores::MemoryStore;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -12,24 +12,37 @@ use super::*;
 enum FaultyStore {
     Fails,
     NeverAnswers,
+    /// Reads still work.
+    IsFull,
 }
 
 impl Store for FaultyStore {
     fn swap<'a>(&'a self, _: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
-        Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "cannot be reached")) })
-    }
-
-    fn load<'a>(&'a self, _: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         Box::pin(async {
             match self {
+                Self::IsFull => Err(Error::new(ErrorKind::Full, "no space left on /data")),
                 Self::Fails => Err(Error::new(ErrorKind::Unavailable, "cannot reach db.internal")),
                 Self::NeverAnswers => std::future::pending().await,
             }
         })
     }
 
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
+        Box::pin(async {
+            match self {
+                Self::Fails => Err(Error::new(ErrorKind::Unavailable, "cannot reach db.internal")),
+                Self::NeverAnswers => std::future::pending().await,
+                Self::IsFull => Ok(ids.iter().map(|_| Ok(None)).collect()),
+            }
+        })
+    }
+
     fn scan<'a>(&'a self, _: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async { Ok(Page::default()) })
+    }
+
+    fn take<'a>(&'a self, _: State, _: usize, _: Choose<'a>) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        None
     }
 
     fn watch(&self) -> Option<Watch> {
@@ -69,6 +82,22 @@ async fn not_ready_when_the_store_fails_or_hangs() {
     assert_eq!((status, &body["store"]), (503, &"not ready: cannot be reached".into()));
     let (status, body) = ask(Arc::new(FaultyStore::NeverAnswers), Readiness::new()).await;
     assert_eq!((status, &body["store"]), (503, &"not ready: no answer within 1s".into()));
+}
+
+#[tokio::test]
+async fn not_ready_when_the_store_reads_and_does_not_write() {
+    let (status, body) = ask(Arc::new(FaultyStore::IsFull), Readiness::new()).await;
+    assert_eq!((status, &body["store"]), (503, &"not ready: has no room left".into()));
+}
+
+#[tokio::test]
+async fn a_probe_leaves_nothing_behind() {
+    let store = MemoryStore::new();
+    let onceward = Onceward::builder(Arc::new(store.clone())).accept_volatile().build().unwrap();
+    let readiness = Readiness::new();
+    assert!(readiness.parts(&onceward).await.store.is_ok());
+    let page = store.scan(&Scan::new(onceward::ScanTarget::Matching(onceward::Filter::default()), 10)).await;
+    assert!(page.unwrap().found.is_empty());
 }
 
 #[tokio::test]

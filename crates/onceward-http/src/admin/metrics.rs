@@ -33,6 +33,7 @@ pub(super) async fn metrics(State(state): State<Arc<Admin>>) -> impl IntoRespons
         let count = count.load(Ordering::Relaxed);
         let _ = writeln!(out, "onceward_settlements_total{{found=\"{found}\"}} {count}");
     }
+    state.unknown_gauge.write(&state.onceward, &mut out).await;
     let version = env!("CARGO_PKG_VERSION");
     let started = state.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let _ = writeln!(

@@ -40,6 +40,10 @@ pub enum Problem {
     MayStillHappen(String),
     /// The outcome of one of its tries is unknown.
     InDoubt,
+    /// It is running or waits, and so cannot be erased; why.
+    NotErasable(String),
+    /// The token is for the other kind of client.
+    WrongToken(&'static str),
     /// The receipt is in another state than this is for; this is what is there.
     OtherState(Box<ReceiptShown>),
 }
@@ -47,6 +51,11 @@ pub enum Problem {
 impl Problem {
     pub fn too_large(bytes_max: usize) -> Self {
         Self::Wire(Wire::BodyTooLarge(bytes_max))
+    }
+
+    /// Its name in the type.
+    pub fn name(&self) -> &'static str {
+        self.facts().0
     }
 
     /// The name, the status, the title, and whether the same may be sent again as it is.
@@ -89,6 +98,10 @@ impl Problem {
                 ("may-still-happen", StatusCode::CONFLICT, "What was sent may still take effect", true)
             }
             Self::InDoubt => ("in-doubt", StatusCode::CONFLICT, "One of its tries is in doubt", false),
+            Self::NotErasable(_) => {
+                ("not-erasable", StatusCode::CONFLICT, "The receipt cannot be erased now", false)
+            }
+            Self::WrongToken(_) => ("wrong-token", StatusCode::FORBIDDEN, "The token is not for this", false),
             Self::OtherState(_) => {
                 ("other-state", StatusCode::CONFLICT, "The receipt is in another state", false)
             }
@@ -124,6 +137,8 @@ impl Problem {
             Self::InDoubt => {
                 "It may have taken effect. Find out, and settle it as done or as not done; the latter has it tried again.".into()
             }
+            Self::NotErasable(why) => format!("Nothing was changed: {why}."),
+            Self::WrongToken(whose) => format!("This is for {whose}, whose token is another one."),
             Self::OtherState(_) => "Nothing was changed. The receipt that is there is shown.".into(),
         }
     }

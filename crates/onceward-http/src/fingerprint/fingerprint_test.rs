@@ -14,26 +14,39 @@ const FORM: &str = "content-type: application/x-www-form-urlencoded";
 /// Made by version 1. These lines may grow in number; none may ever change.
 #[rustfmt::skip]
 const GOLDEN: &[(&str, &str, &[&str], &str, &str)] = &[
-    ("POST", "/", &[], "", "a24df44cafa642db11e1fd3124f6ffc6ac7fdbd90af87c4d04b1bf09cedf135f"),
-    ("POST", "/charges", &[JSON], r#"{"currency":"eur","amount":1200,"to":{"name":"Zo\u00eb","id":7},"tags":["a",null,true,false,-0.5e-3]}"#, "59d52581e45fbe9bc72dd84ff778ec25efb3d1468f6fabed087c3bcd2769349b"),
-    ("PATCH", "/charges/7?expand=all&x=%7e+{}", &[JSON], "[1e400, 0, \"\\ud800\"]", "ca0fcc6cefd06555a1375009c7cbfedde5e49042105b350a8f723237151660b2"),
-    ("POST", "/charges", &[JSON], r#"{"a":1,"a":2}"#, "1784b9830c4cc40e35fe388d60ca23a72b521aea86bffe35ff445f54841b4a94"),
-    ("POST", "/charges", &[FORM], "b=x+y&a=1&a=2", "2f5f5595d35e32db5469adf06595d0639891e5f53692bd95b42435912a16f81b"),
-    ("POST", "/files", &["content-type: multipart/form-data; boundary=q"], "--q\r\nContent-Type: a/b\r\nContent-Disposition: form-data; name=\"f\"\r\n\r\nbytes\r\n--q--\r\n", "b30d6185ec18383be71f185988ef39d957ade8a39a2b7d5cbb7d5c4282db4159"),
-    ("POST", "/files", &["content-type: text/plain; charset=utf-8", "content-encoding: gzip"], "bytes", "9b5f5beb40cb7efd8f545b6c7d4ec7db88b20629a8d3dcdd94afae239fdd2153"),
+    ("POST", "/", &[], "", "d5c0d5d4dad494acf92c372f3811e02e98ad9e2aa3126bffff3aaad78787d1b5"),
+    ("POST", "/charges", &[JSON], r#"{"currency":"eur","amount":1200,"to":{"name":"Zo\u00eb","id":7},"tags":["a",null,true,false,-0.5e-3]}"#, "dff29b8696e86ce6b25d1571b26a81b3daa1530f70becd74e13b50ebae4d64f3"),
+    ("PATCH", "/charges/7?expand=all&x=%7e+{}", &[JSON], "[1e400, 0, \"\\ud800\"]", "dd30309a6e72e186d91eda48c843968c62079a2cd9ee278a2bfe2083807ded5e"),
+    ("POST", "/charges", &[JSON], r#"{"a":1,"a":2}"#, "2bc7058b2508acd28f3666c21132bad9a7a4ee77913d200c235efe33132406b1"),
+    ("POST", "/charges", &[FORM], "b=x+y&a=1&a=2", "58f6bf60cb8b88e812c23fe93e762065ddbdc2deeb5049a4d53a8ad489576fe3"),
+    ("POST", "/files", &["content-type: multipart/form-data; boundary=q"], "--q\r\nContent-Type: a/b\r\nContent-Disposition: form-data; name=\"f\"\r\n\r\nbytes\r\n--q--\r\n", "e1ab8be34d4d277b5e5fa99ce717b1994dcaf6bb6a5e4114ac1086e78146e24c"),
+    ("POST", "/files", &["content-type: text/plain; charset=utf-8", "content-encoding: gzip"], "bytes", "809a369e2e23ad58fba0bb7d51aacd798259cea06ef543286daabd2b98855ebf"),
+    ("POST", "/charges", &["host: Api.Example:443", "x-http-method-override: DELETE", "x-other: 1"], "", "a3f5c3f33c76a338b4e95f52b5d195e51d533d21d12bd01dc1c38fd47787cdca"),
 ];
 
 /// The same with rules: one member, one parameter and one field.
 #[rustfmt::skip]
 const GOLDEN_WITH_RULES: &[(&str, &str, &[&str], &str, &str)] = &[
-    ("POST", "/a?v=1&t=2", &[JSON, "x-version: 3"], r#"{"sent_at":1,"a":{"b":[1,2],"c":3}}"#, "5619dcf0c0e106b155a9bb31d218cf2d64524ea0f9c982d9da116f61e9f7c162"),
-    ("POST", "/a", &[JSON], r#"{"a":5}"#, "43cb3218dc2902590c8886c2c93022380b39dffb3d8f4ac897c2a7026f40ba10"),
-    ("POST", "/a", &[FORM], "a=5", "de307faddadc05e79d0062bebdd1b2d714f0ecef9f3bd578b4606e5aa81dc0f8"),
+    ("POST", "/a?v=1&t=2", &[JSON, "x-version: 3"], r#"{"sent_at":1,"a":{"b":[1,2],"c":3}}"#, "e2c83f3ff43375217e3d444772936515196e7b0820ee113cb83433b5c0b0f220"),
+    ("POST", "/a", &[JSON], r#"{"a":5}"#, "e1fdf37093b8adb5a45023d4993ace00633a8ebf3660b9d08eb9e775a383286f"),
+    ("POST", "/a", &[FORM], "a=5", "cb1843b29cbf57ddfef64801a9bf1d82a846c921ae53e61999b8128196819a62"),
+];
+
+/// The same of a caller that is not known.
+#[rustfmt::skip]
+const GOLDEN_ANONYMOUS: &[(&str, &str, &[&str], &str, &str)] = &[
+    ("POST", "/charges", &["host: a", "x-tenant: b", "cookie: c=d", "x-request-id: 7", "x-tenant: e"], "", "4a01e130d18e726558e407c8c78d4b342d01d7665758fcf901c8279409887429"),
 ];
 
 #[test]
 fn golden_fingerprints_stay() {
     stays(&Rules::default(), GOLDEN);
+    let anonymous = |method: &str, target: &str, fields: &[&str], body: &str| {
+        let request = request(method, target, fields);
+        let head = Head::from(&request).with_caller(Caller::Anonymous);
+        fingerprint(&Rules::default(), &SECRET, &head, body.as_bytes())
+    };
+    compare(anonymous, GOLDEN_ANONYMOUS);
     let rules = Rules::default()
         .with_members(Pick::Only(vec![Pointer::parse("/a/b/1").unwrap()]))
         .with_parameters(Pick::Except(vec!["t".to_owned()]))
@@ -42,9 +55,16 @@ fn golden_fingerprints_stay() {
 }
 
 fn stays(rules: &Rules, table: &[(&str, &str, &[&str], &str, &str)]) {
+    compare(|method, target, fields, body| of(rules, method, target, fields, body.as_bytes()), table);
+}
+
+fn compare(
+    print_of: impl Fn(&str, &str, &[&str], &str) -> Fingerprint,
+    table: &[(&str, &str, &[&str], &str, &str)],
+) {
     let mut found = String::new();
     for (method, target, fields, body, golden) in table {
-        let print = of(rules, method, target, fields, body.as_bytes());
+        let print = print_of(method, target, fields, body);
         assert_eq!(print.version(), 1);
         let hex = print.digest().iter().fold(String::new(), |mut hex, byte| {
             write!(hex, "{byte:02x}").unwrap();
@@ -103,6 +123,52 @@ fn different_requests() {
     differ(("POST", "/a?b", &[], "c"), ("POST", "/a", &[], "bc"));
     // Without an answer to which coding it is, two codings are two requests.
     differ(("POST", "/a", &["content-encoding: gzip"], "x"), ("POST", "/a", &["content-encoding: br"], "x"));
+}
+
+#[test]
+fn hosts_and_overridden_methods_are_different_requests() {
+    let base = ("POST", "/a", &["host: one.example"][..], "1");
+    for same in [
+        ("POST", "/a", &["host: ONE.example:80"][..], "1"),
+        ("POST", "/a", &["host: one.example."], "1"),
+        ("POST", "http://one.example:443/a", &["host: other"], "1"),
+    ] {
+        self::same(base, same);
+    }
+    for other in [
+        ("POST", "/a", &["host: two.example"][..], "1"),
+        ("POST", "/a", &["host: one.example:8080"], "1"),
+        ("POST", "http://two.example/a", &["host: one.example"], "1"),
+        ("POST", "/a", &[], "1"),
+        ("POST", "/a", &["host: one.example", "x-http-method-override: DELETE"], "1"),
+    ] {
+        differ(base, other);
+    }
+    let rules = Rules::default().with_host(false);
+    assert_eq!(of(&rules, "POST", "/", &["host: a"], b""), of(&rules, "POST", "/", &["host: b"], b""));
+}
+
+/// A credential that nobody knows to be one may be in any field.
+#[test]
+fn every_field_of_an_unknown_caller_counts_unless_it_names_nobody() {
+    let rules = Rules::default()
+        .with_headers([HeaderName::from_static("x-version")])
+        .with_ignored_headers([HeaderName::from_static("cf-ray")]);
+    let of = |fields: &[&str]| {
+        let request = request("POST", "/", fields);
+        fingerprint(&rules, &SECRET, &Head::from(&request).with_caller(Caller::Anonymous), b"")
+    };
+    let base = of(&["x-tenant: a", "x-version: 1", "accept: */*"]);
+    assert_eq!(of(&["x-version: 1", "user-agent: b", "x-tenant: a", "cf-ray: 9", "X-Request-ID: 8"]), base);
+    for other in [
+        &["x-tenant: b", "x-version: 1"][..],
+        &["x-version: 1"],
+        &["x-tenant: a", "x-version: 2"],
+        &["x-tenant: a", "x-version: 1", "authorization: c"],
+        &["x-tenant: a", "x-version: 1", "x-tenant: a"],
+    ] {
+        assert_ne!(of(other), base, "{other:?}");
+    }
 }
 
 #[test]

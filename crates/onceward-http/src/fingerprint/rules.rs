@@ -1,5 +1,6 @@
-//! The rules of a route that say which parts of a request count for its fingerprint. By default the method, the path, the whole query and the whole
-//! body do, and no header field but those that say how to read the body.
+//! The rules of a route that say which parts of a request count for its fingerprint. By default the method, the host,
+//! the path, the whole query and the whole body do, and no header field but those that say how to read the body; of a
+//! caller that is not known, also every field that may name one.
 
 use http::HeaderName;
 
@@ -19,13 +20,28 @@ use super::pointer::{Pointer, Selection};
 ///
 /// The rules themselves are not digested: a request that a change of rules does not touch keeps its
 /// fingerprint.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     members: Pick<Pointer>,
     /// The same as `members`, made ready for walking down a document.
     selection: Selection,
     parameters: Pick<String>,
     headers: Vec<HeaderName>,
+    ignored_headers: Vec<HeaderName>,
+    host: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            members: Pick::default(),
+            selection: Selection::default(),
+            parameters: Pick::default(),
+            headers: Vec::new(),
+            ignored_headers: Vec::new(),
+            host: true,
+        }
+    }
 }
 
 /// Which of several things count.
@@ -68,6 +84,20 @@ impl Rules {
         self
     }
 
+    /// Says which header fields never count for a caller that is not known, besides
+    /// [`FIELDS_OF_NOBODY`](super::FIELDS_OF_NOBODY): they name nobody and differ between two tries.
+    pub fn with_ignored_headers(mut self, headers: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.ignored_headers = headers.into_iter().collect();
+        self
+    }
+
+    /// Says whether the host counts. It does by default; it must not where a balancer writes it differently from try
+    /// to try.
+    pub fn with_host(mut self, counts: bool) -> Self {
+        self.host = counts;
+        self
+    }
+
     /// Which members of a JSON body count.
     pub fn members(&self) -> &Pick<Pointer> {
         &self.members
@@ -81,6 +111,21 @@ impl Rules {
     /// Which header fields count besides, sorted by name.
     pub fn headers(&self) -> &[HeaderName] {
         &self.headers
+    }
+
+    /// Which header fields never count for a caller that is not known.
+    pub fn ignored_headers(&self) -> &[HeaderName] {
+        &self.ignored_headers
+    }
+
+    /// Whether the host counts.
+    pub fn host(&self) -> bool {
+        self.host
+    }
+
+    /// Whether a field counts for a caller that is not known.
+    pub(crate) fn may_name_somebody(&self, name: &HeaderName) -> bool {
+        !super::names_nobody(name) && !self.ignored_headers.contains(name)
     }
 
     pub(super) fn selection(&self) -> &Selection {

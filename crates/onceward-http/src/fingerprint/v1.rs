@@ -2,10 +2,12 @@
 //! `fingerprint_test.rs` check it.
 //!
 //! ```text
-//! domain 16 · method · path · query … 0xff · fields · media type · content coding · kind 1 · body
+//! domain 16 · method · override · host · path · query … 0xff · fields · fields · media type · content coding · kind 1 · body
 //!
-//! part     length, then bytes                  (method, path, media type, content coding)
-//! fields   count, then for each: name part, number of lines, each line a part
+//! part     length, then bytes                  (method, host, path, media type, content coding)
+//! override number of lines of X-HTTP-Method-Override, each line a part
+//! fields   count, then for each: name part, number of lines, each line a part; first those that the route names, then
+//!          of a caller that is not known those that may name one
 //! kind     0 by its bytes · 1 JSON by value · 2 form by pairs · 3 multipart by parts
 //! body     the rest, so it needs no length; each kind can be read back in only one way
 //! ```
@@ -17,16 +19,23 @@
 //!   its own never makes two requests different, then: bodies of two charsets differ in their bytes.
 //! * **Content coding: counts, and a coded body counts by its bytes.** Nothing is unpacked here: a
 //!   kilobyte may unpack to a gigabyte, and a retry repeats the bytes that it sent.
-//! * **Host: does not count.** It is the scope's or the operation's to tell hosts apart.
+//! * **Host: counts, in lower case, without the port that a scheme implies and without a trailing dot.** Virtual hosts
+//!   may be tenants. An absent one counts as empty.
+//! * **`X-HTTP-Method-Override`: counts.** Services that honour it do something else.
+
+use http::HeaderName;
 
 use super::media::{Format, Media};
 use super::write;
-use super::{ByBytes, Canonical, Head, Rules, form, json, multipart, query};
+use super::{ByBytes, Caller, Canonical, Head, Rules, form, json, multipart, query};
+use crate::host;
 
 pub(super) const VERSION: u8 = 1;
 
 /// Keeps these digests apart from other hashes under the same secret.
 const DOMAIN: &[u8; 16] = b"onceward-http-f1";
+
+static METHOD_OVERRIDE: HeaderName = HeaderName::from_static("x-http-method-override");
 
 const BY_BYTES: u8 = 0;
 const BY_JSON: u8 = 1;
@@ -38,6 +47,9 @@ pub(super) fn canonical<'b>(rules: &Rules, head: &Head<'_>, body: &'b [u8]) -> C
     let mut out = Vec::with_capacity(128 + head.path.len() + head.query.map_or(0, str::len) + body.len() / 4);
     out.extend_from_slice(DOMAIN);
     write::part(&mut out, head.method.as_str().as_bytes());
+    lines(head, &METHOD_OVERRIDE, &mut out);
+    let host = head.host.filter(|_| rules.host()).map_or(&b""[..], host::plain);
+    write::part_in_lower_case(&mut out, host);
     write::part(&mut out, head.path.as_bytes());
     query::canonical(head.query.unwrap_or_default(), rules.parameters(), &mut out);
     fields(rules, head, &mut out);
@@ -73,11 +85,28 @@ pub(super) fn canonical<'b>(rules: &Rules, head: &Head<'_>, body: &'b [u8]) -> C
 fn fields(rules: &Rules, head: &Head<'_>, out: &mut Vec<u8>) {
     write::number(out, rules.headers().len() as u64);
     for name in rules.headers() {
-        let lines = head.headers.get_all(name);
         write::part(out, name.as_str().as_bytes());
-        write::number(out, lines.iter().count() as u64);
-        for line in lines {
-            write::part(out, line.as_bytes());
-        }
+        lines(head, name, out);
+    }
+    // Most requests have none of these, and then nothing is allocated.
+    let mut others = Vec::new();
+    if head.caller == Caller::Anonymous {
+        let may_name = |name: &&HeaderName| rules.may_name_somebody(name) && !rules.headers().contains(name);
+        others.extend(head.headers.keys().filter(may_name));
+        // Intermediaries reorder fields.
+        others.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+    }
+    write::number(out, others.len() as u64);
+    for name in others {
+        write::part(out, name.as_str().as_bytes());
+        lines(head, name, out);
+    }
+}
+
+fn lines(head: &Head<'_>, name: &HeaderName, out: &mut Vec<u8>) {
+    let lines = head.headers.get_all(name);
+    write::number(out, lines.iter().count() as u64);
+    for line in lines {
+        write::part(out, line.as_bytes());
     }
 }

@@ -1,13 +1,15 @@
 //! The builder of a route. Setters take any value; [`RouteBuilder::build`] checks all of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderName, Method, StatusCode};
-use onceward::{Error, ErrorKind, OnUnknown, Policy, Result, Retention};
+use onceward::{Error, ErrorKind, OnUnknown, Policy, Result, Retention, WAIT_MAX};
 
 use super::{Effects, KeyRule, OnStoreFailure, Route};
 use crate::action::{Action, StatusClass};
 use crate::fingerprint;
+use crate::identity::Identity;
 use crate::key::KeyForm;
 use crate::operation::Operation;
 use crate::problem::Problem;
@@ -23,13 +25,20 @@ pub struct RouteBuilder {
     key_length_min: Option<usize>,
     key_pattern: Option<String>,
     retentions: Vec<(StatusClass, Retention)>,
+    status_retentions: Vec<(StatusCode, Retention)>,
     statuses: Vec<(String, StatusCode)>,
 }
 
 impl From<Route> for RouteBuilder {
     fn from(route: Route) -> Self {
-        let (retentions, statuses) = (Vec::new(), Vec::new());
-        Self { route, key_length_min: None, key_pattern: None, retentions, statuses }
+        Self {
+            route,
+            key_length_min: None,
+            key_pattern: None,
+            retentions: Vec::new(),
+            status_retentions: Vec::new(),
+            statuses: Vec::new(),
+        }
     }
 }
 
@@ -71,20 +80,32 @@ impl RouteBuilder {
     }
 
     /// Sets where the scope comes from.
-    pub fn with_scope(mut self, scope: ScopeFrom) -> Self {
-        self.route.scope = scope;
+    pub fn with_scope(self, scope: ScopeFrom) -> Self {
+        self.with_scopes([scope])
+    }
+
+    /// Sets several sources of the scope, which count together: a caller is the same only if all of them say the same.
+    pub fn with_scopes(mut self, scopes: impl IntoIterator<Item = ScopeFrom>) -> Self {
+        self.route.identity.scope = scopes.into_iter().collect();
         self
     }
 
     /// Sets what a request gets that does not say who asks. Without this, the source of the scope decides.
     pub fn with_on_anonymous(mut self, rule: OnAnonymous) -> Self {
-        self.route.on_anonymous = Some(rule);
+        self.route.identity.on_anonymous = Some(rule);
         self
     }
 
     /// Sets how the operation is named.
     pub fn with_operation(mut self, operation: Operation) -> Self {
-        self.route.operation = operation;
+        self.route.identity.operation = operation;
+        self
+    }
+
+    /// Adds terms under which receipts of this route may still exist: those before a change of scope or operation. An
+    /// intent is then claimed under both ids, and an answer under either one is the answer.
+    pub fn with_former_identity(mut self, former: Identity) -> Self {
+        self.route.former.push(former);
         self
     }
 
@@ -103,6 +124,13 @@ impl RouteBuilder {
     /// Sets the largest response body that is kept. A larger one is passed on and not replayed.
     pub fn with_response_bytes_max(mut self, bytes: usize) -> Self {
         self.route.response_bytes_max = bytes;
+        self
+    }
+
+    /// Sets how long an answer waits for its receipt if the store is away at that moment and unknown outcomes are held.
+    /// Then it is sent with `Onceward-Recorded: not-yet`. The default is 2 seconds; at most 1 hour.
+    pub fn with_record_wait(mut self, wait: Duration) -> Self {
+        self.route.record_wait = wait;
         self
     }
 
@@ -125,13 +153,15 @@ impl RouteBuilder {
         self
     }
 
-    /// Sets what a response of this class means for its key, unless its status is set by itself.
+    /// Sets what a response of this class means for its key, unless its status is set by itself or named by the
+    /// contract: a class never covers 401, 403, 407, 412, 421, 423, 425, 426, 428 and 429 (refused before execution)
+    /// nor 408, 502, 503, 504 and 520 to 599 (a hop may have lost the answer).
     pub fn with_on_class(mut self, class: StatusClass, action: Action) -> Self {
         self.route.actions.on_class(class, action);
         self
     }
 
-    /// Sets what a 5xx response means for its key.
+    /// Sets what a 5xx response means for its key: 500, 501 and the others that the contract does not name.
     pub fn with_on_server_error(self, action: Action) -> Self {
         self.with_on_class(StatusClass::ServerError, action)
     }
@@ -139,6 +169,18 @@ impl RouteBuilder {
     /// Sets how long a response of this class is kept, whatever the policy says.
     pub fn with_retention(mut self, class: StatusClass, retention: Retention) -> Self {
         self.retentions.push((class, retention));
+        self
+    }
+
+    /// Sets how long a response with this status is kept, whatever the policy or its class says.
+    pub fn with_status_retention(mut self, status: StatusCode, retention: Retention) -> Self {
+        self.status_retentions.push((status, retention));
+        self
+    }
+
+    /// Sets what the statuses mean with which a timeout or a hop loses an answer.
+    pub(crate) fn with_on_answer_lost(mut self, action: Action) -> Self {
+        self.route.actions.on_answer_lost(action);
         self
     }
 
@@ -157,7 +199,7 @@ impl RouteBuilder {
     /// Says that all effects of the handler are in the transaction in which it commits its response
     /// ([`ResponseLease::transact`](crate::ResponseLease::transact)). A run that was cut short is then simply begun
     /// again, whatever the policy says of unknown outcomes: what the former one has not committed never happened,
-    /// and it cannot commit any more.
+    /// and it cannot commit any more. A server error frees the key, unless its class is set otherwise.
     ///
     /// A handler that has an effect elsewhere breaks this promise: that effect may happen twice. One that needs no
     /// transaction (a refusal of a malformed request) returns its response as on any other route.
@@ -177,6 +219,26 @@ impl RouteBuilder {
     /// Checks everything and builds the route. Fails if a value is out of its bounds, and says which.
     pub fn build(self) -> Result<Route> {
         let mut route = self.route;
+        if route.identity.scope.is_empty() {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a route needs a source of its scope; Auto is the default",
+            ));
+        }
+        if route.record_wait > WAIT_MAX {
+            let detail =
+                format!("an answer cannot wait {:?} for its receipt; at most 1 hour", route.record_wait);
+            return Err(Error::new(ErrorKind::Invalid, detail));
+        }
+        route.former.retain(|former| *former != route.identity);
+        let mut seen = Vec::new();
+        route.former.retain(|former| {
+            let new = !seen.contains(former);
+            if new {
+                seen.push(former.clone());
+            }
+            new
+        });
         if let Some(characters) = self.key_length_min {
             route.shape = route.shape.with_length_min(characters)?;
         }
@@ -184,14 +246,20 @@ impl RouteBuilder {
             route.shape = route.shape.with_pattern(pattern)?;
         }
         for (class, retention) in self.retentions {
-            // The same bounds as everywhere.
-            Policy::http().to_builder().with_retention(retention).build()?;
-            route.actions.keep(class, retention);
+            route.actions.keep(class, checked(retention)?);
+        }
+        for (status, retention) in self.status_retentions {
+            route.actions.keep_status(status, checked(retention)?);
         }
         for (name, status) in self.statuses {
             let name = problem_name(&name, status)?;
             route.statuses.retain(|(other, _)| *other != name);
             route.statuses.push((name, status));
+        }
+        // Where effects are in the transaction, whatever failed has rolled them back.
+        if route.effects == Effects::InTransaction {
+            route.actions.default_class(StatusClass::ServerError, Action::Retry);
+            route.actions.on_answer_lost(Action::Retry);
         }
         // Where effects are in the transaction nothing is unknown; what is reconciled is held meanwhile.
         let rule = match (route.effects, &route.reconciler) {
@@ -204,6 +272,11 @@ impl RouteBuilder {
         }
         Ok(route)
     }
+}
+
+/// A retention within the same bounds as everywhere.
+fn checked(retention: Retention) -> Result<Retention> {
+    Policy::http().to_builder().with_retention(retention).build().map(|_| retention)
 }
 
 /// The name of a problem that exists, if a refusal may have this status.

@@ -1,13 +1,17 @@
 //! The getters of a route, for the guard and for the published policy.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::{HeaderName, Method, Response, StatusCode};
-use onceward::{OnFailure, Outcome, Policy, Retention, Verdict};
+use onceward::{OnFailure, Outcome, Policy, Prior, Retention, Verdict};
 
 use super::{Effects, KeyRule, OnStoreFailure, Route};
 use crate::action::{Action, StatusClass};
-use crate::fingerprint;
+use crate::fingerprint::{self, Caller};
+use crate::headers::IDEMPOTENCY_KEY;
+use crate::identity::Identity;
 use crate::key::KeyShape;
 use crate::operation::Operation;
 use crate::problem::Problem;
@@ -35,19 +39,42 @@ impl Route {
         &self.policy
     }
 
-    /// Where the scope comes from.
-    pub fn scope(&self) -> &ScopeFrom {
-        &self.scope
+    /// Where the scope comes from; several sources count together.
+    pub fn scope(&self) -> &[ScopeFrom] {
+        &self.identity.scope
     }
 
-    /// What a request gets that does not say who asks.
+    /// What a request gets that does not say who asks. Only [`ScopeFrom::Auto`] shares by itself: a service that needs
+    /// no credentials has one tenant.
     pub fn on_anonymous(&self) -> OnAnonymous {
-        self.on_anonymous.unwrap_or_else(|| self.scope.on_anonymous())
+        let Identity { scope, on_anonymous, .. } = &self.identity;
+        on_anonymous.unwrap_or_else(|| {
+            let shares = scope.iter().all(|source| matches!(source, ScopeFrom::Auto | ScopeFrom::Shared));
+            if shares { OnAnonymous::Share } else { OnAnonymous::Refuse }
+        })
     }
 
     /// How the operation is named.
     pub fn operation(&self) -> &Operation {
-        &self.operation
+        &self.identity.operation
+    }
+
+    /// The terms by which this route names its intents.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The terms under which receipts of this route may still exist.
+    pub fn former_identities(&self) -> &[Identity] {
+        &self.former
+    }
+
+    /// Whether a field counts for the scope or the fingerprint of a request.
+    pub(crate) fn counts(&self, name: &HeaderName, caller: Caller) -> bool {
+        [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH, HOST, IDEMPOTENCY_KEY].contains(name)
+            || self.fingerprint.headers().contains(name)
+            || self.identity.scope.iter().any(|source| source.reads(name))
+            || caller == Caller::Anonymous && self.fingerprint.may_name_somebody(name)
     }
 
     /// What of a request its fingerprint is made of.
@@ -63,6 +90,11 @@ impl Route {
     /// The largest response body that is kept, in bytes.
     pub fn response_bytes_max(&self) -> usize {
         self.response_bytes_max
+    }
+
+    /// How long an answer waits for its receipt if the store is away and unknown outcomes are held.
+    pub fn record_wait(&self) -> Duration {
+        self.record_wait
     }
 
     /// Every response field that is not stored, besides those that `Connection` names.
@@ -87,30 +119,51 @@ impl Route {
         response_outcome::outcome(self, response)
     }
 
-    /// What a response with this status means for its key.
+    /// What a response with this status means for its key, on a run that nothing is known of before.
     pub fn action(&self, status: StatusCode) -> Action {
         self.under_policy(self.actions.of(status), verdict(status))
     }
 
-    /// What a response of this class means for its key, unless its status is set by itself.
+    /// What a response means for its key on a run of which this is known before.
+    pub(crate) fn action_of_run(&self, status: StatusCode, retry_after: bool, prior: Prior) -> Action {
+        self.under_policy(self.actions.of_run(status, retry_after, prior), verdict(status))
+    }
+
+    /// What a response of this class means for its key, unless its status is named.
     pub fn class_action(&self, class: StatusClass) -> Action {
         self.under_policy(self.actions.of_class(class), class_verdict(class))
     }
 
-    /// The statuses that are set by themselves.
+    /// The statuses that do not go by their class: named by the contract, or set by themselves. Those from 520 to 599
+    /// are listed only where they are set; see [`Route::answer_lost_action`] for the others.
     pub fn status_actions(&self) -> impl Iterator<Item = (StatusCode, Action)> {
-        let statuses = self.actions.statuses().iter();
-        statuses.map(|(status, action)| (*status, self.under_policy(*action, verdict(*status))))
+        let statuses = self.actions.statuses().into_iter();
+        statuses.map(|(status, action)| (status, self.under_policy(action, verdict(status))))
+    }
+
+    /// What a status from 520 to 599 means for its key, unless it is set by itself.
+    pub fn answer_lost_action(&self) -> Action {
+        self.under_policy(self.actions.of_answer_lost(), Verdict::Failed)
+    }
+
+    /// Whether a 409 with `Retry-After` frees the key, whatever one without it means.
+    pub fn frees_conflict_with_retry_after(&self) -> bool {
+        self.actions.frees_conflict_with_retry_after()
     }
 
     /// How long a response of this class is kept, if it is.
     pub fn retention(&self, class: StatusClass) -> Retention {
-        self.own_retention(class).unwrap_or_else(|| self.policy.retention(class_verdict(class)))
+        self.actions.kept(class).unwrap_or_else(|| self.policy.retention(class_verdict(class)))
     }
 
-    /// How long a response of this class is kept, where the policy does not decide it.
-    pub(crate) fn own_retention(&self, class: StatusClass) -> Option<Retention> {
-        self.actions.kept(class)
+    /// How long a response with this status is kept, where the policy does not decide it.
+    pub(crate) fn own_retention(&self, status: StatusCode) -> Option<Retention> {
+        self.actions.kept_status(status)
+    }
+
+    /// How long a response with this status is kept, if it is.
+    pub fn retention_of(&self, status: StatusCode) -> Retention {
+        self.own_retention(status).unwrap_or_else(|| self.policy.retention(verdict(status)))
     }
 
     /// The status with which a problem is answered.

@@ -66,13 +66,14 @@ async fn many_requests_at_once_stay_within_the_limit() {
 async fn a_caller_over_its_quota_is_refused_and_others_are_not() {
     let stage = within(Admission::new().with_running_per_scope_max(1)).await;
     stage.gate.send_replace(false);
-    let by = |who| [("Idempotency-Key", "k"), ("Authorization", who)];
+    let by =
+        |who| [("Idempotency-Key", "k"), ("Authorization", if who == "a" { "Bearer a" } else { "Bearer b" })];
     let running = [
         stage.begin("POST", "/charges", &by("a"), "{}").await,
         stage.begin("POST", "/charges", &by("b"), "{}").await,
     ];
     stage.charges_begun(2).await;
-    let again = [("Idempotency-Key", "other"), ("Authorization", "a")];
+    let again = [("Idempotency-Key", "other"), ("Authorization", "Bearer a")];
     let refused = stage.send("POST", "/charges", &again, "{}").await;
     assert_eq!((refused.status, refused.problem()), (429, "quota-exceeded"));
     assert_eq!(refused.field("retry-after"), Some("1"));

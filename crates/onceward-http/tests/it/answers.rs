@@ -90,14 +90,15 @@ async fn the_same_key_on_another_path_method_or_scope_is_another_intent() {
         ("PATCH", "/charges", "a"),
     ] {
         for replayed in [None, Some("true")] {
-            let answer = stage.send(method, path, &[key, ("Authorization", who)], "{}").await;
+            let answer =
+                stage.send(method, path, &[key, ("Authorization", &format!("Bearer {who}"))], "{}").await;
             assert_eq!(answer.field("idempotent-replayed"), replayed, "{method} {path} by {who}");
         }
     }
     assert_eq!(stage.charges(), 4);
     let shared = Stage::start(Route::builder().with_scope(ScopeFrom::Shared).build().unwrap()).await;
     for who in ["a", "b"] {
-        shared.send("POST", "/charges", &[key, ("Authorization", who)], "{}").await;
+        shared.send("POST", "/charges", &[key, ("Authorization", &format!("Bearer {who}"))], "{}").await;
     }
     assert_eq!(shared.charges(), 1);
 }

@@ -1,6 +1,5 @@
 //! The layer around an axum service, through real sockets and by a client that reads every byte.
 
-#[cfg(feature = "admin")]
 mod admin;
 mod admission;
 mod answers;
@@ -10,6 +9,8 @@ mod duplicates;
 mod extract;
 mod manual;
 mod outcomes;
+#[cfg(feature = "admin")]
+mod precondition;
 mod reconcile;
 mod rotation;
 mod routes;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use onceward::{OnUnknown, Policy};
+use onceward::{Filter, OnUnknown, Onceward, Policy, Scan, ScanTarget, Settlement};
 use onceward_http::{Route, Secrets};
 use onceward_stores::MemoryStore;
 
@@ -31,7 +31,7 @@ fn charges(stages: &[Arc<Stage>]) -> usize {
 }
 
 async fn post(stage: &Stage, key: &str, body: &str) -> Answer {
-    stage.send("POST", "/charges", &[("Idempotency-Key", key), ("Authorization", "me")], body).await
+    stage.send("POST", "/charges", &[("Idempotency-Key", key), ("Authorization", "Bearer me")], body).await
 }
 
 /// In any order of the lists: processes that share a secret agree on what was done.
@@ -101,12 +101,42 @@ async fn a_free_key_is_free_for_all() {
             .build()
             .unwrap()
     };
-    for body in ["\"unsent\"", "\"status 500\"", "\"unanswered\""] {
+    for body in ["\"unsent\"", "\"effect none 500\"", "\"unanswered\""] {
         let stages = processes(&[&[A, B], &[A], &[B], &[B, A]], retry).await;
         for (at, stage) in stages.iter().enumerate() {
             assert!(post(stage, "k", body).await.status >= 500);
             assert_eq!(charges(&stages), at + 1, "{body}");
         }
+    }
+}
+
+/// A crash between two writes may leave the outcome unknown under one secret and recorded under the other.
+#[tokio::test]
+async fn what_is_done_under_one_secret_is_done_under_the_other() {
+    const BODY: &str = "\"lost then 201\"";
+    for settled in [0, 1] {
+        let store = Arc::new(MemoryStore::new());
+        let mut stages = Vec::new();
+        for list in [&[A][..], &[B], &[A, B]] {
+            stages.push(Stage::under(listed(list), store.clone(), Route::default()).await);
+        }
+        // Two processes that do not know of each other: unknown under both secrets. Then one is settled.
+        for stage in &stages[..2] {
+            assert_eq!(post(stage, "k", BODY).await.status, 504);
+        }
+        let engine = Onceward::builder(store).accept_volatile().build().unwrap();
+        let all = Scan::new(ScanTarget::Matching(Filter::default()), 10);
+        let ids: Vec<_> = engine.list(&all).await.unwrap().found.into_iter().map(|(id, _)| id).collect();
+        assert_eq!(ids.len(), 2);
+        let fence = engine.receipt(&ids[settled]).await.unwrap().unwrap().status.fence();
+        let done = Settlement::Done(Route::default().outcome(&http::Response::new("found")));
+        engine.settle(&ids[settled], fence, &done, &Policy::http()).await.unwrap();
+        // The process that knows both secrets finds it, whichever it looks at first.
+        for _ in 0..2 {
+            let answer = post(&stages[2], "k", BODY).await;
+            assert_eq!((answer.status, answer.body.as_str()), (200, "found"));
+        }
+        assert_eq!(stages[2].charges(), 0);
     }
 }
 

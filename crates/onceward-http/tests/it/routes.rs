@@ -101,7 +101,7 @@ async fn a_scope_found_out_in_front_of_the_layer_keeps_tenants_apart() {
     assert_eq!(stage.charges(), 2);
     for fields in [&[("Idempotency-Key", "k")][..], &[("Idempotency-Key", "k"), ("x-caller", "")]] {
         let refused = stage.send("POST", "/charges", fields, "{}").await;
-        assert_eq!((refused.status, refused.problem()), (403, "scope-missing"));
+        assert_eq!((refused.status, refused.problem()), (400, "scope-missing"));
     }
     assert_eq!(stage.charges(), 2);
 
@@ -151,10 +151,11 @@ fn presets_have_their_documented_settings() {
     let day = Retention::For(Duration::from_secs(24 * 3_600));
     let week = Retention::For(Duration::from_secs(7 * 24 * 3_600));
     for (name, success, client_error, server_error, kept) in [
-        ("ietf", Action::Replay, Action::Replay, Action::Retry, day),
+        ("ietf", Action::Replay, Action::Replay, Action::Replay, day),
         ("stripe", Action::Replay, Action::Replay, Action::Replay, day),
         ("queue", Action::Replay, Action::Retry, Action::Retry, week),
-        ("ledger", Action::Replay, Action::Replay, Action::Retry, Retention::Forever),
+        ("ledger", Action::Replay, Action::Replay, Action::Replay, Retention::Forever),
+        ("transactional", Action::Replay, Action::Replay, Action::Retry, day),
     ] {
         let route = Route::preset(name).unwrap();
         let of = |class| route.class_action(class);
@@ -162,7 +163,7 @@ fn presets_have_their_documented_settings() {
         assert_eq!(seen, (success, client_error, server_error), "{name}");
         assert_eq!(route.retention(StatusClass::Success), kept, "{name}");
     }
-    assert_eq!(Route::PRESETS.map(|name| Route::preset(name).is_ok()), [true; 4]);
+    assert_eq!(Route::PRESETS.map(|name| Route::preset(name).is_ok()), [true; 5]);
     let unknown = Route::preset("strpie").unwrap_err().to_string();
     assert!(unknown.contains("stripe"), "{unknown}");
 }
@@ -191,8 +192,8 @@ fn every_setting_of_a_route_can_be_read_back() {
     assert_eq!((route.key(), route.key_shape().form()), (KeyRule::Optional, KeyForm::Strict));
     assert_eq!((route.key_shape().length_min(), route.key_shape().pattern()), (16, Some("[0-9a-f-]+")));
     assert_eq!((route.methods(), &**route.policy()), (&[Method::PUT][..], &policy));
-    assert_eq!(*route.scope(), ScopeFrom::Header(HeaderName::from_static("x-tenant")));
-    assert_eq!(route.on_anonymous(), OnAnonymous::Share);
+    assert_eq!(route.scope(), [ScopeFrom::Header(HeaderName::from_static("x-tenant"))]);
+    assert_eq!(route.on_anonymous(), OnAnonymous::Refuse, "only auto shares by itself");
     assert_eq!((route.request_bytes_max(), route.response_bytes_max()), (10, 20));
     let omitted: Vec<_> = route.omitted_fields().map(HeaderName::as_str).collect();
     assert!(omitted.contains(&"x-trace") && omitted.contains(&"date") && !omitted.contains(&"set-cookie"));

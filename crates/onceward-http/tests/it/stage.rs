@@ -17,7 +17,9 @@ use axum::routing::any;
 use axum::{Extension, Router};
 use bytes::Bytes;
 use onceward::{Limits, Onceward, Store};
-use onceward_http::{Action, Admission, CallerScope, Metrics, OncewardLayer, Route, Secrets};
+use onceward_http::{
+    Action, Admission, CallerScope, Effect, Metrics, OncewardLayer, Route, Secrets, UndelimitedBody,
+};
 use onceward_stores::MemoryStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -171,6 +173,40 @@ async fn charge(request: Request, charges: Arc<AtomicUsize>, mut gate: watch::Re
         ["status", code] => {
             (StatusCode::from_u16(code.parse().unwrap()).unwrap(), format!("try {number}")).into_response()
         }
+        // Tells what its maker knows of the effect.
+        ["effect", effect, code] => {
+            let effect = match effect {
+                "none" => Effect::None,
+                "decided" => Effect::Decided,
+                _ => Effect::Unknown,
+            };
+            (StatusCode::from_u16(code.parse().unwrap()).unwrap(), Extension(effect), format!("try {number}"))
+                .into_response()
+        }
+        // Says when to come back.
+        ["later", code] => {
+            let fields = [("retry-after", "1")];
+            let status = StatusCode::from_u16(code.parse().unwrap()).unwrap();
+            (status, fields, format!("try {number}")).into_response()
+        }
+        ["problem", code, name] => {
+            let fields = [("content-type", "application/problem+json")];
+            let status = StatusCode::from_u16(code.parse().unwrap()).unwrap();
+            let problem = format!("{{\"type\":\"urn:onceward:problem:{name}\",\"try\":{number}}}");
+            (status, fields, problem).into_response()
+        }
+        // The first try is lost, and the next ones get this status.
+        ["lost", "then", _] if number == 1 => {
+            (StatusCode::GATEWAY_TIMEOUT, Extension(Effect::Unknown), "late").into_response()
+        }
+        ["lost", "then", code] => {
+            (StatusCode::from_u16(code.parse().unwrap()).unwrap(), format!("try {number}")).into_response()
+        }
+        // As of a forwarder whose upstream closed the connection to end the body.
+        ["undelimited", code] => {
+            let status = StatusCode::from_u16(code.parse().unwrap()).unwrap();
+            (status, Extension(UndelimitedBody), format!("try {number}")).into_response()
+        }
         ["unsent"] => {
             (StatusCode::BAD_GATEWAY, Extension(Action::Retry), format!("try {number}")).into_response()
         }
@@ -259,7 +295,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn parse(bytes: &[u8]) -> Self {
+    pub fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
         let mut lines = head.lines();

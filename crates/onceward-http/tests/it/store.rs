@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onceward::{
-    Ask, Caps, Error, ErrorKind, Fingerprint, Id, Lease, Limits, Loaded, OnExpired, OnUnknown, Onceward,
-    Page, Policy, Retention, Scan, Stopped, Store, StoreFuture, Swap, Swapped, Watch, Worker,
+    Ask, Caps, Choose, Error, ErrorKind, Fingerprint, Id, Lease, Limits, Loaded, OnExpired, OnUnknown,
+    Onceward, Page, Policy, Retention, Scan, State, Stopped, Store, StoreFuture, Swap, Swapped, Watch,
+    Worker,
 };
+use onceward_http::fingerprint::{Caller, Head, Rules, fingerprint};
 use onceward_http::{OnStoreFailure, Route};
 use onceward_stores::MemoryStore;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::stage::Stage;
+use crate::stage::{Answer, Stage};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Health {
@@ -56,6 +60,10 @@ impl Store for Ailing {
 
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         self.inner.scan(query)
+    }
+
+    fn take<'a>(&'a self, _: State, _: usize, _: Choose<'a>) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        None
     }
 
     fn watch(&self) -> Option<Watch> {
@@ -167,6 +175,10 @@ impl Store for DownAfter {
         self.inner.scan(query)
     }
 
+    fn take<'a>(&'a self, _: State, _: usize, _: Choose<'a>) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        None
+    }
+
     fn watch(&self) -> Option<Watch> {
         self.inner.watch()
     }
@@ -252,10 +264,98 @@ async fn dead_and_closed_keys_are_refused_and_not_to_be_sent_again() {
     assert_eq!(stage.charges(), 0);
 }
 
+/// The store goes away between claim and completion.
+async fn away_while_running(route: Route) -> (Stage, watch::Sender<Health>, TcpStream) {
+    let (stage, health) = ailing_under(Limits::default(), route).await;
+    let running = stage.begin_running("{}").await;
+    health.send_replace(Health::Down);
+    stage.gate.send_replace(true);
+    (stage, health, running)
+}
+
+async fn read(mut socket: TcpStream) -> Answer {
+    let mut bytes = Vec::new();
+    socket.read_to_end(&mut bytes).await.unwrap();
+    Answer::parse(&bytes)
+}
+
+/// Nobody else may run it, so it can be answered; but nothing is promised before it is recorded.
+#[tokio::test]
+async fn under_hold_an_answer_waits_for_its_receipt_and_then_says_that_it_has_none_yet() {
+    let wait = Duration::from_millis(100);
+    let route = Route::builder().with_record_wait(wait).build().unwrap();
+    let (stage, health, running) = away_while_running(route).await;
+    let began = Instant::now();
+    let answer = read(running).await;
+    assert!(began.elapsed() >= wait, "{:?}", began.elapsed());
+    assert_eq!((answer.status, answer.body.as_str()), (201, "charge 1"));
+    assert_eq!(answer.field("onceward-recorded"), Some("not-yet"));
+    assert_eq!(answer.field("idempotency-expires"), None, "nothing is promised");
+    assert_eq!(stage.meter("answers_sent_unrecorded", None), 1);
+    health.send_replace(Health::Well);
+    let replay = stage.post("k", "{}").await;
+    assert_eq!((replay.body.as_str(), replay.field("idempotent-replayed")), ("charge 1", Some("true")));
+    assert_eq!((replay.field("onceward-recorded"), stage.charges()), (None, 1));
+}
+
+/// A store that is back in time changes nothing for the client.
+#[tokio::test]
+async fn an_answer_that_is_recorded_within_the_wait_is_an_ordinary_one() {
+    let route = Route::builder().with_record_wait(Duration::from_secs(60)).build().unwrap();
+    let (stage, health, running) = away_while_running(route).await;
+    crate::stage::until("the store was not missed", || stage.meter("answers_recorded_late", None) == 1).await;
+    health.send_replace(Health::Well);
+    let answer = read(running).await;
+    assert_eq!((answer.status, answer.field("onceward-recorded")), (201, None));
+    assert!(answer.field("idempotency-expires").is_some());
+    assert_eq!(stage.post("k", "{}").await.field("idempotent-replayed"), Some("true"));
+    assert_eq!(stage.charges(), 1);
+}
+
+/// Another process may run it once the lease has ended, so an answer before that would be one of two.
+#[tokio::test]
+async fn under_retry_an_answer_is_withheld_until_it_is_recorded() {
+    let policy = |lease| {
+        let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).with_lease(lease);
+        Route::builder().with_policy(policy.build().unwrap()).build().unwrap()
+    };
+    let (stage, _health, running) = away_while_running(policy(Duration::from_millis(200))).await;
+    let answer = read(running).await;
+    assert_eq!((answer.status, answer.problem()), (409, "outcome-unknown"));
+    assert_eq!((answer.field("retry-after"), stage.charges()), (Some("1"), 1));
+
+    let (stage, health, running) = away_while_running(policy(Duration::from_secs(60))).await;
+    crate::stage::until("the store was not missed", || stage.meter("answers_recorded_late", None) == 1).await;
+    health.send_replace(Health::Well);
+    let answer = read(running).await;
+    assert_eq!((answer.status, answer.body.as_str()), (201, "charge 1"));
+    assert!(answer.field("idempotency-expires").is_some());
+}
+
+/// A live response: its head has left, so its end is all that can wait.
+#[tokio::test]
+async fn the_end_of_a_live_response_waits_for_a_store_that_is_away() {
+    for (rule, whole) in [(OnUnknown::Hold, true), (OnUnknown::Retry, false)] {
+        let policy = Policy::http().to_builder().with_on_unknown(rule).with_lease(Duration::from_millis(200));
+        let route = Route::builder()
+            .with_policy(policy.build().unwrap())
+            .with_record_wait(Duration::from_millis(100))
+            .with_response_bytes_max(10)
+            .build()
+            .unwrap();
+        let (stage, health) = ailing_under(Limits::default(), route).await;
+        let running = stage.begin_running("\"large 5000\"").await;
+        health.send_replace(Health::Down);
+        stage.gate.send_replace(true);
+        let answer = read(running).await;
+        assert_eq!((answer.status, answer.whole), (200, whole), "{rule:?}");
+    }
+}
+
 /// The fingerprint of a charge with this body.
 fn print_of(body: &str) -> Fingerprint {
-    let head = http::Request::post("/charges").header("content-type", "application/json").body(()).unwrap();
-    let (head, ()) = head.into_parts();
-    let rules = onceward_http::fingerprint::Rules::default();
-    onceward_http::fingerprint::fingerprint(&rules, &[7; 32], &(&head).into(), body.as_bytes())
+    let request = http::Request::post("/charges").header("host", "here");
+    let (parts, ()) = request.header("content-type", "application/json").body(()).unwrap().into_parts();
+    let head = Head::from(&parts).with_caller(Caller::Anonymous);
+    fingerprint(&Rules::default(), &[7; 32], &head, body.as_bytes())
 }

@@ -1,9 +1,11 @@
 //! The request and response types of the receipts API. They are parsed here, once; handlers see only checked values.
 
 mod claim;
+mod erase;
 mod outcome;
 mod policy;
 mod receipt;
+mod search;
 mod ticket;
 
 use base64::Engine;
@@ -15,11 +17,14 @@ use utoipa::ToSchema;
 pub use claim::{
     ClaimAsked, ClaimMade, ClaimReplayed, CloseAsked, CompleteAsked, IntentAsked, SettleAsked, TicketAsked,
 };
+pub use erase::{EraseAsked, EraseMatchingAsked, ErasedShown, RefusedShown};
 pub use outcome::{HttpShown, OutcomeGiven, OutcomeShown, Verdict};
 pub use policy::{PolicyAsked, Preset};
 pub use receipt::{ListAsked, ReceiptAsked, ReceiptShown, ReceiptsShown, State};
+pub use search::{AuditAsked, AuditShown, ScopesAsked, ScopesShown};
 pub use ticket::TicketText;
 
+pub use crate::admin::audit::AuditEntry;
 use crate::admin::problem::Problem;
 
 /// Why something was refused (RFC 9457).
@@ -52,7 +57,7 @@ macro_rules! named_by_id {
     )+};
 }
 
-named_by_id!(CloseAsked, IntentAsked, ReceiptAsked, SettleAsked);
+named_by_id!(CloseAsked, EraseAsked, IntentAsked, ReceiptAsked, SettleAsked);
 
 /// The fingerprint of what a caller gave to be hashed. Nothing counts as the empty text.
 pub(super) fn fingerprint(text: Option<&str>) -> Fingerprint {
@@ -80,3 +85,6 @@ pub(super) fn cursor(text: &str) -> Result<Cursor, Problem> {
 pub(super) fn to_base64(bytes: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
+
+#[cfg(test)]
+mod fuzz_test;

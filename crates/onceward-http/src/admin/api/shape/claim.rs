@@ -104,6 +104,12 @@ pub struct SettleAsked {
     /// How long the outcome is kept.
     #[serde(default)]
     pub policy: PolicyAsked,
+    /// Who asks for this, for the audit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, for the audit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// Names an intent that is to be changed.
@@ -116,6 +122,12 @@ pub struct IntentAsked {
     pub operation: String,
     /// With which key.
     pub key: String,
+    /// Who asks for this, for the audit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, for the audit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// Ends an intent that is not to be run.
@@ -131,6 +143,12 @@ pub struct CloseAsked {
     /// How long requests for it are refused as closed.
     #[serde(default)]
     pub policy: PolicyAsked,
+    /// Who asks for this, for the audit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, for the audit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl ClaimMade {

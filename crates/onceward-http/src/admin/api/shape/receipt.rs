@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use onceward::receipt::{Done, End, Held, Prior, Receipt, Status};
-use onceward::{Age, Due, Error, Found, Id, OnUnknown, codec};
+use onceward::receipt::{Done, End, Held, Owner, Prior, Receipt, Status};
+use onceward::{Age, Attempt, Due, Error, Found, Id, OnUnknown, codec};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -33,13 +33,22 @@ pub struct ReceiptShown {
     /// How long ago it was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_ms_ago: Option<u64>,
-    /// Of one that carries its input: how often it was tried.
+    /// Of a held one, what kind of owner holds it: `run` (a run of a process; it ends with that process) or `ticket` (a
+    /// claim through the receipts API).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// The first eight digits of the attempt that holds it, or held it last: enough to find it in logs and in
+    /// `Onceward-Attempt`, not enough to forge a ticket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<String>,
+    /// How often it was tried. Of one that does not carry its input only the last two tries are known of: 2 is two or
+    /// more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tries: Option<u16>,
     /// Of one that carries its input: how large that is, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_bytes: Option<u64>,
-    /// Why its last try did not come to an outcome.
+    /// Why its last try did not come to an outcome, in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
     /// What is known of earlier runs: `settled` (the outcome of one was unknown and was settled as not done) or
@@ -123,6 +132,12 @@ pub struct ListAsked {
     /// Only this state.
     #[param(inline)]
     pub state: Option<State>,
+    /// Only those whose last error contains this text.
+    pub error: Option<String>,
+    /// Only those that were created at least this long ago.
+    pub older_than_ms: Option<u64>,
+    /// Only those that were created less than this long ago.
+    pub younger_than_ms: Option<u64>,
     /// No more than this many; 100 if absent, 1000 at most.
     pub limit: Option<usize>,
     /// The `next` of an earlier page of the same list.
@@ -141,13 +156,16 @@ impl ReceiptShown {
     pub(in crate::admin) fn without_body(id: &Id, receipt: &Receipt) -> Self {
         let mut shown = Self::bare(id, receipt.status.state().into(), Some(receipt.due), Some(receipt.age));
         shown.fence = Some(receipt.status.fence().0);
-        if let Some(job) = receipt.status.job() {
-            shown.tries = Some(job.started);
-            shown.input_bytes = Some(job.input.len() as u64);
-            shown.last_error = Some(job.note.clone()).filter(|note| !note.is_empty());
-        }
+        shown.tries = tries(&receipt.status);
+        shown.input_bytes = receipt.status.job().map(|job| job.input.len() as u64);
+        shown.last_error = Some(receipt.status.note().to_owned()).filter(|note| !note.is_empty());
+        let attempt = receipt.status.claim().map(|claim| claim.attempt);
+        shown.attempt = attempt
+            .filter(|attempt| *attempt != Attempt::NOBODY)
+            .map(|attempt| attempt.to_string()[..ATTEMPT_DIGITS].to_owned());
         match &receipt.status {
-            Status::Held(Held { on_unknown, prior, .. }) => {
+            Status::Held(Held { on_unknown, prior, owner, .. }) => {
+                shown.owner = Some(owner_name(*owner).into());
                 shown.prior = prior_name(*prior);
                 shown.on_unknown = receipt.due.is_over().then(|| rule_name(*on_unknown).into());
             }
@@ -198,6 +216,8 @@ impl ReceiptShown {
             },
             created_ms_ago: age.map(|age| millis_ago(age.created)),
             updated_ms_ago: age.map(|age| millis_ago(age.updated)),
+            owner: None,
+            attempt: None,
             tries: None,
             input_bytes: None,
             last_error: None,
@@ -209,6 +229,29 @@ impl ReceiptShown {
             outcome: None,
             unreadable: None,
         }
+    }
+}
+
+/// Digits of an attempt that are shown. With all of them anybody can complete the claim.
+const ATTEMPT_DIGITS: usize = 8;
+
+fn tries(status: &Status) -> Option<u16> {
+    if let Some(job) = status.job() {
+        return Some(job.started);
+    }
+    let prior = match status {
+        Status::Held(held) => held.prior,
+        Status::Unknown(unknown) => unknown.prior,
+        Status::Done(Done { end: End::Outcome(_), .. }) => Prior::Nothing,
+        _ => return None,
+    };
+    Some(if prior == Prior::Nothing { 1 } else { 2 })
+}
+
+fn owner_name(owner: Owner) -> &'static str {
+    match owner {
+        Owner::Run => "run",
+        Owner::Ticket => "ticket",
     }
 }
 

@@ -1,0 +1,25 @@
+//! The scopes that a caller may have on a route, for searches by operators.
+
+use http::Request;
+
+use super::Route;
+use crate::fingerprint::{Caller, Secrets};
+use crate::scope::{self, CallerHead, OnAnonymous, ScopeFrom};
+
+impl Route {
+    /// The scopes under which this route keeps the receipts of such requests: one for each secret, none if the requests
+    /// do not say who asks or the route does not ask.
+    pub fn scopes_of<B>(&self, request: &Request<B>, secrets: &Secrets) -> Vec<String> {
+        if self.scope() == [ScopeFrom::Shared] {
+            return Vec::new();
+        }
+        let head =
+            CallerHead { uri: request.uri(), headers: request.headers(), extensions: request.extensions() };
+        secrets
+            .all()
+            .filter_map(|secret| scope::read(self.scope(), Some(OnAnonymous::Refuse), head, secret).ok())
+            .filter(|(_, caller)| *caller == Caller::Named)
+            .map(|(scope, _)| scope.as_str().to_owned())
+            .collect()
+    }
+}
