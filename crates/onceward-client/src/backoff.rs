@@ -8,6 +8,7 @@ use super::random::Chance;
 /// zero and `first · 2ⁿ⁻¹`, at most `longest`. It starts at zero so that clients that failed together do not retry
 /// together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Backoff {
     /// The longest pause before the first retry.
     pub first: Duration,
@@ -22,6 +23,12 @@ impl Default for Backoff {
 }
 
 impl Backoff {
+    /// Pauses of up to `first` before the first retry, up to twice as long before each further one, and never longer
+    /// than `longest`.
+    pub fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest }
+    }
+
     /// The longest pause before the n-th retry; the first retry is number 1.
     pub fn ceiling(&self, retry: u32) -> Duration {
         let doublings = retry.saturating_sub(1);

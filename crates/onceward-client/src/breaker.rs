@@ -12,7 +12,8 @@ use std::time::Duration;
 
 /// When a breaker opens, and how it closes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BreakerTerms {
+#[non_exhaustive]
+pub struct BreakerConfig {
     /// It opens when this many of a hundred tries of the last ten seconds failed …
     pub failures_percent: u32,
     /// … of at least this many.
@@ -25,7 +26,7 @@ pub struct BreakerTerms {
     pub probes: u32,
 }
 
-impl Default for BreakerTerms {
+impl Default for BreakerConfig {
     fn default() -> Self {
         Self {
             failures_percent: 50,
@@ -37,15 +38,58 @@ impl Default for BreakerTerms {
     }
 }
 
-impl BreakerTerms {
+impl BreakerConfig {
     /// Never opens.
     pub const OFF: Self = Self {
         failures_percent: 101,
         tries_min: u32::MAX,
         open_for: Duration::ZERO,
         open_for_max: Duration::ZERO,
-        probes: 0,
+        probes: 1,
     };
+
+    /// Sets how many tries in a hundred must fail for it to open: 1 to 100.
+    pub fn with_failures_percent(mut self, percent: u32) -> Self {
+        self.failures_percent = percent;
+        self
+    }
+
+    /// Sets the number of tries in ten seconds below which it does not open.
+    pub fn with_tries_min(mut self, tries: u32) -> Self {
+        self.tries_min = tries;
+        self
+    }
+
+    /// Sets how long it stays open the first time.
+    pub fn with_open_for(mut self, open_for: Duration) -> Self {
+        self.open_for = open_for;
+        self
+    }
+
+    /// Sets the longest that it stays open.
+    pub fn with_open_for_max(mut self, max: Duration) -> Self {
+        self.open_for_max = max;
+        self
+    }
+
+    /// Sets the number of probes in a row that must succeed before it closes.
+    pub fn with_probes(mut self, probes: u32) -> Self {
+        self.probes = probes;
+        self
+    }
+
+    /// What cannot work in these settings.
+    pub(crate) fn wrong(&self) -> Option<&'static str> {
+        if self.failures_percent == 0 {
+            Some("the breaker's failures_percent is 0: it would open after successes")
+        } else if self.probes == 0 {
+            Some("the breaker's probes is 0: it needs at least one to close again")
+        } else if self.open_for > self.open_for_max {
+            Some("the breaker's open_for is longer than its open_for_max")
+        } else {
+            None
+        }
+    }
 }
 
 /// Whether a try may be sent.
@@ -67,7 +111,7 @@ const SLOTS: usize = 10;
 /// The breaker of one host. `now` is any clock that does not go back.
 #[derive(Clone, Debug)]
 pub struct Breaker {
-    terms: BreakerTerms,
+    config: BreakerConfig,
     state: BreakerState,
     newest: u64,
     slots: [Slot; SLOTS],
@@ -96,8 +140,8 @@ struct Slot {
 
 impl Breaker {
     /// A closed breaker.
-    pub fn new(terms: BreakerTerms) -> Self {
-        Self { terms, state: BreakerState::Closed, newest: 0, slots: [Slot::default(); SLOTS] }
+    pub fn new(config: BreakerConfig) -> Self {
+        Self { config, state: BreakerState::Closed, newest: 0, slots: [Slot::default(); SLOTS] }
     }
 
     /// Asks whether a try may be sent. If so, the caller reports its result with [`Self::tell`].
@@ -120,7 +164,7 @@ impl Breaker {
             }
             (BreakerState::HalfOpen { succeeded, lasted, .. }, BreakerDecision::Probe) => {
                 let succeeded = succeeded + 1;
-                self.state = if succeeded >= self.terms.probes {
+                self.state = if succeeded >= self.config.probes {
                     self.slots = [Slot::default(); SLOTS];
                     BreakerState::Closed
                 } else {
@@ -144,7 +188,7 @@ impl Breaker {
     }
 
     fn open(&mut self, now: Duration, lasted: Duration) {
-        let lasted = lasted.min(self.terms.open_for_max);
+        let lasted = lasted.min(self.config.open_for_max);
         self.state = BreakerState::Open { until: now.saturating_add(lasted), lasted };
     }
 
@@ -162,9 +206,9 @@ impl Breaker {
         slot.failures += 1;
         let tries: u64 = self.slots.iter().map(|slot| slot.tries).sum();
         let failures: u64 = self.slots.iter().map(|slot| slot.failures).sum();
-        let most = failures * 100 >= tries * u64::from(self.terms.failures_percent);
-        if most && tries >= u64::from(self.terms.tries_min) {
-            self.open(now, self.terms.open_for);
+        let most = failures * 100 >= tries * u64::from(self.config.failures_percent);
+        if most && tries >= u64::from(self.config.tries_min) {
+            self.open(now, self.config.open_for);
         }
     }
 }

@@ -8,7 +8,7 @@ fn at(millis: u64) -> Duration {
 
 /// A breaker that was sent `failures` failing tries at 0 s.
 fn after(failures: u32) -> Breaker {
-    let mut breaker = Breaker::new(BreakerTerms::default());
+    let mut breaker = Breaker::new(BreakerConfig::default());
     for _ in 0..failures {
         let passage = breaker.ask(at(0));
         breaker.tell(at(0), passage, false);
@@ -20,7 +20,7 @@ fn after(failures: u32) -> Breaker {
 fn it_opens_when_most_tries_fail_and_there_are_enough_of_them() {
     assert!(after(19).is_closed());
     assert_eq!(after(20).ask(at(0)), BreakerDecision::Shut { retry_in: at(1000) });
-    let mut half = Breaker::new(BreakerTerms::default());
+    let mut half = Breaker::new(BreakerConfig::default());
     for number in 0..200 {
         half.tell(at(number), BreakerDecision::Free, number % 3 != 0);
     }
@@ -89,7 +89,7 @@ fn results_of_tries_sent_before_it_opened_change_nothing() {
 
 #[test]
 fn switched_off_it_never_opens() {
-    let mut breaker = Breaker::new(BreakerTerms::OFF);
+    let mut breaker = Breaker::new(BreakerConfig::OFF);
     for _ in 0..10_000 {
         breaker.tell(at(0), BreakerDecision::Free, false);
     }

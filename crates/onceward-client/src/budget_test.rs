@@ -10,7 +10,7 @@ fn at(millis: u64) -> Duration {
 
 #[test]
 fn a_tenth_of_a_hundred_is_ten() {
-    let mut budget = Budget::new(BudgetTerms { retries_per_million: 100_000, floor: 0 });
+    let mut budget = Budget::new(BudgetConfig::default().with_floor(0));
     for _ in 0..99 {
         budget.request(at(0));
     }
@@ -25,17 +25,17 @@ fn a_tenth_of_a_hundred_is_ten() {
 
 #[test]
 fn a_quiet_client_has_the_floor_and_a_busy_one_has_no_more_than_its_share() {
-    let mut quiet = Budget::new(BudgetTerms::default());
+    let mut quiet = Budget::new(BudgetConfig::default());
     quiet.request(at(0));
     assert_eq!((0..100).filter(|_| quiet.retry(at(0))).count(), 3);
-    let mut busy = Budget::new(BudgetTerms::default());
+    let mut busy = Budget::new(BudgetConfig::default());
     (0..1000).for_each(|_| busy.request(at(0)));
     assert_eq!((0..1000).filter(|_| busy.retry(at(0))).count(), 100, "not 103");
 }
 
 #[test]
 fn unused_budget_is_not_saved() {
-    let mut budget = Budget::new(BudgetTerms { retries_per_million: 100_000, floor: 0 });
+    let mut budget = Budget::new(BudgetConfig::default().with_floor(0));
     (0..1000).for_each(|_| budget.request(at(0)));
     assert!(budget.retry(at(9_999)), "still in the window");
     assert!(!budget.retry(at(10_000)), "the requests have left it");
@@ -44,10 +44,25 @@ fn unused_budget_is_not_saved() {
 
 #[test]
 fn a_clock_that_goes_back_gives_nothing_away() {
-    let mut budget = Budget::new(BudgetTerms { retries_per_million: 100_000, floor: 1 });
+    let mut budget = Budget::new(BudgetConfig::default().with_floor(1));
     (0..20).for_each(|_| budget.request(at(60_000)));
     assert_eq!((0..10).filter(|_| budget.retry(at(0))).count(), 2);
     assert_eq!((0..10).filter(|_| budget.retry(at(60_000))).count(), 0, "it was counted in the newest slot");
+}
+
+#[test]
+fn a_used_up_budget_says_when_to_ask_again() {
+    let mut quiet = Budget::new(BudgetConfig::default());
+    quiet.request(at(500));
+    for millis in [600, 1_200, 4_700] {
+        assert!(quiet.retry(at(millis)));
+    }
+    assert!(!quiet.retry(at(5_000)));
+    assert_eq!(quiet.retry_in(at(5_000)), at(5_000), "when the first of the three leaves the window");
+    assert!(!quiet.retry(at(9_999)) && quiet.retry(at(10_000)));
+    assert_eq!(quiet.retry_in(at(10_000)), at(1_000), "the second one");
+    let mut none = Budget::new(BudgetConfig::default().with_floor(0));
+    assert_eq!(none.retry_in(at(300)), at(9_700), "only requests can pay: ask again in a window");
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +83,7 @@ proptest! {
     fn the_budget_is_exact(
         events in events(), retries_per_million in 0_u32..1_500_000, floor in 0_u32..6
     ) {
-        let mut budget = Budget::new(BudgetTerms { retries_per_million, floor });
+        let mut budget = Budget::new(BudgetConfig::default().with_retries_per_million(retries_per_million).with_floor(floor));
         let (mut now, mut requests, mut retries) = (0_u64, Vec::new(), Vec::new());
         for (pause, event) in events {
             now += pause;

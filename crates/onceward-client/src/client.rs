@@ -1,26 +1,28 @@
-//! The HTTP client over reqwest, and its builder.
+//! The HTTP client over reqwest.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use onceward::{Clock, Effect, Retention, Store, StoreFuture, SystemClock};
+use http::Method;
+use onceward::{Clock, Effect, Retention, Store, StoreFuture};
 use tokio::sync::OnceCell;
 
 use super::answer::Answer;
+use super::client_builder::ClientBuilder;
 use super::counts::Counts;
+use super::credentials::Credentials;
 use super::error::{Error, ErrorKind, Result};
 use super::exchange::{Exchange, Exchanged, NoAnswer};
 use super::journal::Journal;
+use super::key_status::{DoneWithoutAnswer, not_stored};
 use super::prepared_request::PreparedRequest;
 use super::report::{Report, Source};
 use super::request::Request;
 use super::retry_config::RetryConfig;
-use super::retry_decision::Departed;
+use super::retry_decision::Sent;
 use super::retry_loop::{CallEnd, CallResult, RetryContext, drive};
 use super::retry_state::RetryState;
 use super::url_cache::UrlCache;
-use onceward_http::headers::IDEMPOTENT_REPLAYED;
 
 /// Sends HTTP requests whose retries cannot repeat an effect. Cheap to clone; clones share everything.
 ///
@@ -28,7 +30,7 @@ use onceward_http::headers::IDEMPOTENT_REPLAYED;
 /// # async fn example(charge: serde_json::Value) -> Result<(), onceward_client::Error> {
 /// # let url = "https://pay.example/charges";
 /// # #[cfg(feature = "journal")] {
-/// let client = onceward_client::Client::builder().journal("embedded:./outgoing").build()?;
+/// let client = onceward_client::Client::builder().with_journal("embedded:./outgoing").build()?;
 /// client.resume().await?; // what an earlier process left
 /// let answer = client.post(url).json(&charge).intent("order-7").send().await?;
 /// println!("{}: {}", answer.status(), answer.report());
@@ -44,10 +46,11 @@ pub struct Client {
 pub(crate) struct ClientInner {
     pub(crate) shared: RetryContext,
     pub(crate) exchange: Exchange,
+    pub(crate) credentials: Credentials,
     pub(crate) urls: UrlCache,
-    request_bytes_max: usize,
-    options: Option<JournalOptions>,
-    journal: OnceCell<Arc<Journal>>,
+    pub(crate) request_bytes_max: usize,
+    pub(crate) options: Option<JournalOptions>,
+    pub(crate) journal: OnceCell<Arc<Journal>>,
 }
 
 /// Opens the store of a journal.
@@ -71,18 +74,8 @@ impl std::fmt::Debug for JournalOptions {
 
 impl Client {
     /// A builder with the default settings.
-    pub fn builder() -> Builder {
-        Builder {
-            config: RetryConfig::default(),
-            http: None,
-            headers: HeaderMap::new(),
-            request_bytes_max: 1 << 20,
-            answer_bytes_max: 4 << 20,
-            open: None,
-            name: "client".into(),
-            keep: Retention::Forever,
-            clock: Arc::new(SystemClock),
-        }
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
     }
 
     /// A request with any method.
@@ -169,53 +162,67 @@ impl Client {
 pub(crate) struct CallFailure {
     pub(crate) error: Error,
     /// Why it stopped, if it was stopped.
-    pub(crate) why: Option<super::retry_state::Why>,
-    /// The status of an answer that arrived but is too large to return.
-    pub(crate) too_large: Option<http::StatusCode>,
+    pub(crate) why: Option<super::retry_state::StopReason>,
+    /// Set if the request is done and its answer cannot be returned.
+    pub(crate) done: Option<DoneWithoutAnswer>,
 }
 
 /// Turns the result of the retry loop into the result for the caller.
 pub(crate) fn finish(shared: &RetryContext, result: CallResult<Exchanged>) -> Result<Answer, CallFailure> {
-    let CallResult { ended, mut report, departed } = result;
-    let effect = match departed {
-        Departed::No => Effect::None,
-        Departed::Maybe => Effect::Maybe,
+    let CallResult { ended, mut report, was_sent } = result;
+    let effect = match was_sent {
+        Sent::No => Effect::None,
+        Sent::Maybe => Effect::Maybe,
     };
     match ended {
-        CallEnd::Given(Ok(response)) => {
-            if response.headers().get(IDEMPOTENT_REPLAYED).is_some_and(|value| value == "true") {
-                report.source = Source::Replay;
+        CallEnd::Finished(Ok(response)) => {
+            report.read_fields(response.headers());
+            if report.source == Source::Replay {
                 shared.counters.replays.one();
+            }
+            // The common case reads no body.
+            if response.status().is_client_error()
+                && let Some(done) = not_stored(response.headers(), response.body())
+            {
+                let error = done_without_answer(done).report_is(report);
+                return Err(CallFailure { error, why: None, done: Some(done) });
             }
             Ok(Answer::new(response, report))
         }
-        CallEnd::Given(Err(NoAnswer::TooLarge(status))) => Err(CallFailure {
+        CallEnd::Finished(Err(NoAnswer::TooLarge(status))) => Err(CallFailure {
             error: too_large(status).report_is(report),
             why: None,
-            too_large: Some(status),
+            done: Some(DoneWithoutAnswer { status: Some(status) }),
         }),
-        CallEnd::Given(Err(NoAnswer::NoTls)) => Err(CallFailure {
-            error: no_tls().effect_is(effect).report_is(report),
-            why: None,
-            too_large: None,
-        }),
+        CallEnd::Finished(Err(NoAnswer::NoTls)) => {
+            Err(CallFailure { error: no_tls().effect_is(effect).report_is(report), why: None, done: None })
+        }
         // Only without a key, when it must not be sent again.
-        CallEnd::Given(Err(NoAnswer::Lost(why))) => {
+        CallEnd::Finished(Err(NoAnswer::Lost(why))) => {
             let detail = format!("no answer, and without a key it must not be sent again: {why}");
             let error = Error::new(ErrorKind::Unknown, detail).effect_is(effect).report_is(report);
-            Err(CallFailure { error, why: None, too_large: None })
+            Err(CallFailure { error, why: None, done: None })
         }
         CallEnd::Stopped(why, last) => {
             let last = last.map(|last| describe(&last));
             let error = Error::stopped(why, effect, last.as_deref()).report_is(report);
-            Err(CallFailure { error, why: Some(why), too_large: None })
+            Err(CallFailure { error, why: Some(why), done: None })
         }
     }
 }
 
-pub(crate) fn too_large(status: http::StatusCode) -> Error {
+fn too_large(status: http::StatusCode) -> Error {
     let detail = format!("it was answered with {status}, but the answer is too large to return or keep");
-    Error::new(ErrorKind::AnswerTooLarge, detail).effect_is(Effect::Maybe)
+    Error::new(ErrorKind::AnswerNotAvailable, detail).effect_is(Effect::Maybe)
+}
+
+/// The server has done it and did not keep its answer.
+fn done_without_answer(done: DoneWithoutAnswer) -> Error {
+    let detail = match done.status {
+        Some(status) => format!("it was answered with {status}, but the server did not keep the answer"),
+        None => "it is done, but the server did not keep its answer".into(),
+    };
+    Error::new(ErrorKind::AnswerNotAvailable, detail).effect_is(Effect::Maybe)
 }
 
 /// Every try fails with this, so there is only one.
@@ -238,131 +245,4 @@ fn describe(last: &Exchanged) -> String {
 /// An answer from the client's own journal.
 pub(crate) fn from_journal(response: http::Response<bytes::Bytes>) -> Answer {
     Answer::new(Box::new(response), Report { source: Source::Journal, ..Report::default() })
-}
-
-/// Builds a [`Client`].
-#[must_use = "a builder does nothing until it builds"]
-pub struct Builder {
-    config: RetryConfig,
-    http: Option<reqwest::Client>,
-    headers: HeaderMap,
-    request_bytes_max: usize,
-    answer_bytes_max: usize,
-    open: Option<Open>,
-    name: String,
-    keep: Retention,
-    clock: Arc<dyn Clock>,
-}
-
-impl Builder {
-    /// Sets the limits of all calls: number of tries, timeouts, backoff, budget and breaker.
-    pub fn terms(mut self, config: RetryConfig) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// Sends through this reqwest client: for your own TLS settings, proxies and pools. Configure it
-    /// to follow no redirects and to retry nothing.
-    pub fn http(mut self, http: reqwest::Client) -> Self {
-        self.http = Some(http);
-        self
-    }
-
-    /// Adds a header field to every try of every request that has none of that name. It is never written to a
-    /// journal, so credentials belong here. A request that is resumed after a restart carries the fields of the
-    /// client that resumes it.
-    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.append(name, value);
-        self
-    }
-
-    /// Sets the largest request body, in bytes: 1 MiB unless set. It is held in memory until the call
-    /// ends, and written to the journal.
-    pub fn request_bytes_max(mut self, bytes: usize) -> Self {
-        self.request_bytes_max = bytes;
-        self
-    }
-
-    /// Sets the largest answer body, in bytes: 4 MiB unless set. A larger one is not returned.
-    pub fn answer_bytes_max(mut self, bytes: usize) -> Self {
-        self.answer_bytes_max = bytes;
-        self
-    }
-
-    /// Keeps a journal in this store, which must be durable.
-    pub fn journal_in(self, store: Arc<dyn Store>) -> Self {
-        self.journal_with(Arc::new(move || {
-            let store = store.clone();
-            Box::pin(async move { Ok(store) })
-        }))
-    }
-
-    pub(crate) fn journal_with(mut self, open: Open) -> Self {
-        self.open = Some(open);
-        self
-    }
-
-    /// Names the client in its journal: `client` unless set. Applications that share a store need
-    /// different names, because intents of the same name are the same.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// Sets how long the journal keeps an answer: forever, unless set. An intent that is sent again
-    /// after that is a new one.
-    pub fn keep(mut self, retention: Retention) -> Self {
-        self.keep = retention;
-        self
-    }
-
-    /// Sets the clock that the journal reads. For tests.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Builds it. The journal is opened at its first use, which [`Client::resume`] usually is.
-    pub fn build(self) -> Result<Client> {
-        let http = match self.http {
-            Some(http) => http,
-            None => own_http()?,
-        };
-        let exchange = Exchange { http, headers: self.headers, answer_bytes_max: self.answer_bytes_max };
-        let options = self.open.map(|open| JournalOptions {
-            open,
-            name: self.name,
-            keep: self.keep,
-            clock: self.clock,
-            request_bytes_max: self.request_bytes_max,
-            answer_bytes_max: self.answer_bytes_max,
-        });
-        let inner = ClientInner {
-            shared: RetryContext::new(self.config),
-            exchange,
-            urls: UrlCache::default(),
-            request_bytes_max: self.request_bytes_max,
-            options,
-            journal: OnceCell::new(),
-        };
-        Ok(Client { inner: Arc::new(inner) })
-    }
-}
-
-/// The default reqwest client.
-fn own_http() -> Result<reqwest::Client> {
-    let builder =
-        reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).retry(reqwest::retry::never());
-    #[cfg(feature = "rustls")]
-    let builder = builder.tls_backend_preconfigured(super::tls::config());
-    builder.build().map_err(|error| Error::invalid("the HTTP client cannot be built").caused_by(error))
-}
-
-impl std::fmt::Debug for Builder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder")
-            .field("name", &self.name)
-            .field("terms", &self.config)
-            .finish_non_exhaustive()
-    }
 }

@@ -9,12 +9,12 @@ onceward::counters! {
     retries,
     /// Tries without a whole answer.
     tries_failed,
-    /// Calls that ended because the retry budget of the host was used up.
+    /// Calls that ended because the retry budget of the host allowed no retry before their deadline.
     stopped_by_budget,
     /// Calls that were not sent, or not again, because the circuit breaker of the host was open.
     stopped_by_breaker,
     /// Calls that ended because of their deadline or their maximum number of tries.
-    stopped_by_terms,
+    stopped_by_limits,
     /// Calls whose outcome is unknown.
     unknown,
     /// Answers that the server replayed from an earlier try.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use onceward::Effect;
 
 use super::report::Report;
-use super::retry_state::Why;
+use super::retry_state::StopReason;
 
 /// Why a call has no answer to give, sorted by what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,9 @@ pub enum ErrorKind {
     Invalid,
     /// The name of the intent was used for another request. Nothing was sent; use another name.
     IntentReused,
+    /// The intent was sent with credentials that this client does not have. Nothing was sent by this call; the intent
+    /// stays open for a client that has them.
+    CredentialsMissing,
     /// The journal cannot be used. Nothing was sent by this call.
     Journal,
     /// The call was stopped. With a journal the intent stays open: send it again, or resume.
@@ -26,10 +29,10 @@ pub enum ErrorKind {
     /// The outcome is unknown, and the request is not sent again until it is
     /// [settled](super::Client::settle).
     Unknown,
-    /// It took effect, and its answer is too large to return.
-    AnswerTooLarge,
+    /// It is done, and its answer cannot be returned: it is too large, or the server did not keep it.
+    AnswerNotAvailable,
     /// The outcome of the intent is not unknown, so there is nothing to settle.
-    NotInDoubt,
+    NotUnknown,
     /// The intent was closed in the journal: it is no longer sent. Nothing was sent by this call.
     Closed,
 }
@@ -66,20 +69,20 @@ impl Error {
     }
 
     /// A call that stopped before its end.
-    pub(crate) fn stopped(why: Why, effect: Effect, last: Option<&str>) -> Self {
+    pub(crate) fn stopped(why: StopReason, effect: Effect, last: Option<&str>) -> Self {
         let kind = match why {
-            Why::Expired | Why::Unknown => ErrorKind::Unknown,
+            StopReason::Expired | StopReason::Unknown => ErrorKind::Unknown,
             _ => ErrorKind::GaveUp,
         };
         let reason = match why {
-            Why::Tries => "the maximum number of tries was reached",
-            Why::Deadline => "its time is up",
-            Why::Budget => "the host has had its share of retries",
-            Why::Shut { .. } => "the host fails most of what it is sent and is left alone for a while",
-            Why::Expired => {
+            StopReason::Tries => "the maximum number of tries was reached",
+            StopReason::Deadline => "its time is up",
+            StopReason::Budget => "the host has had its share of retries, and its time is up before the next",
+            StopReason::Shut { .. } => "the host fails most of what it is sent and is left alone for a while",
+            StopReason::Expired => {
                 "the server does not honour the key any more, so another try could run a second time"
             }
-            Why::Unknown => "the server cannot tell whether it took effect",
+            StopReason::Unknown => "the server cannot tell whether it took effect",
         };
         let head = if kind == ErrorKind::Unknown { "the outcome is unknown" } else { "given up for now" };
         let detail = match last {
@@ -87,7 +90,7 @@ impl Error {
             None => format!("{head}: {reason}"),
         };
         let mut error = Self::new(kind, detail).effect_is(effect);
-        if let Why::Shut { retry_in } = why {
+        if let StopReason::Shut { retry_in } = why {
             error.retry_in = Some(retry_in);
         }
         error
@@ -137,7 +140,9 @@ impl fmt::Display for Error {
         }
         match self.effect {
             Effect::None => f.write_str(" (it did not take effect)"),
-            Effect::Maybe if matches!(self.kind, ErrorKind::AnswerTooLarge | ErrorKind::NotInDoubt) => Ok(()),
+            Effect::Maybe if matches!(self.kind, ErrorKind::AnswerNotAvailable | ErrorKind::NotUnknown) => {
+                Ok(())
+            }
             Effect::Maybe => f.write_str(" (it may have taken effect)"),
         }
     }

@@ -7,9 +7,10 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::TRY_NUMBER;
+use super::key_status::KeyStatus;
 use super::prepared_request::PreparedRequest;
 use super::retry_after::{expires_in, retry_after};
-use super::retry_decision::{Departed, Said, Tried};
+use super::retry_decision::{Sent, TryResult};
 use super::retry_loop::Try;
 use onceward_http::headers::IDEMPOTENCY_KEY;
 
@@ -61,8 +62,8 @@ impl Exchange {
                     let tried = tried(&response);
                     return Try { tried, no_answer: None, honoured_for, value: Ok(response) };
                 }
-                Ok(Err(Failed::TooLarge(status))) => {
-                    let tried = Tried::Answered { status, retry_after: None, said: Said::Nothing };
+                Ok(Err(Failed::TooLarge(status, key_status))) => {
+                    let tried = TryResult::Answered { status, retry_after: None, key_status };
                     return Try {
                         tried,
                         no_answer: None,
@@ -71,17 +72,17 @@ impl Exchange {
                     };
                 }
                 Ok(Err(Failed::Lost(error))) if has_no_tls(prepared.url.scheme(), &error) => {
-                    let (tried, value) = (Tried::Impossible, Err(NoAnswer::NoTls));
+                    let (tried, value) = (TryResult::Impossible, Err(NoAnswer::NoTls));
                     return Try { tried, no_answer: None, honoured_for, value };
                 }
                 Ok(Err(Failed::Lost(error))) => Lost {
-                    departed: if error.is_connect() { Departed::No } else { Departed::Maybe },
+                    was_sent: if error.is_connect() { Sent::No } else { Sent::Maybe },
                     why: innermost(&error),
                 },
-                Err(_) => Lost { departed: Departed::Maybe, why: format!("none within {at_most:?}") },
+                Err(_) => Lost { was_sent: Sent::Maybe, why: format!("none within {at_most:?}") },
             };
             Try {
-                tried: Tried::Failed(lost.departed),
+                tried: TryResult::Failed(lost.was_sent),
                 no_answer: Some(lost.why.clone()),
                 honoured_for,
                 value: Err(NoAnswer::Lost(lost.why)),
@@ -131,7 +132,10 @@ impl Exchange {
 
     /// Reads a body to its end. A body of one chunk is not copied.
     async fn read(&self, response: &mut reqwest::Response) -> Result<Bytes, Failed> {
-        let too_large = Failed::TooLarge(response.status());
+        let too_large = |response: &reqwest::Response| {
+            let status = response.status();
+            Failed::TooLarge(status, KeyStatus::read(status, response.headers(), b""))
+        };
         let Some(first) = response.chunk().await? else { return Ok(Bytes::new()) };
         let mut length = first.len();
         let mut rest: Option<BytesMut> = None;
@@ -142,7 +146,7 @@ impl Exchange {
             rest.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&chunk);
         }
         match rest {
-            _ if length > self.answer_bytes_max => Err(too_large),
+            _ if length > self.answer_bytes_max => Err(too_large(response)),
             Some(whole) => Ok(whole.freeze()),
             None => Ok(first),
         }
@@ -150,13 +154,13 @@ impl Exchange {
 }
 
 struct Lost {
-    departed: Departed,
+    was_sent: Sent,
     why: String,
 }
 
 enum Failed {
     Lost(reqwest::Error),
-    TooLarge(StatusCode),
+    TooLarge(StatusCode, KeyStatus),
 }
 
 impl From<reqwest::Error> for Failed {
@@ -165,14 +169,14 @@ impl From<reqwest::Error> for Failed {
     }
 }
 
-fn tried(response: &Response<Bytes>) -> Tried {
+fn tried(response: &Response<Bytes>) -> TryResult {
     let (status, headers) = (response.status(), response.headers());
     // The common case reads no header at all.
     if status.is_success() {
-        return Tried::Answered { status, retry_after: None, said: Said::Nothing };
+        return TryResult::Answered { status, retry_after: None, key_status: KeyStatus::NotStated };
     }
-    let said = Said::read(headers, response.body());
-    Tried::Answered { status, retry_after: retry_after(headers, SystemTime::now()), said }
+    let key_status = KeyStatus::read(status, headers, response.body());
+    TryResult::Answered { status, retry_after: retry_after(headers, SystemTime::now()), key_status }
 }
 
 /// Whether a request failed because reqwest was built without TLS. Its connector then refuses every `https` URL, and

@@ -65,9 +65,10 @@ impl Host {
         decision
     }
 
-    /// Asks the budget for a retry.
-    pub(crate) fn retry(&self, now: Duration) -> bool {
-        self.state().budget.retry(now)
+    /// Asks the budget for a retry. If it is used up: when to ask again.
+    pub(crate) fn retry(&self, now: Duration) -> Result<(), Duration> {
+        let mut state = self.state();
+        if state.budget.retry(now) { Ok(()) } else { Err(state.budget.retry_in(now)) }
     }
 
     /// Reports the result of a try.

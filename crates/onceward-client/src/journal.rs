@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderName, Response};
 use onceward::{
     Ask, Backoff, Changed, Clock, ErrorKind, Fingerprint, Id, KeepInput, Lease, Limits, OnDuplicate,
     OnFailure, OnUnknown, Onceward, Outcome, Policy, Result, Seen, Store, Swap, Swapped, Sweep, TRIES_MAX,
@@ -117,9 +117,19 @@ impl Journal {
     }
 
     /// A request as it will be stored.
-    pub(crate) fn stored(&self, request: Box<PreparedRequest>, honoured_for: Duration) -> StoredRequest {
+    pub(crate) fn stored(
+        &self,
+        request: Box<PreparedRequest>,
+        honoured_for: Duration,
+        credentials: &[HeaderName],
+    ) -> StoredRequest {
         let put_us = self.clock.now_us();
-        StoredRequest { put_us, honoured_until_us: after(put_us, honoured_for), request: request.into() }
+        StoredRequest {
+            put_us,
+            honoured_until_us: after(put_us, honoured_for),
+            request: request.into(),
+            credentials: credentials.to_vec(),
+        }
     }
 
     /// Decodes the request in a receipt.

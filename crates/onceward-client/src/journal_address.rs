@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::client::Builder;
+use super::client_builder::ClientBuilder;
 
-impl Builder {
+impl ClientBuilder {
     /// Keeps a journal at this address, in the form of [`onceward_stores::open`]: `embedded:./outgoing` is a local
     /// folder, for one process at a time.
-    pub fn journal(self, address: impl Into<String>) -> Self {
+    pub fn with_journal(self, address: impl Into<String>) -> Self {
         let address: Arc<str> = address.into().into();
-        self.journal_with(Arc::new(move || {
+        self.with_journal_opener(Arc::new(move || {
             let address = address.clone();
             Box::pin(async move { onceward_stores::open(&address).await })
         }))

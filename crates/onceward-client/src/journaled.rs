@@ -11,15 +11,16 @@ use onceward::{Completed, Effect, Fingerprint, Id, Lease, Outcome, Prior, Refusa
 use tokio::sync::oneshot;
 
 use super::answer::Answer;
-use super::client::{Client, finish, from_journal, too_large};
+use super::client::{Client, finish, from_journal};
 use super::error::{Error, ErrorKind, Result};
 use super::exchange::Exchanged;
 use super::journal::Journal;
+use super::key_status::stays_open;
 use super::prepared_request::PreparedRequest;
 use super::retry_config::RetryConfig;
-use super::retry_decision::Departed;
+use super::retry_decision::Sent;
 use super::retry_loop::{CallResult, RetryContext, drive};
-use super::retry_state::{RetryState, Why};
+use super::retry_state::{RetryState, StopReason};
 use super::stored_request::StoredRequest;
 use onceward_http::snapshot;
 
@@ -80,7 +81,7 @@ impl Client {
         };
         let id = id.map_err(bad_name)?;
         let fingerprint = prepared.fingerprint();
-        let stored = journal.stored(prepared, self.config().honoured_for);
+        let stored = journal.stored(prepared, self.config().honoured_for, self.inner.credentials.sent());
         let own = CallerRequest { fingerprint, input: stored.encode()?, stored };
         let (tell, mut told) = oneshot::channel();
         let sender = AnswerSender(Some(tell));
@@ -94,7 +95,7 @@ impl Client {
         });
         // After its deadline a call still waits for the writes to the journal.
         let heard = tokio::time::timeout(call_at_most.saturating_add(WRITING_AT_MOST), hearing).await;
-        let Ok(heard) = heard else { return Err(Error::stopped(Why::Deadline, Effect::Maybe, None)) };
+        let Ok(heard) = heard else { return Err(Error::stopped(StopReason::Deadline, Effect::Maybe, None)) };
         if !over {
             journal.record_in_background(running);
         }
@@ -184,10 +185,15 @@ impl Client {
                 if own.is_some_and(|own| own.fingerprint != found.request.fingerprint()) {
                     return Err(stop(sent, refused(lease.id(), &Refusal::KeyReused)));
                 }
+                let ours = &self.inner.exchange.headers;
+                if let Some(missing) = found.credentials.iter().find(|name| !ours.contains_key(*name)) {
+                    return Err(stop(sent, credentials_missing(lease.id(), missing)));
+                }
                 shared.counters.resumed.one();
                 let Some(left) = journal.honoured_for(&found) else {
                     shared.counters.unknown.one();
-                    *sent = Some(SendEnd::Ended(Err(Error::stopped(Why::Expired, Effect::Maybe, None))));
+                    *sent =
+                        Some(SendEnd::Ended(Err(Error::stopped(StopReason::Expired, Effect::Maybe, None))));
                     return Err(expired(journal, lease).await);
                 };
                 let state = RetryState::new(config, found.request.guard(), now).resumed(now, left);
@@ -257,11 +263,12 @@ fn to_record(
     result: CallResult<Exchanged>,
     sent: &mut Option<SendEnd>,
 ) -> ToRecord {
-    let departed = result.departed;
+    let was_sent = result.was_sent;
     match finish(shared, result) {
-        Ok(answer) if stays_open(answer.status()) => {
+        Ok(answer) if stays_open(answer.status(), answer.headers(), answer.body()) => {
+            let note = format!("answered {}", answer.status());
             *sent = Some(SendEnd::Ended(Ok(answer)));
-            ToRecord::Open(leave_open(lease, departed, "the credentials were not accepted"))
+            ToRecord::Open(leave_open(lease, was_sent, note))
         }
         Ok(answer) => {
             let outcome = journal.outcome(answer.as_response());
@@ -269,31 +276,30 @@ fn to_record(
             ToRecord::Outcome(outcome)
         }
         Err(failure) => {
+            let note = failure.error.to_string();
             *sent = Some(SendEnd::Ended(Err(failure.error)));
-            match (failure.too_large, failure.why) {
-                (Some(status), _) => {
-                    ToRecord::Outcome(Outcome::omitted(Verdict::Succeeded, status.as_str().to_owned()))
-                }
-                (None, Some(Why::Expired)) => ToRecord::Expired,
-                (None, _) => {
-                    ToRecord::Open(leave_open(lease, departed, "the call was stopped before its end"))
-                }
+            match (failure.done, failure.why) {
+                (Some(done), _) => ToRecord::Outcome(done_without_answer(done.status)),
+                (None, Some(StopReason::Expired)) => ToRecord::Expired,
+                (None, _) => ToRecord::Open(leave_open(lease, was_sent, note)),
             }
         }
     }
 }
 
-/// Whether an answer is about the credentials only. The intent then stays open, to be sent again with valid ones.
-fn stays_open(status: http::StatusCode) -> bool {
-    matches!(status, http::StatusCode::UNAUTHORIZED | http::StatusCode::PROXY_AUTHENTICATION_REQUIRED)
+/// The outcome of a request that is done and whose answer cannot be returned. Its note is the status, if known.
+fn done_without_answer(status: Option<http::StatusCode>) -> Outcome {
+    let failed = status.is_some_and(|status| status.is_client_error() || status.is_server_error());
+    let verdict = if failed { Verdict::Failed } else { Verdict::Succeeded };
+    Outcome::omitted(verdict, status.map(|status| status.as_str().to_owned()).unwrap_or_default())
 }
 
 /// Leaves the intent waiting, to be sent by the next call with its name or by a resumption. The receipt records
 /// whether a try may have had its effect; once it does, further tries need not be counted.
-fn leave_open(lease: &Lease, departed: Departed, why: &'static str) -> Stopped {
-    match (departed, lease.prior()) {
-        (Departed::Maybe, Prior::Nothing | Prior::Settled) => Stopped::unknown(why),
-        (Departed::No, _) | (Departed::Maybe, Prior::Unknown) => Stopped::suspend(Duration::ZERO),
+fn leave_open(lease: &Lease, was_sent: Sent, why: String) -> Stopped {
+    match (was_sent, lease.prior()) {
+        (Sent::Maybe, Prior::Nothing | Prior::Settled) => Stopped::unknown(why),
+        (Sent::No, _) | (Sent::Maybe, Prior::Unknown) => Stopped::suspend(Duration::ZERO),
     }
 }
 
@@ -312,6 +318,16 @@ fn stop(sent: &mut Option<SendEnd>, error: Error) -> Stopped {
     Stopped::suspend(Duration::ZERO)
 }
 
+/// Without a credential that the request was sent with, the server may take it for another caller's and run it again.
+fn credentials_missing(id: &Id, name: &http::HeaderName) -> Error {
+    let intent = id.key();
+    let detail = format!(
+        "the intent `{intent}` was sent with {name}, which no journal keeps and this client does not have; nothing \
+         was sent, give it again"
+    );
+    Error::new(ErrorKind::CredentialsMissing, detail).effect_is(Effect::Maybe)
+}
+
 pub(crate) fn bad_name(error: onceward::Error) -> Error {
     Error::invalid("the intent's name cannot be used").caused_by(error)
 }
@@ -328,8 +344,13 @@ pub(crate) fn refused(id: &Id, refusal: &Refusal) -> Error {
             Error::new(ErrorKind::InProgress, detail).effect_is(Effect::Maybe)
         }
         Refusal::ResponseNotStored { note, .. } => {
-            let status = http::StatusCode::from_bytes(note).unwrap_or(http::StatusCode::OK);
-            too_large(status)
+            let detail = match http::StatusCode::from_bytes(note) {
+                Ok(status) => {
+                    format!("the intent `{intent}` was answered with {status}; the answer is not kept")
+                }
+                Err(_) => format!("the intent `{intent}` is done; its answer is not kept"),
+            };
+            Error::new(ErrorKind::AnswerNotAvailable, detail).effect_is(Effect::Maybe)
         }
         Refusal::Closed(_) => {
             let detail = format!("the intent `{intent}` was closed, and is not sent");

@@ -20,9 +20,10 @@ use super::TRY_NUMBER;
 use super::answer_body::AnswerBody;
 use super::counts::Counts;
 use super::error::Error;
+use super::key_status::KeyStatus;
 use super::retry_after::{expires_in, retry_after};
 use super::retry_config::RetryConfig;
-use super::retry_decision::{Departed, Guard, Said, Tried};
+use super::retry_decision::{Guard, Sent, TryResult};
 use super::retry_loop::{CallEnd, CallResult, RetryContext, Try, drive};
 use super::retry_state::RetryState;
 use onceward_http::BoxError;
@@ -36,35 +37,59 @@ use onceward_http::headers::IDEMPOTENCY_KEY;
 pub struct RetryLayer {
     shared: Arc<RetryContext>,
     request_bytes_max: usize,
-    never_left: fn(&(dyn std::error::Error + 'static)) -> bool,
+    is_unsent: fn(&(dyn std::error::Error + 'static)) -> bool,
 }
 
 impl RetryLayer {
-    /// A layer with these limits, for bodies of up to 1 MiB.
-    pub fn new(config: RetryConfig) -> Self {
-        Self {
-            shared: Arc::new(RetryContext::new(config)),
+    /// A builder with the default settings.
+    pub fn builder() -> RetryLayerBuilder {
+        RetryLayerBuilder {
+            config: RetryConfig::default(),
             request_bytes_max: 1 << 20,
-            never_left: was_refused,
+            is_unsent: was_refused,
         }
     }
 
-    /// Sets the largest request body, in bytes. A larger one is refused, and nothing of it is sent.
-    pub fn request_bytes_max(mut self, bytes: usize) -> Self {
+    /// What this layer's services have done so far.
+    pub fn counts(&self) -> Counts {
+        self.shared.counters.read()
+    }
+}
+
+/// Builds a [`RetryLayer`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct RetryLayerBuilder {
+    config: RetryConfig,
+    request_bytes_max: usize,
+    is_unsent: fn(&(dyn std::error::Error + 'static)) -> bool,
+}
+
+impl RetryLayerBuilder {
+    /// Sets the limits of all calls: number of tries, timeouts, backoff, budget and breaker.
+    pub fn with_retry_config(mut self, config: RetryConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Sets the largest request body, in bytes: 1 MiB unless set. A larger one is refused, and nothing of it is sent.
+    pub fn with_request_bytes_max(mut self, bytes: usize) -> Self {
         self.request_bytes_max = bytes;
         self
     }
 
     /// Says which errors of the inner service mean that nothing was sent. Unless set, these are the errors
     /// whose innermost source is a refused connection.
-    pub fn never_left(mut self, never_left: fn(&(dyn std::error::Error + 'static)) -> bool) -> Self {
-        self.never_left = never_left;
+    pub fn with_is_unsent(mut self, is_unsent: fn(&(dyn std::error::Error + 'static)) -> bool) -> Self {
+        self.is_unsent = is_unsent;
         self
     }
 
-    /// What this layer's services have done so far.
-    pub fn counts(&self) -> Counts {
-        self.shared.counters.read()
+    /// Checks the limits and builds the layer.
+    pub fn build(self) -> super::Result<RetryLayer> {
+        let Self { config, request_bytes_max, is_unsent } = self;
+        config.check()?;
+        Ok(RetryLayer { shared: Arc::new(RetryContext::new(config)), request_bytes_max, is_unsent })
     }
 }
 
@@ -164,9 +189,9 @@ impl RetryLayer {
     }
 
     fn failed<T>(&self, error: BoxError) -> Try<Result<T, BoxError>> {
-        let departed = if (self.never_left)(&*error) { Departed::No } else { Departed::Maybe };
+        let was_sent = if (self.is_unsent)(&*error) { Sent::No } else { Sent::Maybe };
         let no_answer = Some(error.to_string());
-        Try { tried: Tried::Failed(departed), no_answer, honoured_for: None, value: Err(error) }
+        Try { tried: TryResult::Failed(was_sent), no_answer, honoured_for: None, value: Err(error) }
     }
 }
 
@@ -174,7 +199,7 @@ impl RetryLayer {
 async fn call<S, B>(
     mut service: S,
     request: Request<Full<Bytes>>,
-) -> Result<(Tried, Response<AnswerBody<B>>), BoxError>
+) -> Result<(TryResult, Response<AnswerBody<B>>), BoxError>
 where
     S: Service<Request<Full<Bytes>>, Response = Response<B>>,
     S::Error: Into<BoxError>,
@@ -184,26 +209,25 @@ where
     poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
     let (head, body) = service.call(request).await.map_err(Into::into)?.into_parts();
     let mut body = AnswerBody::new(body);
-    let (mut said, mut hint) = (Said::Nothing, None);
+    let (mut key_status, mut hint) = (KeyStatus::NotStated, None);
     if !head.status.is_success() {
         hint = retry_after(&head.headers, SystemTime::now());
-        if Said::is_in_the_body(&head.headers) {
-            said = Said::read(&head.headers, body.peek().await?);
-        }
+        let peeked = if KeyStatus::needs_body(&head.headers) { body.peek().await? } else { &[] };
+        key_status = KeyStatus::read(head.status, &head.headers, peeked);
     }
-    let tried = Tried::Answered { status: head.status, retry_after: hint, said };
+    let tried = TryResult::Answered { status: head.status, retry_after: hint, key_status };
     Ok((tried, Response::from_parts(head, body)))
 }
 
 /// The result for the caller: an answer, if there is one.
 fn finish<B>(result: CallResult<Result<Response<B>, BoxError>>) -> Result<Response<B>, BoxError> {
-    let CallResult { ended, report, departed } = result;
-    let effect = match departed {
-        Departed::No => onceward::Effect::None,
-        Departed::Maybe => onceward::Effect::Maybe,
+    let CallResult { ended, mut report, was_sent } = result;
+    let effect = match was_sent {
+        Sent::No => onceward::Effect::None,
+        Sent::Maybe => onceward::Effect::Maybe,
     };
     let mut response = match ended {
-        CallEnd::Given(given) => given?,
+        CallEnd::Finished(given) => given?,
         CallEnd::Stopped(_, Some(Ok(response))) => response,
         CallEnd::Stopped(why, Some(Err(last))) => {
             return Err(Error::stopped(why, effect, None).report_is(report).caused_by(last).into());
@@ -212,6 +236,7 @@ fn finish<B>(result: CallResult<Result<Response<B>, BoxError>>) -> Result<Respon
             return Err(Error::stopped(why, effect, None).report_is(report).into());
         }
     };
+    report.read_fields(response.headers());
     response.extensions_mut().insert(report);
     Ok(response)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::Method;
 
-use super::super::{BreakerTerms, BudgetTerms, ErrorKind, Report};
+use super::super::{BreakerConfig, BudgetConfig, ErrorKind, Report};
 use super::*;
 use onceward_http::problem::Problem;
 
@@ -73,9 +73,9 @@ async fn send(
 ) -> (Script, Result<Response<AnswerBody<Full<Bytes>>>, BoxError>) {
     let script = Script::default();
     script.replies.lock().unwrap().extend(replies);
-    let config =
-        RetryConfig { budget: BudgetTerms::UNLIMITED, breaker: BreakerTerms::OFF, ..RetryConfig::default() };
-    let mut service = RetryLayer::new(config).request_bytes_max(10).layer(script.clone());
+    let config = RetryConfig::default().with_budget(BudgetConfig::UNLIMITED).with_breaker(BreakerConfig::OFF);
+    let layer = RetryLayer::builder().with_retry_config(config).with_request_bytes_max(10).build().unwrap();
+    let mut service = layer.layer(script.clone());
     let request =
         Request::builder().method(method).uri("http://pay.example/").body(Full::<Bytes>::from("charge"));
     (script.clone(), service.call(request.unwrap()).await)
@@ -140,8 +140,39 @@ async fn a_get_has_no_key_and_a_large_body_is_not_sent() {
     assert_eq!(answer.unwrap().status().as_u16(), 200);
     assert!(script.sent.lock().unwrap().iter().all(|(key, _, _)| key.is_empty()));
 
-    let mut service = RetryLayer::new(RetryConfig::default()).request_bytes_max(10).layer(script.clone());
+    let mut service = RetryLayer::builder().with_request_bytes_max(10).build().unwrap().layer(script.clone());
     let error = service.call(Request::new(Full::<Bytes>::from("eleven bytes"))).await.unwrap_err();
     assert!(error.to_string().contains("over 10 bytes"), "{error}");
     assert_eq!(script.sent.lock().unwrap().len(), 2);
+}
+
+/// A single call that fails again and again: the budget delays it, and only its deadline ends it.
+#[tokio::test(start_paused = true)]
+async fn a_budget_delays_a_single_call_until_it_succeeds_or_its_time_is_up() {
+    let began = tokio::time::Instant::now();
+    let layer = RetryLayer::builder().build().unwrap();
+    let request = || Request::post("http://pay.example/").body(Full::<Bytes>::from("charge")).unwrap();
+    let script = Script::default();
+    script.replies.lock().unwrap().extend((0..7).map(|_| status(503)).chain([status(201)]));
+    let answer = layer.layer(script.clone()).call(request()).await.unwrap();
+    assert_eq!((answer.status().as_u16(), script.sent.lock().unwrap().len()), (201, 8));
+    assert!(
+        began.elapsed() >= Duration::from_secs(20),
+        "three retries in ten seconds: {:?}",
+        began.elapsed()
+    );
+
+    let config = RetryConfig::default().with_tries_max(u32::MAX).with_call_at_most(Duration::from_secs(60));
+    let layer = RetryLayer::builder().with_retry_config(config).build().unwrap();
+    let script = Script::default();
+    script.replies.lock().unwrap().extend((0..100).map(|_| status(503)));
+    let began = tokio::time::Instant::now();
+    let answer = layer.layer(script.clone()).call(request()).await.unwrap();
+    assert_eq!(answer.status().as_u16(), 503, "the last one");
+    let (took, tries) = (began.elapsed(), script.sent.lock().unwrap().len());
+    assert!(
+        took > Duration::from_secs(35) && took <= Duration::from_secs(60),
+        "not given up early: {took:?}"
+    );
+    assert!((8..=22).contains(&tries), "three retries in ten seconds: {tries}");
 }

@@ -109,7 +109,7 @@ impl PreparedRequest {
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let whole = self.url.as_str();
         let path = whole.split(['?', '#']).next().expect("a split has a first part");
-        let head = Head { method: &self.method, path, query: self.url.query(), headers: &self.headers };
+        let head = Head::new(&self.method, path, self.url.query(), &self.headers);
         fingerprint(&Rules::default(), &NO_SECRET, &head, &self.body)
     }
 }

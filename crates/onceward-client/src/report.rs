@@ -3,6 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use http::HeaderMap;
+
+use super::key_status::{is_kept, is_not_yet_recorded, is_replay};
+
 /// How one call went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -10,6 +14,8 @@ pub struct Report {
     pub tries: u32,
     /// Where its answer comes from.
     pub source: Source,
+    /// Whether the server keeps its answer.
+    pub server_record: ServerRecord,
     /// How long the call took.
     pub took: Duration,
     /// Of that, the time spent waiting between tries.
@@ -30,18 +36,31 @@ pub enum Source {
     Journal,
 }
 
+/// Whether the server keeps an answer, so that a retry gets the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerRecord {
+    /// It does not say so.
+    #[default]
+    NotStated,
+    /// It keeps the answer (`Idempotency-Expires`, `Idempotent-Replayed`).
+    Kept,
+    /// It has the answer, but its store was away when it sent it (`Onceward-Recorded: not-yet`). The effect has
+    /// happened; if the server crashes before it has stored the answer, a retry is told that the outcome is unknown.
+    NotYet,
+}
+
 /// A try that was not the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Its result.
-    pub what: What,
+    pub cause: FailureCause,
     /// The pause before the next try.
     pub paused: Duration,
 }
 
 /// The result of a try that was not the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum FailureCause {
     /// An answer with this status.
     Status(u16),
     /// No complete answer, and why.
@@ -51,12 +70,28 @@ pub enum What {
 /// The maximum number of failures that a report keeps.
 pub const FAILURES_MAX: usize = 32;
 
-impl fmt::Display for What {
+impl fmt::Display for FailureCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(status) => write!(f, "answered {status}"),
             Self::NoAnswer(why) => write!(f, "no answer: {why}"),
         }
+    }
+}
+
+impl Report {
+    /// Reads from the answer's fields where it comes from and whether the server keeps it.
+    pub(crate) fn read_fields(&mut self, headers: &HeaderMap) {
+        if is_replay(headers) {
+            self.source = Source::Replay;
+        }
+        self.server_record = if is_not_yet_recorded(headers) {
+            ServerRecord::NotYet
+        } else if is_replay(headers) || is_kept(headers) {
+            ServerRecord::Kept
+        } else {
+            ServerRecord::NotStated
+        };
     }
 }
 
@@ -70,9 +105,11 @@ impl fmt::Display for Report {
         write!(f, "{} {tries} in {:.1?}", self.tries, self.took)?;
         for (at, failure) in self.failures.iter().enumerate() {
             f.write_str(if at == 0 { " (" } else { ", " })?;
-            write!(f, "{}", failure.what)?;
+            write!(f, "{}", failure.cause)?;
         }
         f.write_str(if self.failures.is_empty() { "" } else { ")" })?;
-        f.write_str(if self.source == Source::Replay { ", replayed" } else { "" })
+        f.write_str(if self.source == Source::Replay { ", replayed" } else { "" })?;
+        let not_yet = self.server_record == ServerRecord::NotYet;
+        f.write_str(if not_yet { ", not yet recorded by the server" } else { "" })
     }
 }

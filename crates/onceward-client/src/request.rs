@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, PROXY_AUTHORIZATION};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use super::answer::Answer;
 use super::client::Client;
+use super::credentials::Credentials;
 use super::error::{Error, Result};
 use super::prepared_request::{Key, PreparedRequest};
 use super::{Guard, TRY_NUMBER};
@@ -43,9 +44,7 @@ enum KeySource {
 }
 
 /// Header fields that the client itself writes.
-const CLIENT_HEADERS: [HeaderName; 2] = [IDEMPOTENCY_KEY, TRY_NUMBER];
-/// Header fields that must not be written to disk.
-const CREDENTIAL_HEADERS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];
+pub(crate) const CLIENT_HEADERS: [HeaderName; 2] = [IDEMPOTENCY_KEY, TRY_NUMBER];
 
 impl Request {
     pub(crate) fn new(client: Client, method: Method, url: &str) -> Self {
@@ -64,7 +63,7 @@ impl Request {
     }
 
     /// Adds a header field. With a journal it is stored with the request, so credentials are refused here:
-    /// give them to [`Builder::header`](super::Builder::header).
+    /// give them to [`ClientBuilder::with_header`](super::ClientBuilder::with_header).
     pub fn header<N, V>(self, name: N, value: V) -> Self
     where
         N: TryInto<HeaderName, Error: std::fmt::Display>,
@@ -146,7 +145,8 @@ impl Request {
         })
     }
 
-    /// Sets how long this call may take in all, pauses included.
+    /// Sets how long this call may take in all, pauses included. With no time at all nothing is sent, and
+    /// [`send`](Self::send) returns an error that says so.
     pub fn at_most(self, call_at_most: Duration) -> Self {
         self.change(|parts| {
             parts.call_at_most = call_at_most;
@@ -179,7 +179,7 @@ impl Request {
         }
         match (prepared.guard(), intent) {
             (Guard::Keyed, intent) if client.has_journal() => {
-                refuse_secrets(&prepared.headers)?;
+                refuse_secrets(&prepared, &client.inner.credentials)?;
                 client.send_journaled(prepared, intent, call_at_most).await
             }
             (_, Some(_)) => Err(Error::invalid("an intent needs a key; without one it cannot be sent twice")),
@@ -197,15 +197,20 @@ impl Request {
     }
 }
 
-fn refuse_secrets(headers: &HeaderMap) -> Result<()> {
-    let secret = headers
-        .iter()
-        .find(|(name, value)| CREDENTIAL_HEADERS.contains(name) || value.is_sensitive())
-        .map(|found| found.0);
-    match secret {
+/// Refuses a request whose credentials would be written to the journal.
+fn refuse_secrets(prepared: &PreparedRequest, credentials: &Credentials) -> Result<()> {
+    if !prepared.url.username().is_empty() || prepared.url.password().is_some() {
+        return Err(Error::invalid(
+            "the user name and password in the URL would be written to the journal; give Authorization to \
+             ClientBuilder::with_header instead, which every try carries and no journal keeps",
+        ));
+    }
+    let mut fields = prepared.headers.iter();
+    match fields.find(|(name, value)| credentials.covers(name) || value.is_sensitive()) {
         None => Ok(()),
-        Some(name) => Err(Error::invalid(format!(
-            "{name} would be written to the journal; give it to Client::builder().header(), which every try carries and no journal keeps"
+        Some((name, _)) => Err(Error::invalid(format!(
+            "{name} would be written to the journal; give it to ClientBuilder::with_header, which every try carries \
+             and no journal keeps"
         ))),
     }
 }

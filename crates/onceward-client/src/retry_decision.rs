@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, Method, StatusCode, header::CONTENT_TYPE};
+use http::{Method, StatusCode};
 
-use onceward_http::problem::Problem;
+use super::key_status::{KeyStatus, is_about_credentials};
 
 /// What makes it safe to send a request a second time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Guard {
 
 /// Whether a try that failed may have reached the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departed {
+pub enum Sent {
     /// Certainly not: there was no connection to send it on.
     No,
     /// It may have.
@@ -41,7 +41,7 @@ pub enum Departed {
 
 /// The result of one try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tried {
+pub enum TryResult {
     /// A complete answer arrived.
     Answered {
         /// Its status.
@@ -49,67 +49,21 @@ pub enum Tried {
         /// The server's `Retry-After`.
         retry_after: Option<Duration>,
         /// What it says about the key.
-        said: Said,
+        key_status: KeyStatus,
     },
     /// No answer arrived.
-    Failed(Departed),
+    Failed(Sent),
     /// This client cannot send the request, so another try would fail too. Nothing was sent.
     Impossible,
 }
 
-/// What an answer says about the key, beyond its status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// Nothing.
-    Nothing,
-    /// An earlier request with this key is still running.
-    InProgress,
-    /// The server does not know whether an earlier request with this key took effect.
-    OutcomeUnknown,
-    /// The key is past its retention.
-    KeyExpired,
-    /// The same request must not be sent again as it is.
-    NotRetryable,
-}
-
-impl Said {
-    /// Whether the body must be read to know what an answer says about the key.
-    pub fn is_in_the_body(headers: &HeaderMap) -> bool {
-        let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let media_type = value.split(';').next().unwrap_or_default().trim();
-        media_type.eq_ignore_ascii_case("application/problem+json")
-    }
-
-    /// Reads a problem (RFC 9457). Anything else is [`Said::Nothing`].
-    pub fn read(headers: &HeaderMap, body: &[u8]) -> Self {
-        if !Self::is_in_the_body(headers) {
-            return Self::Nothing;
-        }
-        let Ok(problem) = serde_json::from_slice::<serde_json::Value>(body) else { return Self::Nothing };
-        let name = problem["type"].as_str().and_then(|name| name.strip_prefix("urn:onceward:problem:"));
-        let is = |problem: Problem| name == Some(problem.name());
-        if is(Problem::InProgress { retry_after: Duration::ZERO }) {
-            Self::InProgress
-        } else if is(Problem::OutcomeUnknown { retry_after: None }) {
-            // The server may be reconciling the outcome: it then marks the problem as retryable.
-            if problem["retryable"] == true { Self::InProgress } else { Self::OutcomeUnknown }
-        } else if is(Problem::KeyExpired) {
-            Self::KeyExpired
-        } else if problem["retryable"] == false {
-            Self::NotRetryable
-        } else {
-            Self::Nothing
-        }
-    }
-}
-
 /// What the result of a try means for its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judged {
+pub enum Decision {
     /// The call ends with this answer or this failure.
     Final,
     /// The same request may be sent again.
-    Again,
+    Retry,
     /// An earlier request with this key is still running. Ask again for its answer.
     Wait,
     /// The outcome is unknown; it may be settled on the server.
@@ -118,41 +72,59 @@ pub enum Judged {
     Expired,
 }
 
-/// Decides what the result of one try means. Rules, in order: what the server says about the key, then the status.
-pub fn judge(guard: Guard, tried: &Tried) -> Judged {
-    let (status, said) = match *tried {
-        Tried::Impossible => return Judged::Final,
-        Tried::Failed(Departed::No) => return Judged::Again,
-        Tried::Failed(Departed::Maybe) if guard == Guard::Bare => return Judged::Final,
-        Tried::Failed(Departed::Maybe) => return Judged::Again,
-        Tried::Answered { status, said, .. } => (status, said),
+/// Decides what the result of one try means. Rules, in order: whether it may be sent again at all, what the server
+/// says about the key, then the status.
+pub fn decide(guard: Guard, tried: &TryResult) -> Decision {
+    let (status, key_status) = match *tried {
+        TryResult::Impossible => return Decision::Final,
+        TryResult::Failed(Sent::No) => return Decision::Retry,
+        TryResult::Failed(Sent::Maybe) if guard == Guard::Bare => return Decision::Final,
+        TryResult::Failed(Sent::Maybe) => return Decision::Retry,
+        TryResult::Answered { .. } if guard == Guard::Bare => return Decision::Final,
+        TryResult::Answered { status, key_status, .. } => (status, key_status),
     };
-    match said {
-        Said::InProgress => return Judged::Wait,
-        Said::OutcomeUnknown => return Judged::Unknown,
-        Said::KeyExpired => return Judged::Expired,
-        Said::NotRetryable => return Judged::Final,
-        Said::Nothing => {}
-    }
-    let transient = status.is_server_error()
-        || matches!(
-            status,
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
-        );
-    match guard {
-        Guard::Bare => Judged::Final,
-        Guard::Safe | Guard::Keyed if transient => Judged::Again,
-        Guard::Safe | Guard::Keyed => Judged::Final,
+    match key_status {
+        KeyStatus::Recorded | KeyStatus::NotRetryable | KeyStatus::Dead => Decision::Final,
+        KeyStatus::InProgress => Decision::Wait,
+        KeyStatus::OutcomeUnknown => Decision::Unknown,
+        KeyStatus::Expired => Decision::Expired,
+        KeyStatus::NotRun | KeyStatus::Retryable => Decision::Retry,
+        KeyStatus::NotStated if is_transient(status) => Decision::Retry,
+        KeyStatus::NotStated => Decision::Final,
     }
 }
 
-impl Tried {
-    /// Whether the circuit breaker counts this as a success. A 4xx is one; a missing answer and a 5xx are not.
+fn is_transient(status: StatusCode) -> bool {
+    status.is_server_error()
+        || matches!(
+            status,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
+        )
+}
+
+impl TryResult {
+    /// Whether the circuit breaker counts this as a success. A missing answer and a 5xx are failures of the host; a
+    /// 4xx is not, and neither is an answer that the server has recorded: it is the outcome of the request.
     pub fn went_well(&self) -> bool {
         match self {
+            Self::Answered { key_status: KeyStatus::Recorded, .. } => true,
             Self::Answered { status, .. } => !status.is_server_error(),
             Self::Failed(_) => false,
             Self::Impossible => true,
+        }
+    }
+
+    /// Whether the request may have run because of this try.
+    pub fn may_have_run(&self) -> Sent {
+        match *self {
+            Self::Impossible | Self::Failed(Sent::No) => Sent::No,
+            Self::Answered { key_status: KeyStatus::NotRun, .. } => Sent::No,
+            Self::Answered { status, key_status: KeyStatus::NotStated, .. }
+                if is_about_credentials(status) =>
+            {
+                Sent::No
+            }
+            Self::Failed(Sent::Maybe) | Self::Answered { .. } => Sent::Maybe,
         }
     }
 }

@@ -1,11 +1,9 @@
 //! Tests of the decision after one try.
 
-use http::HeaderValue;
-
 use super::*;
 
-fn answered(status: u16, said: Said) -> Tried {
-    Tried::Answered { status: StatusCode::from_u16(status).unwrap(), retry_after: None, said }
+fn answered(status: u16, key_status: KeyStatus) -> TryResult {
+    TryResult::Answered { status: StatusCode::from_u16(status).unwrap(), retry_after: None, key_status }
 }
 
 #[test]
@@ -13,41 +11,67 @@ fn only_transient_statuses_are_retried() {
     for status in 100..600 {
         let transient = matches!(status, 408 | 425 | 429 | 500..);
         for guard in [Guard::Safe, Guard::Keyed] {
-            let expected = if transient { Judged::Again } else { Judged::Final };
-            assert_eq!(judge(guard, &answered(status, Said::Nothing)), expected, "{status} {guard:?}");
+            let expected = if transient { Decision::Retry } else { Decision::Final };
+            assert_eq!(
+                decide(guard, &answered(status, KeyStatus::NotStated)),
+                expected,
+                "{status} {guard:?}"
+            );
         }
-        assert_eq!(judge(Guard::Bare, &answered(status, Said::Nothing)), Judged::Final, "{status}");
+        assert_eq!(decide(Guard::Bare, &answered(status, KeyStatus::NotStated)), Decision::Final, "{status}");
     }
 }
 
 #[test]
 fn without_a_key_only_an_unsent_request_is_retried() {
-    assert_eq!(judge(Guard::Bare, &Tried::Failed(Departed::No)), Judged::Again);
-    assert_eq!(judge(Guard::Bare, &Tried::Failed(Departed::Maybe)), Judged::Final);
-    assert_eq!(judge(Guard::Keyed, &Tried::Failed(Departed::Maybe)), Judged::Again);
-    assert_eq!(judge(Guard::Safe, &Tried::Failed(Departed::Maybe)), Judged::Again);
+    assert_eq!(decide(Guard::Bare, &TryResult::Failed(Sent::No)), Decision::Retry);
+    assert_eq!(decide(Guard::Bare, &TryResult::Failed(Sent::Maybe)), Decision::Final);
+    assert_eq!(decide(Guard::Keyed, &TryResult::Failed(Sent::Maybe)), Decision::Retry);
+    assert_eq!(decide(Guard::Safe, &TryResult::Failed(Sent::Maybe)), Decision::Retry);
 }
 
 #[test]
 fn a_request_that_cannot_be_sent_is_not_retried() {
     for guard in [Guard::Safe, Guard::Keyed, Guard::Bare] {
-        assert_eq!(judge(guard, &Tried::Impossible), Judged::Final, "{guard:?}");
+        assert_eq!(decide(guard, &TryResult::Impossible), Decision::Final, "{guard:?}");
     }
-    assert!(Tried::Impossible.went_well(), "the host was not asked");
+    assert!(TryResult::Impossible.went_well(), "the host was not asked");
 }
 
 #[test]
 fn what_the_server_says_about_the_key_overrides_the_status() {
-    for (status, said, expected) in [
-        (409, Said::InProgress, Judged::Wait),
-        (409, Said::OutcomeUnknown, Judged::Unknown),
-        (410, Said::KeyExpired, Judged::Expired),
-        (422, Said::NotRetryable, Judged::Final),
-        (503, Said::NotRetryable, Judged::Final),
-        (503, Said::InProgress, Judged::Wait),
+    for (status, key_status, expected) in [
+        (409, KeyStatus::InProgress, Decision::Wait),
+        (503, KeyStatus::InProgress, Decision::Wait),
+        (409, KeyStatus::OutcomeUnknown, Decision::Unknown),
+        (410, KeyStatus::Expired, Decision::Expired),
+        (409, KeyStatus::Dead, Decision::Final),
+        (422, KeyStatus::NotRetryable, Decision::Final),
+        (503, KeyStatus::NotRetryable, Decision::Final),
+        (500, KeyStatus::Recorded, Decision::Final),
+        (503, KeyStatus::Recorded, Decision::Final),
+        (503, KeyStatus::NotRun, Decision::Retry),
+        // A route may give a problem another status.
+        (420, KeyStatus::NotRun, Decision::Retry),
+        (420, KeyStatus::Retryable, Decision::Retry),
     ] {
-        assert_eq!(judge(Guard::Keyed, &answered(status, said)), expected, "{status} {said:?}");
+        let tried = answered(status, key_status);
+        assert_eq!(decide(Guard::Keyed, &tried), expected, "{status} {key_status:?}");
+        assert_eq!(
+            decide(Guard::Bare, &tried),
+            Decision::Final,
+            "without a key it is the answer: {key_status:?}"
+        );
     }
+}
+
+#[test]
+fn a_recorded_failure_is_no_failure_of_the_host() {
+    for status in [500, 502, 503, 504] {
+        assert!(answered(status, KeyStatus::Recorded).went_well(), "{status}");
+        assert!(!answered(status, KeyStatus::NotStated).went_well(), "{status}");
+    }
+    assert!(!answered(503, KeyStatus::NotRun).went_well(), "it is overloaded");
 }
 
 #[test]
@@ -64,48 +88,4 @@ fn only_safe_methods_are_safe_without_a_key() {
     ] {
         assert_eq!(Guard::of(&method, keyed), expected, "{method} {keyed}");
     }
-}
-
-#[test]
-fn every_problem_of_the_server_is_recognised() {
-    let problems = [
-        (Problem::KeyMissing, Said::NotRetryable),
-        (Problem::KeyReused, Said::NotRetryable),
-        (Problem::InProgress { retry_after: Duration::from_secs(1) }, Said::InProgress),
-        (Problem::OutcomeUnknown { retry_after: None }, Said::OutcomeUnknown),
-        // The server is reconciling the outcome.
-        (Problem::OutcomeUnknown { retry_after: Some(Duration::from_secs(1)) }, Said::InProgress),
-        (Problem::ResponseNotStored { original_status: Some(200) }, Said::NotRetryable),
-        (Problem::KeyExpired, Said::KeyExpired),
-        (Problem::BodyTooLarge(1), Said::NotRetryable),
-        (Problem::StoreUnavailable, Said::Nothing),
-        (Problem::Overloaded, Said::Nothing),
-    ];
-    for (problem, expected) in problems {
-        let (name, status) = (problem.name(), problem.status());
-        let response = problem.into_response(status);
-        assert_eq!(Said::read(response.headers(), response.body()), expected, "{name}");
-    }
-}
-
-#[test]
-fn other_bodies_say_nothing() {
-    let ours = br#"{"type":"urn:onceward:problem:in-progress","retryable":true}"#;
-    let read = |content_type, body: &[u8]| {
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        Said::read(&headers, body)
-    };
-    assert_eq!(read("application/problem+json; charset=utf-8", ours), Said::InProgress);
-    assert_eq!(read("Application/Problem+JSON", ours), Said::InProgress);
-    assert_eq!(read("application/json", ours), Said::Nothing);
-    for body in [&b""[..], b"null", b"[]", b"{", b"{\"type\":7}", b"{\"retryable\":\"false\"}", b"\xff\xfe"] {
-        assert_eq!(read("application/problem+json", body), Said::Nothing, "{body:?}");
-    }
-    assert_eq!(
-        read("application/problem+json", b"{\"retryable\":false}"),
-        Said::NotRetryable,
-        "of any vendor"
-    );
-    assert_eq!(Said::read(&HeaderMap::new(), ours), Said::Nothing);
 }

@@ -11,10 +11,10 @@ use super::counts::Counters;
 use super::hosts::{Host, Hosts};
 use super::prepared_request::Key;
 use super::random::Chance;
-use super::report::{FAILURES_MAX, Failure, Report, What};
+use super::report::{FAILURES_MAX, Failure, FailureCause, Report};
 use super::retry_config::RetryConfig;
-use super::retry_decision::{Departed, Tried};
-use super::retry_state::{Next, RetryState, Why};
+use super::retry_decision::{Sent, TryResult};
+use super::retry_state::{Next, RetryState, StopReason};
 
 /// What all calls of a client or layer share.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl RetryContext {
 /// The result of one try.
 pub(crate) struct Try<T> {
     /// What the next decision needs to know.
-    pub(crate) tried: Tried,
+    pub(crate) tried: TryResult,
     /// Why there is no answer, for the report.
     pub(crate) no_answer: Option<String>,
     /// How long the server honours the key, if this answer said so.
@@ -66,15 +66,15 @@ pub(crate) struct CallResult<T> {
     pub(crate) ended: CallEnd<T>,
     pub(crate) report: Report,
     /// Whether anything may have reached the server.
-    pub(crate) departed: Departed,
+    pub(crate) was_sent: Sent,
 }
 
 /// How a call ended.
 pub(crate) enum CallEnd<T> {
     /// With the result of its last try.
-    Given(T),
+    Finished(T),
     /// Stopped before it had a final result; with the last try, if there was one.
-    Stopped(Why, Option<T>),
+    Stopped(StopReason, Option<T>),
 }
 
 /// Runs a call to its end. `trying` makes one try: given its number and how long it may take.
@@ -100,9 +100,13 @@ where
         let mut last = None;
         shared.counters.calls.one();
         let ended = loop {
+            // A try without time would be cut off in the middle: whether it was sent would be chance.
+            if let Err(why) = state.may_try(now) {
+                break CallEnd::Stopped(why, last);
+            }
             let decision = host.ask(now, state.tries() + 1);
             if let BreakerDecision::Shut { retry_in } = decision {
-                break CallEnd::Stopped(Why::Shut { retry_in }, last);
+                break CallEnd::Stopped(StopReason::Shut { retry_in }, last);
             }
             let (number, at_most) = state.begin(now);
             shared.counters.tries.one();
@@ -116,10 +120,10 @@ where
                 state.honoured(now, left);
             }
             let next = state.next(now, &tried, Chance::draw);
-            if let Next::Give = next {
-                break CallEnd::Given(value);
+            if let Next::Finish = next {
+                break CallEnd::Finished(value);
             }
-            let what = record_failure(shared, number, tried, no_answer);
+            let cause = record_failure(shared, number, tried, no_answer);
             last = Some(value);
             // Boxed to keep the future of every call small: most calls never wait here.
             let paused = Box::pin(pause(shared, host, &mut state, next));
@@ -127,7 +131,7 @@ where
             now = shared.now();
             report.paused += paused;
             if report.failures.len() < FAILURES_MAX {
-                report.failures.push(Failure { what, paused });
+                report.failures.push(Failure { cause, paused });
             }
             if let Some(why) = stopped {
                 break CallEnd::Stopped(why, last);
@@ -139,7 +143,7 @@ where
             count_stop(&shared.counters, *why);
             tracing::debug!(?why, %report, "a call was stopped");
         }
-        CallResult { ended, report, departed: state.departed() }
+        CallResult { ended, report, was_sent: state.was_sent() }
     }
 }
 
@@ -147,7 +151,7 @@ where
 struct Paused {
     paused: Duration,
     /// Why there is no next try.
-    stopped: Option<Why>,
+    stopped: Option<StopReason>,
 }
 
 /// Waits until the next try may begin, or until the call must stop.
@@ -155,9 +159,9 @@ async fn pause(shared: &RetryContext, host: &Host, state: &mut RetryState, mut n
     let mut paused = Duration::ZERO;
     let stopped = loop {
         match next {
-            Next::Give => unreachable!("only the result of a try ends a call with it"),
+            Next::Finish => unreachable!("only the result of a try ends a call with it"),
             Next::Stop(why) => break Some(why),
-            Next::Again { pause, patient } => {
+            Next::Retry { pause } => {
                 tokio::time::sleep(pause).await;
                 paused += pause;
                 let now = shared.now();
@@ -165,36 +169,38 @@ async fn pause(shared: &RetryContext, host: &Host, state: &mut RetryState, mut n
                 if let Err(why) = state.may_try(now) {
                     break Some(why);
                 }
-                if host.retry(now) {
-                    break None;
+                match host.retry(now) {
+                    Ok(()) => break None,
+                    Err(retry_in) => next = state.wait_for_budget(now, retry_in, Chance::draw),
                 }
-                if !patient {
-                    break Some(Why::Budget);
-                }
-                next = state.wait_longer(now, Chance::draw);
             }
         }
     };
     Paused { paused, stopped }
 }
 
-fn record_failure(shared: &RetryContext, number: u32, tried: Tried, no_answer: Option<String>) -> What {
-    let what = match tried {
-        Tried::Answered { status, .. } => What::Status(status.as_u16()),
-        Tried::Failed(_) | Tried::Impossible => {
+fn record_failure(
+    shared: &RetryContext,
+    number: u32,
+    tried: TryResult,
+    no_answer: Option<String>,
+) -> FailureCause {
+    let cause = match tried {
+        TryResult::Answered { status, .. } => FailureCause::Status(status.as_u16()),
+        TryResult::Failed(_) | TryResult::Impossible => {
             shared.counters.tries_failed.one();
-            What::NoAnswer(no_answer.unwrap_or_default())
+            FailureCause::NoAnswer(no_answer.unwrap_or_default())
         }
     };
-    tracing::debug!(number, %what, "a try failed or must be repeated");
-    what
+    tracing::debug!(number, %cause, "a try failed or must be repeated");
+    cause
 }
 
-fn count_stop(counters: &Counters, why: Why) {
+fn count_stop(counters: &Counters, why: StopReason) {
     match why {
-        Why::Budget => counters.stopped_by_budget.one(),
-        Why::Shut { .. } => counters.stopped_by_breaker.one(),
-        Why::Tries | Why::Deadline => counters.stopped_by_terms.one(),
-        Why::Expired | Why::Unknown => counters.unknown.one(),
+        StopReason::Budget => counters.stopped_by_budget.one(),
+        StopReason::Shut { .. } => counters.stopped_by_breaker.one(),
+        StopReason::Tries | StopReason::Deadline => counters.stopped_by_limits.one(),
+        StopReason::Expired | StopReason::Unknown => counters.unknown.one(),
     }
 }

@@ -6,34 +6,31 @@ use std::time::Duration;
 use super::backoff::Backoff;
 use super::random::Chance;
 use super::retry_config::RetryConfig;
-use super::retry_decision::{Departed, Guard, Judged, Tried, judge};
+use super::retry_decision::{Decision, Guard, Sent, TryResult, decide};
 
 /// What to do after a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The call is over: this answer, or this failure, is its end.
-    Give,
+    Finish,
     /// Wait this long, ask the budget, and send the same again.
-    Again {
+    Retry {
         /// How long to wait first.
         pause: Duration,
-        /// Whether to keep waiting if the budget allows no retry, instead of ending the call: an earlier
-        /// request with this key is still running, and its answer is expected.
-        patient: bool,
     },
     /// The call is over without an end to give.
-    Stop(Why),
+    Stop(StopReason),
 }
 
 /// Why a call stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Why {
+pub enum StopReason {
     /// The maximum number of tries was reached.
     Tries,
     /// The deadline has passed, or would pass before the next try.
     Deadline,
-    /// The retry budget of the host is used up.
+    /// The retry budget of the host is used up, and allows no retry before the deadline.
     Budget,
     /// The circuit breaker of the host is open: most recent tries failed.
     Shut {
@@ -45,6 +42,9 @@ pub enum Why {
     /// The server reports that the outcome is unknown.
     Unknown,
 }
+
+/// Over how long the calls are spread that wait for the budget of one host.
+const BUDGET_SPREAD: Duration = Duration::from_secs(1);
 
 /// The state of one call between its tries. `now` is any clock that does not go back.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ pub struct RetryState {
     pauses: u32,
     /// Tries that failed.
     failures: u32,
-    departed: Departed,
+    was_sent: Sent,
 }
 
 /// The part of [`RetryConfig`] that is needed between tries. Each call holds a copy, so it is kept small.
@@ -82,14 +82,14 @@ impl RetryState {
             tries: 0,
             pauses: 0,
             failures: 0,
-            departed: Departed::No,
+            was_sent: Sent::No,
         }
     }
 
     /// Marks a call that another process may have begun: its request may have been sent already, and its
     /// key is honoured for `left` from now on.
     pub fn resumed(mut self, now: Duration, left: Duration) -> Self {
-        self.departed = Departed::Maybe;
+        self.was_sent = Sent::Maybe;
         self.honoured(now, left);
         self
     }
@@ -113,72 +113,80 @@ impl RetryState {
     }
 
     /// Whether anything may have reached the server.
-    pub fn departed(&self) -> Departed {
-        self.departed
+    pub fn was_sent(&self) -> Sent {
+        self.was_sent
     }
 
     /// What to do after a try.
-    pub fn next(&mut self, now: Duration, tried: &Tried, chance: impl FnOnce() -> Chance) -> Next {
-        if !matches!(tried, Tried::Failed(Departed::No) | Tried::Impossible) {
-            self.departed = Departed::Maybe;
+    pub fn next(&mut self, now: Duration, tried: &TryResult, chance: impl FnOnce() -> Chance) -> Next {
+        if tried.may_have_run() == Sent::Maybe {
+            self.was_sent = Sent::Maybe;
         }
-        let waits = match judge(self.guard, tried) {
-            Judged::Final => return Next::Give,
-            Judged::Unknown => return Next::Stop(Why::Unknown),
-            Judged::Expired => return Next::Stop(Why::Expired),
-            Judged::Again => false,
-            Judged::Wait => true,
+        let waits = match decide(self.guard, tried) {
+            Decision::Final => return Next::Finish,
+            Decision::Unknown => return Next::Stop(StopReason::Unknown),
+            Decision::Expired => return Next::Stop(StopReason::Expired),
+            Decision::Retry => false,
+            Decision::Wait => true,
         };
         self.pauses += 1;
         self.failures += u32::from(!waits);
         if self.failures >= self.limits.tries_max {
-            return Next::Stop(Why::Tries);
+            return Next::Stop(StopReason::Tries);
         }
         let pause = match tried {
-            Tried::Answered { retry_after: Some(hint), .. } => {
+            TryResult::Answered { retry_after: Some(hint), .. } => {
                 let hint = (*hint).min(self.limits.retry_after_max);
                 self.limits.backoff.pause_after(self.pauses, hint, chance())
             }
             _ => self.limits.backoff.pause(self.pauses, chance()),
         };
-        self.again(now, pause, waits)
+        self.again(now, pause)
     }
 
-    /// What to do if a patient call finds the budget used up: it waits as after another failure.
-    pub fn wait_longer(&mut self, now: Duration, chance: impl FnOnce() -> Chance) -> Next {
-        self.pauses += 1;
-        let ceiling = self.limits.backoff.ceiling(self.pauses);
-        let pause = ceiling / 2 + chance().part_of(ceiling / 2);
-        self.again(now, pause, true)
+    /// What to do if the budget of the host is used up: wait until it allows a retry again, in `retry_in` at the
+    /// earliest. A budget delays a call; only its deadline ends it. Calls that wait for the same host are spread over
+    /// a second, because each window pays for few of them.
+    pub fn wait_for_budget(
+        &self,
+        now: Duration,
+        retry_in: Duration,
+        chance: impl FnOnce() -> Chance,
+    ) -> Next {
+        let pause = retry_in.saturating_add(chance().part_of(BUDGET_SPREAD));
+        match self.again(now, pause) {
+            Next::Stop(StopReason::Deadline) => Next::Stop(StopReason::Budget),
+            next => next,
+        }
     }
 
     /// Whether a try may begin now.
-    pub fn may_try(&self, now: Duration) -> Result<(), Why> {
+    pub fn may_try(&self, now: Duration) -> Result<(), StopReason> {
         if self.has_expired(now) {
-            Err(Why::Expired)
+            Err(StopReason::Expired)
         } else if now >= self.ends {
-            Err(Why::Deadline)
+            Err(StopReason::Deadline)
         } else {
             Ok(())
         }
     }
 
     /// Another try after `pause`, if that is in time.
-    fn again(&self, now: Duration, pause: Duration, patient: bool) -> Next {
+    fn again(&self, now: Duration, pause: Duration) -> Next {
         let then = now.saturating_add(pause);
         if let Err(why) = self.may_try(now) {
             Next::Stop(why)
         } else if then >= self.ends || self.has_expired(then) {
             // Not expired yet: a resumption may still be in time.
-            Next::Stop(Why::Deadline)
+            Next::Stop(StopReason::Deadline)
         } else {
-            Next::Again { pause, patient }
+            Next::Retry { pause }
         }
     }
 
     /// Whether another try at `then` could run the request a second time.
     fn has_expired(&self, then: Duration) -> bool {
-        self.guard == Guard::Keyed && self.departed == Departed::Maybe && then >= self.honoured_until
+        self.guard == Guard::Keyed && self.was_sent == Sent::Maybe && then >= self.honoured_until
     }
 }
 

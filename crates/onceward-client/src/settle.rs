@@ -27,7 +27,7 @@ impl Client {
     ///
     /// Only an unknown intent can be settled. An open one is sent again or
     /// [resumed](Client::resume) instead; anything else is
-    /// [`ErrorKind::NotInDoubt`]. Settling the same way again changes nothing. **Dropping** the future
+    /// [`ErrorKind::NotUnknown`]. Settling the same way again changes nothing. **Dropping** the future
     /// leaves the intent settled or not; settle it again to be sure.
     pub async fn settle(&self, intent: &str, settlement: Settlement) -> Result<()> {
         let journal = self.journal().await?;
@@ -107,5 +107,5 @@ async fn mark_expired_unknown(journal: &Journal, id: &Id, found: &Receipt) -> Re
 
 fn nothing_to_settle(id: &Id, why: &str) -> Error {
     let detail = format!("there is nothing to settle about the intent `{}`: {why}", id.key());
-    Error::new(ErrorKind::NotInDoubt, detail).effect_is(onceward::Effect::Maybe)
+    Error::new(ErrorKind::NotUnknown, detail).effect_is(onceward::Effect::Maybe)
 }

@@ -1,11 +1,12 @@
 //! Encodes and decodes a request as it is stored in the journal.
 //!
 //! ```text
-//! byte 0         format, 1
+//! byte 0         format, 2
 //! bytes 1..9     stored at, µs since 1970, little endian
 //! bytes 9..17    honoured until, µs since 1970: after this a retry could run a second time
 //! then           key length 1 · key · method length 1 · method · URL length 4 · URL
 //! then           number of fields 2 · per field: name length 2 · name · value length 4 · value
+//! then           number of credentials 1 · per credential: name length 2 · name; their values are never stored
 //! then           the body, to the end
 //! ```
 //!
@@ -21,7 +22,7 @@ use reqwest::Url;
 use super::error::{Error, Result};
 use super::prepared_request::{Key, PreparedRequest};
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// A request with the time at which it was stored and the time until which it may be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(crate) struct StoredRequest {
     pub(crate) put_us: u64,
     pub(crate) honoured_until_us: u64,
     pub(crate) request: Arc<PreparedRequest>,
+    /// The names of the credentials that the client sent with it.
+    pub(crate) credentials: Vec<HeaderName>,
 }
 
 /// The clock may be set back by this much while a process is down. If it was set back further, the age of a stored
@@ -70,6 +73,11 @@ impl StoredRequest {
             out.put_u32_le(fit(value.len(), "a field's value")?);
             out.put_slice(value.as_bytes());
         }
+        out.put_u8(fit(self.credentials.len(), "the list of credentials")?);
+        for name in &self.credentials {
+            out.put_u16_le(fit(name.as_str().len(), "a field's name")?);
+            out.put_slice(name.as_str().as_bytes());
+        }
         out.put_slice(body);
         Ok(out.freeze())
     }
@@ -96,8 +104,13 @@ impl StoredRequest {
             let value = HeaderValue::from_maybe_shared(take(&mut input, length)?).ok()?;
             headers.try_append(name, value).ok()?;
         }
+        let mut credentials = Vec::new();
+        for _ in 0..input.try_get_u8().ok()? {
+            let length = input.try_get_u16_le().ok()?;
+            credentials.push(HeaderName::from_bytes(&take(&mut input, length)?).ok()?);
+        }
         let request = Arc::new(PreparedRequest { method, url, headers, body: input, key: Some(key) });
-        Some(Self { put_us, honoured_until_us, request })
+        Some(Self { put_us, honoured_until_us, request, credentials })
     }
 }
 
@@ -116,4 +129,4 @@ fn take(input: &mut Bytes, length: impl TryInto<usize>) -> Option<Bytes> {
 
 #[cfg(test)]
 #[path = "stored_request_test.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -6,6 +6,11 @@ use super::*;
 
 const MINUTE_US: u64 = 60_000_000;
 
+/// Encoded requests, as seeds for other tests.
+pub(crate) fn examples() -> [Vec<u8>; 1] {
+    [stored().encode().unwrap().to_vec()]
+}
+
 fn stored() -> StoredRequest {
     let mut headers = HeaderMap::new();
     headers.append("content-type", HeaderValue::from_static("application/json"));
@@ -18,14 +23,19 @@ fn stored() -> StoredRequest {
         body: Bytes::from_static(b"{\"amount\":12}"),
         key: Some(Key::parse("k-1").unwrap()),
     };
-    StoredRequest { put_us: 60 * MINUTE_US, honoured_until_us: 70 * MINUTE_US, request: Arc::new(request) }
+    StoredRequest {
+        put_us: 60 * MINUTE_US,
+        honoured_until_us: 70 * MINUTE_US,
+        request: Arc::new(request),
+        credentials: vec![HeaderName::from_static("authorization"), HeaderName::from_static("x-api-key")],
+    }
 }
 
 /// These bytes must not change: a journal outlives the version that wrote it.
 #[test]
 fn the_golden_bytes_are_read_and_written() {
     let golden = concat!(
-        "0100a493d600000000",
+        "0200a493d600000000",
         "00ea56fa00000000",
         "036b2d31",
         "04504f5354",
@@ -34,6 +44,9 @@ fn the_golden_bytes_are_read_and_written() {
         "0c00636f6e74656e742d74797065100000006170706c69636174696f6e2f6a736f6e",
         "0700782d74776963650100000061",
         "0700782d747769636503000000ff2062",
+        "02",
+        "0d00617574686f72697a6174696f6e",
+        "0900782d6170692d6b6579",
         "7b22616d6f756e74223a31327d",
     );
     let bytes = stored().encode().unwrap();

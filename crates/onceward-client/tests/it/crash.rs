@@ -99,7 +99,7 @@ async fn check(server: &Server, folder: &Path, told: &BTreeMap<String, String>) 
 
 fn client(folder: &Path) -> Client {
     let address = format!("embedded:{}", folder.join("journal").display());
-    crate::builder().terms(patient()).journal(address).build().unwrap()
+    crate::builder().with_retry_config(patient()).with_journal(address).build().unwrap()
 }
 
 async fn send(client: &Client, url: &str, name: &str) -> onceward_client::Answer {

@@ -2,7 +2,9 @@
 
 mod answers;
 mod crash;
+mod credentials;
 mod journal;
+mod list;
 mod name_conflicts;
 mod power_cut;
 mod races;
@@ -16,6 +18,6 @@ mod storm_plot;
 mod tls;
 
 /// A client to be.
-fn builder() -> onceward_client::Builder {
+fn builder() -> onceward_client::ClientBuilder {
     onceward_client::Client::builder()
 }

@@ -18,7 +18,7 @@ pub async fn open(folder: &Path) -> Arc<dyn Store> {
 }
 
 fn client(store: Arc<dyn Store>) -> Client {
-    crate::builder().terms(patient()).journal_in(store).build().unwrap()
+    crate::builder().with_retry_config(patient()).with_journal_store(store).build().unwrap()
 }
 
 #[tokio::test]

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use onceward::{
-    Caps, Clock, Filter, Id, Loaded, Page, Scan, ScanTarget, State, Store, StoreFuture, Swap, Swapped, Watch,
+    Caps, Choose, Clock, Filter, Id, Loaded, Page, Scan, ScanTarget, State, Store, StoreFuture, Swap,
+    Swapped, Watch,
 };
 use onceward_client::{Client, ErrorKind, Source};
 use tokio::sync::Notify;
@@ -59,6 +60,10 @@ impl Store for CutStore {
         self.store.scan(query)
     }
 
+    fn take<'a>(&'a self, _: State, _: usize, _: Choose<'a>) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        None
+    }
+
     fn watch(&self) -> Option<Watch> {
         self.store.watch()
     }
@@ -81,7 +86,12 @@ async fn store(folder: &Path) -> Arc<dyn Store> {
 }
 
 fn client(store: Arc<dyn Store>, clock: impl Clock) -> Client {
-    crate::builder().terms(patient()).journal_in(store).clock(Arc::new(clock)).build().unwrap()
+    crate::builder()
+        .with_retry_config(patient())
+        .with_journal_store(store)
+        .with_clock(Arc::new(clock))
+        .build()
+        .unwrap()
 }
 
 #[tokio::test]

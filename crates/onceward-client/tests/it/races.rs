@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{Effect, Id, Onceward, State, Store};
-use onceward_client::{Client, ErrorKind, RetryConfig, Settlement};
+use onceward_client::{Client, ErrorKind, Settlement};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::journal::hasty;
@@ -21,8 +21,13 @@ const WHAT: [&str; 3] = ["first", "second", "third"];
 /// Each race has a journal of its own, as far as resumptions go. No try is given up for time: the script has no
 /// silence in it, and a caller is late here only because the machine is.
 fn client(name: &str, store: Arc<dyn Store>) -> Client {
-    let config = RetryConfig { try_at_most: Duration::from_mins(1), ..hasty() };
-    crate::builder().terms(config).journal_in(store).name(name).build().unwrap()
+    let config = hasty().with_try_at_most(Duration::from_mins(1));
+    crate::builder()
+        .with_retry_config(config)
+        .with_journal_store(store)
+        .with_journal_name(name)
+        .build()
+        .unwrap()
 }
 
 /// The server has forgotten the first key; of what comes then, it loses the first two answers.

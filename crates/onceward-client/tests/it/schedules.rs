@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward_client::{Backoff, BreakerTerms, BudgetTerms, Client, RetryConfig};
+use onceward_client::{Backoff, BreakerConfig, BudgetConfig, Client, RetryConfig};
 use tokio::task::JoinSet;
 
 use crate::server::{Came, Dice, Fault, Server, usual_or_long};
@@ -16,17 +16,15 @@ const AT_ONCE: usize = 64;
 
 /// Many tries with short pauses: these tests are about safety, not about load.
 pub fn patient() -> RetryConfig {
-    RetryConfig {
-        tries_max: 10_000,
-        try_at_most: TRY_AT_MOST,
-        call_at_most: Duration::from_secs(600),
-        backoff: Backoff { first: Duration::from_millis(1), longest: Duration::from_millis(8) },
+    RetryConfig::default()
+        .with_tries_max(10_000)
+        .with_try_at_most(TRY_AT_MOST)
+        .with_call_at_most(Duration::from_secs(600))
+        .with_backoff(Backoff::new(Duration::from_millis(1), Duration::from_millis(8)))
         // Short, because the server often asks for a second.
-        retry_after_max: Duration::from_millis(5),
-        budget: BudgetTerms::UNLIMITED,
-        breaker: BreakerTerms::OFF,
-        ..RetryConfig::default()
-    }
+        .with_retry_after_max(Duration::from_millis(5))
+        .with_budget(BudgetConfig::UNLIMITED)
+        .with_breaker(BreakerConfig::OFF)
 }
 
 /// The fault of one try of the schedule `seed`.
@@ -63,11 +61,11 @@ async fn with_any_faults_the_effect_happens_once_and_the_answer_is_its_own() {
     let server = Arc::new(Server::start_dropping(script, 7).await);
     let folder = tempfile::tempdir().unwrap();
     let journaled = crate::builder()
-        .terms(patient())
-        .journal(format!("embedded:{}", folder.path().join("journal").display()))
+        .with_retry_config(patient())
+        .with_journal(format!("embedded:{}", folder.path().join("journal").display()))
         .build()
         .unwrap();
-    let plain = crate::builder().terms(patient()).build().unwrap();
+    let plain = crate::builder().with_retry_config(patient()).build().unwrap();
     let mut running = JoinSet::new();
     let mut tries = 0;
     for seed in 0..seeds {

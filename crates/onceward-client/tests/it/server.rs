@@ -26,6 +26,12 @@ pub enum Fault {
     KeyExpired,
     /// This status, and no effect.
     Status(u16),
+    /// This status with these header fields, and no effect.
+    StatusWith(u16, &'static str),
+    /// The problem `dead`: the server has given it up.
+    Dead,
+    /// The problem `response-not-stored`, for an answer with the status 201.
+    NotStored,
     /// This status, although the effect happens.
     StatusAfterEffect(u16),
     /// Too many requests, with this `Retry-After`.
@@ -151,6 +157,11 @@ async fn serve(mut socket: TcpStream, state: Arc<Mutex<ServerState>>, script: Sc
             Fault::InProgress => problem("409 Conflict", "in-progress", true),
             Fault::KeyExpired => problem("410 Gone", "key-expired", false),
             Fault::Status(status) => plain(status, "", "no"),
+            Fault::StatusWith(status, fields) => plain(status, fields, "no"),
+            Fault::Dead => problem("409 Conflict", "dead", false),
+            Fault::NotStored => {
+                problem("409 Conflict", "response-not-stored\",\"original_status\":201,\"x\":\"", false)
+            }
             Fault::StatusAfterEffect(status) => {
                 run();
                 plain(status, "", "no")
@@ -183,7 +194,7 @@ fn effect(state: &Mutex<ServerState>, name: &str, key: &str) -> String {
 }
 
 pub fn plain(status: u16, fields: &str, body: &str) -> String {
-    format!("HTTP/1.1 {status} Said\r\nContent-Length: {}\r\n{fields}\r\n{body}", body.len())
+    format!("HTTP/1.1 {status} Scripted\r\nContent-Length: {}\r\n{fields}\r\n{body}", body.len())
 }
 
 pub fn problem(status: &str, name: &str, retryable: bool) -> String {

@@ -17,7 +17,7 @@ fn paid() -> Settlement {
 
 fn refused(result: Result<(), onceward_client::Error>) -> String {
     let error = result.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NotInDoubt, "{error}");
+    assert_eq!(error.kind(), ErrorKind::NotUnknown, "{error}");
     error.to_string()
 }
 
@@ -70,8 +70,8 @@ async fn an_open_intent_is_not_settled_but_finished() {
 async fn an_intent_that_is_being_sent_is_not_settled() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| Fault::Delay(std::time::Duration::from_hours(1))).await;
-    let config = onceward_client::RetryConfig { try_at_most: std::time::Duration::from_secs(600), ..hasty() };
-    let client: Client = builder(folder.path()).terms(config).build().unwrap();
+    let config = hasty().with_try_at_most(std::time::Duration::from_secs(600));
+    let client: Client = builder(folder.path()).with_retry_config(config).build().unwrap();
     let call = tokio::spawn(client.post(&server.url).json(&body()).intent("order-7").send());
     while server.state().requests == 0 {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;

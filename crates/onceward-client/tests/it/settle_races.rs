@@ -19,7 +19,12 @@ fn client(store: Arc<dyn Store>) -> Client {
 
 fn client_at(hour: u64, store: Arc<dyn Store>) -> Client {
     let clock = ManualClock(Arc::new(AtomicU64::new(hour * HOUR_US)));
-    crate::builder().terms(hasty()).journal_in(store).clock(Arc::new(clock)).build().unwrap()
+    crate::builder()
+        .with_retry_config(hasty())
+        .with_journal_store(store)
+        .with_clock(Arc::new(clock))
+        .build()
+        .unwrap()
 }
 
 /// Requests for different things, all under one name.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::{
-    Caps, Error, Id, Loaded, Page, Result, Scan, State, Store, StoreFuture, Swap, Swapped, Watch,
+    Caps, Choose, Error, Id, Loaded, Page, Result, Scan, State, Store, StoreFuture, Swap, Swapped, Watch,
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -121,6 +121,10 @@ impl Store for StagedStore {
 
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async { self.store()?.scan(query).await })
+    }
+
+    fn take<'a>(&'a self, _: State, _: usize, _: Choose<'a>) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        None
     }
 
     fn watch(&self) -> Option<Watch> {

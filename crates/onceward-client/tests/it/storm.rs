@@ -9,9 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::StatusCode;
-use onceward_client::{
-    BreakerTerms, Budget, BudgetTerms, Chance, Departed, Guard, Next, RetryConfig, RetryState, Said, Tried,
-};
+use onceward_client::decisions::{Budget, Chance, Guard, KeyStatus, Next, RetryState, Sent, TryResult};
+use onceward_client::{BreakerConfig, BudgetConfig, RetryConfig};
 
 use crate::server::Dice;
 use crate::storm_plot;
@@ -67,13 +66,11 @@ struct Simulation {
     storm: Storm,
 }
 
-pub fn simulate(budget: BudgetTerms) -> Storm {
-    let config = RetryConfig {
-        budget,
-        breaker: BreakerTerms::OFF,
-        call_at_most: Duration::from_secs(60),
-        ..RetryConfig::default()
-    };
+pub fn simulate(budget: BudgetConfig) -> Storm {
+    let config = RetryConfig::default()
+        .with_budget(budget)
+        .with_breaker(BreakerConfig::OFF)
+        .with_call_at_most(Duration::from_secs(60));
     let mut simulation = Simulation {
         config,
         dice: Dice::new(1),
@@ -123,19 +120,26 @@ impl Simulation {
             }
             Event::TimeOut(call, number) if self.calls[call].under_way == Some(number) => {
                 self.calls[call].under_way = None;
-                self.failed(tick, call, &Tried::Failed(Departed::Maybe));
+                self.failed(tick, call, &TryResult::Failed(Sent::Maybe));
             }
             Event::TimeOut(..) => {}
             Event::TurnedAway(call) => {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
-                let turned_away = Tried::Answered { status, retry_after: None, said: Said::Nothing };
+                let turned_away =
+                    TryResult::Answered { status, retry_after: None, key_status: KeyStatus::NotStated };
                 self.failed(tick, call, &turned_away);
             }
             Event::Resend(call) => {
                 let client = self.calls[call].client;
-                if self.calls[call].state.may_try(now).is_ok() && self.budgets[client].retry(now) {
-                    self.send(tick, call);
+                if self.calls[call].state.may_try(now).is_err() {
+                    return;
                 }
+                if self.budgets[client].retry(now) {
+                    return self.send(tick, call);
+                }
+                let (retry_in, chance) = (self.budgets[client].retry_in(now), Chance(self.dice.next()));
+                let next = self.calls[call].state.wait_for_budget(now, retry_in, || chance);
+                self.plan_retry(tick, call, next);
             }
         }
     }
@@ -151,9 +155,14 @@ impl Simulation {
         self.plan(tick + TIMEOUT_TICKS, Event::TimeOut(call, number));
     }
 
-    fn failed(&mut self, tick: usize, call: usize, tried: &Tried) {
+    fn failed(&mut self, tick: usize, call: usize, tried: &TryResult) {
         let chance = Chance(self.dice.next());
-        if let Next::Again { pause, .. } = self.calls[call].state.next(time(tick), tried, || chance) {
+        let next = self.calls[call].state.next(time(tick), tried, || chance);
+        self.plan_retry(tick, call, next);
+    }
+
+    fn plan_retry(&mut self, tick: usize, call: usize, next: Next) {
+        if let Next::Retry { pause } = next {
             let ticks = usize::try_from(pause.as_millis()).unwrap() * TICKS_PER_SECOND / 1000;
             self.plan(tick + ticks.max(1), Event::Resend(call));
         }
@@ -176,8 +185,8 @@ fn sum(series: &[u32]) -> f64 {
 
 #[test]
 fn a_budget_keeps_a_slow_server_from_being_buried_in_retries() {
-    let with = simulate(BudgetTerms::default());
-    let without = simulate(BudgetTerms::UNLIMITED);
+    let with = simulate(BudgetConfig::default());
+    let without = simulate(BudgetConfig::UNLIMITED);
     let amplification = |storm: &Storm, seconds: std::ops::Range<usize>| {
         sum(&storm.tries[seconds.clone()]) / sum(&storm.calls[seconds])
     };

@@ -98,7 +98,7 @@ openssl x509 -req -in here.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 
         let Ok(url) = std::env::var("ONCEWARD_TEST_TLS") else { return };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let client = crate::builder().terms(patient()).build().unwrap();
+            let client = crate::builder().with_retry_config(patient()).build().unwrap();
             let answer = client.post(&url).json(&body()).send().await.unwrap();
             println!("answered {} after {} tries", answer.status().as_u16(), answer.report().tries);
         });
@@ -110,7 +110,7 @@ openssl x509 -req -in here.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 
         let folder = certificates();
         let server = Server::start(|_| Fault::None).await;
         let url = terminate(acceptor(folder.path()), &server).await;
-        let client = crate::builder().terms(hasty()).build().unwrap();
+        let client = crate::builder().with_retry_config(hasty()).build().unwrap();
         let error = client.post(&url).json(&body()).send().await.unwrap_err();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::GaveUp, Effect::None), "{error}");
         assert!(error.to_string().contains("certificate"), "{error}");
@@ -139,7 +139,7 @@ mod without {
     async fn https_is_an_error_that_is_not_retried() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}/charges", listener.local_addr().unwrap());
-        let client = crate::builder().terms(patient()).build().unwrap();
+        let client = crate::builder().with_retry_config(patient()).build().unwrap();
         for _ in 0..30 {
             // The host has not failed, so its breaker stays closed.
             assert_says_why(&client.post(&url).json(&body()).send().await.unwrap_err(), Effect::None);
@@ -153,7 +153,7 @@ mod without {
     async fn with_a_journal_the_intent_stays_open() {
         let folder = tempfile::tempdir().unwrap();
         let address = format!("embedded:{}", folder.path().join("journal").display());
-        let client = crate::builder().terms(patient()).journal(address).build().unwrap();
+        let client = crate::builder().with_retry_config(patient()).with_journal(address).build().unwrap();
         let call = client.post("https://127.0.0.1:1/charges").json(&body()).intent("order-7");
         assert_says_why(&call.send().await.unwrap_err(), Effect::None);
         let resumed = client.resume().await.unwrap();
