@@ -1,0 +1,51 @@
+//! How far a partition is handled. Pure.
+
+use std::collections::BTreeSet;
+
+/// Positions that were read and are not handled, and the last one that was read.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    open: BTreeSet<i64>,
+    last: i64,
+}
+
+impl Progress {
+    pub(super) fn after(position: i64) -> Self {
+        Self { open: BTreeSet::new(), last: position }
+    }
+
+    pub(super) fn read(&mut self, position: i64) {
+        self.open.insert(position);
+        self.last = self.last.max(position);
+    }
+
+    pub(super) fn handled(&mut self, position: i64) {
+        self.open.remove(&position);
+    }
+
+    /// Everything up to here is handled.
+    pub(super) fn position(&self) -> i64 {
+        self.open.first().map_or(self.last, |first| first - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_position_is_before_the_first_that_is_not_handled() {
+        let mut progress = Progress::after(10);
+        assert_eq!(progress.position(), 10);
+        for position in [12, 15, 16] {
+            progress.read(position);
+        }
+        assert_eq!(progress.position(), 11);
+        progress.handled(15);
+        assert_eq!(progress.position(), 11, "12 is still open");
+        progress.handled(12);
+        assert_eq!(progress.position(), 15);
+        progress.handled(16);
+        assert_eq!(progress.position(), 16);
+    }
+}

@@ -1,0 +1,168 @@
+//! The transactional outbox: messages are written in the transaction that they tell about, so that they exist if and
+//! only if it commits.
+//!
+//! # Why the order within an ordering key is the commit order
+//!
+//! A number that is drawn at the insert is no order of commits: of two open transactions the one with the higher number
+//! may commit first, be read, and be published before the other one exists for any reader. So a transaction that adds
+//! messages first locks their lanes, then draws the numbers, and keeps the locks until it ends.
+//!
+//! 1. *Numbers grow in lock order.* A number is drawn by a statement that begins after the lock was granted, from a
+//!    sequence without a cache per session.
+//! 2. *A lock is released after its transaction has become visible.* PostgreSQL ends a transaction in this order: the
+//!    commit record is made durable (and confirmed by synchronous standbys), the transaction leaves the list of running
+//!    ones (from then on every new snapshot sees it), its locks are released. (`CommitTransaction` in `xact.c`.)
+//! 3. So of two transactions in one lane the second one draws higher numbers, and a reader that sees a row of the second
+//!    one sees all rows of the first one. Nothing can appear below a number that a reader has seen in that lane. A reader
+//!    may go on behind the last number that it has seen, lane by lane.
+//!
+//! A savepoint that is rolled back takes the rows with it. PostgreSQL then also releases the locks that were taken since,
+//! which is sound: there are no rows left that they protected. `PREPARE TRANSACTION` keeps locks and rows alike.
+//!
+//! All lanes of one call are locked in ascending order, so calls cannot deadlock with each other. Two calls in one
+//! transaction can; the database then undoes one of the transactions, and it is worth repeating.
+
+#[cfg(feature = "postgres")]
+mod postgres;
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+
+use onceward::{Answer, Ask, Error, ErrorKind, Lease, Onceward, Outcome, Result, Stopped, Transactions};
+use onceward_stores::sql::SqlTransaction;
+use tokio::sync::watch;
+
+use crate::lane::lane_of;
+use crate::message::Message;
+
+/// Most messages of one call.
+pub const MESSAGES_MAX: usize = 1_000;
+
+/// An outbox: the table `onceward_outbox` of the database that the transaction is in. Cheap to clone; clones share the
+/// signal that wakes the relays of this process.
+#[derive(Clone, Debug)]
+pub struct Outbox {
+    added: watch::Sender<()>,
+}
+
+/// Wakes the relays of this process. Fire it after the commit; without it they find the messages at their next poll.
+#[derive(Debug)]
+#[must_use = "call `fire` after the commit, or the relay waits for its next poll"]
+pub struct Wake(watch::Sender<()>);
+
+impl Wake {
+    /// Wakes the relays.
+    pub fn fire(self) {
+        self.0.send_replace(());
+    }
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Outbox {
+    /// An outbox. The same one must be given to the relay of this process, if there is one.
+    pub fn new() -> Self {
+        Self { added: watch::Sender::new(()) }
+    }
+
+    /// Adds messages to a transaction: they exist when it commits. Make this its last statement, because other
+    /// transactions that add messages of the same lanes wait until it ends. After an error, roll back.
+    ///
+    /// Works with every transaction that receipts can join; see `onceward_stores::sql::SqlTransaction`.
+    pub async fn add_all<T: SqlTransaction>(
+        &self,
+        tx: &mut T,
+        messages: impl IntoIterator<Item = Message>,
+    ) -> Result<Wake> {
+        let messages: Vec<Message> = messages.into_iter().collect();
+        if messages.len() > MESSAGES_MAX {
+            let detail =
+                format!("{} messages in one call; at most {MESSAGES_MAX} are allowed", messages.len());
+            return Err(Error::new(ErrorKind::Invalid, detail));
+        }
+        for message in &messages {
+            message.check()?;
+        }
+        if !messages.is_empty() {
+            let mut lanes: Vec<u32> = messages.iter().map(lane_of).collect();
+            lanes.sort_unstable();
+            lanes.dedup();
+            add(tx, &lanes, &messages).await?;
+        }
+        Ok(Wake(self.added.clone()))
+    }
+
+    /// Like [`Onceward::transact`], with a place for messages: those that the work adds are written as the last statement
+    /// of its transaction, and the relays of this process are woken after the commit. A duplicate adds nothing.
+    pub async fn transact<T, F, W>(
+        &self,
+        onceward: &Onceward,
+        transactions: &T,
+        ask: Ask,
+        mut work: F,
+    ) -> Result<Answer>
+    where
+        T: Transactions,
+        T::Tx: SqlTransaction,
+        F: FnMut(Lease, T::Tx, Messages) -> W,
+        W: Future<Output = Result<Outcome, Stopped>>,
+    {
+        let answer = onceward
+            .transact(transactions, ask, |lease, tx| {
+                let messages = Messages::default();
+                // The work begins when it is polled, as it would without us.
+                let working = work(lease, tx.clone(), messages.clone());
+                let mut tx = tx;
+                async move {
+                    let outcome = working.await?;
+                    // The relays are woken after the commit, which is not here.
+                    let _ = self.add_all(&mut tx, messages.take()).await?;
+                    Ok(outcome)
+                }
+            })
+            .await?;
+        if let Answer::Completed(completed) = &answer
+            && !completed.replayed
+        {
+            Wake(self.added.clone()).fire();
+        }
+        Ok(answer)
+    }
+
+    /// Changes whenever a [`Wake`] is fired.
+    pub(crate) fn added(&self) -> watch::Receiver<()> {
+        self.added.subscribe()
+    }
+}
+
+/// The messages that the work of [`Outbox::transact`] adds, in their order.
+#[derive(Clone, Debug, Default)]
+pub struct Messages(Arc<Mutex<Vec<Message>>>);
+
+impl Messages {
+    /// Adds a message.
+    pub fn add(&self, message: Message) {
+        self.0.lock().expect("no panic inside").push(message);
+    }
+
+    fn take(&self) -> Vec<Message> {
+        std::mem::take(&mut self.0.lock().expect("no panic inside"))
+    }
+}
+
+async fn add<T: SqlTransaction>(tx: &mut T, lanes: &[u32], messages: &[Message]) -> Result<()> {
+    match tx.dialect() {
+        #[cfg(feature = "postgres")]
+        onceward_stores::sql::Dialect::Postgres => postgres::add(tx, lanes, messages).await,
+        other => {
+            let _ = (lanes, messages);
+            let detail =
+                format!("this build has no outbox for {other:?}; PostgreSQL is the feature `postgres`");
+            Err(Error::new(ErrorKind::Unfit, detail))
+        }
+    }
+}

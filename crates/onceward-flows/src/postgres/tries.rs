@@ -1,0 +1,41 @@
+//! The table `onceward_tries`: failed tries of messages, and marks of those that may end their process.
+
+use onceward::Result;
+
+use super::{Call, FlowTables, failed};
+
+const FAILED: &str = "INSERT INTO onceward_tries (consumer, message_id, tries, error) VALUES ($1, $2, 1, $3)
+    ON CONFLICT (consumer, message_id) DO UPDATE SET tries = onceward_tries.tries + 1, error = excluded.error,
+        started = 0, last_at = clock_timestamp()
+    RETURNING tries";
+const STARTED: &str = "INSERT INTO onceward_tries (consumer, message_id, started) VALUES ($1, $2, 1)
+    ON CONFLICT (consumer, message_id) DO UPDATE SET started = onceward_tries.started + 1, last_at = clock_timestamp()
+    RETURNING started";
+
+impl FlowTables {
+    /// Counts a try that has failed, and returns how many there are.
+    pub(crate) async fn count_failed_try(
+        &self,
+        consumer: &str,
+        message_id: &str,
+        error: &str,
+    ) -> Result<u32> {
+        let client = self.connection().await?;
+        let row = client.query_one(FAILED, &[&consumer, &message_id, &error]).await;
+        Ok(row.map_err(|error| failed(Call::Writes, error))?.get::<_, i32>(0).unsigned_abs())
+    }
+
+    /// Marks that a try begins, and returns how many have begun since one has ended.
+    pub(crate) async fn mark_started(&self, consumer: &str, message_id: &str) -> Result<u32> {
+        let client = self.connection().await?;
+        let row = client.query_one(STARTED, &[&consumer, &message_id]).await;
+        Ok(row.map_err(|error| failed(Call::Writes, error))?.get::<_, i32>(0).unsigned_abs())
+    }
+
+    /// Removes counts and marks that nothing has come to for a month: their messages are gone from the source.
+    pub(crate) async fn sweep_tries(&self) -> Result<u64> {
+        let client = self.connection().await?;
+        let sweep = "DELETE FROM onceward_tries WHERE last_at < clock_timestamp() - interval '30 days'";
+        client.execute(sweep, &[]).await.map_err(|error| failed(Call::Writes, error))
+    }
+}

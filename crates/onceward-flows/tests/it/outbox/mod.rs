@@ -1,0 +1,5 @@
+//! The outbox: messages exist if and only if their transaction commits, in the order of the commits.
+
+mod interleavings;
+mod overlapping;
+mod writing;

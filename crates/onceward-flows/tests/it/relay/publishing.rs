@@ -1,0 +1,202 @@
+//! One relay: order, back-off, wake-ups, a broker and a database that go away.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use onceward::Backoff;
+use onceward_flows::postgres::FlowTables;
+use onceward_flows::{MemoryPublisher, Message, NatsPublisher, Outbox, Publisher, Relay, RelayOptions};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::servers::{Nats, Postgres};
+use crate::support::Database;
+
+/// A relay in a task, until it is stopped.
+pub(crate) struct Running {
+    pub(crate) relay: Relay,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    pub(crate) fn start(tables: &FlowTables, outbox: &Outbox, publisher: impl Publisher + 'static) -> Self {
+        Self::start_with(tables, outbox, publisher, options())
+    }
+
+    pub(crate) fn start_with(
+        tables: &FlowTables,
+        outbox: &Outbox,
+        publisher: impl Publisher + 'static,
+        options: RelayOptions,
+    ) -> Self {
+        let relay = Relay::new(tables.clone(), outbox, publisher).with_options(options);
+        let (stop, stopped) = oneshot::channel();
+        let working = relay.clone();
+        let task = tokio::spawn(async move {
+            working.run_until(async { drop(stopped.await) }).await.unwrap();
+        });
+        Self { relay, stop, task }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.task.await.unwrap();
+    }
+
+    /// As if the process ended without warning.
+    pub(crate) fn kill(self) {
+        self.task.abort();
+    }
+}
+
+pub(crate) fn options() -> RelayOptions {
+    let mut options = RelayOptions::default();
+    options.backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(100));
+    options.lease = Duration::from_secs(1);
+    options
+}
+
+/// Commits messages, one transaction each.
+pub(crate) async fn commit(
+    database: &Database,
+    outbox: &Outbox,
+    messages: impl IntoIterator<Item = Message>,
+) {
+    let mut client = database.client().await;
+    for message in messages {
+        let mut tx = client.transaction().await.unwrap();
+        let wake = outbox.add_all(&mut tx, [message]).await.unwrap();
+        tx.commit().await.unwrap();
+        wake.fire();
+    }
+}
+
+/// Checks that the numbers of each key are complete and in their order; copies may repeat what was there before.
+pub(crate) fn check_order(published: &[Message], per_key: usize) {
+    let mut next: HashMap<&str, usize> = HashMap::new();
+    for message in published {
+        let number: usize = std::str::from_utf8(message.payload()).unwrap().parse().unwrap();
+        let key = message.ordering_key().unwrap();
+        let next = next.entry(key).or_insert(0);
+        assert!(number <= *next, "{key}: {number} came before {next}");
+        *next = (*next).max(number + 1);
+    }
+    assert!(next.values().all(|next| *next == per_key), "not all were published: {next:?}");
+}
+
+pub(crate) fn numbered(keys: usize, per_key: usize) -> impl Iterator<Item = Message> {
+    (0..per_key).flat_map(move |number| {
+        (0..keys).map(move |key| Message::new("t", number.to_string()).with_ordering_key(format!("k{key}")))
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_is_published_in_order_and_removed() {
+    let Some(database) = Database::fresh().await else { return };
+    let (outbox, publisher) = (Outbox::new(), MemoryPublisher::new());
+    // Half of it is there before the relay begins.
+    commit(&database, &outbox, numbered(7, 20)).await;
+    let running = Running::start(&database.tables, &outbox, publisher.clone());
+    commit(&database, &outbox, numbered(7, 40).skip(7 * 20)).await;
+    running.relay.drained().await.unwrap();
+    assert_eq!(publisher.published().len(), 7 * 40, "nothing twice");
+    check_order(&publisher.published(), 40);
+    assert_eq!(running.relay.counts().published, 7 * 40);
+    running.stop().await;
+    assert_eq!(database.sql("SELECT count(*) FROM onceward_parts WHERE owner IS NOT NULL"), "0");
+    assert_eq!(database.sql("SELECT count(*) FROM onceward_members"), "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_topic_holds_up_its_own_keys_only_and_goes_on_in_order() {
+    let Some(database) = Database::fresh().await else { return };
+    let (outbox, publisher) = (Outbox::new(), MemoryPublisher::new());
+    publisher.refuse_topic("bad");
+    let bad = |key: &str, text: &str| Message::new("bad", text.to_owned()).with_ordering_key(key);
+    let good = |key: &str, text: &str| Message::new("good", text.to_owned()).with_ordering_key(key);
+    // More failing keys than fit in memory.
+    let mut options = options();
+    options.buffered_messages_max = 10;
+    commit(&database, &outbox, (0..50).map(|n| bad(&format!("bad{n}"), "0"))).await;
+    commit(&database, &outbox, [bad("k", "0"), good("k", "1"), good("other", "0")]).await;
+    let running = Running::start_with(&database.tables, &outbox, publisher.clone(), options);
+    while !publisher.published().iter().any(|message| message.ordering_key() == Some("other")) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(publisher.published().len(), 1, "the successor of a refused message waits");
+    assert_eq!(database.tables.backlog().await.unwrap().messages, 52);
+    publisher.accept_topic("bad");
+    running.relay.drained().await.unwrap();
+    let all = publisher.published();
+    let of_k: Vec<_> = all.iter().filter(|message| message.ordering_key() == Some("k")).collect();
+    assert_eq!([of_k[0].topic(), of_k[1].topic()], ["bad", "good"]);
+    assert_eq!(all.len(), 53);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_messages_are_no_hot_loop() {
+    let Some(database) = Database::fresh().await else { return };
+    let (outbox, publisher) = (Outbox::new(), MemoryPublisher::new());
+    publisher.refuse_topic("t");
+    commit(&database, &outbox, numbered(3, 1)).await;
+    let running = Running::start(&database.tables, &outbox, publisher.clone());
+    let start = Instant::now();
+    while running.relay.counts().failed < 3 * 6 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // Pauses of 10, 20, 40, 80 and 100 ms are before the sixth try.
+    assert!(start.elapsed() >= Duration::from_millis(250), "{:?}", start.elapsed());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wake_up_is_faster_than_the_poll() {
+    let Some(database) = Database::fresh().await else { return };
+    let (outbox, publisher) = (Outbox::new(), MemoryPublisher::new());
+    let mut options = options();
+    options.poll_max = Duration::from_secs(3600);
+    options.lease = Duration::from_secs(3600);
+    let running = Running::start_with(&database.tables, &outbox, publisher.clone(), options);
+    // The pause doubles from 5 ms: after this many reads it is longer than the test may take.
+    while running.relay.counts().reads < 12 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let start = Instant::now();
+    commit(&database, &outbox, numbered(1, 1)).await;
+    running.relay.drained().await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_and_a_database_that_are_killed_lose_nothing() {
+    let (Some(mut server), Some(mut nats)) = (Postgres::start(), Nats::start()) else { return };
+    let url = server.database("app");
+    let tables = FlowTables::open(&url).await.unwrap();
+    let context = crate::nats::stream(&nats.url(), "killed").await;
+    let outbox = Outbox::new();
+    let publisher = NatsPublisher::new(context, "killed", 8).unwrap();
+    let running = Running::start(&tables, &outbox, publisher);
+    for round in 0..4 {
+        let mut client = crate::support::connect(&url).await;
+        for number in round * 50..(round + 1) * 50 {
+            let mut tx = client.transaction().await.unwrap();
+            let message = Message::new("t", number.to_string()).with_ordering_key(format!("k{}", 0));
+            outbox.add_all(&mut tx, [message]).await.unwrap().fire();
+            tx.commit().await.unwrap();
+        }
+        if round % 2 == 0 {
+            nats.kill();
+            nats.up();
+        } else {
+            server.kill();
+            server.up();
+        }
+    }
+    running.relay.drained().await.or(running.relay.drained().await).unwrap();
+    let context = crate::nats::stream(&nats.url(), "killed").await;
+    check_order(&crate::nats::read_all(&context, "killed").await, 200);
+    running.stop().await;
+}
