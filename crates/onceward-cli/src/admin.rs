@@ -18,12 +18,21 @@ pub use onceward_http::admin::shape;
 use crate::telemetry;
 
 /// What clients of the admin listener at `address` must send. Fails if the address is not loopback and there is no token.
-pub fn auth(address: SocketAddr, token: Option<&str>) -> Result<AdminAuth, String> {
-    let auth = match token {
-        Some(token) => AdminAuth::token(token),
-        None => AdminAuth::loopback_listener(address),
+/// With a token for applications too, each token opens only its own part.
+pub fn auth(
+    address: SocketAddr,
+    token: Option<&str>,
+    application_token: Option<&str>,
+) -> Result<AdminAuth, String> {
+    let auth = match (token, application_token) {
+        (Some(token), Some(application_token)) => AdminAuth::tokens(application_token, token),
+        (Some(token), None) => AdminAuth::token(token),
+        (None, Some(_)) => {
+            return Err("app_token: operators need a token too, or every program on this machine could settle and erase; set ONCEWARD_ADMIN_TOKEN".into());
+        }
+        (None, None) => AdminAuth::loopback_listener(address),
     };
-    auth.map_err(|error| format!("{error} (ONCEWARD_ADMIN_TOKEN)"))
+    auth.map_err(|error| format!("{error} (ONCEWARD_ADMIN_TOKEN, ONCEWARD_APP_TOKEN)"))
 }
 
 /// All admin routes, with a span for each request.

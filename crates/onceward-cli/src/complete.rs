@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::help;
+use crate::measured_store;
 use crate::receipts::explain::{duration_text, shell_quoted};
 use crate::serve::stopped;
 use notifier::Notifier;
@@ -122,8 +123,8 @@ impl Args {
     }
 
     async fn complete(self) -> Result<ExitCode, String> {
-        let store = onceward_stores::open(&self.store).await.map_err(|error| error.to_string())?;
-        let onceward = Onceward::new(store).map_err(|error| error.to_string())?;
+        let (builder, _) = measured_store::open(&self.store).await.map_err(|error| error.to_string())?;
+        let onceward = builder.build().map_err(|error| error.to_string())?;
         let at_most = Duration::from_secs(self.at_most.max(1));
         let notifier = match (&self.to, &self.exec) {
             (Some(url), _) => Notifier::post(url, at_most)?,

@@ -16,6 +16,7 @@ mod values;
 
 pub use check::Args as CheckArgs;
 pub use effective_route::EffectiveRoute;
+pub use pattern::Pattern;
 pub use route_settings::ScopeSource;
 pub use settings::{Routes, Settings};
 pub use values::Period;

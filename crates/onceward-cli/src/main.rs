@@ -9,13 +9,20 @@ mod admin;
 mod complete;
 mod completions;
 mod config;
+mod dead;
 mod demo;
+#[cfg(test)]
+mod fuzz_test;
 mod help;
 mod http_call;
+mod input;
+mod listener;
 mod measured_store;
 mod migrate;
 mod proxy;
 mod receipts;
+#[cfg(feature = "nats")]
+mod relay;
 mod send;
 mod serve;
 mod telemetry;
@@ -55,6 +62,9 @@ enum Command {
     #[command(hide = true)]
     DemoService(demo::ServiceArgs),
     Receipts(receipts::Args),
+    Dead(dead::Args),
+    #[cfg(feature = "nats")]
+    Relay(relay::Args),
     Serve(serve::Args),
     Verify(Box<verify::Args>),
     Send(send::Args),
@@ -73,6 +83,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    // Receipts, journals and secrets are for their owner only, whichever library makes the files.
+    #[cfg(unix)]
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let run = AssertUnwindSafe(|| runtime.block_on(run(command)));
     let code = match catch_unwind(run) {
         Ok(code) => code,
@@ -92,6 +105,9 @@ async fn run(command: Command) -> ExitCode {
         Command::Demo(args) => args.run().await,
         Command::DemoService(args) => args.run().await,
         Command::Receipts(args) => args.run().await,
+        Command::Dead(args) => args.run().await,
+        #[cfg(feature = "nats")]
+        Command::Relay(args) => args.run().await,
         Command::Serve(args) => args.run().await,
         Command::Verify(args) => args.run().await,
         Command::Send(args) => args.run().await,

@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 pub use histogram::Histogram;
-use onceward::{Applied, Caps, Error, Id, Loaded, Page, Scan, Store, StoreFuture, Swap, Swapped, Watch};
+use onceward::{
+    Applied, Caps, Choose, Error, Id, Loaded, Onceward, OncewardBuilder, Page, Scan, State, Store,
+    StoreFuture, Swap, Swapped, Watch,
+};
 use onceward_stores::Groups;
 
 /// Upper bounds of the latency buckets, in microseconds: from a store in memory to a call that is about to time out.
@@ -34,10 +37,19 @@ enum StoreCall {
 /// Reads the sizes of the groups that a store has written.
 pub type ReadGroups = Arc<dyn Fn() -> Groups + Send + Sync>;
 
-/// Opens the store at an address, with its metrics.
-pub async fn open(url: &str) -> onceward::Result<(Arc<dyn Store>, Arc<StoreMetrics>)> {
+/// Opens the store at an address, and returns a builder for an engine over it, with the metrics of the store. What the
+/// store can lose is logged, if the address has accepted that.
+pub async fn open(url: &str) -> onceward::Result<(OncewardBuilder, Arc<StoreMetrics>)> {
     let opened = onceward_stores::open_with_metrics(url).await?;
-    Ok(measure(opened.store, opened.groups))
+    let (store, metrics) = measure(opened.store, opened.groups);
+    let builder = Onceward::builder(store);
+    Ok(match opened.accepted_losses {
+        None => (builder, metrics),
+        Some(losses) => {
+            tracing::warn!("{losses}");
+            (builder.accept_volatile(), metrics)
+        }
+    })
 }
 
 /// Wraps a store, and returns it with its metrics. `groups` is given for a store that batches internally.
@@ -187,6 +199,19 @@ impl Store for MeasuredStore {
             let call = self.metrics.begin(StoreCall::Scan, None);
             call.end(self.inner.scan(query).await)
         })
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: State,
+        limit: usize,
+        choose: Choose<'a>,
+    ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        let taking = self.inner.take(state, limit, choose)?;
+        Some(Box::pin(async move {
+            let call = self.metrics.begin(StoreCall::Swap, None);
+            call.end(taking.await)
+        }))
     }
 
     fn watch(&self) -> Option<Watch> {

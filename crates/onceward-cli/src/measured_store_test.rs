@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use onceward::{Error, ErrorKind, Id, Record, Seen, State};
+use onceward::{Choose, Error, ErrorKind, Id, Record, Seen, State};
 use onceward_stores::MemoryStore;
 
 use super::*;
@@ -43,7 +43,9 @@ async fn calls_are_counted_with_their_batch_sizes() {
 #[tokio::test]
 async fn a_store_that_batches_internally_reports_its_own_group_sizes() {
     let folder = tempfile::tempdir().unwrap();
-    let (store, metrics) = open(&format!("embedded:{}", folder.path().display())).await.unwrap();
+    let opened =
+        onceward_stores::open_with_metrics(&format!("embedded:{}", folder.path().display())).await.unwrap();
+    let (store, metrics) = measure(opened.store, opened.groups);
     store.swap(&[swap("a"), swap("b"), swap("c")]).await.unwrap();
     store.swap(&[swap("d")]).await.unwrap();
     let text = text(&metrics);
@@ -91,6 +93,10 @@ impl Store for FaultyStore {
 
     fn scan<'a>(&'a self, _: &'a Scan) -> StoreFuture<'a, Page> {
         Box::pin(async { Ok(Page::default()) })
+    }
+
+    fn take<'a>(&'a self, _: State, _: usize, _: Choose<'a>) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        None
     }
 
     fn watch(&self) -> Option<Watch> {

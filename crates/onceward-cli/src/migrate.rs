@@ -8,6 +8,7 @@ const AFTER_HELP: &str = "\
 Examples:
   onceward migrate --store postgres://owner@db/shop
   onceward migrate --store sqlite:./receipts.db
+  onceward migrate --store postgres://owner@db/shop --messages      # outbox and dead letters, too
 
 Exit code:
   0  the tables are up to date
@@ -23,10 +24,20 @@ pub struct Args {
     /// The database.
     #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", hide_env_values = true)]
     store: String,
+
+    /// Make the tables for messages, too: outbox, dead letters, versions (PostgreSQL only).
+    #[arg(long)]
+    messages: bool,
 }
 
 impl Args {
     pub async fn run(self) -> ExitCode {
+        if self.messages
+            && let Err(error) = crate::dead::migrate(&self.store).await
+        {
+            eprintln!("onceward: {error}");
+            return ExitCode::from(1);
+        }
         match onceward_stores::migrate(&self.store).await {
             Ok(done) if done.from == done.to => {
                 println!("the tables are at version {} already", done.to);

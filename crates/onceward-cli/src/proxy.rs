@@ -3,20 +3,29 @@
 //! ```text
 //!  client ─▶ serve ─▶ route_table ─▶ layer of onceward-http ─▶ forward ─▶ pool ─▶ upstream
 //!              │                                                  └ fields: hop-by-hop and forwarded headers
-//!              └ body: limits on slow senders       admin listener: health, metrics, receipts
+//!              └ head_rules, path_rules: one host, one framing, one spelling
+//!
+//!  bodies: client_body ─▶ (layer) ─▶ pool     service_body ─▶ (layer) ─▶ sent_body     each with a deadline of its own
 //! ```
 
 mod body;
 mod callers;
+mod client_body;
 mod fields;
 mod forward;
+mod head_rules;
 mod jwt;
+mod known_secrets;
+mod limits;
+mod path_rules;
 mod pool;
 mod reconcile;
 mod reload;
 mod route_table;
 mod secret;
+mod sent_body;
 mod serve;
+mod service_body;
 mod start;
 mod tls;
 mod worker_threads;
@@ -28,8 +37,13 @@ use crate::config::Settings;
 use crate::help;
 use crate::telemetry;
 
-pub use fields::ForwardedRule;
+use known_secrets::NewSecret;
+
 pub use forward::ForwardKey;
+#[cfg(test)]
+pub use jwt::JwtVerifier;
+pub use path_rules::Spelling;
+pub use pool::UpstreamReuse;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -63,6 +77,11 @@ pub struct Args {
     #[arg(long, value_name = "FILE", env = "ONCEWARD_CONFIG")]
     config: Option<PathBuf>,
 
+    /// Start although the store was written with another secret. Its receipts are then not found: a retry of a request
+    /// from before runs again.
+    #[arg(long)]
+    accept_new_secret: bool,
+
     #[command(flatten)]
     settings: Settings,
     #[command(flatten)]
@@ -74,7 +93,8 @@ impl Args {
         if let Err(code) = self.telemetry.start() {
             return code;
         }
-        match start::run(self.config, self.settings).await {
+        let new_secret = if self.accept_new_secret { NewSecret::Accepted } else { NewSecret::Refused };
+        match start::run(self.config, self.settings, new_secret).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("onceward: {error}");

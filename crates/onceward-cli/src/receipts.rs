@@ -1,7 +1,11 @@
 //! `onceward receipts`: lists, shows and settles receipts through the receipts API of a running gateway.
 
 mod admin_client;
+mod audit;
+mod bulk;
+mod change;
 pub mod explain;
+mod filter;
 mod settle;
 mod table;
 mod value_parsers;
@@ -9,9 +13,12 @@ mod value_parsers;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use crate::admin::shape::{CloseAsked, IntentAsked, PolicyAsked, Preset, ReceiptShown, State};
-use admin_client::{AdminClient, ReceiptFilter};
-use settle::{AnswerArgs, ConfirmArgs, settle};
+use crate::admin::shape::{Preset, ReceiptShown, State};
+use admin_client::AdminClient;
+use bulk::{TargetArgs, WhoArgs};
+use change::CloseArgs;
+use filter::{FilterArgs, ReceiptFilter};
+use settle::{AnswerArgs, ConfirmArgs, SettleCommand};
 
 const AFTER_HELP: &str = "\
 States:
@@ -27,6 +34,9 @@ Examples:
   onceward receipts show acme 'POST /charges' order-7
   onceward receipts settle acme 'POST /charges' order-7 --done --status 201 --body '{\"charge\":\"ch_1\"}'
   onceward receipts release acme 'POST /charges' order-7
+  onceward receipts list --scope-from 'X-Tenant: acme' --older-than 1h
+  onceward receipts settle --not-done --where operation='POST /charges' --where error=504 --where younger-than=2h --dry-run
+  onceward receipts erase --where scope-from='X-Tenant: acme' --reason 'privacy request 4711'
   onceward receipts dead list --admin http://10.0.0.5:8081
 
 Exit code:
@@ -63,32 +73,19 @@ pub struct Args {
 enum Command {
     /// List receipts.
     List {
-        /// Only this scope.
-        #[arg(long)]
-        scope: Option<String>,
-        /// Only this operation, such as "POST /charges".
-        #[arg(long)]
-        operation: Option<String>,
-        /// Only operations that begin with this text.
-        #[arg(long, value_name = "PREFIX", conflicts_with = "operation")]
-        operation_prefix: Option<String>,
-        /// Only this key.
-        #[arg(long)]
-        key: Option<String>,
+        #[command(flatten)]
+        filter: FilterArgs,
         /// Only this state.
         #[arg(long, value_parser = value_parsers::state())]
         state: Option<State>,
-        /// No more than this many.
-        #[arg(long, value_name = "NUMBER", default_value_t = 50)]
-        limit: usize,
     },
     /// Show one receipt, what it means, and what to do next.
     Show(IntentArgs),
-    /// Settle an unknown outcome: done or not done. Check the service first; this is not verified.
+    /// Settle unknown outcomes: done or not done. Check the service first; this is not verified.
     #[command(group(clap::ArgGroup::new("found").required(true).args(["done", "not_done"])))]
     Settle {
         #[command(flatten)]
-        intent: IntentArgs,
+        target: TargetArgs,
         /// The effect happened: every retry gets the answer given here.
         #[arg(long)]
         done: bool,
@@ -101,15 +98,19 @@ enum Command {
         #[arg(long, conflicts_with = "done")]
         force: bool,
         #[command(flatten)]
+        who: WhoArgs,
+        #[command(flatten)]
         confirmation: ConfirmArgs,
     },
-    /// Settle an unknown outcome as not done, which frees the key. The same as settle --not-done.
+    /// Settle unknown outcomes as not done, which frees the key. The same as settle --not-done.
     Release {
         #[command(flatten)]
-        intent: IntentArgs,
+        target: TargetArgs,
         /// Settle although the request could still take effect. You are certain that it will not.
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        who: WhoArgs,
         #[command(flatten)]
         confirmation: ConfirmArgs,
     },
@@ -122,51 +123,53 @@ enum Command {
         intent: IntentArgs,
         #[command(flatten)]
         closing: CloseArgs,
+        #[command(flatten)]
+        who: WhoArgs,
     },
-    /// Remove the recorded answer of an intent. It stays done: no retry runs, and none gets the answer.
+    /// Remove what receipts say: answers, inputs, errors. What is done stays done: no retry runs, and none gets the answer.
     Erase {
         #[command(flatten)]
-        intent: IntentArgs,
+        target: TargetArgs,
+        /// Remove the receipts themselves, so that their keys are free. THE SAME INTENTS MAY RUN AGAIN.
+        #[arg(long)]
+        reopen: bool,
+        #[command(flatten)]
+        who: WhoArgs,
         /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
+    },
+    /// Show the changes that operators made, with who and why.
+    Audit {
+        /// No more than this many, the newest first.
+        #[arg(long, value_name = "NUMBER", default_value_t = 50)]
+        limit: usize,
     },
 }
 
 #[derive(clap::Subcommand)]
 enum Dead {
     /// List dead intents, with their number of tries and their last errors.
-    List {
-        /// Only this scope.
+    List(FilterArgs),
+    /// Try them again, with all their tries. Refused where one of the tries may have taken effect: settle it first.
+    Retry {
+        #[command(flatten)]
+        target: TargetArgs,
+        #[command(flatten)]
+        who: WhoArgs,
+        /// With --where: do not ask for confirmation.
         #[arg(long)]
-        scope: Option<String>,
-        /// Only this operation.
-        #[arg(long)]
-        operation: Option<String>,
-        /// No more than this many.
-        #[arg(long, value_name = "NUMBER", default_value_t = 50)]
-        limit: usize,
+        yes: bool,
     },
-    /// Try one again, with all its tries.
-    Retry(IntentArgs),
-    /// Discard one permanently: it is not run, and every retry is refused.
+    /// Discard them permanently: they are not run, and every retry is refused.
     Discard {
         #[command(flatten)]
-        intent: IntentArgs,
+        target: TargetArgs,
         #[command(flatten)]
         closing: CloseArgs,
+        #[command(flatten)]
+        who: WhoArgs,
     },
-}
-
-/// How an intent is closed.
-#[derive(clap::Args)]
-struct CloseArgs {
-    /// How long retries are refused: http 24 hours, queue 7 days, ledger forever.
-    #[arg(long, value_parser = value_parsers::preset(), default_value = "http")]
-    preset: Preset,
-    /// Do not ask for confirmation.
-    #[arg(long)]
-    yes: bool,
 }
 
 /// The intent of a receipt, as `onceward receipts list` shows it.
@@ -193,75 +196,54 @@ impl Args {
 
     async fn execute(self) -> Result<(), String> {
         let client = AdminClient::new(&self.admin, self.token)?;
+        let json = self.json;
         match self.command {
-            Command::List { scope, operation, operation_prefix, key, state, limit } => {
-                let (scope, operation, key) = (scope.as_deref(), operation.as_deref(), key.as_deref());
-                let operation_prefix = operation_prefix.as_deref();
-                let filter = ReceiptFilter { scope, operation, operation_prefix, key, state };
-                list(&client, filter, limit, self.json, table::table).await
+            Command::List { filter, state } => {
+                let limit = filter.limit;
+                list(&client, &filter.into_filter(state), limit, json, table::table).await
             }
             Command::Show(intent) => {
                 let receipt = intent.find(&client).await?;
-                if self.json {
+                if json {
                     print_json(&receipt);
                 } else {
                     print!("{}", table::details(&receipt));
                 }
                 Ok(())
             }
-            Command::Settle { intent, done, answer, force, confirmation, .. } => {
+            Command::Settle { target, done, answer, force, who, confirmation, .. } => {
                 let done = if done { Some(answer.read()?) } else { None };
-                settle(&client, intent, done, answer.preset, force, &confirmation, self.json).await
+                let settle = SettleCommand { done, preset: answer.preset, force, who };
+                settle.run(&client, target.into_target(Some(State::Unknown)), &confirmation, json).await
             }
-            Command::Release { intent, force, confirmation } => {
-                settle(&client, intent, None, Preset::Http, force, &confirmation, self.json).await
+            Command::Release { target, force, who, confirmation } => {
+                let settle = SettleCommand { done: None, preset: Preset::Http, force, who };
+                settle.run(&client, target.into_target(Some(State::Unknown)), &confirmation, json).await
             }
-            Command::Dead(Dead::List { scope, operation, limit }) => {
-                let (scope, operation) = (scope.as_deref(), operation.as_deref());
-                let filter =
-                    ReceiptFilter { scope, operation, state: Some(State::Dead), ..ReceiptFilter::default() };
-                list(&client, filter, limit, self.json, table::dead).await
+            Command::Dead(Dead::List(filter)) => {
+                let limit = filter.limit;
+                list(&client, &filter.into_filter(Some(State::Dead)), limit, json, table::dead).await
             }
-            Command::Dead(Dead::Retry(intent)) => {
-                client.retry_dead(&intent.into_asked()).await?;
-                report(self.json, "retried", "It waits for its next try.");
-                Ok(())
+            Command::Dead(Dead::Retry { target, who, yes }) => {
+                change::retry_dead(&client, target, &who, yes, json).await
             }
-            Command::Dead(Dead::Discard { intent, closing }) => {
-                let question = "It is not run again, and every retry is refused. Discard it?";
-                closing.confirm(&client, &intent, question).await?;
-                client.discard_dead(&closing.of(intent)).await?;
-                report(self.json, "discarded", "Discarded. Every retry is refused.");
-                Ok(())
+            Command::Dead(Dead::Discard { target, closing, who }) => {
+                change::discard_dead(&client, target, &closing, &who, json).await
             }
-            Command::Cancel { intent, closing } => {
-                closing
-                    .confirm(&client, &intent, "It is not run, and every retry is refused. Cancel it?")
-                    .await?;
-                client.cancel(&closing.of(intent)).await?;
-                report(self.json, "cancelled", "Cancelled. Every retry is refused.");
-                Ok(())
+            Command::Cancel { intent, closing, who } => {
+                change::cancel(&client, intent, &closing, &who, json).await
             }
-            Command::Erase { intent, yes } => {
-                if !yes {
-                    eprint!("{}", table::details(&intent.find(&client).await?));
-                    confirm("Its answer is removed permanently; it stays done. Erase it?")?;
-                }
-                client.erase(&intent.into_asked()).await?;
-                report(
-                    self.json,
-                    "erased",
-                    "Erased. Other processes may give the answer for another minute.",
-                );
-                Ok(())
+            Command::Erase { target, reopen, who, yes } => {
+                change::erase(&client, target, reopen, &who, yes, json).await
             }
+            Command::Audit { limit } => audit::print(&client, limit, json).await,
         }
     }
 }
 
 async fn list(
     client: &AdminClient,
-    filter: ReceiptFilter<'_>,
+    filter: &ReceiptFilter,
     limit: usize,
     json: bool,
     table: fn(&[ReceiptShown], bool) -> String,
@@ -289,25 +271,9 @@ impl IntentArgs {
         client.show(&self.scope, &self.operation, &self.key).await
     }
 
-    fn into_asked(self) -> IntentAsked {
-        let Self { scope, operation, key } = self;
-        IntentAsked { scope, operation, key }
-    }
-}
-
-impl CloseArgs {
-    async fn confirm(&self, client: &AdminClient, intent: &IntentArgs, question: &str) -> Result<(), String> {
-        if !self.yes {
-            eprint!("{}", table::details(&intent.find(client).await?));
-            confirm(question)?;
-        }
-        Ok(())
-    }
-
-    fn of(&self, intent: IntentArgs) -> CloseAsked {
-        let IntentArgs { scope, operation, key } = intent;
-        let policy = PolicyAsked { preset: self.preset, ..PolicyAsked::default() };
-        CloseAsked { scope, operation, key, policy }
+    fn of(receipt: &ReceiptShown) -> Self {
+        let ReceiptShown { scope, operation, key, .. } = receipt.clone();
+        Self { scope, operation, key }
     }
 }
 

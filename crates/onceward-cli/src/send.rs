@@ -1,15 +1,19 @@
 //! `onceward send`: sends one request from a shell or a cron job, safe to run again.
 
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, PROXY_AUTHORIZATION};
+use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use onceward_client::{Answer, Client, Error, ErrorKind, RetryConfig, Settlement};
+use onceward_client::{
+    Answer, Client, Error, ErrorKind, Intent, ListWhich, RetryConfig, Settlement, is_credential,
+};
 
+use crate::input::{header_fields, read};
 use crate::output::or_end;
+use crate::receipts::explain::{duration_text, without_control_characters};
 
 /// Shown below the options.
 const AFTER_HELP: &str = "\
@@ -22,22 +26,28 @@ Examples:
   onceward send --url https://pay.example/charges --body @charge.json \\
       --journal ~/.outgoing --intent order-7
 
-Retried: no answer, 408, 425, 429 and 5xx, with growing pauses and no longer than --at-most. Credentials
-(Authorization, Proxy-Authorization, Cookie) are never written to the journal; give them again with
---resume.
+Retried: no answer, 408, 425, 429 and 5xx, with growing pauses, until --at-most or --tries is used up. A 5xx that the
+server has recorded is an answer and is not retried.
+
+Credentials are never written to the journal: Authorization, Cookie, X-Api-Key and every field with token,
+secret, password, session or the like in its name, and those given with --credential. Only their names are
+kept. Give them again with --resume: without them an intent is not sent.
 
 An unknown intent is not sent again until a person has checked the service and settles it:
 
   onceward send --settle done --status 201 --body @charge-1.json --journal ~/.outgoing --intent order-7
   onceward send --settle not-done --journal ~/.outgoing --intent order-7
 
+--list prints one line per intent, with tabs between: name, state (sending, open, unknown, answered 201),
+age, method and URL without its query, last error.
+
 Exit code:
-  0  answered with 2xx or 3xx; the body is on standard output (or: settled)
+  0  answered with 2xx or 3xx; the body is on standard output (or: settled, listed)
   1  answered with 4xx or 5xx, and that is final; the body is on standard output
-  2  nothing was sent: the command, the journal or the intent's name cannot be used
+  2  nothing was sent: the command, the journal, the intent's name or the credentials cannot be used
   3  given up for now; run it again, or --resume
   4  unknown: it may or may not have taken effect; it is not sent again until it is settled
-  5  it took effect, but its answer is too large to print";
+  5  it is done, but its answer is too large to print, or the server did not keep it";
 
 /// Send one request that is safe to send again: from a shell, a script or a cron job.
 ///
@@ -47,16 +57,16 @@ Exit code:
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Where to send it.
-    #[arg(long, value_parser = crate::address::url(), required_unless_present_any = ["resume", "settle"], conflicts_with_all = ["resume", "settle"])]
+    #[arg(long, value_parser = crate::address::url(), required_unless_present_any = ["resume", "settle", "list"], conflicts_with_all = ["resume", "settle", "list"])]
     url: Option<String>,
 
     /// The method.
-    #[arg(long, default_value = "POST", conflicts_with_all = ["resume", "settle"])]
+    #[arg(long, default_value = "POST", conflicts_with_all = ["resume", "settle", "list"])]
     method: Method,
 
     /// The body: text, @FILE, or @- for standard input. JSON is sent as such unless a header says
     /// otherwise.
-    #[arg(long, value_name = "TEXT", conflicts_with = "resume")]
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["resume", "list"])]
     body: Option<String>,
 
     /// A header field, as in 'Authorization: Bearer …'; @FILE reads one per line, which keeps secrets
@@ -64,12 +74,17 @@ pub struct Args {
     #[arg(long = "header", short = 'H', value_name = "FIELD")]
     headers: Vec<String>,
 
+    /// A header field that is a credential although its name does not say so; given like --header. Its value is
+    /// never written to the journal.
+    #[arg(long, value_name = "FIELD")]
+    credential: Vec<String>,
+
     /// The name of the intent in the journal.
-    #[arg(long, value_name = "NAME", requires = "journal", conflicts_with = "resume")]
+    #[arg(long, value_name = "NAME", requires = "journal", conflicts_with_all = ["resume", "list"])]
     intent: Option<String>,
 
     /// The key to send; a random one unless given.
-    #[arg(long, conflicts_with_all = ["resume", "settle"])]
+    #[arg(long, conflicts_with_all = ["resume", "settle", "list"])]
     key: Option<String>,
 
     /// The folder in which requests, keys and answers are kept.
@@ -79,6 +94,10 @@ pub struct Args {
     /// Send every unfinished intent in the journal; prints one line for each.
     #[arg(long, requires = "journal")]
     resume: bool,
+
+    /// List the intents in the journal that have no answer, or all of them, and send nothing.
+    #[arg(long, value_enum, value_name = "WHICH", requires = "journal", conflicts_with_all = ["resume", "settle"], num_args = 0..=1, default_missing_value = "unfinished")]
+    list: Option<Listed>,
 
     /// Settle an unknown intent. Check the service first; this is not verified. done: it happened, and every
     /// later run gets the answer given by --status, --header and --body. not-done: it did not happen, and the
@@ -94,9 +113,13 @@ pub struct Args {
     #[arg(long, requires = "settle")]
     yes: bool,
 
-    /// How long to keep trying.
-    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    /// How long to keep trying, in all.
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     at_most: u64,
+
+    /// How many tries to make before giving up for now. Default: as many as --at-most has time for.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    tries: Option<u32>,
 
     /// Print the status and the header fields in front of the body.
     #[arg(long, short)]
@@ -112,6 +135,15 @@ pub struct Args {
 enum SettleAs {
     Done,
     NotDone,
+}
+
+/// Which intents are listed.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Listed {
+    /// Those without an answer: being sent, open or unknown.
+    Unfinished,
+    /// All of them.
+    All,
 }
 
 /// The exit codes, as documented in the help.
@@ -130,6 +162,7 @@ impl Args {
         let ended = match self.settle {
             Some(settle_as) => self.settle(settle_as).await,
             None if self.resume => self.resume().await,
+            None if self.list.is_some() => self.list().await,
             None => self.send().await,
         };
         let exit = ended.unwrap_or_else(|why| {
@@ -185,11 +218,22 @@ impl Args {
                 Ok(answer) => (exit_of(answer), answer.status().as_u16().to_string()),
                 Err(error) => (exit_of_error(error), error.to_string()),
             };
-            println!("{}\t{line}", resumed.intent);
+            println!("{}\t{line}", without_control_characters(&resumed.intent));
             worst = worst.max(exit);
         });
         resumed.await.map_err(|error| error.to_string())?;
         Ok(worst)
+    }
+
+    async fn list(&self) -> Result<Exit, String> {
+        let which = match self.list {
+            Some(Listed::All) => ListWhich::All,
+            _ => ListWhich::Unfinished,
+        };
+        let (client, _) = self.client()?;
+        let listed = client.list(which, |intent| println!("{}", line(&intent)));
+        listed.await.map_err(|error| error.to_string())?;
+        Ok(Exit::Answered)
     }
 
     async fn settle(&self, settle_as: SettleAs) -> Result<Exit, String> {
@@ -225,51 +269,50 @@ impl Args {
 
     /// The client, and the fields that belong to the request.
     fn client(&self) -> Result<(Client, Vec<(HeaderName, HeaderValue)>), String> {
-        let terms = RetryConfig { call_at_most: Duration::from_secs(self.at_most), ..RetryConfig::default() };
-        let mut builder = Client::builder().terms(terms).name("send");
+        // One process sends one request: it may try until its time is up.
+        let limits = RetryConfig::default()
+            .with_tries_max(self.tries.unwrap_or(u32::MAX))
+            .with_call_at_most(Duration::from_secs(self.at_most));
+        let mut builder = Client::builder().with_retry_config(limits).with_journal_name("send");
         if let Some(folder) = &self.journal {
             let folder = folder.to_str().ok_or("the journal's folder is not UTF-8")?;
-            builder = builder.journal(format!("embedded:{folder}"));
+            builder = builder.with_journal(format!("embedded:{folder}"));
         }
         let mut fields = Vec::new();
         for (name, value) in fields_of(&self.headers)? {
-            if [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(&name) {
-                builder = builder.header(name, value);
+            if is_credential(&name) {
+                builder = builder.with_header(name, value);
             } else {
                 fields.push((name, value));
             }
+        }
+        for (name, value) in fields_of(&self.credential)? {
+            builder = builder.with_credential_name(name.clone()).with_header(name, value);
         }
         Ok((builder.build().map_err(|error| error.to_string())?, fields))
     }
 }
 
-/// The text, the content of the file after `@`, or standard input for `@-`.
-fn read(text: &str) -> Result<Vec<u8>, String> {
-    match text.strip_prefix('@') {
-        None => Ok(text.as_bytes().to_vec()),
-        Some("-") => {
-            let mut bytes = Vec::new();
-            std::io::stdin().read_to_end(&mut bytes).map_err(|error| format!("standard input: {error}"))?;
-            Ok(bytes)
-        }
-        Some(path) => std::fs::read(Path::new(path)).map_err(|error| format!("{path}: {error}")),
-    }
-}
-
 fn fields_of(given: &[String]) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let mut fields = Vec::new();
-    for text in given {
-        let lines = String::from_utf8(read(text)?).map_err(|_| format!("{text} is not UTF-8"))?;
-        for line in lines.lines().filter(|line| !line.trim().is_empty()) {
-            let (name, value) = line.split_once(':').ok_or("a header field is written 'Name: value'")?;
-            let name = HeaderName::try_from(name.trim())
-                .map_err(|_| format!("`{name}` is not the name of a header field"))?;
-            let value =
-                HeaderValue::try_from(value.trim()).map_err(|_| format!("{name} cannot have that value"))?;
-            fields.push((name, value));
-        }
+    for (name, value) in header_fields(given)? {
+        let parsed =
+            HeaderName::try_from(&name).map_err(|_| format!("`{name}` is not the name of a header field"))?;
+        let value = HeaderValue::try_from(value).map_err(|_| format!("{name} cannot have that value"))?;
+        fields.push((parsed, value));
     }
     Ok(fields)
+}
+
+/// One line of `--list`.
+fn line(intent: &Intent) -> String {
+    let request = intent.request.as_ref();
+    let request = request.map(|request| format!("{} {}", request.method, request.url)).unwrap_or_default();
+    let age = duration_text(i64::try_from(intent.created_ago.as_millis()).unwrap_or(i64::MAX));
+    let columns = [intent.name.clone(), intent.state.to_string(), age, request, intent.note.clone()];
+    // A tab or a line break within a column would look like another one.
+    let columns: Vec<String> = columns.iter().map(|text| without_control_characters(text)).collect();
+    columns.join("\t").trim_end().to_owned()
 }
 
 fn print(answer: &Answer, include: bool) -> std::io::Result<()> {
@@ -294,7 +337,7 @@ fn exit_of_error(error: &Error) -> Exit {
     match error.kind() {
         ErrorKind::GaveUp | ErrorKind::InProgress => Exit::GivenUp,
         ErrorKind::Unknown => Exit::Unknown,
-        ErrorKind::AnswerTooLarge => Exit::TooLarge,
+        ErrorKind::AnswerNotAvailable => Exit::TooLarge,
         _ => Exit::NotSent,
     }
 }

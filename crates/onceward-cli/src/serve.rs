@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Onceward, Sweep};
+use onceward::Sweep;
 use onceward_http::admin::{Admin, Readiness};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::address::ListenAddress;
 use crate::admin;
+use crate::config::Period;
 use crate::help;
 use crate::measured_store;
 use crate::output;
@@ -43,6 +44,14 @@ pub struct Args {
     /// characters.
     #[arg(long, value_name = "TOKEN", env = "ONCEWARD_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
+    /// What applications must send instead, to claim, renew and complete. They can then do nothing else, and operators
+    /// not this. Needs an admin token [default: the admin token is for both].
+    #[arg(long, value_name = "TOKEN", env = "ONCEWARD_APP_TOKEN", hide_env_values = true)]
+    app_token: Option<String>,
+    /// An unknown outcome that nobody has settled for this long becomes dead. It is still unknown, and is not tried
+    /// again until it is settled [default: never].
+    #[arg(long, value_name = "TIME", env = "ONCEWARD_UNKNOWN_AFTER")]
+    unknown_after: Option<Period>,
     /// Where receipts are stored; see below.
     #[arg(
         long,
@@ -74,10 +83,11 @@ impl Args {
         let listener = TcpListener::bind(self.admin.0).await;
         let listener = listener.map_err(|error| format!("cannot listen on {}: {error}", self.admin))?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
-        let auth = admin::auth(address, self.admin_token.as_deref())?;
-        let (store, store_metrics) =
+        let auth = admin::auth(address, self.admin_token.as_deref(), self.app_token.as_deref())?;
+        let (builder, store_metrics) =
             measured_store::open(&self.store).await.map_err(|error| error.to_string())?;
-        let onceward = Onceward::new(store).map_err(|error| error.to_string())?;
+        let onceward = builder.build().map_err(|error| error.to_string())?;
+        let sweep = Sweep::default().with_unknown_after(self.unknown_after.map(|Period(time)| time));
         let readiness = Arc::new(Readiness::new());
         let admin = Admin::new(onceward.clone())
             .with_readiness(readiness.clone())
@@ -88,7 +98,7 @@ impl Args {
                 stopped().await;
                 readiness.drain();
             }) => {}
-            () = onceward.sweep_forever(Sweep::default(), SWEEP_EVERY) => {}
+            () = onceward.sweep_forever(sweep, SWEEP_EVERY) => {}
         }
         Ok(())
     }

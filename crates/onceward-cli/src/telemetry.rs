@@ -23,9 +23,14 @@ pub struct Args {
     /// The format of the log.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     log_format: Format,
-    /// Send traces to this OpenTelemetry collector, such as <http://127.0.0.1:4318>.
+    /// Send traces to this OpenTelemetry collector.
     #[cfg(feature = "otel")]
-    #[arg(long, value_name = "URL", env = "ONCEWARD_OTLP")]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "ONCEWARD_OTLP",
+        help = "Send traces to this OpenTelemetry collector, such as http://127.0.0.1:4318"
+    )]
     otlp: Option<String>,
 }
 

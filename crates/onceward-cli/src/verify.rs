@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use onceward_verify::endpoint::report::Report;
 use onceward_verify::endpoint::{Check, Effects, Error, KeyForm, Progress, Version, scenarios};
 
+use crate::input::header_fields;
 use crate::output::or_end;
 
 const AFTER_HELP: &str = "\
@@ -33,8 +34,8 @@ Exit code:
 #[command(after_help = AFTER_HELP)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {
-    /// The endpoint, such as <http://127.0.0.1:3000/charges>.
-    #[arg(long, value_name = "URL", value_parser = crate::address::url(), required_unless_present = "list")]
+    /// The endpoint.
+    #[arg(long, value_name = "URL", help = "The endpoint, such as http://127.0.0.1:3000/charges", value_parser = crate::address::url(), required_unless_present = "list")]
     url: Option<String>,
     /// The method.
     #[arg(long, default_value = "POST")]
@@ -42,9 +43,10 @@ pub struct Args {
     /// A body that has the effect: text, or @FILE.
     #[arg(long, value_name = "TEXT|@FILE", default_value = "{}")]
     body: String,
-    /// A header field of every request; may be given several times.
-    #[arg(long = "header", value_name = "K: V", value_parser = field)]
-    headers: Vec<(String, String)>,
+    /// A header field of every request, as in 'Authorization: Bearer …'; @FILE reads one per line, which keeps secrets
+    /// out of the list of processes. May be given several times.
+    #[arg(long = "header", short = 'H', value_name = "FIELD")]
+    headers: Vec<String>,
 
     /// Where the number of effects is read: a plain number, or JSON with --effects-pointer.
     #[arg(long, value_name = "URL", value_parser = crate::address::url(), conflicts_with = "effects_cmd", help_heading = "Effects")]
@@ -188,7 +190,7 @@ impl Args {
         Ok(Check {
             method: self.method.clone(),
             body: text(&self.body)?,
-            headers: self.headers.clone(),
+            headers: header_fields(&self.headers)?,
             key_header: self.key_header.clone(),
             key_form: if self.raw_key { KeyForm::Raw } else { KeyForm::Quoted },
             version: if self.http2 { Version::Http2 } else { Version::Http1 },

@@ -116,8 +116,7 @@ fn a_refusal_is_an_answer_with_its_own_code() {
 #[test]
 fn unfinished_intents_are_resumed_and_unknown_ones_are_not() {
     let (server, folder) = (Server::start(&[BUSY, UNKNOWN]), tempfile::tempdir().unwrap());
-    // No time for a second try.
-    check(&send(&server, folder.path(), &["--intent", "a", "--at-most", "0"]), 3, "", "given up for now");
+    check(&send(&server, folder.path(), &["--intent", "a", "--tries", "1"]), 3, "", "given up for now");
     let journal = folder.path().to_str().unwrap();
     let open = onceward(&["--resume", "--journal", journal]);
     let before = server.requests().len();
@@ -255,6 +254,86 @@ fn a_bad_command_sends_nothing() {
     }
 }
 
+const RECORDED: &str = "HTTP/1.1 500 Failed\r\nIdempotency-Expires: Fri, 01 Jan 2100 00:00:00 GMT\r\n\
+                        Content-Length: 6\r\nConnection: close\r\n\r\nfailed";
+
+#[test]
+fn a_failure_that_the_server_has_recorded_is_the_answer() {
+    let (server, folder) = (Server::start(&[RECORDED]), tempfile::tempdir().unwrap());
+    for _ in 0..2 {
+        check(&send(&server, folder.path(), &["--intent", "a"]), 1, "failed", "");
+    }
+    assert_eq!(server.requests().len(), 1, "not retried, and recorded in the journal");
+}
+
+/// The retry budget allows three retries in ten seconds. The fourth waits for it: `--at-most` says how long.
+#[test]
+fn it_keeps_trying_until_its_time_is_up() {
+    let (server, folder) =
+        (Server::start(&[BUSY, BUSY, BUSY, BUSY, BUSY, PAID]), tempfile::tempdir().unwrap());
+    check(&send(&server, folder.path(), &["--at-most", "60", "-v"]), 0, "paid", "6 tries");
+    let (server, began) = (Server::start(&[BUSY]), std::time::Instant::now());
+    let gave_up = send(&server, folder.path(), &["--at-most", "2"]);
+    check(&gave_up, 3, "", "its time is up");
+    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[test]
+fn the_journal_is_listed_and_nothing_is_sent() {
+    let (server, folder) = (Server::start(&[BUSY, PAID, UNKNOWN]), tempfile::tempdir().unwrap());
+    check(&send(&server, folder.path(), &["--intent", "open", "--tries", "1"]), 3, "", "given up");
+    check(&send(&server, folder.path(), &["--intent", "paid"]), 0, "paid", "");
+    check(&send(&server, folder.path(), &["--intent", "unknown"]), 4, "", "is unknown");
+    let journal = folder.path().to_str().unwrap();
+    let lines = |arguments: &[&str]| {
+        let listed = onceward(&[arguments, &["--journal", journal]].concat());
+        assert_eq!(listed.status.code(), Some(0), "{listed:?}");
+        String::from_utf8(listed.stdout).unwrap()
+    };
+    let columns = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split('\t').take(2).collect::<Vec<_>>().join(" ")).collect()
+    };
+    let unfinished = lines(&["--list"]);
+    assert_eq!(columns(&unfinished), ["open open", "unknown unknown"], "{unfinished}");
+    assert!(unfinished.contains(&format!("POST {}", server.url)), "{unfinished}");
+    assert_eq!(columns(&lines(&["--list", "all"])), ["open open", "unknown unknown", "paid answered 201"]);
+    assert_eq!(server.requests().len(), 3);
+}
+
+/// What is a credential by its name, or was given as one, is sent, is in no file, and is needed again.
+#[test]
+fn credentials_of_every_kind_stay_out_of_the_journal_and_are_needed_again() {
+    let (server, folder) = (Server::start(&[BUSY, PAID]), tempfile::tempdir().unwrap());
+    let secrets =
+        ["-H", "X-Api-Key: s3cr3t-1", "-H", "X-Shop-Token: s3cr3t-2", "--credential", "X-Gate: s3cr3t-3"];
+    let sent = send(&server, folder.path(), &[&secrets[..], &["--intent", "a", "--tries", "1"]].concat());
+    check(&sent, 3, "", "given up");
+    assert!(!String::from_utf8_lossy(&sent.stderr).contains("s3cr3t"), "{sent:?}");
+    let request = server.requests()[0].clone();
+    for secret in ["x-api-key: s3cr3t-1", "x-shop-token: s3cr3t-2", "x-gate: s3cr3t-3"] {
+        assert!(request.contains(secret), "{request}");
+    }
+    let journal = folder.path().to_str().unwrap();
+    assert!(holds(folder.path(), "x-api-key") && !holds(folder.path(), "s3cr3t"));
+    let without = onceward(&["--resume", "--journal", journal]);
+    assert_eq!(without.status.code(), Some(2), "{without:?}");
+    let text = String::from_utf8_lossy(&without.stdout);
+    assert!(text.contains("was sent with") && text.contains("nothing was sent"), "{text}");
+    assert_eq!(server.requests().len(), 1);
+    check(&onceward(&[&["--resume", "--journal", journal], &secrets[..]].concat()), 0, "a\t201\n", "");
+    assert!(!holds(folder.path(), "s3cr3t"));
+}
+
+fn holds(folder: &Path, needle: &str) -> bool {
+    std::fs::read_dir(folder).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            return holds(&path, needle);
+        }
+        std::fs::read(&path).unwrap().windows(needle.len()).any(|window| window == needle.as_bytes())
+    })
+}
+
 /// A server without TLS: the handshake fails, so no part of the request was sent.
 #[test]
 fn https_is_supported() {
@@ -262,6 +341,15 @@ fn https_is_supported() {
     let url = server.url.replace("http:", "https:");
     check(&onceward(&["--url", &url, "--body", "s3cr3t", "--at-most", "1"]), 3, "", "did not take effect");
     assert!(server.requests().iter().all(|request| !request.contains("s3cr3t")));
+}
+
+/// A try that has no time would be cut off somewhere: with luck before, without it after the request has left.
+#[test]
+fn no_time_and_no_tries_are_refused_before_anything_is_sent() {
+    let (server, folder) = (Server::start(&[PAID]), tempfile::tempdir().unwrap());
+    check(&send(&server, folder.path(), &["--at-most", "0"]), 2, "", "--at-most");
+    check(&send(&server, folder.path(), &["--tries", "0"]), 2, "", "--tries");
+    assert_eq!(server.requests().len(), 0);
 }
 
 #[test]

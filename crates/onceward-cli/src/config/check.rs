@@ -13,7 +13,7 @@ use onceward_http::{KeyRule, OnAnonymous, OnStoreFailure, Route, StatusClass};
 use super::effective_route::EffectiveRoute;
 use super::settings::{Routes, Settings};
 use super::values::{KeepFor, Period, Size};
-use crate::proxy::ForwardKey;
+use crate::proxy::{ForwardKey, UpstreamReuse};
 
 const AFTER_HELP: &str = "\
 Example:
@@ -102,6 +102,7 @@ fn rows(effective: &EffectiveRoute) -> Vec<(&'static str, String)> {
                 OnDuplicate::Conflict => "conflict".into(),
             },
         ),
+        ("record_wait", Period(route.record_wait()).to_string()),
         ("outcomes", outcomes(route)),
         ("on_unknown", unknown(effective)),
         (
@@ -122,6 +123,14 @@ fn rows(effective: &EffectiveRoute) -> Vec<(&'static str, String)> {
             .into(),
         ),
         ("answer_timeout", Period(effective.answer_timeout).to_string()),
+        (
+            "upstream_reuse",
+            match effective.upstream_reuse {
+                UpstreamReuse::Safe => "safe: connections are kept, guarded and unguarded requests apart",
+                UpstreamReuse::Never => "never: each request has a connection of its own",
+            }
+            .into(),
+        ),
         (
             "fail_open",
             match route.on_store_failure() {
@@ -160,9 +169,10 @@ fn key(route: &Route) -> String {
 }
 
 fn scope(effective: &EffectiveRoute) -> String {
+    let sources = list(&effective.scope);
     match effective.route.on_anonymous() {
-        OnAnonymous::Share => format!("{}; requests without it share one scope", effective.scope),
-        OnAnonymous::Refuse => format!("{}; requests without it are refused", effective.scope),
+        OnAnonymous::Share => format!("{sources}; requests without it share one scope"),
+        OnAnonymous::Refuse => format!("{sources}; requests without it are refused"),
     }
 }
 
@@ -176,15 +186,19 @@ fn compared(route: &Route) -> String {
         }
     }
     let rules = route.fingerprint();
-    let mut text =
-        format!("method, path, {}, {}", picked("query", rules.parameters()), picked("body", rules.members()));
+    let mut text = format!(
+        "method, {}path, {}, {}",
+        if rules.host() { "host, " } else { "" },
+        picked("query", rules.parameters()),
+        picked("body", rules.members())
+    );
     for header in rules.headers() {
         let _ = write!(text, ", {header}");
     }
     text
 }
 
-/// `2xx replay 24h, 409 retry, 5xx retry`.
+/// `2xx replay 24h, 429 retry, 5xx replay 24h, 503 unknown`.
 fn outcomes(route: &Route) -> String {
     let mut parts = Vec::new();
     for class in StatusClass::ALL {
@@ -199,6 +213,12 @@ fn outcomes(route: &Route) -> String {
                 parts.push(format!("{} {}", status.as_u16(), action.name()));
             }
         }
+    }
+    if route.answer_lost_action() != route.class_action(StatusClass::ServerError) {
+        parts.push(format!("520-599 {}", route.answer_lost_action().name()));
+    }
+    if route.frees_conflict_with_retry_after() {
+        parts.push("409 with Retry-After retry".into());
     }
     parts.join(", ")
 }

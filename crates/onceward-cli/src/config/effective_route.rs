@@ -15,10 +15,10 @@ use onceward_http::{
 use super::pattern::Pattern;
 use super::route_settings::{
     AnonymousSetting, DuplicateSetting, ExpiredSetting, FingerprintSetting, KeepSetting, KeyFormSetting,
-    KeySetting, RouteSettings, ScopeSource, UnknownSetting,
+    KeySetting, RouteSettings, ScopeSetting, ScopeSource, UnknownSetting,
 };
 use super::values::StatusOrClass;
-use crate::proxy::ForwardKey;
+use crate::proxy::{ForwardKey, UpstreamReuse};
 
 /// How long the upstream may take to answer, unless a route says otherwise.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -34,10 +34,11 @@ pub struct EffectiveRoute {
     /// The methods that it matches. `None` matches every method, and guards those of the preset.
     pub methods: Option<Vec<Method>>,
     pub preset: String,
-    pub scope: ScopeSource,
+    pub scope: Vec<ScopeSource>,
     pub route: Arc<Route>,
     pub forward_key: ForwardKey,
     pub answer_timeout: Duration,
+    pub upstream_reuse: UpstreamReuse,
     /// The path that is requested to resolve an unknown outcome.
     pub reconcile_url: Option<String>,
 }
@@ -77,13 +78,8 @@ impl EffectiveRoute {
             }
             route = route.with_methods(methods.iter().cloned());
         }
-        let scope = settings.scope.clone().unwrap_or(ScopeSource::Authorization);
-        route = route.with_scope(match &scope {
-            ScopeSource::Authorization => ScopeFrom::Authorization,
-            ScopeSource::Header(name) => ScopeFrom::Header(name.clone()),
-            ScopeSource::Jwt(_) | ScopeSource::Mtls => ScopeFrom::Extension,
-            ScopeSource::Shared => ScopeFrom::Shared,
-        });
+        let scope = settings.scope.as_ref().map_or(Ok(vec![ScopeSource::Auto]), ScopeSetting::sources)?;
+        route = route.with_scopes(scope.iter().map(scope_of_layer));
         if let Some(rule) = settings.anonymous {
             route = route.with_on_anonymous(match rule {
                 AnonymousSetting::Share => OnAnonymous::Share,
@@ -103,11 +99,9 @@ impl EffectiveRoute {
         if let Some(compared) = &settings.fingerprint {
             route = route.with_fingerprint(rules(compared)?);
         }
-        if let Some(size) = settings.request_bytes_max {
-            route = route.with_request_bytes_max(size.0);
-        }
-        if let Some(size) = settings.response_bytes_max {
-            route = route.with_response_bytes_max(size.0);
+        route = sizes(route, settings);
+        if let Some(wait) = settings.record_wait {
+            route = checked("record_wait", route.with_record_wait(wait.0))?;
         }
         route = outcomes(route, settings)?;
         let answer_timeout = settings.answer_timeout.map_or(ANSWER_TIMEOUT, |period| period.0);
@@ -123,12 +117,7 @@ impl EffectiveRoute {
             .map_err(|error| format!("answer_timeout: {error}"))?;
         route = route.with_policy(policy);
         route = keep(route, settings)?;
-        for field in settings.omit_fields.iter().flatten() {
-            route = route.with_omitted_field(field.0.clone());
-        }
-        if settings.replay_cookies == Some(true) {
-            route = route.with_cookies_replayed();
-        }
+        route = replayed_fields(route, settings);
         for (name, status) in settings.problem_status.iter().flatten() {
             route = checked("problem_status", route.with_problem_status(&name.0, status.0))?;
         }
@@ -144,6 +133,7 @@ impl EffectiveRoute {
             route: Arc::new(route.build().map_err(text)?),
             forward_key: settings.forward_key.unwrap_or_default(),
             answer_timeout,
+            upstream_reuse: settings.upstream_reuse.unwrap_or_default(),
             reconcile_url,
         })
     }
@@ -151,6 +141,38 @@ impl EffectiveRoute {
     /// Whether a request matches this route.
     pub fn is_for(&self, method: &Method, path: &str) -> bool {
         self.methods.as_ref().is_none_or(|methods| methods.contains(method)) && self.pattern.matches(path)
+    }
+}
+
+fn sizes(mut route: RouteBuilder, settings: &RouteSettings) -> RouteBuilder {
+    if let Some(size) = settings.request_bytes_max {
+        route = route.with_request_bytes_max(size.0);
+    }
+    if let Some(size) = settings.response_bytes_max {
+        route = route.with_response_bytes_max(size.0);
+    }
+    route
+}
+
+fn replayed_fields(mut route: RouteBuilder, settings: &RouteSettings) -> RouteBuilder {
+    for field in settings.omit_fields.iter().flatten() {
+        route = route.with_omitted_field(field.0.clone());
+    }
+    if settings.replay_cookies == Some(true) {
+        route = route.with_cookies_replayed();
+    }
+    route
+}
+
+/// The source as the layer knows it. It is the gateway that verifies tokens and certificates.
+fn scope_of_layer(source: &ScopeSource) -> ScopeFrom {
+    match source {
+        ScopeSource::Auto => ScopeFrom::Auto,
+        ScopeSource::Header(name) => ScopeFrom::Header(name.clone()),
+        ScopeSource::Cookie(name) => ScopeFrom::Cookie(name.clone()),
+        ScopeSource::Jwt(_) | ScopeSource::Mtls => ScopeFrom::Extension,
+        ScopeSource::Host => ScopeFrom::Host,
+        ScopeSource::Shared => ScopeFrom::Shared,
     }
 }
 
@@ -182,7 +204,9 @@ fn rules(compared: &FingerprintSetting) -> Result<Rules, String> {
     Ok(Rules::default()
         .with_members(members)
         .with_parameters(parameters)
-        .with_headers(compared.headers.iter().map(|field| field.0.clone())))
+        .with_headers(compared.headers.iter().map(|field| field.0.clone()))
+        .with_ignored_headers(compared.ignore_headers.iter().map(|field| field.0.clone()))
+        .with_host(compared.host.unwrap_or(true)))
 }
 
 fn outcomes(mut route: RouteBuilder, settings: &RouteSettings) -> Result<RouteBuilder, String> {
@@ -207,11 +231,13 @@ fn checked(field: &str, route: RouteBuilder) -> Result<RouteBuilder, String> {
 fn keep(mut route: RouteBuilder, settings: &RouteSettings) -> Result<RouteBuilder, String> {
     let Some(KeepSetting::ByClass(table)) = &settings.keep else { return Ok(route) };
     for (answers, keep) in table {
-        let StatusOrClass::Class(digit) = answers else {
-            return Err(format!("keep: write a class such as `2xx`, not {answers}"));
-        };
         let retention = keep.check().map_err(|error| format!("keep: {error}"))?;
-        route = checked("keep", route.with_retention(class(*digit)?, retention))?;
+        route = match (answers, answers.status()) {
+            (StatusOrClass::Class(digit), _) => route.with_retention(class(*digit)?, retention),
+            (_, Some(status)) => route.with_status_retention(status, retention),
+            (StatusOrClass::Status(_), None) => return Err(format!("keep: there is no status {answers}")),
+        };
+        route = checked("keep", route)?;
     }
     Ok(route)
 }

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 
-/// The path pattern of a route. It is compared with the path of the request byte for byte, without decoding or
-/// normalization: a service may treat two spellings as different paths.
+/// The path pattern of a route. It is compared with the path of the request byte for byte; the gateway brings paths into
+/// one spelling before (`proxy/path_rules.rs`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
@@ -39,6 +39,19 @@ impl Pattern {
 
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// The same pattern in small letters.
+    pub fn in_small_letters(&self) -> Self {
+        self.text.to_ascii_lowercase().parse().expect("a valid pattern stays valid")
+    }
+
+    /// The same pattern without a slash at its end.
+    pub fn without_trailing_slash(&self) -> Self {
+        match self.text.strip_suffix('/') {
+            Some("") | None => self.clone(),
+            Some(text) => text.parse().expect("a valid pattern stays valid"),
+        }
     }
 
     /// The pattern that matches every path.

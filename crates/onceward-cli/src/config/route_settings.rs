@@ -14,7 +14,7 @@ use serde::de::{Deserializer, Error as _};
 
 use super::pattern::Pattern;
 use super::values::{KeepFor, Period, Size, StatusOrClass};
-use crate::proxy::ForwardKey;
+use crate::proxy::{ForwardKey, UpstreamReuse};
 
 macro_rules! route_settings {
     ($($(#[$meta:meta])* $name:ident: $kind:ty,)+) => {
@@ -40,7 +40,7 @@ route_settings! {
     key_form: KeyFormSetting,
     key_length_min: usize,
     key_pattern: String,
-    scope: ScopeSource,
+    scope: ScopeSetting,
     anonymous: AnonymousSetting,
     operation: String,
     fingerprint: FingerprintSetting,
@@ -51,6 +51,7 @@ route_settings! {
     on_duplicate: DuplicateSetting,
     #[serde(deserialize_with = "wait")]
     wait_at_most: Period,
+    record_wait: Period,
     outcomes: BTreeMap<StatusOrClass, ActionName>,
     keep: KeepSetting,
     on_unknown: UnknownSetting,
@@ -62,6 +63,7 @@ route_settings! {
     problem_status: BTreeMap<ProblemName, Status>,
     forward_key: ForwardKey,
     answer_timeout: Period,
+    upstream_reuse: UpstreamReuse,
     fail_open: bool,
 }
 
@@ -139,23 +141,54 @@ impl From<ActionName> for Action {
     }
 }
 
-/// Where the scope comes from: `authorization`, `header:NAME`, `jwt:CLAIM`, `mtls` or `shared`.
+/// Where the scope comes from: one source, or several that count together.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "a source such as \"auto\", or a list such as [\"auto\", \"host\"]")]
+pub enum ScopeSetting {
+    One(ScopeText),
+    Several(Vec<ScopeText>),
+}
+
+/// A source as written. It is parsed later: an untagged value hides the message of its parser.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub struct ScopeText(String);
+
+impl ScopeSetting {
+    pub fn sources(&self) -> Result<Vec<ScopeSource>, String> {
+        let texts = match self {
+            Self::One(text) => std::slice::from_ref(text),
+            Self::Several(texts) => texts,
+        };
+        if texts.is_empty() {
+            return Err("scope: the list must not be empty; leave it out for \"auto\"".into());
+        }
+        let sources = texts.iter().map(|text| text.0.parse().map_err(|error| format!("scope: {error}")));
+        sources.collect()
+    }
+}
+
+/// One source of the scope: `auto`, `header:NAME`, `cookie:NAME`, `jwt:CLAIM`, `mtls`, `host` or `shared`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScopeSource {
-    Authorization,
+    Auto,
     Header(HeaderName),
+    Cookie(String),
     Jwt(String),
     Mtls,
+    Host,
     Shared,
 }
 
 impl fmt::Display for ScopeSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Authorization => f.write_str("authorization"),
+            Self::Auto => f.write_str("auto"),
             Self::Header(name) => write!(f, "header:{name}"),
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
             Self::Jwt(claim) => write!(f, "jwt:{claim}"),
             Self::Mtls => f.write_str("mtls"),
+            Self::Host => f.write_str("host"),
             Self::Shared => f.write_str("shared"),
         }
     }
@@ -181,6 +214,8 @@ pub struct FingerprintSetting {
     pub parameters_only: Option<Vec<String>>,
     pub parameters_except: Option<Vec<String>>,
     pub headers: Vec<FieldName>,
+    pub ignore_headers: Vec<FieldName>,
+    pub host: Option<bool>,
 }
 
 macro_rules! parsed_from_text {
@@ -252,23 +287,27 @@ impl<'de> Deserialize<'de> for Preset {
     }
 }
 
-impl<'de> Deserialize<'de> for ScopeSource {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let (kind, name) = text.split_once(':').unwrap_or((&text, ""));
+impl std::str::FromStr for ScopeSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, name) = text.split_once(':').unwrap_or((text, ""));
         Ok(match (kind, name) {
-            ("authorization", "") => Self::Authorization,
+            ("auto", "") => Self::Auto,
             ("mtls", "") => Self::Mtls,
+            ("host", "") => Self::Host,
             ("shared", "") => Self::Shared,
             ("header", name) if !name.is_empty() => Self::Header(
                 HeaderName::try_from(name)
-                    .map_err(|_| D::Error::custom(format!("`{name}` is not the name of a header field")))?,
+                    .map_err(|_| format!("`{name}` is not the name of a header field"))?,
             ),
+            ("cookie", name) if !name.is_empty() => Self::Cookie(name.to_owned()),
             ("jwt", claim) if !claim.is_empty() => Self::Jwt(claim.to_owned()),
             _ => {
-                return Err(D::Error::custom(format!(
-                    "`{text}` is not a source of a scope; the sources are authorization, header:NAME, jwt:CLAIM, mtls and shared"
-                )));
+                return Err(format!(
+                    "`{text}` is not a source of a scope; the sources are auto, header:NAME, cookie:NAME, jwt:CLAIM, \
+                     mtls, host and shared"
+                ));
             }
         })
     }

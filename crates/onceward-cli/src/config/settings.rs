@@ -8,9 +8,10 @@ use toml::Spanned;
 
 use super::effective_route::EffectiveRoute;
 use super::route_settings::RouteSettings;
-use super::values::Period;
+use super::values::{Period, Size};
 use crate::address::ListenAddress;
-use crate::proxy::ForwardedRule;
+use crate::listener::Networks;
+use crate::proxy::Spelling;
 
 macro_rules! settings {
     ($($(#[$meta:meta])* $name:ident: $kind:ty,)+) => {
@@ -64,33 +65,82 @@ settings! {
     /// least 16 characters.
     #[arg(long, value_name = "TOKEN", env = "ONCEWARD_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: String,
+    /// What applications must send instead, to claim, renew and complete through the receipts API. They can then do
+    /// nothing else there, and operators not this. Needs `admin_token` [default: the admin token is for both].
+    #[arg(long, value_name = "TOKEN", env = "ONCEWARD_APP_TOKEN", hide_env_values = true)]
+    app_token: String,
     /// Where receipts are stored; see below [default: embedded:./onceward-data].
     #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", hide_env_values = true)]
     store: String,
-    /// What to do with `X-Forwarded-*` and `Forwarded` that clients send [default: append].
-    #[arg(long, value_name = "RULE", env = "ONCEWARD_FORWARDED")]
-    forwarded: ForwardedRule,
+    /// The proxies in front of the gateway, such as `10.0.0.0/8,192.168.1.7`: their `X-Forwarded-*` and `Forwarded` are
+    /// kept and extended, and limits per address do not apply to them. From everyone else these fields are removed
+    /// [default: none].
+    #[arg(long, value_name = "NETWORKS", env = "ONCEWARD_TRUSTED_PROXIES")]
+    trusted_proxies: Networks,
+    /// Whether paths are brought into one spelling, and those that services read differently (`..`, `//`, encoded
+    /// slashes) are refused with 400 [default: true].
+    #[arg(long, value_name = "BOOLEAN", env = "ONCEWARD_NORMALISE")]
+    normalise: bool,
+    /// Whether the service takes `/Charges` and `/charges` for the same: exact or ignore [default: exact].
+    #[arg(long, value_name = "SPELLING", env = "ONCEWARD_PATH_CASE")]
+    path_case: Spelling,
+    /// Whether the service takes `/charges/` and `/charges` for the same: exact or ignore [default: exact].
+    #[arg(long, value_name = "SPELLING", env = "ONCEWARD_TRAILING_SLASH")]
+    trailing_slash: Spelling,
+    /// Whether `/.well-known/idempotency` tells the policy of every route to anyone; otherwise the path belongs to the
+    /// service [default: true].
+    #[arg(long, value_name = "BOOL", env = "ONCEWARD_PUBLISH")]
+    publish: bool,
     /// Intents that may run at once; more are refused with 503 [default: 10000].
     #[arg(long, value_name = "NUMBER", env = "ONCEWARD_IN_FLIGHT_MAX")]
     in_flight_max: usize,
     /// Intents of one scope that may run at once; more are refused with 429 [default: no limit].
     #[arg(long, value_name = "NUMBER", env = "ONCEWARD_IN_FLIGHT_PER_SCOPE_MAX")]
     in_flight_per_scope_max: usize,
-    /// Connections from clients at once; more wait to be accepted [default: 10000].
+    /// Connections from clients at once. A new one replaces the oldest that is idle; if none is, it waits to be accepted
+    /// [default: 10000].
     #[arg(long, value_name = "NUMBER", env = "ONCEWARD_CONNECTIONS_MAX")]
     connections_max: usize,
-    /// How long a client may take to send the head of a request [default: 10s].
+    /// Connections from one address at once (IPv6: from one /64 network); more are closed. Not for `trusted_proxies`
+    /// [default: half of connections-max].
+    #[arg(long, value_name = "NUMBER", env = "ONCEWARD_CONNECTIONS_PER_ADDRESS_MAX")]
+    connections_per_address_max: usize,
+    /// How long a client may take to send the head of a request, and the first one after it has connected
+    /// [default: 10s].
     #[arg(long, value_name = "TIME", env = "ONCEWARD_HEAD_TIMEOUT")]
     head_timeout: Period,
-    /// How long a client may take to send a body before a minimum rate is enforced [default: 10s].
+    /// How long a connection may be without a request, after the first one [default: 75s].
+    #[arg(long, value_name = "TIME", env = "ONCEWARD_IDLE_TIMEOUT")]
+    idle_timeout: Period,
+    /// How long a client that sends a body may pause; in the long run it must send 256 bytes a second [default: 10s].
     #[arg(long, value_name = "TIME", env = "ONCEWARD_BODY_GRACE")]
     body_grace: Period,
-    /// How long a stopping gateway waits for requests in flight [default: 30s].
+    /// How long a client may leave a response unread; then it is disconnected, and the response is still recorded
+    /// [default: 30s].
+    #[arg(long, value_name = "TIME", env = "ONCEWARD_WRITE_TIMEOUT")]
+    write_timeout: Period,
+    /// Bytes of request bodies that are held in memory at once, all guarded requests together; more are refused with
+    /// 503 [default: 256MiB].
+    #[arg(long, value_name = "SIZE", env = "ONCEWARD_BODY_BYTES_MAX")]
+    body_bytes_max: Size,
+    /// The part of it for one client address (IPv6: one /64 network); more are refused with 429 [default: half of
+    /// body-bytes-max].
+    #[arg(long, value_name = "SIZE", env = "ONCEWARD_BODY_BYTES_PER_ADDRESS_MAX")]
+    body_bytes_per_address_max: Size,
+    /// How long after SIGTERM new connections are still accepted, while /readyz says that it is stopping: the time that
+    /// a load balancer needs to notice [default: 5s].
+    #[arg(long, value_name = "TIME", env = "ONCEWARD_DRAIN_DELAY")]
+    drain_delay: Period,
+    /// How long a stopping gateway waits for requests in flight, after the delay [default: 30s].
     #[arg(long, value_name = "TIME", env = "ONCEWARD_DRAIN_TIMEOUT")]
     drain_timeout: Period,
     /// How often expired receipts are removed [default: 60s].
     #[arg(long, value_name = "TIME", env = "ONCEWARD_SWEEP_EVERY")]
     sweep_every: Period,
+    /// An unknown outcome that nobody has settled for this long becomes dead. It is still unknown, and is not tried
+    /// again until it is settled [default: never].
+    #[arg(long, value_name = "TIME", env = "ONCEWARD_UNKNOWN_AFTER")]
+    unknown_after: Period,
     /// The certificate chain (PEM) to serve HTTPS with; needs `tls_key`.
     #[arg(long, value_name = "FILE", env = "ONCEWARD_TLS_CERT")]
     tls_cert: PathBuf,

@@ -21,7 +21,7 @@ fn an_error_names_its_line_and_its_field() {
         ("[[route]]\npath = \"/a\"\nkey = \"needed\"", "line 3", "required"),
         ("[[route]]\npath = \"/a\"\n\n[[route]]\npath = \"/b\"\ncolour = 1", "line 6", "colour"),
         ("[[route]]\npath = \"/a\"\nmethods = [\"post\"]", "line 3", "capitals"),
-        ("[[route]]\npath = \"/a\"\nscope = \"cookie\"", "line 3", "jwt:CLAIM"),
+        ("[[route]]\npath = \"/a\"\nscope = \"cookie\"", "line 1", "jwt:CLAIM"),
         ("[[route]]\npath = \"/a\"\noutcomes = { 7xx = \"retry\" }", "line 3", "7xx"),
         ("[[route]]\npath = \"/a\"\noutcomes = { 5xx = \"again\" }", "line 3", "replay"),
         ("[[route]]\npath = \"/a\"\npreset = \"square\"", "line 3", "ledger"),

@@ -1,27 +1,52 @@
-//! Identifies callers by the subject of a verified client certificate, or by a claim of a verified token. Both stay
+//! Identifies callers by the identity in a verified client certificate, or by a claim of a verified token. Both stay
 //! the same when the certificate or the token is renewed.
 
 use std::path::Path;
 
 use http::Request;
-use rustls::pki_types::CertificateDer;
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, UnixTime};
 
 use super::jwt::JwtVerifier;
 use crate::config::ScopeSource;
 
-/// The subject and the issuer of a client certificate, hashed.
+/// The identity in a client certificate, hashed: the authority that is trusted, with the URI names or else the DNS
+/// names or else the subject of the certificate. Empty if there are none of these. Never its key, its serial number or
+/// its bytes, which change when it is renewed.
 #[derive(Clone, Debug)]
 pub struct CertificateSubject(String);
 
 impl CertificateSubject {
-    /// The subject of a certificate that has been verified.
-    pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
-        let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
-        // Two authorities may issue the same subject to different clients.
+    /// The identity in a certificate that has been verified against these authorities.
+    pub fn of(chain: &[CertificateDer<'_>], authorities: &RootCertStore) -> Option<Self> {
+        let (own, between) = chain.split_first()?;
+        let certificate = webpki::EndEntityCert::try_from(own).ok()?;
+        // The issuer that the certificate names may be any between it and the authority.
+        let path = certificate.verify_for_usage(
+            webpki::ALL_VERIFICATION_ALGS,
+            &authorities.roots,
+            between,
+            UnixTime::now(),
+            webpki::KeyUsage::client_auth(),
+            None,
+            None,
+        );
+        let path = path.ok()?;
+        let uris: Vec<&[u8]> = certificate.valid_uri_names().map(str::as_bytes).collect();
+        let domains: Vec<&[u8]> = certificate.valid_dns_names().map(str::as_bytes).collect();
+        // An empty sequence of names.
+        let subject = Some(certificate.subject()).filter(|subject| !matches!(subject, [] | [0x30, 0]));
+        let (kind, mut names) = match (&uris[..], &domains[..], subject) {
+            ([_, ..], ..) => ("uri", uris),
+            (_, [_, ..], _) => ("dns", domains),
+            (_, _, Some(subject)) => ("subject", vec![subject]),
+            (_, _, None) => return Some(Self(String::new())),
+        };
+        names.sort_unstable();
+        // Two authorities may issue the same name to different clients.
         let mut hasher = blake3::Hasher::new();
-        for name in [certificate.issuer(), certificate.subject()] {
-            hasher.update(&(name.len() as u64).to_le_bytes());
-            hasher.update(name);
+        for part in [path.anchor().subject.as_ref(), kind.as_bytes()].into_iter().chain(names) {
+            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
         }
         Some(Self(hasher.finalize().to_hex().to_string()))
     }
@@ -51,14 +76,25 @@ impl Callers {
         }
     }
 
-    /// The caller, if the gateway itself identifies callers by this source and the request has it.
-    pub fn find<B>(&self, source: &ScopeSource, request: &Request<B>) -> Option<String> {
-        match source {
-            ScopeSource::Jwt(claim) => self.tokens.as_ref()?.claim(request.headers(), claim),
-            ScopeSource::Mtls => {
-                request.extensions().get::<CertificateSubject>().map(|subject| subject.0.clone())
+    /// The caller, as far as the gateway itself identifies callers by these sources. `None` if one of them is absent.
+    pub fn find<B>(&self, sources: &[ScopeSource], request: &Request<B>) -> Option<String> {
+        let certificate =
+            || request.extensions().get::<CertificateSubject>().map(|subject| subject.0.clone());
+        let mut found = Vec::new();
+        for source in sources {
+            match source {
+                ScopeSource::Jwt(claim) => found.push(self.tokens.as_ref()?.claim(request.headers(), claim)?),
+                ScopeSource::Mtls => found.push(certificate()?),
+                // A certificate counts together with the credentials in header fields.
+                ScopeSource::Auto => found.extend(certificate()),
+                ScopeSource::Header(_) | ScopeSource::Cookie(_) | ScopeSource::Host | ScopeSource::Shared => {
+                }
             }
-            ScopeSource::Authorization | ScopeSource::Header(_) | ScopeSource::Shared => None,
+        }
+        match &mut found[..] {
+            [] => None,
+            [one] => Some(std::mem::take(one)),
+            several => Some(serde_json::json!(several).to_string()),
         }
     }
 }

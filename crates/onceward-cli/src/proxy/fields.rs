@@ -8,17 +8,20 @@ use http::header::{
     TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
-use onceward_http::headers::{ONCEWARD_ATTEMPT, ONCEWARD_FENCE};
+use onceward_http::headers::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, ONCEWARD_ATTEMPT, ONCEWARD_FENCE};
 
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// Fields that apply to one connection only (RFC 9110, section 7.6.1).
-const HOP_BY_HOP: [HeaderName; 9] = [
+const HOP_BY_HOP: [HeaderName; 10] = [
     CONNECTION,
+    HTTP2_SETTINGS,
     KEEP_ALIVE,
     PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION,
@@ -29,17 +32,6 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// What happens to the forwarded fields that a client sends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ForwardedRule {
-    /// Kept, and this hop added. For a gateway behind another proxy.
-    #[default]
-    Append,
-    /// Removed. For a gateway that clients reach directly.
-    Replace,
-}
-
 /// The connection that a request arrived on.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientConnection {
@@ -47,6 +39,13 @@ pub struct ClientConnection {
     pub client: IpAddr,
     /// `http` or `https`.
     pub scheme: &'static str,
+    /// Whether the client is a proxy whose forwarded fields are believed.
+    pub trusted: bool,
+}
+
+/// Whether a field says where a request came from. Only proxies set them.
+pub fn is_forwarded_field(name: &HeaderName) -> bool {
+    name == FORWARDED || name == X_REAL_IP || name.as_str().starts_with("x-forwarded-")
 }
 
 /// Removes hop-by-hop fields, from requests and responses.
@@ -71,6 +70,20 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// Removes the fields of the protocol from a service's response to a guarded request: on a first run they would say
+/// what only the gateway can know.
+pub fn remove_protocol_fields(headers: &mut HeaderMap) {
+    for name in [IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED] {
+        headers.remove(name);
+    }
+    if headers.keys().any(|name| name.as_str().starts_with("onceward-")) {
+        let ours = headers.keys().filter(|name| name.as_str().starts_with("onceward-"));
+        for name in ours.cloned().collect::<Vec<_>>() {
+            headers.remove(name);
+        }
+    }
+}
+
 /// End-to-end fields. A `Connection` field that lists one of them is a mistake or an attack.
 const NEVER_REMOVED: [HeaderName; 5] = [
     CONTENT_LENGTH,
@@ -80,7 +93,8 @@ const NEVER_REMOVED: [HeaderName; 5] = [
     onceward_http::headers::IDEMPOTENCY_KEY,
 ];
 
-/// The protocol that the sender asks to upgrade this connection to, if any.
+/// The upgrade that the sender asks for, if the gateway passes it. Any other one would open a tunnel past the guard: over
+/// `h2c` a client could send requests that nobody looks at.
 pub fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = headers
         .get_all(CONNECTION)
@@ -88,7 +102,9 @@ pub fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .any(|option| option.trim().eq_ignore_ascii_case("upgrade"));
-    asked.then(|| headers.get(UPGRADE).cloned()).flatten()
+    let protocol =
+        headers.get(UPGRADE).filter(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    asked.then(|| protocol.cloned()).flatten()
 }
 
 /// Requests the same upgrade from the next hop.
@@ -97,15 +113,11 @@ pub fn add_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(UPGRADE, protocol);
 }
 
-/// Adds the forwarded fields, and removes fields that only the gateway may set.
-pub fn add_forwarded(headers: &mut HeaderMap, connection: ClientConnection, rule: ForwardedRule) {
+/// Adds the forwarded fields, and removes fields that only the gateway may set. Those of an untrusted client have been
+/// removed before.
+pub fn add_forwarded(headers: &mut HeaderMap, connection: ClientConnection) {
     headers.remove(ONCEWARD_FENCE);
     headers.remove(ONCEWARD_ATTEMPT);
-    if rule == ForwardedRule::Replace {
-        for name in [X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, FORWARDED] {
-            headers.remove(name);
-        }
-    }
     let client = connection.client.to_string();
     let host = headers.get(HOST).cloned();
     let hop = forwarded(connection, host.as_ref());

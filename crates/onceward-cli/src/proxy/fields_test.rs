@@ -3,7 +3,7 @@
 use http::header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{ClientConnection, ForwardedRule, add_forwarded, remove_hop_by_hop, requested_upgrade};
+use super::{ClientConnection, add_forwarded, remove_hop_by_hop, remove_protocol_fields, requested_upgrade};
 
 fn fields(lines: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -52,26 +52,49 @@ fn an_upgrade_needs_the_connection_field() {
     assert_eq!(UPGRADE, "upgrade");
 }
 
-fn forwarded(lines: &[(&str, &str)], client: &str, rule: ForwardedRule) -> HeaderMap {
+#[test]
+fn only_websocket_is_passed() {
+    for protocol in ["h2c", "TLS/1.0", "websocket, h2c", "echo"] {
+        let asked = requested_upgrade(&fields(&[("connection", "Upgrade"), ("upgrade", protocol)]));
+        assert_eq!(asked, None, "{protocol}");
+    }
+    assert!(requested_upgrade(&fields(&[("connection", "Upgrade"), ("upgrade", "WebSocket")])).is_some());
+}
+
+#[test]
+fn a_service_cannot_say_what_only_the_gateway_knows() {
+    let mut headers = fields(&[
+        ("idempotent-replayed", "true"),
+        ("idempotency-expires", "Thu, 01 Jan 2099 00:00:00 GMT"),
+        ("onceward-unguarded", "x"),
+        ("onceward-status", "200"),
+        ("x-kept", "1"),
+    ]);
+    remove_protocol_fields(&mut headers);
+    assert_eq!(headers, fields(&[("x-kept", "1")]));
+}
+
+fn forwarded(lines: &[(&str, &str)], client: &str) -> HeaderMap {
     let mut headers = fields(lines);
-    add_forwarded(&mut headers, ClientConnection { client: client.parse().unwrap(), scheme: "http" }, rule);
+    let client = client.parse().unwrap();
+    add_forwarded(&mut headers, ClientConnection { client, scheme: "http", trusted: true });
     headers
 }
 
 #[test]
 fn forwarded_fields_name_the_client() {
-    let headers = forwarded(&[("host", "shop.example:8080")], "192.0.2.7", ForwardedRule::Append);
+    let headers = forwarded(&[("host", "shop.example:8080")], "192.0.2.7");
     assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
     assert_eq!(headers["x-forwarded-proto"], "http");
     assert_eq!(headers["x-forwarded-host"], "shop.example:8080");
     assert_eq!(headers[FORWARDED], "for=192.0.2.7;host=\"shop.example:8080\";proto=http");
     assert_eq!(headers[HOST], "shop.example:8080");
-    let headers = forwarded(&[], "2001:db8::1", ForwardedRule::Append);
+    let headers = forwarded(&[], "2001:db8::1");
     assert_eq!(headers[FORWARDED], "for=\"[2001:db8::1]\";proto=http");
 }
 
 #[test]
-fn earlier_hops_are_kept_or_removed_by_rule() {
+fn earlier_hops_are_kept() {
     let lines = [
         ("host", "a"),
         ("x-forwarded-for", "198.51.100.1"),
@@ -79,20 +102,15 @@ fn earlier_hops_are_kept_or_removed_by_rule() {
         ("x-forwarded-proto", "https"),
         ("forwarded", "for=198.51.100.1"),
     ];
-    let kept = forwarded(&lines, "192.0.2.7", ForwardedRule::Append);
+    let kept = forwarded(&lines, "192.0.2.7");
     assert_eq!(kept["x-forwarded-for"], "198.51.100.1, 198.51.100.2, 192.0.2.7");
     assert_eq!(kept.get_all("x-forwarded-for").iter().count(), 1);
     assert_eq!(kept["x-forwarded-proto"], "https");
     assert_eq!(kept[FORWARDED], "for=198.51.100.1, for=192.0.2.7;host=\"a\";proto=http");
-    let replaced = forwarded(&lines, "192.0.2.7", ForwardedRule::Replace);
-    assert_eq!(replaced["x-forwarded-for"], "192.0.2.7");
-    assert_eq!(replaced["x-forwarded-proto"], "http");
-    assert_eq!(replaced[FORWARDED], "for=192.0.2.7;host=\"a\";proto=http");
 }
 
 #[test]
 fn a_client_cannot_set_the_fence() {
-    let headers =
-        forwarded(&[("onceward-fence", "9"), ("onceward-attempt", "x")], "192.0.2.7", ForwardedRule::Append);
+    let headers = forwarded(&[("onceward-fence", "9"), ("onceward-attempt", "x")], "192.0.2.7");
     assert!(!headers.contains_key("onceward-fence") && !headers.contains_key("onceward-attempt"));
 }

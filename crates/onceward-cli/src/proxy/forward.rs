@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, EXPECT, HOST, HeaderValue};
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue};
 use http::uri::{Authority, PathAndQuery};
 use http::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
@@ -22,9 +23,11 @@ use onceward_http::headers::{IDEMPOTENCY_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE};
 use onceward_http::problem::Problem;
 use tower_service::Service;
 
-use super::body::{GatewayBody, SlowSenderLimit};
-use super::fields::{self, ClientConnection, ForwardedRule};
-use super::pool::{Pool, SendFailure};
+use super::body::GatewayBody;
+use super::client_body::BodyProgress;
+use super::fields::{self, ClientConnection};
+use super::head_rules::ForwardedPath;
+use super::pool::{Pool, SendFailure, SendOptions, UpstreamReuse};
 use super::tls::UpstreamTls;
 use super::worker_threads;
 
@@ -34,11 +37,16 @@ pub const CHILD_LABEL: &str = "upstream";
 /// The service behind the gateway. Shared by all routes, and kept over a reload.
 pub struct Upstream {
     /// One for each thread: a connection belongs to the runtime it was made on.
-    pools: Vec<Arc<Pool>>,
+    pools: Vec<ThreadPools>,
     authority: Authority,
     /// The prefix of every path, without a trailing slash.
     base: String,
-    forwarding: ForwardedRule,
+}
+
+/// What an unguarded request left on a connection never becomes part of an answer that is stored.
+struct ThreadPools {
+    guarded: Arc<Pool>,
+    unguarded: Arc<Pool>,
 }
 
 /// Which key is sent to the upstream.
@@ -59,12 +67,13 @@ pub enum ForwardKey {
 pub struct Forward {
     pub upstream: Arc<Upstream>,
     pub key: ForwardKey,
-    /// The longest wait for an answer to begin, and between two of its frames.
+    /// The longest wait for an answer to begin once the request was sent, and between two of its frames.
     pub answer_timeout: Duration,
+    pub reuse: UpstreamReuse,
 }
 
 impl Upstream {
-    pub fn new(url: &Uri, forwarding: ForwardedRule) -> Result<Self, String> {
+    pub fn new(url: &Uri) -> Result<Self, String> {
         let tls = match url.scheme_str() {
             Some("http") => None,
             Some("https") => Some(UpstreamTls::new(url.host().unwrap_or_default())?),
@@ -80,37 +89,49 @@ impl Upstream {
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = authority.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
         let pool = || Arc::new(Pool::new(host.clone(), port, tls.clone()));
-        let pools = (0..=worker_threads::count()).map(|_| pool()).collect();
+        let pools = (0..=worker_threads::count())
+            .map(|_| ThreadPools { guarded: pool(), unguarded: pool() })
+            .collect();
         let base = url.path().trim_end_matches('/').to_owned();
-        Ok(Self { pools, authority, base, forwarding })
+        Ok(Self { pools, authority, base })
     }
 
     /// Its host and port.
     pub fn address(&self) -> String {
-        self.pool().address()
+        self.pools().guarded.address()
     }
 
-    fn pool(&self) -> &Arc<Pool> {
+    fn pools(&self) -> &ThreadPools {
         &self.pools[worker_threads::current()]
     }
 
-    /// Sends a request of the gateway itself, not of a client.
+    /// Sends a request of the gateway itself, not of a client. `timeout` is also the longest time between two frames of
+    /// the answer.
     pub async fn ask(
         &self,
         mut request: Request<GatewayBody>,
         timeout: Duration,
-        limit: SlowSenderLimit,
     ) -> Result<Response<GatewayBody>, SendFailure> {
         let wrong = |error: http::Error| SendFailure::NotSent(error.to_string());
-        *request.uri_mut() = self.target_of(request.uri()).map_err(wrong)?;
+        *request.uri_mut() = self.target_of(request.uri().path_and_query()).map_err(wrong)?;
         let host = HeaderValue::try_from(self.authority.as_str()).map_err(|error| wrong(error.into()))?;
-        request.headers_mut().insert(HOST, host);
-        self.pool().send(request, timeout, Some(limit)).await
+        request.headers_mut().entry(HOST).or_insert(host);
+        if let Some(connection) = request.extensions().get::<ClientConnection>().copied() {
+            let fence = request.headers().get(ONCEWARD_FENCE).cloned();
+            fields::add_forwarded(request.headers_mut(), connection);
+            request.headers_mut().extend(fence.map(|fence| (ONCEWARD_FENCE, fence)));
+        }
+        // A connection of its own: the answer becomes a receipt.
+        let options =
+            SendOptions { answer_timeout: timeout, idle_max: Some(timeout), reuse: UpstreamReuse::Never };
+        self.pools().guarded.send(request, options, None).await
     }
 
     /// The path for the upstream: the base, then the path of the request.
-    fn target_of(&self, asked: &Uri) -> Result<Uri, http::Error> {
-        let path = match asked.path_and_query() {
+    fn target_of(&self, asked: Option<&PathAndQuery>) -> Result<Uri, http::Error> {
+        let path = match asked {
+            // `OPTIONS *` is about the server, not about a path.
+            Some(path) if path == "*" => path.clone(),
             Some(path) if self.base.is_empty() => path.clone(),
             Some(path) => PathAndQuery::try_from(format!("{}{path}", self.base))?,
             None => PathAndQuery::from_static("/"),
@@ -143,8 +164,23 @@ impl Forward {
             return Ok(problem(Problem::UpstreamUnreachable, Action::Retry));
         }
         // A response that stalls would hold its key forever. Without a key, the client decides how long to wait.
-        let limit = lease.is_some().then(|| SlowSenderLimit::idle(self.answer_timeout));
-        let answer = self.upstream.pool().send(request, self.answer_timeout, limit).await;
+        let options = SendOptions {
+            answer_timeout: self.answer_timeout,
+            idle_max: lease.is_some().then_some(self.answer_timeout),
+            reuse: self.reuse,
+        };
+        let pools = self.upstream.pools();
+        let pool = if lease.is_some() { &pools.guarded } else { &pools.unguarded };
+        let progress = request.extensions_mut().remove::<Arc<BodyProgress>>();
+        // The body of a guarded request has arrived.
+        let progress = progress.filter(|_| request.body().length().is_none());
+        let answer = pool.send(request, options, progress.clone()).await;
+        if answer.is_err()
+            && let Some(fault) = progress.and_then(|progress| progress.fault())
+        {
+            let (status, text) = fault.answer();
+            return Ok(plain(status, text));
+        }
         let upstream = &self.upstream.authority;
         let mut response = match answer {
             Ok(response) => response,
@@ -171,6 +207,9 @@ impl Forward {
         } else {
             fields::remove_hop_by_hop(response.headers_mut());
         }
+        if lease.is_some() {
+            fields::remove_protocol_fields(response.headers_mut());
+        }
         Ok(response)
     }
 
@@ -181,7 +220,8 @@ impl Forward {
         lease: Option<&Lease>,
         protocol: Option<HeaderValue>,
     ) -> Result<(), http::Error> {
-        let target = self.upstream.target_of(request.uri())?;
+        let written = request.extensions_mut().remove::<ForwardedPath>().map(|path| path.0);
+        let target = self.upstream.target_of(written.as_ref().or(request.uri().path_and_query()))?;
         // A host in the target overrides `Host` (RFC 9112, section 3.2.2).
         if let Some(authority) = request.uri().authority() {
             let host = HeaderValue::try_from(authority.as_str())?;
@@ -200,7 +240,10 @@ impl Forward {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
         if let Some(connection) = connection {
-            fields::add_forwarded(headers, connection, self.upstream.forwarding);
+            fields::add_forwarded(headers, connection);
+        }
+        if self.reuse == UpstreamReuse::Never {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if let Some(protocol) = protocol {
             fields::add_upgrade(headers, protocol);
@@ -226,6 +269,14 @@ fn problem(problem: Problem, action: Action) -> Response<GatewayBody> {
     let status = problem.status();
     let mut response = problem.into_response(status).map(GatewayBody::from);
     response.extensions_mut().insert(action);
+    response
+}
+
+/// A sentence as an answer.
+pub fn plain<B: From<Bytes>>(status: StatusCode, sentence: &str) -> Response<B> {
+    let mut response = Response::new(B::from(Bytes::from(format!("{sentence}\n"))));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 

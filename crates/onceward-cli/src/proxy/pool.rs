@@ -6,13 +6,17 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use http::{Request, Response};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use onceward_http::UndelimitedBody;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout};
 
-use super::body::{GatewayBody, SlowSenderLimit, StreamedBody};
+use super::body::GatewayBody;
+use super::client_body::BodyProgress;
+use super::service_body::ServiceBody;
 use super::tls::UpstreamTls;
 
 /// The timeout of connecting. Nothing has been sent at that point.
@@ -37,6 +41,27 @@ pub struct Pool {
     idle: Mutex<VecDeque<(Connection, Instant)>>,
 }
 
+/// Whether a connection to the upstream serves more than one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UpstreamReuse {
+    /// After an answer whose end is beyond question.
+    #[default]
+    Safe,
+    /// Each request has a connection of its own.
+    Never,
+}
+
+/// How a request is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct SendOptions {
+    /// The longest wait for the response to begin, once the whole request was sent.
+    pub answer_timeout: Duration,
+    /// The longest time between two frames of the response.
+    pub idle_max: Option<Duration>,
+    pub reuse: UpstreamReuse,
+}
+
 /// Why there is no response.
 #[derive(Debug)]
 pub enum SendFailure {
@@ -51,16 +76,20 @@ impl Pool {
         Self { host, port, tls, idle: Mutex::default() }
     }
 
-    /// Sends a request and waits at most `answer_timeout` for the response to begin; `limit` says how slow its body
-    /// may be.
+    /// Sends a request, and waits for the response to begin. `progress` is that of a body that is still arriving. A
+    /// response whose body ends with its connection has [`UndelimitedBody`] among its extensions.
     pub async fn send(
         self: &Arc<Self>,
         mut request: Request<GatewayBody>,
-        answer_timeout: Duration,
-        limit: Option<SlowSenderLimit>,
+        options: SendOptions,
+        progress: Option<Arc<BodyProgress>>,
     ) -> Result<Response<GatewayBody>, SendFailure> {
+        let head_only = request.method() == Method::HEAD;
         loop {
-            let idle = self.take_idle().await;
+            let idle = match options.reuse {
+                UpstreamReuse::Safe => self.take_idle().await,
+                UpstreamReuse::Never => None,
+            };
             let reused = idle.is_some();
             let mut connection = match idle {
                 Some(connection) => connection,
@@ -69,15 +98,20 @@ impl Pool {
                     Box::pin(self.connect()).await.map_err(|error| SendFailure::NotSent(error.to_string()))?
                 }
             };
-            let answer = timeout(answer_timeout, connection.try_send_request(request));
-            let mut error = match answer.await {
-                Ok(Ok(response)) => {
-                    let pooled = (connection, self.clone());
-                    return Ok(response
-                        .map(|body| GatewayBody::Stream(StreamedBody::new(body, limit, Some(pooled)))));
+            let sending = connection.try_send_request(request);
+            let answer = match &progress {
+                None => timeout(options.answer_timeout, sending).await.map_err(drop),
+                Some(progress) => {
+                    Box::pin(after_body(sending, progress, options.answer_timeout)).await.ok_or(())
                 }
+            };
+            let mut error = match answer {
+                Ok(Ok(response)) => return self.received(response, connection, head_only, options),
                 Ok(Err(error)) => error,
-                Err(_) => return Err(SendFailure::NoAnswer(format!("no answer within {answer_timeout:?}"))),
+                Err(()) => {
+                    let limit = options.answer_timeout;
+                    return Err(SendFailure::NoAnswer(format!("no answer within {limit:?}")));
+                }
             };
             // hyper hands a request back only if its connection never started to send it: the other side had closed
             // it while it was idle. Every other failure counts as "it may have left".
@@ -89,8 +123,36 @@ impl Pool {
         }
     }
 
+    fn received(
+        self: &Arc<Self>,
+        response: Response<hyper::body::Incoming>,
+        connection: Connection,
+        head_only: bool,
+        options: SendOptions,
+    ) -> Result<Response<GatewayBody>, SendFailure> {
+        let has_no_body = head_only
+            || matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+            || response.status().is_informational();
+        let is_delimited = match transfer_coding(response.headers()) {
+            Some(false) => return Err(SendFailure::NoAnswer("a transfer coding other than chunked".into())),
+            Some(true) => true,
+            None => has_no_body || response.headers().contains_key(CONTENT_LENGTH),
+        };
+        // Some services send a body with a response that has none. It would be read as the beginning of the next
+        // response, which belongs to another request.
+        let may_be_reused = options.reuse == UpstreamReuse::Safe && !has_no_body && is_delimited;
+        let pool = may_be_reused.then(|| self.clone());
+        let pooled = PooledConnection { connection, pool };
+        let mut response =
+            response.map(|body| GatewayBody::FromService(ServiceBody::new(body, options.idle_max, pooled)));
+        if !is_delimited {
+            response.extensions_mut().insert(UndelimitedBody);
+        }
+        Ok(response)
+    }
+
     /// Takes back a connection whose answer has been read to its end.
-    pub fn put_back(&self, connection: Connection) {
+    fn put_back(&self, connection: Connection) {
         if connection.is_closed() {
             return;
         }
@@ -143,6 +205,51 @@ impl Pool {
     }
 }
 
+/// The connection that a response comes over, and the pool that it returns to, if any.
+pub struct PooledConnection {
+    connection: Connection,
+    pool: Option<Arc<Pool>>,
+}
+
+impl PooledConnection {
+    /// Called after the last frame of the response; without a pool, the connection is closed.
+    pub fn put_back(self) {
+        if let Some(pool) = self.pool {
+            pool.put_back(self.connection);
+        }
+    }
+}
+
+/// Waits for the answer to a request whose body is still arriving. The time for the answer begins when the body was sent;
+/// before, it limits how long the service may take no more of it.
+async fn after_body<T>(
+    sending: impl Future<Output = T>,
+    progress: &BodyProgress,
+    answer_timeout: Duration,
+) -> Option<T> {
+    let mut sending = std::pin::pin!(sending);
+    let mut look_at = tokio::time::Instant::now() + answer_timeout;
+    loop {
+        tokio::select! {
+            answer = &mut sending => return Some(answer),
+            () = sleep_until(look_at) => {}
+        }
+        let now = tokio::time::Instant::now();
+        // A client that is waited for has a limit of its own.
+        look_at = progress.service_awaited_since().unwrap_or(now) + answer_timeout;
+        if look_at <= now {
+            return None;
+        }
+    }
+}
+
+/// Whether the only transfer coding is `chunked`; `None` without a transfer coding.
+pub fn transfer_coding(headers: &HeaderMap) -> Option<bool> {
+    let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
+    let first = lines.next()?;
+    Some(lines.next().is_none() && first.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"))
+}
+
 fn too_slow() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT_TIMEOUT:?}"))
 }
@@ -169,6 +276,3 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
-
-/// The connection that a body comes over, and the pool that it goes back to.
-pub type PooledConnection = (Connection, Arc<Pool>);

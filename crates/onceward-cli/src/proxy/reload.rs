@@ -1,4 +1,5 @@
-//! Reloads the routes on SIGHUP and when the file changes, without dropping a request. An invalid file changes nothing.
+//! Reloads the routes and the certificates on SIGHUP and when their files change, without dropping a request. An invalid
+//! file changes nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use tokio::signal::unix::Signal;
 
 use super::route_table::RouteTable;
 use super::serve::Gateway;
+use super::tls::ClientTls;
 use crate::config::Settings;
 
 /// How often the file is checked. Polling also works where files are replaced by links, as container platforms do.
@@ -45,10 +47,35 @@ pub async fn watch_file(gateway: Arc<Gateway>, file: Option<(PathBuf, Settings)>
     }
 }
 
+/// Reads the certificates again whenever one of their files changes. Never returns.
+pub async fn watch_certificates(tls: Arc<ClientTls>, mut hangup: Signal) {
+    let versions = || tls.files().paths().map(file_version).collect::<Vec<_>>();
+    let mut seen = versions();
+    loop {
+        let asked = tokio::select! {
+            _ = hangup.recv() => true,
+            () = tokio::time::sleep(POLL_INTERVAL) => false,
+        };
+        let now = versions();
+        if !asked && now == seen {
+            continue;
+        }
+        match tls.reload() {
+            Ok(()) => tracing::info!("the certificates were reloaded"),
+            // The key may be written a moment after the certificate: the next change is a new try.
+            Err(error) => {
+                tracing::error!(%error, "the certificates were not reloaded; the old ones stay in effect");
+            }
+        }
+        seen = now;
+    }
+}
+
 fn reload(gateway: &Gateway, path: &Path, old: &Settings) -> Result<Settings, String> {
     let (new, routes) = Settings::read(path)?;
     gateway.check(&routes)?;
-    gateway.table.store(Arc::new(RouteTable::new(&gateway.state, &routes)));
+    let table = RouteTable::new(&gateway.state, &routes, Some(&gateway.table.load()))?;
+    gateway.table.store(Arc::new(table));
     let waiting = new.changed(old);
     if !waiting.is_empty() {
         tracing::warn!(values = waiting.join(", "), "these settings change only with a restart");

@@ -14,6 +14,7 @@ use tower_layer::Layer;
 use super::body::GatewayBody;
 use super::callers::Callers;
 use super::forward::{Forward, Upstream};
+use super::path_rules::{PathRules, without_parameters};
 use super::reconcile::HttpReconciler;
 use crate::config::{EffectiveRoute, Routes, ScopeSource};
 
@@ -25,6 +26,9 @@ pub struct GatewayState {
     pub admission: Arc<Admission>,
     pub upstream: Arc<Upstream>,
     pub callers: Callers,
+    pub path_rules: PathRules,
+    /// Whether the policy of the routes is published.
+    pub publish: bool,
 }
 
 /// The routes in effect.
@@ -32,7 +36,7 @@ pub struct RouteTable {
     entries: Vec<RouteEntry>,
     otherwise: RouteEntry,
     /// The document published at `/.well-known/idempotency`.
-    published: Document,
+    published: Option<Document>,
 }
 
 struct RouteEntry {
@@ -44,26 +48,81 @@ struct RouteEntry {
 pub type CurrentRoutes = ArcSwap<RouteTable>;
 
 impl RouteTable {
-    pub fn new(state: &GatewayState, routes: &Routes) -> Self {
+    /// The table of these routes. `before` is the one that it replaces: where a route names its intents by other terms
+    /// now, receipts under the former ones still count. Fails if they could not be found.
+    pub fn new(state: &GatewayState, routes: &Routes, before: Option<&Self>) -> Result<Self, String> {
+        let routes = &with_former_terms(routes, before)?;
         let named: Vec<(String, _)> =
             routes.each().map(|route| (route.pattern.to_string(), route.route.clone())).collect();
-        Self {
+        Ok(Self {
             entries: routes.list.iter().map(|route| RouteEntry::new(state, route)).collect(),
             otherwise: RouteEntry::new(state, &routes.otherwise),
-            published: Document::new(&named),
-        }
+            published: state.publish.then(|| Document::new(&named)),
+        })
     }
 
-    pub fn published(&self) -> &Document {
-        &self.published
+    /// The published policy, unless that is switched off.
+    pub fn published(&self) -> Option<&Document> {
+        self.published.as_ref()
+    }
+
+    /// The scopes of a caller whose requests look like this, on any route.
+    pub fn scopes_of(&self, state: &GatewayState, request: &Request<()>) -> Vec<String> {
+        let entries = self.entries.iter().chain([&self.otherwise]);
+        let mut scopes: Vec<String> =
+            entries.flat_map(|entry| entry.effective.route.scopes_of(request, &state.secrets)).collect();
+        scopes.sort();
+        scopes.dedup();
+        scopes
     }
 
     /// The service for a request: that of the first route that matches.
-    pub fn service(&self, method: &Method, path: &str) -> (OncewardService<Forward>, &ScopeSource) {
+    pub fn service(&self, method: &Method, path: &str) -> (OncewardService<Forward>, &[ScopeSource]) {
+        let path = &*without_parameters(path);
         let matching = self.entries.iter().find(|entry| entry.effective.is_for(method, path));
         let entry = matching.unwrap_or(&self.otherwise);
         (entry.service.clone(), &entry.effective.scope)
     }
+}
+
+/// The routes, each with the terms under which the table before knew its intents.
+fn with_former_terms(routes: &Routes, before: Option<&RouteTable>) -> Result<Routes, String> {
+    let mut routes = routes.clone();
+    let Some(before) = before else { return Ok(routes) };
+    for route in routes.list.iter_mut().chain([&mut routes.otherwise]) {
+        let path = route.pattern.as_str();
+        let former = before.entries.iter().map(|entry| &entry.effective);
+        // The route with this pattern, or else the one that its paths have matched.
+        let same = former.clone().find(|former| former.pattern.as_str() == path);
+        let matching = || former.clone().find(|former| former.pattern.matches(path));
+        let former = same.or_else(matching).unwrap_or(&before.otherwise.effective);
+        let (now, then) = (route.route.identity(), former.route.identity());
+        let verified = |scope: &[ScopeSource]| -> Vec<ScopeSource> {
+            let verified = |source: &&ScopeSource| matches!(source, ScopeSource::Jwt(_) | ScopeSource::Mtls);
+            scope.iter().filter(verified).cloned().collect()
+        };
+        let mut builder = route.route.to_builder();
+        for earlier in former.route.former_identities() {
+            builder = builder.with_former_identity(earlier.clone());
+        }
+        if now != then || route.scope != former.scope {
+            let before = verified(&former.scope);
+            if !before.is_empty() && before != verified(&route.scope) {
+                return Err(format!(
+                    "{path}: the scope was from verified callers ({before:?}), and receipts under it could not be found \
+                     any more: every retry would run again; restart the gateway if that is meant"
+                ));
+            }
+            tracing::warn!(
+                route = path,
+                "scope or operation of a route has changed: until the gateway is restarted its requests are claimed \
+                 under the former terms too, so that no retry runs again"
+            );
+            builder = builder.with_former_identity(then.clone());
+        }
+        route.route = Arc::new(builder.build().map_err(|error| format!("{path}: {error}"))?);
+    }
+    Ok(routes)
 }
 
 impl RouteEntry {
@@ -72,6 +131,7 @@ impl RouteEntry {
             upstream: state.upstream.clone(),
             key: effective.forward_key,
             answer_timeout: effective.answer_timeout,
+            reuse: effective.upstream_reuse,
         };
         let mut route = effective.route.clone();
         if let Some(template) = &effective.reconcile_url {
@@ -88,16 +148,17 @@ impl RouteEntry {
         let layer = OncewardLayer::new(onceward, secrets, route)
             .with_metrics(state.metrics.clone())
             .with_admission(state.admission.clone());
-        Self { effective: effective.clone(), service: layer.layer(forward) }
+        let pattern = state.path_rules.pattern(&effective.pattern);
+        Self { effective: EffectiveRoute { pattern, ..effective.clone() }, service: layer.layer(forward) }
     }
 }
 
 impl GatewayState {
     /// Tells the layer the caller, for scopes that the gateway itself identifies.
-    pub fn name_caller(&self, source: &ScopeSource, request: &mut Request<GatewayBody>) {
+    pub fn name_caller(&self, sources: &[ScopeSource], request: &mut Request<GatewayBody>) {
         // Only the gateway may set it.
         request.extensions_mut().remove::<CallerScope>();
-        if let Some(caller) = self.callers.find(source, request) {
+        if let Some(caller) = self.callers.find(sources, request) {
             request.extensions_mut().insert(CallerScope(caller));
         }
     }

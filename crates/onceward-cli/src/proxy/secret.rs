@@ -9,6 +9,8 @@ use std::path::Path;
 use onceward::{Filter, Onceward, Scan, ScanTarget};
 use onceward_http::fingerprint::{SECRET_BYTES, Secrets};
 
+use super::known_secrets::RESERVED_SCOPE;
+
 /// The environment variable with one secret, or several separated by commas, the one in use first.
 pub const VARIABLE: &str = "ONCEWARD_SECRET";
 /// The file beside the embedded store's own.
@@ -66,9 +68,10 @@ async fn stored(folder: &Path, onceward: &Onceward) -> Result<Secrets, String> {
         Err(error) => return Err(wrong(&error.to_string())),
     }
     // Without its secret no receipt can be found, and with a new one every retry would run again.
-    let first = Scan::new(ScanTarget::Matching(Filter::default()), 1);
+    let first = Scan::new(ScanTarget::Matching(Filter::default()), 100);
     let page = onceward.list(&first).await.map_err(|error| error.to_string())?;
-    if !page.found.is_empty() {
+    // What the gateway itself keeps there is no request's.
+    if page.found.iter().any(|(id, _)| id.scope() != RESERVED_SCOPE) {
         return Err(wrong(&format!(
             "the file is missing, but the store has receipts; restore it from a backup, or set {VARIABLE} if they were made with that"
         )));

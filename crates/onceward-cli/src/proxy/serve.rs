@@ -8,47 +8,51 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
-use onceward_http::{ResponseBody, publication};
+use onceward_http::{ClientAddress, ResponseBody, publication};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tower_service::Service;
 use tracing::Instrument;
 
-use super::body::{GatewayBody, SlowSenderLimit, StreamedBody};
+use super::body::GatewayBody;
 use super::callers::CertificateSubject;
+use super::client_body::ClientBody;
 use super::fields::ClientConnection;
+use super::forward::plain;
+use super::head_rules;
 use super::route_table::{CurrentRoutes, GatewayState};
+use super::sent_body::SentBody;
 use super::tls::ClientTls;
 use super::worker_threads::WorkerThreads;
+use crate::listener::{
+    AddressGroup, ConnectionSlots, ConnectionTimeouts, ConnectionWatch, Networks, Slot, WatchedStream,
+};
 use crate::telemetry;
 
 /// The maximum size of the head of a request, in HTTP/1.1 and HTTP/2.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// The maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 250;
-/// The timeout of a TLS handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// A running gateway.
 pub struct Gateway {
     pub state: GatewayState,
     pub table: CurrentRoutes,
-    pub tls: Option<ClientTls>,
+    pub tls: Option<Arc<ClientTls>>,
     pub bounds: ConnectionLimits,
+    pub slots: Arc<ConnectionSlots>,
+    pub trusted_proxies: Networks,
 }
 
 /// Limits on the connections of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    pub connections_max: usize,
-    pub head_timeout: Duration,
+    pub timeouts: ConnectionTimeouts,
     pub body_grace: Duration,
     pub drain_timeout: Duration,
 }
@@ -61,41 +65,46 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let graceful = GracefulShutdown::new();
-    let permits = Arc::new(Semaphore::new(gateway.bounds.connections_max));
     let mut stop = pin!(stop);
     loop {
-        // Further connections wait in the queue of the operating system.
-        let permit = tokio::select! {
-            permit = permits.clone().acquire_owned() => permit.expect("the semaphore is never closed"),
+        let (stream, peer, slot) = tokio::select! {
+            accepted = accept(&listener, &gateway.slots) => accepted,
             () = &mut stop => break,
-        };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = &mut stop => break,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Most likely no file descriptors are left: other connections must end first.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
         };
         let (gateway, watcher) = (gateway.clone(), graceful.watcher());
         // Each thread has a reactor of its own for its sockets.
         let stream = stream.into_std();
         threads.start(async move {
-            if let Err(error) = connection(gateway, stream, peer, watcher).await {
-                tracing::debug!(%peer, %error, "a connection failed");
+            let (slots, watch) = (gateway.slots.clone(), slot.watch().clone());
+            match slots.drive(&watch, connection(gateway, stream, peer, slot, watcher)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "a connection failed"),
+                Err(closed) => tracing::debug!(%peer, reason = closed.name(), "a connection was closed"),
             }
-            drop(permit);
         });
     }
     drop(listener);
     let bound = gateway.bounds.drain_timeout;
     if tokio::time::timeout(bound, graceful.shutdown()).await.is_err() {
         tracing::warn!(?bound, "some connections did not end in time and are aborted");
+    }
+}
+
+/// The next connection that gets a slot. While all are in use, further connections wait in the queue of the operating
+/// system.
+async fn accept(listener: &TcpListener, slots: &Arc<ConnectionSlots>) -> (TcpStream, SocketAddr, Slot) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => match slots.take(peer.ip()).await {
+                Some(slot) => return (stream, peer, slot),
+                None => tracing::debug!(%peer, "the address has its share of connections already"),
+            },
+            Err(error) => {
+                // Most likely no file descriptors are left: other connections must end first.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
     }
 }
 
@@ -106,16 +115,21 @@ async fn connection(
     gateway: Arc<Gateway>,
     stream: io::Result<std::net::TcpStream>,
     peer: SocketAddr,
+    slot: Slot,
     watcher: Watcher,
 ) -> Result<(), BoxError> {
-    let stream = TcpStream::from_std(stream?)?;
-    stream.set_nodelay(true)?;
+    let watch = slot.watch().clone();
+    let stream = WatchedStream::new(TcpStream::from_std(stream?)?, slot)?;
     let client = peer.ip().to_canonical();
+    let trusted = gateway.trusted_proxies.contains(client);
+    let origin = |scheme| ClientConnection { client, scheme, trusted };
     match gateway.tls.clone() {
-        None => serve_http(gateway, stream, ClientConnection { client, scheme: "http" }, None, watcher).await,
+        None => serve_http(gateway, stream, watch, origin("http"), None, watcher).await,
         Some(tls) => {
-            let (stream, subject) = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
-            serve_http(gateway, stream, ClientConnection { client, scheme: "https" }, subject, watcher).await
+            // The first deadline of the connection covers the handshake.
+            let (stream, subject) = tls.accept(stream).await?;
+            watch.restart();
+            serve_http(gateway, stream, watch, origin("https"), subject, watcher).await
         }
     }
 }
@@ -123,18 +137,22 @@ async fn connection(
 async fn serve_http<S>(
     gateway: Arc<Gateway>,
     stream: S,
+    watch: Arc<ConnectionWatch>,
     origin: ClientConnection,
     subject: Option<CertificateSubject>,
     watcher: Watcher,
 ) -> Result<(), BoxError>
 where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let mut builder = Builder::new(TokioExecutor::new());
+    // The deadline of a head is the connection's own: hyper's begins only after the protocol was told from the first
+    // bytes. A client that has closed its sending side still gets its answer.
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(gateway.bounds.head_timeout)
+        .header_read_timeout(None)
+        .half_close(true)
         .max_buf_size(HEAD_BYTES_MAX);
     builder
         .http2()
@@ -143,11 +161,18 @@ where
         .max_concurrent_streams(STREAMS_MAX)
         .keep_alive_interval(Duration::from_secs(30));
     let service = service_fn(move |mut request: Request<Incoming>| {
+        let multiplexed = request.version() == Version::HTTP_2;
+        let in_progress = watch.begin_request(multiplexed);
         request.extensions_mut().insert(origin);
         if let Some(subject) = &subject {
             request.extensions_mut().insert(subject.clone());
         }
-        answer(gateway.clone(), request)
+        let gateway = gateway.clone();
+        async move {
+            let unread_max = multiplexed.then_some(gateway.bounds.timeouts.write);
+            let response = answer(gateway, request, origin).await?;
+            Ok::<_, Infallible>(response.map(|body| SentBody::new(body, unread_max, in_progress)))
+        }
     });
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     watcher.watch(connection).await
@@ -156,19 +181,32 @@ where
 async fn answer(
     gateway: Arc<Gateway>,
     request: Request<Incoming>,
+    origin: ClientConnection,
 ) -> Result<Response<ResponseBody<GatewayBody>>, Infallible> {
-    let grace = gateway.bounds.body_grace;
-    let mut request = request
-        .map(|body| GatewayBody::Stream(StreamedBody::new(body, Some(SlowSenderLimit::rate(grace)), None)));
+    let mut progress = None;
+    let mut request = request.map(|body| {
+        let body = ClientBody::new(body, gateway.bounds.body_grace);
+        progress = body.progress();
+        GatewayBody::FromClient(body)
+    });
+    if request.method() == Method::CONNECT {
+        return Ok(refused(StatusCode::METHOD_NOT_ALLOWED, "this is a gateway to one service, not a tunnel"));
+    }
+    if let Err((status, why)) = head_rules::check(&mut request, gateway.state.path_rules, origin.trusted) {
+        return Ok(refused(status, why));
+    }
     if request.uri().path() == publication::PATH {
         let table = gateway.table.load();
-        return Ok(table
-            .published()
-            .respond(request.method(), request.uri().query())
-            .map(ResponseBody::whole));
+        if let Some(published) = table.published() {
+            return Ok(published.respond(request.method(), request.uri().query()).map(ResponseBody::whole));
+        }
     }
-    if request.method() == Method::CONNECT {
-        return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "this is a gateway to one service, not a tunnel\n"));
+    let client = head_rules::client_address(request.headers(), origin.client, &gateway.trusted_proxies);
+    if let Some(client) = client {
+        request.extensions_mut().insert(ClientAddress(AddressGroup::of(client).address()));
+    }
+    if let Some(progress) = &progress {
+        request.extensions_mut().insert(progress.clone());
     }
     let mut service = {
         let table = gateway.table.load();
@@ -177,15 +215,23 @@ async fn answer(
         service
     };
     let span = telemetry::span("gateway", &request);
-    if span.is_disabled() {
-        return service.call(request).await;
+    let response = if span.is_disabled() {
+        service.call(request).await
+    } else {
+        service.call(request).instrument(span).await
+    };
+    // The layer refuses a body that fails with a plain 400; what failed is known here.
+    match progress.and_then(|progress| progress.fault()) {
+        Some(fault)
+            if response.as_ref().is_ok_and(|response| response.status() == StatusCode::BAD_REQUEST) =>
+        {
+            let (status, text) = fault.answer();
+            Ok(refused(status, text))
+        }
+        _ => response,
     }
-    service.call(request).instrument(span).await
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<ResponseBody<GatewayBody>> {
-    let mut response = Response::new(ResponseBody::whole(Bytes::from_static(text.as_bytes())));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
+fn refused(status: StatusCode, why: &str) -> Response<ResponseBody<GatewayBody>> {
+    plain::<Bytes>(status, why).map(ResponseBody::whole)
 }

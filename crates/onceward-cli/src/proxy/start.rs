@@ -1,5 +1,6 @@
 //! Starts a gateway from its settings, and stops it on a signal.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,51 +9,44 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::Uri;
 use onceward::{Onceward, Sweep};
+use onceward_http::Metrics;
 use onceward_http::admin::{Admin, Readiness};
-use onceward_http::{Admission, Metrics};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::callers::Callers;
 use super::forward::Upstream;
+use super::known_secrets::{self, NewSecret};
+use super::limits::{self, period};
 use super::reload;
 use super::route_table::{GatewayState, RouteTable};
 use super::secret;
-use super::serve::{ConnectionLimits, Gateway, serve};
+use super::serve::{Gateway, serve};
 use super::tls::{ClientTls, TlsFiles};
 use super::worker_threads::WorkerThreads;
 use crate::address::{ListenAddress, with_scheme};
 use crate::admin;
-use crate::config::{Period, Routes, Settings};
-use crate::measured_store;
+use crate::config::{Period, Routes, ScopeSource, Settings};
+use crate::listener::ConnectionSlots;
+use crate::measured_store::{self, StoreMetrics};
 use crate::output::announce;
 
 const LISTEN: &str = "127.0.0.1:8080";
 const ADMIN: &str = "127.0.0.1:8081";
 const STORE: &str = "embedded:./onceward-data";
-const IN_FLIGHT_MAX: usize = 10_000;
-const CONNECTIONS_MAX: usize = 10_000;
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-const BODY_GRACE: Duration = Duration::from_secs(10);
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+const DRAIN_DELAY: Duration = Duration::from_secs(5);
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// Runs the gateway until it is told to stop.
-pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String> {
+pub async fn run(config: Option<PathBuf>, given: Settings, new_secret: NewSecret) -> Result<(), String> {
     let (file, routes) = match &config {
         Some(path) => Settings::read(path)?,
         None => (Settings::default(), Settings::built_in_routes()),
     };
     let settings = given.over(file.clone());
     let store_url = settings.store.as_deref().unwrap_or(STORE);
-    let upstream = settings.upstream.as_deref().ok_or(
-        "there is no upstream; name the service behind the gateway, as in --upstream http://127.0.0.1:3000",
-    )?;
-    let upstream: Uri =
-        with_scheme(upstream).parse().map_err(|error| format!("upstream: `{upstream}`: {error}"))?;
-    let upstream = Upstream::new(&upstream, settings.forwarded.unwrap_or_default())
-        .map_err(|error| format!("upstream: {error}"))?;
+    let upstream = upstream(&settings)?;
     let callers = Callers::new(settings.jwt_key.as_deref())?;
     let tls = tls(&settings)?;
 
@@ -60,11 +54,11 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     // Listen before the store is opened: a second start by mistake fails without touching the store.
     let listener = bind("listen", settings.listen, LISTEN).await?;
     let admin_listener = bind("admin", settings.admin, ADMIN).await?;
-    let auth = admin::auth(local(&admin_listener)?, settings.admin_token.as_deref())?;
+    let auth =
+        admin::auth(local(&admin_listener)?, settings.admin_token.as_deref(), settings.app_token.as_deref())?;
 
-    let (store, store_metrics) =
+    let (mut builder, store_metrics) =
         measured_store::open(store_url).await.map_err(|error| format!("store: {error}"))?;
-    let mut builder = Onceward::builder(store);
     if store_url.starts_with("memory:") {
         tracing::warn!("receipts are kept in memory: after a restart they are lost, and a retry runs again");
         builder = builder.accept_volatile();
@@ -72,84 +66,141 @@ pub async fn run(config: Option<PathBuf>, given: Settings) -> Result<(), String>
     let onceward = builder.build().map_err(|error| format!("store: {error}"))?;
     let given_secret = std::env::var(secret::VARIABLE).ok();
     let secrets = secret::for_store(store_url, given_secret.as_deref(), &onceward).await?;
-
-    let mut admission = Admission::new().with_running_max(settings.in_flight_max.unwrap_or(IN_FLIGHT_MAX));
-    if let Some(intents) = settings.in_flight_per_scope_max {
-        admission = admission.with_running_per_scope_max(intents);
+    known_secrets::check(&onceward, &secrets, new_secret).await?;
+    if routes.each().any(|route| route.scope.contains(&ScopeSource::Auto)) {
+        tracing::info!(
+            "callers are told apart by their credentials (scope = \"auto\"): a token that is refreshed between two tries \
+             makes the retry another caller's; set scope = \"jwt:sub\" where tokens are refreshed"
+        );
     }
+
     let state = GatewayState {
         onceward: onceward.clone(),
         secrets: Arc::new(secrets),
         metrics: Arc::new(Metrics::new()),
-        admission: Arc::new(admission),
+        admission: Arc::new(limits::admission(&settings)),
         upstream: Arc::new(upstream),
         callers,
+        path_rules: limits::path_rules(&settings),
+        publish: settings.publish.unwrap_or(true),
     };
-    let table = ArcSwap::from_pointee(RouteTable::new(&state, &routes));
-    let bounds = ConnectionLimits {
-        connections_max: settings.connections_max.unwrap_or(CONNECTIONS_MAX),
-        head_timeout: period(settings.head_timeout, HEAD_TIMEOUT),
-        body_grace: period(settings.body_grace, BODY_GRACE),
-        drain_timeout: period(settings.drain_timeout, DRAIN_TIMEOUT),
-    };
-    let gateway = Arc::new(Gateway { state, table, tls, bounds });
+    let table = ArcSwap::from_pointee(RouteTable::new(&state, &routes, None)?);
+    let bounds = limits::connection_limits(&settings);
+    let trusted_proxies = settings.trusted_proxies.clone().unwrap_or_default();
+    let slots = ConnectionSlots::new(limits::slot_limits(&settings, bounds.timeouts));
+    let gateway = Arc::new(Gateway { state, table, tls, bounds, slots, trusted_proxies });
     gateway.check(&routes)?;
 
     let sweep_every = period(settings.sweep_every, SWEEP_EVERY);
     let sweeper = onceward.clone();
-    tokio::spawn(async move { sweeper.sweep_forever(Sweep::default(), sweep_every).await });
+    let sweep = Sweep::default().with_unknown_after(settings.unknown_after.map(|Period(time)| time));
+    tokio::spawn(async move { sweeper.sweep_forever(sweep, sweep_every).await });
     // Signals are caught before the addresses are announced.
     let caught = |kind| signal(kind).map_err(|error| format!("signals cannot be received: {error}"));
     let hangup = caught(SignalKind::hangup())?;
     let stop_signals = [caught(SignalKind::terminate())?, caught(SignalKind::interrupt())?];
+    if let Some(tls) = &gateway.tls {
+        tokio::spawn(reload::watch_certificates(tls.clone(), caught(SignalKind::hangup())?));
+    }
     tokio::spawn(reload::watch_file(gateway.clone(), config.map(|path| (path, file)), hangup));
 
     let readiness = Arc::new(Readiness::new().with_upstream(gateway.state.upstream.address()));
-    let operators = Admin::new(onceward)
-        .with_readiness(readiness.clone())
-        .with_layer_metrics(gateway.state.metrics.clone())
-        .with_metrics(move |out| store_metrics.write(out));
+    let operators = operators(onceward, &gateway, readiness.clone(), store_metrics);
     let operators = admin::router(&operators, auth);
     announce(&format!("admin on http://{}", local(&admin_listener)?));
-    let (finish, finished) = watch::channel(false);
-    let admin = tokio::spawn(admin::serve(admin_listener, operators, until_set(finished)));
+    let (finish, finished) = watch::channel(Stop::No);
+    let finished = async {
+        until_set(finished).await;
+    };
+    let admin = tokio::spawn(admin::serve(admin_listener, operators, finished));
 
-    let (stop, stopped) = watch::channel(false);
+    let (stop, stopped) = watch::channel(Stop::No);
     tokio::spawn(wait_for_signals(stop_signals, stop));
     let scheme = if gateway.tls.is_some() { "https" } else { "http" };
     announce(&format!("listening on {scheme}://{}", local(&listener)?));
+    let drain_delay = period(settings.drain_delay, DRAIN_DELAY);
     let drain = async {
-        until_set(stopped).await;
+        let stop = until_set(stopped).await;
         readiness.drain();
+        // Load balancers notice with a delay, and still send requests meanwhile.
+        if stop == Stop::Drain {
+            tokio::time::sleep(drain_delay).await;
+        }
     };
     serve(gateway.clone(), &threads, listener, drain).await;
     finish_in_flight(&gateway).await;
     // The admin listener stops last, so that monitors can read the final metrics.
-    let _ = finish.send(true);
+    let _ = finish.send(Stop::Now);
     let _ = admin.await;
     Ok(())
+}
+
+/// What operators are served: health, metrics, the receipts API.
+fn operators(
+    onceward: Onceward,
+    gateway: &Arc<Gateway>,
+    readiness: Arc<Readiness>,
+    store_metrics: Arc<StoreMetrics>,
+) -> Admin {
+    Admin::new(onceward)
+        .with_readiness(readiness)
+        .with_layer_metrics(gateway.state.metrics.clone())
+        .with_scopes_of({
+            let gateway = gateway.clone();
+            move |request| gateway.table.load().scopes_of(&gateway.state, request)
+        })
+        .with_metrics(move |out| store_metrics.write(out))
+        .with_metrics({
+            let slots = gateway.slots.clone();
+            move |out| write_metrics(&slots, out)
+        })
+}
+
+fn write_metrics(slots: &ConnectionSlots, out: &mut String) {
+    slots.write_metrics(out);
+    let leaps = onceward_stores::clock_leaps();
+    let _ = writeln!(out, "# TYPE onceward_clock_leaps_total counter\nonceward_clock_leaps_total {leaps}");
 }
 
 impl Gateway {
     /// Whether these routes can be served here.
     pub fn check(&self, routes: &Routes) -> Result<(), String> {
-        let certificates = self.tls.as_ref().is_some_and(ClientTls::asks_for_certificates);
+        let certificates = self.tls.as_ref().is_some_and(|tls| tls.asks_for_certificates());
+        let bytes_max = self.state.onceward.body_bytes_max();
         for route in routes.each() {
-            let checked = self.state.callers.check(&route.scope, certificates);
-            checked.map_err(|error| format!("{}: {error}", route.pattern))?;
+            let bytes = route.route.response_bytes_max();
+            if bytes > bytes_max {
+                return Err(format!(
+                    "{}: response_bytes_max: {bytes} bytes are more than the {bytes_max} that this store keeps of an answer",
+                    route.pattern
+                ));
+            }
+            for source in &route.scope {
+                let checked = self.state.callers.check(source, certificates);
+                checked.map_err(|error| format!("{}: {error}", route.pattern))?;
+            }
         }
         Ok(())
     }
 }
 
-fn tls(settings: &Settings) -> Result<Option<ClientTls>, String> {
+fn upstream(settings: &Settings) -> Result<Upstream, String> {
+    let upstream = settings.upstream.as_deref().ok_or(
+        "there is no upstream; name the service behind the gateway, as in --upstream http://127.0.0.1:3000",
+    )?;
+    let upstream: Uri =
+        with_scheme(upstream).parse().map_err(|error| format!("upstream: `{upstream}`: {error}"))?;
+    Upstream::new(&upstream).map_err(|error| format!("upstream: {error}"))
+}
+
+fn tls(settings: &Settings) -> Result<Option<Arc<ClientTls>>, String> {
     match (&settings.tls_cert, &settings.tls_key) {
-        (Some(certificate), Some(key)) => ClientTls::new(&TlsFiles {
+        (Some(certificate), Some(key)) => ClientTls::new(TlsFiles {
             certificate: certificate.clone(),
             key: key.clone(),
             client_authorities: settings.tls_client_ca.clone(),
         })
-        .map(Some),
+        .map(|tls| Some(Arc::new(tls))),
         (None, None) if settings.tls_client_ca.is_some() => {
             Err("tls_client_ca: client certificates need TLS; set tls_cert and tls_key too".into())
         }
@@ -170,28 +221,38 @@ fn local(listener: &TcpListener) -> Result<SocketAddr, String> {
     listener.local_addr().map_err(|error| error.to_string())
 }
 
-fn period(given: Option<Period>, default: Duration) -> Duration {
-    given.map_or(default, |period| period.0)
+/// How the process was told to stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stop {
+    /// It was not.
+    #[default]
+    No,
+    /// By SIGTERM: after the delay for load balancers.
+    Drain,
+    /// By SIGINT, from a terminal: new connections are not accepted from now on.
+    Now,
 }
 
-/// Resolves when the value is true.
-async fn until_set(mut stopped: watch::Receiver<bool>) {
-    // Without a sender it never becomes true.
-    if stopped.wait_for(|stop| *stop).await.is_err() {
-        std::future::pending::<()>().await;
+/// Resolves when the process was told to stop.
+async fn until_set(mut stopped: watch::Receiver<Stop>) -> Stop {
+    let told = stopped.wait_for(|stop| *stop != Stop::No).await.map(|stop| *stop);
+    match told {
+        Ok(stop) => stop,
+        // Without a sender it is never told.
+        Err(_) => std::future::pending().await,
     }
 }
 
-async fn wait_for_signals([mut terminate, mut interrupt]: [Signal; 2], stop: watch::Sender<bool>) {
+async fn wait_for_signals([mut terminate, mut interrupt]: [Signal; 2], stop: watch::Sender<Stop>) {
     let mut asked = async || {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = terminate.recv() => Stop::Drain,
+            _ = interrupt.recv() => Stop::Now,
         }
     };
-    asked().await;
+    let asked_first = asked().await;
     tracing::info!("stopping: finishing requests in flight");
-    let _ = stop.send(true);
+    let _ = stop.send(asked_first);
     // A second signal means: do not wait.
     asked().await;
     std::process::exit(130);

@@ -4,10 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream as ToStream;
 use tokio_rustls::server::TlsStream as FromStream;
@@ -46,13 +48,21 @@ impl UpstreamTls {
 }
 
 /// TLS from clients.
-#[derive(Clone)]
 pub struct ClientTls {
-    acceptor: TlsAcceptor,
-    asks_for_certificates: bool,
+    files: TlsFiles,
+    /// Replaced when the files change; a handshake goes on with what it began with.
+    current: ArcSwap<LoadedFiles>,
+}
+
+/// What the files said when they were last read.
+struct LoadedFiles {
+    config: Arc<ServerConfig>,
+    /// Of client certificates, if clients must present one.
+    authorities: Option<Arc<RootCertStore>>,
 }
 
 /// The files for TLS from clients.
+#[derive(Clone, Debug)]
 pub struct TlsFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
@@ -60,18 +70,61 @@ pub struct TlsFiles {
 }
 
 impl ClientTls {
-    pub fn new(files: &TlsFiles) -> Result<Self, String> {
-        let chain = certificates(&files.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&files.key)
-            .map_err(|error| format!("{}: {error}", files.key.display()))?;
-        let builder = match &files.client_authorities {
+    pub fn new(files: TlsFiles) -> Result<Self, String> {
+        Ok(Self { current: ArcSwap::from_pointee(files.read()?), files })
+    }
+
+    pub fn files(&self) -> &TlsFiles {
+        &self.files
+    }
+
+    /// Reads the files again. If they are not valid, nothing changes.
+    pub fn reload(&self) -> Result<(), String> {
+        self.current.store(Arc::new(self.files.read()?));
+        Ok(())
+    }
+
+    /// Whether clients must present a certificate.
+    pub fn asks_for_certificates(&self) -> bool {
+        self.files.client_authorities.is_some()
+    }
+
+    /// The stream, and the identity in the client certificate, if there is one.
+    pub async fn accept<S>(&self, stream: S) -> io::Result<(FromStream<S>, Option<CertificateSubject>)>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let current = self.current.load_full();
+        let stream = TlsAcceptor::from(current.config.clone()).accept(stream).await?;
+        let shown = stream.get_ref().1.peer_certificates();
+        let subject = shown
+            .zip(current.authorities.as_deref())
+            .and_then(|(chain, authorities)| CertificateSubject::of(chain, authorities));
+        Ok((stream, subject))
+    }
+}
+
+impl TlsFiles {
+    /// All of them.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        [&self.certificate, &self.key].into_iter().chain(&self.client_authorities).map(PathBuf::as_path)
+    }
+
+    fn read(&self) -> Result<LoadedFiles, String> {
+        let chain = certificates(&self.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| format!("{}: {error}", self.key.display()))?;
+        let mut authorities = None;
+        let builder = match &self.client_authorities {
             None => ServerConfig::builder().with_no_client_auth(),
             Some(path) => {
                 let mut roots = RootCertStore::empty();
                 for authority in certificates(path)? {
                     roots.add(authority).map_err(|error| format!("{}: {error}", path.display()))?;
                 }
-                let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
+                let roots = Arc::new(roots);
+                authorities = Some(roots.clone());
+                let verifier = WebPkiClientVerifier::builder(roots)
                     .build()
                     .map_err(|error| format!("{}: {error}", path.display()))?;
                 ServerConfig::builder().with_client_cert_verifier(verifier)
@@ -79,26 +132,9 @@ impl ClientTls {
         };
         let mut config = builder
             .with_single_cert(chain, key)
-            .map_err(|error| format!("{}: {error}", files.certificate.display()))?;
+            .map_err(|error| format!("{}: {error}", self.certificate.display()))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let asks_for_certificates = files.client_authorities.is_some();
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), asks_for_certificates })
-    }
-
-    /// Whether clients must present a certificate.
-    pub fn asks_for_certificates(&self) -> bool {
-        self.asks_for_certificates
-    }
-
-    /// The stream, and the subject of the client certificate, if there is one.
-    pub async fn accept(
-        &self,
-        stream: TcpStream,
-    ) -> io::Result<(FromStream<TcpStream>, Option<CertificateSubject>)> {
-        let stream = self.acceptor.accept(stream).await?;
-        let shown = stream.get_ref().1.peer_certificates();
-        let subject = shown.and_then(|chain| chain.first()).and_then(CertificateSubject::of);
-        Ok((stream, subject))
+        Ok(LoadedFiles { config: Arc::new(config), authorities })
     }
 }
 

@@ -4,21 +4,14 @@ use http::{Method, StatusCode, Uri};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::filter::ReceiptFilter;
 use crate::address::with_scheme;
 use crate::admin::shape::{
-    CloseAsked, IntentAsked, ProblemShown, ReceiptShown, ReceiptsShown, SettleAsked, State,
+    AuditEntry, AuditShown, CloseAsked, EraseAsked, IntentAsked, ProblemShown, ReceiptShown, ReceiptsShown,
+    ScopesShown, SettleAsked, State,
 };
+use crate::config::Period;
 use crate::http_call::{HttpAnswer, HttpCall};
-
-/// Which receipts to list.
-#[derive(Clone, Copy, Default)]
-pub struct ReceiptFilter<'a> {
-    pub scope: Option<&'a str>,
-    pub operation: Option<&'a str>,
-    pub operation_prefix: Option<&'a str>,
-    pub key: Option<&'a str>,
-    pub state: Option<State>,
-}
 
 /// A client of the admin listener of a running gateway.
 pub struct AdminClient {
@@ -42,19 +35,46 @@ impl AdminClient {
     /// The receipts that match, at most `limit`, and whether there are more.
     pub async fn list(
         &self,
-        filter: ReceiptFilter<'_>,
+        filter: &ReceiptFilter,
         limit: usize,
     ) -> Result<(Vec<ReceiptShown>, bool), String> {
+        let scopes = if filter.scope_from.is_empty() {
+            vec![filter.scope.clone()]
+        } else {
+            self.scopes(&filter.scope_from).await?.into_iter().map(Some).collect()
+        };
         let mut receipts = Vec::new();
+        for (index, scope) in scopes.iter().enumerate() {
+            let more = self.list_scope(filter, scope.as_deref(), limit, &mut receipts).await?;
+            if more || receipts.len() >= limit {
+                return Ok((receipts, more || index + 1 < scopes.len()));
+            }
+        }
+        Ok((receipts, false))
+    }
+
+    /// Adds the receipts of one scope, or of all, until there are `limit`. Returns whether there are more.
+    async fn list_scope(
+        &self,
+        filter: &ReceiptFilter,
+        scope: Option<&str>,
+        limit: usize,
+        receipts: &mut Vec<ReceiptShown>,
+    ) -> Result<bool, String> {
+        let ms = |period: Option<Period>| period.map(|Period(time)| time.as_millis().to_string());
+        let (older, younger) = (ms(filter.older_than), ms(filter.younger_than));
         let mut cursor: Option<String> = None;
         loop {
             let left = (limit - receipts.len()).to_string();
             let query = [
-                ("scope", filter.scope),
-                ("operation", filter.operation),
-                ("operation_prefix", filter.operation_prefix),
-                ("key", filter.key),
+                ("scope", scope),
+                ("operation", filter.operation.as_deref()),
+                ("operation_prefix", filter.operation_prefix.as_deref()),
+                ("key", filter.key.as_deref()),
                 ("state", filter.state.map(State::name)),
+                ("error", filter.error.as_deref()),
+                ("older_than_ms", older.as_deref()),
+                ("younger_than_ms", younger.as_deref()),
                 ("limit", Some(left.as_str())),
                 ("cursor", cursor.as_deref()),
             ];
@@ -62,7 +82,28 @@ impl AdminClient {
             receipts.extend(page.receipts);
             cursor = page.next;
             if cursor.is_none() || receipts.len() >= limit {
-                return Ok((receipts, cursor.is_some()));
+                return Ok(cursor.is_some());
+            }
+        }
+    }
+
+    /// The scopes of callers whose requests carry these fields.
+    async fn scopes(&self, fields: &[String]) -> Result<Vec<String>, String> {
+        let from = fields.join("\n");
+        let shown: ScopesShown = read(&self.get("/v1/scopes", &[("from", Some(&from))]).await?)?;
+        Ok(shown.scopes)
+    }
+
+    /// All entries of the audit.
+    pub async fn audit(&self) -> Result<Vec<AuditEntry>, String> {
+        let (mut entries, mut cursor) = (Vec::new(), None::<String>);
+        loop {
+            let query = [("limit", Some("1000")), ("cursor", cursor.as_deref())];
+            let page: AuditShown = read(&self.get("/v1/audit", &query).await?)?;
+            entries.extend(page.entries);
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(entries);
             }
         }
     }
@@ -88,7 +129,7 @@ impl AdminClient {
         self.post("/v1/cancel", asked).await
     }
 
-    pub async fn erase(&self, asked: &IntentAsked) -> Result<(), String> {
+    pub async fn erase(&self, asked: &EraseAsked) -> Result<(), String> {
         self.post("/v1/erase", asked).await
     }
 

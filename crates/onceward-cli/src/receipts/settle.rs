@@ -1,8 +1,9 @@
 //! `onceward receipts settle` and `release`: settle an unknown outcome.
 
 use super::admin_client::AdminClient;
-use super::{IntentArgs, confirm, explain, report, table, value_parsers};
-use crate::admin::shape::{HttpShown, OutcomeGiven, PolicyAsked, Preset, SettleAsked, Verdict};
+use super::bulk::{Steps, Target, WhoArgs, Wording};
+use super::{confirm, explain, report, table, value_parsers};
+use crate::admin::shape::{HttpShown, OutcomeGiven, PolicyAsked, Preset, ReceiptShown, SettleAsked, Verdict};
 
 /// The answer that every retry gets from now on.
 #[derive(clap::Args)]
@@ -35,49 +36,91 @@ pub struct ConfirmArgs {
     yes: bool,
 }
 
-/// Settles an unknown outcome, after confirmation. `done` is the answer, or `None` if the effect did not happen.
-pub async fn settle(
-    client: &AdminClient,
-    intent: IntentArgs,
-    done: Option<OutcomeGiven>,
-    preset: Preset,
-    force: bool,
-    confirmation: &ConfirmArgs,
-    json: bool,
-) -> Result<(), String> {
-    let receipt = intent.find(client).await?;
-    let fence = receipt.fence.ok_or("the receipt cannot be read, so it cannot be settled")?;
-    if let Some(expected) = confirmation.fence
-        && expected != fence
-    {
-        return Err(format!(
-            "the receipt has fence {fence}, not {expected}: another run has begun; check it again"
-        ));
+/// A settlement that was asked for: the answer, or `None` if the effect did not happen.
+pub struct SettleCommand {
+    pub done: Option<OutcomeGiven>,
+    pub preset: Preset,
+    pub force: bool,
+    pub who: WhoArgs,
+}
+
+impl SettleCommand {
+    /// Settles one unknown outcome, or many, after confirmation.
+    pub async fn run(
+        &self,
+        client: &AdminClient,
+        target: Target,
+        confirmation: &ConfirmArgs,
+        json: bool,
+    ) -> Result<(), String> {
+        let intent = match target {
+            Target::One(intent) => intent,
+            Target::Many(bulk) => {
+                if confirmation.fence.is_some() {
+                    return Err("--fence names the run of one receipt; it does not go with --where".into());
+                }
+                let change = async |receipt: &ReceiptShown| self.settle(client, receipt).await;
+                return bulk.run(client, &self.who, self.wording(), confirmation.yes, json, change).await;
+            }
+        };
+        let receipt = intent.find(client).await?;
+        if let (Some(expected), Some(fence)) = (confirmation.fence, receipt.fence)
+            && expected != fence
+        {
+            return Err(format!(
+                "the receipt has fence {fence}, not {expected}: another run has begun; check it again"
+            ));
+        }
+        if receipt.unreadable.is_none() && !explain::can_be_settled(&receipt) {
+            return Err(format!("there is nothing to settle. {}", explain::meaning(&receipt)));
+        }
+        if !confirmation.yes {
+            eprint!("{}", table::details(&receipt));
+            confirm(self.wording().question)?;
+        }
+        self.settle(client, &receipt).await?;
+        report(
+            json,
+            "settled",
+            match &self.done {
+                None => "Settled: not done. The next retry runs.",
+                Some(_) => "Settled: done. Every retry gets this answer.",
+            },
+        );
+        Ok(())
     }
-    if !explain::can_be_settled(&receipt) {
-        return Err(format!("there is nothing to settle. {}", explain::meaning(&receipt)));
+
+    async fn settle(&self, client: &AdminClient, receipt: &ReceiptShown) -> Result<(), String> {
+        let fence = receipt.fence.ok_or("the receipt cannot be read, so it cannot be settled")?;
+        let asked = SettleAsked {
+            scope: receipt.scope.clone(),
+            operation: receipt.operation.clone(),
+            key: receipt.key.clone(),
+            fence,
+            done: self.done.clone(),
+            not_done: self.done.is_none(),
+            force: self.force,
+            policy: PolicyAsked { preset: self.preset, ..PolicyAsked::default() },
+            by: self.who.by(),
+            reason: self.who.reason.clone(),
+        };
+        client.settle(&asked).await
     }
-    if !confirmation.yes {
-        eprint!("{}", table::details(&receipt));
-        confirm(match &done {
-            Some(_) => "It happened, and every retry gets the answer that you give. Settle it as done?",
-            None => "It did NOT happen, and the next retry runs. Settle it as not done?",
-        })?;
+
+    fn wording(&self) -> Wording {
+        match self.done {
+            Some(_) => Wording {
+                done_to: "settled as done",
+                question: "It happened, and every retry gets the answer that you give. Settle it as done?",
+                steps: Steps::AreReceipts,
+            },
+            None => Wording {
+                done_to: "settled as not done",
+                question: "It did NOT happen, and the next retry runs. Settle it as not done?",
+                steps: Steps::AreReceipts,
+            },
+        }
     }
-    let policy = PolicyAsked { preset, ..PolicyAsked::default() };
-    let not_done = done.is_none();
-    let IntentArgs { scope, operation, key } = intent;
-    client.settle(&SettleAsked { scope, operation, key, fence, done, not_done, force, policy }).await?;
-    report(
-        json,
-        "settled",
-        if not_done {
-            "Settled: not done. The next retry runs."
-        } else {
-            "Settled: done. Every retry gets this answer."
-        },
-    );
-    Ok(())
 }
 
 impl AnswerArgs {

@@ -12,7 +12,10 @@ pub fn table(receipts: &[ReceiptShown], more: bool) -> String {
     if receipts.is_empty() {
         return "No receipts.\n".into();
     }
-    let mut out = columns(["STATE", "SCOPE", "OPERATION", "KEY", "UNTIL"], receipts.iter().map(row));
+    let mut out = columns(
+        ["STATE", "SCOPE", "OPERATION", "KEY", "AGE", "UNTIL", "LAST ERROR"],
+        receipts.iter().map(row),
+    );
     let unknown = receipts.iter().filter(|receipt| is_outcome_unknown(receipt)).count();
     if more {
         let _ = writeln!(out, "\nThere are more; see --limit, --state, --scope and --operation.");
@@ -55,9 +58,9 @@ pub fn dead(receipts: &[ReceiptShown], more: bool) -> String {
 }
 
 /// Rows below a header, each column as wide as its widest cell.
-fn columns(head: [&str; 5], rows: impl Iterator<Item = [String; 5]>) -> String {
-    let rows: Vec<[String; 5]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
-    let mut widths = [0; 5];
+pub fn columns<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
+    let mut widths = [0; N];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
@@ -72,8 +75,11 @@ fn columns(head: [&str; 5], rows: impl Iterator<Item = [String; 5]>) -> String {
     out
 }
 
+/// Characters of a last error in a table.
+const ERROR_CHARACTERS: usize = 60;
+
 /// Scope, operation and key are quoted for a shell, so that they can be copied into a command.
-fn row(receipt: &ReceiptShown) -> [String; 5] {
+fn row(receipt: &ReceiptShown) -> [String; 7] {
     let state = match (receipt.state, receipt.verdict) {
         _ if receipt.unreadable.is_some() => "unreadable".into(),
         (State::Done, Some(Verdict::Failed)) => "done (failed)".into(),
@@ -88,7 +94,17 @@ fn row(receipt: &ReceiptShown) -> [String; 5] {
         Some(ms) if ms < 0 => format!("{} ago", duration_text(ms)),
         Some(ms) => format!("in {}", duration_text(ms)),
     };
-    [state, shell_quoted(&receipt.scope), shell_quoted(&receipt.operation), shell_quoted(&receipt.key), until]
+    let age = receipt
+        .created_ms_ago
+        .map_or_else(String::new, |ms| duration_text(i64::try_from(ms).unwrap_or(i64::MAX)));
+    let error = receipt.last_error.as_deref().map(without_control_characters).unwrap_or_default();
+    let error = match error.char_indices().nth(ERROR_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &error[..end]),
+        None => error,
+    };
+    let [scope, operation, key] =
+        [&receipt.scope, &receipt.operation, &receipt.key].map(|part| shell_quoted(part));
+    [state, scope, operation, key, age, until, error]
 }
 
 /// One receipt in detail, what it means, and what to do next.
@@ -110,8 +126,20 @@ pub fn details(receipt: &ReceiptShown) -> String {
     if let Some(ms) = receipt.updated_ms_ago {
         line("updated", &ago(ms));
     }
-    if let (Some(tries), Some(bytes)) = (receipt.tries, receipt.input_bytes) {
-        line("tries", &tries.to_string());
+    match (receipt.owner.as_deref(), receipt.attempt.as_deref()) {
+        (Some("ticket"), Some(attempt)) => {
+            line("held by", &format!("a claim through the receipts API, attempt {attempt}…"));
+        }
+        (Some(_), Some(attempt)) => line("held by", &format!("a run, attempt {attempt}…")),
+        (None, Some(attempt)) => line("attempt", &format!("{attempt}…")),
+        (_, None) => {}
+    }
+    match (receipt.tries, receipt.input_bytes) {
+        (Some(2), None) => line("tries", "2 or more"),
+        (Some(tries), _) => line("tries", &tries.to_string()),
+        (None, _) => {}
+    }
+    if let Some(bytes) = receipt.input_bytes {
         line("input", &format!("{bytes} bytes"));
     }
     if let Some(error) = &receipt.last_error {

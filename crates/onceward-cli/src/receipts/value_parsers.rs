@@ -17,6 +17,12 @@ pub fn state() -> impl TypedValueParser<Value = State> {
     ])
 }
 
+/// The state of this name.
+pub fn state_named(name: &str) -> Result<State, String> {
+    serde_json::from_value(name.into())
+        .map_err(|_| format!("state: `{name}` is not one of waiting, held, done, unknown, dead, gone"))
+}
+
 /// The preset of a policy.
 pub fn preset() -> impl TypedValueParser<Value = Preset> {
     parser(&[("http", "24 hours"), ("queue", "7 days"), ("ledger", "Forever")])

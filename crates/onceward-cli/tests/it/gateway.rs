@@ -1,16 +1,27 @@
 //! Tests of the gateway in front of a scripted service.
 
+mod bounds;
 mod certificates;
 mod forwarding;
 mod input;
 mod kill;
+mod nemeses;
+mod operators;
+mod outcomes;
+mod poison;
 mod profile;
 mod races;
+mod real_upstreams;
+mod reconcile;
 mod reload;
+mod scopes;
+mod secrets;
 mod settings;
 mod shared;
+mod spellings;
 mod stage;
 mod stop;
+mod store_truth;
 mod tls;
 mod tokens;
 mod upstream;

@@ -8,12 +8,13 @@ fn help(words: &[&str]) -> String {
     String::from_utf8(ended.stdout).unwrap()
 }
 
-const COMMANDS: [&[&str]; 11] = [
+const COMMANDS: [&[&str]; 12] = [
     &["proxy"],
     &["config"],
     &["config", "check"],
     &["demo"],
     &["receipts"],
+    &["dead"],
     &["serve"],
     &["verify"],
     &["send"],

@@ -2,7 +2,9 @@
 
 mod admin;
 mod complete;
+mod dead;
 mod demo;
+mod documents;
 mod gateway;
 mod help;
 mod output;

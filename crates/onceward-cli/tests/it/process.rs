@@ -13,7 +13,8 @@ use serde_json::Value;
 pub fn onceward(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
     command.args(args);
-    for name in ["ONCEWARD_ADMIN", "ONCEWARD_ADMIN_TOKEN", "ONCEWARD_STORE", "RUST_LOG"] {
+    for name in ["ONCEWARD_ADMIN", "ONCEWARD_ADMIN_TOKEN", "ONCEWARD_APP_TOKEN", "ONCEWARD_STORE", "RUST_LOG"]
+    {
         command.env_remove(name);
     }
     command

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::admin::api::prepare_tasks;
+use crate::admin::api::{prepare_steps, prepare_tasks};
 use crate::process::{Process, onceward};
 
 struct Operator {
@@ -255,4 +255,21 @@ fn errors_say_what_is_wrong() {
     drop(process);
     let printed = list(&["--admin", &admin]);
     assert!(printed.code == 1 && printed.err.contains("cannot call the gateway"), "{printed:?}");
+}
+
+#[test]
+fn the_steps_of_an_intent_are_reopened_with_it() {
+    let folder = tempdir().unwrap();
+    prepare_steps(folder.path());
+    let operator = Operator { process: Process::serve(folder.path()), _folder: folder };
+    let all = ["--where", "scope=acme"];
+    let dry = operator.say(&[&["erase", "--reopen", "--dry-run"], &all[..]].concat());
+    assert_eq!(dry.out, "1 receipts would be removed, and may run again. Nothing was changed.\n", "{dry:?}");
+    let why = ["--yes", "--reason", "sent to the wrong account"];
+    let printed = operator.say(&[&["erase", "--reopen"], &all[..], &why[..]].concat());
+    assert_eq!(
+        (printed.code, printed.out.as_str()),
+        (0, "1 of 1 receipts were removed, and may run again.\n")
+    );
+    assert_eq!(operator.say(&["list"]).out, "No receipts.\n");
 }

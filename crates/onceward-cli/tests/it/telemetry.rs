@@ -29,13 +29,12 @@ fn logged(args: &[&str]) -> String {
 fn logs_are_text_or_json_and_contain_keys_only_as_hashes() {
     let hashed = &blake3::hash(KEY.as_bytes()).to_hex()[..12];
     let text = logged(&[]);
-    assert!(text.contains("an unknown outcome was settled by hand") && text.contains(hashed), "{text}");
+    assert!(text.contains("a receipt was changed by hand") && text.contains(hashed), "{text}");
     assert!(!text.contains('\x1b'), "{text}");
 
     let lines = logged(&["--log-format", "json", "--log", "debug"]);
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
-    let settled =
-        lines.iter().find(|line| line["message"] == "an unknown outcome was settled by hand").unwrap();
+    let settled = lines.iter().find(|line| line["message"] == "a receipt was changed by hand").unwrap();
     assert_eq!((&settled["level"], &settled["key"]), (&json!("WARN"), &json!(hashed)));
     assert_eq!(settled["span"]["path"], "/v1/settle", "{settled}");
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use onceward::{Ask, Claimed, Fingerprint, Id, Lease, Onceward, Policy, Stopped, Worker};
+use onceward::{Ask, Claimed, Fingerprint, Id, Lease, Onceward, Outcome, Policy, Stopped, Worker};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
@@ -275,6 +275,17 @@ pub fn prepare_tasks(folder: &Path) {
     });
 }
 
+/// A done intent with a step.
+pub fn prepare_steps(folder: &Path) {
+    prepare(folder, async |onceward| {
+        let work = async |lease: Lease| {
+            lease.step("charge", async |_| Ok(Outcome::succeeded("ch_1"))).await?.into_result()?;
+            Ok(Outcome::succeeded("paid"))
+        };
+        onceward.run(ask("stepped", &Policy::http()), work).await.unwrap().into_result().unwrap();
+    });
+}
+
 fn change(process: &Process, verb: &str, key: &str) -> Answer {
     process.post(&format!("/v1/{verb}"), &json!({"scope": "acme", "operation": "charge", "key": key}))
 }
@@ -321,7 +332,7 @@ fn an_erased_outcome_is_not_given_again_and_nothing_runs_again() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
     let ticket = &granted(&process, "k", &json!({}))["ticket"];
-    assert_eq!(change(&process, "erase", "k").problem(), (409, "other-state".into()));
+    assert_eq!(change(&process, "erase", "k").problem(), (409, "not-erasable".into()));
     let complete = json!({"ticket": ticket, "outcome": {"verdict": "succeeded", "body": "4000 1234"}});
     assert_eq!(process.post("/v1/complete", &complete).status, 204);
     assert_eq!(claim(&process, "k", &json!({})).json()["outcome"]["body"], "4000 1234");
@@ -417,17 +428,20 @@ fn the_document_names_every_path_and_every_member_is_explained() {
     assert_eq!(
         verbs,
         [
+            "/v1/audit",
             "/v1/cancel",
             "/v1/claim",
             "/v1/complete",
             "/v1/discard-dead",
             "/v1/doubt",
             "/v1/erase",
+            "/v1/erase-matching",
             "/v1/receipt",
             "/v1/receipts",
             "/v1/release",
             "/v1/renew",
             "/v1/retry-dead",
+            "/v1/scopes",
             "/v1/settle"
         ]
     );

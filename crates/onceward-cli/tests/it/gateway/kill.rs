@@ -15,8 +15,14 @@ use crate::process::{eventually, onceward};
 const CLIENTS: usize = 8;
 
 fn kills() -> usize {
-    if std::env::var_os("ONCEWARD_LONG").is_some() { 50 } else { 6 }
+    if std::env::var_os("ONCEWARD_LONG").is_some() { 1000 } else { 10 }
 }
+
+/// Every key has an answer this soon after a restart.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
+
+/// The path and the key that each client is sending.
+type InFlight = BTreeMap<usize, (String, String)>;
 
 /// The final answer that a client got for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,16 +43,17 @@ fn nothing_acknowledged_is_lost_and_nothing_held_runs_twice() {
     );
     let gateway = home.start(&service.url());
     let here = Arc::new(Mutex::new(gateway.address));
+    let in_flight = Arc::new(Mutex::new(BTreeMap::new()));
     let over = Arc::new(AtomicBool::new(false));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
-            let (here, over) = (here.clone(), over.clone());
+            let (here, over, in_flight) = (here.clone(), over.clone(), in_flight.clone());
             // Half of them on the route that may be taken over.
             let path = if number % 2 == 0 { "/charges" } else { "/again" };
-            thread::spawn(move || client(number, path, &here, &over))
+            thread::spawn(move || client(number, path, &here, &over, &in_flight))
         })
         .collect();
-    let gateway = kill_and_restart(gateway, &home, &service, &here);
+    let gateway = kill_and_restart(gateway, &home, &service, &here, &in_flight);
     over.store(true, Ordering::SeqCst);
     let told: BTreeMap<(String, String), FinalAnswer> =
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
@@ -112,6 +119,7 @@ fn kill_and_restart(
     home: &Home,
     service: &Service,
     here: &Mutex<SocketAddr>,
+    in_flight: &Mutex<InFlight>,
 ) -> Gateway {
     for kill in 0..kills() as u64 {
         // Waits for an effect since the last start, so that every kill hits a working gateway.
@@ -119,8 +127,14 @@ fn kill_and_restart(
         eventually("the gateway works", || (service.effects() > before + 20).then_some(()));
         thread::sleep(Duration::from_millis(kill * 37 % 101));
         gateway.kill();
+        let interrupted = in_flight.lock().unwrap().clone();
         gateway = home.start(&service.url());
+        let restarted = Instant::now();
         *here.lock().unwrap() = gateway.address;
+        for (path, key) in interrupted.values() {
+            assert!(attempt(gateway.address, path, key).is_some(), "{path} {key} has no answer");
+            assert!(restarted.elapsed() < ANSWERED_WITHIN, "{path} {key}: {:?}", restarted.elapsed());
+        }
     }
     gateway
 }
@@ -131,10 +145,12 @@ fn client(
     path: &str,
     here: &Mutex<SocketAddr>,
     over: &AtomicBool,
+    in_flight: &Mutex<InFlight>,
 ) -> Vec<((String, String), FinalAnswer)> {
     let mut all = Vec::new();
     for intent in 0.. {
         let key = format!("c{number}-{intent}");
+        in_flight.lock().unwrap().insert(number, (path.to_owned(), key.clone()));
         let told = retry_until_answered(path, &key, here, over);
         let ended = told == FinalAnswer::Nothing;
         all.push(((path.to_owned(), key), told));

@@ -81,9 +81,9 @@ fn a_scope_is_a_field_or_shared_and_an_operation_a_path_or_a_route() {
     assert!(!replayed(&tenant("anna", "old")));
     assert!(!replayed(&tenant("bert", "old")));
     assert!(replayed(&tenant("anna", "new")));
-    assert_eq!(keyed(&gateway, "/tenants", &[], "{}").problem(), (403, "scope-missing".into()));
-    assert!(!replayed(&keyed(&gateway, "/all", &[("Authorization", "a")], "{}")));
-    assert!(replayed(&keyed(&gateway, "/all", &[("Authorization", "b")], "{}")));
+    assert_eq!(keyed(&gateway, "/tenants", &[], "{}").problem(), (400, "scope-missing".into()));
+    assert!(!replayed(&keyed(&gateway, "/all", &[("Authorization", "Bearer a")], "{}")));
+    assert!(replayed(&keyed(&gateway, "/all", &[("Authorization", "Bearer b")], "{}")));
     assert!(!replayed(&keyed(&gateway, "/orders/1", &[], "{}")));
     let other = keyed(&gateway, "/orders/2", &[], "{}");
     assert_eq!(other.problem(), (422, "key-reused".into()), "one operation, another path");
@@ -107,7 +107,7 @@ fn requests_are_compared_by_meaning_and_by_the_parts_that_the_route_names() {
         ("/loose", json, "{\"a\":1,\"sent_at\":1}", "{\"a\":1,\"sent_at\":2}", true),
     ] {
         let send = |body: &str| {
-            let fields = [("Content-Type", media), ("Idempotency-Key", "k")];
+            let fields = [("Content-Type", media), ("Idempotency-Key", "k"), ("Host", "pay.example")];
             send(gateway.address, "POST", path, &fields, body)
         };
         assert!(!replayed(&send(first)), "{path}");
@@ -180,7 +180,11 @@ fn a_caller_over_its_quota_is_refused_and_others_are_not() {
     let home = Home::new();
     let gateway = home.start_with(&service.url(), &["--in-flight-per-scope-max", "1"]);
     let charge = |caller: &str, key: &str| {
-        gateway.post("/charges", &[("Idempotency-Key", key), ("Authorization", caller)], "{}")
+        gateway.post(
+            "/charges",
+            &[("Idempotency-Key", key), ("Authorization", &format!("Bearer {caller}"))],
+            "{}",
+        )
     };
     thread::scope(|scope| {
         let slow = scope.spawn(|| charge("anna", "slow"));
@@ -246,20 +250,35 @@ fn a_replay_has_the_same_fields_in_the_same_order_except_volatile_ones() {
 }
 
 const PRESETS: &str = "[[route]]\npath = \"/stripe\"\npreset = \"stripe\"\n\
+                       [[route]]\npath = \"/stripe-lost\"\npreset = \"stripe\"\n\
+                       [[route]]\npath = \"/transactional\"\npreset = \"transactional\"\n\
+                       [[route]]\npath = \"/transactional-lost\"\npreset = \"transactional\"\n\
                        [[route]]\npath = \"/queue\"\npreset = \"queue\"\n\
                        [[route]]\npath = \"/ledger\"\npreset = \"ledger\"\n";
 
 #[test]
-fn only_the_stripe_preset_stores_failures() {
-    let service = Service::start(|_| Reply::Answer(500, "no".into()));
+fn presets_differ_in_which_failures_they_keep() {
+    let service = Service::start(|request| {
+        let status = if request.body == b"[503]" { 503 } else { 500 };
+        Reply::Answer(status, "no".into())
+    });
     let home = Home::new();
     home.write_config(PRESETS);
     let gateway = home.start(&service.url());
-    for (path, effects) in [("/stripe", 1), ("/queue", 3), ("/ledger", 5), ("/ietf", 7)] {
-        for _ in 0..2 {
-            assert_eq!(keyed(&gateway, path, &[], "{}").status, 500);
-        }
-        assert_eq!(service.effects(), effects, "{path}");
+    for (path, body, again, effects) in [
+        ("/stripe", "[500]", 500, 1),
+        ("/stripe-lost", "[503]", 503, 1),
+        ("/queue", "[500]", 500, 2),
+        ("/ledger", "[500]", 500, 1),
+        ("/ietf", "[500]", 500, 1),
+        ("/ietf-lost", "[503]", 409, 1),
+        ("/transactional", "[500]", 500, 2),
+        ("/transactional-lost", "[503]", 409, 1),
+    ] {
+        let before = service.effects();
+        assert!(keyed(&gateway, path, &[], body).status >= 500);
+        assert_eq!(keyed(&gateway, path, &[], body).status, again, "{path}");
+        assert_eq!(service.effects() - before, effects, "{path}");
     }
 }
 

@@ -65,3 +65,41 @@ fn a_request_under_way_ends_under_the_routes_it_began_with() {
     });
     assert_eq!(gateway.charge("slow", "{}").field("idempotent-replayed"), Some("true"));
 }
+
+/// The terms that name an intent are edited while the gateway runs: a retry must still find its receipt.
+#[test]
+fn a_change_of_scope_or_operation_runs_nothing_again() {
+    let (home, service) = (Home::new(), Service::charging());
+    home.write_config("");
+    let gateway = home.start(&service.url());
+    let send = |key: &str| {
+        let fields = [("Idempotency-Key", key), ("Authorization", "Bearer one"), ("X-Tenant", "acme")];
+        gateway.post("/charges", &fields, "{}")
+    };
+    assert_eq!(send("k0").status, 201);
+    for (number, config) in [
+        "[defaults]\nscope = \"header:X-Tenant\"",
+        "[[route]]\npath = \"/charges\"\nscope = \"header:X-Tenant\"\noperation = \"charge\"",
+        "[defaults]\nscope = \"shared\"",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // The new terms are in effect once a request that only they refuse is refused, or the table says so.
+        let marker = format!("{config}\n[[route]]\npath = \"/marker{number}\"\nkey = \"required\"\n");
+        home.write_config(&marker);
+        gateway.signal("-HUP");
+        eventually("the routes are reloaded", || {
+            (gateway.post(&format!("/marker{number}"), &[], "{}").status == 400).then_some(())
+        });
+        let before = service.effects();
+        for key in 0..=number {
+            let answer = send(&format!("k{key}"));
+            assert_eq!(answer.field("idempotent-replayed"), Some("true"), "{config}: k{key}: {answer:?}");
+        }
+        assert_eq!(service.effects(), before);
+        let new = format!("k{}", number + 1);
+        assert_eq!(send(&new).field("idempotent-replayed"), None);
+        assert_eq!(send(&new).field("idempotent-replayed"), Some("true"));
+    }
+}

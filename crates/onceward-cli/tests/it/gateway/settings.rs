@@ -46,6 +46,30 @@ fn invalid_settings_are_refused_with_what_to_do() {
     assert!(!folder.path().join("receipts").exists(), "nothing was started");
 }
 
+/// The engine would store the answer without its body, and without its status.
+#[test]
+fn a_bound_that_the_store_does_not_keep_is_refused_at_start() {
+    let home = Home::new();
+    home.write_config("[[route]]\npath = \"/large\"\nresponse_bytes_max = \"8MiB\"");
+    let (config, store) =
+        (home.config(), format!("embedded:{}", home.folder.path().join("receipts").display()));
+    let args =
+        ["proxy", "--upstream", "http://127.0.0.1:1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let said = refused(&[&args[..], &["--store", &store, "--config", config.to_str().unwrap()]].concat());
+    assert!(said.contains("/large") && said.contains("response_bytes_max"), "{said}");
+}
+
+#[test]
+fn the_policy_is_published_unless_that_is_switched_off() {
+    let (home, service) = (Home::new(), Service::charging());
+    let path = "/.well-known/idempotency";
+    assert_eq!(home.start(&service.url()).get(path).json()["field"], "idempotency-key");
+    assert_eq!(service.effects(), 0);
+    let home = Home::new();
+    let answer = home.start_with(&service.url(), &["--publish", "false"]).get(path);
+    assert_eq!((answer.status, service.effects()), (201, 1), "the path is the service's own");
+}
+
 #[test]
 fn a_mistake_in_the_file_names_its_line_and_starts_nothing() {
     let home = Home::new();

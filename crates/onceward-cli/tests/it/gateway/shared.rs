@@ -1,10 +1,12 @@
 //! Two gateways on one database, and a database that goes away.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 
 use super::stage::{Gateway, Home, Service};
 use crate::process::eventually;
-use crate::servers::Postgres;
+use crate::servers::{Postgres, Redis};
 
 /// The same on both gateways, or they would not find each other's receipts.
 const SECRET: (&str, &str) = ("ONCEWARD_SECRET", "0123456789abcdef0123456789abcdef");
@@ -16,9 +18,18 @@ fn start(home: &Home, service: &Service, database: &str) -> Gateway {
 #[test]
 fn two_gateways_on_one_database_share_receipts() {
     let Some(server) = Postgres::start() else { return };
-    let database = server.database("receipts");
+    two_gateways_share_receipts(&server.database("receipts"));
+}
+
+#[test]
+fn two_gateways_on_one_redis_share_receipts() {
+    let Some(server) = Redis::start() else { return };
+    two_gateways_share_receipts(&format!("{}&accept=volatile", server.url()));
+}
+
+fn two_gateways_share_receipts(database: &str) {
     let (home, service) = (Home::new(), Service::charging());
-    let (one, two) = (start(&home, &service, &database), start(&home, &service, &database));
+    let (one, two) = (start(&home, &service, database), start(&home, &service, database));
     for round in 0..20 {
         let key = format!("k{round}");
         let (first, second) = std::thread::scope(|scope| {
@@ -75,4 +86,29 @@ fn a_shared_store_without_a_shared_secret_is_refused() {
             .unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains(SECRET.0));
+}
+
+/// Not by default, and not in silence.
+#[test]
+fn what_redis_can_lose_is_accepted_and_said() {
+    let Some(server) = Redis::start_with(&[]) else { return };
+    let start = |store: &str| {
+        let mut command =
+            crate::process::onceward(&["proxy", "--upstream", "http://127.0.0.1:1", "--store", store]);
+        command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).env(SECRET.0, SECRET.1);
+        command.current_dir(Path::new("/")).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    let output = start(&server.url()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("accept=volatile") && said.contains("appendonly is not yes"), "{said}");
+
+    let mut gateway = start(&format!("{}&accept=volatile", server.url())).spawn().unwrap();
+    let lines = BufReader::new(gateway.stderr.take().unwrap()).lines();
+    let said = lines.map_while(Result::ok).find(|line| line.contains("can lose"));
+    gateway.kill().unwrap();
+    gateway.wait().unwrap();
+    let said = said.expect("what can be lost is said at the start");
+    assert!(said.contains("WARN") && said.contains("runs again"), "{said}");
 }

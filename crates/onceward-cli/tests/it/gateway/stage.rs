@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -235,9 +235,17 @@ impl Gateway {
         let mut command = onceward(&["proxy", "--upstream", upstream, "--store", store]);
         command.envs(variables.iter().copied());
         command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "error"]).args(flags);
+        if !flags.contains(&"--drain-delay") {
+            command.args(["--drain-delay", "0s"]);
+        }
         if config.exists() {
             command.arg("--config").arg(config);
         }
+        Self::spawn(command)
+    }
+
+    /// As this command starts it.
+    pub fn spawn(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut address = |begin: &str| {
@@ -257,6 +265,10 @@ impl Gateway {
     pub fn post(&self, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {
         let mut all = vec![("Content-Type", "application/json")];
         all.extend_from_slice(fields);
+        // The host counts, and a gateway that is started again listens on another port.
+        if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            all.push(("Host", "pay.example"));
+        }
         send(self.address, "POST", path, &all, body)
     }
 

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use super::certificates;
 use super::stage::{Gateway, Home, Service};
+use crate::process::eventually;
 
 /// Sends a charge with curl, with a client certificate and its key. `None` if the connection is refused.
 fn charge(gateway: &Gateway, folder: &Path, certificate: Option<(&str, &str)>) -> Option<String> {
@@ -39,4 +40,35 @@ fn a_certificate_is_a_scope_and_a_renewed_one_is_the_same() {
     assert!(bob.ends_with("{\"charge\":2}"), "{bob}");
     assert_eq!(charge(&gateway, folder, None), None, "nobody gets in without a certificate");
     assert_eq!(service.effects(), 2);
+}
+
+#[test]
+fn a_renewed_certificate_is_served_without_a_restart() {
+    let (home, service) = (Home::new(), Service::charging());
+    let folder = home.folder.path();
+    certificates::make(folder);
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    for kind in ["pem", "key"] {
+        std::fs::copy(file(&format!("server.{kind}")), file(&format!("live.{kind}"))).unwrap();
+    }
+    let (certificate, key) = (file("live.pem"), file("live.key"));
+    let gateway = home.start_with(&service.url(), &["--tls-cert", &certificate, "--tls-key", &key]);
+    let served = || {
+        let script = format!(
+            "openssl s_client -connect {} -CAfile ca.pem </dev/null 2>/dev/null | openssl x509 -noout -serial",
+            gateway.address
+        );
+        let output = Command::new("sh").args(["-c", &script]).current_dir(folder).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let first = served();
+    assert!(first.starts_with("serial="), "{first}");
+    // A broken file changes nothing.
+    std::fs::write(&certificate, "broken").unwrap();
+    gateway.signal("-HUP");
+    assert_eq!(served(), first);
+    std::fs::copy(file("alice.key"), &key).unwrap();
+    std::fs::copy(file("alice.pem"), &certificate).unwrap();
+    eventually("the new certificate is served", || (served() != first).then_some(()));
+    assert!(charge(&gateway, folder, None).unwrap().starts_with("HTTP/2 201"));
 }

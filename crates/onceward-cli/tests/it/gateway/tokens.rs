@@ -43,7 +43,7 @@ fn check_callers(key_file: &str, home: &Home, algorithm: Algorithm, own: &Encodi
     for stranger in strangers.iter().map(String::as_str).chain(["Bearer nonsense", ""]) {
         let (status, body) = charge(&gateway, stranger);
         assert!(
-            status == 403 && body.contains("scope-missing"),
+            status == 400 && body.contains("scope-missing"),
             "{algorithm:?}: {stranger}: {status} {body}"
         );
     }

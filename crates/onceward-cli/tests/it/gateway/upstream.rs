@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::stage::{Home, Reply, Service};
 use crate::process::eventually;
@@ -111,22 +111,6 @@ fn where_the_route_says_retry_no_answer_is_tried_again_with_a_higher_fence() {
 }
 
 #[test]
-fn answers_are_stored_or_not_by_their_status() {
-    for (status, kept) in [(200, true), (204, true), (303, true), (400, true), (404, true), (409, true)]
-        .into_iter()
-        .chain([(408, false), (412, false), (425, false), (429, false), (500, false), (503, false)])
-    {
-        let service = Service::start(move |_| Reply::Answer(status, String::new()));
-        let home = Home::new();
-        let gateway = home.start(&service.url());
-        for _ in 0..2 {
-            assert_eq!(gateway.charge("a", "{}").status, status);
-        }
-        assert_eq!(service.effects(), if kept { 1 } else { 2 }, "{status}");
-    }
-}
-
-#[test]
 fn a_route_can_override_outcomes() {
     let service = Service::start(|request| {
         if request.line.contains("/fails") {
@@ -195,70 +179,6 @@ fn duplicates_wait_for_the_first_or_are_refused() {
         );
     });
     assert_eq!(service.effects(), 2);
-}
-
-/// A service that disconnects on every charge, and gives this reply when it is asked for the outcome.
-fn unknown_outcome(about: impl Fn(usize) -> Reply + Send + Sync + 'static) -> (Service, Home) {
-    let asked = std::sync::atomic::AtomicUsize::new(0);
-    let service = Service::start(move |request| match request.line.strip_prefix("GET /about/") {
-        Some(rest) => {
-            assert!(rest.starts_with("a%2Fb "), "{}", request.line);
-            assert!(request.field("onceward-fence").is_some());
-            about(asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst))
-        }
-        None => Reply::Raw(Vec::new()),
-    });
-    let home = Home::new();
-    home.write_config(
-        "[defaults]\non_unknown = \"reconcile\"\nreconcile_url = \"/about/{key}\"\nanswer_timeout = \"1s\"",
-    );
-    (service, home)
-}
-
-fn charges(service: &Service) -> usize {
-    service.received().iter().filter(|request| request.line.starts_with("POST")).count()
-}
-
-#[test]
-fn an_unknown_outcome_is_resolved_by_asking_the_service() {
-    let (service, home) = unknown_outcome(|asked| match asked {
-        0 => Reply::Answer(202, String::new()),
-        _ => Reply::Raw(
-            b"HTTP/1.1 200 OK\r\nOnceward-Status: 201\r\nX-Made: before\r\nContent-Length: 4\r\n\r\ndone"
-                .to_vec(),
-        ),
-    });
-    let gateway = home.start(&service.url());
-    assert_eq!(gateway.charge("a/b", "{}").problem(), (504, "upstream-timeout".into()));
-    let answer = eventually("the outcome is known", || {
-        let answer = gateway.charge("a/b", "{}");
-        match answer.status {
-            409 => {
-                assert_eq!(answer.problem().1, "outcome-unknown");
-                assert!(answer.field("retry-after").is_some(), "{answer:?}");
-                None
-            }
-            _ => Some(answer),
-        }
-    });
-    assert_eq!((answer.status, answer.body.as_str(), answer.field("x-made")), (201, "done", Some("before")));
-    assert_eq!((answer.field("idempotent-replayed"), answer.field("onceward-status")), (Some("true"), None));
-    assert_eq!(charges(&service), 1);
-}
-
-#[test]
-fn a_service_that_knows_it_did_not_happen_frees_the_key() {
-    let (service, home) = unknown_outcome(|_| Reply::Answer(404, String::new()));
-    let gateway = home.start(&service.url());
-    assert_eq!(gateway.charge("a/b", "{}").problem(), (504, "upstream-timeout".into()));
-    let began = Instant::now();
-    eventually("it is tried again", || {
-        let answer = gateway.charge("a/b", "{}");
-        (answer.problem() == (504, "upstream-timeout".into())).then_some(())
-    });
-    assert_eq!(charges(&service), 2);
-    // A 404 is not accepted while the earlier request can still take effect.
-    assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn a_service_behind_the_gateway_passes_verification() {
     home.write_config("[[route]]\npath = \"/charges\"\nkey = \"required\"");
     let gateway = home.start(&service.url());
     let url = format!("http://{}/charges", gateway.address);
-    let tenants = ["--tenant-header", "Authorization: a", "Authorization: b"];
+    let tenants = ["--tenant-header", "Authorization: Bearer a", "Authorization: Bearer b"];
     let (code, said) = verify(&url, &service, &[&["--alt-body", "{\"amount\":2}"][..], &tenants].concat());
     assert_eq!(code, Some(0), "{said}");
 }

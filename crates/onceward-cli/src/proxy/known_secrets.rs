@@ -1,0 +1,79 @@
+//! Check values of secrets, kept in the store. A gateway with another secret would know every intent by another id and
+//! run everything again, so one whose secrets are all unknown to its store does not start.
+//!
+//! ```text
+//! scope `onceward`, operation `gateway secret`
+//!   key `first`          done: the check value of the first secret; two gateways that start at once agree on it
+//!   key <check value>    done: a secret that was listed beside a known one
+//! ```
+
+use onceward::{Answer, Ask, Fingerprint, Id, Onceward, Outcome, Policy};
+use onceward_http::fingerprint::{SECRET_BYTES, Secrets};
+
+use super::secret::VARIABLE;
+
+/// The scope of what the gateway itself keeps. No caller has it: theirs are hashes, or `anonymous` or `shared`.
+pub const RESERVED_SCOPE: &str = "onceward";
+const OPERATION: &str = "gateway secret";
+const FIRST: &str = "first";
+
+/// Whether a secret that the store does not know may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewSecret {
+    Refused,
+    /// By the flag `--accept-new-secret`.
+    Accepted,
+}
+
+/// Refuses secrets of which the store knows none, and makes all of them known.
+pub async fn check(onceward: &Onceward, secrets: &Secrets, new: NewSecret) -> Result<(), String> {
+    let first = record(onceward, FIRST, &check_value(secrets.current())).await?;
+    let mut unknown = Vec::new();
+    for value in secrets.all().map(check_value) {
+        if value != first && !is_recorded(onceward, &value).await? {
+            unknown.push(value);
+        }
+    }
+    if unknown.len() == secrets.all().count() && new == NewSecret::Refused {
+        return Err(format!(
+            "secret: the store was written with another secret, so no retry would find its receipt and everything \
+             would run again. Set {VARIABLE} to the secret of the other gateways (or restore the file `secret` in the \
+             store's folder). To change the secret, list both in {VARIABLE}, with a comma between them. To give the \
+             receipts in the store up on purpose, start once with --accept-new-secret"
+        ));
+    }
+    for value in unknown {
+        tracing::warn!(check_value = value, "a secret is new to the store");
+        record(onceward, &value, "").await?;
+    }
+    Ok(())
+}
+
+/// What tells one secret from another and gives neither away.
+fn check_value(secret: &[u8; SECRET_BYTES]) -> String {
+    blake3::keyed_hash(secret, b"onceward: check value of a gateway secret").to_hex()[..32].to_owned()
+}
+
+fn id(key: &str) -> Id {
+    Id::new(RESERVED_SCOPE, OPERATION, key).expect("short and plain")
+}
+
+async fn is_recorded(onceward: &Onceward, value: &str) -> Result<bool, String> {
+    onceward.receipt(&id(value)).await.map(|found| found.is_some()).map_err(|error| format!("store: {error}"))
+}
+
+/// Records a text under a key, once and forever. Returns what is recorded there.
+async fn record(onceward: &Onceward, key: &str, text: &str) -> Result<String, String> {
+    let ask = Ask::new(id(key), Fingerprint::of(b""), Policy::ledger());
+    let answer = onceward.run(ask, async |_| Ok(Outcome::succeeded(text.to_owned()))).await;
+    match answer.map_err(|error| format!("store: {error}"))? {
+        Answer::Completed(ran) => Ok(String::from_utf8_lossy(ran.outcome.body()).into_owned()),
+        Answer::Refused(refusal) => {
+            Err(format!("store: the check value of the secret cannot be read: {refusal}; start again"))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "known_secrets_test.rs"]
+mod tests;

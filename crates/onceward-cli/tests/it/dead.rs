@@ -1,0 +1,70 @@
+//! `onceward dead` and `onceward migrate --messages` on a real database.
+
+use crate::process::onceward;
+use crate::servers::Postgres;
+
+/// Runs a command on a database, and returns its exit code and all that it prints.
+fn run(url: &str, words: &[&str]) -> (i32, String) {
+    let ended = onceward(words).env("ONCEWARD_STORE", url).output().unwrap();
+    let text = [ended.stdout, ended.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    (ended.status.code().unwrap(), text)
+}
+
+#[test]
+fn dead_letters_are_listed_shown_exported_retried_and_discarded() {
+    let Some(server) = Postgres::shared() else { return };
+    let name = server.fresh();
+    let url = server.url(&name);
+    let dead = |words: &[&str]| run(&url, &[&["dead", "--consumer", "stock"], words].concat());
+    let (code, text) = dead(&["list"]);
+    assert!(code == 2 && text.contains("onceward migrate --messages"), "{text}");
+    let (code, text) = run(&url, &["migrate", "--messages"]);
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(dead(&["list"]), (0, "No dead letters.\n".into()));
+    // As a consumer writes them: its own tests are in onceward-flows.
+    let insert = |id: &str, state: &str, key: &str, error: &str| {
+        server.sql(&name, &format!(
+            "INSERT INTO onceward_dead_letters (consumer, message_id, part, state, topic, ordering_key, headers, payload,
+                tries, error, first_at, last_at)
+             VALUES ('stock', '{id}', 0, '{state}', 'orders', '{key}', '{{\"trace\":\"7\"}}', 'the payload', 5, '{error}',
+                now() - interval '1 hour', now())"
+        ));
+    };
+    server.sql(&name, "INSERT INTO onceward_sequences (consumer, ordering_key, state, part) VALUES ('stock', 'a', 'parked', 0)");
+    insert("m-1", "dead", "a", "it timed out");
+    insert("m-2", "behind", "a", "");
+    insert("m-3", "dead", "b", "no such item");
+
+    let (_, text) = dead(&["list"]);
+    assert!(
+        ["m-1", "m-2", "m-3", "it timed out", "onceward dead show m-1"]
+            .iter()
+            .all(|part| text.contains(part)),
+        "{text}"
+    );
+    let (_, text) = dead(&["list", "--error", "timed"]);
+    assert!(text.contains("m-1") && !text.contains("m-3"), "{text}");
+    assert_eq!(dead(&["list", "--older-than", "3600"]).1, "No dead letters.\n");
+    let (code, text) = dead(&["show", "m-1"]);
+    let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (code, &shown["payload"], &shown["headers"]["trace"]),
+        (0, &"the payload".into(), &"7".into())
+    );
+    assert_eq!(dead(&["show", "m-9"]).0, 1);
+    let (_, text) = dead(&["export"]);
+    let exported: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(exported.len(), 3);
+
+    let (code, text) = dead(&["retry", "m-2"]);
+    assert!(code == 1 && text.contains("it waits behind `m-1`"), "{text}");
+    assert_eq!(dead(&["retry-sequence", "a"]).0, 0);
+    assert_eq!(server.sql(&name, "SELECT state FROM onceward_sequences"), "draining");
+    assert_eq!(dead(&["discard", "m-3"]).0, 0);
+    assert_eq!(dead(&["discard", "m-3"]).0, 1);
+    let closed = "SELECT scope || ' ' || operation || ' ' || key || ' ' || state FROM onceward_receipts";
+    assert_eq!(server.sql(&name, closed), "outbox stock m-3 done");
+    let (code, text) = run(&url, &["dead", "list"]);
+    assert!(code == 2 && text.contains("--consumer is missing"), "{text}");
+}

@@ -1,0 +1,264 @@
+//! Connections that are silent, that send slowly, that do not read: each is ended by a deadline of its own kind, and
+//! other clients go on meanwhile.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+
+use super::stage::{Gateway, Home, Reply, Service};
+use crate::process::{Process, eventually, send};
+
+fn stage(service: &Service, config: &str, flags: &[&str]) -> (Home, Gateway) {
+    let home = Home::new();
+    home.write_config(config);
+    let gateway = home.start_with(&service.url(), flags);
+    (home, gateway)
+}
+
+/// A connection from this local address.
+fn connect_from(from: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((IpAddr::from(from), 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    socket.into()
+}
+
+/// How long the other side keeps the connection open.
+fn closed_after(mut socket: TcpStream) -> Duration {
+    let began = Instant::now();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut rest = Vec::new();
+    let read = socket.read_to_end(&mut rest);
+    assert!(!matches!(&read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock), "it stays open");
+    began.elapsed()
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+#[test]
+fn a_silent_connection_is_closed_whatever_it_began_with() {
+    let service = Service::charging();
+    let (home, gateway) = stage(&service, "", &["--head-timeout", "300ms", "--idle-timeout", "500ms"]);
+    let admin = Process::serve(home.folder.path().join("admin").as_path());
+    for (listener, at_most) in [(gateway.address, 10), (admin.address, 30)] {
+        thread::scope(|scope| {
+            for begin in [&b""[..], b"P", b"PRI * HTTP/2.0\r\n", PREFACE, b"GET / HTTP/1.1\r\nHost: a"] {
+                scope.spawn(move || {
+                    let mut socket = TcpStream::connect(listener).unwrap();
+                    socket.write_all(begin).unwrap();
+                    let after = closed_after(socket);
+                    assert!(after < Duration::from_secs(at_most), "{begin:?}: {after:?}");
+                });
+            }
+        });
+    }
+    // After a first request the connection may be idle for longer.
+    let mut socket = TcpStream::connect(gateway.address).unwrap();
+    socket.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(closed_after(socket) >= Duration::from_millis(500));
+    assert!(gateway.metric("onceward_connections_closed_total{reason=\"slow_head\"}") >= 5.0);
+}
+
+#[test]
+fn silent_connections_do_not_keep_clients_out() {
+    let service = Service::charging();
+    let flags = ["--connections-max", "20", "--connections-per-address-max", "20", "--head-timeout", "60s"];
+    let (_home, gateway) = stage(&service, "", &flags);
+    let _silent: Vec<_> = (0..60).map(|_| TcpStream::connect(gateway.address).unwrap()).collect();
+    let began = Instant::now();
+    for key in ["a", "b", "c"] {
+        assert_eq!(gateway.charge(key, "{}").status, 201);
+    }
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    assert!(gateway.metric("onceward_connections_closed_total{reason=\"evicted\"}") > 0.0);
+}
+
+#[test]
+fn one_address_has_a_share_of_the_connections() {
+    let (service, release) = super::stop::gated();
+    let flags = ["--connections-max", "8"];
+    let (_home, gateway) = stage(&service, "", &flags);
+    let busy = |from| {
+        let mut socket = connect_from(from, gateway.address);
+        let _ = socket.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        socket
+    };
+    let mut greedy: Vec<_> = (0..4).map(|_| busy([127, 0, 0, 2])).collect();
+    eventually("they are all in progress", || (service.effects() == 4).then_some(()));
+    // Half of eight is the share; the next one is closed.
+    let refused = busy([127, 0, 0, 2]);
+    assert!(closed_after(refused) < Duration::from_secs(10));
+    let mut other = busy([127, 0, 0, 3]);
+    eventually("another address is served", || (service.effects() == 5).then_some(()));
+    for _ in 0..5 {
+        release.send(()).unwrap();
+    }
+    let mut answer = [0; 12];
+    other.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 201");
+    greedy[0].read_exact(&mut answer).unwrap();
+    assert!(gateway.metric("onceward_connections_refused_total") >= 1.0);
+}
+
+#[test]
+fn a_trusted_proxy_is_not_limited_to_a_share() {
+    let service = Service::charging();
+    let flags = ["--connections-per-address-max", "1", "--trusted-proxies", "127.0.0.0/8"];
+    let (_home, gateway) = stage(&service, "", &flags);
+    let mut open = Vec::new();
+    for _ in 0..5 {
+        let mut socket = TcpStream::connect(gateway.address).unwrap();
+        socket.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut answer = [0; 12];
+        socket.read_exact(&mut answer).unwrap();
+        open.push(socket);
+    }
+    assert_eq!(service.effects(), 5);
+}
+
+#[test]
+fn what_was_sent_early_buys_no_long_silence() {
+    let service = Service::charging();
+    let (_home, gateway) = stage(&service, "", &["--body-grace", "500ms"]);
+    let mut socket = TcpStream::connect(gateway.address).unwrap();
+    let head = "POST /c HTTP/1.1\r\nHost: a\r\nIdempotency-Key: a\r\nContent-Length: 262144\r\n\r\n";
+    socket.write_all(head.as_bytes()).unwrap();
+    socket.write_all(&vec![b'x'; 262_143]).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let began = Instant::now();
+    let mut said = [0; 12];
+    socket.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"HTTP/1.1 408");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!(service.effects(), 0);
+}
+
+#[test]
+fn one_address_has_a_share_of_the_memory_for_bodies() {
+    let service = Service::charging();
+    let flags = ["--body-bytes-max", "400KiB", "--body-grace", "60s"];
+    let (_home, gateway) = stage(&service, "", &flags);
+    let head = |key: &str| {
+        format!(
+            "POST /c HTTP/1.1\r\nHost: a\r\nIdempotency-Key: {key}\r\nConnection: close\r\nContent-Length: 150000\r\n\r\n"
+        )
+    };
+    let ask = |from: [u8; 4], key: &str| {
+        let mut socket = connect_from(from, gateway.address);
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket.write_all(head(key).as_bytes()).unwrap();
+        // A refusal may come before all was sent.
+        let _ = socket.write_all(&vec![b'x'; 150_000]);
+        let mut said = [0; 12];
+        socket.read_exact(&mut said).unwrap();
+        String::from_utf8_lossy(&said).into_owned()
+    };
+    let _slow = eventually("its share is used", || {
+        // It holds 150,000 of the 204,800 bytes that are its share, unless the other request was quicker.
+        let mut slow = connect_from([127, 0, 0, 2], gateway.address);
+        slow.write_all(head("slow").as_bytes()).unwrap();
+        slow.write_all(&vec![b'x'; 149_999]).unwrap();
+        let key = format!("k{}", service.effects());
+        (ask([127, 0, 0, 2], &key) == "HTTP/1.1 429").then_some(slow)
+    });
+    let before = service.effects();
+    assert_eq!(ask([127, 0, 0, 3], "other"), "HTTP/1.1 201");
+    assert_eq!(service.effects(), before + 1);
+}
+
+/// A service whose answers are too large to be kept.
+fn large() -> Service {
+    Service::start(|_| Reply::Answer(200, "x".repeat(16 << 20)))
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_nothing_for_long() {
+    let service = large();
+    let flags = ["--write-timeout", "500ms", "--in-flight-max", "2"];
+    let (_home, gateway) = stage(&service, "", &flags);
+    let mut unread = Vec::new();
+    for key in ["a", "b"] {
+        let mut socket = TcpStream::connect(gateway.address).unwrap();
+        let ask =
+            format!("POST /c HTTP/1.1\r\nHost: a\r\nIdempotency-Key: {key}\r\nContent-Length: 0\r\n\r\n");
+        socket.write_all(ask.as_bytes()).unwrap();
+        unread.push(socket);
+    }
+    eventually("both were sent", || (service.effects() == 2).then_some(()));
+    // The receipts are written although nobody has read the answers.
+    let again = eventually("the receipt is written", || {
+        let ask = "POST /c HTTP/1.1\r\nHost: a\r\nConnection: close\r\nIdempotency-Key: a\r\nContent-Length: 0\r\n\r\n";
+        let said = gateway.raw(ask.as_bytes());
+        said.contains("response-not-stored").then_some(said)
+    });
+    assert!(again.contains("\"original_status\":200"), "{again}");
+    eventually("both clients are disconnected", || {
+        let closed = gateway.metric("onceward_connections_closed_total{reason=\"slow_reader\"}");
+        (closed >= 2.0).then_some(())
+    });
+    assert_eq!(service.effects(), 2);
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_its_answer() {
+    let service = Service::start(|_| Reply::Answer(200, "x".repeat(4 << 20)));
+    let (_home, gateway) = stage(&service, "", &["--write-timeout", "1s", "--idle-timeout", "1s"]);
+    let mut socket = TcpStream::connect(gateway.address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    socket.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut read = 0;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match socket.read(&mut buffer).unwrap() {
+            0 => break,
+            count => read += count,
+        }
+        thread::sleep(Duration::from_millis(30));
+    }
+    assert!(read > 4 << 20, "{read}");
+}
+
+#[test]
+fn an_upload_may_take_longer_than_an_answer() {
+    let service = Service::charging();
+    let (_home, gateway) = stage(&service, "[defaults]\nanswer_timeout = \"500ms\"", &[]);
+    let mut socket = TcpStream::connect(gateway.address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    socket
+        .write_all(b"PUT /file HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 20\r\n\r\n")
+        .unwrap();
+    for _ in 0..20 {
+        socket.write_all(b"x").unwrap();
+        thread::sleep(Duration::from_millis(100));
+    }
+    let mut said = String::new();
+    socket.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 201"), "{said}");
+    assert_eq!(service.received()[0].body.len(), 20);
+}
+
+#[test]
+fn a_service_that_does_not_answer_after_an_upload_times_out() {
+    let service = Service::start(|_| Reply::Stall(Vec::new()));
+    let (_home, gateway) = stage(&service, "[defaults]\nanswer_timeout = \"300ms\"", &[]);
+    let answer = send(gateway.address, "PUT", "/file", &[], "12345");
+    assert_eq!(answer.problem(), (504, "upstream-timeout".into()));
+}
+
+#[test]
+fn a_client_may_close_its_sending_side_and_still_gets_its_answer() {
+    let service = Service::charging();
+    let (_home, gateway) = stage(&service, "", &[]);
+    for key in ["Idempotency-Key: a\r\n", ""] {
+        let mut socket = TcpStream::connect(gateway.address).unwrap();
+        let ask = format!("POST /c HTTP/1.1\r\nHost: a\r\n{key}Content-Length: 2\r\n\r\n{{}}");
+        socket.write_all(ask.as_bytes()).unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut said = String::new();
+        socket.read_to_string(&mut said).unwrap();
+        assert!(said.starts_with("HTTP/1.1 201"), "{said:?}");
+    }
+}

@@ -1,0 +1,153 @@
+//! A store that takes no writes, and a clock that leaps: the gateway says so, runs nothing twice, and goes on by itself.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::stage::{Gateway, Home, Service};
+use crate::process::{eventually, send};
+
+/// A small file system of its own, unmounted at the end.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// `None`, with a visible message, where mounting is not permitted.
+    fn mount(path: &Path, size: &str) -> Option<Self> {
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(path)
+            .status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Self(path.to_path_buf()));
+        }
+        // Past the test's captured output: a skip must be seen.
+        let _ = std::io::stderr()
+            .write_all(b"SKIPPED: mounting is not permitted here, a full disk was NOT tested\n");
+        None
+    }
+
+    fn resize(&self, size: &str) {
+        let status =
+            Command::new("mount").args(["-o", &format!("remount,size={size}")]).arg(&self.0).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn ready(gateway: &Gateway) -> (u16, String) {
+    let answer = send(gateway.admin, "GET", "/readyz", &[], "");
+    (answer.status, answer.body)
+}
+
+#[test]
+fn a_full_disk_is_not_ready_and_goes_on_by_itself() {
+    let (home, service) = (Home::new(), Service::charging());
+    let Some(disk) = SmallDisk::mount(home.folder.path(), "6m") else { return };
+    let gateway = home.start(&service.url());
+    assert_eq!(ready(&gateway).0, 200);
+    let filler = home.folder.path().join("filler");
+    let mut recorded = 0;
+    let mut file = fs::File::create(&filler).unwrap();
+    let refused = eventually("the disk is full", || {
+        let _ = file.write_all(&vec![0; 64 << 10]);
+        let answer = gateway.charge(&format!("k{recorded}"), "{}");
+        if answer.status == 201 {
+            recorded += 1;
+            return None;
+        }
+        Some(answer)
+    });
+    assert_eq!(refused.problem(), (503, "store-unavailable".into()));
+    let why = eventually("it is not ready", || {
+        let (status, body) = ready(&gateway);
+        (status == 503).then_some(body)
+    });
+    assert!(why.contains("no room left"), "{why}");
+    let replayed = gateway.charge("k0", "{}");
+    assert_eq!(replayed.field("idempotent-replayed"), Some("true"), "reads go on");
+    disk.resize("100m");
+    eventually("it is ready again", || (ready(&gateway).0 == 200).then_some(()));
+    let effects = service.effects();
+    for number in 0..recorded {
+        let answer = gateway.charge(&format!("k{number}"), "{}");
+        assert_eq!((answer.status, answer.field("idempotent-replayed")), (201, Some("true")), "{number}");
+    }
+    assert_eq!(service.effects(), effects, "nothing ran again");
+    assert_eq!(gateway.charge("fresh", "{}").status, 201);
+}
+
+/// Adds the number of seconds in a file to every reading of the wall clock.
+const SHIFTED_CLOCK: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+int clock_gettime(clockid_t id, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(id, now);
+    long shift = 0;
+    FILE *file = id == CLOCK_REALTIME ? fopen(getenv("SHIFT_FILE"), "r") : NULL;
+    if (file) { if (fscanf(file, "%ld", &shift) != 1) shift = 0; fclose(file); }
+    now->tv_sec += shift;
+    return result;
+}
+"#;
+
+/// A gateway whose wall clock goes by `shift`, a file with a number of seconds. `None`, with a visible message, without a
+/// C compiler.
+fn start_with_shifted_clock(home: &Home, upstream: &str) -> Option<Gateway> {
+    let folder = home.folder.path();
+    let (source, library) = (folder.join("clock.c"), folder.join("clock.so"));
+    fs::write(&source, SHIFTED_CLOCK).unwrap();
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl").status();
+    if !built.is_ok_and(|status| status.success()) {
+        let _ = std::io::stderr()
+            .write_all(b"SKIPPED: there is no C compiler, leaps of the clock were NOT tested\n");
+        return None;
+    }
+    let store = format!("embedded:{}", folder.join("receipts").display());
+    let shift = folder.join("shift");
+    let variables = [("LD_PRELOAD", library.to_str().unwrap()), ("SHIFT_FILE", shift.to_str().unwrap())];
+    Some(Gateway::start_on(&store, upstream, &home.config(), &["--sweep-every", "100ms"], &variables))
+}
+
+const DAY_S: i64 = 86_400;
+
+#[test]
+fn a_clock_that_leaps_ends_no_retention() {
+    let (home, service) = (Home::new(), Service::charging());
+    let set_clock = |shift_s: i64| {
+        let (new, shift) = (home.folder.path().join("shift.new"), home.folder.path().join("shift"));
+        fs::write(&new, shift_s.to_string()).unwrap();
+        fs::rename(new, shift).unwrap();
+    };
+    set_clock(0);
+    let Some(gateway) = start_with_shifted_clock(&home, &service.url()) else { return };
+    assert_eq!(gateway.charge("a", "{}").status, 201);
+    // The clock leaps while the gateway runs: the receipt is kept for a day, and two have passed.
+    set_clock(2 * DAY_S);
+    eventually("the leap is counted", || {
+        assert_eq!(gateway.charge("a", "{}").field("idempotent-replayed"), Some("true"));
+        (gateway.metric("onceward_clock_leaps_total") >= 1.0).then_some(())
+    });
+    gateway.kill();
+    // It starts with a clock that is far ahead, or far behind, and is corrected a moment later.
+    for shift_s in [2 * DAY_S, -20_000 * DAY_S] {
+        set_clock(shift_s);
+        let gateway = start_with_shifted_clock(&home, &service.url()).unwrap();
+        assert_eq!(gateway.charge("a", "{}").field("idempotent-replayed"), Some("true"), "{shift_s}");
+        set_clock(0);
+        assert_eq!(gateway.charge("a", "{}").field("idempotent-replayed"), Some("true"), "{shift_s}");
+        gateway.kill();
+    }
+    assert_eq!(service.effects(), 1);
+}
