@@ -95,7 +95,7 @@ async fn through(client: &Client, url: &str, length: Duration) -> Turn {
 /// A client with a journal in this folder.
 pub async fn journaled(folder: &Path) -> Client {
     let address = format!("embedded:{}", folder.join("journal").display());
-    let client = Client::builder().journal(address).build().unwrap();
+    let client = Client::builder().with_journal(address).build().unwrap();
     client.resume().await.unwrap();
     client
 }

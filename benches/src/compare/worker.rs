@@ -2,7 +2,8 @@
 //! hand-written queue on `FOR UPDATE SKIP LOCKED`; in the embedded store with claim + complete without a queue.
 //!
 //! Callers in a closed loop enqueue a small task and wait until its work has run. Four workers do the work, each with
-//! connections of its own, as four processes would have. Both sides work on the same number of tasks at once.
+//! connections of its own, as four processes would have. Both sides work on the same number of tasks at once, and each
+//! side's workers run only in its own turns.
 
 mod by_hand;
 
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::{Ask, Enqueued, Fingerprint, Id, Lease, Onceward, Outcome, Policy, Worker, WorkerOptions};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::{embedded, postgres};
@@ -22,8 +23,10 @@ use crate::report::{Findings, Goal, Row, Unit};
 use crate::scale::Scale;
 use crate::turns::{Turn, Turns};
 
-/// Tasks that are enqueued and not yet done, in PostgreSQL.
+/// Tasks that are enqueued and not yet done, in PostgreSQL: four times as many as are worked on singly, and more than
+/// twice as many as fill the batches.
 const CALLERS: usize = 256;
+const CALLERS_BATCHED: usize = 1_024;
 /// Workers, and tasks that each of them works on at once: singly, and in batches.
 const WORKERS: usize = 4;
 const SINGLY: usize = 16;
@@ -42,9 +45,11 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     let turns = || Turns::new(scale.rounds, Unit::PerSecond).after_warm_up();
     let [worker_few, single, worker_many, batched] = turns().take([
         ("worker, 64 at once", &mut |_| runtime.block_on(few.rate(CALLERS, scale.round))),
-        ("SKIP LOCKED, one per claim", &mut |_| runtime.block_on(hands.rate(1, scale.round))),
-        ("worker, 400 at once", &mut |_| runtime.block_on(many.rate(CALLERS, scale.round))),
-        ("SKIP LOCKED, 100 per claim", &mut |_| runtime.block_on(hands.rate(BATCHED, scale.round))),
+        ("SKIP LOCKED, one per claim", &mut |_| runtime.block_on(hands.rate(1, CALLERS, scale.round))),
+        ("worker, 400 at once", &mut |_| runtime.block_on(many.rate(CALLERS_BATCHED, scale.round))),
+        ("SKIP LOCKED, 100 per claim", &mut |_| {
+            runtime.block_on(hands.rate(BATCHED, CALLERS_BATCHED, scale.round))
+        }),
     ]);
 
     let folder = tempfile::tempdir().unwrap();
@@ -83,14 +88,14 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
 /// Wakes the caller that waits for a task, by the task's key.
 type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>;
 
-/// An engine to enqueue with, and workers that do what was enqueued for as long as this lives.
+/// An engine to enqueue with, and workers that do what was enqueued.
 struct Queue {
     onceward: Onceward,
     /// Of this queue alone: others share the store.
     operation: String,
     policy: Arc<Policy>,
     waiting: Waiting,
-    _workers: JoinSet<()>,
+    workers: Vec<Arc<Worker>>,
 }
 
 impl Queue {
@@ -107,8 +112,7 @@ impl Queue {
         let operation = format!("payout-{name}");
         let policy = Arc::new(Policy::queue());
         let waiting = Waiting::default();
-        let mut tasks = JoinSet::new();
-        for engine in workers {
+        let workers = workers.iter().map(|engine| {
             let waiting = waiting.clone();
             let work = move |lease: Lease| {
                 let waiting = waiting.clone();
@@ -121,11 +125,11 @@ impl Queue {
             let worker = Worker::builder(engine.clone())
                 .with_operation(&operation, policy.clone(), work)
                 .with_options(WorkerOptions::default().with_concurrency(concurrency))
-                .build()
-                .unwrap();
-            tasks.spawn(async move { worker.run_until(std::future::pending()).await });
-        }
-        Self { onceward, operation, policy, waiting, _workers: tasks }
+                .build();
+            Arc::new(worker.unwrap())
+        });
+        let workers = workers.collect();
+        Self { onceward, operation, policy, waiting, workers }
     }
 
     async fn rate(&self, count: usize, length: Duration) -> Turn {
@@ -143,7 +147,17 @@ impl Queue {
                 done.await.unwrap();
             }
         };
-        callers(count, tokio::time::sleep(length), call).await
+        let (stop, mut working) = (watch::Sender::new(false), JoinSet::new());
+        for worker in self.workers.clone() {
+            let mut stopped = stop.subscribe();
+            working.spawn(async move {
+                worker.run_until(async { drop(stopped.wait_for(|stop| *stop).await) }).await;
+            });
+        }
+        let turn = callers(count, tokio::time::sleep(length), call).await;
+        stop.send_replace(true);
+        working.join_all().await;
+        turn
     }
 }
 

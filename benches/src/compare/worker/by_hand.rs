@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls, Statement};
 
-use super::{ANSWER, CALLERS, INPUT, SINGLY, WORKERS, Waiting, key, tell, wait_for};
+use super::{ANSWER, INPUT, SINGLY, WORKERS, Waiting, key, tell, wait_for};
 use crate::load::callers;
 use crate::turns::Turn;
 
@@ -42,7 +42,7 @@ impl Queue {
     }
 
     /// Tasks per second, with `claimed` tasks in each claim.
-    pub(super) async fn rate(&self, claimed: usize, length: Duration) -> Turn {
+    pub(super) async fn rate(&self, claimed: usize, count: usize, length: Duration) -> Turn {
         let waiting = Waiting::default();
         let mut working = JoinSet::new();
         // As many tasks are worked on at once, whatever their number in a claim.
@@ -60,7 +60,7 @@ impl Queue {
                 done.await.unwrap();
             }
         };
-        let turn = callers(CALLERS, tokio::time::sleep(length), call).await;
+        let turn = callers(count, tokio::time::sleep(length), call).await;
         working.shutdown().await;
         // All at once: a claim may be waiting for another's transaction to end.
         let mut ending = JoinSet::new();
