@@ -11,8 +11,8 @@ use std::{fs, io};
 mod scan;
 
 /// The crates with a public API.
-pub const CRATES: [&str; 5] =
-    ["onceward", "onceward-client", "onceward-http", "onceward-stores", "onceward-verify"];
+pub const CRATES: [&str; 6] =
+    ["onceward", "onceward-client", "onceward-flows", "onceward-http", "onceward-stores", "onceward-verify"];
 
 /// The listing of the crate in this folder.
 pub fn list(folder: &Path) -> io::Result<String> {

@@ -1,0 +1,90 @@
+"""Tests of tools/deny and tools/sbom. Run by ./check: python3 tools/supply_chain_test.py"""
+
+import importlib.machinery
+import importlib.util
+import json
+import pathlib
+import subprocess
+import tomllib
+import unittest
+
+TOOLS = pathlib.Path(__file__).resolve().parent
+
+
+def load(name):
+    loader = importlib.machinery.SourceFileLoader(name, str(TOOLS / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+deny, sbom = load("deny"), load("sbom")
+RULES = tomllib.loads((TOOLS.parent / "deny.toml").read_text())
+
+
+def package(name="some", licence="MIT", source="registry+https://github.com/rust-lang/crates.io-index", **more):
+    return {"id": name, "name": name, "version": "1.0.0", "license": licence, "source": source, "dependencies": [], **more}
+
+
+def found(*packages, members=()):
+    return list(deny.problems({"packages": list(packages), "workspace_members": list(members)}, RULES))
+
+
+class Deny(unittest.TestCase):
+    def test_expressions_are_read_as_spdx(self):
+        allowed = {"MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "Unicode-3.0"}
+        for expression, expected in [
+            ("MIT", True),
+            ("GPL-3.0-only", False),
+            ("MIT/GPL-3.0-only", True),
+            ("MIT AND GPL-3.0-only", False),
+            ("GPL-3.0-only AND MIT OR Apache-2.0", True),
+            ("GPL-3.0-only AND (MIT OR Apache-2.0)", False),
+            ("(MIT OR Apache-2.0) AND Unicode-3.0", True),
+            ("Apache-2.0 WITH LLVM-exception", True),
+            ("MIT WITH LLVM-exception", False),
+        ]:
+            self.assertEqual(deny.is_allowed(expression, allowed), expected, expression)
+        for wrong in ["MIT AND", "(MIT", "MIT MIT", ""]:
+            self.assertRaises(ValueError, deny.is_allowed, wrong, allowed)
+
+    def test_each_kind_of_problem_is_found(self):
+        self.assertEqual(found(package()), [])
+        self.assertIn("the licence AGPL-3.0-only is not allowed", found(package(licence="AGPL-3.0-only"))[0])
+        self.assertIn("names no licence", found(package(licence=None))[0])
+        self.assertIn("banned", found(package("openssl"))[0])
+        self.assertIn("source git+https://example.com", found(package(source="git+https://example.com"))[0])
+        self.assertIn("source a path", found(package(source=None))[0])
+        self.assertEqual(found(package(source=None), members=["some"]), [])
+        loose = package(source=None, dependencies=[{"name": "other", "req": "*"}])
+        self.assertIn("has no version", found(loose, members=["some"])[0])
+
+
+class Sbom(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        run = lambda: subprocess.run([TOOLS / "sbom"], check=True, capture_output=True, text=True).stdout
+        cls.text, cls.again = run(), run()
+        cls.bill = json.loads(cls.text)
+
+    def test_the_same_sources_give_the_same_bytes(self):
+        self.assertEqual(self.text, self.again)
+
+    def test_it_names_what_is_linked_and_nothing_of_the_tests(self):
+        names = {each["name"] for each in self.bill["components"]}
+        self.assertLessEqual({"onceward", "onceward-http", "hyper", "rustls", "tokio", "blake3"}, names)
+        self.assertFalse(names & {"proptest", "shuttle", "windows-sys"})
+        self.assertEqual(self.bill["metadata"]["component"]["type"], "application")
+
+    def test_every_crate_of_the_registry_has_its_checksum_and_every_reference_exists(self):
+        references = {each["purl"] for each in self.bill["components"]}
+        references.add(self.bill["metadata"]["component"]["purl"])
+        for each in self.bill["components"]:
+            self.assertTrue("hashes" in each or each["name"].startswith("onceward"), each["name"])
+        self.assertEqual({each["ref"] for each in self.bill["dependencies"]}, references)
+        for each in self.bill["dependencies"]:
+            self.assertLessEqual(set(each["dependsOn"]), references)
+
+
+if __name__ == "__main__":
+    unittest.main()
