@@ -100,7 +100,7 @@ where
         let mut last = None;
         shared.counters.calls.one();
         let ended = loop {
-            // A try without time would be cut off in the middle: whether it was sent would be chance.
+            // A try without time would be cut off at an arbitrary point: whether it was sent would be chance.
             if let Err(why) = state.may_try(now) {
                 break CallEnd::Stopped(why, last);
             }

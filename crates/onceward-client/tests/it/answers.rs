@@ -46,6 +46,15 @@ async fn a_report_tells_how_it_went() {
 }
 
 #[tokio::test]
+async fn a_call_without_time_sends_nothing() {
+    let server = faulty(vec![]).await;
+    let client = client();
+    let error = client.post(&server.url).json(&body()).at_most(Duration::ZERO).send().await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::GaveUp, Effect::None), "{error}");
+    assert_eq!(client.counts().tries, 0);
+}
+
+#[tokio::test]
 async fn a_final_status_is_an_answer_at_once() {
     for status in [400, 401, 403, 404, 409, 410, 412, 422, 451] {
         let server = faulty(vec![Fault::Status(status)]).await;
