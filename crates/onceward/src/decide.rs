@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::ask::Ask;
 use crate::outcome::{Snapshot, Verdict};
 use crate::policy::{OnDuplicate, OnExpired, OnUnknown};
-use crate::receipt::{Closed, Done, End, Receipt, Status};
+use crate::receipt::{Closed, Done, End, Prior, Receipt, Status};
 use crate::store::Due;
 
 /// What to do about an ask, given what was found.
@@ -102,6 +102,13 @@ pub fn decide(ask: &Ask, found: Option<&Receipt>) -> Decision {
         return Decision::Refuse(Refusal::KeyReused);
     }
     match &receipt.status {
+        // One of its runs may have had its effect. That it may be repeated was the policy of that run; the policy of
+        // the ask must allow it too.
+        Status::Waiting(waiting)
+            if waiting.prior == Prior::Unknown && policy.on_unknown() == OnUnknown::Hold =>
+        {
+            Decision::Refuse(Refusal::OutcomeUnknown)
+        }
         Status::Waiting(_) => Decision::Run(Takeover::Waiting),
         Status::Held(held) if !over && ask.attempt == Some(held.claim.attempt) => {
             Decision::Run(Takeover::Own)

@@ -236,6 +236,21 @@ pub fn lapse(found: &Receipt) -> Option<Write> {
     Some(Write::new(Status::Unknown(unknown), None))
 }
 
+/// What waits to be run again after an unknown outcome, and is asked for under a policy that holds such outcomes:
+/// unknown, so that it can be settled. `None` for everything else.
+pub fn hold_unknown(found: &Receipt, policy: &Policy) -> Option<Write> {
+    let Status::Waiting(Waiting { claim, prior: Prior::Unknown, job }) = &found.status else { return None };
+    let unknown = Unknown {
+        claim: *claim,
+        reason: UnknownReason::Reported,
+        prior: Prior::Unknown,
+        late_effect_max: policy.late_effect_max(),
+        note: String::new(),
+        job: job.clone(),
+    };
+    Some(Write::new(Status::Unknown(unknown), None))
+}
+
 /// What an expired lease becomes if it was the last try. `None` if it is not held, or carries
 /// no input.
 pub fn exhaust(found: &Receipt) -> Option<Write> {
@@ -322,9 +337,12 @@ pub enum Settlement {
     ForceNotDone,
 }
 
-/// What a settlement makes of a receipt whose outcome is unknown, or that is dead. `Ok(None)` if it is neither.
+/// What a settlement makes of a receipt whose outcome is unknown (also if it waits to be run again), or that is dead.
+/// `Ok(None)` if it is neither.
 pub fn settle(id: &Id, found: &Receipt, settlement: &Settlement, policy: &Policy) -> Result<Option<Write>> {
-    let unknown_for = match (&found.status, found.due) {
+    let held_unknown = hold_unknown(found, policy);
+    let status = held_unknown.as_ref().map_or(&found.status, |write| &write.status);
+    let unknown_for = match (status, found.due) {
         (Status::Unknown(_), _) => found.age.updated,
         (Status::Dead(_), _) => Duration::MAX,
         // Nobody has asked since the lease ended, so the receipt does not say unknown yet.
@@ -335,7 +353,7 @@ pub fn settle(id: &Id, found: &Receipt, settlement: &Settlement, policy: &Policy
         }
         _ => return Ok(None),
     };
-    let run = run_of(&found.status).expect("held, unknown and dead receipts have a run");
+    let run = run_of(status).expect("held, unknown and dead receipts have a run");
     match settlement {
         Settlement::Done(outcome) => Ok(Some(done(id, &run, outcome.clone(), policy))),
         Settlement::NotDone if unknown_for < run.late_effect_max => {

@@ -280,6 +280,12 @@ fn a_settlement_ends_unknown_outcomes_and_dead_letters_and_nothing_else() {
         ("alive", held_receipt(OnUnknown::Hold, None, Due::In(DAY)), "conflict", "conflict"),
         ("done", receipt(done_status(), Due::In(DAY)), "nothing", "nothing"),
         ("waiting", receipt(waiting(claim_of(OWN), Prior::Nothing, None), Due::Never), "nothing", "nothing"),
+        (
+            "waiting, unknown",
+            receipt(waiting(claim_of(OWN), Prior::Unknown, Some(job(2))), Due::Never),
+            "done outcome",
+            "waiting Settled 0/0 for 0ns",
+        ),
         ("gone", receipt(Status::Gone(Gone { fence: Fence(1) }), Due::Never), "nothing", "nothing"),
     ];
     for (name, found, by_done, by_not_done) in cases {

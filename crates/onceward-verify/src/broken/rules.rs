@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use onceward::receipt::{Claim, Held, Status};
-use onceward::{Ask, Decision, Due, OnDuplicate, OnExpired, OnUnknown, Receipt, Refusal, Takeover, decide};
+use onceward::{
+    Ask, Decision, Due, OnDuplicate, OnExpired, OnUnknown, Prior, Receipt, Refusal, Takeover, decide,
+};
 
 /// Decides about the receipt as `change` leaves it.
 fn decide_about(ask: &Ask, found: Option<&Receipt>, change: impl FnOnce(&mut Receipt)) -> Decision {
@@ -71,6 +73,15 @@ pub(super) fn takes_over_early(ask: &Ask, found: Option<&Receipt>) -> Decision {
             receipt.due = Due::Over(Duration::ZERO);
         }
         _ => {}
+    })
+}
+
+/// What waits after an unknown outcome is run by everybody who asks.
+pub(super) fn repeats_for_an_asker_under_hold(ask: &Ask, found: Option<&Receipt>) -> Decision {
+    decide_about(ask, found, |receipt| {
+        if let Status::Waiting(waiting) = &mut receipt.status {
+            waiting.prior = Prior::Nothing;
+        }
     })
 }
 

@@ -235,7 +235,9 @@ pub(crate) async fn claim_from_store<C: Claimant>(
                         }
                     }
                 }
-                (Decision::Refuse(refusal), Some(found)) if let Some(write) = lapsed(&refusal, &found) => {
+                (Decision::Refuse(refusal), Some(found))
+                    if let Some(write) = lapsed(&refusal, &found, &ask.policy) =>
+                {
                     claimant.abort_write().await;
                     match Box::pin(write_lapse(inner, ask, &found, write)).await {
                         Ok(now) => receipt = now,
@@ -362,10 +364,12 @@ async fn watch_remote<C: Claimant>(
     }
 }
 
-/// What a lease that ended becomes before an ask is refused because of it.
-fn lapsed(refusal: &Refusal, found: &Receipt) -> Option<Write> {
+/// What a run that ended without a word becomes before an ask is refused because of it.
+fn lapsed(refusal: &Refusal, found: &Receipt, policy: &crate::Policy) -> Option<Write> {
     match refusal {
-        Refusal::OutcomeUnknown => transition::lapse(found),
+        Refusal::OutcomeUnknown => {
+            transition::lapse(found).or_else(|| transition::hold_unknown(found, policy))
+        }
         Refusal::Dead { .. } => transition::exhaust(found),
         _ => None,
     }

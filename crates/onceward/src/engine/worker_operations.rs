@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::id::Id;
 use crate::outcome::{Outcome, Stopped};
 use crate::policy::{OnUnknown, Policy};
-use crate::receipt::{Receipt, Status};
+use crate::receipt::{Prior, Receipt, Status};
 use crate::store::Due;
 
 pub(super) type WorkFuture = Pin<Box<dyn Future<Output = Result<Outcome, Stopped>> + Send>>;
@@ -62,10 +62,12 @@ impl Operations {
     }
 }
 
-/// An intent whose lease expired is run again only if the policies of both its owner and this worker allow it.
+/// An intent that may have had its effect is run again only if the policies of both its last run and this worker allow
+/// it.
 pub(super) fn is_held_when_unknown(receipt: &Receipt, policy: &Policy) -> bool {
     match &receipt.status {
         Status::Held(held) => held.on_unknown == OnUnknown::Hold || policy.on_unknown() == OnUnknown::Hold,
+        Status::Waiting(waiting) => waiting.prior == Prior::Unknown && policy.on_unknown() == OnUnknown::Hold,
         _ => false,
     }
 }

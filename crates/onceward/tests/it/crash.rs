@@ -1,7 +1,9 @@
 //! Owners that die, stall or come back too late.
 
 use onceward::receipt::{Status, UnknownReason};
-use onceward::{Answer, OnUnknown, Outcome, Policy, Refusal};
+use onceward::{
+    Answer, Changed, OnUnknown, Outcome, Policy, Refusal, Settlement, State, Stopped, Worked, Worker,
+};
 
 use crate::cluster::{Cluster, ask, id, never, run_ready_tasks, secs};
 
@@ -86,6 +88,33 @@ async fn a_run_begun_under_hold_is_not_repeated_for_an_ask_under_retry() {
     tokio::time::sleep(secs(11)).await;
     let refused = cluster.process().run(ask("k", &retry()), never).await.unwrap();
     assert_eq!(refused, Answer::Refused(Refusal::OutcomeUnknown));
+}
+
+/// A run under Retry that may have had its effect leaves the intent to be tried again; an ask whose policy holds unknown
+/// outcomes must not be the one that tries.
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_that_waits_for_a_retry_is_not_repeated_for_an_ask_under_hold() {
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
+    let stopped = async |_| Err(Stopped::unknown("no answer"));
+    onceward.run(ask("k", &retry()).with_input("what was asked"), stopped).await.unwrap_err();
+    let waiting = onceward.receipt(&id("k")).await.unwrap().unwrap();
+    assert_eq!(waiting.status.state(), State::Waiting);
+    let holding = Worker::builder(onceward.clone()).with_operation("charge", hold(), never).build().unwrap();
+    assert_eq!(holding.work_on(&id("k")).await.unwrap(), Worked::NeedsSettlement);
+    let refused = onceward.run(ask("k", &hold()), never).await.unwrap();
+    assert_eq!(refused, Answer::Refused(Refusal::OutcomeUnknown));
+    let Status::Unknown(unknown) = onceward.receipt(&id("k")).await.unwrap().unwrap().status else {
+        panic!("it must be written down")
+    };
+    assert_eq!(unknown.job.unwrap().input, "what was asked");
+    // Settled, it goes on.
+    let settled =
+        onceward.settle(&id("k"), unknown.claim.fence, &Settlement::ForceNotDone, &hold()).await.unwrap();
+    assert_eq!(settled, Changed::Applied);
+    let work = async |_| Ok(Outcome::succeeded("now"));
+    let completed = onceward.run(ask("k", &hold()), work).await.unwrap().into_result().unwrap();
+    assert!(!completed.replayed);
 }
 
 #[tokio::test(start_paused = true)]

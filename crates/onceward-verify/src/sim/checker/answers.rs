@@ -2,7 +2,7 @@
 
 use onceward::receipt::{Done, End as Ended, Status};
 use onceward::{
-    Answer, Applied, Completed, Enqueued, Error, ErrorKind, OnExpired, OnFailure, OnUnknown, Recorded,
+    Answer, Applied, Completed, Enqueued, Error, ErrorKind, OnExpired, OnFailure, OnUnknown, Prior, Recorded,
     Refusal, Snapshot, Verdict,
 };
 
@@ -157,6 +157,7 @@ impl Asker<'_> {
                 let so = there.any(|span| match &span.receipt.status {
                     Status::Unknown(_) => true,
                     Status::Held(held) => due(span) && (asker_holds || held.on_unknown == OnUnknown::Hold),
+                    Status::Waiting(waiting) => asker_holds && waiting.prior == Prior::Unknown,
                     _ => false,
                 });
                 require(so, REFUSAL, "was told `outcome unknown`, no outcome was unknown")

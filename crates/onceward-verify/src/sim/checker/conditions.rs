@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use onceward::receipt::{Claim, Done, End as Ended, Held};
-use onceward::{Closed, OnFailure, OnUnknown, Outcome, Policy, Settlement, State, Version};
+use onceward::receipt::{Claim, Done, End as Ended, Held, Waiting};
+use onceward::{Closed, OnFailure, OnUnknown, Outcome, Policy, Prior, Settlement, State, Version};
 
 use super::facts::{CallFacts, Moment};
 use super::receipts::LIFE;
@@ -23,6 +23,12 @@ impl Step<'_> {
         require(same, INTENT, "another intent took over the key")?;
         let both = (held.on_unknown, rule) == (OnUnknown::Retry, OnUnknown::Retry);
         require(both, HOLD, "a lease that ended under hold was taken over")
+    }
+
+    /// What waits after an unknown outcome is run again only under a policy that allows it.
+    pub(super) fn may_repeat(&self, waiting: &Waiting, rule: OnUnknown) -> Legal {
+        let allowed = waiting.prior != Prior::Unknown || rule == OnUnknown::Retry;
+        require(allowed, HOLD, "an unknown outcome was repeated for an ask that holds them")
     }
 
     /// A claim may be given up if its work never began, said that nothing happened, failed in a way that may

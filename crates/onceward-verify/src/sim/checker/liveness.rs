@@ -2,7 +2,7 @@
 //! running work, none is unknown that never began, and every answered outcome is stored.
 
 use onceward::receipt::{Claim, Status};
-use onceward::{Answer, Completed, Id, OnUnknown, Recorded};
+use onceward::{Answer, Completed, Id, OnUnknown, Prior, Recorded};
 
 use super::Violation;
 use super::facts::{CallFacts, Facts, Moment, Span};
@@ -48,9 +48,15 @@ fn left(facts: &Facts, id: &Id, span: &Span, now: Moment) -> Option<(&'static st
             }
             never_began(facts, id, &held.claim, held.on_unknown)
         }
-        Status::Waiting(waiting) if waiting.job.is_some() && over && worked_on.is_some() => {
-            Some((COMPLETED, "still waits for a worker"))
+        // A worker that holds unknown outcomes leaves this one to be settled.
+        Status::Waiting(waiting) if waiting.job.is_some() && over => {
+            let repeats = |rule| waiting.prior != Prior::Unknown || rule == OnUnknown::Retry;
+            worked_on
+                .is_some_and(|workers| repeats(workers.policy.on_unknown()))
+                .then_some((COMPLETED, "still waits for a worker"))
         }
+        // Whether its own run began or not, an earlier one may have had its effect.
+        Status::Unknown(unknown) if unknown.prior == Prior::Unknown => None,
         Status::Unknown(unknown) => never_began(facts, id, &unknown.claim, OnUnknown::Hold),
         _ => None,
     }

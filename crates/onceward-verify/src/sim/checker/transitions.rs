@@ -94,6 +94,7 @@ impl Step<'_> {
                 require(same, INTENT, "another intent took the key of one that waits")?;
                 fence_is_version(after)?;
                 require(held.prior == waiting.prior, LIFE, "a claim forgot what is known of earlier runs")?;
+                self.may_repeat(waiting, held.on_unknown)?;
                 let by_worker =
                     self.facts.run(self.id, held.claim.fence).is_some_and(|run| run.way == Way::Work);
                 require(!by_worker || before.due.is_over(), EARLY, "a worker began it before it was due")?;
@@ -111,10 +112,22 @@ impl Step<'_> {
                 Ended::Outcome(_) => {
                     let same = done.claim.fingerprint == waiting.claim.fingerprint;
                     require(same, INTENT, "another intent took the key of one that waits")?;
-                    let own = done.claim == waiting.claim;
-                    require(own || self.tx.is_some(), OVERLAP, "completed by somebody who did not claim it")
+                    if done.claim == waiting.claim {
+                        return Ok(());
+                    }
+                    require(self.tx.is_some(), OVERLAP, "completed by somebody who did not claim it")?;
+                    let rule = self.by_stamp(done).map_or(OnUnknown::Hold, |call| call.policy.on_unknown());
+                    self.may_repeat(waiting, rule)
                 }
             },
+            // Asked for under a policy that holds unknown outcomes.
+            Status::Unknown(unknown) => {
+                require(unknown.claim == waiting.claim, LIFE, "marked unknown under another claim")?;
+                require(waiting.prior == Prior::Unknown, LIFE, "marked unknown although nothing is")?;
+                require(unknown.job == waiting.job, super::jobs::INPUT, "marked unknown without its input")?;
+                let asked = self.somebody_asked(|policy| policy.on_unknown() == OnUnknown::Hold);
+                require(asked, LIFE, "marked unknown although every policy says retry")
+            }
             _ => Err((LIFE, "what waits became something else without a claim".into())),
         }
     }
