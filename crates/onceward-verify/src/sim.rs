@@ -34,7 +34,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use checker::{Violation, check};
 use executor::OUTSIDE;
-use history::{Event, What};
+use history::{Event, EventKind};
 use simulation::Simulation;
 use variant::Variant;
 
@@ -62,7 +62,7 @@ pub fn play(seed: u64, variant: &Variant) -> Outcome {
             Ok(()) => "nothing is left to do, or too much was done, and it is not over".to_owned(),
             Err(panic) => format!("a panic that nobody expected: {}", words(&*panic)),
         };
-        sim.recorder.record(OUTSIDE, What::Wedged(detail));
+        sim.recorder.record(OUTSIDE, EventKind::Wedged(detail));
     }
     let history = sim.recorder.take();
     // What dropping does now is no longer part of the history.

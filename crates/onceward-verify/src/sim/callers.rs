@@ -12,7 +12,7 @@ use onceward::{Answer, Ask, Attempt, Changed, Claimed, Id, Onceward, Policy, Tic
 use super::enqueuers::{close, enqueue};
 
 use super::executor::Process;
-use super::history::{Call, End, Stamp, Told, Way, name};
+use super::history::{Call, CallMethod, CallResult, End, Stamp, name};
 use super::mistakes;
 use super::scenario::{Wanted, WorkPlan};
 use super::simulation::Simulation;
@@ -58,7 +58,7 @@ impl CallPlan {
         })
     }
 
-    pub(super) fn asks(&self, sim: &Arc<Simulation>, process: Process, way: Way) -> Waiting {
+    pub(super) fn asks(&self, sim: &Arc<Simulation>, process: Process, way: CallMethod) -> Waiting {
         Waiting::asks(sim, process, &self.id, self.fingerprint, &self.policy, way, self.input)
     }
 
@@ -100,7 +100,7 @@ pub(super) async fn by_run(
         }),
     };
     let flaw = sim.variant.caller;
-    let mut waiting = call_plan.asks(sim, process, Way::Run);
+    let mut waiting = call_plan.asks(sim, process, CallMethod::Run);
     if let Some(answer) = mistakes::instead_of_asking(sim, process, call_plan) {
         waiting.told(told(Ok(answer.clone())));
         return Some(answer);
@@ -117,7 +117,7 @@ pub(super) async fn by_run(
         Some(patience) => within(sim, process, patience, asking).await,
     };
     let Ok(answer) = answer? else {
-        waiting.told(Told::Panic);
+        waiting.told(CallResult::Panic);
         return None;
     };
     mistakes::after_asking(sim, process, engine, call_plan, call, &answer).await;
@@ -133,7 +133,7 @@ async fn by_hand(sim: &Arc<Simulation>, process: Process, engine: &Onceward, cal
         (named, random.below(3) + 1, impatient.then(|| random.micros(0, 5_000)))
     });
     for _ in 0..tries {
-        let way = Way::Hand(attempt);
+        let way = CallMethod::Hand(attempt);
         let mut waiting = call_plan.asks(sim, process, way);
         let ask = call_plan.ask(sim.variant.caller, waiting.call, attempt);
         let claiming = Box::pin(engine.claim(ask));
@@ -147,12 +147,12 @@ async fn by_hand(sim: &Arc<Simulation>, process: Process, engine: &Onceward, cal
         match claimed {
             Ok(Claimed::Granted(ticket)) => {
                 let working = Working::begins(sim, process, waiting.call, ticket.fence(), None);
-                waiting.told(Told::Ticket(ticket.fence()));
+                waiting.told(CallResult::Ticket(ticket.fence()));
                 hold(sim, process, engine, call_plan, &ticket, waiting, working).await;
                 return false;
             }
             Ok(Claimed::Answered(answer)) => {
-                waiting.told(Told::Answer(Box::new(answer)));
+                waiting.told(CallResult::Answer(Box::new(answer)));
                 return false;
             }
             Err(error) => waiting.told(told(Err(error))),
@@ -212,11 +212,11 @@ async fn hold(
             }
         };
         match changed {
-            Ok(Changed::Applied) => return waiting.told(Told::Recorded),
+            Ok(Changed::Applied) => return waiting.told(CallResult::Recorded),
             Ok(Changed::NotOwner(_)) if flaw == CallerFlaw::TakesTooLateForRecorded => {
-                return waiting.told(Told::Recorded);
+                return waiting.told(CallResult::Recorded);
             }
-            Ok(Changed::NotOwner(_)) => return waiting.told(Told::TooLate),
+            Ok(Changed::NotOwner(_)) => return waiting.told(CallResult::TooLate),
             Err(error) => waiting.told(told(Err(error))),
         }
     }

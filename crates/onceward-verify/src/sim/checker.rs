@@ -27,7 +27,7 @@ mod unknown_effects;
 
 use std::fmt;
 
-use super::history::{Event, What};
+use super::history::{Event, EventKind};
 use facts::Facts;
 
 /// Every call gets an answer, and every simulation ends.
@@ -96,7 +96,7 @@ pub fn check(history: &[Event]) -> Vec<Violation> {
     answers::check(&facts, &mut violations);
     liveness::check(&facts, &mut violations);
     for (event, Event { what, .. }) in history.iter().enumerate() {
-        if let What::Wedged(detail) = what {
+        if let EventKind::Wedged(detail) = what {
             violations.push(Violation { rule: ENDS, event, detail: detail.clone() });
         }
     }

@@ -7,7 +7,7 @@ use onceward::{Error, ErrorKind, Fault as Failure, Id, Seen, Swap, Swapped};
 
 use super::executor::{OUTSIDE, lock};
 use super::faults::Fault;
-use super::history::{Tx, What};
+use super::history::{EventKind, Tx};
 use super::store::{RoundTrip, wrote};
 use super::transactions::{
     DEADLOCK, LOOK_MIN, SimTransactions, Staged, StagedRecord, deadlock, lost_to_others, refused, roll_back,
@@ -117,13 +117,16 @@ impl Commit {
         }
         unlock(&mut state, *number, staged);
         let business = staged.business.clone();
-        home.store.recorder.record(home.process, What::Committed { tx: *number, business });
+        home.store.recorder.record(home.process, EventKind::Committed { tx: *number, business });
         true
     }
 
     /// The business writes without the receipt.
     fn business_alone(&mut self) {
         let business = std::mem::take(&mut self.staged.business);
-        self.home.store.recorder.record(self.home.process, What::Committed { tx: self.number, business });
+        self.home
+            .store
+            .recorder
+            .record(self.home.process, EventKind::Committed { tx: self.number, business });
     }
 }

@@ -6,7 +6,7 @@ use onceward::{Changed, Onceward};
 
 use super::callers::{CallPlan, within};
 use super::executor::Process;
-use super::history::{Closing, Told, Way};
+use super::history::{CallMethod, CallResult, Closing};
 use super::simulation::Simulation;
 
 /// Leaves an intent to a worker. Says whether an error came between.
@@ -22,7 +22,7 @@ pub(super) async fn enqueue(
         let impatient = random.chance(sim.scenario.impatient_per_thousand);
         (std::time::Duration::from_micros(delay), impatient.then(|| random.micros(0, 5_000)))
     });
-    let mut waiting = call_plan.asks(sim, process, Way::Enqueue);
+    let mut waiting = call_plan.asks(sim, process, CallMethod::Enqueue);
     let ask = call_plan.ask(sim.variant.caller, waiting.call, None).with_delay(delay);
     let enqueuing = Box::pin(engine.enqueue(ask));
     let enqueued = match patience {
@@ -34,8 +34,8 @@ pub(super) async fn enqueue(
     };
     let failed = enqueued.is_err();
     waiting.told(match enqueued {
-        Ok(enqueued) => Told::Enqueued(Box::new(enqueued)),
-        Err(error) => Told::Error(Box::new(error)),
+        Ok(enqueued) => CallResult::Enqueued(Box::new(enqueued)),
+        Err(error) => CallResult::Error(Box::new(error)),
     });
     failed
 }
@@ -49,15 +49,15 @@ pub(super) async fn close(
 ) -> bool {
     let closing =
         if sim.executor.draw(|random| random.chance(800)) { Closing::Cancel } else { Closing::Undo };
-    let mut waiting = call_plan.asks(sim, process, Way::Close(closing));
+    let mut waiting = call_plan.asks(sim, process, CallMethod::Close(closing));
     let changed = match closing {
         Closing::Cancel => engine.cancel(&call_plan.id, &call_plan.policy).await,
         _ => engine.close(&call_plan.id, &call_plan.policy).await,
     };
     let failed = changed.is_err();
     waiting.told(match changed {
-        Ok(changed) => Told::Closed(changed == Changed::Applied),
-        Err(error) => Told::Error(Box::new(error)),
+        Ok(changed) => CallResult::Closed(changed == Changed::Applied),
+        Err(error) => CallResult::Error(Box::new(error)),
     });
     failed
 }

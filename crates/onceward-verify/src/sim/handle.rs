@@ -11,7 +11,7 @@ use onceward::{
 
 use super::executor::{Process, lock};
 use super::faults::{Fault, FaultRate};
-use super::history::What;
+use super::history::EventKind;
 use super::store::{Home, LONG_TRIP, RoundTrip, SimStore};
 use crate::reference::Book;
 
@@ -46,7 +46,7 @@ impl Handle {
         let trip =
             self.store.plan_round_trip(self.process, (FaultRate::for_write, FaultRate::for_write_away));
         if trip.fault.is_none() && trip.there + trip.back > LONG_TRIP {
-            self.store.recorder.record(self.process, What::LongTrip(trip.there + trip.back));
+            self.store.recorder.record(self.process, EventKind::LongTrip(trip.there + trip.back));
         }
         let sent_us = self.store.executor.now_us();
         let at_once = trip.there.is_zero() && trip.back.is_zero() && trip.fault.is_none();

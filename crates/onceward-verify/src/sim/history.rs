@@ -28,12 +28,12 @@ pub struct Event {
     /// In which process.
     pub process: Process,
     /// What.
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// What can happen.
 #[derive(Clone, Debug)]
-pub enum What {
+pub enum EventKind {
     /// The store changed a record. `after` is `None` for a removal.
     Wrote {
         /// Whose.
@@ -105,7 +105,7 @@ pub enum What {
         /// Under this contract.
         policy: Arc<Policy>,
         /// In this way.
-        way: Way,
+        way: CallMethod,
         /// Whether it brings an input along: a [`Stamp`] of the call.
         input: bool,
     },
@@ -114,7 +114,7 @@ pub enum What {
         /// Which call.
         call: Call,
         /// What it was told.
-        told: Told,
+        told: CallResult,
     },
     /// The caller went away, or its process died.
     WentAway {
@@ -178,7 +178,7 @@ pub enum What {
 
 /// How an intent is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum CallMethod {
     /// With `run`: the engine renews the lease and drops the work when it is lost.
     Run,
     /// As a step inside another run.
@@ -212,7 +212,7 @@ pub enum Closing {
 
 /// What a call was told.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum CallResult {
     /// An answer.
     Answer(Box<Answer>),
     /// The claim is the caller's.
@@ -270,7 +270,7 @@ impl Recorder {
     }
 
     /// Takes down one thing.
-    pub fn record(&self, process: Process, what: What) {
+    pub fn record(&self, process: Process, what: EventKind) {
         let at_us = self.executor.now_us();
         lock(&self.events).push(Event { at_us, process, what });
     }
@@ -278,7 +278,7 @@ impl Recorder {
     /// What was asked, as the claim says that has this fence.
     pub fn claimed(&self, id: &Id, fence: Fence) -> u8 {
         let claim = |event: &Event| match &event.what {
-            What::Wrote { id: of, after: Some(after), .. } if of == id => {
+            EventKind::Wrote { id: of, after: Some(after), .. } if of == id => {
                 after.status.claim().filter(|claim| claim.fence == fence).map(|claim| claim.fingerprint)
             }
             _ => None,

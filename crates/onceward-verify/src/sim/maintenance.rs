@@ -8,7 +8,7 @@ use onceward::{Changed, Filter, Id, Onceward, Outcome, Scan, ScanTarget, Settlem
 
 use super::callers::CallPlan;
 use super::executor::Process;
-use super::history::{Closing, Stamp, Told, Way, What, name};
+use super::history::{CallMethod, CallResult, Closing, EventKind, Stamp, name};
 use super::simulation::Simulation;
 use crate::broken::operators::OperatorFlaw;
 
@@ -23,7 +23,7 @@ pub(super) async fn sweeper(
     loop {
         sim.executor.sleep(process, every).await;
         let sweep = sim.executor.draw(|random| sim.scenario.sweep(random));
-        sim.recorder.record(process, What::Sweeps);
+        sim.recorder.record(process, EventKind::Sweeps);
         match sim.variant.sweeps {
             // A sweep that fails is tried again at the next turn.
             None => drop(engine.sweep(&sweep).await),
@@ -83,7 +83,7 @@ pub(super) async fn settle(
     claim: &Claim,
     mut settlement: Settlement,
 ) {
-    let said = What::Settling { id: id.clone(), fence: claim.fence, settlement: settlement.clone() };
+    let said = EventKind::Settling { id: id.clone(), fence: claim.fence, settlement: settlement.clone() };
     sim.recorder.record(process, said);
     if sim.variant.operator == OperatorFlaw::SettlesBeforeLateEffects && settlement == Settlement::NotDone {
         settlement = Settlement::ForceNotDone;
@@ -100,13 +100,13 @@ pub(super) async fn decide(
     closing: Closing,
 ) {
     let call_plan = CallPlan { id: id.clone(), fingerprint: 0, policy: sim.policy_of(id), input: false };
-    let mut waiting = call_plan.asks(sim, process, Way::Close(closing));
+    let mut waiting = call_plan.asks(sim, process, CallMethod::Close(closing));
     let changed = match closing {
         Closing::Discard => engine.discard_dead(id, &call_plan.policy).await,
         _ => engine.retry_dead(id).await,
     };
     waiting.told(match changed {
-        Ok(changed) => Told::Closed(changed == Changed::Applied),
-        Err(error) => Told::Error(Box::new(error)),
+        Ok(changed) => CallResult::Closed(changed == Changed::Applied),
+        Err(error) => CallResult::Error(Box::new(error)),
     });
 }

@@ -9,7 +9,7 @@ use onceward::{
 
 use super::faults::FaultRate;
 use super::history::End;
-use super::store::{Habits, Home, Isolation};
+use super::store::{Home, Isolation, StoreBehavior};
 use crate::random::Random;
 
 /// The operation of the intents of these simulations.
@@ -27,7 +27,7 @@ pub struct Scenario {
     /// What is asked for, and under which contracts. Few, so that they meet.
     pub intents: Vec<Intent>,
     /// How the store behaves.
-    pub habits: Habits,
+    pub habits: StoreBehavior,
     /// How long the longest lease lasts.
     pub lease_max: Duration,
     /// Between two sweeps of a process, if it sweeps.
@@ -124,7 +124,7 @@ impl Scenario {
             callers: random.below(4) + 1,
             calls: u32::try_from(random.between(6, 40)).unwrap_or_default(),
             intents,
-            habits: Habits { home, isolation, fault_rate, way_us_max, instant_per_thousand, long },
+            habits: StoreBehavior { home, isolation, fault_rate, way_us_max, instant_per_thousand, long },
             lease_max,
             sweep_every: random.chance(600).then(|| random.micros(10_000, 400_000)),
             workers: random.chance(500).then(|| Workers::of(random, lease_max)),

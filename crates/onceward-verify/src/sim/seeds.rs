@@ -8,7 +8,7 @@ use onceward::{Enqueued, State};
 
 use super::executor::lock;
 use super::faults::Fault;
-use super::history::{Told, What};
+use super::history::{CallResult, EventKind};
 use super::variant::Variant;
 use super::{Outcome, play};
 
@@ -52,19 +52,19 @@ impl Totals {
         self.events += outcome.history.len() as u64;
         for event in &outcome.history {
             match &event.what {
-                What::Asked { .. } => self.calls += 1,
-                What::Began { .. } => self.runs += 1,
-                What::Committed { .. } => self.commits += 1,
-                What::Answered { told: Told::Enqueued(enqueued), .. } => {
+                EventKind::Asked { .. } => self.calls += 1,
+                EventKind::Began { .. } => self.runs += 1,
+                EventKind::Committed { .. } => self.commits += 1,
+                EventKind::Answered { told: CallResult::Enqueued(enqueued), .. } => {
                     self.enqueued += u64::from(**enqueued == Enqueued::Accepted);
                 }
-                What::Wrote { after: Some(after), .. } => {
+                EventKind::Wrote { after: Some(after), .. } => {
                     self.dead += u64::from(after.status.state() == State::Dead);
                 }
-                What::Fault(fault) => *self.faults.entry(*fault).or_default() += 1,
-                What::Crashed => *self.faults.entry(Fault::Crash).or_default() += 1,
-                What::Paused(_) => *self.faults.entry(Fault::Pause).or_default() += 1,
-                What::Jumped(_) => *self.faults.entry(Fault::Jump).or_default() += 1,
+                EventKind::Fault(fault) => *self.faults.entry(*fault).or_default() += 1,
+                EventKind::Crashed => *self.faults.entry(Fault::Crash).or_default() += 1,
+                EventKind::Paused(_) => *self.faults.entry(Fault::Pause).or_default() += 1,
+                EventKind::Jumped(_) => *self.faults.entry(Fault::Jump).or_default() += 1,
                 _ => {}
             }
         }

@@ -12,7 +12,7 @@ use onceward::{Answer, Id, Limits, Onceward, Policy, Refusal, Runtime, Settlemen
 use super::callers::{CallPlan, WorkPlanOf, by_run, caller};
 use super::executor::{Executor, OUTSIDE, Process, lock};
 use super::faults::{Fault, FaultRate};
-use super::history::{Closing, Recorder, What};
+use super::history::{Closing, EventKind, Recorder};
 use super::maintenance::{decide, operator, settle, sweeper};
 use super::runtime::ProcessRuntime;
 use super::scenario::{Scenario, WorkPlan};
@@ -186,7 +186,7 @@ impl Simulation {
     }
 
     fn crash(&self, process: Process) {
-        self.recorder.record(process, What::Crashed);
+        self.recorder.record(process, EventKind::Crashed);
         // The engine dies with the process; here it is only let go of, outside of the lock.
         let engine = lock(&self.engines)[process.number].take();
         self.executor.crash(process.number);
@@ -195,7 +195,7 @@ impl Simulation {
 
     fn revive(self: &Arc<Self>, number: usize) {
         let process = self.executor.revive(number);
-        self.recorder.record(process, What::Started);
+        self.recorder.record(process, EventKind::Started);
         if self.scenario.habits.home != Home::Server {
             self.store.reopen(process);
         }
@@ -228,7 +228,7 @@ impl Simulation {
     }
 
     fn wedged(&self, detail: &str) {
-        self.recorder.record(OUTSIDE, What::Wedged(detail.to_owned()));
+        self.recorder.record(OUTSIDE, EventKind::Wedged(detail.to_owned()));
     }
 }
 
@@ -256,18 +256,18 @@ async fn nemesis(sim: Arc<Simulation>) {
                 sim.revive(number);
             }
             Fault::Pause => {
-                sim.recorder.record(process, What::Paused(length));
+                sim.recorder.record(process, EventKind::Paused(length));
                 sim.executor.pause(number, length);
             }
             Fault::Outage => {
-                sim.recorder.record(process, What::Fault(Fault::Outage));
+                sim.recorder.record(process, EventKind::Fault(Fault::Outage));
                 // Of the whole store, or of this process's way to it.
                 let all = sim.executor.draw(|random| random.chance(500));
                 let away = if all { 1..=sim.scenario.processes } else { number..=number };
                 away.for_each(|number| sim.store.go_away(number, length));
             }
             _ => {
-                sim.recorder.record(process, What::Jumped(length));
+                sim.recorder.record(process, EventKind::Jumped(length));
                 sim.executor.jump(number, length);
             }
         }
@@ -286,7 +286,7 @@ async fn direct(sim: Arc<Simulation>) {
     if !sim.ended(END_TIME, || idle() && all_alive()).await {
         sim.wedged("a call has no answer long after all faults ceased");
     }
-    sim.recorder.record(OUTSIDE, What::Calm);
+    sim.recorder.record(OUTSIDE, EventKind::Calm);
     // Whatever was held is over by then, and what was late has come: an engine that still waits for the
     // answer to a slow call answers for its run until it has it. A write that is retried has been tried again.
     let slowest = sim.scenario.habits.slowest();
@@ -299,7 +299,7 @@ async fn direct(sim: Arc<Simulation>) {
         settled += workers.every * 4 + slowest + sim.scenario.lease_max;
     }
     sim.executor.sleep(OUTSIDE, settled).await;
-    sim.recorder.record(OUTSIDE, What::Patience);
+    sim.recorder.record(OUTSIDE, EventKind::Patience);
     for number in 1..=sim.scenario.processes {
         if let (Some(process), Some(engine)) = (sim.executor.life(number), sim.engine(number)) {
             sim.spawn_busy(process, ask_for_all(Arc::clone(&sim), process, engine));

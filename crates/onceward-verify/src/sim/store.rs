@@ -14,7 +14,7 @@ use onceward::{Error, ErrorKind, Found, Id, Store, Swap, Swapped, codec};
 use super::executor::{Executor, OUTSIDE, Process, lock};
 use super::faults::{Fault, FaultRate};
 use super::handle::Handle;
-use super::history::{Recorder, Tx, What};
+use super::history::{EventKind, Recorder, Tx};
 use crate::random::Random;
 use crate::reference::Book;
 
@@ -49,7 +49,7 @@ pub enum Isolation {
 
 /// How a simulated store behaves.
 #[derive(Clone, Copy, Debug)]
-pub struct Habits {
+pub struct StoreBehavior {
     /// Where it lives.
     pub home: Home,
     /// How its transactions are kept apart, if it has any.
@@ -64,7 +64,7 @@ pub struct Habits {
     pub long: Duration,
 }
 
-impl Habits {
+impl StoreBehavior {
     /// The longest that a call can take, there and back.
     pub fn slowest(&self) -> Duration {
         Duration::from_micros(self.way_us_max) * 2 * SLOW
@@ -79,7 +79,7 @@ const LOCK_LOOK: Duration = Duration::from_millis(1);
 pub struct SimStore {
     pub(super) executor: Arc<Executor>,
     pub(super) recorder: Arc<Recorder>,
-    pub(super) habits: Habits,
+    pub(super) habits: StoreBehavior,
     calm: AtomicBool,
     /// Until when each process cannot reach it.
     away_until_us: Vec<AtomicU64>,
@@ -109,7 +109,7 @@ impl SimStore {
     pub fn new(
         executor: &Arc<Executor>,
         recorder: &Arc<Recorder>,
-        habits: Habits,
+        habits: StoreBehavior,
         processes: usize,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -149,7 +149,7 @@ impl SimStore {
         let kept = kept.filter_map(|(id, found)| Some((id.clone(), Box::new(codec::decode(&found).ok()?))));
         let kept = kept.collect();
         drop(state);
-        self.recorder.record(process, What::Reopened { kept });
+        self.recorder.record(process, EventKind::Reopened { kept });
     }
 
     pub(super) fn now_us(&self) -> u64 {
@@ -173,7 +173,7 @@ impl SimStore {
             RoundTrip { there, back, fault }
         });
         if let Some(fault) = trip.fault {
-            self.recorder.record(process, What::Fault(fault));
+            self.recorder.record(process, EventKind::Fault(fault));
         }
         trip
     }
@@ -215,7 +215,7 @@ impl SimStore {
             waited += LOCK_LOOK;
         }
         if answers.iter().any(Option::is_none) {
-            self.recorder.record(process, What::Fault(Fault::Locked));
+            self.recorder.record(process, EventKind::Fault(Fault::Locked));
         }
         let locked =
             || Swapped::Failed(Error::new(ErrorKind::Unavailable, "simulated: the record is locked"));
@@ -238,7 +238,7 @@ impl SimStore {
         }
         for (swap, answer) in batch.iter().zip(answers) {
             if let Swapped::Won(version) = answer {
-                let what = What::Acknowledged { id: swap.id.clone(), version: version.0 };
+                let what = EventKind::Acknowledged { id: swap.id.clone(), version: version.0 };
                 self.recorder.record(process, what);
             }
         }
@@ -257,10 +257,10 @@ pub(super) fn wrote(
     after: Option<Found>,
     tx: Option<Tx>,
     sent_us: u64,
-) -> What {
+) -> EventKind {
     let read = |found: Option<Found>| found.map(|found| codec::decode(&found).map(Box::new)).transpose();
     match (read(before), read(after)) {
-        (Ok(before), Ok(after)) => What::Wrote { id: id.clone(), version, before, after, tx, sent_us },
-        _ => What::Unreadable { id: id.clone() },
+        (Ok(before), Ok(after)) => EventKind::Wrote { id: id.clone(), version, before, after, tx, sent_us },
+        _ => EventKind::Unreadable { id: id.clone() },
     }
 }

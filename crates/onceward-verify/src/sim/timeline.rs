@@ -6,7 +6,7 @@ use onceward::receipt::{End, Job, Status};
 use onceward::{Answer, Due, Receipt, Snapshot};
 
 use super::checker::Violation;
-use super::history::{Event, Told, What, name};
+use super::history::{CallResult, Event, EventKind, name};
 
 /// The whole history, with the violations where they show.
 pub fn timeline(history: &[Event], violations: &[Violation]) -> String {
@@ -30,31 +30,31 @@ fn clock(at_us: u64) -> String {
     format!("{}.{:03} ms", at_us / 1000, at_us % 1000)
 }
 
-fn describe(what: &What) -> String {
+fn describe(what: &EventKind) -> String {
     match what {
-        What::Wrote { id, version, before, after, tx, .. } => {
+        EventKind::Wrote { id, version, before, after, tx, .. } => {
             let before = before.as_deref().map_or_else(|| "absent".into(), receipt);
             let after = after.as_deref().map_or_else(|| "absent".into(), receipt);
             let tx = tx.map(|tx| format!("tx {}  ", tx.0)).unwrap_or_default();
             format!("store  {}  v{version}  {tx}{before}  ->  {after}", name(id))
         }
-        What::Staged { tx, id, after } => {
+        EventKind::Staged { tx, id, after } => {
             let after = after.as_deref().map_or_else(|| "absent".into(), receipt);
             format!("tx {}  {} is to become {after}", tx.0, name(id))
         }
-        What::Committed { tx, business } => {
+        EventKind::Committed { tx, business } => {
             format!("tx {}  COMMITTED, business writes of {business:?}", tx.0)
         }
-        What::Charged { tx, call } => format!("call {:3}  business write in tx {}", call.0, tx.0),
-        What::RolledBack { tx } => format!("tx {}  undone", tx.0),
-        What::Unreadable { id } => format!("store  {}  bytes that are no receipt", name(id)),
-        What::Reopened { kept } => {
+        EventKind::Charged { tx, call } => format!("call {:3}  business write in tx {}", call.0, tx.0),
+        EventKind::RolledBack { tx } => format!("tx {}  undone", tx.0),
+        EventKind::Unreadable { id } => format!("store  {}  bytes that are no receipt", name(id)),
+        EventKind::Reopened { kept } => {
             let kept: Vec<String> =
                 kept.iter().map(|(id, kept)| format!("{} {}", name(id), receipt(kept))).collect();
             format!("store  reopened with [{}]", kept.join(", "))
         }
-        What::Acknowledged { id, version } => format!("store  {}  v{version} acknowledged", name(id)),
-        What::Asked { call, id, fingerprint, policy, way, input } => format!(
+        EventKind::Acknowledged { id, version } => format!("store  {}  v{version} acknowledged", name(id)),
+        EventKind::Asked { call, id, fingerprint, policy, way, input } => format!(
             "call {:3}  asks for {} as {fingerprint} by {way:?}{}  (lease {:?}, {:?}, {:?} on failure, {:?} on unknown, {:?} on expired, {} tries)",
             call.0,
             name(id),
@@ -66,33 +66,33 @@ fn describe(what: &What) -> String {
             policy.on_expired(),
             policy.tries_max()
         ),
-        What::Answered { call, told } => format!("call {:3}  is told {}", call.0, describe_told(told)),
-        What::WentAway { call } => format!("call {:3}  went away", call.0),
-        What::Began { call, fence, input } => {
+        EventKind::Answered { call, told } => format!("call {:3}  is told {}", call.0, describe_told(told)),
+        EventKind::WentAway { call } => format!("call {:3}  went away", call.0),
+        EventKind::Began { call, fence, input } => {
             let input = input.as_ref().map(|input| format!(", input \"{}\"", String::from_utf8_lossy(input)));
             format!("call {:3}  work begins, fence {fence}{}", call.0, input.unwrap_or_default())
         }
-        What::Effect { call } => format!("call {:3}  EFFECT", call.0),
-        What::Ended { call, how } => format!("call {:3}  work ends: {how:?}", call.0),
-        What::Settling { id, fence, settlement } => {
+        EventKind::Effect { call } => format!("call {:3}  EFFECT", call.0),
+        EventKind::Ended { call, how } => format!("call {:3}  work ends: {how:?}", call.0),
+        EventKind::Settling { id, fence, settlement } => {
             format!("operator  {} of fence {fence} is {settlement:?}", name(id))
         }
-        What::LongTrip(takes) => format!("a write leaves for the store and will take {takes:?}"),
-        What::Fault(fault) => format!("fault: {}", fault.name()),
-        What::Crashed => "CRASH".into(),
-        What::Started => "started again".into(),
-        What::Paused(duration) => format!("PAUSE for {duration:?}"),
-        What::Jumped(duration) => format!("CLOCK JUMPS ahead by {duration:?}"),
-        What::Calm => "all faults have ceased".into(),
-        What::Sweeps => "a sweep begins".into(),
-        What::Works(workers) => format!(
+        EventKind::LongTrip(takes) => format!("a write leaves for the store and will take {takes:?}"),
+        EventKind::Fault(fault) => format!("fault: {}", fault.name()),
+        EventKind::Crashed => "CRASH".into(),
+        EventKind::Started => "started again".into(),
+        EventKind::Paused(duration) => format!("PAUSE for {duration:?}"),
+        EventKind::Jumped(duration) => format!("CLOCK JUMPS ahead by {duration:?}"),
+        EventKind::Calm => "all faults have ceased".into(),
+        EventKind::Sweeps => "a sweep begins".into(),
+        EventKind::Works(workers) => format!(
             "workers begin, with code for {:?}, {:?} on unknown, {} tries",
             workers.patterns,
             workers.policy.on_unknown(),
             workers.policy.tries_max()
         ),
-        What::Patience => "what needs nobody's word must be over by now".into(),
-        What::Wedged(detail) => format!("WEDGED: {detail}"),
+        EventKind::Patience => "what needs nobody's word must be over by now".into(),
+        EventKind::Wedged(detail) => format!("WEDGED: {detail}"),
     }
 }
 
@@ -149,9 +149,9 @@ fn snapshot(snapshot: &Snapshot) -> String {
     }
 }
 
-fn describe_told(told: &Told) -> String {
+fn describe_told(told: &CallResult) -> String {
     match told {
-        Told::Answer(answer) => match &**answer {
+        CallResult::Answer(answer) => match &**answer {
             Answer::Completed(ran) => format!(
                 "{:?} {} fence {} {}, {:?}",
                 ran.outcome.verdict(),
@@ -162,14 +162,14 @@ fn describe_told(told: &Told) -> String {
             ),
             Answer::Refused(refusal) => format!("{refusal:?}"),
         },
-        Told::Ticket(fence) => format!("the claim is its own, fence {fence}"),
-        Told::Recorded => "recorded".into(),
-        Told::TooLate => "too late, somebody else has it".into(),
-        Told::Enqueued(enqueued) => format!("{enqueued:?}"),
-        Told::Closed(closed) => if *closed { "it is so" } else { "nothing to do" }.into(),
-        Told::Error(error) => {
+        CallResult::Ticket(fence) => format!("the claim is its own, fence {fence}"),
+        CallResult::Recorded => "recorded".into(),
+        CallResult::TooLate => "too late, somebody else has it".into(),
+        CallResult::Enqueued(enqueued) => format!("{enqueued:?}"),
+        CallResult::Closed(closed) => if *closed { "it is so" } else { "nothing to do" }.into(),
+        CallResult::Error(error) => {
             format!("error {:?}, applied {:?}: {error}", error.kind(), error.applied())
         }
-        Told::Panic => "the panic of its work".into(),
+        CallResult::Panic => "the panic of its work".into(),
     }
 }

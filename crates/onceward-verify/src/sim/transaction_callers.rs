@@ -7,7 +7,7 @@ use onceward::{Answer, Applied, Enqueued, Fence, Lease, Onceward, Outcome, Recor
 
 use super::callers::{CallPlan, within};
 use super::executor::{Process, lock};
-use super::history::{Call, End, Told, Way};
+use super::history::{Call, CallMethod, CallResult, End};
 use super::scenario::WorkPlan;
 use super::simulation::Simulation;
 use super::transactions::{SimTransactions, SimTx};
@@ -34,7 +34,7 @@ pub(super) async fn transact(
         .filter(|other| other.input && other.id != call_plan.id)
         .map(Arc::new);
     let transactions = SimTransactions::new(&sim.store, process, sim.variant.transactions);
-    let mut waiting = call_plan.asks(sim, process, Way::Transact);
+    let mut waiting = call_plan.asks(sim, process, CallMethod::Transact);
     let (call, fingerprint) = (waiting.call, call_plan.fingerprint);
     let pending = Pending::default();
     let work = |lease: Lease, tx: SimTx| {
@@ -49,7 +49,7 @@ pub(super) async fn transact(
         Some(patience) => within(sim, process, patience, asking).await,
     };
     let Ok(answer) = answer? else {
-        waiting.told(Told::Panic);
+        waiting.told(CallResult::Panic);
         return None;
     };
     let committed = match &answer {
@@ -58,7 +58,7 @@ pub(super) async fn transact(
     };
     for (fence, mut waiting, enqueued) in std::mem::take(&mut *lock(&pending)) {
         if committed == Some(fence) {
-            waiting.told(Told::Enqueued(Box::new(enqueued)));
+            waiting.told(CallResult::Enqueued(Box::new(enqueued)));
         }
     }
     waiting.told(told(answer.clone()));
@@ -112,11 +112,11 @@ impl Run {
         tx: &mut SimTx,
         fence: Fence,
     ) -> onceward::Result<()> {
-        let mut waiting = other.asks(&self.sim, self.process, Way::EnqueueIn);
+        let mut waiting = other.asks(&self.sim, self.process, CallMethod::EnqueueIn);
         let ask = other.ask(self.sim.variant.caller, waiting.call, None);
         let enqueued = engine.enqueue_in(tx, &ask).await?;
         if self.sim.variant.caller == CallerFlaw::SaysEnqueuedBeforeTheCommit {
-            waiting.told(Told::Enqueued(Box::new(enqueued)));
+            waiting.told(CallResult::Enqueued(Box::new(enqueued)));
         } else {
             lock(&self.pending).push((fence, waiting, enqueued));
         }

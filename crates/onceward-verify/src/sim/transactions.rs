@@ -16,7 +16,7 @@ use onceward::{
 use super::commit::Commit;
 use super::executor::{OUTSIDE, Process, lock};
 use super::faults::{Fault, FaultRate};
-use super::history::{Call, Tx, What};
+use super::history::{Call, EventKind, Tx};
 use super::store::{Isolation, SimStore, StoreState};
 use crate::broken::transactions::TransactionFlaw;
 
@@ -91,7 +91,9 @@ impl SimTransactions {
         let version = next_version(&mut state, now_us);
         let first = state.now.load(now_us, &swap.id).map(|found| found.version);
         let after = swap.new.as_ref().and_then(|new| codec::decode(&found(new, version)).ok()).map(Box::new);
-        self.store.recorder.record(self.process, What::Staged { tx: number, id: swap.id.clone(), after });
+        self.store
+            .recorder
+            .record(self.process, EventKind::Staged { tx: number, id: swap.id.clone(), after });
         let record =
             staged.records.entry(swap.id.clone()).or_insert(StagedRecord { first, version, new: None });
         (record.version, record.new) = (version, swap.new.clone());
@@ -133,7 +135,7 @@ impl SimTx {
     /// The business write of a call.
     pub fn charge(&self, call: Call) {
         let Open { number, home, .. } = &*self.0;
-        home.store.recorder.record(home.process, What::Charged { tx: *number, call });
+        home.store.recorder.record(home.process, EventKind::Charged { tx: *number, call });
         if let Some(staged) = &mut *lock(&self.0.staged) {
             staged.business.push(call);
         }
@@ -228,7 +230,7 @@ impl Drop for Open {
 
 pub(super) fn roll_back(store: &SimStore, number: Tx, staged: &Staged) {
     unlock(&mut lock(&store.state), number, staged);
-    store.recorder.record(OUTSIDE, What::RolledBack { tx: number });
+    store.recorder.record(OUTSIDE, EventKind::RolledBack { tx: number });
 }
 
 pub(super) fn unlock(state: &mut StoreState, number: Tx, staged: &Staged) {

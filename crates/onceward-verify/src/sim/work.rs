@@ -11,7 +11,7 @@ use bytes::Bytes;
 use onceward::{Answer, Fence, Id, Lease, Outcome, Policy, Stopped, Verdict};
 
 use super::executor::Process;
-use super::history::{Call, End, Stamp, Told, Way, What, name};
+use super::history::{Call, CallMethod, CallResult, End, EventKind, Stamp, name};
 use super::scenario::WorkPlan;
 use super::simulation::Simulation;
 use super::transaction_callers::Committing;
@@ -33,26 +33,26 @@ impl Waiting {
         id: &Id,
         fingerprint: u8,
         policy: &Arc<Policy>,
-        way: Way,
+        way: CallMethod,
         input: bool,
     ) -> Self {
         let call = sim.recorder.next_call();
         let (id, policy) = (id.clone(), Arc::clone(policy));
-        sim.recorder.record(process, What::Asked { call, id, fingerprint, policy, way, input });
+        sim.recorder.record(process, EventKind::Asked { call, id, fingerprint, policy, way, input });
         Self { sim: Arc::clone(sim), process, call, open: true }
     }
 
     /// Takes down what it was told.
-    pub(super) fn told(&mut self, told: Told) {
+    pub(super) fn told(&mut self, told: CallResult) {
         self.open = false;
-        self.sim.recorder.record(self.process, What::Answered { call: self.call, told });
+        self.sim.recorder.record(self.process, EventKind::Answered { call: self.call, told });
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         if self.open {
-            self.sim.recorder.record(self.process, What::WentAway { call: self.call });
+            self.sim.recorder.record(self.process, EventKind::WentAway { call: self.call });
         }
     }
 }
@@ -73,12 +73,12 @@ impl Working {
         fence: Fence,
         input: Option<Bytes>,
     ) -> Self {
-        sim.recorder.record(process, What::Began { call, fence, input });
+        sim.recorder.record(process, EventKind::Began { call, fence, input });
         Self { sim: Arc::clone(sim), process, call, open: true }
     }
 
     pub(super) fn effect(&self) {
-        self.sim.recorder.record(self.process, What::Effect { call: self.call });
+        self.sim.recorder.record(self.process, EventKind::Effect { call: self.call });
     }
 
     /// It is over as far as it knows, and only its commit is to come.
@@ -94,7 +94,7 @@ impl Working {
 
     pub(super) fn ends(&mut self, how: End) {
         self.open = false;
-        self.sim.recorder.record(self.process, What::Ended { call: self.call, how });
+        self.sim.recorder.record(self.process, EventKind::Ended { call: self.call, how });
     }
 }
 
@@ -188,13 +188,13 @@ async fn step(
     let policy = sim.policy_of(&id);
     let mut plan = sim.executor.draw(|random| WorkPlan::of(random, sim.scenario.lease_max));
     plan.steps = 0;
-    let mut waiting = Waiting::asks(sim, process, &id, fingerprint, &policy, Way::Step, false);
+    let mut waiting = Waiting::asks(sim, process, &id, fingerprint, &policy, CallMethod::Step, false);
     let (inside, call) = (Arc::clone(sim), waiting.call);
     let work = move |lease| work(inside, process, call, lease, fingerprint, plan);
     let answer = match Caught(pin!(lease.step_under(policy, &step, work))).await {
         Ok(answer) => answer,
         Err(panic) => {
-            waiting.told(Told::Panic);
+            waiting.told(CallResult::Panic);
             resume_unwind(panic)
         }
     };
@@ -205,10 +205,10 @@ async fn step(
 }
 
 /// What a caller of `run` was told.
-pub(super) fn told(answer: onceward::Result<Answer>) -> Told {
+pub(super) fn told(answer: onceward::Result<Answer>) -> CallResult {
     match answer {
-        Ok(answer) => Told::Answer(Box::new(answer)),
-        Err(error) => Told::Error(Box::new(error)),
+        Ok(answer) => CallResult::Answer(Box::new(answer)),
+        Err(error) => CallResult::Error(Box::new(error)),
     }
 }
 

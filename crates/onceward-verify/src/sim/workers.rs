@@ -7,7 +7,7 @@ use std::sync::Arc;
 use onceward::{Lease, Onceward, Outcome, Policy, Stopped, Worker, WorkerOptions};
 
 use super::executor::Process;
-use super::history::{Way, What};
+use super::history::{CallMethod, EventKind};
 use super::scenario::{WorkPlan, Workers};
 use super::simulation::Simulation;
 use super::work::{Waiting, work};
@@ -15,7 +15,7 @@ use crate::broken::workers::WorkerFlaw;
 
 /// Looks again and again, as long as its process lives.
 pub(super) async fn worker(sim: Arc<Simulation>, process: Process, engine: Onceward, workers: Workers) {
-    sim.recorder.record(process, What::Works(workers.clone()));
+    sim.recorder.record(process, EventKind::Works(workers.clone()));
     if sim.variant.worker == WorkerFlaw::NeverLook {
         return;
     }
@@ -46,7 +46,7 @@ async fn do_work(
         sim.executor.draw(|random| WorkPlan::of(random, lease_max))
     };
     let fingerprint = sim.recorder.claimed(lease.id(), lease.fence());
-    let waiting = Waiting::asks(&sim, process, lease.id(), fingerprint, &policy, Way::Work, false);
+    let waiting = Waiting::asks(&sim, process, lease.id(), fingerprint, &policy, CallMethod::Work, false);
     let outcome = work(Arc::clone(&sim), process, waiting.call, lease, fingerprint, plan).await;
     drop((waiting, busy));
     outcome

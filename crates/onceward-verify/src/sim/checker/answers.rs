@@ -9,7 +9,7 @@ use onceward::{
 use super::Violation;
 use super::facts::{CallFacts, Facts, Moment, Span};
 use super::transitions::{Legal, require};
-use crate::sim::history::{Closing, End, Stamp, Told, Way, name};
+use crate::sim::history::{CallMethod, CallResult, Closing, End, Stamp, name};
 
 pub(super) const OWN: &str = "nobody is answered with another intent's outcome";
 pub(super) const SAME: &str = "every caller gets the outcome that is on record";
@@ -37,25 +37,25 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    fn check(&self, told: &Told) -> Legal {
+    fn check(&self, told: &CallResult) -> Legal {
         match told {
-            Told::Answer(answer) => match &**answer {
+            CallResult::Answer(answer) => match &**answer {
                 Answer::Completed(ran) => self.ran(ran),
                 Answer::Refused(refusal) => self.refused(refusal),
             },
-            Told::Recorded => self.recorded_by_hand(),
-            Told::TooLate => {
+            CallResult::Recorded => self.recorded_by_hand(),
+            CallResult::TooLate => {
                 let alive =
                     self.spans().any(|span| self.is_ours(span) && span.is_held() && self.is_now(span));
                 require(!alive, REFUSAL, "was told that its living lease is somebody else's")
             }
-            Told::Error(error) => self.error(error),
-            Told::Panic => {
+            CallResult::Error(error) => self.error(error),
+            CallResult::Panic => {
                 require(self.ended() == Some(End::Panicked), ERROR, "got a panic that its work did not make")
             }
-            Told::Ticket(_) => Ok(()),
-            Told::Enqueued(enqueued) => self.enqueued(enqueued),
-            Told::Closed(closed) => {
+            CallResult::Ticket(_) => Ok(()),
+            CallResult::Enqueued(enqueued) => self.enqueued(enqueued),
+            CallResult::Closed(closed) => {
                 require(!closed || self.has_closed(), SAME, "closed something that is not")
             }
         }
@@ -214,13 +214,13 @@ impl Asker<'_> {
                 matches!(self.ended(), Some(End::BeforeEffect | End::Unknown | End::Suspended))
             }
             // Running, or its outcome is unknown.
-            ErrorKind::Conflict => matches!(self.call.way, Way::Close(_)),
+            ErrorKind::Conflict => matches!(self.call.way, CallMethod::Close(_)),
             // Undone in favour of others too often.
-            ErrorKind::Overloaded => self.call.way == Way::Transact,
+            ErrorKind::Overloaded => self.call.way == CallMethod::Transact,
             ErrorKind::LeaseLost => {
                 let lost = self.call.ended.map_or(self.at, |(ended, _)| ended);
                 self.facts.faulty
-                    || matches!(self.call.way, Way::Hand(_))
+                    || matches!(self.call.way, CallMethod::Hand(_))
                     || self.facts.was_too_slow(self.call, lost)
             }
             ErrorKind::Unavailable => self.facts.faulty,
@@ -275,8 +275,8 @@ impl Asker<'_> {
     /// Whether what this call wanted to have written by one swap or one commit is in the store, now or later.
     fn is_written(&self) -> bool {
         match self.call.way {
-            Way::Enqueue => self.spans().any(|span| self.is_input_of(span)),
-            Way::Transact => self.spans().any(|span| self.is_stamped(span)),
+            CallMethod::Enqueue => self.spans().any(|span| self.is_input_of(span)),
+            CallMethod::Transact => self.spans().any(|span| self.is_stamped(span)),
             _ => false,
         }
     }
@@ -296,7 +296,7 @@ impl Asker<'_> {
     fn has_closed(&self) -> bool {
         self.spans().filter(|span| span.from > self.call.asked && span.from < self.at).any(|span| {
             match (&span.receipt.status, self.call.way) {
-                (Status::Waiting(_), Way::Close(Closing::Retry)) => true,
+                (Status::Waiting(_), CallMethod::Close(Closing::Retry)) => true,
                 (Status::Done(done), _) => matches!(done.end, Ended::Closed(_)),
                 _ => false,
             }
@@ -306,7 +306,7 @@ impl Asker<'_> {
     /// Whether all that was there during the call was the claim that this very caller made, under the name
     /// that it gave to its try.
     fn is_alone(&self) -> bool {
-        let Way::Hand(Some(attempt)) = self.call.way else { return false };
+        let CallMethod::Hand(Some(attempt)) = self.call.way else { return false };
         let mut there =
             self.spans().filter(|span| span.from < self.at && span.to > self.call.asked).peekable();
         self.facts.beside(self.call, self.at).next().is_none()

@@ -11,6 +11,12 @@ use super::receipts::LIFE;
 use super::transitions::{DONE, HOLD, INTENT, LATE, LEASE, Legal, OVERLAP, STEPS, Step, require};
 use crate::sim::history::{Closing, End, Stamp, name};
 
+/// What waits after an unknown outcome is run again only under a policy that allows it.
+pub(super) fn may_repeat(waiting: &Waiting, rule: OnUnknown) -> Legal {
+    let allowed = waiting.prior != Prior::Unknown || rule == OnUnknown::Retry;
+    require(allowed, HOLD, "an unknown outcome was repeated for an ask that holds them")
+}
+
 impl Step<'_> {
     /// A lease that ended may be taken over if both say so. One whose work never began is free to the process
     /// that made it and must release it.
@@ -23,12 +29,6 @@ impl Step<'_> {
         require(same, INTENT, "another intent took over the key")?;
         let both = (held.on_unknown, rule) == (OnUnknown::Retry, OnUnknown::Retry);
         require(both, HOLD, "a lease that ended under hold was taken over")
-    }
-
-    /// What waits after an unknown outcome is run again only under a policy that allows it.
-    pub(super) fn may_repeat(&self, waiting: &Waiting, rule: OnUnknown) -> Legal {
-        let allowed = waiting.prior != Prior::Unknown || rule == OnUnknown::Retry;
-        require(allowed, HOLD, "an unknown outcome was repeated for an ask that holds them")
     }
 
     /// A claim may be given up if its work never began, said that nothing happened, failed in a way that may

@@ -7,7 +7,7 @@ use onceward::receipt::{Claim, Held, Status};
 use onceward::{Fence, Id, Policy, Receipt};
 
 use crate::sim::executor::Process;
-use crate::sim::history::{Call, End, Told, Tx, Way};
+use crate::sim::history::{Call, CallMethod, CallResult, End, Tx};
 
 /// A moment: the number of an event, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,12 +29,12 @@ pub(super) struct CallFacts {
     pub(super) id: Id,
     pub(super) fingerprint: u8,
     pub(super) policy: Arc<Policy>,
-    pub(super) way: Way,
+    pub(super) way: CallMethod,
     /// Whether it brought an input along.
     pub(super) input: bool,
     pub(super) asked: Moment,
     /// What it was told, in order; by hand it is told twice.
-    pub(super) told: Vec<(Moment, Told)>,
+    pub(super) told: Vec<(Moment, CallResult)>,
     /// The first begin of its work.
     pub(super) began: Option<(Moment, Fence)>,
     /// All of them: in a transaction that was undone, the work is done again.

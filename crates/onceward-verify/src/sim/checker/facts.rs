@@ -10,7 +10,7 @@ use super::entries::{Begin, NEVER};
 pub(super) use super::entries::{CallFacts, Moment, Span, Staged};
 use crate::sim::executor::Process;
 use crate::sim::faults::Fault;
-use crate::sim::history::{Call, Closing, Event, Tx, Way, What};
+use crate::sim::history::{Call, CallMethod, Closing, Event, EventKind, Tx};
 use crate::sim::scenario::Workers;
 
 /// How late the answer to a write may be: longer than any simulated store takes.
@@ -63,23 +63,23 @@ impl Facts {
 
     fn take(&mut self, now: Moment, Event { process, what, .. }: &Event) {
         match what {
-            What::Wrote { id, after, sent_us, .. } => {
+            EventKind::Wrote { id, after, sent_us, .. } => {
                 self.write(now, *process, id, after.as_deref(), *sent_us);
             }
-            What::Staged { tx, id, after } => {
+            EventKind::Staged { tx, id, after } => {
                 let held = match after.as_deref() {
                     Some(Receipt { status: Status::Held(held), .. }) => Some(held.clone()),
                     _ => None,
                 };
                 self.staged.push(Staged { tx: *tx, at: now, id: id.clone(), held });
             }
-            What::Charged { call, .. } => {
+            EventKind::Charged { call, .. } => {
                 self.charged.insert(*call);
             }
-            What::Committed { tx, .. } | What::RolledBack { tx } => {
+            EventKind::Committed { tx, .. } | EventKind::RolledBack { tx } => {
                 self.transactions_over.insert(*tx, now);
             }
-            What::Reopened { kept } => {
+            EventKind::Reopened { kept } => {
                 for spans in self.spans.values_mut() {
                     close(spans, now);
                 }
@@ -87,7 +87,7 @@ impl Facts {
                     self.write(now, *process, id, Some(receipt), now.at_us);
                 }
             }
-            What::Asked { call, id, fingerprint, policy, way, input } => {
+            EventKind::Asked { call, id, fingerprint, policy, way, input } => {
                 let facts = CallFacts {
                     call: *call,
                     process: *process,
@@ -106,12 +106,12 @@ impl Facts {
                 };
                 self.calls.insert(*call, facts);
             }
-            What::Answered { call, told } => self.of(*call, |facts| {
+            EventKind::Answered { call, told } => self.of(*call, |facts| {
                 facts.told.push((now, told.clone()));
                 facts.over = now;
             }),
-            What::WentAway { call } => self.of(*call, |facts| facts.over = now),
-            What::Began { call, fence, input } => {
+            EventKind::WentAway { call } => self.of(*call, |facts| facts.over = now),
+            EventKind::Began { call, fence, input } => {
                 self.of(*call, |facts| {
                     facts.began.get_or_insert((now, *fence));
                     facts.begins.push(Begin { at: now, fence: *fence, input: input.clone() });
@@ -120,42 +120,42 @@ impl Facts {
                     self.runs.entry((facts.id.clone(), *fence)).or_insert(*call);
                 }
             }
-            What::Effect { call } => self.of(*call, |facts| facts.effect = Some(now)),
-            What::Ended { call, how } => self.of(*call, |facts| facts.ended = Some((now, *how))),
-            What::Settling { id, fence, settlement } => {
+            EventKind::Effect { call } => self.of(*call, |facts| facts.effect = Some(now)),
+            EventKind::Ended { call, how } => self.of(*call, |facts| facts.ended = Some((now, *how))),
+            EventKind::Settling { id, fence, settlement } => {
                 self.settlings.push((now, id.clone(), *fence, settlement.clone()));
             }
-            What::Paused(duration) => {
+            EventKind::Paused(duration) => {
                 let until = now.at_us + u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
                 self.absences.push((process.number, now.at_us, until));
                 self.faulty = true;
             }
-            What::Jumped(_) => {
+            EventKind::Jumped(_) => {
                 self.absences.push((process.number, now.at_us, now.at_us));
                 self.faulty = true;
             }
-            What::LongTrip(takes) => {
+            EventKind::LongTrip(takes) => {
                 let until = now.at_us + u64::try_from(takes.as_micros()).unwrap_or(u64::MAX);
                 self.long_trips.push((*process, now.at_us, until));
             }
-            What::Fault(fault) => {
+            EventKind::Fault(fault) => {
                 self.faulty = true;
                 if matches!(fault, Fault::ReadFailure) {
                     self.failed_reads.push((*process, now.at_us));
                 }
             }
-            What::Crashed => {
+            EventKind::Crashed => {
                 self.crashed.insert(*process, now);
                 self.faulty = true;
             }
-            What::Works(workers) => self.workers.push((*process, workers.clone())),
-            What::Patience => self.patience = Some(now),
-            What::Sweeps => self.sweeps.push((*process, now)),
-            What::Acknowledged { .. }
-            | What::Unreadable { .. }
-            | What::Started
-            | What::Calm
-            | What::Wedged(_) => {}
+            EventKind::Works(workers) => self.workers.push((*process, workers.clone())),
+            EventKind::Patience => self.patience = Some(now),
+            EventKind::Sweeps => self.sweeps.push((*process, now)),
+            EventKind::Acknowledged { .. }
+            | EventKind::Unreadable { .. }
+            | EventKind::Started
+            | EventKind::Calm
+            | EventKind::Wedged(_) => {}
         }
     }
 
@@ -313,7 +313,7 @@ impl Facts {
 
     /// Whether a claim was made under a name that its caller gave to the try, and may use again.
     pub(super) fn is_named(&self, id: &Id, claim: &Claim) -> bool {
-        self.calls.values().any(|call| call.id == *id && call.way == Way::Hand(Some(claim.attempt)))
+        self.calls.values().any(|call| call.id == *id && call.way == CallMethod::Hand(Some(claim.attempt)))
     }
 
     /// Whether a call with this number asked for this with an input before.
@@ -339,7 +339,7 @@ impl Facts {
     pub(super) fn closing(&self, id: &Id, before: usize, closing: Closing) -> bool {
         self.calls
             .values()
-            .any(|call| call.id == *id && call.asked.event < before && call.way == Way::Close(closing))
+            .any(|call| call.id == *id && call.asked.event < before && call.way == CallMethod::Close(closing))
     }
 
     /// Whether a transaction of anybody had written this at some moment from `since` to `told`.

@@ -9,7 +9,7 @@ use onceward::receipt::{Claim, Job, Status};
 use super::Violation;
 use super::facts::Facts;
 use super::transitions::{Legal, Step, require};
-use crate::sim::history::{End, Stamp, Way, name};
+use crate::sim::history::{CallMethod, End, Stamp, name};
 
 pub(super) const INPUT: &str = "the work sees the input that was asked for";
 pub(super) const TRIES: &str = "an intent is tried as often as its tries allow";
@@ -84,7 +84,7 @@ impl Step<'_> {
     fn input_was_asked(&self, job: &Job, claim: &Claim) -> Legal {
         // A worker that finishes what was left without an input has none to give.
         if job.input.is_empty() {
-            let run = self.facts.run(self.id, claim.fence).is_none_or(|run| run.way == Way::Work);
+            let run = self.facts.run(self.id, claim.fence).is_none_or(|run| run.way == CallMethod::Work);
             return require(run, INPUT, "was claimed with an input that nobody brought");
         }
         let stamp = Stamp::read(&job.input);
@@ -117,12 +117,12 @@ pub(super) fn job_of_ending(before: Option<&Arc<Job>>, after: Option<&Arc<Job>>,
 pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
     for call in facts.calls.values() {
         // By hand nothing is handed over.
-        if matches!(call.way, Way::Hand(_)) {
+        if matches!(call.way, CallMethod::Hand(_)) {
             continue;
         }
         for begin in &call.begins {
             let claimed = match call.way {
-                Way::Transact => facts.staged.iter().rev().find_map(|staged| {
+                CallMethod::Transact => facts.staged.iter().rev().find_map(|staged| {
                     staged
                         .held
                         .as_ref()

@@ -7,7 +7,7 @@ use onceward::{Answer, Completed, Id, OnUnknown, Prior, Recorded};
 use super::Violation;
 use super::facts::{CallFacts, Facts, Moment, Span};
 use crate::sim::executor::Process;
-use crate::sim::history::{Told, name};
+use crate::sim::history::{CallResult, name};
 
 pub(super) const COMPLETED: &str = "what was left or enqueued is done in the end";
 pub(super) const NEVER_BEGAN: &str = "nothing that never began is unknown while its process lives";
@@ -24,7 +24,7 @@ pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
     }
     for call in facts.calls.values() {
         for (at, told) in &call.told {
-            let Told::Answer(answer) = told else { continue };
+            let CallResult::Answer(answer) = told else { continue };
             let Answer::Completed(ran) = &**answer else { continue };
             if *at < now && ran.recorded == Recorded::NotYet && !is_kept_word(facts, call, ran, now) {
                 let detail = format!("{}: what call {} was answered is not", name(&call.id), call.call.0);

@@ -9,7 +9,7 @@ use super::Violation;
 use super::facts::Facts;
 use super::transitions::Step;
 use super::unknown_effects::UnknownEffects;
-use crate::sim::history::{Event, What, name};
+use crate::sim::history::{Event, EventKind, name};
 
 pub(super) const FENCE: &str = "the fence only grows";
 pub(super) const RESTART: &str = "nothing acknowledged is lost by a restart";
@@ -22,7 +22,7 @@ pub(super) fn check(history: &[Event], facts: &Facts, violations: &mut Vec<Viola
     let mut unknown_effects = UnknownEffects::default();
     for (event, Event { what, process, at_us }) in history.iter().enumerate() {
         match what {
-            What::Wrote { id, version, before, after, tx, sent_us } => {
+            EventKind::Wrote { id, version, before, after, tx, sent_us } => {
                 let highest = versions.entry(id).or_default();
                 if *version <= *highest {
                     let detail = format!("{}: version {version} after {highest}", name(id));
@@ -39,12 +39,12 @@ pub(super) fn check(history: &[Event], facts: &Facts, violations: &mut Vec<Viola
                     }
                 }
             }
-            What::Unreadable { id } => {
+            EventKind::Unreadable { id } => {
                 let detail = format!("{}: bytes that are no receipt", name(id));
                 violations.push(Violation { rule: LIFE, event, detail });
             }
-            What::Acknowledged { id, version } => disk.acknowledged(id, *version),
-            What::Reopened { kept } => {
+            EventKind::Acknowledged { id, version } => disk.acknowledged(id, *version),
+            EventKind::Reopened { kept } => {
                 for (rule, detail) in disk.reopened(kept, *at_us) {
                     violations.push(Violation { rule, event, detail });
                 }

@@ -7,7 +7,7 @@ use onceward::{Fence, Id, OnUnknown};
 
 use super::Violation;
 use super::facts::{CallFacts, Facts, Span};
-use crate::sim::history::{End, Way, name};
+use crate::sim::history::{CallMethod, End, name};
 
 pub(super) const CLAIM: &str = "work is done under a claim of its own";
 pub(super) const RENEWED: &str = "a lease is renewed while its work goes on";
@@ -22,7 +22,7 @@ pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
     for call in facts.calls.values() {
         let Some((began, fence)) = call.began else { continue };
         // Claims in transactions are looked at in `transactions`.
-        if call.way == Way::Transact {
+        if call.way == CallMethod::Transact {
             continue;
         }
         if let Some(other) = fences.insert((&call.id, fence), call.call.0) {
@@ -55,7 +55,7 @@ fn one(facts: &Facts, call: &CallFacts, fence: Fence) -> Vec<(usize, &'static st
         wrong.push((began.event, CLAIM, "begins to work after its claim was given back".into()));
     }
     // By hand, renewing is the caller's own business, and so is stopping.
-    if matches!(call.way, Way::Hand(_)) {
+    if matches!(call.way, CallMethod::Hand(_)) {
         return wrong;
     }
     if let Some((ended, how)) = call.ended

@@ -9,7 +9,7 @@ use onceward::receipt::{Done, End as Ended, Status};
 use super::Violation;
 use super::facts::{CallFacts, Facts};
 use super::runs::CLAIM;
-use crate::sim::history::{Call, Event, Stamp, Tx, Way, What, name};
+use crate::sim::history::{Call, CallMethod, Event, EventKind, Stamp, Tx, name};
 
 pub(super) const TOGETHER: &str = "a business write and its receipt are there together or not at all";
 
@@ -19,15 +19,15 @@ pub(super) fn check(history: &[Event], facts: &Facts, violations: &mut Vec<Viola
     for (event, Event { what, .. }) in history.iter().enumerate() {
         let mut wrong = |detail: String| violations.push(Violation { rule: TOGETHER, event, detail });
         match what {
-            What::Wrote { id, after: Some(after), tx, .. } => {
+            EventKind::Wrote { id, after: Some(after), tx, .. } => {
                 let Some(call) = of_transaction(facts, after) else { continue };
                 match tx {
                     None => wrong(format!("{}: call {} wrote outside of it", name(id), call.call.0)),
-                    Some(_) if call.way == Way::EnqueueIn => {}
+                    Some(_) if call.way == CallMethod::EnqueueIn => {}
                     Some(tx) => written.entry(*tx).or_default().push(call.call),
                 }
             }
-            What::Committed { tx, business } => {
+            EventKind::Committed { tx, business } => {
                 let receipts = written.remove(tx).unwrap_or_default();
                 for call in business {
                     if !receipts.contains(call) {
@@ -43,7 +43,7 @@ pub(super) fn check(history: &[Event], facts: &Facts, violations: &mut Vec<Viola
             _ => {}
         }
     }
-    for call in facts.calls.values().filter(|call| call.way == Way::Transact) {
+    for call in facts.calls.values().filter(|call| call.way == CallMethod::Transact) {
         for begin in &call.begins {
             let claimed = facts.staged.iter().any(|staged| {
                 let own = staged.held.as_ref().is_some_and(|held| held.claim.fence == begin.fence);
@@ -70,6 +70,6 @@ fn of_transaction<'a>(facts: &'a Facts, after: &Receipt) -> Option<&'a CallFacts
     };
     let call = facts.calls.get(&Call(stamp.call))?;
     let in_transaction =
-        if enqueued { call.way == Way::EnqueueIn } else { facts.charged.contains(&call.call) };
+        if enqueued { call.way == CallMethod::EnqueueIn } else { facts.charged.contains(&call.call) };
     in_transaction.then_some(call)
 }

@@ -4,11 +4,12 @@
 use onceward::receipt::{Dead, Done, End as Ended, Held, Status, Unknown, UnknownReason, Waiting};
 use onceward::{Due, Id, OnExpired, OnUnknown, Prior, Receipt, State};
 
+use super::conditions::may_repeat;
 use super::facts::Facts;
 use super::jobs::{Counted, KEPT, TRIES, job_of_ending};
 use super::receipts::{FENCE, LIFE};
 use crate::sim::executor::Process;
-use crate::sim::history::{Closing, End, Tx, Way};
+use crate::sim::history::{CallMethod, Closing, End, Tx};
 
 pub(super) const OVERLAP: &str = "no two leases of one intent overlap";
 pub(super) const DONE: &str = "a done outcome never changes while it is kept";
@@ -94,9 +95,9 @@ impl Step<'_> {
                 require(same, INTENT, "another intent took the key of one that waits")?;
                 fence_is_version(after)?;
                 require(held.prior == waiting.prior, LIFE, "a claim forgot what is known of earlier runs")?;
-                self.may_repeat(waiting, held.on_unknown)?;
+                may_repeat(waiting, held.on_unknown)?;
                 let by_worker =
-                    self.facts.run(self.id, held.claim.fence).is_some_and(|run| run.way == Way::Work);
+                    self.facts.run(self.id, held.claim.fence).is_some_and(|run| run.way == CallMethod::Work);
                 require(!by_worker || before.due.is_over(), EARLY, "a worker began it before it was due")?;
                 self.job_of_claim(waiting.job.as_ref(), held.job.as_ref(), &held.claim, Counted::Once)
             }
@@ -117,7 +118,7 @@ impl Step<'_> {
                     }
                     require(self.tx.is_some(), OVERLAP, "completed by somebody who did not claim it")?;
                     let rule = self.by_stamp(done).map_or(OnUnknown::Hold, |call| call.policy.on_unknown());
-                    self.may_repeat(waiting, rule)
+                    may_repeat(waiting, rule)
                 }
             },
             // Asked for under a policy that holds unknown outcomes.
