@@ -22,7 +22,7 @@ Examples:
   onceward verify --url http://127.0.0.1:8080/charges --format junit --output verify.xml
 
 Exit code:
-  0  every promise that was checked holds
+  0  every promise that was checked holds; some keys may be held as unknown, which the report says
   1  a promise is violated; the report says which, and how to repeat it
   2  a promise could not be checked, or the check could not run";
 
@@ -101,6 +101,10 @@ pub struct Args {
     /// A header field that makes the endpoint fail with a 5xx before its effect.
     #[arg(long, value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
     fail_header: Option<(String, String)>,
+    /// A header field that makes the endpoint fail after its effect. `{status}` in the value stands for 408, 500, 502,
+    /// 503 and 504 in turn.
+    #[arg(long, value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
+    fail_after_effect_header: Option<(String, String)>,
     /// A header field that makes the request take longer than the lease.
     #[arg(long, value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
     slow_header: Option<(String, String)>,
@@ -129,6 +133,12 @@ pub struct Args {
     /// A header field of responses that may differ in a replay; may be given several times.
     #[arg(long = "volatile-field", value_name = "NAME", help_heading = "Endpoint")]
     volatile_fields: Vec<String>,
+    /// A status that says "not now", besides 409, 423, 425, 429 and 503; may be given several times.
+    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..600), help_heading = "Endpoint")]
+    not_now: Vec<u16>,
+    /// A status that refuses a request, besides 4xx; may be given several times.
+    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..600), help_heading = "Endpoint")]
+    refused: Vec<u16>,
     /// Confirm that the host is yours, although its address is neither loopback nor private.
     #[arg(long = "i-own-this-host", help_heading = "Endpoint")]
     own_host: bool,
@@ -151,6 +161,8 @@ enum Format {
     Junit,
     /// One HTML page with diagrams
     Html,
+    /// A summary and a table, to paste
+    Markdown,
 }
 
 impl Args {
@@ -205,11 +217,14 @@ impl Args {
             also_urls: self.also_urls.clone(),
             start_command: self.start_cmd.clone(),
             fail_header: self.fail_header.clone(),
+            fail_after_effect_header: self.fail_after_effect_header.clone(),
             slow_header: self.slow_header.clone(),
             lease: self.lease,
             retention: self.retention,
             failures_are_final: self.failures_are_final,
             volatile_fields: self.volatile_fields.clone(),
+            not_now: self.not_now.clone(),
+            refused: self.refused.clone(),
             scenarios: self.scenarios.clone(),
             timeout: self.timeout,
             seed: self.seed,
@@ -224,6 +239,7 @@ impl Args {
             Format::Json => report.json(),
             Format::Junit => report.junit(),
             Format::Html => report.html(),
+            Format::Markdown => report.markdown(),
         };
         let written = match &self.output {
             Some(path) => std::fs::write(path, text),

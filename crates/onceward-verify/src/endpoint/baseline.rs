@@ -16,8 +16,15 @@ pub(super) fn plan(_: &Setup) -> Plan {
     Plan::new(REQUESTS, "three requests with keys of their own, one after the other")
 }
 
+/// What the plain requests have shown.
+pub(super) enum Measured {
+    Baseline(Baseline),
+    /// Different keys are taken for one, and why we think so. Nothing else can be checked then.
+    KeysAreOne(String),
+}
+
 /// Sends a few plain requests: they must succeed, and each must have the same number of effects.
-pub(super) async fn measure(context: &mut ScenarioContext<'_>) -> Result<Baseline> {
+pub(super) async fn measure(context: &mut ScenarioContext<'_>) -> Result<Measured> {
     context.round();
     let quiet = (context.effects().await?, context.effects().await?);
     if quiet.0 != quiet.1 {
@@ -46,6 +53,13 @@ pub(super) async fn measure(context: &mut ScenarioContext<'_>) -> Result<Baselin
             ));
         }
         Some([unit, rest @ ..]) if *unit > 0 && rest.iter().all(|delta| delta == unit) => *unit,
+        Some([unit, rest @ ..]) if *unit > 0 && rest.iter().all(|delta| [0, *unit].contains(delta)) => {
+            let merged = rest.iter().filter(|delta| **delta == 0).count();
+            return Ok(Measured::KeysAreOne(format!(
+                "{merged} of {REQUESTS} requests with keys of their own had no effect and were answered as done: \
+                 different keys are taken for one"
+            )));
+        }
         Some(deltas) => {
             return Err(unfit(&format!(
                 "requests with new keys changed the number of effects by {deltas:?}: each must have the same number"
@@ -56,7 +70,7 @@ pub(super) async fn measure(context: &mut ScenarioContext<'_>) -> Result<Baselin
     // The fastest: what a busy machine adds must not move the moments that are measured by it out of a request.
     let took = took.into_iter().min().expect("some were sent");
     let first = (first_key, answers.swap_remove(0));
-    Ok(Baseline { first, unit, at, took, tells_apart })
+    Ok(Measured::Baseline(Baseline { first, unit, at, took, tells_apart }))
 }
 
 fn unsuccessful(shot: &Shot) -> Error {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::error::Result;
+use super::message::Meaning;
 use super::report::Report;
 use super::run::{self, Progress};
 use super::volley::Version;
@@ -92,6 +93,9 @@ pub struct Check {
     pub start_command: Option<String>,
     /// A field that makes the endpoint fail with a 5xx before its effect.
     pub fail_header: Option<(String, String)>,
+    /// A field that makes the endpoint fail after its effect. `{status}` in its value stands for each status that is
+    /// tried.
+    pub fail_after_effect_header: Option<(String, String)>,
     /// A field that makes the request take longer than the lease.
     pub slow_header: Option<(String, String)>,
     /// How long a key may stay unavailable after a crash, or while a request is still running.
@@ -102,6 +106,10 @@ pub struct Check {
     pub failures_are_final: bool,
     /// Fields of an answer that may change between a run and its replay.
     pub volatile_fields: Vec<String>,
+    /// Statuses that say "not now", besides 409, 423, 425, 429 and 503.
+    pub not_now: Vec<u16>,
+    /// Statuses that refuse a request, besides 4xx.
+    pub refused: Vec<u16>,
     /// Names of scenarios; all if empty.
     pub scenarios: Vec<String>,
     /// How long an answer may take.
@@ -134,11 +142,14 @@ impl Check {
             also_urls: Vec::new(),
             start_command: None,
             fail_header: None,
+            fail_after_effect_header: None,
             slow_header: None,
             lease: Duration::from_secs(30),
             retention: None,
             failures_are_final: false,
             volatile_fields: Vec::new(),
+            not_now: Vec::new(),
+            refused: Vec::new(),
             scenarios: Vec::new(),
             timeout: Duration::from_secs(60),
             seed: 0,
@@ -161,6 +172,17 @@ impl Check {
     /// What would be done, and how many requests it takes at most. Sends nothing.
     pub fn plan(&self) -> Result<Vec<run::Planned>> {
         run::plan(self)
+    }
+
+    /// What a status means to this endpoint.
+    pub(super) fn meaning(&self, status: u16) -> Meaning {
+        if self.not_now.contains(&status) {
+            Meaning::NotNow
+        } else if self.refused.contains(&status) {
+            Meaning::Refused
+        } else {
+            Meaning::Usual
+        }
     }
 
     /// The command line that does one scenario of this again.
@@ -199,11 +221,15 @@ impl Check {
         line.given("start-cmd", self.start_command.as_ref());
         let field = |(name, value): &(String, String)| format!("{name}: {value}");
         line.given("fail-header", self.fail_header.as_ref().map(field).as_ref());
+        let after = self.fail_after_effect_header.as_ref().map(field);
+        line.given("fail-after-effect-header", after.as_ref());
         line.given("slow-header", self.slow_header.as_ref().map(field).as_ref());
         line.unless(self.lease == standard.lease, "lease", &written(self.lease));
         line.given("retention", self.retention.map(written).as_ref());
         line.flag(self.failures_are_final, "failures-are-final");
         self.volatile_fields.iter().for_each(|name| line.option("volatile-field", name));
+        self.not_now.iter().for_each(|status| line.option("not-now", &status.to_string()));
+        self.refused.iter().for_each(|status| line.option("refused", &status.to_string()));
         line.unless(self.timeout == standard.timeout, "timeout", &written(self.timeout));
         line.flag(self.own_host, "i-own-this-host");
         line.option("scenario", scenario);

@@ -1,9 +1,9 @@
 use super::{additions, differences};
-use crate::endpoint::message::Answer;
+use crate::endpoint::message::{Answer, Meaning};
 
 fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Answer {
     let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Answer { status, fields, body: body.to_owned().into() }
+    Answer { status, fields, body: body.to_owned().into(), meaning: Meaning::Usual }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::message::{Answer, Request, encode};
+use super::message::{Answer, Meaning, Request, encode};
 use super::volley::Version;
 use super::wire::{self, Wire};
 
@@ -158,6 +158,7 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<(usize, (Answer, Length))>> {
             })
             .collect(),
         body: Bytes::new(),
+        meaning: Meaning::Usual,
     };
     let chunked = answer
         .field("transfer-encoding")

@@ -16,7 +16,7 @@ use h2::{Ping, SendStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 
-use super::message::{Answer, Request};
+use super::message::{Answer, Meaning, Request};
 use super::volley::Version;
 use super::wire::{self, Wire};
 
@@ -122,7 +122,12 @@ pub(super) async fn answer((_connection, answer): (Arc<Driver>, ResponseFuture))
     let fields = head.headers.iter().map(|(name, value)| {
         (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).trim().to_owned())
     });
-    Ok(Answer { status: head.status.as_u16(), fields: fields.collect(), body: body.into() })
+    Ok(Answer {
+        status: head.status.as_u16(),
+        fields: fields.collect(),
+        body: body.into(),
+        meaning: Meaning::Usual,
+    })
 }
 
 fn head(request: &Request) -> io::Result<http::Request<()>> {

@@ -65,6 +65,20 @@ pub struct Answer {
     pub fields: Vec<(String, String)>,
     /// The body.
     pub body: Bytes,
+    /// What its status means here.
+    pub meaning: Meaning,
+}
+
+/// What the status of an answer means, where the check says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Meaning {
+    /// What it usually means.
+    #[default]
+    Usual,
+    /// "Not now": the first one is still running.
+    NotNow,
+    /// The request itself is refused.
+    Refused,
 }
 
 impl Answer {
@@ -75,12 +89,16 @@ impl Answer {
 
     /// Whether it says that the thing was done.
     pub fn is_success(&self) -> bool {
-        (200..400).contains(&self.status)
+        self.meaning == Meaning::Usual && (200..400).contains(&self.status)
     }
 
     /// Whether it says "not now": the first is still running (409, 423 Locked, 425), or there is too much to do.
     pub fn is_not_now(&self) -> bool {
-        matches!(self.status, 409 | 423 | 425 | 429 | 503) && !self.is_held()
+        match self.meaning {
+            Meaning::Usual => matches!(self.status, 409 | 423 | 425 | 429 | 503) && !self.is_held(),
+            Meaning::NotNow => true,
+            Meaning::Refused => false,
+        }
     }
 
     /// Whether it says, for good, that nobody knows what became of the first: a problem document (RFC 9457)
@@ -98,7 +116,11 @@ impl Answer {
 
     /// Whether it refuses the request itself.
     pub fn is_refusal(&self) -> bool {
-        (400..500).contains(&self.status)
+        match self.meaning {
+            Meaning::Usual => (400..500).contains(&self.status),
+            Meaning::NotNow => false,
+            Meaning::Refused => true,
+        }
     }
 
     /// The beginning of the body, in one line.
@@ -154,6 +176,14 @@ impl Shot {
     /// The answer, if there was one.
     pub fn answer(&self) -> Option<&Answer> {
         match &self.ending {
+            Ending::Answered(answer) => Some(answer),
+            _ => None,
+        }
+    }
+
+    /// The answer, to be changed.
+    pub(super) fn answer_mut(&mut self) -> Option<&mut Answer> {
+        match &mut self.ending {
             Ending::Answered(answer) => Some(answer),
             _ => None,
         }

@@ -2,6 +2,7 @@
 
 mod html;
 mod junit;
+mod markdown;
 mod picture;
 mod text;
 
@@ -17,6 +18,8 @@ pub use super::trace::{Lane, Mark, Timeline, Tone};
 pub enum Verdict {
     /// Nothing spoke against the promise, and it was put to the test.
     Holds,
+    /// Nothing ran twice, but for some keys the outcome is unknown and held until a person settles it.
+    Held,
     /// The promise was broken; the finding shows how.
     Violated,
     /// It could not be put to the test here.
@@ -30,6 +33,7 @@ impl Verdict {
     pub fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",
+            Self::Held => "held",
             Self::Violated => "violated",
             Self::Inconclusive => "inconclusive",
             Self::NotApplicable => "not applicable",
@@ -165,7 +169,9 @@ impl Report {
     pub fn exit_code(&self) -> u8 {
         if self.count(Verdict::Violated) > 0 {
             1
-        } else if self.count(Verdict::Inconclusive) > 0 || self.count(Verdict::Holds) == 0 {
+        } else if self.count(Verdict::Inconclusive) > 0
+            || self.count(Verdict::Holds) + self.count(Verdict::Held) == 0
+        {
             2
         } else {
             0
@@ -191,6 +197,11 @@ impl Report {
     /// For a build server.
     pub fn junit(&self) -> String {
         junit::junit(self)
+    }
+
+    /// For a pull request or a page of documentation: a summary and a table.
+    pub fn markdown(&self) -> String {
+        markdown::markdown(self)
     }
 
     /// For a person with a browser: one page that needs nothing else.

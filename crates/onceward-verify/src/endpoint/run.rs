@@ -4,11 +4,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::baseline;
+use super::baseline::{self, Measured};
 use super::check::{Check, Effects};
 use super::error::{Error, ErrorKind, Result};
 use super::report::{Finding, Report, Spread, Verdict};
-use super::scenario::{Plan, Scenario, Stop};
+use super::scenario::{self, Plan, Scenario, Stop};
 use super::scenario_context::ScenarioContext;
 use super::server::Server;
 use super::setup::Setup;
@@ -64,17 +64,28 @@ pub(super) async fn run(check: &Check, progress: &(dyn Fn(Progress) + Sync)) -> 
     progress(Progress::Begins("baseline"));
     let planned = baseline::plan(&setup);
     context.allowed = planned.requests_max;
-    context.baseline = Some(baseline::measure(&mut context).await?);
+    let (scenarios, keys_are_one) = match baseline::measure(&mut context).await? {
+        Measured::Baseline(baseline) => {
+            context.baseline = Some(baseline);
+            (setup.scenarios.as_slice(), None)
+        }
+        // All other verdicts would be about this one fault.
+        Measured::KeysAreOne(why) => (&[][..], Some(why)),
+    };
     let mut requests = context.sent;
     let mut findings = Vec::new();
-    for scenario in &setup.scenarios {
+    if let Some(why) = keys_are_one {
+        let scenario = scenario::distinct_keys();
+        findings.push(finding(scenario, &mut context, Err(Stop::Violated(why)), start));
+    }
+    for scenario in scenarios {
         progress(Progress::Begins(scenario.name));
         let finding = run_scenario(scenario, &mut context).await;
         requests += finding.requests;
         progress(Progress::Ends(finding.verdict));
         findings.push(finding);
     }
-    let baseline = context.baseline();
+    let request_took = context.baseline.as_ref().map_or(Duration::ZERO, |baseline| baseline.took);
     Ok(Report {
         url: check.url.clone(),
         method: check.method.clone(),
@@ -86,7 +97,7 @@ pub(super) async fn run(check: &Check, progress: &(dyn Fn(Progress) + Sync)) -> 
         requests,
         clients: check.clients,
         effects_seen: check.effects != Effects::Unseen,
-        request_took_us: u64::try_from(baseline.took.as_micros()).unwrap_or(u64::MAX),
+        request_took_us: u64::try_from(request_took.as_micros()).unwrap_or(u64::MAX),
         spread: Spread::of(&context.spreads),
         findings,
     })
@@ -103,10 +114,21 @@ async fn run_scenario(scenario: &Scenario, context: &mut ScenarioContext<'_>) ->
             (scenario.run)(context).await
         }
     };
+    finding(scenario, context, ended, start)
+}
+
+/// A verdict with everything that a reader needs.
+fn finding(
+    scenario: &Scenario,
+    context: &mut ScenarioContext<'_>,
+    ended: std::result::Result<String, Stop>,
+    start: Instant,
+) -> Finding {
     let (verdict, why) = match ended {
         Ok(why) if context.setup.oracle.sees() => (Verdict::Holds, why),
         // A sentence that speaks of effects must not claim what nobody counted.
         Ok(why) => (Verdict::Holds, format!("{why} (by the answers: effects were not counted)")),
+        Err(Stop::Held(why)) => (Verdict::Held, why),
         Err(Stop::Violated(why)) => (Verdict::Violated, why),
         Err(Stop::Inconclusive(why)) => (Verdict::Inconclusive, why),
         Err(Stop::NotApplicable(why)) => (Verdict::NotApplicable, why),
@@ -141,7 +163,8 @@ fn raise_file_limit(clients: u64) {
 
 impl From<Stop> for Error {
     fn from(stop: Stop) -> Self {
-        let (Stop::Violated(why) | Stop::Inconclusive(why) | Stop::NotApplicable(why)) = stop;
+        let (Stop::Violated(why) | Stop::Held(why) | Stop::Inconclusive(why) | Stop::NotApplicable(why)) =
+            stop;
         Self::new(ErrorKind::Unreachable, why)
     }
 }

@@ -3,6 +3,7 @@
 mod crash;
 mod distinct_keys;
 mod expiry;
+mod failed_after_effect;
 mod failed_first;
 mod hang_up;
 mod instances;
@@ -60,6 +61,8 @@ impl Plan {
 #[derive(Debug)]
 pub(super) enum Stop {
     Violated(String),
+    /// Nothing ran twice, but some outcomes are held for a person.
+    Held(String),
     Inconclusive(String),
     NotApplicable(String),
 }
@@ -79,7 +82,7 @@ pub fn all() -> &'static [Scenario] {
     &ALL
 }
 
-static ALL: [Scenario; 18] = [
+static ALL: [Scenario; 19] = [
     simultaneous::SCENARIO,
     retry_after_success::SCENARIO,
     while_running::SCENARIO,
@@ -93,12 +96,18 @@ static ALL: [Scenario; 18] = [
     malformed_keys::SCENARIO,
     distinct_keys::SCENARIO,
     failed_first::SCENARIO,
+    failed_after_effect::SCENARIO,
     instances::SCENARIO,
     slow_owner::SCENARIO,
     crash::SCENARIO,
     expiry::SCENARIO,
     late_retry::SCENARIO,
 ];
+
+/// The one that different keys stay apart.
+pub(super) fn distinct_keys() -> &'static Scenario {
+    &distinct_keys::SCENARIO
+}
 
 /// Those of these names, or all if none is named.
 pub(super) fn named(names: &[String]) -> Result<Vec<&'static Scenario>> {

@@ -47,6 +47,8 @@ pub(super) struct ScenarioContext<'a> {
     pub(super) notes: Vec<String>,
     /// When each last byte of a volley left, after the first one.
     pub(super) spreads: Vec<Vec<Duration>>,
+    /// When the server was last killed.
+    pub(super) killed: Option<Instant>,
     /// Requests sent in this scenario, and how many its plan allows.
     pub(super) sent: u64,
     pub(super) allowed: u64,
@@ -67,6 +69,7 @@ impl<'a> ScenarioContext<'a> {
             trace: Trace::new(),
             notes: Vec::new(),
             spreads: Vec::new(),
+            killed: None,
             sent: 0,
             allowed: 0,
             run,
@@ -140,9 +143,12 @@ impl<'a> ScenarioContext<'a> {
         self.sent += count;
         assert!(self.sent <= self.allowed, "{} requests where the plan allows {}", self.sent, self.allowed);
         let together = aimed.len() > 1 && aimed.iter().all(|aimed| aimed.after.is_zero());
-        let shots = volley::fire(aimed, check.version, check.timeout, released)
+        let mut shots = volley::fire(aimed, check.version, check.timeout, released)
             .await
             .map_err(|error| Stop::Inconclusive(format!("the endpoint cannot be reached: {error}")))?;
+        for answer in shots.iter_mut().filter_map(Shot::answer_mut) {
+            answer.meaning = check.meaning(answer.status);
+        }
         (self.progress)(count);
         if together && let Some(first) = shots.iter().map(|shot| shot.sent).min() {
             self.spreads.push(shots.iter().map(|shot| shot.sent - first).collect());
@@ -151,13 +157,14 @@ impl<'a> ScenarioContext<'a> {
         Ok(shots)
     }
 
-    /// Retries until the answer is not "not now", for as long as a key may stay unavailable.
+    /// Retries until the answer is not "not now", for as long as a key may stay unavailable. The last answer counts by
+    /// when its request was sent: an endpoint may let it wait for longer than that.
     pub(super) async fn retry_until_answered(&mut self, request: Request) -> Result<Shot, Stop> {
         let patience = self.setup.patience();
         let (start, mut pause) = (Instant::now(), Duration::from_millis(10));
         for _ in 1..TRIES_MAX {
             let shot = self.send(request.clone()).await?;
-            if !shot.is_not_now() || start.elapsed() > patience {
+            if !shot.is_not_now() || shot.sent.duration_since(start) > patience {
                 return Ok(shot);
             }
             tokio::time::sleep(pause).await;

@@ -136,7 +136,8 @@ fn bounded(name: &str, value: usize, low: usize, high: usize) -> Result<()> {
 
 /// A field that is not one would only be found out by a server that answers 400 to everything.
 fn sound_fields(check: &Check) -> Result<()> {
-    let hooks = check.fail_header.iter().chain(&check.slow_header).chain(check.tenants.iter().flatten());
+    let hooks = check.fail_header.iter().chain(&check.fail_after_effect_header).chain(&check.slow_header);
+    let hooks = hooks.chain(check.tenants.iter().flatten());
     for (name, value) in check.headers.iter().chain(hooks) {
         let sound = http::HeaderName::from_bytes(name.as_bytes()).is_ok()
             && http::HeaderValue::from_str(value).is_ok();

@@ -64,6 +64,16 @@ pub(super) trait Habits: Send + Sync + 'static {
         AfterFailure::Free
     }
 
+    /// Whether a failure after the effect frees the key like one before it.
+    fn frees_after_effect(&self) -> bool {
+        false
+    }
+
+    /// Whether a receipt past its retention is claimed again in one step.
+    fn claims_expired(&self) -> bool {
+        true
+    }
+
     /// How many answers are kept.
     fn answers_max(&self) -> usize {
         usize::MAX
@@ -128,7 +138,8 @@ impl<H: Habits> Careful<H> {
             waited = true;
         }
         let reply = charges.charge(&ask).await;
-        self.complete(id, fingerprint, &reply);
+        let frees = ask.fails_after.is_none() || self.habits.frees_after_effect();
+        self.complete(id, fingerprint, &reply, frees);
         reply
     }
 
@@ -138,6 +149,11 @@ impl<H: Habits> Careful<H> {
         let habits = &self.habits;
         let compares = !waited || habits.compares_while_running();
         match known.get(id) {
+            Some(Known::Done { since, .. })
+                if since.elapsed() > habits.retention() && !habits.claims_expired() =>
+            {
+                return Claimed::Mine;
+            }
             Some(Known::Done { since, .. }) if since.elapsed() > habits.retention() => {}
             Some(Known::Done { fingerprint: other, .. }) if compares && other != fingerprint => {
                 return Claimed::Answer(Reply::key_reused());
@@ -156,11 +172,12 @@ impl<H: Habits> Careful<H> {
         Claimed::Mine
     }
 
-    fn complete(&self, id: String, fingerprint: String, reply: &Reply) {
+    /// Records the end of the work; `frees` if a failure may free the key.
+    fn complete(&self, id: String, fingerprint: String, reply: &Reply, frees: bool) {
         let mut known = self.known.lock().expect("nobody panics with it in hand");
         let done = Known::Done { fingerprint, reply: reply.clone(), since: Instant::now() };
         match self.habits.after_failure() {
-            AfterFailure::Free if reply.status >= 500 => known.remove(&id),
+            AfterFailure::Free if reply.status >= 500 && frees => known.remove(&id),
             AfterFailure::Forget if reply.status >= 500 => None,
             _ => known.insert(id, done),
         };

@@ -75,8 +75,11 @@ impl Charges {
         self.effects.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Only the answer, with a number that no other answer has.
+    /// Only the answer, with a number that no other answer has; or the failure that the request asked for.
     pub(super) fn receipt(&self, ask: &Ask) -> Reply {
+        if let Some(status) = ask.fails_after {
+            return Reply::plain(status, "the answer was lost");
+        }
         let id = self.ids.fetch_add(1, Ordering::SeqCst);
         let asked: Value = serde_json::from_slice(&ask.body).unwrap_or_default();
         let fields =

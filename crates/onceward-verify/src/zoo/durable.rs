@@ -1,6 +1,6 @@
 //! Services that store receipts in files, to be killed and started again. The journal is correct; the others are not.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,18 +14,45 @@ use super::server::{Answering, Ask, Reply, Service};
 /// What comes after the effect takes its time, too.
 const AFTERWARDS: Duration = Duration::from_millis(20);
 
+/// What a journal makes of a claim whose process was killed before its effect was in the books.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterCrash {
+    /// Nothing is known of it: the key is free.
+    Free,
+    /// It is held until a person settles it, as if the effect were not in the books.
+    Held,
+    /// The first who asks waits for it for longer than any lease and is told to come again; then it is free.
+    WaitedFor,
+}
+
+/// How long a claim is waited for that nobody has any more.
+const WAITED_FOR: Duration = Duration::from_millis(1_800);
+
 /// Effect and receipt are one line of the books: there is never one without the other.
 pub(super) struct Journal {
+    after_crash: AfterCrash,
+    claims: PathBuf,
+    /// Claims of a killed process.
+    abandoned: Mutex<HashSet<String>>,
     receipt_map: ReceiptMap,
     /// What was asked, by id.
     asked: Mutex<HashMap<String, String>>,
 }
 
 impl Journal {
-    pub(super) fn open(charges: &Charges) -> Self {
-        let journal = Self { receipt_map: ReceiptMap::default(), asked: Mutex::default() };
+    pub(super) fn open(after_crash: AfterCrash, charges: &Charges) -> Self {
+        let claims = charges.folder().join("claims");
+        let claimed = std::fs::read_to_string(&claims).unwrap_or_default();
+        let journal = Self {
+            after_crash,
+            claims,
+            abandoned: Mutex::new(claimed.lines().map(str::to_owned).collect()),
+            receipt_map: ReceiptMap::default(),
+            asked: Mutex::default(),
+        };
         for (id, reply, body) in lines(&charges.folder().join("effects")) {
             journal.is_asked(&id, &body);
+            journal.abandoned.lock().expect("nobody panics with it in hand").remove(&id);
             journal.receipt_map.done(&id, reply);
         }
         journal
@@ -47,6 +74,13 @@ impl Journal {
             Ok(id) => id,
             Err(answer) => return answer,
         };
+        if let Some(refusal) = self.abandoned(&id).await {
+            self.receipt_map.free(&id);
+            return refusal;
+        }
+        if self.after_crash != AfterCrash::Free {
+            append(&self.claims, &id);
+        }
         if let Err(failure) = charges.work(&ask).await {
             self.receipt_map.free(&id);
             return failure;
@@ -55,6 +89,28 @@ impl Journal {
         charges.effect(&line(&id, &reply, &written(&ask)));
         tokio::time::sleep(AFTERWARDS).await;
         self.receipt_map.done(&id, reply)
+    }
+}
+
+impl Journal {
+    /// What one who asks is told of a claim of a killed process.
+    async fn abandoned(&self, id: &str) -> Option<Reply> {
+        let is_abandoned = |id: &str| {
+            let mut abandoned = self.abandoned.lock().expect("nobody panics with it in hand");
+            if self.after_crash == AfterCrash::WaitedFor {
+                abandoned.remove(id)
+            } else {
+                abandoned.contains(id)
+            }
+        };
+        if !is_abandoned(id) {
+            return None;
+        }
+        if self.after_crash == AfterCrash::Held {
+            return Some(Reply::outcome_unknown());
+        }
+        tokio::time::sleep(WAITED_FOR).await;
+        Some(Reply::in_progress())
     }
 }
 

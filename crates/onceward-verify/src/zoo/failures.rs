@@ -17,6 +17,15 @@ impl Habits for Cached {
     }
 }
 
+/// Every 5xx frees the key, also one that comes after the effect.
+pub(super) struct FreesAfterEffect;
+
+impl Habits for FreesAfterEffect {
+    fn frees_after_effect(&self) -> bool {
+        true
+    }
+}
+
 /// Nobody frees the key of an attempt that failed.
 pub(super) struct Burned;
 

@@ -13,6 +13,19 @@ impl Habits for ForgetsEarly {
     }
 }
 
+/// A receipt past its retention is passed over, not claimed: all who ask at that moment run.
+pub(super) struct ExpiredUnclaimed;
+
+impl Habits for ExpiredUnclaimed {
+    fn retention(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+
+    fn claims_expired(&self) -> bool {
+        false
+    }
+}
+
 /// Receipts are kept in a bounded cache: a request whose receipt was evicted runs again.
 pub(super) struct Evicts;
 

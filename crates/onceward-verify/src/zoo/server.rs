@@ -34,6 +34,8 @@ pub struct Ask {
     pub work: Duration,
     /// Whether the work fails before its effect.
     pub fails: bool,
+    /// The status that it is answered with after its effect, if that is a failure.
+    pub fails_after: Option<u16>,
 }
 
 /// An answer.
@@ -56,6 +58,12 @@ impl Reply {
     /// The first is still running.
     pub fn in_progress() -> Self {
         Self { fields: vec![("retry-after", "1".to_owned())], ..Self::plain(409, "in progress") }
+    }
+
+    /// Nobody knows what became of the first.
+    pub fn outcome_unknown() -> Self {
+        let fields = vec![("content-type", "application/problem+json".to_owned())];
+        Self { fields, ..Self::plain(409, r#"{"type":"urn:example:outcome-unknown","retryable":false}"#) }
     }
 
     /// The key was used for something else.
@@ -134,6 +142,7 @@ async fn handle(
         body: body.to_bytes(),
         work: field("x-work-ms").and_then(|ms| ms.parse().ok()).map_or(WORK, Duration::from_millis),
         fails: field("x-fail").is_some(),
+        fails_after: field("x-fail-after").and_then(|status| status.parse().ok()),
     };
     if service.is_dropped_on_hang_up() {
         return Ok(response(service.answer(ask, &charges).await));

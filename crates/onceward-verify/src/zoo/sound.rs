@@ -35,6 +35,19 @@ impl Habits for Locking {
     }
 }
 
+/// In memory; a duplicate is told that the first one is being worked on, with a 202.
+pub(super) struct Accepting;
+
+impl Habits for Accepting {
+    fn waits(&self) -> bool {
+        false
+    }
+
+    fn come_again(&self) -> Reply {
+        Reply { status: 202, ..Reply::in_progress() }
+    }
+}
+
 /// As Stripe does it: keys are any text, whatever was answered is final, and bodies are compared by bytes.
 pub(super) struct Final;
 
@@ -80,7 +93,7 @@ impl Cells {
             return Reply::key_reused();
         }
         let charge = async || match charges.charge(&ask).await {
-            reply if reply.status >= 500 => Err(reply),
+            reply if reply.status >= 500 && ask.fails_after.is_none() => Err(reply),
             reply => Ok(reply),
         };
         match cell.reply.get_or_try_init(charge).await {

@@ -79,10 +79,12 @@ fn check(service: &ZooService, port: u16) -> Check {
         tenants: Some([pair("Authorization", "Bearer anna"), pair("Authorization", "Bearer bert")]),
         other_url: Some(format!("{base}/refunds")),
         fail_header: Some(pair("X-Fail", "yes")),
+        fail_after_effect_header: Some(pair("X-Fail-After", "{status}")),
         slow_header: Some(pair("X-Work-Ms", "800")),
         lease: LEASE,
         retention: Some(RETENTION),
         failures_are_final: service.failures_are_final,
+        not_now: service.not_now.to_vec(),
         ..Check::new(format!("{base}/charges"))
     }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::careful::{Careful, Habits};
 use super::charges::Charges;
-use super::durable::{self, Beside, Journal};
+use super::durable::{self, AfterCrash, Beside, Journal};
 use super::failures;
 use super::fingerprints;
 use super::keys;
 use super::leases::{self, Leased};
-use super::races::{Race, Racy};
+use super::races::{Plain, Race, Racy};
 use super::replays;
 use super::retention;
 use super::server::Service;
@@ -28,6 +28,8 @@ pub struct ZooService {
     pub is_durable: bool,
     /// Whether a failure is an answer like any other.
     pub failures_are_final: bool,
+    /// Statuses with which it says "not now", besides the usual ones.
+    pub not_now: &'static [u16],
     /// Makes the instances that share a charges. Two of them, where they may differ.
     pub(super) make: fn(&Charges) -> Vec<Arc<dyn Service>>,
 }
@@ -58,7 +60,7 @@ const fn broken(
     caught_by: &'static str,
     make: fn(&Charges) -> Vec<Arc<dyn Service>>,
 ) -> ZooService {
-    ZooService { name, what, caught_by: Some(caught_by), is_durable: false, failures_are_final: false, make }
+    ZooService { caught_by: Some(caught_by), ..sound(name, what, make) }
 }
 
 const fn sound(
@@ -66,7 +68,15 @@ const fn sound(
     what: &'static str,
     make: fn(&Charges) -> Vec<Arc<dyn Service>>,
 ) -> ZooService {
-    ZooService { name, what, caught_by: None, is_durable: false, failures_are_final: false, make }
+    ZooService {
+        name,
+        what,
+        caught_by: None,
+        is_durable: false,
+        failures_are_final: false,
+        not_now: &[],
+        make,
+    }
 }
 
 const fn durable(service: ZooService) -> ZooService {
@@ -74,6 +84,7 @@ const fn durable(service: ZooService) -> ZooService {
 }
 
 static ALL: &[ZooService] = &[
+    broken("plain", "knows no keys at all", "simultaneous-duplicates", |_| one(Plain)),
     broken("check-then-write", "looks, and then writes", "simultaneous-duplicates", |_| {
         one(Racy::new(Race::CheckThenWrite))
     }),
@@ -121,6 +132,7 @@ static ALL: &[ZooService] = &[
     }),
     broken("case-folded-keys", "a collation knows no case", "distinct-keys", |_| careful(keys::CaseFolded)),
     broken("truncated-keys", "a column cuts keys off", "distinct-keys", |_| careful(keys::Truncated)),
+    broken("short-keys", "only the beginning of a key counts", "distinct-keys", |_| careful(keys::Short)),
     broken("dashless-keys", "dashes are taken out of keys", "distinct-keys", |_| careful(keys::Dashless)),
     broken("missing-is-empty", "no key is read as the empty key", "missing-key", |_| {
         careful(keys::MissingIsEmpty)
@@ -155,6 +167,18 @@ static ALL: &[ZooService] = &[
     broken("conflict-when-done", "a retry is only told that it is one", "retry-after-success", |_| {
         careful(replays::ConflictWhenDone)
     }),
+    broken(
+        "frees-after-effect",
+        "a 5xx after the effect frees the key as if nothing had happened",
+        "failed-after-effect",
+        |_| careful(failures::FreesAfterEffect),
+    ),
+    broken(
+        "expired-unclaimed",
+        "a receipt past its retention is passed over without a claim",
+        "expiry",
+        |_| careful(retention::ExpiredUnclaimed),
+    ),
     broken("failure-cached", "a 5xx is replayed forever", "failed-first", |_| careful(failures::Cached)),
     broken("failure-burns-key", "nobody frees the key of a failure", "failed-first", |_| {
         careful(failures::Burned)
@@ -214,6 +238,20 @@ static ALL: &[ZooService] = &[
         ..sound("final", "as Stripe does it: failures are final, bodies are bytes", |_| careful(sound::Final))
     },
     durable(sound("journal", "effect and receipt are one line of a file", |charges| {
-        one(Journal::open(charges))
+        one(Journal::open(AfterCrash::Free, charges))
     })),
+    durable(sound("holds", "a claim of a killed process is held until a person settles it", |charges| {
+        one(Journal::open(AfterCrash::Held, charges))
+    })),
+    durable(sound(
+        "waits-for-the-dead",
+        "waits longer than a lease for a claim that nobody has",
+        |charges| one(Journal::open(AfterCrash::WaitedFor, charges)),
+    )),
+    ZooService {
+        not_now: &[202],
+        ..sound("accepts", "in memory; a duplicate gets 202 until the first one is done", |_| {
+            careful(sound::Accepting)
+        })
+    },
 ];

@@ -1,11 +1,12 @@
 //! Tests of the endpoint verifier: its plan, its limits, both versions of HTTP, its verdicts without an oracle, and how
 //! close together it sends requests.
 
+use std::path::Path;
 use std::time::Duration;
 
 use onceward_verify::endpoint::report::{Report, Verdict};
 use onceward_verify::endpoint::{Check, Effects, ErrorKind, Version};
-use onceward_verify::zoo::start::RunningService;
+use onceward_verify::zoo::start::{RunningService, check_of_process, free_port};
 use onceward_verify::zoo::table;
 
 async fn start(name: &str) -> RunningService {
@@ -89,6 +90,51 @@ async fn what_cannot_be_judged_is_said() {
     assert_eq!((report.exit_code(), report.findings[0].verdict), (2, Verdict::Inconclusive));
 }
 
+/// A claim that is held for a person is neither wedged nor done, and the sentence says how many there are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn held_is_a_verdict_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_onceward-verify"));
+    let service = table::named("holds").unwrap();
+    let mut check = check_of_process(service, program, folder.path()).unwrap();
+    only(&mut check, &["crash"]);
+    let report = check.run().await.unwrap();
+    let finding = report.finding("crash").unwrap();
+    assert_eq!((report.exit_code(), finding.verdict), (0, Verdict::Held), "{}", report.text());
+    assert!(finding.why.contains("of 10 keys are held as unknown"), "{}", finding.why);
+    assert!(report.markdown().contains("| crash | held |"), "{}", report.markdown());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_start_is_quoted() {
+    let mut check = start("waits").await.check.clone();
+    check.url = format!("http://127.0.0.1:{}/charges", free_port().unwrap());
+    check.start_command = Some("echo 'no database at 10.0.0.7' >&2; exit 3".into());
+    let error = check.run().await.unwrap_err().to_string();
+    assert!(error.contains("exit status: 3") && error.contains("no database at 10.0.0.7"), "{error}");
+}
+
+/// Keys that differ only at their end are taken for one: nothing else can be measured, and that is the finding.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_are_taken_for_one_are_a_finding_and_not_an_error() {
+    let broken = start("short-keys").await;
+    let report = broken.check.run().await.unwrap();
+    assert_eq!(report.exit_code(), 1);
+    let found: Vec<_> = report.findings.iter().map(|finding| (finding.scenario, finding.verdict)).collect();
+    assert_eq!(found, [("distinct-keys", Verdict::Violated)]);
+    assert!(report.text().contains("different keys are taken for one"), "{}", report.text());
+}
+
+/// All odd keys are tried, whatever becomes of the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_odd_key_that_goes_wrong_is_named() {
+    let mut broken = start("plain").await;
+    only(&mut broken.check, &["malformed-keys"]);
+    let report = broken.check.run().await.unwrap();
+    let why = &report.findings[0].why;
+    assert!(why.contains("two keys in two lines") && why.contains("a key of 3000 characters"), "{why}");
+}
+
 /// The forms of a report say the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_form_of_a_report_names_the_violation() {
@@ -105,7 +151,7 @@ async fn every_form_of_a_report_names_the_violation() {
     let junit = report.junit();
     assert!(junit.contains(r#"tests="3" failures="1" errors="0" skipped="1""#), "{junit}");
     let html = report.html();
-    for form in [report.text(), junit, html.clone()] {
+    for form in [report.text(), junit, html.clone(), report.markdown()] {
         assert!(form.contains(why), "{form}");
     }
     assert!(

@@ -57,6 +57,7 @@ fn head(out: &mut String, report: &Report) {
     );
     for (value, what) in [
         (report.count(Verdict::Holds).to_string(), "hold"),
+        (report.count(Verdict::Held).to_string(), "held"),
         (report.count(Verdict::Violated).to_string(), "violated"),
         (report.count(Verdict::Inconclusive).to_string(), "inconclusive"),
         (report.requests.to_string(), "requests"),

@@ -28,6 +28,7 @@ pub(super) fn junit(report: &Report) -> String {
         let promise = escape(finding.promise);
         let _ = match finding.verdict {
             Verdict::Holds => writeln!(out, "<system-out>{why}</system-out>"),
+            Verdict::Held => writeln!(out, "<system-out>held: {why}</system-out>"),
             Verdict::Violated => {
                 writeln!(out, "<failure message=\"{why}\">promised: {promise}\nagain: {again}</failure>")
             }

@@ -36,8 +36,9 @@ pub(super) fn text(report: &Report) -> String {
 
 /// The verdict on the whole, in a line.
 pub(super) fn summary(report: &Report) -> String {
-    let counted = [Verdict::Holds, Verdict::Violated, Verdict::Inconclusive, Verdict::NotApplicable]
-        .map(|verdict| (verdict, report.count(verdict)));
+    let counted =
+        [Verdict::Holds, Verdict::Held, Verdict::Violated, Verdict::Inconclusive, Verdict::NotApplicable]
+            .map(|verdict| (verdict, report.count(verdict)));
     let parts: Vec<String> = counted
         .iter()
         .filter(|(_, count)| *count > 0)
@@ -62,6 +63,7 @@ fn head(out: &mut String, report: &Report) {
 fn sign(verdict: Verdict) -> char {
     match verdict {
         Verdict::Holds => '✔',
+        Verdict::Held => '⏸',
         Verdict::Violated => '✘',
         Verdict::Inconclusive => '?',
         Verdict::NotApplicable => '·',

@@ -46,15 +46,22 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
         }
     }
     context.server = Some(server);
+    let between = if context.setup.oracle.sees() {
+        format!(", {} of them after the effect", counts.between)
+    } else {
+        String::new()
+    };
+    let unanswered = kills - counts.answered;
     if counts.held > 0 {
-        context.note(format!(
-            "after {} kills the outcome is held as unknown, for a person to settle",
+        return Err(Stop::Held(format!(
+            "{kills} kills, {unanswered} before the answer{between}: at most one effect; {} of {kills} keys are held \
+             as unknown until a person settles them",
             counts.held
-        ));
+        )));
     }
     Ok(format!(
-        "{kills} kills, {} before the answer: at most one effect, and every key was answered within {:.1?}",
-        kills - counts.answered,
+        "{kills} kills, {unanswered} before the answer{between}: at most one effect, and every key was answered within \
+         {:.1?}",
         counts.longest
     ))
 }
@@ -80,6 +87,8 @@ impl fmt::Display for Moment {
 #[derive(Default)]
 struct CrashCounts {
     answered: usize,
+    /// Kills after the effect and before the answer, as far as effects are counted.
+    between: usize,
     held: usize,
     longest: Duration,
 }
@@ -113,14 +122,19 @@ async fn crash(
     };
     let (shots, killed) = tokio::join!(send, kill);
     let first = shots?.remove(0);
+    context.killed = Some(killed);
     context.trace.mark_at(killed, "SIGKILL");
     server.restart().await.map_err(|error| Stop::Inconclusive(error.to_string()))?;
     context.trace.mark("up again");
     let up = Instant::now();
     let last = context.retry_until_answered(context.request(&key).called("retry")).await?;
-    counts.longest = counts.longest.max(up.elapsed());
+    let waited = up.elapsed();
+    counts.longest = counts.longest.max(waited);
     let runs = context.runs(before, i64::from(last.success().is_some())).await?;
-    check_answers(context, moment, [&first, &last], runs)?;
+    check_answers(context, moment, [&first, &last], runs, waited)?;
+    // Between effect and answer is where a second effect is made.
+    let effect_unanswered = runs == Some(1) && first.answer().is_none();
+    counts.between += usize::from(effect_unanswered);
     counts.answered += usize::from(first.answer().is_some());
     counts.held += usize::from(last.answer().is_some_and(Answer::is_held));
     Ok(())
@@ -131,6 +145,7 @@ fn check_answers(
     moment: Moment,
     [first, last]: [&Shot; 2],
     runs: Option<i64>,
+    waited: Duration,
 ) -> Result<(), Stop> {
     let when = moment.to_string();
     if runs.is_some_and(|runs| runs < 0) {
@@ -142,10 +157,10 @@ fn check_answers(
         return Err(Stop::violated(format!("{when}, the retry ran it again: {runs} effects")));
     }
     if last.is_not_now() {
-        let (patience, lease) = (context.setup.patience(), context.setup.check.lease);
+        let lease = context.setup.check.lease;
         return Err(Stop::violated(format!(
-            "{when}, the key is wedged: {:.0?} later it still gets {}, where the lease is {lease:?}",
-            patience, last.ending
+            "{when}, the key is wedged: {waited:.1?} later it still gets {}, where the lease is {lease:?}",
+            last.ending
         )));
     }
     if let (Some(before), Some(after)) = (first.success(), last.answer()) {

@@ -17,8 +17,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 fn plan(setup: &Setup) -> Plan {
     let retention = setup.check.retention.unwrap_or_default();
-    Plan::new(3u64, format!("a request, a retry late within {retention:?}, a retry after it"))
+    Plan::new(
+        2 + TOGETHER,
+        format!("a request, a retry late within {retention:?}, {TOGETHER} retries together after it"),
+    )
 }
+
+/// Retries that are sent together when the retention is over: a key that expires is a key that many may claim at once.
+const TOGETHER: u64 = 16;
 
 async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     let retention = context.setup.check.retention.expect("it is not lacking");
@@ -34,8 +40,16 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     once(context, before, &[first.clone(), within]).await?;
     let over = retention + retention / 5 + Duration::from_millis(200);
     tokio::time::sleep(over.saturating_sub(start.elapsed())).await;
-    let after = context.send(context.request(&key).called("after the retention")).await?;
+    let requests = (0..TOGETHER).map(|_| context.request(&key).called("after the retention")).collect();
+    let shots = context.volley(requests).await?;
     let runs = context.runs(before, 1).await?;
+    if let Some(again) = runs.map(|runs| runs - 1).filter(|again| *again > 1) {
+        return Err(Stop::violated(format!(
+            "{TOGETHER} retries together after the retention had {again} effects"
+        )));
+    }
+    // The answer of one that got through, or else what they were told.
+    let after = shots.iter().find(|shot| shot.success().is_some()).unwrap_or(&shots[0]);
     match (first.success(), after.answer()) {
         (Some(first), Some(after)) if after.is_success() => {
             let is_replay = runs.map_or(first.body == after.body, |runs| runs == 1);

@@ -68,7 +68,9 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
 /// The run's first request, or a new one where that may be forgotten by now.
 async fn early(context: &mut ScenarioContext<'_>) -> Result<(String, Answer, Instant), Stop> {
     let baseline = context.baseline();
-    let is_kept = context.setup.check.retention.is_none_or(|retention| baseline.at.elapsed() < retention / 2);
+    let is_kept = context.setup.check.retention.is_none_or(|retention| baseline.at.elapsed() < retention / 2)
+        // What a kill of ours has lost is the finding of the crash.
+        && context.killed.is_none();
     if is_kept {
         let (key, first) = baseline.first.clone();
         return Ok((key, first, baseline.at));

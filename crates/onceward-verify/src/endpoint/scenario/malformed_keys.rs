@@ -58,46 +58,65 @@ const ODD: [Odd; 6] = [
 ];
 
 async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
-    let (mut refused, mut honoured) = (0, 0);
+    let (mut refused, mut honoured, mut wrong) = (0, 0, Vec::new());
     for odd in &ODD {
-        context.round();
-        let before = context.effects().await?;
-        let key = context.key();
-        let name = context.setup.check.key_header.clone();
-        let lines = (odd.lines)(context.setup, &key);
-        let mut request: Request = context.setup.request().called(odd.name);
-        for line in lines {
-            request = request.field(&name, line);
+        // The timeline shows the first that went wrong.
+        if wrong.is_empty() {
+            context.round();
         }
-        let shots = [context.send(request.clone()).await?, context.send(request).await?];
-        let [Some(one), Some(other)] = shots.each_ref().map(|shot| shot.answer()) else {
-            return Err(Stop::violated(format!("{} got {}", odd.name, shots[1].ending)));
-        };
-        if let Some(failure) = [one, other].into_iter().find(|answer| answer.status >= 500) {
-            return Err(Stop::violated(format!("{} got {failure}", odd.name)));
+        match send_twice(context, odd).await? {
+            OddKey::Refused => refused += 1,
+            OddKey::Honoured => honoured += 1,
+            OddKey::Wrong(why) => wrong.push(why),
         }
-        let expected = [one, other].iter().filter(|answer| answer.is_success()).count();
-        if expected == 0 {
-            refused += 1;
-            continue;
-        }
-        let expected = if odd.is_empty { 2 } else { 1 };
-        let ran_twice = match context.runs(before, expected).await? {
-            Some(runs) => runs > 1,
-            None => context.baseline().tells_apart && one.body != other.body,
-        };
-        if odd.is_empty && !ran_twice && (context.setup.oracle.sees() || context.baseline().tells_apart) {
-            return Err(Stop::violated(
-                "an empty key is taken for a key, and all who send one share an answer",
-            ));
-        }
-        if !odd.is_empty && ran_twice {
-            return Err(Stop::violated(format!(
-                "{} is ignored: the client takes its retry for safe, and it ran twice",
-                odd.name
-            )));
-        }
-        honoured += 1;
+    }
+    if !wrong.is_empty() {
+        return Err(Stop::Violated(wrong.join("; ")));
     }
     Ok(format!("{refused} of {} odd keys were refused, {honoured} honoured", ODD.len()))
+}
+
+/// What became of an odd key.
+enum OddKey {
+    Refused,
+    Honoured,
+    Wrong(String),
+}
+
+async fn send_twice(context: &mut ScenarioContext<'_>, odd: &Odd) -> Result<OddKey, Stop> {
+    let before = context.effects().await?;
+    let key = context.key();
+    let name = context.setup.check.key_header.clone();
+    let lines = (odd.lines)(context.setup, &key);
+    let mut request: Request = context.setup.request().called(odd.name);
+    for line in lines {
+        request = request.field(&name, line);
+    }
+    let shots = [context.send(request.clone()).await?, context.send(request).await?];
+    let [Some(one), Some(other)] = shots.each_ref().map(|shot| shot.answer()) else {
+        return Ok(OddKey::Wrong(format!("{} got {}", odd.name, shots[1].ending)));
+    };
+    if let Some(failure) = [one, other].into_iter().find(|answer| answer.status >= 500) {
+        return Ok(OddKey::Wrong(format!("{} got {failure}", odd.name)));
+    }
+    let expected = [one, other].iter().filter(|answer| answer.is_success()).count();
+    if expected == 0 {
+        return Ok(OddKey::Refused);
+    }
+    let expected = if odd.is_empty { 2 } else { 1 };
+    let ran_twice = match context.runs(before, expected).await? {
+        Some(runs) => runs > 1,
+        None => context.baseline().tells_apart && one.body != other.body,
+    };
+    if odd.is_empty && !ran_twice && (context.setup.oracle.sees() || context.baseline().tells_apart) {
+        let why = "an empty key is taken for a key, and all who send one share an answer";
+        return Ok(OddKey::Wrong(why.to_owned()));
+    }
+    if !odd.is_empty && ran_twice {
+        let name = odd.name;
+        return Ok(OddKey::Wrong(format!(
+            "{name} is ignored: the client takes its retry for safe, and it ran twice"
+        )));
+    }
+    Ok(OddKey::Honoured)
 }

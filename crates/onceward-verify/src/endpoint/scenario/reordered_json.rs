@@ -34,7 +34,7 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
         }
         _ => {
             once(context, before, &[first, again]).await?;
-            Ok("replayed: bodies are compared by value".to_owned())
+            Ok("replayed; no second effect".to_owned())
         }
     }
 }
