@@ -248,6 +248,24 @@ impl Onceward {
         settle::close(&self.inner, id, settle::Closable::NotBegun, Closed::Undone, policy).await
     }
 
+    /// Like [`close`](Self::close), if the receipt is still as it was [read](Self::receipt); `None` if there was none. For
+    /// callers that decide by what they have read.
+    pub async fn close_found(&self, id: &Id, found: Option<&Receipt>, policy: &Policy) -> Result<Changed> {
+        settle::close_found(&self.inner, id, found, policy).await
+    }
+
+    /// Like [`close`](Self::close), inside a transaction that the caller holds: it counts when that transaction commits.
+    /// Fails also if a try of it may have taken effect. After an error, roll back.
+    pub async fn close_in<J: Join + ?Sized>(&self, tx: &mut J, id: &Id, policy: &Policy) -> Result<Changed> {
+        settle::close_in(&self.inner, tx, id, policy).await
+    }
+
+    /// Has an intent that was enqueued with a delay, waits for its next try or is suspended begin at a worker's next
+    /// look. Changes nothing if it does not wait, or is due already.
+    pub async fn hasten(&self, id: &Id) -> Result<Changed> {
+        settle::hasten(&self.inner, id).await
+    }
+
     /// Erases what a receipt says (body, input, note) and keeps that it was done: a retry is told that the answer was
     /// not stored. Its steps are erased with it. Of an unknown outcome or a dead intent, input and note go and the state
     /// stays. Fails for what is running or waits to be run. Other processes may replay an answer from memory for

@@ -452,6 +452,16 @@ fn unclaimed(fingerprint: Fingerprint) -> Claim {
     Claim { fingerprint, attempt: Attempt::NOBODY, fence: FENCE_IS_VERSION }
 }
 
+/// What has an intent begin now that waits for its time. `None` if it does not wait, or not for a worker.
+pub fn hasten(found: &Receipt) -> Option<Write> {
+    match &found.status {
+        Status::Waiting(Waiting { job: Some(_), .. }) if !found.due.is_over() => {
+            Some(Write::new(found.status.clone(), Some(Duration::ZERO)))
+        }
+        _ => None,
+    }
+}
+
 /// Closes an intent that is waiting or dead. `Ok(None)` if there is nothing left to close: it is done.
 pub fn close(id: &Id, found: Option<&Receipt>, why: Closed, policy: &Policy) -> Result<Option<Write>> {
     let claim = match found.map(|found| &found.status) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::Onceward;
 use super::answer::{Answer, Completed};
 use super::claim_guard::ClaimGuard;
 use super::in_flight::Flight;
@@ -73,6 +74,11 @@ impl Lease {
     /// happened, and the end of the run writes it in any case. Fails if the receipt carries no input.
     pub async fn replace_input(&self, input: impl Into<Bytes>) -> Result<()> {
         replace_input(&self.inner, &self.flight, &input.into()).await
+    }
+
+    /// The engine that this run is of.
+    pub fn onceward(&self) -> Onceward {
+        Onceward { inner: self.inner.clone() }
     }
 
     /// Which try this is, from 1 on. Only intents that carry their input are counted; others are always at 1.

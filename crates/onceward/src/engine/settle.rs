@@ -4,12 +4,14 @@
 use super::finish::bounded;
 use super::group_commit::Urgency;
 use super::inner::Inner;
-use super::sealed::open_any;
+use super::sealed::{open_any, seal};
 use super::ticket::Changed;
+use super::transact::swap_one;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Id;
+use crate::join::Join;
 use crate::policy::Policy;
-use crate::receipt::{Closed, Fence, Receipt, Status};
+use crate::receipt::{Closed, Fence, Prior, Receipt, Status};
 use crate::store::{Seen, Swapped};
 use crate::transition::{self, Settlement, Write};
 
@@ -85,6 +87,74 @@ pub(crate) async fn close(
             }
             Ok(changed)
         }
+        None => Ok(Changed::NotOwner(found)),
+    }
+}
+
+/// Closes an intent that has not begun, if its receipt is still as it was found.
+pub(crate) async fn close_found(
+    inner: &Inner,
+    id: &Id,
+    found: Option<&Receipt>,
+    policy: &Policy,
+) -> Result<Changed> {
+    match transition::close(id, found, Closed::Undone, policy)? {
+        Some(write) => {
+            let changed = replace(inner, id, found, write).await?;
+            if changed == Changed::Applied {
+                inner.counters.closed.one();
+            }
+            Ok(changed)
+        }
+        None => Ok(Changed::NotOwner(found.cloned())),
+    }
+}
+
+/// Rounds against a receipt that keeps changing under it.
+const CLOSE_ROUNDS_MAX: usize = 100;
+
+/// Closes an intent that has not begun, inside a transaction that the caller holds.
+pub(crate) async fn close_in<J: Join + ?Sized>(
+    inner: &Inner,
+    tx: &mut J,
+    id: &Id,
+    policy: &Policy,
+) -> Result<Changed> {
+    let mut found = None;
+    for _ in 0..CLOSE_ROUNDS_MAX {
+        if found.as_ref().is_some_and(may_have_taken_effect) {
+            let detail = "one of its tries may have taken effect; settle it first";
+            return Err(Error::new(ErrorKind::Conflict, detail));
+        }
+        let Some(write) = transition::close(id, found.as_ref(), Closed::Undone, policy)? else {
+            return Ok(Changed::NotOwner(found));
+        };
+        let seen = found.as_ref().map_or(Seen::Absent, |found| Seen::Version(found.version));
+        found = match swap_one(tx, &seal(id, seen, Some(&write))).await? {
+            Swapped::Won(_) => {
+                inner.counters.closed.one();
+                return Ok(Changed::Applied);
+            }
+            Swapped::Lost(now) => open_any(now.as_ref())?,
+            Swapped::Failed(error) => return Err(error),
+        };
+    }
+    Err(super::answer_without_run::contended())
+}
+
+fn may_have_taken_effect(found: &Receipt) -> bool {
+    match &found.status {
+        Status::Waiting(waiting) => waiting.prior == Prior::Unknown,
+        Status::Dead(_) => true,
+        _ => false,
+    }
+}
+
+/// Has an intent that waits for its time begin now.
+pub(crate) async fn hasten(inner: &Inner, id: &Id) -> Result<Changed> {
+    let found = inner.load(id).await?;
+    match found.as_ref().and_then(transition::hasten) {
+        Some(write) => replace(inner, id, found.as_ref(), write).await,
         None => Ok(Changed::NotOwner(found)),
     }
 }

@@ -651,3 +651,46 @@ async fn what_a_look_begins_is_claimed_in_one_batch_and_completed_in_one() {
     assert_eq!(worker.run_once().await.unwrap().finished, 20);
     assert_eq!(onceward.counts().store_batches - before, 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_its_time_begins_now_if_it_is_hastened() {
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
+    let delayed = ask("later").with_input("").with_delay(secs(3600));
+    assert_eq!(onceward.enqueue(delayed).await.unwrap(), Enqueued::Accepted);
+    let work = async |lease: Lease| Ok(Outcome::succeeded(lease.onceward().counts().claims.to_string()));
+    let worker = Worker::builder(onceward.clone()).with_operation("charge", policy(), work).build().unwrap();
+    assert_eq!(worker.run_once().await.unwrap().finished, 0);
+    assert_eq!(onceward.hasten(&id("later")).await.unwrap(), Changed::Applied);
+    assert!(matches!(onceward.hasten(&id("later")).await.unwrap(), Changed::NotOwner(Some(_))), "it is due");
+    assert_eq!(worker.run_once().await.unwrap().finished, 1);
+    assert!(matches!(onceward.hasten(&id("later")).await.unwrap(), Changed::NotOwner(Some(_))), "it is done");
+    assert_eq!(onceward.hasten(&id("never")).await.unwrap(), Changed::NotOwner(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_intent_is_closed_only_as_it_was_found_and_in_a_transaction_when_that_commits() {
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
+    // Read as absent, and enqueued since: not closed.
+    onceward.enqueue(ask("k").with_input("")).await.unwrap();
+    assert!(matches!(
+        onceward.close_found(&id("k"), None, &policy()).await.unwrap(),
+        Changed::NotOwner(Some(_))
+    ));
+    let found = onceward.receipt(&id("k")).await.unwrap();
+    assert_eq!(onceward.close_found(&id("k"), found.as_ref(), &policy()).await.unwrap(), Changed::Applied);
+
+    let transactions = cluster.store.transactions();
+    let never = async |_| unreachable!("it is closed");
+    for commit in [false, true] {
+        let mut tx = transactions.open();
+        assert_eq!(onceward.close_in(&mut tx, &id("in"), &policy()).await.unwrap(), Changed::Applied);
+        if commit {
+            tx.commit().unwrap();
+        }
+        assert_eq!(onceward.receipt(&id("in")).await.unwrap().is_some(), commit);
+    }
+    let late = onceward.run(ask("in"), never).await.unwrap();
+    assert_eq!(late, Answer::Refused(Refusal::Closed(Closed::Undone)));
+}
