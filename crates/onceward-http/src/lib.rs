@@ -39,6 +39,7 @@ mod scope;
 mod secret_rotation;
 pub mod snapshot;
 mod transact;
+pub mod webhook;
 
 pub use action::{Action, Effect, StatusClass};
 pub use admission::{Admission, ClientAddress};
