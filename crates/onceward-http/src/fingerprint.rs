@@ -43,6 +43,7 @@ use onceward::Fingerprint;
 use crate::host;
 
 pub(crate) use anonymous::names_nobody;
+pub(crate) use pointer::index as array_index;
 
 pub use anonymous::FIELDS_OF_NOBODY;
 pub use pointer::{POINTER_STEPS_MAX, Pointer};

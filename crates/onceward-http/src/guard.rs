@@ -1,7 +1,7 @@
 //! The steps of one guarded request.
 //!
 //! ```text
-//! admit         head: key, scope, operation ─▶ id, or a refusal
+//! admit         head: key, scope, operation ─▶ id, or a refusal; a key in the body comes after the body
 //! BodyReader    body, up to the limit
 //! begin         fingerprint ─▶ ask; a cached answer is returned at once
 //! IntentFuture  run.rs: onceward.run ─▶ inner service ─▶ response
@@ -12,8 +12,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, GetAll};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::header::CONNECTION;
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use onceward::Onceward;
 use tower_service::Service;
@@ -23,10 +24,11 @@ use crate::answer;
 use crate::body::{BoxError, ResponseBody};
 use crate::fingerprint::{self, Head};
 use crate::intent_future::IntentFuture;
+use crate::key_source::KeyFrom;
 use crate::layer::LayerState;
 use crate::problem::Problem;
 use crate::request_body::{BodyError, ReadRequest};
-use crate::route::Route;
+use crate::route::{KeyRule, Route};
 use crate::run::run;
 use crate::scope::{self, CallerHead};
 use crate::secret_rotation::Ids;
@@ -72,31 +74,46 @@ impl Drop for InFlight {
 pub(crate) fn admit<I>(
     shared: &Arc<LayerState>,
     request: &Request<I>,
-    key_lines: &GetAll<'_, HeaderValue>,
-) -> Result<(InFlight, Ids), Problem> {
+) -> Result<(InFlight, Option<Ids>), Problem> {
+    let client = request.extensions().get().copied();
+    let KeyFrom::Header(field) = &shared.route.key_from else {
+        return Ok((InFlight::new(shared, client), None));
+    };
     shared.metrics.guarded.one();
-    Ok((InFlight::new(shared, request.extensions().get().copied()), ids(shared, request, key_lines)?))
+    let key = match shared.route.shape.read_lines(&request.headers().get_all(field)) {
+        Ok(Some(key)) => key,
+        Ok(None) => return Err(shared.route.key_from.missing()),
+        Err(bad) => return Err(Problem::KeyMalformed(bad.about(&shared.route.key_from.name()))),
+    };
+    let (uri, headers, extensions) = (request.uri(), request.headers(), request.extensions());
+    let ids = ids_of(shared, request.method(), CallerHead { uri, headers, extensions }, &key)?;
+    Ok((InFlight::new(shared, client), Some(ids)))
 }
 
-fn ids<I>(
-    shared: &LayerState,
-    request: &Request<I>,
-    key_lines: &GetAll<'_, HeaderValue>,
-) -> Result<Ids, Problem> {
+/// The ids of a request whose key is in its body; `None` if it has no key and needs none.
+fn ids_from_body(shared: &LayerState, parts: &Parts, body: &[u8]) -> Result<Option<Ids>, Problem> {
     let route = &shared.route;
-    let key = match route.shape.read_lines(key_lines) {
-        Ok(Some(key)) => key,
-        Ok(None) => return Err(Problem::KeyMissing),
-        Err(bad) => return Err(Problem::KeyMalformed(bad.to_string())),
+    let key = match &route.key_from {
+        KeyFrom::Body(pointer) => KeyFrom::read_body(pointer, &route.shape, body),
+        KeyFrom::Header(_) => Ok(None),
     };
-    ids_of(shared, request, &key)
+    let key = match (key, route.key) {
+        (Ok(None), KeyRule::Optional) => {
+            shared.metrics.keyless.one();
+            return Ok(None);
+        }
+        (key, _) => key,
+    };
+    shared.metrics.guarded.one();
+    let key = key?.ok_or_else(|| route.key_from.missing())?;
+    let head = CallerHead { uri: &parts.uri, headers: &parts.headers, extensions: &parts.extensions };
+    ids_of(shared, &parts.method, head, &key).map(Some)
 }
 
 /// The ids of the intent with this key: under each secret, and under each terms that its receipts may have.
-fn ids_of<I>(shared: &LayerState, request: &Request<I>, key: &str) -> Result<Ids, Problem> {
+fn ids_of(shared: &LayerState, method: &Method, head: CallerHead<'_>, key: &str) -> Result<Ids, Problem> {
     let LayerState { route, secrets, .. } = shared;
-    let (method, headers) = (request.method(), request.headers());
-    let head = CallerHead { uri: request.uri(), headers, extensions: request.extensions() };
+    let headers = head.headers;
     let (current, caller) = route.identity.id(method, head, key, secrets.current())?;
     if headers.contains_key(CONNECTION)
         && let Some(listed) = scope::listed_by_connection(headers, |name| route.counts(name, caller))
@@ -119,12 +136,14 @@ fn ids_of<I>(shared: &LayerState, request: &Request<I>, key: &str) -> Result<Ids
 }
 
 /// A request after its body was read: answered already, or running.
-pub(crate) enum Begun<B, E> {
+pub(crate) enum Begun<F, B, E> {
     Answered(Response<ResponseBody<B>>),
+    /// It has no key, and needs none: the service was called without a guard.
+    Passed(F),
     Running(IntentFuture<B, E>),
 }
 
-pub(crate) fn begin<S, I, B>(read: ReadRequest<S>) -> Begun<B, S::Error>
+pub(crate) fn begin<S, I, B>(read: ReadRequest<S>) -> Begun<S::Future, B, S::Error>
 where
     S: Service<Request<I>, Response = Response<B>> + Send + 'static,
     S::Future: Send,
@@ -133,7 +152,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let ReadRequest { rest, body } = read;
+    let ReadRequest { mut rest, body } = read;
     let shared = rest.in_flight.shared();
     let body = match body {
         Ok(body) => body,
@@ -144,12 +163,22 @@ where
         Err(BodyError::NoMemory(problem)) => return Begun::Answered(answer::refuse(shared, problem)),
         Err(BodyError::Broken) => return Begun::Answered(answer::empty(StatusCode::BAD_REQUEST)),
     };
+    let ids = match rest.ids.take() {
+        Some(ids) => ids,
+        None => match ids_from_body(shared, &rest.parts, &body) {
+            Ok(Some(ids)) => ids,
+            Ok(None) => {
+                return Begun::Passed(rest.service.call(Request::from_parts(rest.parts, I::from(body))));
+            }
+            Err(problem) => return Begun::Answered(answer::refuse(shared, problem)),
+        },
+    };
     let route = &shared.route;
     let head = Head::from(&rest.parts);
     let prints = |caller| {
         fingerprint::fingerprints(&route.fingerprint, &shared.secrets, &head.with_caller(caller), &body)
     };
-    let asks = rest.ids.ask(prints, &route.policy);
+    let asks = ids.ask(prints, &route.policy);
     if let Some(answer) = asks.cached_answer(&shared.onceward) {
         return Begun::Answered(answer::of(shared, asks.caller, answer));
     }

@@ -54,20 +54,27 @@ pub enum BadKey {
     Mismatch,
 }
 
+impl BadKey {
+    /// The sentence, about a key that is called this.
+    pub(crate) fn about(self, name: &str) -> String {
+        match self {
+            Self::Several => format!("there are several {name} fields; send exactly one"),
+            Self::Malformed => format!(
+                "the {name} is not a string of printable ASCII; send it in double quotes, as RFC 9651 has it"
+            ),
+            Self::Empty => format!("the {name} is empty; send a new random value for each intent"),
+            Self::TooLong => format!("the {name} is longer than 255 characters"),
+            Self::TooShort(min) => format!(
+                "the {name} is shorter than {min} characters; send a random value that cannot be guessed"
+            ),
+            Self::Mismatch => format!("the {name} does not have the form that is published for this route"),
+        }
+    }
+}
+
 impl fmt::Display for BadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Several => "there are several Idempotency-Key fields; send exactly one",
-            Self::Malformed => {
-                "the Idempotency-Key is not a string of printable ASCII; send it in double quotes, as RFC 9651 has it"
-            }
-            Self::Empty => "the Idempotency-Key is empty; send a new random value for each intent",
-            Self::TooLong => "the Idempotency-Key is longer than 255 characters",
-            Self::TooShort(min) => {
-                return write!(f, "the Idempotency-Key is shorter than {min} characters; send a random value that cannot be guessed");
-            }
-            Self::Mismatch => "the Idempotency-Key does not have the form that is published for this route",
-        })
+        f.write_str(&self.about("Idempotency-Key"))
     }
 }
 
@@ -139,14 +146,20 @@ impl KeyShape {
             return Err(BadKey::Several);
         }
         let key = parse(line, self.form)?;
+        self.check(&key, KEY_BYTES_MAX)?;
+        Ok(Some(key))
+    }
+
+    /// Whether a key has the length and the pattern that the route wants.
+    pub(crate) fn check(&self, key: &str, bytes_max: usize) -> Result<(), BadKey> {
         match key.len() {
             0 => Err(BadKey::Empty),
             len if len < self.length_min => Err(BadKey::TooShort(self.length_min)),
-            1..=KEY_BYTES_MAX => match &self.pattern {
-                Some(pattern) if !pattern.whole.is_match(&key) => Err(BadKey::Mismatch),
-                _ => Ok(Some(key)),
+            len if len > bytes_max => Err(BadKey::TooLong),
+            _ => match &self.pattern {
+                Some(pattern) if !pattern.whole.is_match(key) => Err(BadKey::Mismatch),
+                _ => Ok(()),
             },
-            _ => Err(BadKey::TooLong),
         }
     }
 }

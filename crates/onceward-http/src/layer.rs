@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::GetAll;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{Request, Response};
 use http_body::Body;
 use onceward::Onceward;
 use tower_layer::Layer;
@@ -16,14 +15,10 @@ use crate::answer;
 use crate::body::{BoxError, ResponseBody};
 use crate::fingerprint::Secrets;
 use crate::guard;
-use crate::headers::IDEMPOTENCY_KEY;
 use crate::metrics::Metrics;
 use crate::request_body::BodyReader;
 use crate::response_future::ResponseFuture;
 use crate::route::{KeyRule, Route};
-
-/// Made once, not for each request.
-static KEY: HeaderName = IDEMPOTENCY_KEY;
 
 /// Makes the requests of the service behind it idempotent: a retry with the same `Idempotency-Key` gets the recorded
 /// response. See [`Route`] for what can be set.
@@ -92,24 +87,23 @@ impl OncewardLayer {
 }
 
 impl LayerState {
-    /// The header lines of the key, if the layer guards this request; otherwise counts it as not guarded.
-    fn guarded_by<'r, I>(&self, request: &'r Request<I>) -> Option<GetAll<'r, HeaderValue>> {
+    /// Whether the layer guards this request, as far as its head says; otherwise counts it as not guarded.
+    fn guards<I>(&self, request: &Request<I>) -> bool {
         let Self { route, metrics, .. } = self;
         if !route.methods.contains(request.method()) {
             metrics.unguarded_methods.one();
-            return None;
+            return false;
         }
-        let guarded = match route.key {
-            KeyRule::Required => true,
+        let guarded = match (route.key, route.key_from.field()) {
+            (KeyRule::Required, _) | (KeyRule::Optional, None) => true,
             // A request has few fields: comparing their names is cheaper than hashing this one.
-            KeyRule::Optional => request.headers().keys().any(|name| *name == KEY),
-            KeyRule::Ignored => false,
+            (KeyRule::Optional, Some(field)) => request.headers().keys().any(|name| name == field),
+            (KeyRule::Ignored, _) => false,
         };
         if !guarded {
             metrics.keyless.one();
-            return None;
         }
-        Some(request.headers().get_all(&KEY))
+        guarded
     }
 }
 
@@ -147,10 +141,10 @@ where
     }
 
     fn call(&mut self, request: Request<I>) -> Self::Future {
-        let Some(key_lines) = self.shared.guarded_by(&request) else {
+        if !self.shared.guards(&request) {
             return ResponseFuture::pass(self.inner.call(request));
-        };
-        let (in_flight, ids) = match guard::admit(&self.shared, &request, &key_lines) {
+        }
+        let (in_flight, ids) = match guard::admit(&self.shared, &request) {
             Ok(admitted) => admitted,
             Err(problem) => return ResponseFuture::refused(answer::refuse(&self.shared, problem)),
         };

@@ -17,6 +17,8 @@ pub(crate) const TYPE_PREFIX: &str = "urn:onceward:problem:";
 pub enum Problem {
     /// The route wants a key.
     KeyMissing,
+    /// The same, where the key is not in `Idempotency-Key`: what to send.
+    KeyMissingFrom(String),
     /// The key cannot be used, and why.
     KeyMalformed(String),
     /// The same key came with another request.
@@ -151,11 +153,11 @@ impl Problem {
     /// The name, the status, the title, and whether the same request may be sent again as it is.
     fn facts(&self) -> (&'static str, StatusCode, &'static str, bool) {
         match self {
-            Self::KeyMissing => {
-                ("key-missing", StatusCode::BAD_REQUEST, "An Idempotency-Key is required", false)
+            Self::KeyMissing | Self::KeyMissingFrom(_) => {
+                ("key-missing", StatusCode::BAD_REQUEST, "An idempotency key is required", false)
             }
             Self::KeyMalformed(_) => {
-                ("key-malformed", StatusCode::BAD_REQUEST, "The Idempotency-Key cannot be used", false)
+                ("key-malformed", StatusCode::BAD_REQUEST, "The idempotency key cannot be used", false)
             }
             Self::KeyReused | Self::KeyReusedAnonymously => (
                 "key-reused",
@@ -244,6 +246,7 @@ impl Problem {
     fn detail(&self) -> String {
         match self {
             Self::KeyMissing => "Send an Idempotency-Key: one new random value per intent, the same one on every retry.".into(),
+            Self::KeyMissingFrom(what) => what.clone(),
             Self::KeyMalformed(why) => format!("{why}."),
             Self::KeyReused => {
                 "This key belongs to a request with other content. Use a new key for a new intent.".into()

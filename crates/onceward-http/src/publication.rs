@@ -47,7 +47,7 @@ pub fn openapi(routes: &[(String, Arc<Route>)]) -> Value {
             let operation = &mut item[method.as_str().to_ascii_lowercase()];
             if operation.is_null() {
                 *operation = json!({
-                    "parameters": [parameter(route)],
+                    "parameters": parameter(route).into_iter().collect::<Vec<_>>(),
                     "responses": responses(route),
                     "x-idempotency": of_route(path, route),
                 });
@@ -127,6 +127,7 @@ fn key(route: &Route) -> Value {
     let shape = route.key_shape();
     json!({
         "rule": key_rule(route),
+        "from": route.key_from().to_string(),
         "form": match shape.form() {
             KeyForm::Strict => "strict",
             KeyForm::Lenient => "lenient",
@@ -247,7 +248,10 @@ fn seconds(duration: Duration) -> Value {
     if duration.subsec_nanos() == 0 { duration.as_secs().into() } else { duration.as_secs_f64().into() }
 }
 
-fn parameter(route: &Route) -> Value {
+/// The header parameter of the key, if it is in a header field.
+fn parameter(route: &Route) -> Option<Value> {
+    let field = route.key_from().field()?;
+    let name = if *field == IDEMPOTENCY_KEY { "Idempotency-Key" } else { field.as_str() };
     let shape = route.key_shape();
     let mut schema = json!({ "type": "string" });
     // With quotes or without: the lengths and the pattern are of what is between them.
@@ -258,13 +262,13 @@ fn parameter(route: &Route) -> Value {
             schema["pattern"] = format!("^(?:{pattern})$").into();
         }
     }
-    json!({
-        "name": "Idempotency-Key",
+    Some(json!({
+        "name": name,
         "in": "header",
         "required": route.key() == KeyRule::Required,
         "description": "One new random value per intent, the same one on every retry.",
         "schema": schema,
-    })
+    }))
 }
 
 /// What Onceward itself may answer, by status.

@@ -16,7 +16,10 @@ fn the_default_route_publishes_the_profile() {
     assert_eq!(route["methods"], json!(["POST", "PATCH"]));
     assert_eq!(
         route["key"],
-        json!({ "rule": "required", "form": "lenient", "length_min": 1, "length_max": 255, "pattern": null })
+        json!({
+            "rule": "required", "from": "header:idempotency-key", "form": "lenient", "length_min": 1, "length_max": 255,
+            "pattern": null
+        })
     );
     assert_eq!(route["scope"], json!({ "from": ["auto"], "anonymous": "shared" }));
     assert_eq!(route["duplicates"], json!({ "rule": "wait", "seconds_max": 30 }));

@@ -29,7 +29,8 @@ pub(crate) struct RequestRest<S> {
     pub(crate) in_flight: InFlight,
     pub(crate) service: S,
     pub(crate) parts: Parts,
-    pub(crate) ids: Ids,
+    /// `None` if the body says which intent it is.
+    pub(crate) ids: Option<Ids>,
 }
 
 /// A guarded request once its body was read, or could not be.
@@ -47,7 +48,7 @@ pub(crate) enum BodyError {
 }
 
 impl<S, I: Body<Data = Bytes>> BodyReader<S, I> {
-    pub(crate) fn new(in_flight: InFlight, service: S, request: Request<I>, ids: Ids) -> Self {
+    pub(crate) fn new(in_flight: InFlight, service: S, request: Request<I>, ids: Option<Ids>) -> Self {
         let bytes_max = in_flight.route().request_bytes_max;
         let (parts, body) = request.into_parts();
         let rest = Some(RequestRest { in_flight, service, parts, ids });

@@ -92,6 +92,7 @@ where
             };
             match guard::begin(read) {
                 Begun::Answered(answer) => return Poll::Ready(Ok(answer)),
+                Begun::Passed(future) => kind.set(FutureKind::Pass { future }),
                 Begun::Running(running) => kind.set(FutureKind::Running { running }),
             }
         }

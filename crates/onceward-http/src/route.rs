@@ -17,6 +17,7 @@ use crate::action::Actions;
 use crate::fingerprint;
 use crate::identity::Identity;
 use crate::key::KeyShape;
+use crate::key_source::KeyFrom;
 use crate::reconcile::Reconciler;
 use crate::snapshot::Omitted;
 
@@ -59,6 +60,7 @@ pub enum OnStoreFailure {
 #[derive(Clone, Debug)]
 pub struct Route {
     pub(crate) key: KeyRule,
+    pub(crate) key_from: KeyFrom,
     pub(crate) shape: KeyShape,
     pub(crate) methods: Vec<Method>,
     pub(crate) policy: Arc<Policy>,
@@ -89,6 +91,7 @@ impl Default for Route {
     fn default() -> Self {
         Self {
             key: KeyRule::Required,
+            key_from: KeyFrom::default(),
             shape: KeyShape::default(),
             methods: vec![Method::POST, Method::PATCH],
             policy: Arc::new(Policy::http()),

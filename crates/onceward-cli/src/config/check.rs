@@ -89,6 +89,7 @@ fn rows(effective: &EffectiveRoute) -> Vec<(&'static str, String)> {
         ("preset", effective.preset.clone()),
         ("guarded methods", names(route.methods())),
         ("key", key(route)),
+        ("key_from", route.key_from().to_string()),
         ("scope", scope(effective)),
         ("operation", route.operation().to_string()),
         ("compared", compared(route)),

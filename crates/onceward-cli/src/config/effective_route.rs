@@ -54,6 +54,9 @@ impl EffectiveRoute {
             KeySetting::Optional => KeyRule::Optional,
             KeySetting::Ignored => KeyRule::Ignored,
         });
+        if let Some(source) = &settings.key_from {
+            route = route.with_key_from(source.0.clone());
+        }
         if let Some(form) = settings.key_form {
             route = route.with_key_form(match form {
                 KeyFormSetting::Strict => KeyForm::Strict,

@@ -8,7 +8,7 @@ use http::{HeaderName, Method, StatusCode};
 use onceward::{OnDuplicate, Policy, Retention};
 use onceward_http::fingerprint::Pointer;
 use onceward_http::problem::Problem;
-use onceward_http::{Action, Route};
+use onceward_http::{Action, KeyFrom, Route};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
@@ -37,6 +37,7 @@ route_settings! {
     preset: Preset,
     methods: Vec<MethodName>,
     key: KeySetting,
+    key_from: KeySource,
     key_form: KeyFormSetting,
     key_length_min: usize,
     key_pattern: String,
@@ -237,6 +238,8 @@ macro_rules! parsed_from_text {
 parsed_from_text! {
     /// A JSON pointer.
     MemberPointer(Pointer), |text| Pointer::parse(text).map_err(|error| error.to_string());
+    /// Where the key comes from.
+    KeySource(KeyFrom), |text| text.parse().map_err(|error: onceward::Error| error.to_string());
     /// The name of a header field.
     FieldName(HeaderName), |text| {
         HeaderName::try_from(text).map_err(|_| format!("`{text}` is not the name of a header field"))

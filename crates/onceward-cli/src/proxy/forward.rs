@@ -15,11 +15,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue};
 use http::uri::{Authority, PathAndQuery};
-use http::{Request, Response, StatusCode, Uri, Version};
+use http::{HeaderName, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
 use onceward::Lease;
 use onceward_http::Action;
-use onceward_http::headers::{IDEMPOTENCY_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE};
+use onceward_http::headers::{ONCEWARD_ATTEMPT, ONCEWARD_FENCE};
 use onceward_http::problem::Problem;
 use tower_service::Service;
 
@@ -67,6 +67,8 @@ pub enum ForwardKey {
 pub struct Forward {
     pub upstream: Arc<Upstream>,
     pub key: ForwardKey,
+    /// The field that the service reads the key from.
+    pub key_field: HeaderName,
     /// The longest wait for an answer to begin once the request was sent, and between two of its frames.
     pub answer_timeout: Duration,
     pub reuse: UpstreamReuse,
@@ -255,10 +257,10 @@ impl Forward {
             ForwardKey::Same => {}
             ForwardKey::Derived => {
                 let child = lease.child(CHILD_LABEL).expect("a short label");
-                headers.insert(IDEMPOTENCY_KEY, HeaderValue::try_from(format!("\"{child}\""))?);
+                headers.insert(&self.key_field, HeaderValue::try_from(format!("\"{child}\""))?);
             }
             ForwardKey::Stripped => {
-                headers.remove(IDEMPOTENCY_KEY);
+                headers.remove(&self.key_field);
             }
         }
         Ok(())

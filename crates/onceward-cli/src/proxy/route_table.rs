@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use http::{Method, Request};
 use onceward::Onceward;
 use onceward_http::fingerprint::Secrets;
+use onceward_http::headers::IDEMPOTENCY_KEY;
 use onceward_http::publication::Document;
 use onceward_http::{Admission, CallerScope, Metrics, OncewardLayer, OncewardService};
 use tower_layer::Layer;
@@ -95,12 +96,21 @@ fn with_former_terms(routes: &Routes, before: Option<&RouteTable>) -> Result<Rou
         // The route with this pattern, or else the one that its paths have matched.
         let same = former.clone().find(|former| former.pattern.as_str() == path);
         let matching = || former.clone().find(|former| former.pattern.matches(path));
+        // A route that is new may take its keys from elsewhere; one that was there before may not.
+        let former_source = same.map(|former| former.route.key_from());
         let former = same.or_else(matching).unwrap_or(&before.otherwise.effective);
         let (now, then) = (route.route.identity(), former.route.identity());
         let verified = |scope: &[ScopeSource]| -> Vec<ScopeSource> {
             let verified = |source: &&ScopeSource| matches!(source, ScopeSource::Jwt(_) | ScopeSource::Mtls);
             scope.iter().filter(verified).cloned().collect()
         };
+        let source = route.route.key_from();
+        if let Some(former_source) = former_source.filter(|former| *former != source) {
+            return Err(format!(
+                "{path}: key_from: the keys of this route were from {former_source} and would be from {source}: every retry \
+                 of a request from before would run again; restart the gateway if that is meant"
+            ));
+        }
         let mut builder = route.route.to_builder();
         for earlier in former.route.former_identities() {
             builder = builder.with_former_identity(earlier.clone());
@@ -130,6 +140,7 @@ impl RouteEntry {
         let forward = Forward {
             upstream: state.upstream.clone(),
             key: effective.forward_key,
+            key_field: effective.route.key_from().field().cloned().unwrap_or(IDEMPOTENCY_KEY),
             answer_timeout: effective.answer_timeout,
             reuse: effective.upstream_reuse,
         };

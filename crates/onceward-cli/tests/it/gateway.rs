@@ -4,6 +4,7 @@ mod bounds;
 mod certificates;
 mod forwarding;
 mod input;
+mod key_from;
 mod kill;
 mod nemeses;
 mod operators;

@@ -40,6 +40,11 @@ impl Pointer {
         }
         Ok(Self { steps })
     }
+
+    /// Its steps, unescaped.
+    pub(crate) fn steps(&self) -> &[String] {
+        &self.steps
+    }
 }
 
 impl FromStr for Pointer {
@@ -167,7 +172,8 @@ impl Node {
     }
 }
 
-fn index(step: &str) -> Option<usize> {
+/// A step as the index of an array, where it can be one.
+pub(crate) fn index(step: &str) -> Option<usize> {
     let plain = step.bytes().all(|byte| byte.is_ascii_digit()) && (step == "0" || !step.starts_with('0'));
     if plain { step.parse().ok() } else { None }
 }

@@ -11,6 +11,7 @@ use crate::action::{Action, StatusClass};
 use crate::fingerprint;
 use crate::identity::Identity;
 use crate::key::KeyForm;
+use crate::key_source::KeyFrom;
 use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::reconcile::{Reconcile, Reconciler};
@@ -46,6 +47,12 @@ impl RouteBuilder {
     /// Sets whether a key is required.
     pub fn with_key(mut self, rule: KeyRule) -> Self {
         self.route.key = rule;
+        self
+    }
+
+    /// Sets where the key comes from. By default it is the field `Idempotency-Key`.
+    pub fn with_key_from(mut self, source: KeyFrom) -> Self {
+        self.route.key_from = source;
         self
     }
 

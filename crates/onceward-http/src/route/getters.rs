@@ -13,6 +13,7 @@ use crate::fingerprint::{self, Caller};
 use crate::headers::IDEMPOTENCY_KEY;
 use crate::identity::Identity;
 use crate::key::KeyShape;
+use crate::key_source::KeyFrom;
 use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::response_outcome;
@@ -69,9 +70,15 @@ impl Route {
         &self.former
     }
 
+    /// Where the key comes from.
+    pub fn key_from(&self) -> &KeyFrom {
+        &self.key_from
+    }
+
     /// Whether a field counts for the scope or the fingerprint of a request.
     pub(crate) fn counts(&self, name: &HeaderName, caller: Caller) -> bool {
         [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH, HOST, IDEMPOTENCY_KEY].contains(name)
+            || self.key_from.field() == Some(name)
             || self.fingerprint.headers().contains(name)
             || self.identity.scope.iter().any(|source| source.reads(name))
             || caller == Caller::Anonymous && self.fingerprint.may_name_somebody(name)
