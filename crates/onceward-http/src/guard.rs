@@ -96,7 +96,8 @@ fn ids<I>(
 fn ids_of<I>(shared: &LayerState, request: &Request<I>, key: &str) -> Result<Ids, Problem> {
     let LayerState { route, secrets, .. } = shared;
     let (method, headers) = (request.method(), request.headers());
-    let head = CallerHead { uri: request.uri(), headers, extensions: request.extensions() };
+    let extensions = request.extensions();
+    let head = CallerHead { uri: request.uri(), headers, caller: extensions.get() };
     let (current, caller) = route.identity.id(method, head, key, secrets.current())?;
     if headers.contains_key(CONNECTION)
         && let Some(listed) = scope::listed_by_connection(headers, |name| route.counts(name, caller))
@@ -108,6 +109,7 @@ fn ids_of<I>(shared: &LayerState, request: &Request<I>, key: &str) -> Result<Ids
         ids.also(at, route.identity.id(method, head, key, secret)?);
     }
     for former in &route.former {
+        let head = CallerHead { caller: former.caller_in(extensions), ..head };
         for (at, secret) in secrets.all().enumerate() {
             // Settings that refused such a request have left no receipt of it.
             if let Ok(id) = former.id(method, head, key, secret) {
