@@ -15,7 +15,7 @@ mod settings;
 mod values;
 
 pub use check::Args as CheckArgs;
-pub use effective_route::EffectiveRoute;
+pub use effective_route::{EffectiveRoute, scope_of_layer};
 pub use pattern::Pattern;
 pub use route_settings::ScopeSource;
 pub use settings::{Routes, Settings};

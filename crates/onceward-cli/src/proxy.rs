@@ -14,9 +14,12 @@ mod client_body;
 mod fields;
 mod forward;
 mod head_rules;
+mod identity_terms;
 mod jwt;
+mod known_identities;
 mod known_secrets;
 mod limits;
+mod own_records;
 mod path_rules;
 mod pool;
 mod reconcile;
@@ -37,6 +40,7 @@ use crate::config::Settings;
 use crate::help;
 use crate::telemetry;
 
+use known_identities::NewIdentity;
 use known_secrets::NewSecret;
 
 pub use forward::ForwardKey;
@@ -82,6 +86,11 @@ pub struct Args {
     #[arg(long)]
     accept_new_secret: bool,
 
+    /// Forget the former terms (`scope`, `operation`) of the routes. Without this, requests are also claimed under the terms
+    /// that receipts in the store were written under. With it, a retry of a request from before runs again.
+    #[arg(long)]
+    accept_new_identity: bool,
+
     #[command(flatten)]
     settings: Settings,
     #[command(flatten)]
@@ -94,7 +103,9 @@ impl Args {
             return code;
         }
         let new_secret = if self.accept_new_secret { NewSecret::Accepted } else { NewSecret::Refused };
-        match start::run(self.config, self.settings, new_secret).await {
+        let new_identity =
+            if self.accept_new_identity { NewIdentity::Accepted } else { NewIdentity::ClaimBoth };
+        match start::run(self.config, self.settings, new_secret, new_identity).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("onceward: {error}");

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
 use onceward::Onceward;
 use tower_service::Service;
@@ -86,7 +86,7 @@ pub(crate) fn admit<I>(
         Err(bad) => return Err(Problem::KeyMalformed(bad.about(&shared.route.key_from.name()))),
     };
     let (uri, headers, extensions) = (request.uri(), request.headers(), request.extensions());
-    let ids = ids_of(shared, request.method(), CallerHead { uri, headers, extensions }, &key)?;
+    let ids = ids_of(shared, request.method(), CallerParts { uri, headers, extensions }, &key)?;
     Ok((InFlight::new(shared, client), Some(ids)))
 }
 
@@ -106,14 +106,23 @@ fn ids_from_body(shared: &LayerState, parts: &Parts, body: &[u8]) -> Result<Opti
     };
     shared.metrics.guarded.one();
     let key = key?.ok_or_else(|| route.key_from.missing())?;
-    let head = CallerHead { uri: &parts.uri, headers: &parts.headers, extensions: &parts.extensions };
-    ids_of(shared, &parts.method, head, &key).map(Some)
+    let from = CallerParts { uri: &parts.uri, headers: &parts.headers, extensions: &parts.extensions };
+    ids_of(shared, &parts.method, from, &key).map(Some)
+}
+
+/// The parts of a request that say who asks.
+#[derive(Clone, Copy)]
+struct CallerParts<'a> {
+    uri: &'a Uri,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
 }
 
 /// The ids of the intent with this key: under each secret, and under each terms that its receipts may have.
-fn ids_of(shared: &LayerState, method: &Method, head: CallerHead<'_>, key: &str) -> Result<Ids, Problem> {
+fn ids_of(shared: &LayerState, method: &Method, parts: CallerParts<'_>, key: &str) -> Result<Ids, Problem> {
     let LayerState { route, secrets, .. } = shared;
-    let headers = head.headers;
+    let CallerParts { uri, headers, extensions } = parts;
+    let head = CallerHead { uri, headers, caller: extensions.get() };
     let (current, caller) = route.identity.id(method, head, key, secrets.current())?;
     if headers.contains_key(CONNECTION)
         && let Some(listed) = scope::listed_by_connection(headers, |name| route.counts(name, caller))
@@ -125,6 +134,7 @@ fn ids_of(shared: &LayerState, method: &Method, head: CallerHead<'_>, key: &str)
         ids.also(at, route.identity.id(method, head, key, secret)?);
     }
     for former in &route.former {
+        let head = CallerHead { caller: former.caller_in(extensions), ..head };
         for (at, secret) in secrets.all().enumerate() {
             // Settings that refused such a request have left no receipt of it.
             if let Ok(id) = former.id(method, head, key, secret) {

@@ -58,7 +58,7 @@ pub use reconcile::{Reconcile, Reconciled, UnknownRequest};
 pub use response_action::UndelimitedBody;
 pub use response_future::ResponseFuture;
 pub use route::{KeyRule, OnStoreFailure, Route, RouteBuilder};
-pub use scope::{CallerScope, OnAnonymous, ScopeFrom};
+pub use scope::{CallerScope, FormerCallers, OnAnonymous, ScopeFrom};
 pub use transact::ResponseLease;
 
 /// The example of the user's page, which must compile.

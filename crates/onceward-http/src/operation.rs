@@ -36,6 +36,14 @@ impl Operation {
         Ok(Self::Named(Name(name.to_owned())))
     }
 
+    /// The name that all paths of the route share, unless the operation is named by the path.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Named(Name(name)) => Some(name),
+            Self::Path => None,
+        }
+    }
+
     /// The operation of a request. A name that is too long or has other characters is hashed.
     pub(crate) fn of(&self, method: &Method, path: &str) -> String {
         let method = method.as_str();

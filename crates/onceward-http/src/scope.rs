@@ -11,7 +11,7 @@
 use std::fmt;
 
 use http::header::{AUTHORIZATION, CONNECTION, COOKIE, PROXY_AUTHORIZATION};
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use crate::fingerprint::{Caller, SECRET_BYTES};
 use crate::host;
@@ -52,6 +52,23 @@ pub enum ScopeFrom {
 /// certificate. An empty one says that there is a caller whom nothing names. See [`ScopeFrom::Extension`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallerScope(pub String);
+
+/// The callers that former settings would have determined in front of the layer, each under the name of its settings:
+/// see [`Identity::with_callers_from`](crate::Identity::with_callers_from). An extension of the request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FormerCallers(Vec<(String, CallerScope)>);
+
+impl FormerCallers {
+    /// Adds the caller that the settings with this name have determined.
+    pub fn with_caller(mut self, name: impl Into<String>, caller: CallerScope) -> Self {
+        self.0.push((name.into(), caller));
+        self
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&CallerScope> {
+        self.0.iter().find(|(own, _)| own == name).map(|(_, caller)| caller)
+    }
+}
 
 /// What a request gets that does not say who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +145,8 @@ impl fmt::Display for Unnamed {
 pub(crate) struct CallerHead<'r> {
     pub(crate) uri: &'r Uri,
     pub(crate) headers: &'r HeaderMap,
-    pub(crate) extensions: &'r Extensions,
+    /// The caller, as determined in front of the layer.
+    pub(crate) caller: Option<&'r CallerScope>,
 }
 
 /// The scope of a request from these sources, and whether it is known who asks. Credentials are hashed, never stored.
@@ -167,7 +185,7 @@ impl ScopeFrom {
                 hash.add("host:", &[&host::plain(host).to_ascii_lowercase()]);
                 true
             })),
-            Self::Extension => match head.extensions.get() {
+            Self::Extension => match head.caller {
                 Some(CallerScope(caller)) if !caller.is_empty() => {
                     hash.add("caller:", &[caller.as_bytes()]);
                     Ok(true)
@@ -233,7 +251,7 @@ fn add_credentials(head: CallerHead<'_>, hash: &mut ScopeHash) -> Result<bool, U
         add_field(&X_API_KEY, head.headers, hash);
         add_field(&API_KEY, head.headers, hash);
     }
-    let caller = head.extensions.get().map(|CallerScope(caller)| caller.as_str());
+    let caller = head.caller.map(|CallerScope(caller)| caller.as_str());
     match caller {
         Some("") => return Err(Unnamed::NamelessCaller),
         Some(caller) => hash.add("caller:", &[caller.as_bytes()]),

@@ -168,7 +168,7 @@ fn replayed_fields(mut route: RouteBuilder, settings: &RouteSettings) -> RouteBu
 }
 
 /// The source as the layer knows it. It is the gateway that verifies tokens and certificates.
-fn scope_of_layer(source: &ScopeSource) -> ScopeFrom {
+pub fn scope_of_layer(source: &ScopeSource) -> ScopeFrom {
     match source {
         ScopeSource::Auto => ScopeFrom::Auto,
         ScopeSource::Header(name) => ScopeFrom::Header(name.clone()),

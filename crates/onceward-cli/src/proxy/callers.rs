@@ -7,7 +7,9 @@ use http::Request;
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
-use super::jwt::JwtVerifier;
+use onceward_http::admin::shape::SearchedClaims;
+
+use super::jwt::{self, JwtVerifier};
 use crate::config::ScopeSource;
 
 /// The identity in a client certificate, hashed: the authority that is trusted, with the URI names or else the DNS
@@ -52,6 +54,15 @@ impl CertificateSubject {
     }
 }
 
+/// One text for what all sources say.
+fn joined(mut found: Vec<String>) -> Option<String> {
+    match &mut found[..] {
+        [] => None,
+        [one] => Some(std::mem::take(one)),
+        several => Some(serde_json::json!(several).to_string()),
+    }
+}
+
 /// Identifies callers.
 pub struct Callers {
     tokens: Option<JwtVerifier>,
@@ -91,10 +102,26 @@ impl Callers {
                 }
             }
         }
-        match &mut found[..] {
-            [] => None,
-            [one] => Some(std::mem::take(one)),
-            several => Some(serde_json::json!(several).to_string()),
+        joined(found)
+    }
+
+    /// The callers that a search by these claims can mean: a value may be text or a number. `None` among them says that
+    /// these sources verify nobody; there are none if a claim that they read is not named.
+    pub fn claimed<B>(sources: &[ScopeSource], request: &Request<B>) -> Vec<Option<String>> {
+        let claims = request.extensions().get::<SearchedClaims>();
+        let mut callers = vec![Vec::new()];
+        for source in sources {
+            let ScopeSource::Jwt(claim) = source else { continue };
+            let values = claims.map_or(Vec::new(), |claims| jwt::searched(claims, claim));
+            let with = |before: &Vec<String>| {
+                let before = before.clone();
+                values
+                    .iter()
+                    .map(move |value| [&before[..], std::slice::from_ref(value)].concat())
+                    .collect::<Vec<_>>()
+            };
+            callers = callers.iter().flat_map(with).collect();
         }
+        callers.into_iter().map(joined).collect()
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
+use onceward_http::admin::shape::SearchedClaims;
 use serde_json::{Map, Value};
 
 /// Verifies tokens with one key.
@@ -37,13 +38,28 @@ impl JwtVerifier {
             return None;
         }
         let token = decode::<Map<String, Value>>(token.trim(), &self.key, &self.validation).ok()?;
-        // The issuer is part of the result: two issuers may use the same name for different callers.
-        let issuer = token.claims.get("iss").cloned().unwrap_or(Value::Null);
+        let issuer = token.claims.get(ISSUER).cloned().unwrap_or(Value::Null);
         match token.claims.get(claim)? {
             Value::Null => None,
-            value => Some(Value::Array(vec![issuer, value.clone()]).to_string()),
+            value => Some(caller(issuer, value.clone())),
         }
     }
+}
+
+const ISSUER: &str = "iss";
+
+/// The issuer is part of the caller: two issuers may use the same name for different callers.
+fn caller(issuer: Value, value: Value) -> String {
+    Value::Array(vec![issuer, value]).to_string()
+}
+
+/// The callers that a search by these claims can mean: a number in a token is not the text of its digits.
+pub fn searched(claims: &SearchedClaims, claim: &str) -> Vec<String> {
+    let issuer = claims.find(ISSUER).map_or(Value::Null, Value::from);
+    let Some(text) = claims.find(claim) else { return Vec::new() };
+    let other: Option<Value> = serde_json::from_str(text).ok().filter(|value: &Value| !value.is_null());
+    let values = [Some(Value::from(text)), other].into_iter().flatten();
+    values.map(|value| caller(issuer.clone(), value)).collect()
 }
 
 fn read_key(bytes: &[u8]) -> Result<(DecodingKey, Vec<Algorithm>), String> {

@@ -7,13 +7,12 @@
 //!   key <check value>    done: a secret that was listed beside a known one
 //! ```
 
-use onceward::{Answer, Ask, Fingerprint, Id, Onceward, Outcome, Policy};
+use onceward::{Filter, Id, Onceward, Retention, Scan, ScanTarget};
 use onceward_http::fingerprint::{SECRET_BYTES, Secrets};
 
+use super::own_records::{self, RESERVED_SCOPE};
 use super::secret::VARIABLE;
 
-/// The scope of what the gateway itself keeps. No caller has it: theirs are hashes, or `anonymous` or `shared`.
-pub const RESERVED_SCOPE: &str = "onceward";
 const OPERATION: &str = "gateway secret";
 const FIRST: &str = "first";
 
@@ -27,6 +26,14 @@ pub enum NewSecret {
 
 /// Refuses secrets of which the store knows none, and makes all of them known.
 pub async fn check(onceward: &Onceward, secrets: &Secrets, new: NewSecret) -> Result<(), String> {
+    // Receipts without a check value: they were written with a secret that nobody can tell.
+    if new == NewSecret::Refused && !is_recorded(onceward, FIRST).await? && has_receipts(onceward).await? {
+        return Err(format!(
+            "secret: the store has receipts and does not know with which secret they were written. If it is not that in \
+             {VARIABLE}, no retry finds its receipt and everything runs again. If you are sure that it is, start once \
+             with --accept-new-secret"
+        ));
+    }
     let first = record(onceward, FIRST, &check_value(secrets.current())).await?;
     let mut unknown = Vec::new();
     for value in secrets.all().map(check_value) {
@@ -49,13 +56,29 @@ pub async fn check(onceward: &Onceward, secrets: &Secrets, new: NewSecret) -> Re
     Ok(())
 }
 
+/// Whether the store has receipts of requests: those of the gateway itself do not count.
+pub async fn has_receipts(onceward: &Onceward) -> Result<bool, String> {
+    let mut after = None;
+    loop {
+        let scan = Scan::new(ScanTarget::Matching(Filter::default()), 100).with_after(after);
+        let page = onceward.list(&scan).await.map_err(|error| format!("store: {error}"))?;
+        if !page.unreadable.is_empty() || page.found.iter().any(|(id, _)| id.scope() != RESERVED_SCOPE) {
+            return Ok(true);
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(false);
+        }
+    }
+}
+
 /// What tells one secret from another and gives neither away.
 fn check_value(secret: &[u8; SECRET_BYTES]) -> String {
     blake3::keyed_hash(secret, b"onceward: check value of a gateway secret").to_hex()[..32].to_owned()
 }
 
 fn id(key: &str) -> Id {
-    Id::new(RESERVED_SCOPE, OPERATION, key).expect("short and plain")
+    own_records::id(OPERATION, key)
 }
 
 async fn is_recorded(onceward: &Onceward, value: &str) -> Result<bool, String> {
@@ -64,14 +87,7 @@ async fn is_recorded(onceward: &Onceward, value: &str) -> Result<bool, String> {
 
 /// Records a text under a key, once and forever. Returns what is recorded there.
 async fn record(onceward: &Onceward, key: &str, text: &str) -> Result<String, String> {
-    let ask = Ask::new(id(key), Fingerprint::of(b""), Policy::ledger());
-    let answer = onceward.run(ask, async |_| Ok(Outcome::succeeded(text.to_owned()))).await;
-    match answer.map_err(|error| format!("store: {error}"))? {
-        Answer::Completed(ran) => Ok(String::from_utf8_lossy(ran.outcome.body()).into_owned()),
-        Answer::Refused(refusal) => {
-            Err(format!("store: the check value of the secret cannot be read: {refusal}; start again"))
-        }
-    }
+    own_records::record(onceward, id(key), text, Retention::Forever).await
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::Signal;
 
+use super::known_identities::{self, NewIdentity};
 use super::route_table::RouteTable;
 use super::serve::Gateway;
 use super::tls::ClientTls;
@@ -38,7 +39,7 @@ pub async fn watch_file(gateway: Arc<Gateway>, file: Option<(PathBuf, Settings)>
             continue;
         }
         seen = now;
-        match reload(&gateway, &path, &settings) {
+        match reload(&gateway, &path, &settings).await {
             Ok(new) => settings = new,
             Err(error) => {
                 tracing::error!(%error, "the configuration was not reloaded; the old one stays in effect");
@@ -71,10 +72,12 @@ pub async fn watch_certificates(tls: Arc<ClientTls>, mut hangup: Signal) {
     }
 }
 
-fn reload(gateway: &Gateway, path: &Path, old: &Settings) -> Result<Settings, String> {
+async fn reload(gateway: &Gateway, path: &Path, old: &Settings) -> Result<Settings, String> {
     let (new, routes) = Settings::read(path)?;
     gateway.check(&routes)?;
-    let table = RouteTable::new(&gateway.state, &routes, Some(&gateway.table.load()))?;
+    let _rebuilding = gateway.rebuilding.lock().await;
+    let former = known_identities::exchange(&gateway.state.onceward, &routes, NewIdentity::ClaimBoth).await?;
+    let table = RouteTable::new(&gateway.state, &routes, former)?;
     gateway.table.store(Arc::new(table));
     let waiting = new.changed(old);
     if !waiting.is_empty() {

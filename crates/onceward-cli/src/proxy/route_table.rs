@@ -1,7 +1,8 @@
 //! The routes of a running gateway, each with its own layer. A reload replaces the whole table; a request finishes with
 //! the table that it started with.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use http::{Method, Request};
@@ -9,12 +10,13 @@ use onceward::Onceward;
 use onceward_http::fingerprint::Secrets;
 use onceward_http::headers::IDEMPOTENCY_KEY;
 use onceward_http::publication::Document;
-use onceward_http::{Admission, CallerScope, Metrics, OncewardLayer, OncewardService};
+use onceward_http::{Admission, CallerScope, FormerCallers, Metrics, OncewardLayer, OncewardService, Route};
 use tower_layer::Layer;
 
 use super::body::GatewayBody;
 use super::callers::Callers;
 use super::forward::{Forward, Upstream};
+use super::identity_terms::{FormerTable, FormerTerms, Terms, TermsTable};
 use super::path_rules::{PathRules, without_parameters};
 use super::reconcile::HttpReconciler;
 use crate::config::{EffectiveRoute, Routes, ScopeSource};
@@ -34,32 +36,72 @@ pub struct GatewayState {
 
 /// The routes in effect.
 pub struct RouteTable {
+    routes: Routes,
     entries: Vec<RouteEntry>,
     otherwise: RouteEntry,
+    /// Terms under which receipts may exist, as they were kept and as they are looked up.
+    former: Vec<TermsTable>,
+    former_tables: Vec<FormerTable>,
     /// The document published at `/.well-known/idempotency`.
     published: Option<Document>,
 }
 
 struct RouteEntry {
     effective: EffectiveRoute,
+    terms: Terms,
+    /// The route of the layer, with its hook.
+    route: Arc<Route>,
+    forward: Forward,
     service: OncewardService<Forward>,
+    /// Whether a request of this route can have had other terms.
+    had_other_terms: bool,
+    /// The services that claim under former terms too, by the places of the former routes.
+    under_former_terms: Mutex<HashMap<Vec<usize>, UnderFormerTerms>>,
+}
+
+#[derive(Clone)]
+struct UnderFormerTerms {
+    service: OncewardService<Forward>,
+    /// Those that differ.
+    former: Arc<[FormerTerms]>,
+}
+
+/// The service for a request, and what its callers are told by.
+pub struct Chosen<'t> {
+    pub service: OncewardService<Forward>,
+    scope: &'t [ScopeSource],
+    former: Option<Arc<[FormerTerms]>>,
 }
 
 /// The current table, which a reload replaces while requests run.
 pub type CurrentRoutes = ArcSwap<RouteTable>;
 
 impl RouteTable {
-    /// The table of these routes. `before` is the one that it replaces: where a route names its intents by other terms
-    /// now, receipts under the former ones still count. Fails if they could not be found.
-    pub fn new(state: &GatewayState, routes: &Routes, before: Option<&Self>) -> Result<Self, String> {
-        let routes = &with_former_terms(routes, before)?;
+    /// The table of these routes. Where a route names its intents by other terms than in a former table, receipts under
+    /// the former ones still count.
+    pub fn new(state: &GatewayState, routes: &Routes, former: Vec<TermsTable>) -> Result<Self, String> {
         let named: Vec<(String, _)> =
             routes.each().map(|route| (route.pattern.to_string(), route.route.clone())).collect();
+        let tables = former.iter().map(|table| FormerTable::new(table, state.path_rules));
+        let former_tables = tables.collect::<Result<_, _>>()?;
         Ok(Self {
-            entries: routes.list.iter().map(|route| RouteEntry::new(state, route)).collect(),
-            otherwise: RouteEntry::new(state, &routes.otherwise),
+            entries: routes.list.iter().map(|route| RouteEntry::new(state, route, &former)).collect(),
+            otherwise: RouteEntry::new(state, &routes.otherwise, &former),
+            routes: routes.clone(),
+            former,
+            former_tables,
             published: state.publish.then(|| Document::new(&named)),
         })
+    }
+
+    /// The routes that it was made of.
+    pub fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// The former terms that still count.
+    pub fn former(&self) -> &[TermsTable] {
+        &self.former
     }
 
     /// The published policy, unless that is switched off.
@@ -70,73 +112,46 @@ impl RouteTable {
     /// The scopes of a caller whose requests look like this, on any route.
     pub fn scopes_of(&self, state: &GatewayState, request: &Request<()>) -> Vec<String> {
         let entries = self.entries.iter().chain([&self.otherwise]);
-        let mut scopes: Vec<String> =
-            entries.flat_map(|entry| entry.effective.route.scopes_of(request, &state.secrets)).collect();
+        let current = entries.map(|entry| (&entry.effective.scope, entry.effective.route.identity()));
+        let former = self.former_tables.iter().flat_map(FormerTable::each);
+        let former = former.map(|former| (&former.scope, &former.identity));
+        let mut scopes = Vec::new();
+        for (sources, identity) in current.chain(former) {
+            for caller in Callers::claimed(sources, request) {
+                let mut request = request.clone();
+                request.extensions_mut().remove::<CallerScope>();
+                if let Some(caller) = caller {
+                    request.extensions_mut().insert(CallerScope(caller));
+                }
+                scopes.extend(identity.scopes_of(&request, &state.secrets));
+            }
+        }
         scopes.sort();
         scopes.dedup();
         scopes
     }
 
-    /// The service for a request: that of the first route that matches.
-    pub fn service(&self, method: &Method, path: &str) -> (OncewardService<Forward>, &[ScopeSource]) {
+    /// The service for a request: that of the first route that matches. It claims under the former terms of such
+    /// requests too.
+    pub fn service(&self, state: &GatewayState, method: &Method, path: &str) -> Chosen<'_> {
         let path = &*without_parameters(path);
         let matching = self.entries.iter().find(|entry| entry.effective.is_for(method, path));
         let entry = matching.unwrap_or(&self.otherwise);
-        (entry.service.clone(), &entry.effective.scope)
-    }
-}
-
-/// The routes, each with the terms under which the table before knew its intents.
-fn with_former_terms(routes: &Routes, before: Option<&RouteTable>) -> Result<Routes, String> {
-    let mut routes = routes.clone();
-    let Some(before) = before else { return Ok(routes) };
-    for route in routes.list.iter_mut().chain([&mut routes.otherwise]) {
-        let path = route.pattern.as_str();
-        let former = before.entries.iter().map(|entry| &entry.effective);
-        // The route with this pattern, or else the one that its paths have matched.
-        let same = former.clone().find(|former| former.pattern.as_str() == path);
-        let matching = || former.clone().find(|former| former.pattern.matches(path));
-        // A route that is new may take its keys from elsewhere; one that was there before may not.
-        let former_source = same.map(|former| former.route.key_from());
-        let former = same.or_else(matching).unwrap_or(&before.otherwise.effective);
-        let (now, then) = (route.route.identity(), former.route.identity());
-        let verified = |scope: &[ScopeSource]| -> Vec<ScopeSource> {
-            let verified = |source: &&ScopeSource| matches!(source, ScopeSource::Jwt(_) | ScopeSource::Mtls);
-            scope.iter().filter(verified).cloned().collect()
-        };
-        let source = route.route.key_from();
-        if let Some(former_source) = former_source.filter(|former| *former != source) {
-            return Err(format!(
-                "{path}: key_from: the keys of this route were from {former_source} and would be from {source}: every retry \
-                 of a request from before would run again; restart the gateway if that is meant"
-            ));
-        }
-        let mut builder = route.route.to_builder();
-        for earlier in former.route.former_identities() {
-            builder = builder.with_former_identity(earlier.clone());
-        }
-        if now != then || route.scope != former.scope {
-            let before = verified(&former.scope);
-            if !before.is_empty() && before != verified(&route.scope) {
-                return Err(format!(
-                    "{path}: the scope was from verified callers ({before:?}), and receipts under it could not be found \
-                     any more: every retry would run again; restart the gateway if that is meant"
-                ));
+        let scope = &entry.effective.scope;
+        if entry.had_other_terms {
+            let found: Vec<(usize, &FormerTerms)> =
+                self.former_tables.iter().map(|table| table.find(method, path)).collect();
+            if found.iter().any(|(_, former)| former.terms != entry.terms) {
+                let under = entry.under_former_terms(state, &found);
+                return Chosen { service: under.service, scope, former: Some(under.former) };
             }
-            tracing::warn!(
-                route = path,
-                "scope or operation of a route has changed: until the gateway is restarted its requests are claimed \
-                 under the former terms too, so that no retry runs again"
-            );
-            builder = builder.with_former_identity(then.clone());
         }
-        route.route = Arc::new(builder.build().map_err(|error| format!("{path}: {error}"))?);
+        Chosen { service: entry.service.clone(), scope, former: None }
     }
-    Ok(routes)
 }
 
 impl RouteEntry {
-    fn new(state: &GatewayState, effective: &EffectiveRoute) -> Self {
+    fn new(state: &GatewayState, effective: &EffectiveRoute, former: &[TermsTable]) -> Self {
         let forward = Forward {
             upstream: state.upstream.clone(),
             key: effective.forward_key,
@@ -155,22 +170,65 @@ impl RouteEntry {
             let reconciled = route.to_builder().with_reconcile(hook).build();
             route = Arc::new(reconciled.expect("a reconcile hook keeps a valid route valid"));
         }
-        let (onceward, secrets) = (state.onceward.clone(), Secrets::clone(&state.secrets));
-        let layer = OncewardLayer::new(onceward, secrets, route)
-            .with_metrics(state.metrics.clone())
-            .with_admission(state.admission.clone());
+        let terms = Terms::of(effective);
         let pattern = state.path_rules.pattern(&effective.pattern);
-        Self { effective: EffectiveRoute { pattern, ..effective.clone() }, service: layer.layer(forward) }
+        Self {
+            effective: EffectiveRoute { pattern, ..effective.clone() },
+            had_other_terms: former.iter().any(|table| table.may_differ_from(&terms)),
+            terms,
+            service: service(state, route.clone(), forward.clone()),
+            route,
+            forward,
+            under_former_terms: Mutex::default(),
+        }
     }
+
+    /// The service that also claims under what was found in each former table.
+    fn under_former_terms(&self, state: &GatewayState, found: &[(usize, &FormerTerms)]) -> UnderFormerTerms {
+        let places: Vec<usize> = found.iter().map(|(place, _)| *place).collect();
+        let mut services = self.under_former_terms.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || {
+            let mut former: Vec<FormerTerms> = Vec::new();
+            for (_, terms) in found {
+                let is_new = former.iter().all(|other| other.terms != terms.terms);
+                if is_new && terms.terms != self.terms {
+                    former.push((*terms).clone());
+                }
+            }
+            let mut route = self.route.to_builder();
+            for terms in &former {
+                route = route.with_former_identity(terms.identity.clone());
+            }
+            let route = Arc::new(route.build().expect("former terms keep a valid route valid"));
+            UnderFormerTerms { service: service(state, route, self.forward.clone()), former: former.into() }
+        };
+        services.entry(places).or_insert_with(make).clone()
+    }
+}
+
+fn service(state: &GatewayState, route: Arc<Route>, forward: Forward) -> OncewardService<Forward> {
+    OncewardLayer::new(state.onceward.clone(), Secrets::clone(&state.secrets), route)
+        .with_metrics(state.metrics.clone())
+        .with_admission(state.admission.clone())
+        .layer(forward)
 }
 
 impl GatewayState {
     /// Tells the layer the caller, for scopes that the gateway itself identifies.
-    pub fn name_caller(&self, sources: &[ScopeSource], request: &mut Request<GatewayBody>) {
+    pub fn name_caller(&self, chosen: &Chosen<'_>, request: &mut Request<GatewayBody>) {
         // Only the gateway may set it.
         request.extensions_mut().remove::<CallerScope>();
-        if let Some(caller) = self.callers.find(sources, request) {
+        if let Some(caller) = self.callers.find(chosen.scope, request) {
             request.extensions_mut().insert(CallerScope(caller));
+        }
+        if let Some(former) = &chosen.former {
+            let mut callers = FormerCallers::default();
+            for terms in &**former {
+                if let Some(caller) = self.callers.find(&terms.scope, request) {
+                    callers = callers.with_caller(&terms.callers_from, CallerScope(caller));
+                }
+            }
+            request.extensions_mut().insert(callers);
         }
     }
 }

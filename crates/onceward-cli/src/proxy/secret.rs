@@ -6,10 +6,10 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use onceward::{Filter, Onceward, Scan, ScanTarget};
+use onceward::Onceward;
 use onceward_http::fingerprint::{SECRET_BYTES, Secrets};
 
-use super::known_secrets::RESERVED_SCOPE;
+use super::known_secrets::has_receipts;
 
 /// The environment variable with one secret, or several separated by commas, the one in use first.
 pub const VARIABLE: &str = "ONCEWARD_SECRET";
@@ -68,10 +68,7 @@ async fn stored(folder: &Path, onceward: &Onceward) -> Result<Secrets, String> {
         Err(error) => return Err(wrong(&error.to_string())),
     }
     // Without its secret no receipt can be found, and with a new one every retry would run again.
-    let first = Scan::new(ScanTarget::Matching(Filter::default()), 100);
-    let page = onceward.list(&first).await.map_err(|error| error.to_string())?;
-    // What the gateway itself keeps there is no request's.
-    if page.found.iter().any(|(id, _)| id.scope() != RESERVED_SCOPE) {
+    if has_receipts(onceward).await? {
         return Err(wrong(&format!(
             "the file is missing, but the store has receipts; restore it from a backup, or set {VARIABLE} if they were made with that"
         )));

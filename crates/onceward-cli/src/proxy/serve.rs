@@ -43,6 +43,8 @@ const STREAMS_MAX: u32 = 250;
 pub struct Gateway {
     pub state: GatewayState,
     pub table: CurrentRoutes,
+    /// Held while the table is made again, from a file or without former terms.
+    pub rebuilding: tokio::sync::Mutex<()>,
     pub tls: Option<Arc<ClientTls>>,
     pub bounds: ConnectionLimits,
     pub slots: Arc<ConnectionSlots>,
@@ -210,9 +212,9 @@ async fn answer(
     }
     let mut service = {
         let table = gateway.table.load();
-        let (service, scope) = table.service(request.method(), request.uri().path());
-        gateway.state.name_caller(scope, &mut request);
-        service
+        let chosen = table.service(&gateway.state, request.method(), request.uri().path());
+        gateway.state.name_caller(&chosen, &mut request);
+        chosen.service
     };
     let span = telemetry::span("gateway", &request);
     let response = if span.is_disabled() {

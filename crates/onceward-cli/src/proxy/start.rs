@@ -13,10 +13,11 @@ use onceward_http::Metrics;
 use onceward_http::admin::{Admin, Readiness};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use super::callers::Callers;
 use super::forward::Upstream;
+use super::known_identities::{self, NewIdentity};
 use super::known_secrets::{self, NewSecret};
 use super::limits::{self, period};
 use super::reload;
@@ -39,7 +40,12 @@ const DRAIN_DELAY: Duration = Duration::from_secs(5);
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// Runs the gateway until it is told to stop.
-pub async fn run(config: Option<PathBuf>, given: Settings, new_secret: NewSecret) -> Result<(), String> {
+pub async fn run(
+    config: Option<PathBuf>,
+    given: Settings,
+    new_secret: NewSecret,
+    new_identity: NewIdentity,
+) -> Result<(), String> {
     let (file, routes) = match &config {
         Some(path) => Settings::read(path)?,
         None => (Settings::default(), Settings::built_in_routes()),
@@ -84,17 +90,20 @@ pub async fn run(config: Option<PathBuf>, given: Settings, new_secret: NewSecret
         path_rules: limits::path_rules(&settings),
         publish: settings.publish.unwrap_or(true),
     };
-    let table = ArcSwap::from_pointee(RouteTable::new(&state, &routes, None)?);
+    let former = known_identities::exchange(&onceward, &routes, new_identity).await?;
+    let table = ArcSwap::from_pointee(RouteTable::new(&state, &routes, former)?);
     let bounds = limits::connection_limits(&settings);
     let trusted_proxies = settings.trusted_proxies.clone().unwrap_or_default();
     let slots = ConnectionSlots::new(limits::slot_limits(&settings, bounds.timeouts));
-    let gateway = Arc::new(Gateway { state, table, tls, bounds, slots, trusted_proxies });
+    let gateway =
+        Arc::new(Gateway { state, table, rebuilding: Mutex::default(), tls, bounds, slots, trusted_proxies });
     gateway.check(&routes)?;
 
     let sweep_every = period(settings.sweep_every, SWEEP_EVERY);
     let sweeper = onceward.clone();
     let sweep = Sweep::default().with_unknown_after(settings.unknown_after.map(|Period(time)| time));
     tokio::spawn(async move { sweeper.sweep_forever(sweep, sweep_every).await });
+    tokio::spawn(known_identities::keep_known(gateway.clone()));
     // Signals are caught before the addresses are announced.
     let caught = |kind| signal(kind).map_err(|error| format!("signals cannot be received: {error}"));
     let hangup = caught(SignalKind::hangup())?;
@@ -166,6 +175,16 @@ impl Gateway {
     /// Whether these routes can be served here.
     pub fn check(&self, routes: &Routes) -> Result<(), String> {
         let certificates = self.tls.as_ref().is_some_and(|tls| tls.asks_for_certificates());
+        for former in self.table.load().former() {
+            for source in former.scope_sources()? {
+                self.state.callers.check(&source, certificates).map_err(|error| {
+                    format!(
+                        "{error}. Receipts in the store have this scope: without it a retry would run again. To give them \
+                         up, start once with --accept-new-identity"
+                    )
+                })?;
+            }
+        }
         let bytes_max = self.state.onceward.body_bytes_max();
         for route in routes.each() {
             let bytes = route.route.response_bytes_max();

@@ -28,7 +28,7 @@ pub struct FilterArgs {
     #[arg(long)]
     scope: Option<String>,
     /// Only the scope of callers whose requests carry this, such as "X-Tenant: acme" or "jwt:sub=alice". The gateway
-    /// computes it. Repeat it for scopes of several fields.
+    /// computes it. Repeat it for scopes of several fields, and give "jwt:iss=ISSUER" too where tokens name theirs.
     #[arg(long, value_name = "FIELD", conflicts_with = "scope")]
     scope_from: Vec<String>,
     /// Only this operation, such as "POST /charges".

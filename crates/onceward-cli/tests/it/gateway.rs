@@ -3,6 +3,7 @@
 mod bounds;
 mod certificates;
 mod forwarding;
+mod identity;
 mod input;
 mod key_from;
 mod kill;

@@ -4,20 +4,28 @@ use http::Request;
 
 use super::Route;
 use crate::fingerprint::{Caller, Secrets};
+use crate::identity::Identity;
 use crate::scope::{self, CallerHead, OnAnonymous, ScopeFrom};
 
 impl Route {
     /// The scopes under which this route keeps the receipts of such requests: one for each secret, none if the requests
     /// do not say who asks or the route does not ask.
     pub fn scopes_of<B>(&self, request: &Request<B>, secrets: &Secrets) -> Vec<String> {
-        if self.scope() == [ScopeFrom::Shared] {
+        self.identity.scopes_of(request, secrets)
+    }
+}
+
+impl Identity {
+    /// The scopes that such requests have under these terms; see [`Route::scopes_of`].
+    pub fn scopes_of<B>(&self, request: &Request<B>, secrets: &Secrets) -> Vec<String> {
+        if self.scope == [ScopeFrom::Shared] {
             return Vec::new();
         }
-        let head =
-            CallerHead { uri: request.uri(), headers: request.headers(), extensions: request.extensions() };
+        let caller = request.extensions().get();
+        let head = CallerHead { uri: request.uri(), headers: request.headers(), caller };
         secrets
             .all()
-            .filter_map(|secret| scope::read(self.scope(), Some(OnAnonymous::Refuse), head, secret).ok())
+            .filter_map(|secret| scope::read(&self.scope, Some(OnAnonymous::Refuse), head, secret).ok())
             .filter(|(_, caller)| *caller == Caller::Named)
             .map(|(scope, _)| scope.as_str().to_owned())
             .collect()

@@ -272,3 +272,38 @@ fn applications_and_operators_have_tokens_of_their_own() {
         assert!(ended.status.code() == Some(2) && said.contains(says), "{flags:?}: {said}");
     }
 }
+
+/// A claim is known to the gateway with its issuer, and as the type that the token has it in.
+#[test]
+fn receipts_are_found_by_a_claim_of_the_token() {
+    let (home, service) = (Home::new(), Service::charging());
+    let key_file = home.folder.path().join("jwt.key");
+    std::fs::write(&key_file, super::tokens::SECRET).unwrap();
+    let flags = ["--jwt-key", &key_file.display().to_string()];
+    home.write_config(
+        "[[route]]\npath = \"/charges\"\nscope = \"jwt:sub\"\n\
+         [[route]]\npath = \"/number\"\nscope = \"jwt:jti\"\n\
+         [[route]]\npath = \"/both\"\nscope = [\"jwt:sub\", \"jwt:jti\", \"header:X-Tenant\"]\n",
+    );
+    let gateway = home.start_with(&service.url(), &flags);
+    for caller in ["anna", "bert"] {
+        let token = super::tokens::bearer(caller);
+        for path in ["/charges", "/number", "/both"] {
+            let key = format!("{caller}{}", path.replace('/', "-"));
+            let fields = [("Idempotency-Key", &*key), ("Authorization", &*token), ("X-Tenant", "acme")];
+            assert_eq!(gateway.post(path, &fields, "{}").status, 201, "{path}");
+        }
+    }
+    let found = |from: &[&str]| {
+        let words: Vec<&str> = from.iter().flat_map(|from| ["--scope-from", from]).collect();
+        keys(&listed(&gateway, &words)).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&["jwt:iss=test", "jwt:sub=anna"]), ["anna-charges"]);
+    assert_eq!(found(&["jwt:iss=test", "jwt:sub=bert"]), ["bert-charges"]);
+    assert!(found(&["jwt:iss=another", "jwt:sub=anna"]).is_empty());
+    assert_eq!(found(&["jwt:iss=test", "jwt:jti=1"]), ["anna-number", "bert-number"]);
+    let all = ["jwt:iss=test", "jwt:sub=anna", "jwt:jti=1", "X-Tenant: acme"];
+    assert_eq!(found(&all), ["anna-both", "anna-charges", "anna-number", "bert-number"]);
+    let (code, _, err) = say(&gateway, &["list", "--scope-from", "jwt:email=a@b"]);
+    assert!(code == 1 && err.contains("no route takes its scope from this"), "{err}");
+}

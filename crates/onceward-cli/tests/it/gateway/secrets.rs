@@ -2,6 +2,8 @@
 
 use std::process::Stdio;
 
+use onceward::{Ask, Fingerprint, Id, Onceward, Outcome, Policy};
+
 use super::stage::{Gateway, Home, Service};
 use crate::process::{Answer, onceward};
 
@@ -61,4 +63,25 @@ fn a_folder_with_a_secret_of_its_own_is_not_opened_with_another() {
     let gateway = start(&home, &service, Some(ONE), &["--accept-new-secret"]);
     assert_eq!(charge(&gateway).field("idempotent-replayed"), None, "given up on purpose");
     assert_eq!(service.effects(), 2);
+}
+
+/// Receipts that were written by something that keeps no check value: any secret might be the wrong one.
+#[test]
+fn a_store_with_receipts_and_no_check_value_is_not_opened_with_any_secret() {
+    let (home, service) = (Home::new(), Service::charging());
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let onceward = Onceward::new(onceward_stores::open(&store(&home)).await.unwrap()).unwrap();
+        let id = Id::new("scope", "POST /charges", "k").unwrap();
+        let ask = Ask::new(id, Fingerprint::of(b""), Policy::http());
+        onceward.run(ask, async |_| Ok(Outcome::succeeded(""))).await.unwrap();
+    });
+    for secret in [ONE, TWO] {
+        let error = refused(&home, &service, secret);
+        assert!(error.contains("does not know with which secret"), "{error}");
+        assert!(error.contains("--accept-new-secret"), "{error}");
+    }
+    start(&home, &service, Some(ONE), &["--accept-new-secret"]).kill();
+    // From now on it is known.
+    start(&home, &service, Some(ONE), &[]).kill();
+    assert!(refused(&home, &service, TWO).contains("another secret"));
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::certificates::make_keys;
 use super::stage::{Gateway, Home, Service};
 
-const SECRET: &str = "0123456789abcdef0123456789abcdef";
+pub const SECRET: &str = "0123456789abcdef0123456789abcdef";
 /// A time in the far future: the expiry of tokens is checked.
 const LATER: u64 = 4_000_000_000;
 
@@ -20,6 +20,11 @@ fn read(folder: &Path, name: &str) -> Vec<u8> {
 fn token(caller: &str, id: u32, algorithm: Algorithm, key: &EncodingKey) -> String {
     let claims = json!({"iss": "test", "sub": caller, "exp": LATER, "jti": id});
     format!("Bearer {}", encode(&Header::new(algorithm), &claims, key).unwrap())
+}
+
+/// A token of a caller that is signed with the shared secret.
+pub fn bearer(caller: &str) -> String {
+    token(caller, 1, Algorithm::HS256, &EncodingKey::from_secret(SECRET.as_bytes()))
 }
 
 /// A charge with a fixed key, by the owner of this token.

@@ -21,7 +21,7 @@ pub use erase::{EraseAsked, EraseMatchingAsked, ErasedShown, RefusedShown};
 pub use outcome::{HttpShown, OutcomeGiven, OutcomeShown, Verdict};
 pub use policy::{PolicyAsked, Preset};
 pub use receipt::{ListAsked, ReceiptAsked, ReceiptShown, ReceiptsShown, State};
-pub use search::{AuditAsked, AuditShown, ScopesAsked, ScopesShown};
+pub use search::{AuditAsked, AuditShown, ScopesAsked, ScopesShown, SearchedClaims};
 pub use ticket::TicketText;
 
 pub use crate::admin::audit::AuditEntry;

@@ -13,8 +13,21 @@ use crate::scope::CallerScope;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct ScopesAsked {
-    /// Header fields, one a line, such as `X-Tenant: acme`, or `jwt:CLAIM=VALUE` for a claim of a verified token.
+    /// Header fields, one a line, such as `X-Tenant: acme`, or `jwt:CLAIM=VALUE` for a claim of a
+    /// verified token, beside `jwt:iss=ISSUER` where tokens name their issuer.
     pub from: String,
+}
+
+/// The claims of a verified token that a search for scopes names: an extension of the request that
+/// [`Admin::with_scopes_of`](crate::admin::Admin::with_scopes_of) gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SearchedClaims(Vec<(String, String)>);
+
+impl SearchedClaims {
+    /// The value of a claim.
+    pub fn find(&self, claim: &str) -> Option<&str> {
+        self.0.iter().find(|(name, _)| name == claim).map(|(_, value)| value.as_str())
+    }
 }
 
 /// The scopes of a caller.
@@ -49,14 +62,16 @@ impl ScopesAsked {
     /// A request that carries this, as far as a scope is read from it.
     pub(in crate::admin) fn request(&self) -> Result<Request<()>, Problem> {
         let mut request = Request::new(());
+        let mut claims = SearchedClaims::default();
         for line in self.from.lines() {
             let wrong = || {
                 Problem::Invalid(format!(
                     "`{line}` is not a header field such as `X-Tenant: acme`, nor `jwt:CLAIM=VALUE`"
                 ))
             };
-            if let Some((_, value)) = line.strip_prefix("jwt:").and_then(|claim| claim.split_once('=')) {
+            if let Some((name, value)) = line.strip_prefix("jwt:").and_then(|claim| claim.split_once('=')) {
                 request.extensions_mut().insert(CallerScope(value.to_owned()));
+                claims.0.push((name.to_owned(), value.to_owned()));
                 continue;
             }
             let (name, value) = line.split_once(':').ok_or_else(wrong)?;
@@ -64,6 +79,7 @@ impl ScopesAsked {
             let value = HeaderValue::try_from(value.trim()).map_err(|_| wrong())?;
             request.headers_mut().append(name, value);
         }
+        request.extensions_mut().insert(claims);
         Ok(request)
     }
 }

@@ -1,0 +1,75 @@
+//! Tests of the terms that are kept in the store.
+
+use std::time::Instant;
+
+use onceward::{Ask, Fingerprint, Outcome, Policy, Stopped, Sweep};
+
+use super::*;
+use crate::config::Settings;
+
+fn routes(text: &str) -> Routes {
+    Settings::parse(text).unwrap().1
+}
+
+const SHARED: &str = "[defaults]\nscope = \"shared\"";
+const NAMED: &str = "[defaults]\noperation = \"charge\"";
+
+#[tokio::test]
+async fn former_terms_are_found_until_they_are_given_up() {
+    let onceward = onceward_stores::in_memory();
+    let start = async |text: &str, new| exchange(&onceward, &routes(text), new).await.unwrap();
+    let both = NewIdentity::ClaimBoth;
+    assert!(start("", both).await.is_empty() && start("", both).await.is_empty());
+    assert_eq!(start(SHARED, both).await, [TermsTable::of(&routes(""))]);
+    assert_eq!(start(NAMED, both).await.len(), 2);
+    // Back: what was written meanwhile has other terms.
+    assert_eq!(start("", both).await.len(), 2);
+    assert!(start(SHARED, NewIdentity::Accepted).await.is_empty());
+    assert!(start(SHARED, both).await.is_empty());
+    assert_eq!(start("", both).await, [TermsTable::of(&routes(SHARED))]);
+}
+
+#[tokio::test]
+async fn with_receipts_that_are_kept_forever_terms_are_known_forever() {
+    let onceward = onceward_stores::in_memory();
+    let forever = routes("[defaults]\nkeep = { 2xx = \"1h\", 4xx = \"forever\" }");
+    assert_eq!(kept(&forever), Retention::Forever);
+    for _ in 0..3 {
+        exchange(&onceward, &forever, NewIdentity::ClaimBoth).await.unwrap();
+    }
+    assert_eq!(recorded(&onceward).await.unwrap().len(), 1);
+    let hours = |hours| Retention::For(Duration::from_hours(hours));
+    assert_eq!(kept(&routes("")), hours(24 + 3));
+    assert_eq!(
+        kept(&routes("[defaults]\nkeep = \"2h\"\n[[route]]\npath = \"/a\"\nkeep = \"7d\"")),
+        hours(7 * 24 + 3)
+    );
+    let tombstones = "[defaults]\nkeep = \"1h\"\non_expired = \"reject\"\nexpired_kept = \"5h\"";
+    assert_eq!(kept(&routes(tombstones)), hours(6 + 3));
+}
+
+#[tokio::test]
+async fn terms_are_unknown_when_no_receipt_can_exist_under_them() {
+    let onceward = onceward_stores::in_memory();
+    let (own, former) = (TermsTable::of(&routes("")), TermsTable::of(&routes(SHARED)));
+    record(&onceward, &former, Retention::For(Duration::from_millis(50))).await.unwrap();
+    record(&onceward, &own, Retention::For(Duration::from_hours(1))).await.unwrap();
+    assert_eq!(others(&onceward, &own).await.unwrap(), [former]);
+    let began = Instant::now();
+    while !others(&onceward, &own).await.unwrap().is_empty() {
+        onceward.sweep(&Sweep::default()).await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(10));
+        tokio::task::yield_now().await;
+    }
+    assert!(began.elapsed() < Duration::from_secs(10) && others(&onceward, &own).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_has_no_end() {
+    let onceward = onceward_stores::in_memory();
+    assert!(!has_unsettled(&onceward, Duration::ZERO).await.unwrap());
+    let ask = Ask::new(Id::new("a", "b", "c").unwrap(), Fingerprint::of(b""), Policy::http());
+    let _ = onceward.run(ask, async |_| Err::<Outcome, _>(Stopped::unknown("lost"))).await;
+    assert!(has_unsettled(&onceward, Duration::ZERO).await.unwrap());
+    assert!(!has_unsettled(&onceward, Duration::from_hours(1)).await.unwrap());
+}
