@@ -214,8 +214,10 @@ impl Event {
         &self.key
     }
 
-    /// The key of the second receipt: a digest over body, event type and source, where the sender signs only the body.
-    pub(crate) fn content_key(&self, secret: &[u8; 32], body: &[u8]) -> Option<String> {
+    /// The key of a second receipt, where the sender signs only the body: a digest, keyed with a secret of yours, over
+    /// body, event type and source. A captured delivery that is sent again under another id has the same one. `None`
+    /// where the signature covers the id.
+    pub fn content_key(&self, secret: &[u8; 32], body: &[u8]) -> Option<String> {
         let content = self.content.as_ref()?;
         let mut hasher = blake3::Hasher::new_keyed(secret);
         for part in [content.kind.as_bytes(), content.source.as_bytes(), body] {
