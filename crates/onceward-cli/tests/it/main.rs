@@ -10,6 +10,8 @@ mod help;
 mod output;
 mod process;
 mod receipts;
+#[cfg(feature = "nats")]
+mod relay;
 mod telemetry;
 
 #[path = "../../../onceward-stores/tests/servers/mod.rs"]
