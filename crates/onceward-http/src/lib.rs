@@ -49,7 +49,7 @@ pub use identity::Identity;
 pub use layer::{OncewardLayer, OncewardService};
 pub use metrics::Metrics;
 pub use operation::{Name, Operation};
-pub use precondition::{EntityTag, Evaluation, Preconditions, TagCondition, Validators};
+pub use precondition::{EntityTag, Evaluation, PreconditionRule, Preconditions, TagCondition, Validators};
 pub use problem::Problem;
 pub use reconcile::{Reconcile, Reconciled, UnknownRequest};
 pub use response_action::UndelimitedBody;

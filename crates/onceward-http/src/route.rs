@@ -17,6 +17,7 @@ use crate::action::Actions;
 use crate::fingerprint;
 use crate::identity::Identity;
 use crate::key::KeyShape;
+use crate::precondition::PreconditionRule;
 use crate::reconcile::Reconciler;
 use crate::snapshot::Omitted;
 
@@ -75,6 +76,7 @@ pub struct Route {
     pub(crate) on_store_failure: OnStoreFailure,
     pub(crate) reconciler: Option<Arc<Reconciler>>,
     pub(crate) effects: Effects,
+    pub(crate) precondition: PreconditionRule,
 }
 
 /// Where the effects of a route's handler are.
@@ -104,6 +106,7 @@ impl Default for Route {
             on_store_failure: OnStoreFailure::Refuse,
             reconciler: None,
             effects: Effects::Anywhere,
+            precondition: PreconditionRule::default(),
         }
     }
 }

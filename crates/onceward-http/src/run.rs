@@ -66,8 +66,11 @@ where
         let shared = slot.in_flight.shared();
         let (route, admission) = (&shared.route, &shared.admission);
         let caller = asks.caller;
-        // At the limit of running intents, a request can still get the answer of an earlier run.
-        if let Err(problem) = admission.check(asks.current.id()) {
+        // A request that must not run now can still get the answer of an earlier run.
+        let precondition = waiting
+            .as_ref()
+            .map_or(Ok(()), |request| route.precondition.check(request.method(), request.headers()));
+        if let Err(problem) = precondition.and_then(|()| admission.check(asks.current.id())) {
             return RunEnd::Answer(Ok(match Box::pin(asks.answer_without_running(&shared.onceward)).await {
                 Ok(Some(answer)) => {
                     reconcile_unknown(shared, &answer, asks.each().map(Ask::id), waiting);

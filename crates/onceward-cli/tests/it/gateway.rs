@@ -9,6 +9,7 @@ mod nemeses;
 mod operators;
 mod outcomes;
 mod poison;
+mod preconditions;
 mod profile;
 mod races;
 mod real_upstreams;
