@@ -13,6 +13,7 @@
 // | `budget.rs`, `breaker.rs`, `hosts.rs` | how many retries and tries a host is sent |
 // | `retry_loop.rs` | sends, waits and retries until a call ends |
 // | `client.rs`, `client_builder.rs`, `request.rs`, `prepared_request.rs`, `exchange.rs`, `url_cache.rs` | the client over reqwest |
+// | `edit.rs` | edits with `If-Match`, and a merge hook for conflicts |
 // | `layer.rs`, `answer_body.rs` | the same for any tower service |
 // | `journal.rs`, `stored_request.rs` | one receipt per intent, and the encoding of the request in it |
 // | `journaled.rs`, `resume.rs` | sends one intent of the journal; resumes all open intents |
@@ -32,6 +33,7 @@ mod client;
 mod client_builder;
 mod counts;
 mod credentials;
+mod edit;
 mod error;
 mod exchange;
 #[cfg(test)]
@@ -69,6 +71,7 @@ pub use client::Client;
 pub use client_builder::ClientBuilder;
 pub use counts::Counts;
 pub use credentials::is_credential;
+pub use edit::{Edit, EditConflict, Edited};
 pub use error::{Error, ErrorKind, Result};
 pub use layer::{RetryLayer, RetryLayerBuilder, RetryService};
 pub use list::{Intent, IntentRequest, IntentState, ListWhich};
@@ -79,6 +82,7 @@ pub use retry_config::RetryConfig;
 pub use settle::Settlement;
 
 /// The types in this crate's signatures that come from other crates.
+pub use onceward_http::EntityTag;
 pub use {http, reqwest};
 
 use retry_decision::Guard;

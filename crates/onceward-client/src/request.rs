@@ -187,6 +187,11 @@ impl Request {
         }
     }
 
+    /// The request with an error, which is reported when it is sent. The first one counts.
+    pub(crate) fn fail(self, error: Error) -> Self {
+        self.change(|_| Err(error))
+    }
+
     fn change(mut self, change: impl FnOnce(&mut Parts) -> Result<()>) -> Self {
         if let Ok(parts) = &mut self.parts
             && let Err(error) = change(parts)

@@ -178,6 +178,11 @@ where
         None => match ids_from_body(shared, &rest.parts, &body) {
             Ok(Some(ids)) => ids,
             Ok(None) => {
+                // Without a key there is no receipt that could come first.
+                let (method, headers) = (&rest.parts.method, &rest.parts.headers);
+                if let Err(problem) = shared.route.precondition.check(method, headers) {
+                    return Begun::Answered(answer::refuse(shared, problem));
+                }
                 return Begun::Passed(rest.service.call(Request::from_parts(rest.parts, I::from(body))));
             }
             Err(problem) => return Begun::Answered(answer::refuse(shared, problem)),

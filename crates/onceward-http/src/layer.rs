@@ -142,7 +142,11 @@ where
 
     fn call(&mut self, request: Request<I>) -> Self::Future {
         if !self.shared.guards(&request) {
-            return ResponseFuture::pass(self.inner.call(request));
+            // Without a key there is no receipt that could come first.
+            return match self.shared.route.precondition.check(request.method(), request.headers()) {
+                Ok(()) => ResponseFuture::pass(self.inner.call(request)),
+                Err(problem) => ResponseFuture::refused(answer::refuse(&self.shared, problem)),
+            };
         }
         let (in_flight, ids) = match guard::admit(&self.shared, &request) {
             Ok(admitted) => admitted,

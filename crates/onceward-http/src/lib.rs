@@ -52,7 +52,7 @@ pub use key_source::KeyFrom;
 pub use layer::{OncewardLayer, OncewardService};
 pub use metrics::Metrics;
 pub use operation::{Name, Operation};
-pub use precondition::{EntityTag, Evaluation, Preconditions, TagCondition, Validators};
+pub use precondition::{EntityTag, Evaluation, PreconditionRule, Preconditions, TagCondition, Validators};
 pub use problem::Problem;
 pub use reconcile::{Reconcile, Reconciled, UnknownRequest};
 pub use response_action::UndelimitedBody;

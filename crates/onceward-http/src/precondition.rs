@@ -7,6 +7,7 @@
 mod entity_tag;
 #[cfg(feature = "axum")]
 mod extract;
+mod rule;
 
 use std::fmt;
 use std::time::SystemTime;
@@ -15,6 +16,7 @@ use http::header::{HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_M
 use http::{Method, StatusCode};
 
 pub use entity_tag::{EntityTag, MalformedTag};
+pub use rule::PreconditionRule;
 
 use crate::problem::Problem;
 

@@ -14,6 +14,7 @@ use crate::action::{Action, LOST_RANGE, StatusClass};
 use crate::fingerprint::{FIELDS_OF_NOBODY, Pick};
 use crate::headers::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, ONCEWARD_UNGUARDED};
 use crate::key::KeyForm;
+use crate::precondition::PreconditionRule;
 use crate::problem::Problem;
 use crate::route::{KeyRule, OnStoreFailure, Route};
 use crate::scope::OnAnonymous;
@@ -99,12 +100,18 @@ impl Document {
 fn of_route(path: &str, route: &Route) -> Value {
     let methods: Vec<_> = route.methods().iter().map(http::Method::as_str).collect();
     if route.key() == KeyRule::Ignored {
-        return json!({ "path": path, "methods": methods, "key": { "rule": "ignored" } });
+        return json!({
+            "path": path,
+            "methods": methods,
+            "key": { "rule": "ignored" },
+            "precondition": precondition(route),
+        });
     }
     json!({
         "path": path,
         "methods": methods,
         "key": key(route),
+        "precondition": precondition(route),
         "scope": scope(route),
         "operation": route.operation().to_string(),
         "fingerprint": fingerprint(route),
@@ -121,6 +128,17 @@ fn of_route(path: &str, route: &Route) -> Value {
         },
         "problems": problems(route),
     })
+}
+
+/// Which updates must say which version they are for.
+fn precondition(route: &Route) -> Value {
+    match route.precondition() {
+        PreconditionRule::Optional => json!({ "rule": "optional" }),
+        PreconditionRule::Required => {
+            let methods: Vec<_> = PreconditionRule::METHODS.iter().map(Method::as_str).collect();
+            json!({ "rule": "required", "methods": methods })
+        }
+    }
 }
 
 fn key(route: &Route) -> Value {

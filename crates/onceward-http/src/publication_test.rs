@@ -91,3 +91,13 @@ fn the_openapi_fragment_has_each_guarded_operation_once() {
         "key-missing, key-malformed, scope-missing, precondition-malformed"
     );
 }
+
+#[test]
+fn a_required_precondition_is_published_also_where_keys_are_ignored() {
+    let required = json!({ "rule": "required", "methods": ["PUT", "PATCH", "DELETE"] });
+    for key in [KeyRule::Optional, KeyRule::Ignored] {
+        let route = Route::builder().with_key(key).with_precondition(PreconditionRule::Required);
+        assert_eq!(one(route.build().unwrap())["precondition"], required, "{key:?}");
+    }
+    assert_eq!(one(Route::default())["precondition"], json!({ "rule": "optional" }));
+}

@@ -18,6 +18,7 @@ use crate::fingerprint;
 use crate::identity::Identity;
 use crate::key::KeyShape;
 use crate::key_source::KeyFrom;
+use crate::precondition::PreconditionRule;
 use crate::reconcile::Reconciler;
 use crate::snapshot::Omitted;
 
@@ -77,6 +78,7 @@ pub struct Route {
     pub(crate) on_store_failure: OnStoreFailure,
     pub(crate) reconciler: Option<Arc<Reconciler>>,
     pub(crate) effects: Effects,
+    pub(crate) precondition: PreconditionRule,
 }
 
 /// Where the effects of a route's handler are.
@@ -107,6 +109,7 @@ impl Default for Route {
             on_store_failure: OnStoreFailure::Refuse,
             reconciler: None,
             effects: Effects::Anywhere,
+            precondition: PreconditionRule::default(),
         }
     }
 }

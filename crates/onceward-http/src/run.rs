@@ -66,8 +66,8 @@ where
         let shared = slot.in_flight.shared();
         let (route, admission) = (&shared.route, &shared.admission);
         let caller = asks.caller;
-        // At the limit of running intents, a request can still get the answer of an earlier run.
-        if let Err(problem) = admission.check(asks.current.id()) {
+        // A request that must not run now can still get the answer of an earlier run.
+        if let Err(problem) = may_run(shared, &asks, waiting.as_ref()) {
             return RunEnd::Answer(Ok(match Box::pin(asks.answer_without_running(&shared.onceward)).await {
                 Ok(Some(answer)) => {
                     reconcile_unknown(shared, &answer, asks.each().map(Ask::id), waiting);
@@ -165,6 +165,14 @@ where
             }
         })
     }
+}
+
+/// Whether this request may run if it has no answer yet.
+fn may_run<I>(shared: &LayerState, asks: &Asks, request: Option<&Request<I>>) -> Result<(), Problem> {
+    if let Some(request) = request {
+        shared.route.precondition.check(request.method(), request.headers())?;
+    }
+    shared.admission.check(asks.current.id())
 }
 
 /// Whether a live response may come to its end.

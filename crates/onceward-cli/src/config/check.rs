@@ -8,7 +8,7 @@ use http::Method;
 use onceward::{OnDuplicate, OnExpired, OnUnknown};
 use onceward_http::fingerprint::Pick;
 use onceward_http::key::KeyForm;
-use onceward_http::{KeyRule, OnAnonymous, OnStoreFailure, Route, StatusClass};
+use onceward_http::{KeyRule, OnAnonymous, OnStoreFailure, PreconditionRule, Route, StatusClass};
 
 use super::effective_route::EffectiveRoute;
 use super::settings::{Routes, Settings};
@@ -83,13 +83,17 @@ fn block(text: &mut String, title: &str, effective: &EffectiveRoute) {
 fn rows(effective: &EffectiveRoute) -> Vec<(&'static str, String)> {
     let (route, policy) = (&*effective.route, effective.route.policy());
     if route.key() == KeyRule::Ignored {
-        return vec![("key", "ignored: every request passes unguarded".into())];
+        return vec![
+            ("key", "ignored: every request passes unguarded".into()),
+            ("precondition", precondition(route).into()),
+        ];
     }
     let mut rows = vec![
         ("preset", effective.preset.clone()),
         ("guarded methods", names(route.methods())),
         ("key", key(route)),
         ("key_from", route.key_from().to_string()),
+        ("precondition", precondition(route).into()),
         ("scope", scope(effective)),
         ("operation", route.operation().to_string()),
         ("compared", compared(route)),
@@ -167,6 +171,13 @@ fn key(route: &Route) -> String {
         let _ = write!(text, ", matching {pattern}");
     }
     text
+}
+
+fn precondition(route: &Route) -> &'static str {
+    match route.precondition() {
+        PreconditionRule::Optional => "optional: left to the service",
+        PreconditionRule::Required => "required on PUT, PATCH and DELETE",
+    }
 }
 
 fn scope(effective: &EffectiveRoute) -> String {

@@ -9,13 +9,14 @@ use onceward::{OnDuplicate, OnExpired, OnUnknown, Policy, Retention};
 use onceward_http::fingerprint::{Pick, Rules};
 use onceward_http::key::KeyForm;
 use onceward_http::{
-    KeyRule, OnAnonymous, OnStoreFailure, Operation, Route, RouteBuilder, ScopeFrom, StatusClass,
+    KeyRule, OnAnonymous, OnStoreFailure, Operation, PreconditionRule, Route, RouteBuilder, ScopeFrom,
+    StatusClass,
 };
 
 use super::pattern::Pattern;
 use super::route_settings::{
     AnonymousSetting, DuplicateSetting, ExpiredSetting, FingerprintSetting, KeepSetting, KeyFormSetting,
-    KeySetting, RouteSettings, ScopeSetting, ScopeSource, UnknownSetting,
+    KeySetting, PreconditionSetting, RouteSettings, ScopeSetting, ScopeSource, UnknownSetting,
 };
 use super::values::StatusOrClass;
 use crate::proxy::{ForwardKey, UpstreamReuse};
@@ -81,6 +82,7 @@ impl EffectiveRoute {
             }
             route = route.with_methods(methods.iter().cloned());
         }
+        route = precondition(route, settings, methods.as_deref())?;
         let scope = settings.scope.as_ref().map_or(Ok(vec![ScopeSource::Auto]), ScopeSetting::sources)?;
         route = route.with_scopes(scope.iter().map(scope_of_layer));
         if let Some(rule) = settings.anonymous {
@@ -145,6 +147,27 @@ impl EffectiveRoute {
     pub fn is_for(&self, method: &Method, path: &str) -> bool {
         self.methods.as_ref().is_none_or(|methods| methods.contains(method)) && self.pattern.matches(path)
     }
+}
+
+fn precondition(
+    route: RouteBuilder,
+    settings: &RouteSettings,
+    methods: Option<&[Method]>,
+) -> Result<RouteBuilder, String> {
+    let rule = match settings.precondition {
+        None | Some(PreconditionSetting::Optional) => PreconditionRule::Optional,
+        Some(PreconditionSetting::Required) => PreconditionRule::Required,
+    };
+    let none = |methods: &[Method]| !methods.iter().any(|method| PreconditionRule::METHODS.contains(method));
+    // A setting without effect would look like protection.
+    if rule == PreconditionRule::Required && settings.path.is_some() && methods.is_some_and(none) {
+        return Err(
+            "precondition: it is for PUT, PATCH and DELETE, and the methods of this route have none of \
+                    them"
+                .into(),
+        );
+    }
+    Ok(route.with_precondition(rule))
 }
 
 fn sizes(mut route: RouteBuilder, settings: &RouteSettings) -> RouteBuilder {

@@ -41,6 +41,7 @@ route_settings! {
     key_form: KeyFormSetting,
     key_length_min: usize,
     key_pattern: String,
+    precondition: PreconditionSetting,
     scope: ScopeSetting,
     anonymous: AnonymousSetting,
     operation: String,
@@ -79,6 +80,14 @@ pub enum KeySetting {
     Required,
     Optional,
     Ignored,
+}
+
+/// Whether a PUT, PATCH or DELETE must have a precondition.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PreconditionSetting {
+    Required,
+    Optional,
 }
 
 /// How strictly the syntax of a key is checked.

@@ -88,7 +88,9 @@ impl TermsTable {
     /// retry of an earlier request would run again.
     pub fn other_key_source(&self, former: &Self) -> Option<String> {
         for route in &self.routes {
-            let Some(before) = former.routes.iter().find(|before| before.path == route.path) else { continue };
+            let Some(before) = former.routes.iter().find(|before| before.path == route.path) else {
+                continue;
+            };
             let (now, then) = (&route.terms.key_from, &before.terms.key_from);
             if now != then {
                 return Some(format!(

@@ -11,6 +11,7 @@ mod nemeses;
 mod operators;
 mod outcomes;
 mod poison;
+mod preconditions;
 mod profile;
 mod races;
 mod real_upstreams;

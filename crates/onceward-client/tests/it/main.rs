@@ -3,6 +3,7 @@
 mod answers;
 mod crash;
 mod credentials;
+mod edit;
 mod journal;
 mod list;
 mod name_conflicts;

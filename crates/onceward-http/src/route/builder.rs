@@ -13,6 +13,7 @@ use crate::identity::Identity;
 use crate::key::KeyForm;
 use crate::key_source::KeyFrom;
 use crate::operation::Operation;
+use crate::precondition::PreconditionRule;
 use crate::problem::Problem;
 use crate::reconcile::{Reconcile, Reconciler};
 use crate::scope::{OnAnonymous, ScopeFrom};
@@ -214,6 +215,12 @@ impl RouteBuilder {
     /// The store of the engine must be in the database that the transactions are in.
     pub fn with_effects_in_transaction(mut self) -> Self {
         self.route.effects = Effects::InTransaction;
+        self
+    }
+
+    /// Sets whether a PUT, PATCH or DELETE must have a precondition such as `If-Match`.
+    pub fn with_precondition(mut self, rule: PreconditionRule) -> Self {
+        self.route.precondition = rule;
         self
     }
 

@@ -15,6 +15,7 @@ use crate::identity::Identity;
 use crate::key::KeyShape;
 use crate::key_source::KeyFrom;
 use crate::operation::Operation;
+use crate::precondition::PreconditionRule;
 use crate::problem::Problem;
 use crate::response_outcome;
 use crate::scope::{OnAnonymous, ScopeFrom};
@@ -33,6 +34,11 @@ impl Route {
     /// Which methods are guarded.
     pub fn methods(&self) -> &[Method] {
         &self.methods
+    }
+
+    /// Whether a PUT, PATCH or DELETE must have a precondition.
+    pub fn precondition(&self) -> PreconditionRule {
+        self.precondition
     }
 
     /// The contract: lease, retention, duplicates, unknown outcomes.

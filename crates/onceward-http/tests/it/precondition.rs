@@ -9,8 +9,10 @@ use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use onceward::Onceward;
 use onceward_http::{
-    EntityTag, Evaluation, KeyRule, OncewardLayer, Preconditions, Problem, Route, Validators,
+    EntityTag, Evaluation, KeyRule, OncewardLayer, PreconditionRule, Preconditions, Problem, Route,
+    Validators,
 };
 use tower_service::Service;
 
@@ -67,11 +69,16 @@ async fn send(app: &Router, method: Method, fields: &[(&str, &str)], body: &str)
 }
 
 fn app() -> Router {
+    app_with(PreconditionRule::Optional, &onceward_stores::in_memory())
+}
+
+/// A service whose receipts are in this engine.
+fn app_with(rule: PreconditionRule, onceward: &Onceward) -> Router {
     let document = Document::new(Mutex::new((1, "first".to_owned())));
-    let route = Route::builder().with_key(KeyRule::Optional).build().unwrap();
+    let route = Route::builder().with_key(KeyRule::Optional).with_precondition(rule).build().unwrap();
     Router::new()
-        .route("/document", get(read).patch(change))
-        .layer(OncewardLayer::new(onceward_stores::in_memory(), [7; 32], route))
+        .route("/document", get(read).patch(change).put(change).delete(change).post(change))
+        .layer(OncewardLayer::new(onceward.clone(), [7; 32], route))
         .with_state(document)
 }
 
@@ -123,4 +130,39 @@ async fn a_read_of_the_same_version_is_304_and_a_malformed_tag_400() {
         assert_eq!(problem["type"], "urn:onceward:problem:precondition-malformed");
         assert!(problem["detail"].as_str().unwrap().contains("if-match"), "{problem}");
     }
+}
+
+#[tokio::test]
+async fn a_required_precondition_is_asked_for_with_a_key_and_without() {
+    let app = app_with(PreconditionRule::Required, &onceward_stores::in_memory());
+    for method in [Method::PUT, Method::PATCH, Method::DELETE] {
+        for fields in [&[][..], &[("idempotency-key", "k")]] {
+            let refused = send(&app, method.clone(), fields, "mine").await;
+            let problem: serde_json::Value = serde_json::from_str(&refused.body).unwrap();
+            assert_eq!((refused.status, refused.replayed), (428, false), "{method} {fields:?}");
+            assert_eq!(problem["type"], "urn:onceward:problem:precondition-required");
+            assert!(problem["detail"].as_str().unwrap().contains("If-Match"), "{problem}");
+        }
+    }
+    // Nothing was recorded: the same key is free for the request with its precondition.
+    let complete = [("idempotency-key", "k"), ("if-match", "\"1\"")];
+    assert_eq!(send(&app, Method::PATCH, &complete, "mine").await.status, 200);
+    // What is no update of this resource needs none.
+    assert_eq!(send(&app, Method::GET, &[], "").await.status, 200);
+    assert_eq!(send(&app, Method::POST, &[("idempotency-key", "p")], "more").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_receipt_comes_before_a_required_precondition() {
+    let onceward = onceward_stores::in_memory();
+    let key = [("idempotency-key", "edit-3")];
+    // The rule became stricter between a request and its retry.
+    let before = app_with(PreconditionRule::Optional, &onceward);
+    assert_eq!(send(&before, Method::PATCH, &key, "second").await.status, 200);
+    let after = app_with(PreconditionRule::Required, &onceward);
+    let retry = send(&after, Method::PATCH, &key, "second").await;
+    assert_eq!((retry.status, retry.replayed, retry.body.as_str()), (200, true, "second"));
+    let reused = send(&after, Method::PATCH, &key, "another").await;
+    assert_eq!(reused.status, 422, "the same key with another body is refused as that");
+    assert_eq!(send(&after, Method::PATCH, &[("idempotency-key", "new")], "third").await.status, 428);
 }

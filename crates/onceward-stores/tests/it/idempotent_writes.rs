@@ -221,7 +221,7 @@ async fn conditions<B: Bank>(process: &Process<B>) {
 /// Two editors that have seen the same version write at the same time: one of them wins, and the other is told of the
 /// winner's version.
 async fn editors<B: Bank>(bank: &B, process: &Process<B>) {
-    let rounds = if std::env::var_os("ONCEWARD_LONG").is_some() { 10_000 } else { 50 };
+    let rounds = if std::env::var_os("ONCEWARD_LONG").is_some() { 10_000 } else { 300 };
     let other = Process::new(bank, "two").await;
     bank.sql("INSERT INTO documents VALUES ('d', 1, 'start')");
     for round in 1..=rounds {

@@ -1,0 +1,155 @@
+//! Edits of a resource that others edit too: the client sends the tag of the version that was seen, and hands a
+//! conflict to a merge hook, a bounded number of times.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, ETAG, IF_MATCH};
+use http::{HeaderValue, StatusCode};
+use onceward_http::EntityTag;
+
+use super::answer::Answer;
+use super::client::Client;
+use super::error::{Error, Result};
+use super::request::Request;
+
+/// How often a conflict is merged, unless it is set.
+const MERGES_MAX: u32 = 3;
+
+/// An edit of the resource behind one URL: see [`Client::edit`].
+///
+/// ```no_run
+/// # async fn example(client: onceward_client::Client) -> Result<(), onceward_client::Error> {
+/// use onceward_client::Edited;
+///
+/// let url = "https://api.example/documents/7";
+/// let seen = client.get(url).send().await?;
+/// let mine = format!("{}\nOne more line.", seen.text());
+/// let edited = client
+///     .edit(url)
+///     .save(&seen, mine, |conflict| Some(format!("{}\nOne more line.", conflict.theirs.text()).into()))
+///     .await?;
+/// match edited {
+///     Edited::Answered(answer) => println!("{}", answer.status()),
+///     Edited::AlreadyThere(_) => {} // the current version is exactly mine
+///     Edited::Conflict(theirs) => println!("not saved; the current version is {}", theirs.text()),
+/// }
+/// # Ok(()) }
+/// ```
+#[must_use = "an edit does nothing until it is saved"]
+#[derive(Debug)]
+pub struct Edit {
+    client: Client,
+    url: String,
+    merges_max: u32,
+}
+
+/// Both versions of a conflict, and the one that both come from.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct EditConflict<'a> {
+    /// The version that was seen before the edit.
+    pub base: &'a Answer,
+    /// What was to be saved.
+    pub mine: &'a Bytes,
+    /// The version that is there now.
+    pub theirs: &'a Answer,
+}
+
+/// The result of an edit.
+#[derive(Clone, Debug)]
+#[must_use]
+pub enum Edited {
+    /// The server has answered the last save: it is saved if the status says so.
+    Answered(Answer),
+    /// The save was refused, and the current version is byte for byte what was to be saved. Mostly the answer of an
+    /// earlier try was lost.
+    AlreadyThere(Answer),
+    /// Not saved: the hook declined, the bound was reached, or the resource cannot be read any more. This is the answer
+    /// of the last read.
+    Conflict(Answer),
+}
+
+impl Client {
+    /// An edit of the resource at a URL: saved with `PUT` and `If-Match`, so that nobody's version is overwritten unseen.
+    pub fn edit(&self, url: impl Into<String>) -> Edit {
+        Edit { client: self.clone(), url: url.into(), merges_max: MERGES_MAX }
+    }
+}
+
+impl Edit {
+    /// Sets how often a conflict is handed to the merge hook, 3 times by default. With zero, the first conflict is the
+    /// result.
+    pub fn with_merges_max(mut self, merges: u32) -> Self {
+        self.merges_max = merges;
+        self
+    }
+
+    /// Saves `mine`, if the resource is still in the version that was `seen`. After a 412 it reads the current version and
+    /// calls `merge` with both; what that returns is saved on top of the current version. `None` declines.
+    ///
+    /// Each save is an intent of its own, with a key of its own: a retry after a lost answer gets its recorded answer, where
+    /// the server keeps receipts of `PUT`. **Dropping** the future stops it; a save that was sent may still take effect.
+    pub async fn save(
+        self,
+        seen: &Answer,
+        mine: impl Into<Bytes>,
+        mut merge: impl FnMut(EditConflict<'_>) -> Option<Bytes>,
+    ) -> Result<Edited> {
+        let Self { client, url, merges_max } = self;
+        let (mut base, mut mine) = (seen.clone(), mine.into());
+        let mut merges = 0;
+        loop {
+            let tag = base.entity_tag().ok_or_else(no_tag)?;
+            let mut put = client.put(&url).if_match(&tag).body(mine.clone());
+            if let Some(kind) = base.headers().get(CONTENT_TYPE) {
+                put = put.header(CONTENT_TYPE, kind.clone());
+            }
+            let saved = put.send().await?;
+            if saved.status() != StatusCode::PRECONDITION_FAILED {
+                return Ok(Edited::Answered(saved));
+            }
+            let theirs = client.get(&url).send().await?;
+            if !theirs.status().is_success() {
+                return Ok(Edited::Conflict(theirs));
+            }
+            if *theirs.body() == mine {
+                return Ok(Edited::AlreadyThere(theirs));
+            }
+            if merges == merges_max {
+                return Ok(Edited::Conflict(theirs));
+            }
+            merges += 1;
+            match merge(EditConflict { base: &base, mine: &mine, theirs: &theirs }) {
+                Some(merged) => (base, mine) = (theirs, merged),
+                None => return Ok(Edited::Conflict(theirs)),
+            }
+        }
+    }
+}
+
+impl Answer {
+    /// The tag of the version that this answer is about; `None` without an `ETag`, or with one that cannot be read.
+    pub fn entity_tag(&self) -> Option<EntityTag> {
+        self.headers().get(ETAG)?.to_str().ok()?.parse().ok()
+    }
+}
+
+impl Request {
+    /// Has it carried out only if the resource is in this version (`If-Match`); otherwise the answer is 412. A weak tag is
+    /// an error: it never matches.
+    pub fn if_match(self, tag: &EntityTag) -> Self {
+        if tag.is_weak() {
+            return self.fail(Error::invalid(format!("{tag} is a weak tag, which If-Match never matches")));
+        }
+        match HeaderValue::try_from(tag.to_string()) {
+            Ok(value) => self.header(IF_MATCH, value),
+            Err(error) => self.fail(Error::invalid("the tag is no value of a field").caused_by(error)),
+        }
+    }
+}
+
+fn no_tag() -> Error {
+    Error::invalid(
+        "the version that was seen has no ETag, so that it cannot be told whether somebody else has changed it; have \
+         the server send one",
+    )
+}
