@@ -113,10 +113,7 @@ async fn every_order_has_one_effect_in_order_whatever_is_killed() {
         }
         tokio::time::sleep(Duration::from_millis(random.below(300))).await;
         match random.below(8) {
-            0 => {
-                nats.kill();
-                nats.up();
-            }
+            0 => crate::nats::kill_and_restart(&mut nats, STREAM).await,
             1 if is_long => {
                 server.kill();
                 server.up();

@@ -21,6 +21,29 @@ pub(crate) async fn stream(url: &str, name: &str) -> jetstream::Context {
     context
 }
 
+/// Kills the server and starts it again, until its streams answer. A server that is killed while it still recovers from
+/// an earlier kill sometimes accepts connections and answers no JetStream request any more (seen with 2.9 and 2.15): it
+/// is not killed again before it answers, and restarted if it does not.
+pub(crate) async fn kill_and_restart(server: &mut Nats, name: &str) {
+    for _ in 0..RESTARTS_MAX {
+        server.kill();
+        server.up();
+        let answers = async {
+            let context = jetstream::new(async_nats::connect(server.url()).await.unwrap());
+            while context.get_stream(name).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        if tokio::time::timeout(ANSWERS_WITHIN, answers).await.is_ok() {
+            return;
+        }
+    }
+    panic!("NATS does not answer for the stream {name} after {RESTARTS_MAX} restarts");
+}
+
+const RESTARTS_MAX: usize = 3;
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
 /// Everything in a stream, in its order: what an independent reader sees.
 pub(crate) async fn read_all(context: &jetstream::Context, name: &str) -> Vec<Message> {
     let stream = context.get_stream(name).await.unwrap();

@@ -135,9 +135,19 @@ impl Daemon {
         pids
     }
 
-    /// Sends a signal to the server and to all that it has started.
-    fn signal(&self, signal: &str) {
-        self::signal(signal, &self.pids());
+    /// Stops the server and all that it has started, and waits until the last thread stands: a signal
+    /// that was sent has not yet arrived, and a thread that runs on can answer one more request.
+    fn freeze(&self) {
+        let pids = self.pids();
+        signal("-STOP", &pids);
+        while !pids.iter().copied().all(stands) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Lets the server and all that it has started continue.
+    fn thaw(&self) {
+        signal("-CONT", &self.pids());
     }
 }
 
@@ -146,7 +156,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         // It is stopped first, so that it starts no further process.
         signal("-STOP", &[self.pid]);
-        while state(self.pid).is_some_and(|state| state != 'T') {
+        while !stands(self.pid) {
             std::thread::sleep(Duration::from_millis(1));
         }
         let pids = self.pids();
@@ -169,12 +179,18 @@ fn signal(signal: &str, pids: &[u32]) {
 
 /// Whether a process has anything open.
 fn runs(pid: u32) -> bool {
-    state(pid).is_some()
+    state(Path::new(&format!("/proc/{pid}"))).is_some()
 }
 
-/// What a process does; nothing if it is over, also if it only waits to be asked about.
-fn state(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// Whether no thread of a process runs: each is stopped or over.
+fn stands(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    threads.flatten().all(|thread| state(&thread.path()).is_none_or(|state| state == 'T'))
+}
+
+/// What a process or a thread does; nothing if it is over, also if it only waits to be asked about.
+fn state(folder: &Path) -> Option<char> {
+    let stat = std::fs::read_to_string(folder.join("stat")).ok()?;
     stat.rsplit(") ").next()?.chars().next().filter(|state| !matches!(state, 'Z' | 'X'))
 }
 

@@ -90,12 +90,12 @@ impl Postgres {
 
     /// Stops every process of it where it stands: it keeps its connections and answers nothing.
     pub(crate) fn freeze(&self) {
-        self.daemon.as_ref().expect("it runs").signal("-STOP");
+        self.daemon.as_ref().expect("it runs").freeze();
     }
 
     /// Lets it continue.
     pub(crate) fn thaw(&self) {
-        self.daemon.as_ref().expect("it runs").signal("-CONT");
+        self.daemon.as_ref().expect("it runs").thaw();
     }
 
     /// Makes a standby the primary.

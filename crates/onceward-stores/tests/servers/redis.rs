@@ -134,12 +134,12 @@ impl Redis {
 
     /// Stops it where it stands: it keeps its connections and answers nothing.
     pub(crate) fn freeze(&self) {
-        self.daemon.as_ref().expect("it runs").signal("-STOP");
+        self.daemon.as_ref().expect("it runs").freeze();
     }
 
     /// Lets it continue.
     pub(crate) fn thaw(&self) {
-        self.daemon.as_ref().expect("it runs").signal("-CONT");
+        self.daemon.as_ref().expect("it runs").thaw();
     }
 
     /// Runs a command with the command-line client, and returns what it prints.
