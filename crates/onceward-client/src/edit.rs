@@ -96,7 +96,7 @@ impl Edit {
     ) -> Result<Edited> {
         let Self { client, url, merges_max } = self;
         let (mut base, mut mine) = (seen.clone(), mine.into());
-        let mut merges = 0;
+        let mut rounds = 0;
         loop {
             let tag = base.entity_tag().ok_or_else(no_tag)?;
             let mut put = client.put(&url).if_match(&tag).body(mine.clone());
@@ -114,10 +114,10 @@ impl Edit {
             if *theirs.body() == mine {
                 return Ok(Edited::AlreadyThere(theirs));
             }
-            if merges == merges_max {
+            if rounds == merges_max {
                 return Ok(Edited::Conflict(theirs));
             }
-            merges += 1;
+            rounds += 1;
             match merge(EditConflict { base: &base, mine: &mine, theirs: &theirs }) {
                 Some(merged) => (base, mine) = (theirs, merged),
                 None => return Ok(Edited::Conflict(theirs)),

@@ -42,13 +42,17 @@ fn serve(etag: &'static str, script: impl Fn(usize) -> Around + Send + 'static) 
     let shared = document.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            answer(stream, &shared, &script);
+            answer(&stream, &shared, &script);
         }
     });
     Server { url, document }
 }
 
-fn answer(stream: TcpStream, document: &Mutex<Document>, script: &impl Fn(usize) -> Around) -> Option<()> {
+fn answer(
+    mut stream: &TcpStream,
+    document: &Mutex<Document>,
+    script: &impl Fn(usize) -> Around,
+) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let (mut line, mut length, mut expected) = (String::new(), 0, String::new());
     reader.read_line(&mut line).ok()?;
@@ -58,7 +62,7 @@ fn answer(stream: TcpStream, document: &Mutex<Document>, script: &impl Fn(usize)
         let Some((name, value)) = field.trim_end().split_once(": ") else { break };
         match name.to_ascii_lowercase().as_str() {
             "content-length" => length = value.parse().ok()?,
-            "if-match" => expected = value.to_owned(),
+            "if-match" => value.clone_into(&mut expected),
             _ => {}
         }
     }
@@ -87,7 +91,7 @@ fn answer(stream: TcpStream, document: &Mutex<Document>, script: &impl Fn(usize)
     let length = body.len();
     let tag = etag.replace('N', &version.to_string());
     let head = format!("HTTP/1.1 {status}\r\n{tag}Content-Length: {length}\r\nConnection: close\r\n\r\n");
-    (&stream).write_all((head + body).as_bytes()).ok()
+    stream.write_all((head + body).as_bytes()).ok()
 }
 
 const STRONG: &str = "ETag: \"N\"\r\n";
