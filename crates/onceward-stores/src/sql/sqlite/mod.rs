@@ -6,6 +6,7 @@
 //! the highest version ever given (`onceward_version`), so versions never go back, whatever the clock does.
 
 pub(super) mod errors;
+mod now;
 mod scan;
 mod schema;
 mod store;

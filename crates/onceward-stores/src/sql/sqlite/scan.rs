@@ -12,7 +12,8 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Row, ToSql, params};
 
 use super::errors::failed;
-use super::swap::{clock_us, found};
+use super::now::Now;
+use super::swap::found;
 use crate::kit::scan_limit;
 use crate::sql::PAGE_BYTES_MAX;
 use crate::sql::row;
@@ -215,7 +216,14 @@ struct PageBuilder<'c> {
 
 impl<'c> PageBuilder<'c> {
     fn new(connection: &'c Connection, limit: usize) -> Self {
-        Self { connection, now: clock_us(), left: limit, bytes: 0, last: None, page: Page::default() }
+        Self {
+            connection,
+            now: Now::read().earliest_us,
+            left: limit,
+            bytes: 0,
+            last: None,
+            page: Page::default(),
+        }
     }
 
     /// Reads the rows of a statement until the page is full, and adds those that match.

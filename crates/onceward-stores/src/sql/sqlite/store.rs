@@ -10,7 +10,8 @@ use onceward::{
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::errors::{failed, uncommitted, unopened};
-use super::swap::{clock_us, load, swap_now};
+use super::now::Now;
+use super::swap::{load, swap_now};
 use super::thread::ConnectionThread;
 use super::{scan, schema};
 use crate::sql::Options;
@@ -104,7 +105,7 @@ impl Store for SqliteStore {
     fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
         let ids = ids.to_vec();
         Box::pin(self.reader.call(move |connection| {
-            let now = clock_us();
+            let now = Now::read().earliest_us;
             ids.iter().map(|id| load(connection, columns(id), now)).collect()
         }))
     }

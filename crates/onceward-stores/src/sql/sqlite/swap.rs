@@ -1,31 +1,28 @@
 //! Swaps inside a transaction that has the write lock, of the store or of the caller.
 
-use onceward::{Found, Loaded, Result, Seen, Swap, Swapped, SystemClock};
+use onceward::{Found, Loaded, Result, Seen, Swap, Swapped};
 use rusqlite::types::{Null, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::errors::failed;
-use crate::kit::now_us;
+use super::now::Now;
 use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
 use crate::sql::row::{self, due_us};
 use crate::sql::swap_kinds::columns;
 
 /// Swaps one record. The transaction must have the write lock, and must be rolled back on an error.
 pub(super) fn swap_now(connection: &Connection, swap: &Swap) -> Result<Swapped> {
-    let now = clock_us();
-    let found = match load(connection, columns(&swap.id), now)? {
+    let now = Now::read();
+    let found = match load(connection, columns(&swap.id), now.earliest_us)? {
         Ok(found) => found,
         Err(error) => return Ok(Swapped::Failed(error)),
     };
     if !is_as_seen(swap.seen, found.as_ref()) {
         return Ok(Swapped::Lost(found));
     }
-    write(connection, swap, now).map_err(failed).and_then(|version| Ok(Swapped::Won(row::version(version)?)))
-}
-
-/// The machine's clock, as a signed number for SQLite.
-pub(super) fn clock_us() -> i64 {
-    i64::try_from(now_us(&SystemClock)).unwrap_or(i64::MAX)
+    write(connection, swap, now.latest_us)
+        .map_err(failed)
+        .and_then(|version| Ok(Swapped::Won(row::version(version)?)))
 }
 
 fn write(connection: &Connection, swap: &Swap, now: i64) -> rusqlite::Result<i64> {
@@ -73,10 +70,10 @@ const LOAD: &str =
 
 /// The same over any driver. The transaction must have the write lock (`BEGIN IMMEDIATE`).
 pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Result<Swapped> {
-    let now = clock_us();
+    let Now { earliest_us, latest_us: now } = Now::read();
     let (scope, operation, key) = columns(&swap.id);
     let id = [Value::Text(scope), Value::Text(operation), Value::Text(key)];
-    let loaded = tx.fetch(LOAD, &[id[0], id[1], id[2], Value::Int(Some(now))]).await?;
+    let loaded = tx.fetch(LOAD, &[id[0], id[1], id[2], Value::Int(Some(earliest_us))]).await?;
     let found = match loaded.map(|row| Cells(row).found()).transpose() {
         Ok(found) => found,
         Err(error) => return Ok(Swapped::Failed(error)),
