@@ -27,6 +27,8 @@ pub struct Place {
     peer: Option<Peer>,
     /// The address that answered first: a name is looked up once, not for each of a thousand clients.
     address: Arc<OnceLock<SocketAddr>>,
+    /// What is sent as `Host` instead of its own.
+    sent_host: Option<String>,
 }
 
 impl Place {
@@ -49,6 +51,7 @@ impl Place {
             target: target.to_owned(),
             peer,
             address: Arc::default(),
+            sent_host: None,
         })
     }
 
@@ -67,8 +70,18 @@ impl Place {
         &self.target
     }
 
+    /// The same place, addressed by the host of another. Instances of one service are reached by one name: the host may
+    /// count as a part of the request.
+    pub fn with_host_of(mut self, other: &Self) -> Self {
+        self.sent_host = Some(other.authority());
+        self
+    }
+
     /// The value of the `Host` field.
     pub fn authority(&self) -> String {
+        if let Some(host) = &self.sent_host {
+            return host.clone();
+        }
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.port == default_port(self.peer.is_some()) { host } else { format!("{host}:{}", self.port) }
     }

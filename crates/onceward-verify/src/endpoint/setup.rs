@@ -40,7 +40,8 @@ impl Setup {
         let trust = Trust::new(check.authorities.clone());
         let parse = |url: &str| Place::parse(url, &trust);
         let place = parse(&check.url)?;
-        let also = check.also_urls.iter().map(|url| parse(url)).collect::<Result<Vec<_>>>()?;
+        let also = check.also_urls.iter().map(|url| Ok(parse(url)?.with_host_of(&place)));
+        let also = also.collect::<Result<Vec<_>>>()?;
         let other = check.other_url.as_deref().map(parse).transpose()?;
         let effects_place = match &check.effects {
             Effects::Url { url, .. } => Some(parse(url)?),

@@ -4,8 +4,9 @@ use std::process::Output;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::certificates;
-use super::stage::{Home, Reply, Service};
+use super::stage::{Gateway, Home, Reply, Service};
 use crate::process::onceward;
+use crate::servers::Postgres;
 
 /// A service that charges slowly, so that duplicates arrive meanwhile, and counts its charges.
 fn counting() -> Service {
@@ -57,5 +58,21 @@ fn verification_passes_over_tls_and_needs_a_trusted_certificate() {
         assert!(code == Some(2) && said.contains("--ca"), "{said}");
         let sent = service.received().split_off(before);
         assert!(sent.iter().all(|request| request.line.starts_with("GET")), "nothing is sent to a stranger");
+    }
+}
+
+/// The host counts as a part of the request: instances of one service are reached by one.
+#[test]
+fn two_gateways_on_one_store_pass_verification() {
+    let Some(server) = Postgres::start() else { return };
+    let (home, service, database) = (Home::new(), counting(), server.database("receipts"));
+    let secret = [("ONCEWARD_SECRET", "0123456789abcdef0123456789abcdef")];
+    let start = || Gateway::start_on(&database, &service.url(), &home.config(), &[], &secret);
+    let (one, two) = (start(), start());
+    let url = |gateway: &Gateway| format!("http://{}/charges", gateway.address);
+    for version in [&[][..], &["--http2"]] {
+        let also = ["--also-url", &url(&two), "--scenario", "several-instances"];
+        let (code, said) = verify(&url(&one), &service, &[&also, version].concat());
+        assert!(code == Some(0) && said.contains("2 instances"), "{said}");
     }
 }
