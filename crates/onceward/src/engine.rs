@@ -357,6 +357,12 @@ impl Onceward {
         settle::settle(&self.inner, id, fence, settlement, policy).await
     }
 
+    /// The intents whose outcome this process knows and the store did not take yet. They are written for as long as the
+    /// process lives; after its end their outcomes are unknown. For the log at shutdown.
+    pub fn unwritten_outcomes(&self) -> Vec<Id> {
+        self.inner.flights.unrecorded()
+    }
+
     /// Reads the receipt of an intent as it is now.
     pub async fn receipt(&self, id: &Id) -> Result<Option<Receipt>> {
         self.inner.load(id).await

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::Uri;
-use onceward::{Onceward, Sweep};
+use onceward::{Id, Onceward, Sweep};
 use onceward_http::Metrics;
 use onceward_http::admin::{Admin, Readiness};
 use tokio::net::TcpListener;
@@ -277,15 +277,41 @@ async fn wait_for_signals([mut terminate, mut interrupt]: [Signal; 2], stop: wat
     std::process::exit(130);
 }
 
-/// Waits for requests whose client has disconnected: they run on without a connection.
+/// Waits for requests whose client has disconnected, which run on without a connection, and for outcomes that the store
+/// did not take yet.
 async fn finish_in_flight(gateway: &Gateway) {
     const POLL_INTERVAL: Duration = Duration::from_millis(20);
     let waited = tokio::time::timeout(gateway.bounds.drain_timeout, async {
-        while gateway.state.metrics.in_flight() > 0 {
+        while gateway.state.metrics.in_flight() > 0 || !gateway.state.onceward.unwritten_outcomes().is_empty()
+        {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     });
     if waited.await.is_err() {
-        tracing::warn!("some requests did not finish in time; their outcomes will be unknown");
+        let in_flight = gateway.state.metrics.in_flight();
+        tracing::warn!(in_flight, "some requests did not finish in time; their outcomes will be unknown");
+        list_unwritten(&gateway.state.onceward.unwritten_outcomes());
+    }
+}
+
+/// Outcomes in the log at shutdown, at most; all are counted.
+const UNWRITTEN_LISTED_MAX: usize = 1_000;
+
+/// Lists what is lost with this process: somebody has to settle it.
+fn list_unwritten(ids: &[Id]) {
+    for id in ids.iter().take(UNWRITTEN_LISTED_MAX) {
+        // As in the lines about unknown outcomes.
+        let key = &blake3::hash(id.key().as_bytes()).to_hex()[..12];
+        let (scope, operation) = (id.scope(), id.operation());
+        tracing::error!(
+            scope,
+            operation,
+            key,
+            "the service has answered, and the store has not taken the outcome: it will be unknown; settle it as done"
+        );
+    }
+    if !ids.is_empty() {
+        let count = ids.len();
+        tracing::error!(count, "outcomes were not written before the end of the process");
     }
 }

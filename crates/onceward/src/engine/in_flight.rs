@@ -192,6 +192,17 @@ impl Flights {
         self.shard(id).lock().find(id.seeded_hash(), |flight| flight.id == *id).cloned()
     }
 
+    /// The ids whose outcome the store did not take yet.
+    pub(crate) fn unrecorded(&self) -> Vec<Id> {
+        let mut ids = Vec::new();
+        for shard in &self.shards {
+            let flights = shard.lock();
+            let unrecorded = flights.iter().filter(|flight| flight.unrecorded.load(Ordering::Relaxed));
+            ids.extend(unrecorded.map(|flight| flight.id.clone()));
+        }
+        ids
+    }
+
     /// Ends a flight: it leaves the map first, so that the next ask starts a new one.
     pub(crate) fn end(&self, flight: &Arc<Flight>, receipt: Option<Receipt>) {
         self.end_with(flight, |_| Phase::Ended { receipt: receipt.map(Box::new), lost: None });

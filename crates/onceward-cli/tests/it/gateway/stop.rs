@@ -6,8 +6,9 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::stage::{Home, Reply, Service};
-use crate::process::{eventually, send};
+use super::stage::{Gateway, Home, Reply, Service};
+use crate::process::{eventually, onceward, send};
+use crate::servers::Postgres;
 
 /// A service that delays every answer until it is released.
 pub fn gated() -> (Service, mpsc::Sender<()>) {
@@ -87,4 +88,73 @@ fn sigint_does_not_wait_for_balancers() {
     let mut gateway = home.start_with(&service.url(), &["--drain-delay", "10m"]);
     gateway.signal("-INT");
     assert!(gateway.child.wait().unwrap().success());
+}
+
+/// Runs a gateway whose store goes away while the service works, and stops it. Returns what it logged.
+fn stop_with_an_unwritten_outcome(
+    server: &mut Postgres,
+    home: &Home,
+    database: &str,
+    drain_timeout: &str,
+    after_the_signal: impl FnOnce(&mut Postgres),
+) -> (String, Service) {
+    let (service, go) = gated();
+    let log = home.folder.path().join("log");
+    home.write_config("[defaults]\nrecord_wait = \"100ms\"");
+    let mut command = onceward(&["proxy", "--upstream", &service.url(), "--store", database]);
+    command.env("ONCEWARD_SECRET", SECRET).args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    command.arg("--config").arg(home.config());
+    command.args(["--drain-delay", "0s", "--drain-timeout", drain_timeout]);
+    command.stderr(std::fs::File::create(&log).unwrap());
+    let mut gateway = Gateway::spawn(command);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| gateway.charge("a-key-of-a-client", "{}"));
+        eventually("it is running", || (service.effects() == 1).then_some(()));
+        server.kill();
+        go.send(()).unwrap();
+        let answer = first.join().unwrap();
+        assert_eq!((answer.status, answer.field("onceward-recorded")), (201, Some("not-yet")));
+    });
+    gateway.signal("-TERM");
+    after_the_signal(server);
+    assert!(gateway.child.wait().unwrap().success());
+    (std::fs::read_to_string(log).unwrap(), service)
+}
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+#[test]
+fn outcomes_that_a_store_did_not_take_are_listed_at_the_end() {
+    let Some(mut server) = Postgres::start() else { return };
+    let (home, database) = (Home::new(), server.database("receipts"));
+    let (log, service) = stop_with_an_unwritten_outcome(&mut server, &home, &database, "500ms", |_| {});
+    let line = log
+        .lines()
+        .find(|line| line.contains("has not taken the outcome"))
+        .unwrap_or_else(|| panic!("{log}"));
+    assert!(line.contains("POST /charges") && line.contains("key="), "{line}");
+    assert!(!line.contains("a-key-of-a-client"), "{line}");
+    let count = log.lines().find(|line| line.contains("outcomes were not written"));
+    assert!(count.is_some_and(|line| line.contains("count=1")), "{log}");
+    server.up();
+    let variables = [("ONCEWARD_SECRET", SECRET)];
+    let gateway = Gateway::start_on(&database, &service.url(), &home.config(), &[], &variables);
+    let retried = eventually("the lease has ended", || {
+        let answer = gateway.charge("a-key-of-a-client", "{}");
+        (answer.problem().1 == "outcome-unknown").then_some(answer)
+    });
+    assert_eq!((retried.status, service.effects()), (409, 1));
+}
+
+#[test]
+fn an_outcome_is_written_if_the_store_comes_back_before_the_end() {
+    let Some(mut server) = Postgres::start() else { return };
+    let (home, database) = (Home::new(), server.database("receipts"));
+    let (log, service) = stop_with_an_unwritten_outcome(&mut server, &home, &database, "60s", Postgres::up);
+    assert!(!log.contains("has not taken the outcome"), "{log}");
+    let variables = [("ONCEWARD_SECRET", SECRET)];
+    let gateway = Gateway::start_on(&database, &service.url(), &home.config(), &[], &variables);
+    let retried = gateway.charge("a-key-of-a-client", "{}");
+    assert_eq!((retried.status, retried.field("idempotent-replayed")), (201, Some("true")));
+    assert_eq!(service.effects(), 1);
 }

@@ -103,7 +103,7 @@ int clock_gettime(clockid_t id, struct timespec *now) {
 
 /// A gateway whose wall clock goes by `shift`, a file with a number of seconds. `None`, with a visible message, without a
 /// C compiler.
-fn start_with_shifted_clock(home: &Home, upstream: &str) -> Option<Gateway> {
+fn start_with_shifted_clock(home: &Home, scheme: &str, upstream: &str) -> Option<Gateway> {
     let folder = home.folder.path();
     let (source, library) = (folder.join("clock.c"), folder.join("clock.so"));
     fs::write(&source, SHIFTED_CLOCK).unwrap();
@@ -114,24 +114,49 @@ fn start_with_shifted_clock(home: &Home, upstream: &str) -> Option<Gateway> {
             .write_all(b"SKIPPED: there is no C compiler, leaps of the clock were NOT tested\n");
         return None;
     }
-    let store = format!("embedded:{}", folder.join("receipts").display());
+    let store = format!("{scheme}:{}", folder.join("receipts").display());
     let shift = folder.join("shift");
-    let variables = [("LD_PRELOAD", library.to_str().unwrap()), ("SHIFT_FILE", shift.to_str().unwrap())];
+    let variables =
+        [("LD_PRELOAD", library.to_str().unwrap()), ("SHIFT_FILE", shift.to_str().unwrap()), SECRET];
     Some(Gateway::start_on(&store, upstream, &home.config(), &["--sweep-every", "100ms"], &variables))
 }
 
+const SECRET: (&str, &str) = ("ONCEWARD_SECRET", "0123456789abcdef0123456789abcdef");
 const DAY_S: i64 = 86_400;
+
+fn set_clock_of(home: &Home, shift_s: i64) {
+    let (new, shift) = (home.folder.path().join("shift.new"), home.folder.path().join("shift"));
+    fs::write(&new, shift_s.to_string()).unwrap();
+    fs::rename(new, shift).unwrap();
+}
+
+/// A file of SQLite may be shared, so a start with a wrong clock cannot be told from a long pause; a leap can.
+#[test]
+fn a_clock_that_leaps_ends_no_retention_on_sqlite() {
+    let (home, service) = (Home::new(), Service::charging());
+    set_clock_of(&home, 0);
+    let Some(gateway) = start_with_shifted_clock(&home, "sqlite", &service.url()) else { return };
+    assert_eq!(gateway.charge("a", "{}").status, 201);
+    for shift_s in [2 * DAY_S, -2 * DAY_S] {
+        let leaps = gateway.metric("onceward_clock_leaps_total");
+        set_clock_of(&home, shift_s);
+        eventually("the leap is counted", || {
+            assert_eq!(gateway.charge("a", "{}").field("idempotent-replayed"), Some("true"));
+            (gateway.metric("onceward_clock_leaps_total") > leaps).then_some(())
+        });
+        let key = format!("after{shift_s}");
+        assert_eq!(gateway.charge(&key, "{}").status, 201);
+        assert_eq!(gateway.charge(&key, "{}").field("idempotent-replayed"), Some("true"));
+    }
+    assert_eq!(service.effects(), 3);
+}
 
 #[test]
 fn a_clock_that_leaps_ends_no_retention() {
     let (home, service) = (Home::new(), Service::charging());
-    let set_clock = |shift_s: i64| {
-        let (new, shift) = (home.folder.path().join("shift.new"), home.folder.path().join("shift"));
-        fs::write(&new, shift_s.to_string()).unwrap();
-        fs::rename(new, shift).unwrap();
-    };
+    let set_clock = |shift_s| set_clock_of(&home, shift_s);
     set_clock(0);
-    let Some(gateway) = start_with_shifted_clock(&home, &service.url()) else { return };
+    let Some(gateway) = start_with_shifted_clock(&home, "embedded", &service.url()) else { return };
     assert_eq!(gateway.charge("a", "{}").status, 201);
     // The clock leaps while the gateway runs: the receipt is kept for a day, and two have passed.
     set_clock(2 * DAY_S);
@@ -143,7 +168,7 @@ fn a_clock_that_leaps_ends_no_retention() {
     // It starts with a clock that is far ahead, or far behind, and is corrected a moment later.
     for shift_s in [2 * DAY_S, -20_000 * DAY_S] {
         set_clock(shift_s);
-        let gateway = start_with_shifted_clock(&home, &service.url()).unwrap();
+        let gateway = start_with_shifted_clock(&home, "embedded", &service.url()).unwrap();
         assert_eq!(gateway.charge("a", "{}").field("idempotent-replayed"), Some("true"), "{shift_s}");
         set_clock(0);
         assert_eq!(gateway.charge("a", "{}").field("idempotent-replayed"), Some("true"), "{shift_s}");
