@@ -23,8 +23,9 @@ fn a_table_is_kept_as_json() {
          anonymous = \"share\"\noperation = \"charge\"",
     );
     let json = "{\"routes\":[{\"path\":\"/a/{id}\",\"methods\":[\"POST\"],\"terms\":{\"scope\":[\"header:x-tenant\",\
-                \"jwt:sub\"],\"anonymous\":\"share\",\"operation\":\"charge\"}}],\"otherwise\":{\"scope\":[\"auto\"],\
-                \"anonymous\":null,\"operation\":null}}";
+                \"jwt:sub\"],\"anonymous\":\"share\",\"operation\":\"charge\",\
+                \"key_from\":\"header:idempotency-key\"}}],\"otherwise\":{\"scope\":[\"auto\"],\
+                \"anonymous\":null,\"operation\":null,\"key_from\":\"header:idempotency-key\"}}";
     assert_eq!(serde_json::to_string(&written).unwrap(), json);
     assert_eq!(serde_json::from_str::<TermsTable>(json).unwrap(), written);
     assert!(serde_json::from_str::<TermsTable>("{\"routes\":[]}").is_err());
