@@ -47,6 +47,12 @@ impl Ask {
         self
     }
 
+    /// Asks under another policy.
+    pub fn with_policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
+        self.policy = policy.into();
+        self
+    }
+
     /// Names this try. Only needed by a caller that claims over an unreliable wire: asking again with
     /// the same attempt finds its own claim and not that of another caller. For that reason such a claim is
     /// not released when the future is dropped; its lease expires.
@@ -56,7 +62,7 @@ impl Ask {
         self
     }
 
-    /// Brings along what is asked, to be kept in the receipt: a run that goes on with the intent finds it there
+    /// Brings along what is asked, to be kept in the receipt: a run that continues with the intent finds it there
     /// ([`Lease::input`](crate::Lease::input)). What is kept already is not replaced.
     ///
     /// An intent with an input is never forgotten before it is done: where another would be free again, it
@@ -66,7 +72,7 @@ impl Ask {
         self
     }
 
-    /// Has a worker begin no earlier than this long after it was enqueued. Who runs it asks at once.
+    /// Delays the first run by a worker by this long after it was enqueued. `run` does not wait.
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
@@ -82,12 +88,12 @@ impl Ask {
         &self.policy
     }
 
-    /// What is asked.
+    /// The fingerprint of the request.
     pub fn fingerprint(&self) -> &Fingerprint {
         &self.fingerprint
     }
 
-    /// What is asked, as it is to be kept in the receipt.
+    /// The request, as it is to be kept in the receipt.
     pub fn input(&self) -> Option<&Bytes> {
         self.input.as_ref()
     }

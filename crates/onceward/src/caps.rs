@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-/// What a store can and cannot promise, and what the engine gains by knowing.
+/// The capabilities of a store: its promises, and hints for speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Caps {
     /// A short name for messages: `embedded`, `memory`, `postgres`, …
     pub name: &'static str,
-    /// What it promises. The engine refuses to be built on a store whose promises do not make it fit to be
+    /// Its promises. The engine refuses to be built on a store whose promises do not make it fit to be
     /// the record of truth, unless that is accepted explicitly.
     pub promises: Promises,
-    /// What makes it faster. Wrong hints change speed and nothing else.
+    /// Hints for speed. Wrong hints change speed and nothing else.
     pub hints: Hints,
 }
 
@@ -28,12 +28,12 @@ impl Caps {
     }
 }
 
-/// What a store promises. Begin from [`Promises::default`], which promises nothing.
+/// The promises of a store. Begin from [`Promises::default`], which promises nothing.
 #[expect(clippy::struct_excessive_bools, reason = "each is a promise of its own, not a mode")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Promises {
-    /// What was answered survives a crash of the process and of the machine.
+    /// Acknowledged writes survive a crash of the process and of the machine.
     pub durable: bool,
     /// Of two swaps that saw the same thing, exactly one wins; also across a failover, unless
     /// [`failover_loss`](Self::failover_loss) says otherwise.
@@ -45,7 +45,7 @@ pub struct Promises {
     pub shared: bool,
     /// It can join the caller's own transaction.
     pub transactions: bool,
-    /// Whose clock due times go by.
+    /// The clock that due times are measured by.
     pub clock: ClockSource,
     /// The largest encoded receipt that it takes, in bytes.
     pub record_bytes_max: usize,
@@ -109,27 +109,28 @@ impl Promises {
     }
 }
 
-/// Whose clock a store's due times go by.
+/// The clock that a store's due times are measured by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClockSource {
     /// Its own: one clock for all its users.
     Store,
-    /// That of each process that uses it. They may differ by this much, which leases must allow for.
+    /// That of each process that uses it. They may differ by this much: the engine keeps every claim in the store for
+    /// so much longer than its owner counts on it.
     Process {
         /// The difference that is allowed for.
         margin: Duration,
     },
 }
 
-/// What the engine gains by knowing of a store.
+/// Facts about a store that make the engine faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hints {
     /// How many batches are worth having in flight at once.
     pub batches_in_flight: usize,
     /// It makes groups of the batches that wait, in a thread or task of its own, and a swap whose future
-    /// was polled once goes on when that is dropped. The engine then makes no batches and hands each swap over.
+    /// was polled once continues when that is dropped. The engine then makes no batches and hands each swap over.
     pub batches_internally: bool,
     /// How it finds what is due.
     pub due: DueLookup,
@@ -167,6 +168,6 @@ impl Hints {
 pub enum DueLookup {
     /// By an index: a scan costs what is due.
     Index,
-    /// By walking over everything: a scan costs what is kept, so it is made rarely.
+    /// By walking over everything: a scan costs what is kept, so sweeps and the looks of workers are made more rarely.
     Walk,
 }

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::id::Id;
 
 /// Changing one byte of this changes every key ever derived: a downstream service would then run the
-/// same call twice. A new scheme gets a new context beside this one.
+/// same call twice. A new scheme gets a new context next to this one.
 const CONTEXT: &str = "onceward child key v1";
 
 /// Derives the key for the downstream call `label` of the intent `id`.

@@ -7,18 +7,20 @@
 //! …           what belongs to the state, integers little endian
 //! last 4      CRC-32 of everything before
 //!
-//! waiting     claim · job                  flags: prior, job
-//! held        claim · late · job           flags: retry, ticket, prior, late, job
+//! waiting     claim · late · job           flags: prior, late, job, tries
+//! held        claim · late · job           flags: retry, ticket, prior, late, job, tries
 //!             (prior: settled, or unknown, or neither)
 //! done        claim · tombstone · end · job
-//!                                          flags: failed, omitted, closed, tombstone, job
+//!                                          flags: failed, omitted, closed, tombstone, job,
+//!                                          tries
 //! unknown     claim · reason 1 · late · note · job
-//!                                          flags: prior, late, note, job
+//!                                          flags: prior, late, note, job, tries
 //!             (reason: 0 lease ended, 1 reported, 2 panicked, 3 dropped)
-//! dead        claim · note · job           flags: prior, note, job
+//! dead        claim · late · note · job    flags: retry, prior, late, note, job, tries
 //! gone        fence 8
 //!
 //! claim       fingerprint version 1 · digest 32 · attempt 16 · fence 8 (0: the record's own version)
+//!             · tries 2, only with its flag; without it 1, or 0 if the attempt is nobody's
 //! late        milliseconds 4, only with its flag
 //! tombstone   µs 8 (max: forever), only with its flag
 //! end         length 4 · body or note; if closed: length 4 · 1 (0 cancelled, 1 discarded, 2 undone)
@@ -48,6 +50,7 @@ use crate::store::{Found, Version};
 const FORMAT: u8 = 2;
 const HEAD_BYTES: usize = 3;
 const CLAIM_BYTES: usize = 1 + Fingerprint::DIGEST_BYTES + 16 + 8;
+const TRIES_BYTES: usize = 2;
 const LATE_BYTES: usize = 4;
 const TOMBSTONE_BYTES: usize = 8;
 const LENGTH_BYTES: usize = 4;
@@ -70,6 +73,7 @@ mod flag {
     pub(super) const JOB: u8 = 1 << 4;
     pub(super) const SETTLED: u8 = 1 << 5;
     pub(super) const NOTE: u8 = 1 << 6;
+    pub(super) const TRIES: u8 = 1 << 7;
 }
 
 /// Encodes a status for the store.
@@ -110,6 +114,17 @@ impl Parts<'_> {
             Self::Gone(_) => None,
         }
     }
+
+    fn claim(&self) -> Option<&Claim> {
+        match self {
+            Self::Waiting(Waiting { claim, .. })
+            | Self::Held(Held { claim, .. })
+            | Self::Done(Done { claim, .. })
+            | Self::Unknown(Unknown { claim, .. })
+            | Self::Dead(Dead { claim, .. }) => Some(claim),
+            Self::Gone(_) => None,
+        }
+    }
 }
 
 fn encode_parts(status: &Parts<'_>) -> Bytes {
@@ -137,9 +152,10 @@ fn content_bytes(status: &Parts<'_>) -> usize {
     let late = |late: Duration| if late.is_zero() { 0 } else { LATE_BYTES };
     let job = status.job().map_or(0, |job| JOB_BYTES + job.note.len() + job.input.len());
     let note = |note: &str| if note.is_empty() { 0 } else { NOTE_LENGTH_BYTES + note.len() };
-    match status {
-        Parts::Waiting(_) => CLAIM_BYTES + job,
-        Parts::Dead(dead) => CLAIM_BYTES + note(&dead.note) + job,
+    let tries = if status.claim().is_some_and(has_tries) { TRIES_BYTES } else { 0 };
+    let content = match status {
+        Parts::Waiting(waiting) => CLAIM_BYTES + late(waiting.late_effect_max) + job,
+        Parts::Dead(dead) => CLAIM_BYTES + late(dead.late_effect_max) + note(&dead.note) + job,
         Parts::Held(held) => CLAIM_BYTES + late(held.late_effect_max) + job,
         Parts::Done(done) => {
             let tombstone = if done.tombstone.is_some() { TOMBSTONE_BYTES } else { 0 };
@@ -149,7 +165,17 @@ fn content_bytes(status: &Parts<'_>) -> usize {
             CLAIM_BYTES + 1 + late(unknown.late_effect_max) + note(&unknown.note) + job
         }
         Parts::Gone(_) => 8,
-    }
+    };
+    content + tries
+}
+
+/// Whether the number of tries is written: almost every claim is the first.
+fn has_tries(claim: &Claim) -> bool {
+    claim.tries != usual_tries(claim.attempt)
+}
+
+fn usual_tries(attempt: Attempt) -> u16 {
+    u16::from(attempt != Attempt::NOBODY)
 }
 
 struct Inline<const N: usize> {
@@ -176,7 +202,8 @@ fn write(status: &Parts<'_>, out: &mut [u8]) {
     let (content, checksum) = out.split_at_mut(out.len() - CHECKSUM_BYTES);
     let mut out = &mut *content;
     let set = |flag: u8, is_set: bool| if is_set { flag } else { 0 };
-    let job = set(flag::JOB, status.job().is_some());
+    let job =
+        set(flag::JOB, status.job().is_some()) | set(flag::TRIES, status.claim().is_some_and(has_tries));
     let prior_flag = |prior: Prior| match prior {
         Prior::Nothing => 0,
         Prior::Settled => flag::SETTLED,
@@ -185,8 +212,10 @@ fn write(status: &Parts<'_>, out: &mut [u8]) {
     out.put_u8(FORMAT);
     match status {
         Parts::Waiting(waiting) => {
-            out.put_slice(&[5, prior_flag(waiting.prior) | job]);
+            let late = set(flag::LATE, !waiting.late_effect_max.is_zero());
+            out.put_slice(&[5, prior_flag(waiting.prior) | late | job]);
             put_claim(&mut out, &waiting.claim);
+            put_late(&mut out, waiting.late_effect_max);
         }
         Parts::Held(held) => {
             let flags = set(flag::RETRY, held.on_unknown == OnUnknown::Retry)
@@ -239,8 +268,11 @@ fn write(status: &Parts<'_>, out: &mut [u8]) {
         }
         Parts::Dead(dead) => {
             let note = set(flag::NOTE, !dead.note.is_empty());
-            out.put_slice(&[6, prior_flag(dead.prior) | note | job]);
+            let retry = set(flag::RETRY, dead.on_unknown == OnUnknown::Retry);
+            let late = set(flag::LATE, !dead.late_effect_max.is_zero());
+            out.put_slice(&[6, retry | prior_flag(dead.prior) | late | note | job]);
             put_claim(&mut out, &dead.claim);
+            put_late(&mut out, dead.late_effect_max);
             put_note(&mut out, &dead.note);
         }
         Parts::Gone(gone) => {
@@ -263,6 +295,9 @@ fn put_claim(out: &mut impl BufMut, claim: &Claim) {
     out.put_slice(claim.fingerprint.digest());
     out.put_u128_le(claim.attempt.0);
     out.put_u64_le(claim.fence.0);
+    if has_tries(claim) {
+        out.put_u16_le(claim.tries);
+    }
 }
 
 /// Rounded up, so that what was allowed for is never less than was asked for.
@@ -339,11 +374,14 @@ fn decode_status(bytes: &Bytes, version: Version) -> Result<Status> {
         5 => Status::Waiting(Waiting {
             claim: input.claim(version)?,
             prior: input.prior()?,
+            late_effect_max: input.late()?,
             job: input.job()?,
         }),
         6 => Status::Dead(Dead {
             claim: input.claim(version)?,
             prior: input.prior()?,
+            on_unknown: input.on_unknown(),
+            late_effect_max: input.late()?,
             note: input.note()?,
             job: input.job()?,
         }),
@@ -416,7 +454,9 @@ impl Input<'_> {
             FENCE_IS_VERSION => Fence(version.0),
             fence => fence,
         };
-        Ok(Claim { fingerprint, attempt, fence })
+        let usual = usual_tries(attempt);
+        let tries = if self.flag(flag::TRIES) { self.u16()? } else { usual };
+        Ok(Claim { fingerprint, attempt, fence, tries })
     }
 
     fn prior(&mut self) -> Result<Prior> {
@@ -426,6 +466,10 @@ impl Input<'_> {
             (false, true) => Ok(Prior::Unknown),
             (true, true) => Err(damaged("what is known of earlier runs contradicts itself")),
         }
+    }
+
+    fn on_unknown(&mut self) -> OnUnknown {
+        if self.flag(flag::RETRY) { OnUnknown::Retry } else { OnUnknown::Hold }
     }
 
     fn late(&mut self) -> Result<Duration> {
@@ -463,7 +507,7 @@ impl Input<'_> {
     fn held(&mut self, version: Version) -> Result<Held> {
         Ok(Held {
             claim: self.claim(version)?,
-            on_unknown: if self.flag(flag::RETRY) { OnUnknown::Retry } else { OnUnknown::Hold },
+            on_unknown: self.on_unknown(),
             owner: if self.flag(flag::TICKET) { Owner::Ticket } else { Owner::Run },
             prior: self.prior()?,
             late_effect_max: self.late()?,

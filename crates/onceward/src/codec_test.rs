@@ -38,9 +38,14 @@ const GOLDEN: &[(&str, &str)] = &[
     ("waiting, settled", "02052003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020118e24a27"),
     ("dead", "02061003abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327de69b2ae1"),
     ("dead, after an unknown outcome", "02061403abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327d6ca0d22b"),
+    ("dead, after an unknown outcome that is retried", "02061503abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327dae2dd4f4"),
     ("unknown, with a note", "02034803abababababababababababababababababababababababababababababababab4433221100000000000000000000000008070605040302010160ea00001800746865207365727669636520616e737765726564203530341a972e51"),
     ("dead, with a note and no input", "02064403abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020109006e6f20616e73776572350dfe31"),
     ("dead, erased", "02060003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020167353372"),
+    ("held, second try", "0201a003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020102005fffaa4a"),
+    ("done, second try", "02028003abababababababababababababababababababababababababababababababab44332211000000000000000000000000080706050403020102000400000070616964c3c2803c"),
+    ("waiting, late effect", "02058c03abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201ffff60ea00004f0d3448"),
+    ("dead, late effect", "0206dd03abababababababababababababababababababababababababababababababab443322110000000000000000000000000807060504030201020060ea000009006e6f20616e73776572030002000f0035303320e28093207370c3a47465720d0000007b22616d6f756e74223a31327d8ad42160"),
 ];
 
 #[test]
@@ -137,7 +142,6 @@ proptest! {
 fn samples() -> Vec<(&'static str, Status)> {
     let fresh = claim(FENCE_IS_VERSION);
     let fenced = claim(Fence(0x0102_0304_0506_0708));
-    let nobody = Claim { attempt: Attempt::NOBODY, ..fresh };
     let day = Some(Retention::For(Duration::from_hours(24)));
     let done = |end, tombstone, job| Status::Done(Done { claim: fenced, end, tombstone, job });
     let outcome = |outcome, tombstone| done(End::Outcome(outcome), tombstone, None);
@@ -187,24 +191,39 @@ fn samples() -> Vec<(&'static str, Status)> {
             }),
         ),
         ("gone", Status::Gone(Gone { fence: Fence(77) })),
+    ];
+    samples.extend(open_samples(fenced));
+    samples.extend(samples_with_notes(fenced));
+    samples.extend(later_samples(fenced));
+    samples
+}
+
+fn waiting(claim: Claim, prior: Prior, late_ms: u64, job: Option<Arc<Job>>) -> Status {
+    let late_effect_max = Duration::from_millis(late_ms);
+    Status::Waiting(Waiting { claim, prior, late_effect_max, job })
+}
+
+fn open_samples(fenced: Claim) -> Vec<(&'static str, Status)> {
+    let nobody = Claim { attempt: Attempt::NOBODY, tries: 0, ..claim(FENCE_IS_VERSION) };
+    vec![
         (
             "waiting, never begun",
             Status::Waiting(Waiting {
                 claim: nobody,
                 prior: Prior::Nothing,
+                late_effect_max: Duration::ZERO,
                 job: Some(Arc::new(Job::new(Bytes::from_static(b"input")))),
             }),
         ),
-        (
-            "waiting, for another try",
-            Status::Waiting(Waiting { claim: fenced, prior: Prior::Unknown, job: Some(job()) }),
-        ),
-        ("waiting, settled", Status::Waiting(Waiting { claim: fenced, prior: Prior::Settled, job: None })),
+        ("waiting, for another try", waiting(fenced, Prior::Unknown, 0, Some(job()))),
+        ("waiting, settled", waiting(fenced, Prior::Settled, 0, None)),
         (
             "dead",
             Status::Dead(Dead {
                 claim: fenced,
                 prior: Prior::Nothing,
+                on_unknown: OnUnknown::Hold,
+                late_effect_max: Duration::ZERO,
                 note: String::new(),
                 job: Some(job()),
             }),
@@ -214,13 +233,57 @@ fn samples() -> Vec<(&'static str, Status)> {
             Status::Dead(Dead {
                 claim: fenced,
                 prior: Prior::Unknown,
+                on_unknown: OnUnknown::Hold,
+                late_effect_max: Duration::ZERO,
                 note: String::new(),
                 job: Some(job()),
             }),
         ),
-    ];
-    samples.extend(samples_with_notes(fenced));
-    samples
+        (
+            "dead, after an unknown outcome that is retried",
+            Status::Dead(Dead {
+                claim: fenced,
+                prior: Prior::Unknown,
+                on_unknown: OnUnknown::Retry,
+                late_effect_max: Duration::ZERO,
+                note: String::new(),
+                job: Some(job()),
+            }),
+        ),
+    ]
+}
+
+/// Forms that were added after the others.
+fn later_samples(fenced: Claim) -> [(&'static str, Status); 4] {
+    let second = Claim { tries: 2, ..fenced };
+    let many = Claim { tries: u16::MAX, ..fenced };
+    let paid = End::Outcome(Outcome::succeeded("paid"));
+    [
+        (
+            "held, second try",
+            Status::Held(Held {
+                claim: second,
+                on_unknown: OnUnknown::Hold,
+                owner: Owner::Run,
+                prior: Prior::Settled,
+                late_effect_max: Duration::ZERO,
+                job: None,
+            }),
+        ),
+        ("done, second try", Status::Done(Done { claim: second, end: paid, tombstone: None, job: None })),
+        ("waiting, late effect", waiting(many, Prior::Unknown, 60_000, None)),
+        (
+            "dead, late effect",
+            Status::Dead(Dead {
+                claim: second,
+                prior: Prior::Unknown,
+                on_unknown: OnUnknown::Retry,
+                late_effect_max: Duration::from_secs(60),
+                note: "no answer".into(),
+                job: Some(job()),
+            }),
+        ),
+    ]
 }
 
 fn samples_with_notes(fenced: Claim) -> [(&'static str, Status); 3] {
@@ -238,11 +301,25 @@ fn samples_with_notes(fenced: Claim) -> [(&'static str, Status); 3] {
         ),
         (
             "dead, with a note and no input",
-            Status::Dead(Dead { claim: fenced, prior: Prior::Unknown, note: "no answer".into(), job: None }),
+            Status::Dead(Dead {
+                claim: fenced,
+                prior: Prior::Unknown,
+                on_unknown: OnUnknown::Hold,
+                late_effect_max: Duration::ZERO,
+                note: "no answer".into(),
+                job: None,
+            }),
         ),
         (
             "dead, erased",
-            Status::Dead(Dead { claim: fenced, prior: Prior::Nothing, note: String::new(), job: None }),
+            Status::Dead(Dead {
+                claim: fenced,
+                prior: Prior::Nothing,
+                on_unknown: OnUnknown::Hold,
+                late_effect_max: Duration::ZERO,
+                note: String::new(),
+                job: None,
+            }),
         ),
     ]
 }
@@ -255,7 +332,7 @@ fn job() -> Arc<Job> {
 const OWN_VERSION: u64 = 42;
 
 fn claim(fence: Fence) -> Claim {
-    Claim { fingerprint: Fingerprint::new(3, [0xab; 32]), attempt: Attempt(0x1122_3344), fence }
+    Claim { fingerprint: Fingerprint::new(3, [0xab; 32]), attempt: Attempt(0x1122_3344), fence, tries: 1 }
 }
 
 fn found(state: State, bytes: Vec<u8>) -> Found {
@@ -282,11 +359,12 @@ fn fix_fence(status: &mut Status, version: u64) {
 }
 
 fn any_status() -> impl Strategy<Value = Status> {
-    let claims = (any::<u8>(), any::<[u8; 32]>(), any::<u128>(), any::<u64>()).prop_map(
-        |(v, digest, attempt, fence)| Claim {
+    let claims = (any::<u8>(), any::<[u8; 32]>(), any::<u128>(), any::<u64>(), any::<u16>()).prop_map(
+        |(v, digest, attempt, fence, tries)| Claim {
             fingerprint: Fingerprint::new(v, digest),
             attempt: Attempt(attempt),
             fence: Fence(fence),
+            tries,
         },
     );
     let body = prop::collection::vec(any::<u8>(), 0..300);
@@ -325,8 +403,8 @@ fn any_status() -> impl Strategy<Value = Status> {
             3 => done(End::Outcome(Outcome::omitted(Verdict::Succeeded, body))),
             4 => done(End::Closed(closed)),
             5 => Status::Unknown(Unknown { claim, reason, prior, late_effect_max, note, job: maybe_job }),
-            6 => Status::Waiting(Waiting { claim, prior, job: maybe_job }),
-            7 => Status::Dead(Dead { claim, prior, note, job: maybe_job }),
+            6 => Status::Waiting(Waiting { claim, prior, late_effect_max, job: maybe_job }),
+            7 => Status::Dead(Dead { claim, prior, on_unknown, late_effect_max, note, job: maybe_job }),
             _ => Status::Gone(Gone { fence: claim.fence }),
         }
     })

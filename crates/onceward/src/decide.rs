@@ -13,10 +13,10 @@ use crate::policy::{OnDuplicate, OnExpired, OnUnknown};
 use crate::receipt::{Closed, Done, End, Prior, Receipt, Status};
 use crate::store::Due;
 
-/// What to do about an ask, given what was found.
+/// The decision about an ask, given what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Claim it (or go on with the claim that is already ours) and do the work.
+    /// Claim it (or continue with the claim that is already ours) and do the work.
     Run(Takeover),
     /// Another run is in progress: wait for its outcome, at most this long.
     Wait {
@@ -29,7 +29,7 @@ pub enum Decision {
     Refuse(Refusal),
 }
 
-/// What a run takes over.
+/// The claim that a run takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takeover {
     /// None: there is no receipt.
@@ -40,10 +40,17 @@ pub enum Takeover {
     Waiting,
     /// A claim of this process whose work never began, and which must be released.
     Owed,
-    /// A former owner whose lease ended.
+    /// A previous owner whose lease ended.
     Lapsed,
     /// A receipt past its retention.
     Expired,
+}
+
+impl Takeover {
+    /// Whether there was a receipt that another claim, or none, has made.
+    pub(crate) fn is_of_another(self) -> bool {
+        !matches!(self, Self::Absent | Self::Own)
+    }
 }
 
 /// Why an ask is refused. An answer, not an error; it can serve as one for callers that use `?`.
@@ -59,7 +66,7 @@ pub enum Refusal {
     },
     /// The effect may or may not have happened; it must be settled.
     OutcomeUnknown,
-    /// It was tried as often as its policy allows; a person must look at it.
+    /// It was tried as often as its policy allows; an operator must look at it.
     Dead {
         /// Why the last try did not work.
         note: String,
@@ -167,11 +174,11 @@ impl fmt::Display for Refusal {
                 "whether the first request with this key took effect is unknown; it is held until settled",
             ),
             Self::Dead { note } if note.is_empty() => {
-                f.write_str("this was tried as often as allowed and is given up until somebody looks at it")
+                f.write_str("this was tried as often as allowed and is given up until an operator retries it")
             }
             Self::Dead { note } => write!(
                 f,
-                "this was tried as often as allowed and is given up until somebody looks at it; the last try: {note}"
+                "this was tried as often as allowed and is given up until an operator retries it; the last try: {note}"
             ),
             Self::Closed(Closed::Cancelled) => f.write_str("this was cancelled and will not be run"),
             Self::Closed(Closed::Discarded) => {

@@ -58,8 +58,8 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("dead same", "", "refuse dead"),
     ("dead other", "", "refuse key-reused"),
     ("waiting same certain", "", "run waiting"),
-    ("waiting same doubtful", "retry", "run waiting"),
-    ("waiting same doubtful", "hold", "refuse unknown"),
+    ("waiting same uncertain", "retry", "run waiting"),
+    ("waiting same uncertain", "hold", "refuse unknown"),
     ("waiting other", "", "refuse key-reused"),
     ("unknown same", "", "refuse unknown"),
     ("unknown other", "", "refuse key-reused"),
@@ -138,10 +138,15 @@ fn every_found() -> Vec<(String, Option<Receipt>)> {
                 let priors = [
                     ("certain", Prior::Nothing),
                     ("certain settled", Prior::Settled),
-                    ("doubtful", Prior::Unknown),
+                    ("uncertain", Prior::Unknown),
                 ];
                 for (prior_word, prior) in priors {
-                    let waiting = Waiting { claim: claim(print, attempt), prior, job: Some(job(1)) };
+                    let waiting = Waiting {
+                        claim: claim(print, attempt),
+                        prior,
+                        late_effect_max: Duration::ZERO,
+                        job: Some(job(1)),
+                    };
                     add(
                         format!("waiting {due_word} {print_word} {own_word} {prior_word}"),
                         due,
@@ -152,6 +157,8 @@ fn every_found() -> Vec<(String, Option<Receipt>)> {
             let dead = Dead {
                 claim: claim(print, attempt),
                 prior: Prior::Nothing,
+                on_unknown: OnUnknown::Hold,
+                late_effect_max: Duration::ZERO,
                 note: String::new(),
                 job: Some(job(5)),
             };
@@ -249,7 +256,7 @@ fn same() -> Fingerprint {
 }
 
 fn claim(fingerprint: Fingerprint, attempt: Attempt) -> Claim {
-    Claim { fingerprint, attempt, fence: Fence(3) }
+    Claim { fingerprint, attempt, fence: Fence(3), tries: 1 }
 }
 
 fn job(started: u16) -> Arc<Job> {

@@ -3,6 +3,7 @@
 mod acquire;
 mod answer;
 mod answer_without_run;
+mod batched_load;
 mod builder;
 mod cache;
 mod claim_guard;
@@ -10,6 +11,9 @@ mod counts;
 mod enqueue;
 mod erase;
 mod finish;
+mod former_steps;
+mod front;
+mod front_follow;
 mod future_set;
 mod group_commit;
 mod in_flight;
@@ -18,13 +22,15 @@ mod lease;
 mod lease_renewal;
 mod lease_transact;
 mod limits;
+mod list;
 mod oneshot;
 mod owed_releases;
 mod pattern;
 mod poller;
+mod record_in;
 mod resume;
 mod run;
-mod sealed;
+pub(crate) mod sealed;
 mod settle;
 mod signal;
 mod sweep;
@@ -53,6 +59,7 @@ pub use erase::ErasedPage;
 pub use inner::Rules;
 pub use lease::Lease;
 pub use limits::Limits;
+pub use list::{ReceiptPage, Unreadable};
 pub use sweep::{Sweep, Swept};
 pub use ticket::{Changed, Claimed, Ticket};
 pub use unknown_count::UnknownCount;
@@ -61,7 +68,7 @@ pub use worker_builder::WorkerBuilder;
 pub use worker_report::{Worked, WorkerCounts, WorkerOptions};
 
 use crate::ask::Ask;
-use crate::caps::Caps;
+use crate::caps::{Caps, DueLookup};
 use crate::error::Result;
 use crate::id::Id;
 use crate::join::{Join, Transactions};
@@ -69,7 +76,7 @@ use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
 use crate::receipt::{Closed, Fence, Receipt};
 use crate::runtime::Task;
-use crate::store::{Cursor, Filter, Page, Scan, ScanTarget, Store};
+use crate::store::{Cursor, Filter, Scan, ScanTarget, Store};
 use crate::transition::{Erase, Settlement};
 use inner::Inner;
 
@@ -138,8 +145,15 @@ impl Onceward {
         answer_without_run::answer_without_running(&self.inner, ask).await
     }
 
+    /// Returns whether both are handles of the same engine.
+    #[doc(hidden)]
+    pub fn is_same_engine(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Spawns a task where the engine spawns its own: for callers that go away and leave a run behind. Where no
     /// runtime is left, the task is dropped.
+    #[doc(hidden)]
     pub fn spawn(&self, task: Task) {
         self.inner.runtime.spawn(task);
     }
@@ -232,38 +246,50 @@ impl Onceward {
     }
 
     /// Retries an intent whose tries were used up, from the first try on. Changes nothing if it is not dead. Fails if one
-    /// of its tries may have taken effect: [settle](Self::settle) it first.
+    /// of its tries may have taken effect: [settle](Self::settle) it first. Fails too while this process knows the outcome
+    /// and still has to write it.
     pub async fn retry_dead(&self, id: &Id) -> Result<Changed> {
         settle::retry(&self.inner, id).await
     }
 
-    /// Discards an intent whose tries were used up: it is not run until its retention ends.
+    /// Discards an intent whose tries were used up: it is not run until its retention ends. Fails while this process knows
+    /// the outcome and still has to write it.
     pub async fn discard_dead(&self, id: &Id, policy: &Policy) -> Result<Changed> {
         settle::close(&self.inner, id, settle::Closable::Dead, Closed::Discarded, policy).await
     }
 
     /// Closes an intent that has not begun, also one that was never asked for: a late copy of the request is then refused.
-    /// For undoing what never happened. Fails while it runs or its outcome is unknown; changes nothing if it is done.
+    /// For undoing what never happened. Fails while it runs, if its outcome is unknown, and if one of its tries may have
+    /// taken effect, as that of every dead intent may: settle it first. Changes nothing if it is done.
     pub async fn close(&self, id: &Id, policy: &Policy) -> Result<Changed> {
         settle::close(&self.inner, id, settle::Closable::NotBegun, Closed::Undone, policy).await
     }
 
     /// Like [`close`](Self::close), if the receipt is still as it was [read](Self::receipt); `None` if there was none. For
     /// callers that decide by what they have read.
+    #[doc(hidden)]
     pub async fn close_found(&self, id: &Id, found: Option<&Receipt>, policy: &Policy) -> Result<Changed> {
         settle::close_found(&self.inner, id, found, policy).await
     }
 
     /// Like [`close`](Self::close), inside a transaction that the caller holds: it counts when that transaction commits.
-    /// Fails also if a try of it may have taken effect. After an error, roll back.
+    /// After an error, roll back.
     pub async fn close_in<J: Join + ?Sized>(&self, tx: &mut J, id: &Id, policy: &Policy) -> Result<Changed> {
         settle::close_in(&self.inner, tx, id, policy).await
     }
 
-    /// Has an intent that was enqueued with a delay, waits for its next try or is suspended begin at a worker's next
-    /// look. Changes nothing if it does not wait, or is due already.
-    pub async fn hasten(&self, id: &Id) -> Result<Changed> {
-        settle::hasten(&self.inner, id).await
+    /// Forgets an unknown outcome that did not happen: removes the receipt, its input and its steps, if it is still as it
+    /// was [read](Self::receipt). The same key is then a new intent, also for another request. To have the same request
+    /// run again, [settle](Self::settle) it as not done. Fails if its outcome is not unknown, and while what was sent
+    /// can still take effect.
+    pub async fn forget_unknown(&self, id: &Id, found: &Receipt) -> Result<Changed> {
+        settle::forget_unknown(&self.inner, id, found).await
+    }
+
+    /// Makes a delayed intent due now, whether it was enqueued with a delay, waits for its next try or is suspended:
+    /// the next search of a worker finds it. Changes nothing if it does not wait, or is due already.
+    pub async fn start_now(&self, id: &Id) -> Result<Changed> {
+        settle::start_now(&self.inner, id).await
     }
 
     /// Erases what a receipt says (body, input, note) and keeps that it was done: a retry is told that the answer was
@@ -277,7 +303,7 @@ impl Onceward {
     }
 
     /// Erases one page of the receipts that match: all of a scope, of a key, of an operation. Looks at no more than
-    /// `limit` records; go on with [`ErasedPage::next`] until there is none.
+    /// `limit` records; continue with [`ErasedPage::next`] until there is none.
     pub async fn erase_matching(
         &self,
         filter: &Filter,
@@ -295,8 +321,8 @@ impl Onceward {
     }
 
     /// Reads one page of the steps of an intent.
-    pub async fn steps(&self, id: &Id, after: Option<Cursor>, limit: usize) -> Result<Page> {
-        self.inner.scan(&Scan::new(ScanTarget::StepsOf(id.clone()), limit).with_after(after)).await
+    pub async fn steps(&self, id: &Id, after: Option<Cursor>, limit: usize) -> Result<ReceiptPage> {
+        self.list(&Scan::new(ScanTarget::StepsOf(id.clone()), limit).with_after(after)).await
     }
 
     /// Claims an intent inside a transaction that the caller holds. The claim counts when that transaction commits: first
@@ -315,6 +341,20 @@ impl Onceward {
         transact::complete_in(&self.inner, tx, ticket, outcome).await
     }
 
+    /// Records the same outcome for several intents inside a transaction that the caller holds, in one statement where
+    /// the driver can: [`claim_in`](Self::claim_in) and [`complete_in`](Self::complete_in) for work that is done in this
+    /// very transaction. Their ids are different. Returns for each whether it was recorded; `false` if it has a receipt
+    /// already, of whatever kind, and nothing was changed: ask for that one by itself. Waits for other transactions that
+    /// have written one of the ids. After an error, roll back.
+    pub async fn record_in<J: Join + ?Sized>(
+        &self,
+        tx: &mut J,
+        asks: &[Ask],
+        outcome: &Outcome,
+    ) -> Result<Vec<bool>> {
+        record_in::record_in(&self.inner, tx, asks, outcome).await
+    }
+
     /// Claims an intent for a caller that cannot pass a closure. The caller renews the lease itself,
     /// and ends it with [`complete`](Self::complete), [`release`](Self::release) or
     /// [`mark_unknown`](Self::mark_unknown). Dropping the future releases the claim.
@@ -329,7 +369,7 @@ impl Onceward {
 
     /// Records the outcome of a claim. Calling it again with the same outcome changes nothing.
     pub async fn complete(&self, ticket: &Ticket, outcome: Outcome) -> Result<Changed> {
-        let change = ticket::Change::complete(&self.inner, &outcome, ticket.policy());
+        let change = ticket::Change::complete(outcome, ticket.policy());
         ticket::change(&self.inner, ticket, change).await
     }
 
@@ -368,19 +408,24 @@ impl Onceward {
         self.inner.load(id).await
     }
 
-    /// Reads one page of receipts, undecoded: a damaged one must not hide the others.
-    pub async fn list(&self, scan: &Scan) -> Result<Page> {
-        self.inner.store.scan(scan).await
+    /// Reads one page of receipts. One that cannot be read has an error of its own.
+    pub async fn list(&self, scan: &Scan) -> Result<ReceiptPage> {
+        self.inner.scan(scan).await.map(list::open_page)
     }
 
     /// Removes receipts past their retention, and marks outcomes of expired leases as unknown. Safe at any time and
-    /// beside any traffic; call it now and then, or leave it to [`sweep_forever`](Self::sweep_forever).
+    /// during any traffic; call it now and then, or leave it to [`sweep_forever`](Self::sweep_forever).
     pub async fn sweep(&self, sweep: &Sweep) -> Result<Swept> {
         sweep::sweep(&self.inner, sweep).await
     }
 
-    /// Sweeps every `pause`, until dropped. A sweep that fails is logged and tried again.
+    /// Sweeps every `pause`, until dropped; ten times more rarely if the store finds what is due by
+    /// [walking](crate::DueLookup::Walk) over everything. A sweep that fails is logged and tried again.
     pub async fn sweep_forever(&self, sweep: Sweep, pause: std::time::Duration) {
+        let pause = match self.caps().hints.due {
+            DueLookup::Index => pause,
+            DueLookup::Walk => pause * 10,
+        };
         loop {
             match self.sweep(&sweep).await {
                 // More is due than one sweep may do: go on, after a short pause for other traffic.
@@ -402,6 +447,11 @@ impl Onceward {
     /// Returns the most bytes of an outcome that are stored; a larger one is recorded without them.
     pub fn body_bytes_max(&self) -> usize {
         self.inner.limits.body_bytes_max
+    }
+
+    /// Returns the most bytes of an input that are stored; a larger one is refused.
+    pub fn input_bytes_max(&self) -> usize {
+        self.inner.limits.input_bytes_max
     }
 
     /// Returns what the store promises.

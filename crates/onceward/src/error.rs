@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// What kind of failure this is, sorted by who can do something about it.
+/// The kind of a failure, by who can do something about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -54,7 +54,7 @@ pub enum PriorReceipt {
     Seen,
 }
 
-/// A failure. Its `Display` is one line that a person can act on.
+/// A failure. Its `Display` is one line that an operator can act on.
 #[derive(Clone)]
 pub struct Error {
     kind: ErrorKind,
@@ -91,17 +91,17 @@ impl Error {
         self
     }
 
-    /// What kind of failure this is.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether the write may have happened all the same.
+    /// Returns whether the write may have happened all the same.
     pub fn applied(&self) -> Applied {
         self.applied
     }
 
-    /// Whether a receipt of the intent had been seen by then. A caller who would rather act unguarded than
+    /// Returns whether a receipt of the intent had been seen by then. A caller who would rather act unguarded than
     /// not at all when the store is down must not do so if there was one.
     pub fn prior_receipt(&self) -> PriorReceipt {
         self.prior_receipt

@@ -22,7 +22,7 @@ impl Fingerprint {
     }
 
     /// Digests `parts` under `secret`, each part length-prefixed so that moving a byte from one part
-    /// to the next changes the result. Without the secret nobody can guess a body from a receipt.
+    /// to the next changes the result. Without the secret a body cannot be guessed from a receipt.
     pub fn keyed(version: u8, secret: &[u8; 32], parts: &[&[u8]]) -> Self {
         let mut hasher = blake3::Hasher::new_keyed(secret);
         for part in parts {
@@ -32,7 +32,7 @@ impl Fingerprint {
         Self { version, digest: *hasher.finalize().as_bytes() }
     }
 
-    /// Digests `bytes` without a secret: for callers whose receipts nobody else can read.
+    /// Digests `bytes` without a secret: for callers whose receipts no other party can read.
     pub fn of(bytes: &[u8]) -> Self {
         Self { version: 0, digest: *blake3::hash(bytes).as_bytes() }
     }

@@ -69,7 +69,7 @@ impl Id {
         Self::join(self.scope(), &format!("{}#{name}", self.operation()), self.key(), true)
     }
 
-    /// Whether it is a step inside another intent.
+    /// Returns whether it is a step inside another intent.
     pub fn is_step(&self) -> bool {
         self.hash & STEP_BIT != 0
     }
@@ -101,12 +101,12 @@ impl Id {
         &self.bytes
     }
 
-    /// Who asks.
+    /// The caller's scope.
     pub fn scope(&self) -> &str {
         self.parts().0
     }
 
-    /// What for.
+    /// The operation.
     pub fn operation(&self) -> &str {
         self.parts().1
     }
@@ -155,6 +155,12 @@ impl Id {
         let bytes = &buffer[..end];
         let hash = hash_of(bytes) & !STEP_BIT | if is_step { STEP_BIT } else { 0 };
         Ok(Self { hash, bytes: Arc::from(bytes) })
+    }
+
+    /// The key as it may stand in a log: twelve digits of its hash, enough to find the same one again, not enough to use
+    /// it.
+    pub fn key_hash(&self) -> String {
+        blake3::hash(self.key().as_bytes()).to_hex()[..12].to_owned()
     }
 }
 
@@ -221,12 +227,11 @@ fn split(bytes: &[u8]) -> Option<(&str, &str, &str)> {
     Some((text(scope)?, text(operation)?, text(key)?))
 }
 
-/// Names the intent without giving the key away: logs may carry this, never the key in full.
+/// Names the intent without giving the key away: logs may carry this, and no part of the key.
 impl fmt::Debug for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (scope, operation, key) = self.parts();
-        let shown = &key[..key.len().min(4)];
-        write!(f, "{scope}/{operation}/{shown}…({})", key.len())
+        let (scope, operation, _) = self.parts();
+        write!(f, "{scope}/{operation}/{}", self.key_hash())
     }
 }
 

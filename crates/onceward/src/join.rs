@@ -28,7 +28,7 @@ pub trait Transactions: Send + Sync {
     /// Begins a transaction whose first write is a claim, in one round trip where the driver can. Waits at
     /// most `patience` for other transactions on the same id.
     ///
-    /// `retention` is how long the outcome will most likely be kept. Nobody sees the claim before its outcome
+    /// `retention` is how long the outcome will most likely be kept. The claim is invisible before its outcome
     /// has taken its place, so an implementation that gains by it may let the claim fall due with the outcome.
     ///
     /// The wait for a connection counts as part of `patience`.

@@ -52,7 +52,7 @@ impl Lease {
     /// Runs a [step](Lease::step) that produces a value, and gives the value: made now, or recorded by an earlier run
     /// of the intent. It is stored as JSON, so a later version of the code must still be able to read it.
     ///
-    /// A step that is refused (held by a former owner, unknown) stops the work, as does a recorded value that is not
+    /// A step that is refused (held by a previous owner, unknown) stops the work, as does a recorded value that is not
     /// the JSON of a `T`.
     ///
     /// ```

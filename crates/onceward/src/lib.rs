@@ -4,12 +4,14 @@ mod ask;
 mod caps;
 mod child;
 mod clock;
+#[doc(hidden)]
 pub mod codec;
 mod counters;
 mod decide;
 mod engine;
 mod error;
 mod fingerprint;
+mod front;
 #[cfg(test)]
 mod fuzz_test;
 mod id;
@@ -20,6 +22,8 @@ mod outcome;
 mod policy;
 pub mod receipt;
 mod runtime;
+#[cfg(feature = "serde")]
+mod serde_text;
 mod store;
 #[doc(hidden)]
 pub mod transition;
@@ -37,11 +41,14 @@ pub use decide::{Decision, Takeover, decide};
 pub use engine::Rules;
 pub use engine::{
     Answer, CACHE_AGE_MAX, Changed, Claimed, Completed, Counts, Enqueued, ErasedPage, Lease, Limits,
-    Onceward, OncewardBuilder, Recorded, Sweep, Swept, Ticket, UnknownCount, Worked, Worker, WorkerBuilder,
-    WorkerCounts, WorkerOptions,
+    Onceward, OncewardBuilder, ReceiptPage, Recorded, Sweep, Swept, Ticket, UnknownCount, Unreadable, Worked,
+    Worker, WorkerBuilder, WorkerCounts, WorkerOptions,
 };
 pub use error::{Applied, Error, ErrorKind, PriorReceipt, Result};
 pub use fingerprint::Fingerprint;
+#[doc(hidden)]
+pub use front::entry as front_entry;
+pub use front::{Front, FrontCache, FrontKey, FrontPut, IdentitySource, StoreIdentity};
 pub use id::{Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, SCOPE_BYTES_MAX};
 pub use join::{Fault, Join, Transactions};
 pub use outcome::{Effect, NOTE_BYTES_MAX, Outcome, Snapshot, Stopped, Verdict};

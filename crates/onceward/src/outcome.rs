@@ -9,10 +9,10 @@ use bytes::Bytes;
 
 use crate::policy::Retention;
 
-/// Longest note, in bytes: beside a snapshot that was not stored, or about why a try did not work.
+/// Longest note, in bytes: next to a snapshot that was not stored, or about why a try did not work.
 pub const NOTE_BYTES_MAX: usize = 256;
 
-/// What the work produced: the verdict, and the snapshot that every retry is answered with.
+/// The result of the work: the verdict, and the snapshot that every retry is answered with.
 #[derive(Clone)]
 pub struct Outcome {
     verdict: Verdict,
@@ -30,7 +30,7 @@ pub enum Verdict {
     Failed,
 }
 
-/// What a retry is answered with.
+/// The content of a replay.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Snapshot {
     /// These bytes.
@@ -69,12 +69,12 @@ impl Outcome {
         self
     }
 
-    /// Whether the work got done.
+    /// Returns whether the work got done.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
-    /// What a retry is answered with.
+    /// The content of a replay.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -123,7 +123,7 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-/// What the work says when it ends without an outcome.
+/// The end of work that has no outcome.
 ///
 /// Any error becomes "the effect may have happened" through `?`, because an error alone never proves
 /// the contrary. Work that knows better says so with [`Stopped::before_effect`].
@@ -145,7 +145,7 @@ pub struct Stopped {
 
 #[derive(Clone)]
 enum Why {
-    /// It goes on after this long.
+    /// It continues after this long.
     Suspended(Duration),
     Text(Cow<'static, str>),
     Error(Arc<dyn std::error::Error + Send + Sync>),
@@ -171,13 +171,13 @@ impl Stopped {
         Self { effect: Effect::Maybe, why: Why::Text(why.into()) }
     }
 
-    /// Not now: the work is to go on after `pause`, from its recorded [steps](crate::Lease::step). For an
+    /// Not now: the work is to continue after `pause`, from its recorded [steps](crate::Lease::step). For an
     /// intent that carries its input; the try does not count. Any other intent is free to be asked for again.
     pub fn suspend(pause: Duration) -> Self {
         Self { effect: Effect::None, why: Why::Suspended(pause) }
     }
 
-    /// After how long the work is to go on, if it was suspended.
+    /// After how long the work is to continue, if it was suspended.
     pub fn suspended(&self) -> Option<Duration> {
         match self.why {
             Why::Suspended(pause) => Some(pause),
@@ -185,7 +185,7 @@ impl Stopped {
         }
     }
 
-    /// Whether the effect may have happened.
+    /// Returns whether the effect may have happened.
     pub fn effect(&self) -> Effect {
         self.effect
     }
@@ -199,7 +199,7 @@ impl Stopped {
     }
 }
 
-// Like `anyhow::Error`, this type is deliberately not an `Error` itself: only so can `?` take any.
+// Like `anyhow::Error`, this type is deliberately not an `Error` itself: otherwise `?` could not convert every error.
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Stopped {
     fn from(error: E) -> Self {
         Self { effect: Effect::Maybe, why: Why::Error(Arc::new(error)) }

@@ -14,7 +14,7 @@ use crate::outcome::{Outcome, Verdict};
 pub const LEASE_MIN: Duration = Duration::from_millis(20);
 /// Longest lease. A crashed owner blocks its key for this long.
 pub const LEASE_MAX: Duration = Duration::from_hours(24);
-/// Longest time a duplicate may wait; longer waits hold connections that nobody is behind any more.
+/// Longest time a duplicate may wait; longer waits hold connections whose client has gone.
 pub const WAIT_MAX: Duration = Duration::from_hours(1);
 /// Shortest retention.
 const RETENTION_MIN: Duration = Duration::from_millis(1);
@@ -80,7 +80,7 @@ impl Backoff {
     }
 }
 
-/// What becomes of the input when an intent is done.
+/// Whether the input is kept when an intent is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepInput {
     /// It is dropped: an ask that comes again brings it along.
@@ -89,7 +89,7 @@ pub enum KeepInput {
     WithReceipt,
 }
 
-/// What a duplicate gets while the first one is still running.
+/// The treatment of a duplicate while the first run continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDuplicate {
     /// It waits for the first one's outcome, at most this long.
@@ -98,7 +98,7 @@ pub enum OnDuplicate {
     Conflict,
 }
 
-/// What a failed outcome means for the key.
+/// The effect of a failed outcome on the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
     /// The failure is the answer: it is kept and replayed.
@@ -107,7 +107,7 @@ pub enum OnFailure {
     Retry,
 }
 
-/// What happens when the effect may or may not have happened: the owner died, was dropped, lost its
+/// The treatment of an unknown outcome: the owner died, was dropped, lost its
 /// lease, or said so itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnUnknown {
@@ -118,7 +118,7 @@ pub enum OnUnknown {
     Retry,
 }
 
-/// What a key past its retention gets.
+/// The treatment of a key past its retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnExpired {
     /// It is a new intent.
@@ -210,7 +210,7 @@ impl Policy {
         self.backoff
     }
 
-    /// What becomes of the input when the intent is done.
+    /// Returns whether the input is kept when the intent is done.
     pub fn keep_input(&self) -> KeepInput {
         self.keep_input
     }
@@ -225,22 +225,22 @@ impl Policy {
         self.lease
     }
 
-    /// What a duplicate gets while the first one runs.
+    /// The treatment of a duplicate while the first run continues.
     pub fn on_duplicate(&self) -> OnDuplicate {
         self.on_duplicate
     }
 
-    /// What a failed outcome means for the key.
+    /// The effect of a failed outcome on the key.
     pub fn on_failure(&self) -> OnFailure {
         self.on_failure
     }
 
-    /// What happens when nobody can tell whether the effect happened.
+    /// The treatment of an unknown outcome.
     pub fn on_unknown(&self) -> OnUnknown {
         self.on_unknown
     }
 
-    /// What a key past its retention gets.
+    /// The treatment of a key past its retention.
     pub fn on_expired(&self) -> OnExpired {
         self.on_expired
     }

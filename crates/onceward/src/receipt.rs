@@ -13,13 +13,13 @@ use crate::outcome::Outcome;
 use crate::policy::{OnUnknown, Retention};
 use crate::store::{Age, Due, State, Version};
 
-/// What became of one intent, as the store had it at one moment.
+/// The state of one intent, as the store had it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Receipt {
     /// The version of the record; every change must name it.
     pub version: Version,
-    /// What remains of the lease, the retention, the tombstone or the pause before the next try.
+    /// The rest of the lease, the retention, the tombstone or the pause before the next try.
     pub due: Due,
     /// How long ago it was written.
     pub age: Age,
@@ -65,26 +65,33 @@ pub enum Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Claim {
-    /// What was asked.
+    /// The request.
     pub fingerprint: Fingerprint,
-    /// Which try has it; [`Attempt::NOBODY`] if nobody has claimed it yet.
+    /// Which try has it; [`Attempt::NOBODY`] if it was never claimed.
     pub attempt: Attempt,
     /// The version of the record when it was claimed.
     pub fence: Fence,
+    /// How many claims there were since the key was last free, with this one; 0 if nobody has claimed it yet.
+    pub tries: u16,
 }
 
 impl Claim {
-    /// Whether both are of the same run.
+    /// Returns whether both are of the same run.
     pub fn is_same_run(&self, other: &Self) -> bool {
-        self.attempt == other.attempt && self.fence == other.fence
+        self.is_of(other.attempt, other.fence)
+    }
+
+    /// Whether it is of the run with this attempt and this fence.
+    pub fn is_of(&self, attempt: Attempt, fence: Fence) -> bool {
+        self.attempt == attempt && self.fence == fence
     }
 }
 
-/// What is kept of an intent so that another process can run it.
+/// The part of an intent with which another process can run it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Job {
-    /// What was asked.
+    /// The request.
     pub input: Bytes,
     /// How often it was claimed. Tries that were suspended do not count.
     pub started: u16,
@@ -95,7 +102,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job that nobody has begun.
+    /// A job that has not begun.
     pub fn new(input: Bytes) -> Self {
         Self { input, started: 0, finished: 0, note: String::new() }
     }
@@ -105,15 +112,17 @@ impl Job {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiting {
-    /// What was asked, and whose run was the last.
+    /// The request, and whose run was the last.
     pub claim: Claim,
-    /// What is known of earlier runs.
+    /// Whether an earlier run may have had its effect.
     pub prior: Prior,
-    /// What is to be done; `None` if only the asks carry it.
+    /// If the outcome of one of them is unknown: how long after this was written its effect can still happen.
+    pub late_effect_max: Duration,
+    /// The job; `None` if only the asks carry it.
     pub job: Option<Arc<Job>>,
 }
 
-/// What is known of the runs before a claim.
+/// Whether a run before a claim may have had its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prior {
     /// None of them can have had the effect.
@@ -128,22 +137,22 @@ pub enum Prior {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
-    /// Who holds it.
+    /// The claim that holds it.
     pub claim: Claim,
     /// The rule it was claimed under: work begun under `Hold` is never repeated because of a
     /// later ask under `Retry`.
     pub on_unknown: OnUnknown,
-    /// What kind of owner holds it.
+    /// The kind of owner.
     pub owner: Owner,
-    /// What is known of the runs before it.
+    /// Whether an earlier run may have had its effect.
     pub prior: Prior,
     /// How long after the end of the lease the effect can still happen.
     pub late_effect_max: Duration,
-    /// What is to be done, if that is kept.
+    /// The job, if it is kept.
     pub job: Option<Arc<Job>>,
 }
 
-/// What kind of owner holds a claim.
+/// The kind of owner of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// A run of the process that wrote the claim: it dies with that process.
@@ -156,13 +165,13 @@ pub enum Owner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Done {
-    /// Who did it.
+    /// The claim under which it was done.
     pub claim: Claim,
-    /// What came out.
+    /// The end of the work.
     pub end: End,
     /// How long a tombstone is kept once the retention is over.
     pub tombstone: Option<Retention>,
-    /// What was asked, if the policy keeps it.
+    /// The request, if the policy keeps it.
     pub job: Option<Arc<Job>>,
 }
 
@@ -173,7 +182,7 @@ impl Done {
     }
 }
 
-/// What a done intent ended with.
+/// The end of a done intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The work produced this.
@@ -188,7 +197,7 @@ pub enum End {
 pub enum Closed {
     /// It was cancelled before a run began.
     Cancelled,
-    /// It was dead, and a person decided that it must not be tried again.
+    /// It was dead, and an operator decided that it must not be tried again.
     Discarded,
     /// It was undone before it began: a late copy of it must not run.
     Undone,
@@ -219,13 +228,13 @@ pub struct Unknown {
     pub claim: Claim,
     /// How it came about.
     pub reason: UnknownReason,
-    /// What is known of the runs before it.
+    /// Whether an earlier run may have had its effect.
     pub prior: Prior,
     /// How long after the end of the lease the effect can still happen.
     pub late_effect_max: Duration,
     /// Why the outcome is unknown, in one line; empty if there is a job, which has a note of its own.
     pub note: String,
-    /// What is to be done, if that is kept.
+    /// The job, if it is kept.
     pub job: Option<Arc<Job>>,
 }
 
@@ -233,14 +242,18 @@ pub struct Unknown {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Dead {
-    /// What was asked, and whose run was the last.
+    /// The request, and whose run was the last.
     pub claim: Claim,
-    /// What is known of its runs. If the outcome of one is unknown, the intent is tried again only after it was
-    /// settled as not done.
+    /// Whether one of its runs may have had its effect.
     pub prior: Prior,
+    /// The rule its last run was claimed under: under `Hold`, an intent of which the outcome of one run is unknown is
+    /// tried again only after it was settled as not done.
+    pub on_unknown: OnUnknown,
+    /// If the outcome of one of its runs is unknown: how long after this was written its effect can still happen.
+    pub late_effect_max: Duration,
     /// Why it was given up, in one line; empty if there is a job, which has a note of its own.
     pub note: String,
-    /// What was to be done, and why it did not work; `None` if that was never kept, or was erased.
+    /// The job, with its last error; `None` if that was never kept, or was erased.
     pub job: Option<Arc<Job>>,
 }
 
@@ -317,7 +330,7 @@ impl Status {
         }
     }
 
-    /// What is kept of the intent so that another process can run it.
+    /// Returns the part of the intent with which another process can run it.
     pub fn job(&self) -> Option<&Arc<Job>> {
         match self {
             Self::Waiting(Waiting { job, .. })
@@ -345,7 +358,7 @@ impl Status {
         }
     }
 
-    /// Whether it is of this run.
+    /// Returns whether it is of this run.
     pub fn is_of(&self, run: &Claim) -> bool {
         self.claim().is_some_and(|claim| claim.is_same_run(run))
     }
@@ -357,7 +370,7 @@ impl Status {
 pub struct Attempt(pub u128);
 
 impl Attempt {
-    /// Of an intent that nobody has claimed yet.
+    /// Of an intent that was never claimed.
     pub const NOBODY: Self = Self(0);
 }
 
@@ -384,7 +397,7 @@ impl FromStr for Attempt {
 }
 
 /// A number that grows with every takeover of the same id. Hand it to whatever has the effect: a
-/// write that carries an older fence than one already seen comes from a former owner.
+/// write that carries an older fence than one already seen comes from a previous owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(pub u64);
 

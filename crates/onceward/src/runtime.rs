@@ -15,7 +15,7 @@ pub trait Runtime: Send + Sync + 'static {
     fn now(&self) -> Duration;
     /// Is ready after `duration`.
     fn sleep(&self, duration: Duration) -> Task;
-    /// Runs `task` beside everything else, to its end.
+    /// Runs `task` concurrently with everything else, to its end.
     fn spawn(&self, task: Task);
     /// An unpredictable number, for attempts.
     fn random(&self) -> u128;

@@ -15,7 +15,7 @@ use crate::caps::Caps;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Id;
 
-/// What a store's methods return. Boxed: a store is always behind `dyn`, and one allocation per
+/// The return type of a store's methods. Boxed: a store is always behind `dyn`, and one allocation per
 /// *batch* buys builds that do not grow with the number of stores.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
@@ -24,7 +24,7 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a
 /// An implementation proves itself with `onceward_verify::conformance::run`, which exercises every
 /// sentence below. There are no default methods, so that a wrapper cannot forget one.
 pub trait Store: Send + Sync + 'static {
-    /// Puts each record whose place still looks as `seen` says. A loser learns what is there now.
+    /// Writes each record whose current version equals `seen`; otherwise returns the current record.
     /// The answers are in the order of the batch.
     ///
     /// * Each swap is atomic and has its own answer; the batch as a whole need not be atomic.
@@ -66,7 +66,7 @@ pub trait Store: Send + Sync + 'static {
     fn caps(&self) -> Caps;
 }
 
-/// What a load found for one id: nothing, a record, or why that one record cannot be read.
+/// The result of a load for one id: nothing, a record, or why that one record cannot be read.
 pub type Loaded = Result<Option<Found>>;
 
 /// Makes swaps of the records that a [take](Store::take) has read: a batch, sorted by id, that names no id twice.
@@ -100,15 +100,15 @@ pub trait Signals: Send {
 /// One conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swap {
-    /// Whose record.
+    /// The id of the record.
     pub id: Id,
-    /// What must be there for the write to happen.
+    /// The record that must be there for the write to happen.
     pub seen: Seen,
-    /// What to put there; `None` removes the record.
+    /// The new record; `None` removes it.
     pub new: Option<Record>,
 }
 
-/// What the writer believes to be in place.
+/// The record that the writer expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// Nothing.
@@ -157,7 +157,7 @@ impl Record {
     }
 }
 
-/// What became of one swap.
+/// The result of one swap.
 #[derive(Clone, Debug)]
 pub enum Swapped {
     /// Written; this is its version now. For a removal, any version above the removed one.
@@ -176,7 +176,7 @@ pub struct Found {
     pub version: Version,
     /// Its state.
     pub state: State,
-    /// What remains until it falls due, by the store's clock at the moment of the answer.
+    /// The time until it is due, by the store's clock at the moment of the answer.
     pub due: Due,
     /// How long ago it was written, by the store's clock.
     pub age: Age,
@@ -216,7 +216,7 @@ pub struct Version(pub u64);
 /// The states of a receipt that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
-    /// Nobody has begun; due when a worker may begin.
+    /// It has not begun; due when a worker may begin.
     Waiting,
     /// A run has the lease; due when the lease ends.
     Held,
@@ -265,7 +265,7 @@ impl FromStr for State {
     }
 }
 
-/// What remains of a due time.
+/// The time until something is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Never falls due.
@@ -277,7 +277,7 @@ pub enum Due {
 }
 
 impl Due {
-    /// Whether the due time has come.
+    /// Returns whether the due time has come.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Over(_))
     }
@@ -352,7 +352,10 @@ pub struct Filter {
     pub operation: Option<TextMatch>,
     /// Only this key.
     pub key: Option<String>,
-    /// Only this state. Waiting, held, unknown and dead records are found without reading done ones.
+    /// Only this state. Waiting, held, unknown and dead records are found without reading done ones, whatever else is
+    /// given. Done and gone records, and records of any state, are found among all records of the scope and key, or among
+    /// all there are: a prefix of the operation bounds nothing. A list for operators, which shows done receipts too, costs
+    /// that; work in progress asks for a state.
     pub state: Option<State>,
 }
 
@@ -366,7 +369,7 @@ pub enum TextMatch {
 }
 
 impl TextMatch {
-    /// Whether this text matches.
+    /// Returns whether this text matches.
     pub fn matches(&self, text: &str) -> bool {
         match self {
             Self::Is(wanted) => text == wanted,
@@ -400,7 +403,7 @@ impl Filter {
         self
     }
 
-    /// Whether a record with this id and state matches.
+    /// Returns whether a record with this id and state matches.
     pub fn matches(&self, id: &Id, state: State) -> bool {
         self.state.is_none_or(|wanted| wanted == state)
             && self.scope.as_ref().is_none_or(|scope| id.scope() == scope)
@@ -417,12 +420,12 @@ pub struct Page {
     pub found: Vec<(Id, Found)>,
     /// Records that belong here and cannot be read, and why.
     pub unreadable: Vec<(Id, Error)>,
-    /// Where to go on; `None` at the end.
+    /// Where to continue; `None` at the end.
     pub next: Option<Cursor>,
 }
 
 impl Page {
-    /// A page of these records, all of them readable, and where to go on.
+    /// A page of these records, all of them readable, and where to continue.
     pub fn new(found: Vec<(Id, Found)>, next: Option<Cursor>) -> Self {
         Self { found, unreadable: Vec::new(), next }
     }

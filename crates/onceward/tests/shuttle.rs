@@ -20,6 +20,15 @@ use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::rand::Rng;
 
 const SCHEDULES: usize = 3_000;
+/// A poll of the engine in a debug build needs more than the 32 KiB that shuttle gives to a task.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// Runs a test under random schedules.
+fn check(test: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::new();
+    config.stack_size = STACK_BYTES;
+    shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new(SCHEDULES), config).run(test);
+}
 
 /// Time passes only as fast as somebody sleeps; tasks are shuttle's.
 struct ShuttleRuntime {
@@ -166,7 +175,7 @@ fn all_agree(processes: &[Onceward]) {
 
 #[test]
 fn copies_of_one_intent_run_once_and_agree() {
-    shuttle::check_random(|| all_agree(&[engine(&TurnStore::new(1))]), SCHEDULES);
+    check(|| all_agree(&[engine(&TurnStore::new(1))]));
 }
 
 #[test]
@@ -175,29 +184,26 @@ fn two_processes_on_one_store_run_once_and_agree() {
         let store = TurnStore::new(1);
         all_agree(&[process(&store, 1), process(&store, 2)]);
     };
-    shuttle::check_random(processes, SCHEDULES);
+    check(processes);
 }
 
 #[test]
 fn many_intents_share_batches_and_each_runs_once() {
     for batches_in_flight in [1, 2] {
-        shuttle::check_random(
-            move || {
-                let onceward = engine(&TurnStore::new(batches_in_flight));
-                let effects = Arc::new(AtomicUsize::new(0));
-                let tasks: Vec<_> = (0..6)
-                    .map(|at| {
-                        let key = format!("k{}", at % 5);
-                        spawn(run(onceward.clone(), ask(&key, OnUnknown::Hold), effects.clone()))
-                    })
-                    .collect();
-                for task in tasks {
-                    block_on(task).unwrap().unwrap().into_result().unwrap();
-                }
-                assert_eq!(effects.load(Ordering::SeqCst), 5);
-            },
-            SCHEDULES,
-        );
+        check(move || {
+            let onceward = engine(&TurnStore::new(batches_in_flight));
+            let effects = Arc::new(AtomicUsize::new(0));
+            let tasks: Vec<_> = (0..6)
+                .map(|at| {
+                    let key = format!("k{}", at % 5);
+                    spawn(run(onceward.clone(), ask(&key, OnUnknown::Hold), effects.clone()))
+                })
+                .collect();
+            for task in tasks {
+                block_on(task).unwrap().unwrap().into_result().unwrap();
+            }
+            assert_eq!(effects.load(Ordering::SeqCst), 5);
+        });
     }
 }
 
@@ -206,63 +212,52 @@ fn many_intents_share_batches_and_each_runs_once() {
 #[test]
 fn a_caller_dropped_at_any_await_blocks_nobody() {
     for on_unknown in [OnUnknown::Hold, OnUnknown::Retry] {
-        shuttle::check_random(
-            move || {
-                let onceward = engine(&TurnStore::new(1));
-                let effects = Arc::new(AtomicUsize::new(0));
-                let polls = shuttle::rand::thread_rng().gen_range(0..12);
-                let doomed = Box::pin(run(onceward.clone(), ask("k", on_unknown), effects.clone()));
-                let doomed = spawn(give_up_after(doomed, polls));
-                let others: Vec<_> = (0..2)
-                    .map(|_| spawn(run(onceward.clone(), ask("k", on_unknown), effects.clone())))
-                    .collect();
-                let answers: Vec<_> =
-                    others.into_iter().map(|task| block_on(task).unwrap().unwrap()).collect();
-                block_on(doomed).unwrap();
-                match on_unknown {
-                    OnUnknown::Hold => {
-                        assert!(effects.load(Ordering::SeqCst) <= 1, "held work ran twice");
-                        for answer in &answers {
-                            assert!(
-                                matches!(
-                                    answer,
-                                    Answer::Completed(_) | Answer::Refused(Refusal::OutcomeUnknown)
-                                ),
-                                "{answer:?}"
-                            );
-                        }
-                    }
-                    OnUnknown::Retry => {
-                        let outcomes: Vec<_> =
-                            answers.into_iter().map(|a| a.into_result().unwrap().outcome).collect();
-                        assert_eq!(outcomes[0], outcomes[1]);
+        check(move || {
+            let onceward = engine(&TurnStore::new(1));
+            let effects = Arc::new(AtomicUsize::new(0));
+            let polls = shuttle::rand::thread_rng().gen_range(0..12);
+            let doomed = Box::pin(run(onceward.clone(), ask("k", on_unknown), effects.clone()));
+            let doomed = spawn(give_up_after(doomed, polls));
+            let others: Vec<_> =
+                (0..2).map(|_| spawn(run(onceward.clone(), ask("k", on_unknown), effects.clone()))).collect();
+            let answers: Vec<_> = others.into_iter().map(|task| block_on(task).unwrap().unwrap()).collect();
+            block_on(doomed).unwrap();
+            match on_unknown {
+                OnUnknown::Hold => {
+                    assert!(effects.load(Ordering::SeqCst) <= 1, "held work ran twice");
+                    for answer in &answers {
+                        assert!(
+                            matches!(answer, Answer::Completed(_) | Answer::Refused(Refusal::OutcomeUnknown)),
+                            "{answer:?}"
+                        );
                     }
                 }
-            },
-            SCHEDULES,
-        );
+                OnUnknown::Retry => {
+                    let outcomes: Vec<_> =
+                        answers.into_iter().map(|a| a.into_result().unwrap().outcome).collect();
+                    assert_eq!(outcomes[0], outcomes[1]);
+                }
+            }
+        });
     }
 }
 
 #[test]
 fn a_failing_store_hangs_nobody() {
-    shuttle::check_random(
-        || {
-            let store = TurnStore::new(1);
-            store.failures.store(shuttle::rand::thread_rng().gen_range(1..4), Ordering::SeqCst);
-            let onceward = engine(&store);
-            let effects = Arc::new(AtomicUsize::new(0));
-            let tasks: Vec<_> = (0..3)
-                .map(|_| spawn(run(onceward.clone(), ask("k", OnUnknown::Hold), effects.clone())))
-                .collect();
-            for task in tasks {
-                // Either answer is fine here; what counts is that there is one.
-                let _ = block_on(task).unwrap();
-            }
-            assert!(effects.load(Ordering::SeqCst) <= 1);
-        },
-        SCHEDULES,
-    );
+    check(|| {
+        let store = TurnStore::new(1);
+        store.failures.store(shuttle::rand::thread_rng().gen_range(1..4), Ordering::SeqCst);
+        let onceward = engine(&store);
+        let effects = Arc::new(AtomicUsize::new(0));
+        let tasks: Vec<_> = (0..3)
+            .map(|_| spawn(run(onceward.clone(), ask("k", OnUnknown::Hold), effects.clone())))
+            .collect();
+        for task in tasks {
+            // Either answer is fine here; what counts is that there is one.
+            let _ = block_on(task).unwrap();
+        }
+        assert!(effects.load(Ordering::SeqCst) <= 1);
+    });
 }
 
 /// Polls `future` this often, then drops it.

@@ -8,19 +8,23 @@ use std::time::Duration;
 use super::answer::Answer;
 use super::answer_without_run::{WaitDeadline, answer, cached_answer, contended, refuse, wait_here};
 use super::claim_guard::ClaimGuard;
+use super::former_steps::{forget_steps, is_due_step, is_of_previous_life};
+use super::front::answer_from_front;
+use super::front_follow::{can_follow, follow_run};
 use super::group_commit::Urgency;
 use super::in_flight::{AttemptSource, Flight, FlightRole, Renewal, RunningLease};
 use super::inner::Inner;
-use super::sealed::{open, open_any, seal, seal_claim};
-use super::timeout::within;
+use super::sealed::{open, open_any, seal_claim};
+use super::timeout::{First, first_of, within};
 use super::unknown_log;
 use crate::ask::Ask;
 use crate::codec::FENCE_IS_VERSION;
 use crate::decide::{Decision, Refusal, Takeover};
 use crate::error::{Applied, Error, PriorReceipt, Result};
 use crate::id::Id;
+use crate::join::Fault;
 use crate::receipt::{Attempt, Fence, Held, Owner, Prior, Receipt, Status};
-use crate::store::{Due, Scan, ScanTarget, Seen, Swap, Swapped, Version};
+use crate::store::{Due, Seen, Swap, Swapped, Version};
 use crate::transition::{self, Write};
 
 /// The result of [`acquire`].
@@ -38,7 +42,7 @@ pub(crate) const ROUNDS_MAX: usize = 1_000;
 /// Claims an intent in the store on behalf of all asks for it in this process, and defines how the claim is written.
 pub(crate) trait Claimant {
     /// Writes a claim, and says when the store was asked.
-    fn write(&mut self, claim: Swap) -> impl Future<Output = (Duration, ClaimReply)>;
+    fn write(&mut self, claim: Swap) -> impl Future<Output = (Duration, Result<Swapped, Fault>)>;
 
     /// Undoes what writing has begun, before a wait or an answer.
     fn abort_write(&mut self) -> impl Future<Output = ()>;
@@ -60,19 +64,10 @@ pub(crate) trait Claimant {
     const IS_LEASE: bool;
 }
 
-/// What became of a claim.
-pub(crate) enum ClaimReply {
-    Swapped(Swapped),
-    /// Another transaction has the id, and did not end in time.
-    Busy,
-    /// The database undid the transaction in favour of another: certainly nothing happened.
-    Undone(Error),
-    Failed(Error),
-}
-
 /// What the store says to an ask.
 pub(crate) enum Granted {
-    Run(RunningLease),
+    /// The lease is ours; and whether it was taken over from another claim.
+    Run(RunningLease, bool),
     /// The answer, and the receipt behind it for the asks that wait. Boxed, to keep the future of a run small.
     Answer(Answer, Option<Box<Receipt>>),
     /// The database undid the claim: the same again makes sense.
@@ -92,9 +87,16 @@ pub(crate) async fn acquire(inner: &Arc<Inner>, ask: &mut Ask, owner: Owner) -> 
             JoinResult::LookAgain => {}
             JoinResult::Leader(flight) => {
                 let mut guard = ClaimGuard::new(inner.clone(), flight, owner);
+                if inner.front.is_some()
+                    && let Some((answer, receipt)) =
+                        Box::pin(answer_from_front(inner, ask, &mut deadline)).await
+                {
+                    guard.end(Some(receipt));
+                    return Ok(Acquired::Answer(answer));
+                }
                 return match claim_from_store(inner, ask, &mut guard, &mut deadline).await {
-                    Ok(Granted::Run(running)) => {
-                        guard.claimed(running);
+                    Ok(Granted::Run(running, took_over)) => {
+                        guard.claimed(running, took_over);
                         Ok(Acquired::Run(guard))
                     }
                     Ok(Granted::Answer(answer, receipt)) => {
@@ -152,6 +154,45 @@ pub(crate) fn check_input_bytes(inner: &Inner, bytes: usize) -> Result<()> {
     Ok(())
 }
 
+/// A failure of something else than the claim, which may be in the store all the same.
+fn beside_claim<C: Claimant>(claimant: &C, error: Error) -> Error {
+    if claimant.claim_may_exist() { error.maybe_applied() } else { error }
+}
+
+/// Whether a due step that was found is of a previous life of its intent.
+async fn is_former_step<C: Claimant>(
+    inner: &Arc<Inner>,
+    ask: &Ask,
+    claimant: &mut C,
+    found: &Receipt,
+) -> Result<bool> {
+    claimant.abort_write().await;
+    let read = is_of_previous_life(inner, &ask.id, found).await;
+    read.map_err(|error| beside_claim(claimant, error))
+}
+
+/// Removes the steps of a life that has expired, before its next one is claimed.
+async fn forget_former_steps<C: Claimant>(
+    inner: &Arc<Inner>,
+    ask: &Ask,
+    claimant: &mut C,
+    found: &Receipt,
+) -> Result<()> {
+    // Where one transaction writes at a time, the steps could not be removed beside it.
+    claimant.abort_write().await;
+    let forgotten = forget_steps(inner, &ask.id, found).await;
+    forgotten.map(drop).map_err(|error| beside_claim(claimant, error))
+}
+
+/// Keeps what the store has said of an intent, where it saves the next trip.
+fn remember(inner: &Inner, id: &Id, receipt: &Receipt, asked_at: Duration) {
+    inner.cache.keep(id, receipt, asked_at);
+    if let Some(front) = &inner.front {
+        front.learn(false);
+        front.put(inner, id, receipt, asked_at);
+    }
+}
+
 /// Claims an intent in the store, on behalf of all asks for it in this process.
 pub(crate) async fn claim_from_store<C: Claimant>(
     inner: &Arc<Inner>,
@@ -160,41 +201,40 @@ pub(crate) async fn claim_from_store<C: Claimant>(
     deadline: &mut WaitDeadline,
 ) -> Result<Granted> {
     let attempt = claimant.flight().attempt;
-    let mut takeover = Takeover::Absent;
+    // What the claim that is written takes over, and whether an earlier one of ours took over another.
+    let (mut takeover, mut took_over) = (Takeover::Absent, false);
     let mut seen = Seen::Absent;
     let mut held = transition::claim(ask, attempt, claimant.owner(), takeover, None);
     let mut prior_receipt = PriorReceipt::NotSeen;
     for _ in 0..ROUNDS_MAX {
-        let claim = seal_claim(&ask.id, seen, &held, ask.policy.lease());
+        let claim = seal_claim(&ask.id, seen, &held, inner.lease_in_store(&ask.policy));
         let (sent_at, reply) = claimant.write(claim).await;
         let mut receipt = match reply {
-            ClaimReply::Swapped(Swapped::Won(version)) => {
-                if !matches!(takeover, Takeover::Absent | Takeover::Own) {
-                    inner.counters.takeovers.one();
-                }
+            Ok(Swapped::Won(version)) => {
+                inner.front.iter().for_each(|front| front.learn(true));
+                took_over |= takeover.is_of_another();
                 let running = lease_won(held, version, sent_at, &ask.policy);
                 if !C::IS_LEASE || inner.now() < running.lease_ends {
-                    return Ok(Granted::Run(running));
+                    return Ok(Granted::Run(running, took_over));
                 }
                 // The answer took so long that the lease may be over: no work begins under such a lease.
                 (takeover, seen, held) = (Takeover::Own, Seen::Version(version), running.held);
                 continue;
             }
-            ClaimReply::Swapped(Swapped::Lost(found)) => open_any(found.as_ref())?,
-            ClaimReply::Busy => {
-                let refusal = Refusal::in_progress(Due::Never);
-                return Ok(Granted::Answer(refuse(inner, refusal), None));
+            Ok(Swapped::Lost(found)) => open_any(found.as_ref())?,
+            Err(Fault::Busy) => {
+                return Ok(Granted::Answer(refuse(inner, Refusal::in_progress(Due::Never)), None));
             }
-            ClaimReply::Undone(error) => return Ok(Granted::Undone(error)),
+            Err(Fault::Undone(error)) => return Ok(Granted::Undone(error)),
             // Never blindly again: what is there now tells whether it was us.
-            ClaimReply::Swapped(Swapped::Failed(error)) | ClaimReply::Failed(error)
+            Ok(Swapped::Failed(error)) | Err(Fault::Failed(error))
                 if C::IS_LEASE && error.applied() == Applied::Maybe =>
             {
                 Box::pin(inner.load(&ask.id)).await.map_err(|_| error)?
             }
             // A claim of ours that was to be renewed, or whose answer was lost before, may be in the store.
-            ClaimReply::Swapped(Swapped::Failed(error)) | ClaimReply::Failed(error) => {
-                let error = if claimant.claim_may_exist() { error.maybe_applied() } else { error };
+            Ok(Swapped::Failed(error)) | Err(Fault::Failed(error)) => {
+                let error = beside_claim(claimant, error);
                 return Err(if prior_receipt == PriorReceipt::Seen {
                     error.after_receipt_seen()
                 } else {
@@ -206,22 +246,28 @@ pub(crate) async fn claim_from_store<C: Claimant>(
         (takeover, seen, held) = loop {
             if let Some(receipt) = &receipt {
                 prior_receipt = PriorReceipt::Seen;
-                inner.cache.keep(&ask.id, receipt, sent_at);
+                remember(inner, &ask.id, receipt, sent_at);
             }
-            match (decide(inner, ask, receipt.as_ref()), receipt) {
+            let written = takeover;
+            let former = match receipt.as_ref().filter(|found| is_due_step(&ask.id, found)) {
+                Some(found) => Box::pin(is_former_step(inner, ask, claimant, found)).await?,
+                None => false,
+            };
+            match (decide_step(inner, ask, receipt.as_ref(), former), receipt) {
                 (Decision::Run(Takeover::Own), Some(found))
                     if C::IS_LEASE
-                        && let Some(running) = own_lease(&found, sent_at, inner.now()) =>
+                        && let Some(running) = own_lease(inner, &found, sent_at) =>
                 {
-                    return Ok(Granted::Run(running));
+                    return Ok(Granted::Run(running, took_over || written.is_of_another()));
                 }
                 (Decision::Run(takeover), found) => {
-                    match (takeover, &found) {
-                        (Takeover::Own, _) => claimant.found_own(),
-                        (Takeover::Expired, Some(found)) => {
-                            Box::pin(forget_steps(inner, &ask.id, found)).await?;
-                        }
-                        _ => {}
+                    if takeover == Takeover::Own {
+                        // The answer to it was lost.
+                        took_over |= written.is_of_another();
+                        claimant.found_own();
+                    }
+                    if let (Takeover::Expired, Some(found)) = (takeover, &found) {
+                        Box::pin(forget_former_steps(inner, ask, claimant, found)).await?;
                     }
                     let held = transition::claim(ask, attempt, claimant.owner(), takeover, found.as_ref());
                     break (takeover, found.map_or(Seen::Absent, |found| Seen::Version(found.version)), held);
@@ -229,8 +275,11 @@ pub(crate) async fn claim_from_store<C: Claimant>(
                 (Decision::Wait { at_most }, Some(found)) => {
                     claimant.abort_write().await;
                     match Box::pin(watch_remote(inner, ask, claimant, found, deadline, at_most)).await? {
-                        RemoteResult::Now(now) => receipt = now,
-                        RemoteResult::TimeOut(refusal) => {
+                        Watched::Store(now) => receipt = now,
+                        Watched::Front(answer, receipt) => {
+                            return Ok(Granted::Answer(answer, Some(receipt)));
+                        }
+                        Watched::TimeUp(refusal) => {
                             return Ok(Granted::Answer(refuse(inner, refusal), None));
                         }
                     }
@@ -258,39 +307,6 @@ pub(crate) async fn claim_from_store<C: Claimant>(
     Err(contended())
 }
 
-/// Removes the recorded steps of an intent whose retention has ended, before it is claimed again: the next run must
-/// not find the steps of this one. A step without an outcome stays: what is known of it still counts.
-pub(crate) async fn forget_steps(inner: &Inner, of: &Id, found: &Receipt) -> Result<()> {
-    let mut parents = vec![of.clone()];
-    while let Some(parent) = parents.pop() {
-        let mut scan = Scan::new(ScanTarget::StepsOf(parent), STEPS_SLICE);
-        loop {
-            let page = inner.scan(&scan).await?;
-            let former = page.found.into_iter().filter(|(_, step)| transition::is_of_former_run(step, found));
-            let swaps: Vec<Swap> = former
-                .map(|(id, step)| {
-                    parents.push(id.clone());
-                    seal(&id, Seen::Version(step.version), None)
-                })
-                .collect();
-            for removal in inner.group_commit.swap_all(swaps) {
-                // One that was removed or replaced meanwhile is not of the former run any more.
-                if let Swapped::Failed(error) = removal.await.result? {
-                    return Err(error);
-                }
-            }
-            scan.after = page.next;
-            if scan.after.is_none() {
-                break;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Steps that are looked at together when they are removed.
-const STEPS_SLICE: usize = 256;
-
 /// Decides by the rules, except that a claim which this process must release counts as free. For another
 /// fingerprint it does so only if the claim carries nothing that has to be kept.
 pub(crate) fn decide(inner: &Inner, ask: &Ask, found: Option<&Receipt>) -> Decision {
@@ -308,6 +324,11 @@ pub(crate) fn decide(inner: &Inner, ask: &Ask, found: Option<&Receipt>) -> Decis
     }
 }
 
+/// The same, except that a step of a previous life of its intent has expired.
+fn decide_step(inner: &Inner, ask: &Ask, found: Option<&Receipt>, former: bool) -> Decision {
+    if former { Decision::Run(Takeover::Expired) } else { decide(inner, ask, found) }
+}
+
 /// Whether the fingerprint of a claim guards its key although its own work never began: it carries an input, or
 /// what is known of earlier runs.
 fn is_remembered(status: &Status) -> bool {
@@ -323,9 +344,9 @@ fn lease_won(mut held: Held, version: Version, sent_at: Duration, policy: &crate
 }
 
 /// Our own claim, if its lease is sure to be alive; otherwise it is renewed first.
-fn own_lease(found: &Receipt, asked_at: Duration, now: Duration) -> Option<RunningLease> {
+fn own_lease(inner: &Inner, found: &Receipt, asked_at: Duration) -> Option<RunningLease> {
     let (Due::In(remaining), Status::Held(held)) = (found.due, &found.status) else { return None };
-    let lease_ends = asked_at + remaining;
+    let lease_ends = asked_at + remaining.saturating_sub(inner.clock_margin);
     let running = RunningLease {
         held: held.clone(),
         version: found.version,
@@ -333,15 +354,21 @@ fn own_lease(found: &Receipt, asked_at: Duration, now: Duration) -> Option<Runni
         renew_at: asked_at,
         renewal: Renewal::Due,
     };
-    (now < lease_ends).then_some(running)
+    (inner.now() < lease_ends).then_some(running)
 }
 
-enum RemoteResult {
-    Now(Option<Receipt>),
-    TimeOut(Refusal),
+/// What waiting for a run in another process has come to.
+enum Watched {
+    /// What is in the store now.
+    Store(Option<Receipt>),
+    /// Its success is in the front, sealed.
+    Front(Answer, Box<Receipt>),
+    /// The time is up.
+    TimeUp(Refusal),
 }
 
-/// Waits for a run in another process, on behalf of all asks that wait in this process.
+/// Waits for a run in another process, on behalf of all asks that wait in this process: by looks at the store, which are
+/// rare while the run can be followed in a front.
 async fn watch_remote<C: Claimant>(
     inner: &Arc<Inner>,
     ask: &Ask,
@@ -349,23 +376,28 @@ async fn watch_remote<C: Claimant>(
     found: Receipt,
     deadline: &mut WaitDeadline,
     at_most: Duration,
-) -> Result<RemoteResult> {
+) -> Result<Watched> {
     let now = inner.now();
     inner.counters.waits_remote.one();
-    let due = found.due;
-    let watching = inner.poller.watch(inner, &ask.id, &found);
+    let (due, version) = (found.due, found.version);
+    if let Some(front) = &inner.front {
+        front.put_hint(inner, &ask.id, due);
+    }
+    let watching = inner.poller.watch(inner, &ask.id, &found, can_follow(inner, &ask.id));
     claimant.flight().set_held_elsewhere(found, now);
     let Some(remaining) = deadline.remaining(now, at_most) else {
-        return Ok(RemoteResult::TimeOut(Refusal::in_progress(due)));
+        return Ok(Watched::TimeUp(Refusal::in_progress(due)));
     };
-    match within(&*inner.runtime, remaining, watching).await {
-        Some(receipt) => Ok(RemoteResult::Now(receipt?)),
-        None => Ok(RemoteResult::TimeOut(Refusal::in_progress(due))),
+    let answered = first_of(watching, follow_run(inner, ask, version));
+    match within(&*inner.runtime, remaining, answered).await {
+        Some(First::One(receipt)) => receipt.map(Watched::Store),
+        Some(First::Other((answer, receipt))) => Ok(Watched::Front(answer, receipt)),
+        None => Ok(Watched::TimeUp(Refusal::in_progress(due))),
     }
 }
 
 /// What a run that ended without a word becomes before an ask is refused because of it.
-fn lapsed(refusal: &Refusal, found: &Receipt, policy: &crate::Policy) -> Option<Write> {
+pub(crate) fn lapsed(refusal: &Refusal, found: &Receipt, policy: &crate::Policy) -> Option<Write> {
     match refusal {
         Refusal::OutcomeUnknown => {
             transition::lapse(found).or_else(|| transition::hold_unknown(found, policy))

@@ -21,7 +21,7 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Completed {
-    /// What the work produced.
+    /// The outcome of the work.
     pub outcome: Outcome,
     /// Whether it comes from a receipt, and not from work done for this call.
     pub replayed: bool,

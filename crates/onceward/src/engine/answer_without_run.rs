@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::acquire::ROUNDS_MAX;
 use super::answer::Answer;
+use super::front::answer_from_front;
 use super::in_flight::{Flight, FlightView};
 use super::inner::Inner;
 use super::timeout::within;
@@ -55,6 +56,11 @@ pub(crate) async fn answer_without_running(inner: &Arc<Inner>, ask: &Ask) -> Res
             }
             continue;
         }
+        if inner.front.is_some()
+            && let Some((answer, _)) = Box::pin(answer_from_front(inner, ask, &mut deadline)).await
+        {
+            return Ok(Some(answer));
+        }
         match look_once(inner, ask, &mut deadline).await? {
             LookResult::Answer(answer) => return Ok(Some(answer)),
             LookResult::Waited => {}
@@ -75,6 +81,9 @@ enum LookResult {
 async fn look_once(inner: &Arc<Inner>, ask: &Ask, deadline: &mut WaitDeadline) -> Result<LookResult> {
     let asked_at = inner.now();
     let receipt = inner.load(&ask.id).await?;
+    if let Some(front) = &inner.front {
+        front.learn(receipt.is_none());
+    }
     if let Some(receipt) = &receipt {
         inner.cache.keep(&ask.id, receipt, asked_at);
     }
@@ -167,7 +176,7 @@ pub(crate) fn contended() -> Error {
     Error::new(ErrorKind::Conflict, detail)
 }
 
-/// How long one ask goes on waiting, over all its waits together.
+/// How long one ask continues waiting, over all its waits together.
 #[derive(Default)]
 pub(crate) struct WaitDeadline {
     ends_at: Option<Duration>,

@@ -1,13 +1,18 @@
 //! Builds an engine, and checks that its store is fit for use.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::inner::{Inner, Rules};
 use super::limits::Limits;
-use super::{Onceward, cache, counts, group_commit, in_flight, lease_renewal, owed_releases, poller, sync};
-use crate::caps::Caps;
+use super::{
+    Onceward, batched_load, cache, counts, front, group_commit, in_flight, lease_renewal, limits,
+    owed_releases, poller, sync,
+};
+use crate::caps::{Caps, ClockSource};
 use crate::decide::decide;
 use crate::error::{Error, ErrorKind, Result};
+use crate::front::Front;
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::store::Store;
 
@@ -19,6 +24,9 @@ pub struct OncewardBuilder {
     limits: Limits,
     rules: Rules,
     volatile: Volatile,
+    front: Option<Front>,
+    cache_age_max: Duration,
+    retention_margin: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,7 +37,16 @@ enum Volatile {
 
 impl OncewardBuilder {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, runtime: None, limits: Limits::default(), rules: decide, volatile: Volatile::Refused }
+        Self {
+            store,
+            runtime: None,
+            limits: Limits::default(),
+            rules: decide,
+            volatile: Volatile::Refused,
+            front: None,
+            cache_age_max: cache::CACHE_AGE_MAX,
+            retention_margin: front::RETENTION_MARGIN,
+        }
     }
 
     /// Sets the bounds.
@@ -48,6 +65,21 @@ impl OncewardBuilder {
     /// whose receipt was lost runs again.
     pub fn accept_volatile(mut self) -> Self {
         self.volatile = Volatile::Accepted;
+        self
+    }
+
+    /// Puts a volatile front before the store: replays of other processes' runs then need no trip to the store. Whatever
+    /// happens to it, only speed is lost. For stores that several processes share.
+    pub fn with_front(mut self, front: Front) -> Self {
+        self.front = Some(front);
+        self
+    }
+
+    /// Sets how long a success is kept in memory and in the front, and how long before its retention it ends there. For
+    /// the simulator, whose time is short.
+    #[doc(hidden)]
+    pub fn with_cache_times(mut self, age_max: Duration, retention_margin: Duration) -> Self {
+        (self.cache_age_max, self.retention_margin) = (age_max, retention_margin);
         self
     }
 
@@ -72,8 +104,19 @@ impl OncewardBuilder {
         if self.volatile == Volatile::Refused {
             loses_nothing(&caps)?;
         }
+        if self.front.is_some() && !caps.promises.shared {
+            let detail = format!(
+                "a front is for a store that several processes share, and the {} store is for one; leave it out",
+                caps.name
+            );
+            return Err(Error::new(ErrorKind::Unfit, detail));
+        }
         self.limits.check()?;
         let limits = self.limits.clamped(caps.promises.record_bytes_max);
+        let clock_margin = match caps.promises.clock {
+            ClockSource::Store => Duration::ZERO,
+            ClockSource::Process { margin } => margin,
+        };
         let runtime = self.runtime.unwrap_or_else(|| Arc::new(TokioRuntime::new()));
         let counters = Arc::new(counts::Counters::default());
         let inner = Inner {
@@ -84,8 +127,12 @@ impl OncewardBuilder {
                 limits.clone(),
             ),
             flights: in_flight::Flights::new(limits.waiters_max),
-            cache: cache::Cache::new(limits.cache_bytes_max),
+            cache: cache::Cache::new(limits.cache_bytes_max, self.cache_age_max),
+            front: self.front.map(|front| {
+                Arc::new(front::EngineFront::new(front, self.cache_age_max, self.retention_margin))
+            }),
             owed_releases: owed_releases::OwedReleases::new(limits.owed_releases_max),
+            batched_load: batched_load::BatchedLoad::new(),
             enqueued: Arc::default(),
             unrecorded_bytes: std::sync::atomic::AtomicUsize::new(0),
             lease_renewer: lease_renewal::LeaseRenewer::new(),
@@ -95,7 +142,9 @@ impl OncewardBuilder {
             store: self.store,
             runtime,
             rules: self.rules,
+            clock_margin,
             limits,
+            content_bytes_max: limits::content_bytes_max(caps.promises.record_bytes_max),
             counters,
         };
         Ok(Onceward { inner: Arc::new(inner) })

@@ -20,6 +20,7 @@ pub const CACHE_AGE_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) struct Cache {
     kept: QuickCache<Id, Kept, ByBytes, hashbrown::DefaultHashBuilder>,
+    age_max: Duration,
 }
 
 #[derive(Clone)]
@@ -32,7 +33,7 @@ struct Kept {
 }
 
 impl Cache {
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize, age_max: Duration) -> Self {
         // Receipts of this size are typical; the estimate only shapes the cache's own tables.
         let items = (bytes_max / 512).max(1);
         let mut options = OptionsBuilder::new();
@@ -42,6 +43,7 @@ impl Cache {
         options.hot_allocation(0.5);
         let options = options.build().expect("both capacities are given");
         Self {
+            age_max,
             kept: QuickCache::with_options(
                 options,
                 ByBytes,
@@ -78,6 +80,11 @@ impl Cache {
     /// Keeps a receipt if it is one that cannot change. `asked_at` is when the store was asked: the
     /// remaining time is counted from there, so it ends here no later than in the store.
     pub(crate) fn keep(&self, id: &Id, receipt: &Receipt, asked_at: Duration) {
+        self.keep_until(id, receipt, asked_at, asked_at + self.age_max);
+    }
+
+    /// The same, until a time of this process: what the front knew ends here no later than there.
+    pub(crate) fn keep_until(&self, id: &Id, receipt: &Receipt, asked_at: Duration, fresh_until: Duration) {
         let Status::Done(done) = &receipt.status else { return };
         let End::Outcome(outcome) = &done.end else { return };
         if outcome.verdict() != Verdict::Succeeded || !matches!(outcome.snapshot(), Snapshot::Kept(_)) {
@@ -94,7 +101,7 @@ impl Cache {
                 done: Done { job: None, ..done.clone() },
                 version: receipt.version,
                 expires_at,
-                fresh_until: asked_at + CACHE_AGE_MAX,
+                fresh_until,
             },
         );
     }

@@ -15,7 +15,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquire::{ClaimReply, Claimant};
+use super::acquire::Claimant;
+use super::answer::Recorded;
 use super::finish::{self, Finished};
 use super::group_commit::{SendWhen, SwapReply, Swapping, Urgency};
 use super::in_flight::{AttemptSource, Flight, RunningLease};
@@ -23,9 +24,10 @@ use super::inner::Inner;
 use super::oneshot::oneshot;
 use super::owed_releases::{OwedRelease, ReleaseTarget, release_in_background};
 use crate::error::{Applied, Error};
+use crate::join::Fault;
 use crate::receipt::{Fence, Owner, Receipt, UnknownReason};
 use crate::store::{Swap, Swapped};
-use crate::transition::Ending;
+use crate::transition::Finish;
 
 pub(crate) struct ClaimGuard {
     pub(crate) inner: Arc<Inner>,
@@ -46,7 +48,7 @@ enum GuardStage {
     Asking(Option<Swapping>),
     Claimed,
     Working,
-    Finishing(Ending, Swapping),
+    Finishing(Finish, Swapping),
     Over,
 }
 
@@ -98,8 +100,8 @@ impl ClaimGuard {
         }
     }
 
-    /// The claim was won.
-    pub(crate) fn claimed(&mut self, running: RunningLease) {
+    /// The claim was won, perhaps over another one.
+    pub(crate) fn claimed(&mut self, running: RunningLease, took_over: bool) {
         self.stage = GuardStage::Claimed;
         // A claim whose answer was lost may still arrive: when this run has ended and the key is free again.
         if self.answer_lost && self.flight.attempt_source == AttemptSource::ByEngine {
@@ -107,7 +109,7 @@ impl ClaimGuard {
             release_in_background(&self.inner, self.owed_release(began), None, true);
         }
         self.flight.run(running);
-        self.inner.counters.claims.one();
+        self.inner.counters.claimed(took_over);
         self.inner.lease_renewer.watch(&self.inner, self.flight.policy.lease());
     }
 
@@ -144,14 +146,14 @@ impl ClaimGuard {
     }
 
     /// Writes the ending. Dropping this does not stop the writing.
-    pub(crate) fn finish(&mut self, ending: Ending) -> impl Future<Output = Finished> {
+    pub(crate) fn finish(&mut self, ending: Finish) -> impl Future<Output = Finished> {
         self.stage = match finish::submit(&self.inner, &self.flight, &ending, self.send_when) {
             None => GuardStage::Over,
             Some(swapping) => GuardStage::Finishing(ending, swapping),
         };
         async move {
             if let GuardStage::Over = self.stage {
-                return Finished::FencedOff;
+                return None;
             }
             let answer = poll_fn(|cx| match &mut self.stage {
                 GuardStage::Finishing(_, swapping) => Pin::new(swapping).poll(cx),
@@ -164,11 +166,11 @@ impl ClaimGuard {
             };
             if let Ok(Swapped::Won(version)) = answer.result {
                 finish::written(&self.inner, &self.flight, &ending, version, answer.sent_at);
-                return Finished::Recorded;
+                return Some(Recorded::Yes);
             }
             let (report_to, reported) = oneshot();
             finish::write_until_settled(&self.inner, self.flight.clone(), ending, answer, Some(report_to));
-            reported.await.unwrap_or(Finished::Delayed)
+            reported.await.unwrap_or(Some(Recorded::NotYet))
         }
     }
 
@@ -187,13 +189,13 @@ impl Claimant for ClaimGuard {
     const IS_LEASE: bool = true;
 
     // No `async fn`: see above.
-    fn write(&mut self, claim: Swap) -> impl Future<Output = (Duration, ClaimReply)> {
+    fn write(&mut self, claim: Swap) -> impl Future<Output = (Duration, Result<Swapped, Fault>)> {
         let swapping = self.inner.group_commit.swap(claim, Urgency::Refusable);
         self.submitted(swapping);
         let claiming = self.reply();
         async move {
             let SwapReply { sent_at, result } = claiming.await;
-            (sent_at, result.map_or_else(ClaimReply::Failed, ClaimReply::Swapped))
+            (sent_at, result.map_err(Fault::Failed))
         }
     }
 
@@ -231,9 +233,9 @@ impl Drop for ClaimGuard {
                 }
                 self.inner.flights.end(&self.flight, None);
             }
-            GuardStage::Claimed => self.finish_in_background(Ending::Suspend(Duration::ZERO)),
+            GuardStage::Claimed => self.finish_in_background(Finish::Suspend(Duration::ZERO)),
             GuardStage::Working => {
-                self.finish_in_background(Ending::Unknown(UnknownReason::Dropped, "it was dropped".into()));
+                self.finish_in_background(Finish::Unknown(UnknownReason::Dropped, "it was dropped".into()));
             }
             GuardStage::Finishing(ending, swapping) => {
                 finish::write_left_behind(&self.inner, self.flight.clone(), ending, swapping);
@@ -244,7 +246,7 @@ impl Drop for ClaimGuard {
 
 impl ClaimGuard {
     /// Writes an ending that no caller waits for.
-    fn finish_in_background(&self, ending: Ending) {
+    fn finish_in_background(&self, ending: Finish) {
         let submitted = finish::submit(&self.inner, &self.flight, &ending, SendWhen::Now);
         let Some(swapping) = submitted else { return };
         finish::write_left_behind(&self.inner, self.flight.clone(), ending, swapping);

@@ -11,7 +11,7 @@ crate::counters! {
     store_errors,
     /// Claims won.
     claims,
-    /// Claims won in the place of a former owner, of what waited, or of an expired receipt.
+    /// Claims won in the place of a previous owner, of what waited, or of an expired receipt.
     takeovers,
     /// Outcomes recorded.
     completions,
@@ -23,6 +23,16 @@ crate::counters! {
     replays,
     /// Of those, answered from this process's memory.
     replays_cached,
+    /// Of the replays, answered from the front.
+    front_hits,
+    /// Asks for which the front had nothing that could be used.
+    front_misses,
+    /// Asks for which the front had an entry whose seal does not fit.
+    front_bad_seals,
+    /// Asks that went past the front, because it was slow or failed, or the identity of the store was not known.
+    front_bypasses,
+    /// Waits on a hint of the front that an intent is being run.
+    front_waits,
     /// Duplicates that waited for a run in this process.
     waits_local,
     /// Waits for a run in another process.
@@ -33,8 +43,10 @@ crate::counters! {
     renewals,
     /// Leases lost while the work ran; the work was cancelled.
     leases_lost,
-    /// Writes of a former owner that came too late and changed nothing.
+    /// Writes of a previous owner that came too late and changed nothing.
     fenced_off,
+    /// Outcomes that contradicted what somebody had settled about their run meanwhile.
+    settlements_contradicted,
     /// Receipts that became unknown.
     unknowns,
     /// Intents enqueued for workers.
@@ -51,4 +63,14 @@ crate::counters! {
     erased,
     /// Receipts removed by sweeping.
     swept,
+}
+
+impl Counters {
+    /// A claim was won, perhaps over another one.
+    pub(crate) fn claimed(&self, took_over: bool) {
+        self.claims.one();
+        if took_over {
+            self.takeovers.one();
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Enqueues an intent for workers: it waits with its input until one of them begins.
 
-use super::acquire::{check_input, forget_steps};
+use super::acquire::check_input;
+use super::former_steps::{forget_steps, forget_steps_in};
 use super::group_commit::Urgency;
 use super::inner::Inner;
 use super::sealed::{open_any, seal};
@@ -12,7 +13,7 @@ use crate::receipt::Receipt;
 use crate::store::{Seen, State, Swap, Swapped};
 use crate::transition::{self, Enqueue};
 
-/// What became of an intent that was to be enqueued.
+/// The result of enqueueing an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Enqueued {
     /// It waits for a worker.
@@ -47,7 +48,11 @@ pub(crate) async fn enqueue(inner: &Inner, ask: &Ask) -> Result<Enqueued> {
             }
             Ok(Swapped::Failed(error)) | Err(error) => return Err(after(lost, error)),
         };
-        match next(inner, ask, found.as_ref()).await.map_err(|error| after(lost, error))? {
+        let decision = inner.decide(ask, found.as_ref());
+        if let (Decision::Run(Takeover::Expired), Some(found)) = (&decision, &found) {
+            forget_steps(inner, &ask.id, found).await.map_err(|error| after(lost, error))?;
+        }
+        match next(ask, &decision, found.as_ref()) {
             Ok(again) => swap = again,
             Err(enqueued) => return Ok(enqueued),
         }
@@ -73,7 +78,11 @@ pub(crate) async fn enqueue_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask:
             Swapped::Lost(found) => open_any(found.as_ref())?,
             Swapped::Failed(error) => return Err(error),
         };
-        match next(inner, ask, found.as_ref()).await? {
+        let decision = inner.decide(ask, found.as_ref());
+        if let (Decision::Run(Takeover::Expired), Some(found)) = (&decision, &found) {
+            forget_steps_in(inner, tx, &ask.id, found).await?;
+        }
+        match next(ask, &decision, found.as_ref()) {
             Ok(again) => swap = again,
             Err(enqueued) => return Ok(enqueued),
         }
@@ -89,17 +98,13 @@ fn first(ask: &Ask) -> Swap {
 }
 
 /// What to write against what was found; or what has become of it.
-async fn next(inner: &Inner, ask: &Ask, found: Option<&Receipt>) -> Result<Result<Swap, Enqueued>> {
-    let decision = inner.decide(ask, found);
-    if let (Decision::Run(Takeover::Expired), Some(found)) = (&decision, found) {
-        forget_steps(inner, &ask.id, found).await?;
-    }
-    Ok(match transition::enqueue(ask, &decision, found) {
+fn next(ask: &Ask, decision: &Decision, found: Option<&Receipt>) -> Result<Swap, Enqueued> {
+    match transition::enqueue(ask, decision, found) {
         Enqueue::Write(write) => {
             let seen = found.map_or(Seen::Absent, |found| Seen::Version(found.version));
             Ok(seal(&ask.id, seen, Some(&write)))
         }
         Enqueue::AlreadyThere(state) => Err(Enqueued::AlreadyThere(state)),
         Enqueue::Refused(refusal) => Err(Enqueued::Refused(refusal)),
-    })
+    }
 }

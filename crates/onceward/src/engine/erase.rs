@@ -15,7 +15,7 @@ use crate::transition::{self, Erase, Erasure};
 /// Steps read at once.
 const STEPS_PAGE: usize = 256;
 
-/// What an erasure of all matching receipts did with one page of them.
+/// The result of erasing one page of matching receipts.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ErasedPage {
@@ -23,7 +23,7 @@ pub struct ErasedPage {
     pub erased: Vec<Id>,
     /// Those that were left as they are, and why: they are running, wait to be run, or cannot be read.
     pub refused: Vec<(Id, Error)>,
-    /// Where to go on; `None` at the end.
+    /// Where to continue; `None` at the end.
     pub next: Option<Cursor>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) async fn erase(inner: &Inner, id: &Id, how: &Erase) -> Result<Changed
     // The steps go first: a run that begins when a key is free must not find them, nor lose its own to this.
     erase_steps(inner, id, how).await?;
     let changed = apply(inner, id, &found, erasure).await;
-    inner.cache.forget(id);
+    forget(inner, id).await;
     changed
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn erase_matching(
     Ok(erased)
 }
 
-fn erase_steps<'a>(
+pub(super) fn erase_steps<'a>(
     inner: &'a Inner,
     parent: &'a Id,
     how: &'a Erase,
@@ -88,7 +88,7 @@ fn erase_steps<'a>(
                 if let Changed::NotOwner(Some(_)) = apply(inner, &id, &found, erasure).await? {
                     return Err(changed_meanwhile());
                 }
-                inner.cache.forget(&id);
+                forget(inner, &id).await;
             }
             after = page.next;
             if after.is_none() {
@@ -96,6 +96,15 @@ fn erase_steps<'a>(
             }
         }
     })
+}
+
+/// Removes what this process and the front keep of a receipt. What others read before is gone everywhere when it is as old
+/// as such a copy may get.
+async fn forget(inner: &Inner, id: &Id) {
+    inner.cache.forget(id);
+    if let Some(front) = inner.front.as_ref().filter(|_| !id.is_step()) {
+        front.remove(inner, id).await;
+    }
 }
 
 async fn apply(inner: &Inner, id: &Id, found: &Receipt, erasure: Erasure) -> Result<Changed> {

@@ -1,39 +1,35 @@
 //! Writes the end of a run (outcome, release or unknown) against the version of the lease, and retries until it is
-//! written or another owner has replaced it. Under `Hold` nobody else may run the intent, so its outcome is written
-//! for as long as the process lives; under `Retry` until the lease has ended.
+//! written or another owner has replaced it. Under `Hold` no other process may run the intent, so its outcome is
+//! written for as long as the process lives; under `Retry` until the lease has ended.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::answer::Recorded;
+use super::batched_load::load_batched;
+use super::front::put_ended;
 use super::group_commit::{SendWhen, SwapReply, Swapping, Urgency};
 use super::in_flight::{Flight, RunningLease};
 use super::inner::Inner;
 use super::oneshot::Sender;
 use super::sealed::{open_any, seal};
 use super::unknown_log;
-use crate::error::Error;
+use crate::error::{Applied, Error, ErrorKind};
 use crate::outcome::{Outcome, Snapshot};
 use crate::policy::OnUnknown;
-use crate::receipt::{Done, End, Receipt, Status};
+use crate::receipt::Receipt;
 use crate::runtime::Runtime;
-use crate::store::{Age, Due, Found, Seen, Swap, Swapped, Version};
-use crate::transition::{self, AfterLoss, Ending};
+use crate::store::{Age, Due, Seen, Swap, Swapped, Version};
+use crate::transition::{self, AfterLoss, Finish};
 
-/// What became of an ending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Finished {
-    /// It is in the store.
-    Recorded,
-    /// The store failed; the write is retried in the background.
-    Delayed,
-    /// Another owner has the receipt now; nothing was changed.
-    FencedOff,
-}
+/// What became of an ending: whether it is in the store. `None` if another owner has the receipt now: nothing was changed.
+pub(crate) type Finished = Option<Recorded>;
 
-/// The outcome as it may be stored: a body over the bound is left out, and said to be.
-pub(crate) fn bounded(inner: &Inner, outcome: &Outcome) -> Outcome {
-    let bytes_max = inner.limits.body_bytes_max;
+/// The outcome as it may be stored together with an input of this length: a body over the bound is left out, and said
+/// to be.
+pub(crate) fn bounded(inner: &Inner, outcome: &Outcome, input_bytes: usize) -> Outcome {
+    let bytes_max = inner.limits.body_bytes_max.min(inner.content_bytes_max.saturating_sub(input_bytes));
     match outcome.snapshot() {
         Snapshot::Kept(body) if body.len() > bytes_max => {
             inner.counters.bodies_omitted.one();
@@ -47,14 +43,17 @@ pub(crate) fn bounded(inner: &Inner, outcome: &Outcome) -> Outcome {
 pub(crate) fn submit(
     inner: &Inner,
     flight: &Flight,
-    ending: &Ending,
+    ending: &Finish,
     send_when: SendWhen,
 ) -> Option<Swapping> {
     let swap = flight.finish_with(|running| ending_of(flight, running, ending, running.version))?;
+    if matches!(ending, Finish::Done(_)) {
+        flight.set_unrecorded();
+    }
     Some(inner.group_commit.swap_with(swap, Urgency::Required, send_when))
 }
 
-fn ending_of(flight: &Flight, running: &RunningLease, ending: &Ending, version: Version) -> Swap {
+fn ending_of(flight: &Flight, running: &RunningLease, ending: &Finish, version: Version) -> Swap {
     let write = transition::end(&flight.id, &running.held, ending, &flight.policy);
     seal(&flight.id, Seen::Version(version), write.as_ref())
 }
@@ -63,12 +62,13 @@ fn ending_of(flight: &Flight, running: &RunningLease, ending: &Ending, version: 
 pub(crate) fn written(
     inner: &Inner,
     flight: &Arc<Flight>,
-    ending: &Ending,
+    ending: &Finish,
     version: Version,
     sent_at: Duration,
 ) {
     count(inner, ending);
     unknown_log::ended(&flight.id, ending, &flight.policy);
+    put_ended(inner, flight, ending, version, sent_at);
     inner.flights.end_awaited(flight, |held| {
         let write = transition::end(&flight.id, held, ending, &flight.policy)?;
         let due = write.due_in.map_or(Due::Never, Due::In);
@@ -77,11 +77,11 @@ pub(crate) fn written(
     });
 }
 
-fn count(inner: &Inner, ending: &Ending) {
+fn count(inner: &Inner, ending: &Finish) {
     match ending {
-        Ending::Done(_) => inner.counters.completions.one(),
-        Ending::Release(_) | Ending::Suspend(_) => inner.counters.releases.one(),
-        Ending::Unknown(..) => inner.counters.unknowns.one(),
+        Finish::Done(_) => inner.counters.completions.one(),
+        Finish::Release(_) | Finish::Suspend(_) => inner.counters.releases.one(),
+        Finish::Unknown(..) => inner.counters.unknowns.one(),
     }
 }
 
@@ -93,7 +93,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 pub(crate) fn write_until_settled(
     inner: &Arc<Inner>,
     flight: Arc<Flight>,
-    ending: Ending,
+    ending: Finish,
     first: SwapReply,
     report_to: Option<Sender<Finished>>,
 ) {
@@ -102,7 +102,7 @@ pub(crate) fn write_until_settled(
 }
 
 /// The same for an ending whose owner has gone, before its first answer.
-pub(crate) fn write_left_behind(inner: &Arc<Inner>, flight: Arc<Flight>, ending: Ending, swapping: Swapping) {
+pub(crate) fn write_left_behind(inner: &Arc<Inner>, flight: Arc<Flight>, ending: Finish, swapping: Swapping) {
     let pending = PendingEnding::new(inner, flight, ending, None);
     inner.runtime.spawn(Box::pin(async move { pending.write(swapping.await).await }));
 }
@@ -113,10 +113,12 @@ struct PendingEnding {
     inner: Weak<Inner>,
     runtime: Arc<dyn Runtime>,
     flight: Arc<Flight>,
-    ending: Ending,
+    ending: Finish,
     report_to: Option<Sender<Finished>>,
     /// Bytes of the outcome that count against the bound on what could not be written yet.
     counted_bytes: usize,
+    /// Somebody has settled the run otherwise, which is counted once.
+    contradicted: bool,
 }
 
 /// What is to be done next about an ending.
@@ -125,17 +127,19 @@ enum NextStep {
     Swap(Version),
     /// The store failed.
     Pause(Error),
+    /// The store will never take it as it is.
+    LeaveOut(Error),
 }
 
 impl PendingEnding {
     fn new(
         inner: &Arc<Inner>,
         flight: Arc<Flight>,
-        ending: Ending,
+        ending: Finish,
         report_to: Option<Sender<Finished>>,
     ) -> Self {
         let (weak, runtime) = (Arc::downgrade(inner), inner.runtime.clone());
-        Self { inner: weak, runtime, flight, ending, report_to, counted_bytes: 0 }
+        Self { inner: weak, runtime, flight, ending, report_to, counted_bytes: 0, contradicted: false }
     }
 
     async fn write(mut self, first: SwapReply) {
@@ -143,7 +147,7 @@ impl PendingEnding {
         let mut pause = PAUSE_MIN;
         loop {
             let (Some(inner), Some(running)) = (self.inner.upgrade(), self.flight.finish()) else {
-                return self.report(Finished::FencedOff);
+                return self.report(None);
             };
             let sent_at = reply.sent_at;
             reply = match self.after(&inner, &running, reply) {
@@ -152,64 +156,81 @@ impl PendingEnding {
                     let swap = ending_of(&self.flight, &running, &self.ending, version);
                     inner.group_commit.swap(swap, Urgency::Required).await
                 }
+                NextStep::LeaveOut(error) => {
+                    if !self.leave_body_out(&inner, &error) {
+                        self.report(Some(Recorded::NotYet));
+                        return;
+                    }
+                    drop(inner);
+                    self.read_current(sent_at).await
+                }
                 NextStep::Pause(error) => {
                     if pause == PAUSE_MIN {
                         inner.counters.completions_delayed.one();
                         tracing::warn!(id = ?self.flight.id, %error, "the end of a run could not be recorded, retrying");
                         self.bound_bytes(&inner);
-                        if matches!(self.ending, Ending::Done(_)) {
-                            self.flight.set_unrecorded();
-                        }
                     }
-                    self.report(Finished::Delayed);
+                    self.report(Some(Recorded::NotYet));
                     if self.is_too_late(&inner, &running) {
                         return;
                     }
                     drop(inner);
                     self.runtime.sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);
-                    self.look(sent_at).await
+                    self.read_current(sent_at).await
                 }
             };
         }
     }
 
     /// What an answer of the store means.
-    fn after(&self, inner: &Inner, running: &RunningLease, reply: SwapReply) -> NextStep {
+    fn after(&mut self, inner: &Inner, running: &RunningLease, reply: SwapReply) -> NextStep {
         let flight = &self.flight;
         let found = match reply.result {
             Ok(Swapped::Won(version)) => {
                 written(inner, flight, &self.ending, version, reply.sent_at);
-                return NextStep::Over(Finished::Recorded);
+                return NextStep::Over(Some(Recorded::Yes));
             }
             // The lease renewer found the lease lost meanwhile, and counted it: it is not tried again.
             _ if !flight.is_running() => {
-                if matches!(self.ending, Ending::Done(_)) {
+                if matches!(self.ending, Finish::Done(_)) {
                     inner.counters.completions_given_up.one();
                 }
-                return NextStep::Over(Finished::FencedOff);
+                return NextStep::Over(None);
             }
             Ok(Swapped::Lost(found)) => found,
-            Ok(Swapped::Failed(error)) | Err(error) => return NextStep::Pause(error),
+            Ok(Swapped::Failed(error)) | Err(error) => {
+                let never = error.kind() == ErrorKind::Invalid && error.applied() == Applied::No;
+                return if never { NextStep::LeaveOut(error) } else { NextStep::Pause(error) };
+            }
         };
         match open_any(found.as_ref()) {
             Ok(receipt) => self.after_loss(inner, running, receipt, reply.sent_at),
             Err(error) => {
                 tracing::error!(id = ?flight.id, %error, "a receipt cannot be read, its ending is not written");
                 inner.flights.end(flight, None);
-                NextStep::Over(Finished::FencedOff)
+                NextStep::Over(None)
             }
         }
     }
 
     fn after_loss(
-        &self,
+        &mut self,
         inner: &Inner,
         running: &RunningLease,
         found: Option<Receipt>,
         sent_at: Duration,
     ) -> NextStep {
         let flight = &self.flight;
+        let claim = &running.held.claim;
+        let settled_otherwise =
+            found.as_ref().filter(|found| transition::is_settled_otherwise(claim, &self.ending, found));
+        if let Some(found) = settled_otherwise
+            && !std::mem::replace(&mut self.contradicted, true)
+        {
+            inner.counters.settlements_contradicted.one();
+            unknown_log::settled_otherwise(&flight.id, claim.fence, found);
+        }
         let after =
             transition::after_loss(&flight.id, &running.held, &self.ending, &flight.policy, found.as_ref());
         match after {
@@ -217,41 +238,26 @@ impl PendingEnding {
             AfterLoss::Recorded => count(inner, &self.ending),
             AfterLoss::FencedOff => {
                 inner.counters.fenced_off.one();
-                self.warn_of_contradiction(running, found.as_ref());
+                if !self.contradicted {
+                    unknown_log::too_late(&flight.id, claim.fence);
+                }
             }
         }
         inner.flights.end(flight, found.and_then(|receipt| receipt.aged(sent_at, inner.now())));
         NextStep::Over(match after {
-            AfterLoss::Recorded => Finished::Recorded,
-            _ => Finished::FencedOff,
+            AfterLoss::Recorded => Some(Recorded::Yes),
+            _ => None,
         })
     }
 
-    fn warn_of_contradiction(&self, running: &RunningLease, found: Option<&Receipt>) {
-        let (id, fence) = (&self.flight.id, running.held.claim.fence.0);
-        match (&self.ending, found.map(|found| &found.status)) {
-            (Ending::Done(_), Some(Status::Done(Done { claim, end: End::Outcome(_), .. })))
-                if claim.is_same_run(&running.held.claim) =>
-            {
-                tracing::warn!(
-                    ?id,
-                    fence,
-                    "this run was settled with another outcome than it had; the settlement is kept"
-                );
-            }
-            _ => tracing::warn!(?id, fence, "a former owner came too late"),
-        }
-    }
-
     /// What is there now, as the answer to a write that was not made.
-    async fn look(&self, before: Duration) -> SwapReply {
+    async fn read_current(&self, before: Duration) -> SwapReply {
         let Some(inner) = self.inner.upgrade() else {
             return SwapReply { sent_at: before, result: Ok(Swapped::Lost(None)) };
         };
         let sent_at = inner.now();
-        let found = inner.load_all(std::slice::from_ref(&self.flight.id)).await;
-        let found = found.and_then(|mut found| found.pop().expect("one answer to one id, checked"));
-        SwapReply { sent_at, result: found.map(|found: Option<Found>| Swapped::Lost(found)) }
+        let found = load_batched(&inner, &self.flight.id).await;
+        SwapReply { sent_at, result: found.map(Swapped::Lost) }
     }
 
     /// Under `Retry` another owner may be running it once the lease has ended.
@@ -267,7 +273,7 @@ impl PendingEnding {
 
     /// Outcomes that wait for the store are bounded in bytes. Beyond that bodies are left out, never outcomes.
     fn bound_bytes(&mut self, inner: &Inner) {
-        let Ending::Done(outcome) = &mut self.ending else { return };
+        let Finish::Done(outcome) = &mut self.ending else { return };
         let bytes = outcome.body().len();
         let before = inner.unrecorded_bytes.fetch_add(bytes, Ordering::Relaxed);
         if before + bytes > inner.limits.unrecorded_bytes_max {
@@ -277,6 +283,24 @@ impl PendingEnding {
         } else {
             self.counted_bytes = bytes;
         }
+    }
+
+    /// Leaves out the body of an outcome that the store refuses. If it refuses that too, the ending cannot be recorded:
+    /// the lease will end, and the outcome is unknown by then.
+    fn leave_body_out(&mut self, inner: &Inner, error: &Error) -> bool {
+        let id = &self.flight.id;
+        if let Finish::Done(outcome) = &mut self.ending
+            && matches!(outcome.snapshot(), Snapshot::Kept(_))
+        {
+            tracing::error!(?id, %error, "the store refuses an outcome, its body is not stored");
+            inner.counters.bodies_omitted.one();
+            *outcome = outcome.without_body("not stored: the store refused it");
+            return true;
+        }
+        tracing::error!(?id, %error, "the store refuses the end of a run, it is not recorded");
+        inner.counters.completions_given_up.one();
+        inner.flights.end(&self.flight, None);
+        false
     }
 
     fn report(&mut self, finished: Finished) {

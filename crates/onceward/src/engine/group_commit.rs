@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub(crate) struct GroupCommit {
     limits: Limits,
     batches_max: usize,
     batches_internally: bool,
+    /// Swaps handed to a store that makes batches itself. Its callers share nothing but this number.
+    handed: AtomicUsize,
     state: Mutex<GroupState>,
 }
 
@@ -48,8 +51,6 @@ struct GroupState {
     batches_in_flight: usize,
     /// Whether some caller drives its own swap. It is not counted as a batch: the queue does not wait for it.
     alone: bool,
-    /// Swaps handed to a store that makes batches itself.
-    handed: usize,
 }
 
 /// A swap, and who is told about it.
@@ -117,7 +118,7 @@ impl GroupCommit {
         let caps = store.caps();
         let (batches_max, batches_internally) =
             (caps.hints.batches_in_flight.max(1), caps.hints.batches_internally);
-        let state = GroupState { queue: VecDeque::new(), batches_in_flight: 0, alone: false, handed: 0 };
+        let state = GroupState { queue: VecDeque::new(), batches_in_flight: 0, alone: false };
         Arc::new(Self {
             store,
             runtime,
@@ -125,20 +126,26 @@ impl GroupCommit {
             limits,
             batches_max,
             batches_internally,
+            handed: AtomicUsize::new(0),
             state: Mutex::new(state),
         })
     }
 
     /// Submits a swap.
     pub(crate) fn swap(self: &Arc<Self>, swap: Swap, urgency: Urgency) -> Swapping {
-        let permit = {
-            let mut state = self.state.lock();
-            let waiting = if self.batches_internally { state.handed } else { state.queue.len() };
+        let permit = if self.batches_internally {
+            let waiting = self.handed.fetch_add(1, Ordering::Relaxed);
+            let permit = BatchPermit { group_commit: self.clone(), kind: PermitKind::Handed };
             if urgency == Urgency::Refusable && waiting >= self.limits.queue_claims_max {
-                let result = Err(self.overloaded());
-                return Swapping::Ready(Some(SwapReply { sent_at: self.runtime.now(), result }));
+                return self.refuse();
             }
-            let Some(kind) = state.begin(self.batches_internally, self.batches_max) else {
+            permit
+        } else {
+            let mut state = self.state.lock();
+            if urgency == Urgency::Refusable && state.queue.len() >= self.limits.queue_claims_max {
+                return self.refuse();
+            }
+            let Some(kind) = state.begin(self.batches_max) else {
                 let (answer, receiver) = oneshot();
                 state.queue.push_back(Queued { swap, answer });
                 return Swapping::Waiting(receiver);
@@ -182,8 +189,7 @@ impl GroupCommit {
     fn enqueue(&self, swap: Swap, urgency: Urgency) -> Swapping {
         let mut state = self.state.lock();
         if urgency == Urgency::Refusable && state.queue.len() >= self.limits.queue_claims_max {
-            let result = Err(self.overloaded());
-            return Swapping::Ready(Some(SwapReply { sent_at: self.runtime.now(), result }));
+            return self.refuse();
         }
         let (answer, receiver) = oneshot();
         state.queue.push_back(Queued { swap, answer });
@@ -344,12 +350,12 @@ impl GroupCommit {
         batch
     }
 
-    fn overloaded(&self) -> Error {
+    #[cold]
+    fn refuse(&self) -> Swapping {
         let max = self.limits.queue_claims_max;
-        Error::new(
-            ErrorKind::Overloaded,
-            format!("{max} claims are waiting for the store already; try again later"),
-        )
+        let detail = format!("{max} claims are waiting for the store already; try again later");
+        let result = Err(Error::new(ErrorKind::Overloaded, detail));
+        Swapping::Ready(Some(SwapReply { sent_at: self.runtime.now(), result }))
     }
 }
 
@@ -370,11 +376,7 @@ fn not_called() -> Error {
 
 impl GroupState {
     /// How one more swap may be sent at once; `None` if it has to queue.
-    fn begin(&mut self, batches_internally: bool, batches_max: usize) -> Option<PermitKind> {
-        if batches_internally {
-            self.handed += 1;
-            return Some(PermitKind::Handed);
-        }
+    fn begin(&mut self, batches_max: usize) -> Option<PermitKind> {
         if self.batches_in_flight == 0 && !self.alone {
             self.alone = true;
             return Some(PermitKind::Alone);
@@ -426,15 +428,17 @@ impl BatchPermit {
 
 impl Drop for BatchPermit {
     fn drop(&mut self) {
+        if self.kind == PermitKind::Handed {
+            self.group_commit.handed.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
         let batch = {
             let mut state = self.group_commit.state.lock();
             match self.kind {
+                // Counted outside the lock, above.
+                PermitKind::Handed => None,
                 PermitKind::Alone => {
                     state.alone = false;
-                    None
-                }
-                PermitKind::Handed => {
-                    state.handed -= 1;
                     None
                 }
                 PermitKind::InFlight if state.queue.is_empty() => {

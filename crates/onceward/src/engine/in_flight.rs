@@ -20,9 +20,10 @@ use super::sync::Mutex;
 use super::wakers::Wakers;
 use crate::error::Error;
 use crate::id::Id;
-use crate::policy::Policy;
+use crate::policy::{KeepInput, Policy};
 use crate::receipt::{Attempt, Fence, Held, Receipt, Status};
 use crate::store::{Age, Due, Version};
+use crate::transition;
 
 /// Enough that callers on a few dozen cores rarely meet on one lock.
 const SHARDS: usize = 16;
@@ -48,7 +49,7 @@ pub(crate) struct Flight {
 /// Who chose the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptSource {
-    /// The engine: nobody else can know it.
+    /// The engine: no other process can know it.
     ByEngine,
     /// The caller, who may use it again.
     ByCaller,
@@ -301,6 +302,15 @@ impl Flight {
         matches!(self.state.lock().phase, Phase::Running(_))
     }
 
+    /// Whether the right to run is certainly held at this time. In a transaction its lock is the lease.
+    pub(crate) fn is_held(&self, now: Duration) -> bool {
+        match &self.state.lock().phase {
+            Phase::Running(running) => now < running.lease_ends,
+            Phase::HeldElsewhere { .. } => true,
+            Phase::Claiming | Phase::Ended { .. } | Phase::Committed(_) | Phase::Failed(_) => false,
+        }
+    }
+
     pub(crate) fn running(&self) -> Option<RunningLease> {
         match &self.state.lock().phase {
             Phase::Running(running) => Some(running.clone()),
@@ -309,9 +319,18 @@ impl Flight {
     }
 
     /// The lease under which an ending is to be written; it is not renewed any more. Also one that was
-    /// lost a moment ago: if nobody has taken it over, the receipt is still its owner's to write.
+    /// lost a moment ago: if it has not been taken over, the receipt is still its owner's to write.
     pub(crate) fn finish(&self) -> Option<RunningLease> {
         self.finish_with(RunningLease::clone)
+    }
+
+    /// Bytes of the input that is kept with the outcome of the run.
+    pub(crate) fn kept_input_bytes(&self) -> usize {
+        if self.policy.keep_input() != KeepInput::WithReceipt {
+            return 0;
+        }
+        let running = self.running();
+        running.map_or(0, |running| transition::kept_input_bytes(running.held.job.as_ref(), &self.policy))
     }
 
     /// The same, looked at where it is: it is too large to be copied for every run.
@@ -326,7 +345,7 @@ impl Flight {
         }
     }
 
-    /// The run has an outcome, and the store does not take it now.
+    /// The run has an outcome, which is not in the store yet.
     pub(crate) fn set_unrecorded(&self) {
         self.unrecorded.store(true, Ordering::Relaxed);
     }

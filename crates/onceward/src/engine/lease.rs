@@ -8,11 +8,13 @@ use bytes::Bytes;
 use super::Onceward;
 use super::answer::{Answer, Completed};
 use super::claim_guard::ClaimGuard;
+use super::former_steps::{is_due_step, is_of_previous_life};
 use super::in_flight::Flight;
 use super::inner::Inner;
 use super::lease_renewal::replace_input;
 use super::lease_transact;
 use super::run::run;
+use super::signal::Signal;
 use super::transact::transact;
 use crate::ask::Ask;
 use crate::child::{ChildKey, child_key};
@@ -34,6 +36,8 @@ pub struct Lease {
     fingerprint: Fingerprint,
     prior: Prior,
     job: Option<Arc<Job>>,
+    /// That the worker which runs it is told to stop.
+    stop: Option<Arc<Signal>>,
     /// Other runs that end with this one, see [`Lease::beside`].
     others: Option<Arc<[Arc<Flight>]>>,
 }
@@ -47,7 +51,7 @@ impl Lease {
         });
         let (fence, prior, job) = claimed.unwrap_or((Fence(0), Prior::Nothing, None));
         let (inner, flight) = (guard.inner.clone(), guard.flight.clone());
-        Self { inner, flight, fence, fingerprint, prior, job, others: None }
+        Self { inner, flight, fence, fingerprint, prior, job, stop: None, others: None }
     }
 
     /// Of a claim in a transaction.
@@ -60,16 +64,17 @@ impl Lease {
             fingerprint: claim.fingerprint,
             prior: *prior,
             job: job.clone(),
+            stop: None,
             others: None,
         }
     }
 
-    /// What was asked, if the receipt carries it ([`Ask::with_input`]).
+    /// The request, if the receipt carries it ([`Ask::with_input`]).
     pub fn input(&self) -> Option<&Bytes> {
         self.job.as_ref().map(|job| &job.input)
     }
 
-    /// Replaces what the receipt carries as its [input](Self::input), for those who go on with the intent after this
+    /// Replaces what the receipt carries as its [input](Self::input), for those who continue with the intent after this
     /// run; this lease keeps the input that it began with. Durable when it returns. After an error it may have
     /// happened, and the end of the run writes it in any case. Fails if the receipt carries no input.
     pub async fn replace_input(&self, input: impl Into<Bytes>) -> Result<()> {
@@ -86,7 +91,7 @@ impl Lease {
         self.job.as_ref().map_or(1, |job| job.started)
     }
 
-    /// What is known of the runs before this one.
+    /// Returns whether an earlier run may have had its effect.
     pub fn prior(&self) -> Prior {
         self.prior
     }
@@ -100,6 +105,55 @@ impl Lease {
     /// is refused there too.
     pub fn fence(&self) -> Fence {
         self.fence
+    }
+
+    /// Returns whether this run certainly still has its lease. Ask it right before an effect that cannot be fenced,
+    /// such as before the first byte of a request leaves: a process that was paused, or could not reach the store, may
+    /// have lost the lease without having noticed. If it says no, end with
+    /// [`Stopped::before_effect`](crate::Stopped::before_effect).
+    pub fn is_held(&self) -> bool {
+        let now = self.inner.now();
+        let others = self.others.as_deref().unwrap_or_default();
+        std::iter::once(&self.flight).chain(others).all(|flight| flight.is_held(now))
+    }
+
+    /// Ready when the [`Worker`](crate::Worker) that runs this is told to stop: long work may then end with
+    /// [`Stopped::suspend`](crate::Stopped::suspend), which counts no try, and continue in another process. Work that
+    /// does not is waited for. Never ready for other runs.
+    ///
+    /// ```
+    /// # use onceward::*; use std::time::Duration;
+    /// # async fn transfer() -> Result<Outcome, Stopped> { Ok(Outcome::succeeded("")) }
+    /// async fn work(lease: Lease) -> Result<Outcome, Stopped> {
+    ///     while lease.recorded("last").await?.is_none() {
+    ///         if lease.is_stopping() {
+    ///             return Err(Stopped::suspend(Duration::ZERO));
+    ///         }
+    ///         // ... the next step
+    /// #       lease.step("last", async |_| transfer().await).await?;
+    ///     }
+    ///     Ok(Outcome::succeeded("all steps are done"))
+    /// }
+    /// ```
+    pub fn stopping(&self) -> impl Future<Output = ()> + Send + use<> {
+        let stop = self.stop.as_ref().map(|stop| stop.past(0));
+        async move {
+            match stop {
+                Some(stop) => stop.await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Returns whether the worker that runs this was told to stop, see [`stopping`](Self::stopping).
+    pub fn is_stopping(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.count() > 0)
+    }
+
+    /// The same lease, of a worker that is told to stop by this signal.
+    pub(crate) fn stopped_by(mut self, stop: Arc<Signal>) -> Self {
+        self.stop = Some(stop);
+        self
     }
 
     /// Which try this is.
@@ -116,7 +170,7 @@ impl Lease {
     /// recorded outcome of the step.
     ///
     /// The step has a receipt of its own, under the policy of the intent except that a step still
-    /// held by a former owner is waited for. See [`Lease::step_under`] for another policy.
+    /// held by a previous owner is waited for. See [`Lease::step_under`] for another policy.
     pub async fn step<F, W>(&self, name: &str, work: F) -> Result<Answer>
     where
         F: FnOnce(Lease) -> W,
@@ -145,10 +199,15 @@ impl Lease {
         run(self.inner.clone(), ask, work).await
     }
 
-    /// What a step of this intent has recorded, without running it; `None` if it has not succeeded or failed yet.
+    /// Returns what a step of this intent has recorded, without running it; `None` if it has not succeeded or failed
+    /// yet.
     pub async fn recorded(&self, name: &str) -> Result<Option<Outcome>> {
-        let receipt = self.inner.load(&self.id().step(name)?).await?;
-        Ok(receipt.and_then(|receipt| receipt.status.outcome().cloned()))
+        let id = self.id().step(name)?;
+        let Some(receipt) = self.inner.load(&id).await? else { return Ok(None) };
+        if is_due_step(&id, &receipt) && is_of_previous_life(&self.inner, &id, &receipt).await? {
+            return Ok(None);
+        }
+        Ok(receipt.status.outcome().cloned())
     }
 
     /// Runs a step in a transaction: what `work` writes through `tx` and the step's receipt commit
@@ -172,7 +231,7 @@ impl Lease {
     ///   whose effects are all in `work` is safe to repeat: give it a policy with
     ///   [`OnUnknown::Retry`](crate::OnUnknown::Retry).
     /// * If `work` ends without an outcome, or with a failure that may be tried again, everything is rolled back, and
-    ///   the run goes on as if this had not been called.
+    ///   the run continues as if this had not been called.
     /// * If the database undoes the transaction in favour of another, the work is done again.
     /// * A commit whose answer was lost is looked up: the work is done again only if it did not happen.
     /// * **Dropping** the returned future rolls back; dropped during the commit itself, the receipt tells.
@@ -185,7 +244,7 @@ impl Lease {
         lease_transact::transact(&self.inner, &self.flight, self.others.as_deref(), transactions, work).await
     }
 
-    /// What was committed by [`Lease::transact`], if it was.
+    /// Returns the outcome that [`Lease::transact`] has committed, if it has.
     pub fn committed(&self) -> Option<Completed> {
         self.flight.committed()
     }

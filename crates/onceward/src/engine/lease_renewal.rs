@@ -19,7 +19,6 @@ use crate::policy::{LEASE_MIN, OnUnknown};
 use crate::receipt::{Job, Receipt, Status};
 use crate::runtime::Runtime;
 use crate::store::{Seen, Swap, Swapped};
-use crate::transition;
 
 /// Starts and wakes the task that renews leases.
 pub(crate) struct LeaseRenewer {
@@ -126,7 +125,7 @@ fn renewal_due(inner: &Inner, flight: Arc<Flight>, now: Duration) -> Option<(Arc
         return None;
     }
     due.then(|| {
-        let renewed = transition::hold(running.held, &flight.policy);
+        let renewed = inner.hold(running.held, &flight.policy);
         let swap = seal(&flight.id, Seen::Version(running.version), Some(&renewed));
         (flight, swap)
     })
@@ -183,7 +182,7 @@ pub(crate) async fn replace_input(inner: &Inner, flight: &Flight, input: &Bytes)
     }
     for _ in 0..REPLACE_ROUNDS_MAX {
         let running = flight.running().ok_or_else(lost)?;
-        let write = transition::hold(running.held.clone(), &flight.policy);
+        let write = inner.hold(running.held.clone(), &flight.policy);
         let seen = Seen::Version(running.version);
         let SwapReply { sent_at, result } =
             inner.swap(&flight.id, seen, Some(&write), Urgency::Required).await;

@@ -13,6 +13,7 @@
 //! renewal that was sent before, the transaction waits on the row.
 
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,27 +24,21 @@ use super::group_commit::{SwapReply, Urgency};
 use super::in_flight::{Flight, Renewal, RunningLease};
 use super::inner::Inner;
 use super::sealed::{open_any, seal};
-use super::transact::{
-    IN_TRANSACTION_OF, PAUSE_MAX, RESOLVE_MAX, UNDONE_MAX, check_nesting, check_store, swap_one,
-};
+use super::transact::{PAUSE_MAX, RESOLVE_MAX, UNDONE_MAX, check_nesting, check_store, inside, swap_one};
 use crate::error::{Applied, Error, ErrorKind, Result};
 use crate::join::{Fault, Transactions};
 use crate::outcome::{Outcome, Stopped};
 use crate::receipt::{Receipt, Status};
 use crate::store::{Seen, Swap, Swapped, Version};
-use crate::transition::{self, Ending};
+use crate::transition::{self, Finish};
 
 /// How long a transaction may take to begin: the wait for a connection, and for others where one writes at a time.
 const BEGIN_MAX: Duration = Duration::from_secs(30);
-/// A receipt that is ours is written to by nobody but us, and by us once more at most.
+/// A receipt that is ours is written to only by us, and by us once more at most.
 const LOCKS_MAX: usize = 8;
 
-/// What became of one transaction.
-enum LeaseTransactionTry {
-    Ended(Result<Completed>),
-    /// Certainly not committed: the same again makes sense.
-    Undone(Error),
-}
+/// What became of one transaction: how it ended, or why it was certainly not committed, where the same again makes sense.
+type TryResult = ControlFlow<Result<Completed>, Error>;
 
 /// Runs `work` in a transaction, and ends the run of `main` with its outcome, and those of `others` with the same.
 pub(crate) async fn transact<T, F, W>(
@@ -64,8 +59,8 @@ where
     let (mut undone, mut pause) = (0, Duration::from_millis(1));
     loop {
         let error = match runs.try_once(transactions, &mut work).await {
-            LeaseTransactionTry::Ended(ended) => return ended,
-            LeaseTransactionTry::Undone(error) => error,
+            ControlFlow::Break(ended) => return ended,
+            ControlFlow::Continue(error) => error,
         };
         undone += 1;
         if undone >= UNDONE_MAX {
@@ -113,7 +108,7 @@ impl<'a> Runs<'a> {
         std::iter::once(self.main).chain(self.others)
     }
 
-    async fn try_once<T, F, W>(&self, transactions: &T, work: &mut F) -> LeaseTransactionTry
+    async fn try_once<T, F, W>(&self, transactions: &T, work: &mut F) -> TryResult
     where
         T: Transactions,
         F: FnMut(T::Tx) -> W,
@@ -121,40 +116,36 @@ impl<'a> Runs<'a> {
     {
         let inner = self.inner;
         if !self.all().all(|flight| flight.is_running()) {
-            return LeaseTransactionTry::Ended(Err(not_held()));
+            return ControlFlow::Break(Err(not_held()));
         }
         let tx = match transactions.begin_bare(BEGIN_MAX).await {
             Ok(tx) => tx,
-            Err(Fault::Undone(error)) => return LeaseTransactionTry::Undone(error),
-            Err(Fault::Failed(error)) => return LeaseTransactionTry::Ended(Err(error)),
+            Err(Fault::Undone(error)) => return ControlFlow::Continue(error),
+            Err(Fault::Failed(error)) => return ControlFlow::Break(Err(error)),
             Err(Fault::Busy) => {
                 let detail =
                     format!("no transaction could be begun within {BEGIN_MAX:?}; is the pool too small?");
-                return LeaseTransactionTry::Ended(Err(Error::new(ErrorKind::Unavailable, detail)));
+                return ControlFlow::Break(Err(Error::new(ErrorKind::Unavailable, detail)));
             }
         };
-        let working = IN_TRANSACTION_OF.scope(Arc::as_ptr(inner).addr(), work(tx.clone()));
-        let outcome = match working.await {
+        let outcome = match inside(inner, work(tx.clone())).await {
             Ok(outcome) => outcome,
             Err(stopped) => {
                 transactions.rollback(tx).await;
                 let repeat = stopped.cause().is_some_and(|cause| transactions.is_worth_repeating(cause));
                 let detail = format!("the work ended without an outcome and was rolled back: {stopped}");
                 let error = Error::new(ErrorKind::Stopped, detail);
-                return if repeat {
-                    LeaseTransactionTry::Undone(error)
-                } else {
-                    LeaseTransactionTry::Ended(Err(error))
-                };
+                return if repeat { ControlFlow::Continue(error) } else { ControlFlow::Break(Err(error)) };
             }
         };
-        let ending = Ending::of(bounded(inner, &outcome), &self.main.policy);
+        let input_bytes = self.all().map(|flight| flight.kept_input_bytes()).max().unwrap_or_default();
+        let ending = Finish::of(bounded(inner, &outcome, input_bytes), &self.main.policy);
         if ending.is_release() {
             transactions.rollback(tx).await;
             let fence = self.main.running().map_or(crate::Fence(0), |running| running.held.claim.fence);
             let completed =
                 Completed { outcome, replayed: false, fence, recorded: Recorded::Released, expires_in: None };
-            return LeaseTransactionTry::Ended(Ok(completed));
+            return ControlFlow::Break(Ok(completed));
         }
         self.commit(transactions, tx, outcome, &ending).await
     }
@@ -164,50 +155,44 @@ impl<'a> Runs<'a> {
         transactions: &T,
         mut tx: T::Tx,
         outcome: Outcome,
-        ending: &Ending,
-    ) -> LeaseTransactionTry {
+        ending: &Finish,
+    ) -> TryResult {
         let asked_at = self.inner.now();
         let Some(paused) = self.pause() else {
             transactions.rollback(tx).await;
-            return LeaseTransactionTry::Ended(Err(not_held()));
+            return ControlFlow::Break(Err(not_held()));
         };
         let completion = match self.write_all_but_main(&mut tx, &paused, ending).await {
             Ok(Ok(main)) => main,
             Ok(Err((flight, found))) => {
                 transactions.rollback(tx).await;
-                return LeaseTransactionTry::Ended(Err(self.lose(flight, found, asked_at)));
+                return ControlFlow::Break(Err(self.lose(flight, found, asked_at)));
             }
             Err(error) => {
                 transactions.rollback(tx).await;
                 let repeat = transactions.is_worth_repeating(&error);
-                return if repeat {
-                    LeaseTransactionTry::Undone(error)
-                } else {
-                    LeaseTransactionTry::Ended(Err(error))
-                };
+                return if repeat { ControlFlow::Continue(error) } else { ControlFlow::Break(Err(error)) };
             }
         };
         let error = match transactions.commit(tx, &completion).await {
-            Ok(()) => return LeaseTransactionTry::Ended(Ok(self.committed(&paused, &outcome))),
-            Err(Fault::Undone(error)) => return LeaseTransactionTry::Undone(error),
-            Err(Fault::Busy) => return LeaseTransactionTry::Undone(contended()),
+            Ok(()) => return ControlFlow::Break(Ok(self.committed(&paused, &outcome))),
+            Err(Fault::Undone(error)) => return ControlFlow::Continue(error),
+            Err(Fault::Busy) => return ControlFlow::Continue(contended()),
             Err(Fault::Failed(error)) => error,
         };
         // Where the completion did not win, or nobody can tell.
         if error.applied() == Applied::No && error.kind() != ErrorKind::Conflict {
-            return LeaseTransactionTry::Ended(Err(error));
+            return ControlFlow::Break(Err(error));
         }
         match self.resolve(&paused, ending).await {
-            CommitResult::Committed => LeaseTransactionTry::Ended(Ok(self.committed(&paused, &outcome))),
-            CommitResult::NotCommitted if error.applied() == Applied::Maybe => {
-                LeaseTransactionTry::Undone(error)
-            }
+            CommitResult::Committed => ControlFlow::Break(Ok(self.committed(&paused, &outcome))),
+            CommitResult::NotCommitted if error.applied() == Applied::Maybe => ControlFlow::Continue(error),
             // The work has ended the transaction by itself: to do that again would be the same once more.
-            CommitResult::NotCommitted => LeaseTransactionTry::Ended(Err(error)),
+            CommitResult::NotCommitted => ControlFlow::Break(Err(error)),
             CommitResult::Lost(found) => {
-                LeaseTransactionTry::Ended(Err(self.lose(self.main, found.map(|found| *found), asked_at)))
+                ControlFlow::Break(Err(self.lose(self.main, found.map(|found| *found), asked_at)))
             }
-            CommitResult::Unresolved => LeaseTransactionTry::Ended(Err(error.maybe_applied())),
+            CommitResult::Unresolved => ControlFlow::Break(Err(error.maybe_applied())),
         }
     }
 
@@ -232,7 +217,7 @@ impl<'a> Runs<'a> {
         &self,
         tx: &mut J,
         paused: &PausedRenewals<'a>,
-        ending: &Ending,
+        ending: &Finish,
     ) -> Result<Result<Swap, (&'a Arc<Flight>, Option<Receipt>)>> {
         let lock_first = paused.renewal_under_way;
         let mut main = None;
@@ -240,7 +225,7 @@ impl<'a> Runs<'a> {
             let flight: &'a Arc<Flight> = flight;
             let mut version = running.version;
             if lock_first {
-                match lock(tx, flight, running).await? {
+                match lock(self.inner, tx, flight, running).await? {
                     Ok(locked) => version = locked,
                     Err(found) => return Ok(Err((flight, found))),
                 }
@@ -289,13 +274,13 @@ impl<'a> Runs<'a> {
     }
 
     /// What became of a commit. The renewal waits on the row until that transaction has committed or rolled back.
-    async fn resolve(&self, paused: &PausedRenewals<'_>, ending: &Ending) -> CommitResult {
+    async fn resolve(&self, paused: &PausedRenewals<'_>, ending: &Finish) -> CommitResult {
         let (inner, flight) = (self.inner, self.main);
         let run = &paused.leases[0].1.held;
         let (until, mut pause) = (inner.now() + RESOLVE_MAX, Duration::from_millis(1));
         loop {
             let Some(running) = flight.running() else { return CommitResult::Lost(None) };
-            let renewed = transition::hold(running.held, &flight.policy);
+            let renewed = inner.hold(running.held, &flight.policy);
             let seen = Seen::Version(running.version);
             let SwapReply { sent_at, result } =
                 inner.swap(&flight.id, seen, Some(&renewed), Urgency::Required).await;
@@ -342,11 +327,12 @@ fn renewed_to(flight: &Flight, version: Version, sent_at: Option<Duration>) {
 /// Takes the receipt inside the transaction, under whatever version our own renewals have left it. From then on its
 /// version is known. The inner `Err`: another owner has it.
 async fn lock<J: crate::Join>(
+    inner: &Inner,
     tx: &mut J,
     flight: &Flight,
     running: &RunningLease,
 ) -> Result<Result<Version, Option<Receipt>>> {
-    let renewed = transition::hold(running.held.clone(), &flight.policy);
+    let renewed = inner.hold(running.held.clone(), &flight.policy);
     let mut version = running.version;
     for _ in 0..LOCKS_MAX {
         match swap_one(tx, &seal(&flight.id, Seen::Version(version), Some(&renewed))).await? {
@@ -365,8 +351,8 @@ async fn lock<J: crate::Join>(
     Err(contended())
 }
 
-fn is_recorded(receipt: &Receipt, ending: &Ending) -> bool {
-    matches!(ending, Ending::Done(outcome) if receipt.status.outcome() == Some(outcome))
+fn is_recorded(receipt: &Receipt, ending: &Finish) -> bool {
+    matches!(ending, Finish::Done(outcome) if receipt.status.outcome() == Some(outcome))
 }
 
 fn not_held() -> Error {

@@ -23,15 +23,16 @@ pub struct Limits {
     /// Bytes of done receipts cached for replays.
     pub cache_bytes_max: usize,
     /// Bytes of one outcome's body. A larger one is not stored: its first caller gets it, a retry
-    /// gets `ResponseNotStored`.
+    /// gets `ResponseNotStored`. So is one that does not fit into a record of the store together with the input that is
+    /// kept with it ([`KeepInput::WithReceipt`](crate::KeepInput::WithReceipt)).
     pub body_bytes_max: usize,
     /// Bytes of one input that is kept in a receipt. A larger one is an error before anything happens.
     pub input_bytes_max: usize,
     /// Bytes of outcomes that were reached while the store was away, over all ids. Beyond that their bodies are
     /// not stored; the outcomes are.
     pub unrecorded_bytes_max: usize,
-    /// Ids with claims that must be released, because their work never began. Claims beyond that are not released:
-    /// their leases expire.
+    /// Claims that must be released, because their work never began. Claims beyond that are not released: their leases
+    /// expire.
     pub owed_releases_max: usize,
 }
 
@@ -84,7 +85,7 @@ impl Limits {
         self
     }
 
-    /// Sets how many ids may have claims that must be released.
+    /// Sets how many claims that must be released are remembered.
     pub fn with_owed_releases_max(mut self, claims: usize) -> Self {
         self.owed_releases_max = claims;
         self
@@ -95,14 +96,18 @@ impl Limits {
 /// passes through memory whole.
 const BODY_BYTES_MAX: usize = 1 << 30;
 
-/// What a receipt has besides a body or an input, with a margin.
+/// What a receipt has besides a body and an input (claim, note, lengths), with a margin.
 const RECORD_OVERHEAD_BYTES: usize = 1_024;
+
+/// The bytes that a store's own bound on a record leaves for a body and an input together.
+pub(crate) fn content_bytes_max(record_bytes_max: usize) -> usize {
+    record_bytes_max.saturating_sub(RECORD_OVERHEAD_BYTES)
+}
 
 impl Limits {
     /// Bounds that the store's own bound on a record allows.
     pub(crate) fn clamped(mut self, record_bytes_max: usize) -> Self {
-        // Claim, note and lengths around them.
-        let available = record_bytes_max.saturating_sub(RECORD_OVERHEAD_BYTES);
+        let available = content_bytes_max(record_bytes_max);
         self.body_bytes_max = self.body_bytes_max.min(available);
         self.input_bytes_max = self.input_bytes_max.min(available);
         self

@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
+use super::batched_load::load_batched;
+use super::front::wake_watchers;
 use super::group_commit::{SwapReply, Swapping, Urgency};
 use super::inner::Inner;
+use super::sealed::open_any;
 use super::sync::Mutex;
 use crate::error::{Applied, Result};
 use crate::id::Id;
@@ -18,12 +21,19 @@ use crate::policy::Policy;
 use crate::receipt::{Attempt, Claim, Fence, Receipt, Status};
 use crate::runtime::Runtime;
 use crate::store::{Seen, Swapped};
-use crate::transition::{self, Ending};
+use crate::transition::{self, Finish};
 
 /// The claims that must be released, by id.
 pub(crate) struct OwedReleases {
-    by_id: Mutex<HashMap<Id, Vec<ReleaseTarget>>>,
+    targets: Mutex<Targets>,
     releases_max: usize,
+}
+
+#[derive(Default)]
+struct Targets {
+    by_id: HashMap<Id, Vec<ReleaseTarget>>,
+    /// How many there are, over all ids.
+    count: usize,
 }
 
 /// Which claims of an id must be released: those of this attempt, except one under which work began.
@@ -41,32 +51,37 @@ impl ReleaseTarget {
 
 impl OwedReleases {
     pub(crate) fn new(releases_max: usize) -> Self {
-        Self { by_id: Mutex::new(HashMap::new()), releases_max }
+        Self { targets: Mutex::new(Targets::default()), releases_max }
     }
 
     /// Whether a receipt is of a claim that must be released.
     pub(crate) fn has(&self, id: &Id, receipt: &Receipt) -> bool {
         let (Status::Held(_) | Status::Unknown(_)) = receipt.status else { return false };
         let Some(claim) = receipt.status.claim() else { return false };
-        let by_id = self.by_id.lock();
+        let Targets { by_id, .. } = &*self.targets.lock();
         !by_id.is_empty()
             && by_id.get(id).is_some_and(|targets| targets.iter().any(|target| target.is(claim)))
     }
 
     /// Adds one, unless there are too many.
     fn add(&self, id: &Id, target: ReleaseTarget) -> bool {
-        let mut by_id = self.by_id.lock();
-        if by_id.len() >= self.releases_max {
+        let Targets { by_id, count } = &mut *self.targets.lock();
+        if *count >= self.releases_max {
             return false;
         }
+        *count += 1;
         by_id.entry(id.clone()).or_default().push(target);
         true
     }
 
     fn remove(&self, id: &Id, target: ReleaseTarget) {
-        let mut by_id = self.by_id.lock();
+        let Targets { by_id, count } = &mut *self.targets.lock();
         if let Some(all) = by_id.get_mut(id) {
-            all.retain(|other| *other != target);
+            // One of them, if there are several: each is removed by the task that releases it.
+            if let Some(at) = all.iter().position(|other| *other == target) {
+                all.swap_remove(at);
+                *count -= 1;
+            }
             if all.is_empty() {
                 by_id.remove(id);
             }
@@ -183,19 +198,19 @@ enum Released {
     Changed,
 }
 
-async fn release_once(inner: &Inner, release: &OwedRelease) -> Result<Released> {
-    let Some(receipt) = inner.load(&release.id).await?.filter(|receipt| is_the_claim(receipt, release))
-    else {
+async fn release_once(inner: &Arc<Inner>, release: &OwedRelease) -> Result<Released> {
+    let found = open_any(load_batched(inner, &release.id).await?.as_ref())?;
+    let Some(receipt) = found.filter(|receipt| is_the_claim(receipt, release)) else {
         return Ok(Released::NotFound);
     };
     let run = transition::run_of(&receipt.status).expect("held and unknown receipts have a run");
     // A try that never began does not count.
-    let write = transition::end(&release.id, &run, &Ending::Suspend(Duration::ZERO), &release.policy);
+    let write = transition::end(&release.id, &run, &Finish::Suspend(Duration::ZERO), &release.policy);
     let seen = Seen::Version(receipt.version);
     match inner.swap(&release.id, seen, write.as_ref(), Urgency::Required).await.result? {
         Swapped::Won(_) => {
             inner.counters.releases.one();
-            inner.poller.look_now();
+            wake_watchers(inner, &release.id);
             Ok(Released::Yes)
         }
         Swapped::Lost(_) => Ok(Released::Changed),
@@ -207,3 +222,7 @@ fn is_the_claim(receipt: &Receipt, release: &OwedRelease) -> bool {
     matches!(receipt.status, Status::Held(_) | Status::Unknown(_))
         && receipt.status.claim().is_some_and(|claim| release.target.is(claim))
 }
+
+#[cfg(test)]
+#[path = "owed_releases_test.rs"]
+mod tests;

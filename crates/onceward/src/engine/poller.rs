@@ -1,6 +1,7 @@
 //! Waits for runs of other processes: one batched load per tick for all ids that are waited for. The tick adapts:
 //! short after every change and for every new waiter, longer while nothing happens, and never past the end of a lease
-//! that is waited for. A signal of the store's own cuts it short.
+//! that is waited for. A signal of the store's own cuts it short. An id whose run is followed in a front is looked at
+//! rarely, and whenever the front says something new.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,6 +26,8 @@ use crate::store::{Due, Loaded};
 const TICK_MIN: Duration = Duration::from_millis(2);
 /// Longest tick: what a waiter loses at most once it has waited for seconds already.
 const TICK_MAX: Duration = Duration::from_millis(250);
+/// Longest time between two looks for an id whose run is followed in a front: what a lost signal costs at most.
+const RARELY: Duration = Duration::from_secs(2);
 /// Ids in one load, so that a tick is a bounded query.
 const LOAD_IDS_MAX: usize = 1_024;
 
@@ -48,6 +51,8 @@ struct WatchedId {
     number: u64,
     /// When the lease that is waited for ends, by this process's clock.
     lease_ends: Duration,
+    /// When it is looked at next while its run is followed in a front; `None`: at every tick.
+    next_look: Option<Duration>,
     answer: Sender<Result<Option<Receipt>>>,
 }
 
@@ -64,16 +69,26 @@ impl Poller {
         Self { state: Mutex::new(PollerState::default()) }
     }
 
-    /// Watches a held receipt. Each id has at most one watcher here: the leader of its flight.
-    pub(crate) fn watch<'a>(&'a self, inner: &Arc<Inner>, id: &'a Id, receipt: &Receipt) -> Watching<'a> {
+    /// Watches a held receipt. Each id has at most one watcher here: the leader of its flight. If its run is followed in a
+    /// front, it is looked at rarely.
+    pub(crate) fn watch<'a>(
+        &'a self,
+        inner: &Arc<Inner>,
+        id: &'a Id,
+        receipt: &Receipt,
+        is_followed: bool,
+    ) -> Watching<'a> {
         let (sender, answer) = oneshot();
-        let lease_ends = lease_ends(receipt.due, inner.now());
+        let now = inner.now();
+        let (lease_ends, next_look) = (lease_ends(receipt.due, now), is_followed.then(|| now + RARELY));
         let (nudge, wake) = {
             let mut state = self.state.lock();
             state.watches += 1;
             let number = state.watches;
-            state.watched.insert(id.clone(), WatchedId { number, lease_ends, answer: sender });
-            state.tick = TICK_MIN;
+            state.watched.insert(id.clone(), WatchedId { number, lease_ends, next_look, answer: sender });
+            if !is_followed {
+                state.tick = TICK_MIN;
+            }
             (state.nudge.take(), !std::mem::replace(&mut state.awake, true))
         };
         drop(nudge);
@@ -83,7 +98,7 @@ impl Poller {
         Watching { poller: self, id, answer }
     }
 
-    /// How long until the next tick, and what cuts it short; `None` when nobody waits any more.
+    /// How long until the next tick, and what cuts it short; `None` when no caller waits any more.
     fn pause(&self, now: Duration) -> Option<(Duration, Receiver<()>)> {
         let mut state = self.state.lock();
         if state.watched.is_empty() {
@@ -93,18 +108,29 @@ impl Poller {
         }
         let (nudge, nudged) = oneshot();
         state.nudge = Some(nudge);
-        let first_end = state.watched.values().map(|watched| watched.lease_ends).min().unwrap_or_default();
-        let until_end = first_end.saturating_sub(now).max(TICK_MIN);
-        Some((state.tick.min(until_end), nudged))
+        let tick = state.tick;
+        let pause = state.watched.values().map(|watched| {
+            let until_look = watched.next_look.map_or(tick, |next_look| next_look.saturating_sub(now));
+            until_look.min(watched.lease_ends.saturating_sub(now).max(TICK_MIN))
+        });
+        Some((pause.min().unwrap_or(tick), nudged))
     }
 
-    /// Everything that is watched, in a fixed order: stores like it, and one seed then gives one history.
-    fn watched(&self) -> (Vec<Id>, Vec<u64>) {
-        let state = self.state.lock();
-        let mut watched: Vec<_> =
-            state.watched.iter().map(|(id, watched)| (id.clone(), watched.number)).collect();
-        watched.sort();
-        watched.into_iter().unzip()
+    /// Everything that is to be looked at now, in a fixed order: stores like it, and one seed then gives one history.
+    fn due(&self, now: Duration) -> (Vec<Id>, Vec<u64>) {
+        let mut state = self.state.lock();
+        let due = state.watched.iter_mut().filter(|(_, watched)| {
+            watched.next_look.is_none_or(|next_look| next_look <= now) || watched.lease_ends <= now
+        });
+        let mut due: Vec<_> = due
+            .map(|(id, watched)| {
+                // Whatever this look finds, and if it fails.
+                watched.next_look = watched.next_look.map(|_| now + RARELY);
+                (id.clone(), watched.number)
+            })
+            .collect();
+        due.sort();
+        due.into_iter().unzip()
     }
 
     /// Something changed in this process that waiters may have been waiting for: look at once.
@@ -112,9 +138,49 @@ impl Poller {
         let nudge = {
             let mut state = self.state.lock();
             state.tick = TICK_MIN;
+            for watched in state.watched.values_mut() {
+                watched.next_look = watched.next_look.map(|_| Duration::ZERO);
+            }
             state.nudge.take()
         };
         drop(nudge);
+    }
+
+    /// Has an id whose run is followed in a front looked at now, once.
+    pub(crate) fn look_at(&self, id: &Id) {
+        let nudge = {
+            let PollerState { watched, nudge, .. } = &mut *self.state.lock();
+            let next_look = watched.get_mut(id).and_then(|watched| watched.next_look.as_mut());
+            next_look.and_then(|next_look| {
+                *next_look = Duration::ZERO;
+                nudge.take()
+            })
+        };
+        drop(nudge);
+    }
+
+    /// Says whether the run of an id is followed in a front now.
+    pub(crate) fn set_followed(&self, id: &Id, is_followed: bool, now: Duration) {
+        let nudge = {
+            let mut state = self.state.lock();
+            let Some(watched) = state.watched.get_mut(id) else { return };
+            if watched.next_look.is_some() == is_followed {
+                return;
+            }
+            watched.next_look = is_followed.then(|| now + RARELY);
+            (!is_followed).then(|| {
+                state.tick = TICK_MIN;
+                state.nudge.take()
+            })
+        };
+        drop(nudge);
+    }
+
+    /// How long the lease of an id that is watched lasts, as far as it is known.
+    pub(crate) fn lease_left(&self, id: &Id, now: Duration) -> Option<Duration> {
+        let state = self.state.lock();
+        let lease_ends = state.watched.get(id)?.lease_ends;
+        (lease_ends != Duration::MAX).then(|| lease_ends.saturating_sub(now))
     }
 }
 
@@ -131,7 +197,7 @@ async fn poll(inner: Weak<Inner>, runtime: Arc<dyn Runtime>) {
         };
         within(&*runtime, pause, either(nudged, signalled(&*runtime, &mut watch))).await;
         let Some(inner) = inner.upgrade() else { return };
-        let (ids, numbers) = inner.poller.watched();
+        let (ids, numbers) = inner.poller.due(runtime.now());
         let mut changed = false;
         for (ids, numbers) in ids.chunks(LOAD_IDS_MAX).zip(numbers.chunks(LOAD_IDS_MAX)) {
             match inner.load_all(ids).await {

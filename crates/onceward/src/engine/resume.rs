@@ -22,7 +22,7 @@ use crate::outcome::{Outcome, Stopped};
 use crate::policy::Policy;
 use crate::receipt::{Attempt, Fence, Held, Owner, Receipt, UnknownReason};
 use crate::store::{Seen, Swap, Swapped};
-use crate::transition::{self, Ending};
+use crate::transition::{self, Finish};
 
 /// Resumes it, if it is still as it was found and the rules let it be run.
 pub(crate) async fn resume<F, W>(
@@ -88,7 +88,8 @@ impl Resumption {
         };
         let mut guard = ClaimGuard::new(inner.clone(), flight, Owner::Run).with_send_when(send_when);
         let held = transition::claim(&ask, attempt, Owner::Run, takeover, Some(found));
-        guard.submitted(submit(seal_claim(&ask.id, Seen::Version(found.version), &held, ask.policy.lease())));
+        let lease = inner.lease_in_store(&ask.policy);
+        guard.submitted(submit(seal_claim(&ask.id, Seen::Version(found.version), &held, lease)));
         Prepared::Claim(Box::new(Self { ask, held, guard }))
     }
 
@@ -118,9 +119,8 @@ impl Resumption {
             drop(guard);
             return Ok(Worked::Suspended);
         }
-        inner.counters.takeovers.one();
         let last = running.held.job.as_ref().is_some_and(|job| job.started >= ask.policy.tries_max());
-        guard.claimed(running);
+        guard.claimed(running, true);
         guard.begin_work();
         let lease = Lease::of(&guard, ask.fingerprint);
         let failed = |why: String| if last { Worked::Dead } else { Worked::Failed(why) };
@@ -131,25 +131,23 @@ impl Resumption {
         }
         match worked {
             WorkEnd::Finished(Ok(outcome)) => {
-                let kept = !Ending::of(outcome.clone(), &ask.policy).is_release();
+                let kept = !Finish::of(outcome.clone(), &ask.policy).is_release();
                 let answer = finish(&inner, &ask, &mut guard, WorkEnd::Finished(Ok(outcome))).await?;
                 Ok(match answer {
                     Answer::Completed(_) if kept => Worked::Finished,
-                    Answer::Completed(_) => {
-                        failed("it failed, and its policy has failures tried again".into())
-                    }
+                    Answer::Completed(_) => failed("it failed, and its policy retries failures".into()),
                     Answer::Refused(_) => Worked::TakenElsewhere,
                 })
             }
             WorkEnd::Finished(Err(stopped)) => {
-                guard.finish(Ending::of_stopped(&stopped)).await;
+                guard.finish(Finish::of_stopped(&stopped)).await;
                 Ok(match stopped.suspended() {
                     Some(_) => Worked::Suspended,
                     None => failed(stopped.to_string()),
                 })
             }
             WorkEnd::Panicked(_) => {
-                guard.finish(Ending::Unknown(UnknownReason::Panicked, "it panicked".into())).await;
+                guard.finish(Finish::Unknown(UnknownReason::Panicked, "it panicked".into())).await;
                 Ok(failed("it panicked".into()))
             }
             WorkEnd::LeaseLost => {

@@ -10,14 +10,14 @@ use super::acquire::{Acquired, acquire};
 use super::answer::{Answer, Completed, Recorded};
 use super::answer_without_run::answer_of_others;
 use super::claim_guard::ClaimGuard;
-use super::finish::{Finished, bounded};
+use super::finish::bounded;
 use super::inner::Inner;
 use super::lease::Lease;
 use crate::ask::Ask;
 use crate::error::{Error, ErrorKind, Result};
 use crate::outcome::{Effect, Outcome, Stopped};
 use crate::receipt::{Owner, UnknownReason};
-use crate::transition::Ending;
+use crate::transition::Finish;
 
 type Panic = Box<dyn std::any::Any + Send>;
 
@@ -100,26 +100,26 @@ pub(crate) async fn finish(
             Box::pin(answer_of_others(inner, ask)).await
         }
         WorkEnd::Panicked(panic) => {
-            guard.finish(Ending::Unknown(UnknownReason::Panicked, "it panicked".into())).await;
+            guard.finish(Finish::Unknown(UnknownReason::Panicked, "it panicked".into())).await;
             resume_unwind(panic)
         }
         WorkEnd::Finished(Err(stopped)) => {
-            guard.finish(Ending::of_stopped(&stopped)).await;
+            guard.finish(Finish::of_stopped(&stopped)).await;
             let error =
                 Error::new(ErrorKind::Stopped, format!("the work ended without an outcome: {stopped}"));
             Err(if stopped.effect() == Effect::Maybe { error.maybe_applied() } else { error })
         }
         WorkEnd::Finished(Ok(outcome)) => {
             let fence = guard.fence();
-            let ending = Ending::of(bounded(inner, &outcome), &ask.policy);
+            let input_bytes = guard.flight.kept_input_bytes();
+            let ending = Finish::of(bounded(inner, &outcome, input_bytes), &ask.policy);
             let retry = ending.is_release();
             let recorded = match guard.finish(ending).await {
                 // It is not meant to be recorded, however late the release reaches the store.
                 _ if retry => Recorded::Released,
                 // Every caller gets the same answer: the recorded one.
-                Finished::FencedOff => return Box::pin(answer_of_others(inner, ask)).await,
-                Finished::Delayed => Recorded::NotYet,
-                Finished::Recorded => Recorded::Yes,
+                None => return Box::pin(answer_of_others(inner, ask)).await,
+                Some(recorded) => recorded,
             };
             let expires_in = match recorded {
                 Recorded::Released => None,

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::codec;
 use crate::error::Result;
 use crate::id::Id;
@@ -30,6 +32,11 @@ pub(crate) fn seal_claim(id: &Id, seen: Seen, held: &Held, lease: Duration) -> S
         bytes: codec::encode_held(held),
     };
     Swap { id: id.clone(), seen, new: Some(record) }
+}
+
+/// The bytes of a receipt that is kept beside the store, as they would be in it.
+pub(crate) fn seal_status(status: &Status) -> Bytes {
+    codec::encode(status)
 }
 
 /// The receipt in what a store found.

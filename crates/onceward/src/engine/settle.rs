@@ -1,7 +1,9 @@
 //! Applies what a person or a hook decides about a receipt: settles an unknown outcome, retries a dead intent, closes
 //! one that must not be run.
 
+use super::erase::erase_steps;
 use super::finish::bounded;
+use super::front::wake_watchers;
 use super::group_commit::Urgency;
 use super::inner::Inner;
 use super::sealed::{open_any, seal};
@@ -11,9 +13,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::Id;
 use crate::join::Join;
 use crate::policy::Policy;
-use crate::receipt::{Closed, Fence, Prior, Receipt, Status};
+use crate::receipt::{Closed, Fence, Receipt, Status};
 use crate::store::{Seen, Swapped};
-use crate::transition::{self, Settlement, Write};
+use crate::transition::{self, Erase, Settlement, Write};
 
 /// Settles an unknown outcome. `fence` names the run that was examined: if another run has taken
 /// its place meanwhile, nothing is changed.
@@ -24,28 +26,44 @@ pub(crate) async fn settle(
     settlement: &Settlement,
     policy: &Policy,
 ) -> Result<Changed> {
-    let settlement = match settlement {
-        Settlement::Done(outcome) => &Settlement::Done(bounded(inner, outcome)),
-        other => other,
-    };
-    // A person's decision must not replace an outcome that is known.
+    refuse_if_known(inner, id, fence)?;
+    let found = inner.load(id).await?;
+    match found.filter(|found| found.status.fence() == fence) {
+        Some(found) => {
+            match transition::settle(id, &found, &bounded_beside(inner, &found, settlement, policy), policy)?
+            {
+                Some(write) => replace(inner, id, Some(&found), write).await,
+                None => Ok(Changed::NotOwner(Some(found))),
+            }
+        }
+        None => Ok(Changed::NotOwner(inner.load(id).await?)),
+    }
+}
+
+/// A decision of an operator must not replace an outcome that this process knows.
+fn refuse_if_known(inner: &Inner, id: &Id, fence: Fence) -> Result<()> {
     if inner.flights.find(id).is_some_and(|flight| flight.has_unrecorded_outcome(fence)) {
         let detail = "this process knows the outcome of that run and writes it as soon as the store takes it";
         return Err(Error::new(ErrorKind::Conflict, detail.to_owned()));
     }
-    let found = inner.load(id).await?;
-    match found.filter(|found| found.status.fence() == fence) {
-        Some(found) => match transition::settle(id, &found, settlement, policy)? {
-            Some(write) => replace(inner, id, Some(&found), write).await,
-            None => Ok(Changed::NotOwner(Some(found))),
-        },
-        None => Ok(Changed::NotOwner(inner.load(id).await?)),
+    Ok(())
+}
+
+/// The settlement, with an outcome as it may be stored in this receipt.
+fn bounded_beside(inner: &Inner, found: &Receipt, settlement: &Settlement, policy: &Policy) -> Settlement {
+    match settlement {
+        Settlement::Done(outcome) => {
+            let input_bytes = transition::kept_input_bytes(found.status.job(), policy);
+            Settlement::Done(bounded(inner, outcome, input_bytes))
+        }
+        other => other.clone(),
     }
 }
 
 /// Has a dead intent tried again.
 pub(crate) async fn retry(inner: &Inner, id: &Id) -> Result<Changed> {
     let Some(found) = inner.load(id).await? else { return Ok(Changed::NotOwner(None)) };
+    refuse_if_known(inner, id, found.status.fence())?;
     match transition::retry(&found)? {
         Some(write) => replace(inner, id, Some(&found), write).await,
         None => Ok(Changed::NotOwner(Some(found))),
@@ -61,7 +79,7 @@ pub(crate) enum Closable {
     NotBegun,
 }
 
-/// Closes an intent: nobody will run it.
+/// Closes an intent: it will not be run.
 pub(crate) async fn close(
     inner: &Inner,
     id: &Id,
@@ -78,6 +96,9 @@ pub(crate) async fn close(
     );
     if !fits {
         return Ok(Changed::NotOwner(found));
+    }
+    if let Some(found) = &found {
+        refuse_if_known(inner, id, found.status.fence())?;
     }
     match transition::close(id, found.as_ref(), why, policy)? {
         Some(write) => {
@@ -98,6 +119,9 @@ pub(crate) async fn close_found(
     found: Option<&Receipt>,
     policy: &Policy,
 ) -> Result<Changed> {
+    if let Some(found) = found {
+        refuse_if_known(inner, id, found.status.fence())?;
+    }
     match transition::close(id, found, Closed::Undone, policy)? {
         Some(write) => {
             let changed = replace(inner, id, found, write).await?;
@@ -122,10 +146,6 @@ pub(crate) async fn close_in<J: Join + ?Sized>(
 ) -> Result<Changed> {
     let mut found = None;
     for _ in 0..CLOSE_ROUNDS_MAX {
-        if found.as_ref().is_some_and(may_have_taken_effect) {
-            let detail = "one of its tries may have taken effect; settle it first";
-            return Err(Error::new(ErrorKind::Conflict, detail));
-        }
         let Some(write) = transition::close(id, found.as_ref(), Closed::Undone, policy)? else {
             return Ok(Changed::NotOwner(found));
         };
@@ -142,20 +162,32 @@ pub(crate) async fn close_in<J: Join + ?Sized>(
     Err(super::answer_without_run::contended())
 }
 
-fn may_have_taken_effect(found: &Receipt) -> bool {
-    match &found.status {
-        Status::Waiting(waiting) => waiting.prior == Prior::Unknown,
-        Status::Dead(_) => true,
-        _ => false,
+/// Has an intent that waits for its time begin now.
+pub(crate) async fn start_now(inner: &Inner, id: &Id) -> Result<Changed> {
+    let found = inner.load(id).await?;
+    match found.as_ref().and_then(transition::start_now) {
+        Some(write) => replace(inner, id, found.as_ref(), write).await,
+        None => Ok(Changed::NotOwner(found)),
     }
 }
 
-/// Has an intent that waits for its time begin now.
-pub(crate) async fn hasten(inner: &Inner, id: &Id) -> Result<Changed> {
-    let found = inner.load(id).await?;
-    match found.as_ref().and_then(transition::hasten) {
-        Some(write) => replace(inner, id, found.as_ref(), write).await,
-        None => Ok(Changed::NotOwner(found)),
+/// Removes a receipt whose outcome was unknown and did not happen, and its steps, if it is still as it was found.
+pub(crate) async fn forget_unknown(inner: &Inner, id: &Id, found: &Receipt) -> Result<Changed> {
+    transition::forget_unknown(found)?;
+    // Not on an old view: somebody may have settled it, and its next run needs the steps.
+    let now = inner.load(id).await?;
+    if now.as_ref().map(|now| now.version) != Some(found.version) {
+        return Ok(Changed::NotOwner(now));
+    }
+    erase_steps(inner, id, &Erase::new().with_reopen(true)).await?;
+    match inner.swap(id, Seen::Version(found.version), None, Urgency::Required).await.result? {
+        Swapped::Won(_) => {
+            inner.counters.releases.one();
+            wake_watchers(inner, id);
+            Ok(Changed::Applied)
+        }
+        Swapped::Lost(now) => Ok(Changed::NotOwner(open_any(now.as_ref())?)),
+        Swapped::Failed(error) => Err(error),
     }
 }
 
@@ -163,7 +195,7 @@ async fn replace(inner: &Inner, id: &Id, found: Option<&Receipt>, write: Write) 
     let seen = found.map_or(Seen::Absent, |found| Seen::Version(found.version));
     match inner.swap(id, seen, Some(&write), Urgency::Required).await.result? {
         Swapped::Won(_) => {
-            inner.poller.look_now();
+            wake_watchers(inner, id);
             inner.enqueued.wake();
             Ok(Changed::Applied)
         }

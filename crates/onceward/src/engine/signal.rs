@@ -1,5 +1,5 @@
 //! A signal within this process that there is something to do. A waiter is woken by every signal that came
-//! since it last looked; signals that nobody waited for are merged into one.
+//! since it last looked; signals that were not waited for are merged into one.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;

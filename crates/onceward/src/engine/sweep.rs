@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use hashbrown::HashMap;
+
 use super::inner::Inner;
 use super::sealed::{open, seal};
 use super::unknown_count;
@@ -10,7 +12,7 @@ use super::unknown_log;
 use crate::error::Result;
 use crate::id::Id;
 use crate::receipt::Status;
-use crate::store::{Cursor, Found, Page, Scan, ScanTarget, Seen, State, Swapped, Version};
+use crate::store::{Cursor, Found, Loaded, Page, Scan, ScanTarget, Seen, State, Swapped, Version};
 use crate::transition::{self, Expiry};
 
 /// How much one sweep may do.
@@ -19,12 +21,13 @@ use crate::transition::{self, Expiry};
 pub struct Sweep {
     /// Records looked at in one slice.
     pub slice_records: usize,
-    /// Slices in one sweep; the next sweep goes on with what is left.
+    /// Slices in one sweep; the next sweep continues with what is left.
     pub slices_max: usize,
-    /// A lease that ended this long ago, of work that may be retried but that nobody asked for again,
+    /// A lease that ended this long ago, of work that may be retried but that was not asked for again,
     /// is forgotten.
     pub abandoned_after: Duration,
-    /// An unknown outcome that nobody has settled for this long becomes dead. It is still unknown, and is not retried before it is settled. `None` for never.
+    /// An unknown outcome that was not settled for this long becomes dead. It is still unknown, and is not retried
+    /// before it is settled. `None` for never.
     pub unknown_after: Option<Duration>,
 }
 
@@ -65,7 +68,7 @@ impl Sweep {
     }
 }
 
-/// What a sweep did.
+/// Counts of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swept {
@@ -77,11 +80,11 @@ pub struct Swept {
     pub gone: usize,
     /// Receipts that became unknown.
     pub unknown: usize,
-    /// Unknown outcomes that nobody settled in time, and that are dead now.
+    /// Unknown outcomes that were not settled in time, and that are dead now.
     pub given_up: usize,
     /// Receipts that could not be read; they stay where they are.
     pub unreadable: usize,
-    /// Whether it came to the end of what is due. If not, the next sweep goes on from there.
+    /// Whether it came to the end of what is due. If not, the next sweep continues from there.
     pub finished: bool,
 }
 
@@ -106,7 +109,7 @@ pub(crate) async fn sweep(inner: &Inner, sweep: &Sweep) -> Result<Swept> {
     Ok(swept)
 }
 
-/// Unknown outcomes are never due, so they are read for themselves. The next sweep goes on where this one ends.
+/// Unknown outcomes are never due, so they are read for themselves. The next sweep continues where this one ends.
 async fn give_up_unknown(
     inner: &Inner,
     sweep: &Sweep,
@@ -138,7 +141,10 @@ async fn sweep_page(inner: &Inner, sweep: &Sweep, page: Page, swept: &mut Swept)
         match open(&found) {
             Ok(receipt) => match transition::expire(&id, &receipt, sweep.abandoned_after) {
                 Expiry::Keep => {}
-                expiry => due.push((id, receipt.version, expiry)),
+                expiry => {
+                    let (version, is_done) = (receipt.version, receipt.status.state() == State::Done);
+                    due.push(DueOne { id, version, is_done, expiry });
+                }
             },
             Err(error) => {
                 swept.unreadable += 1;
@@ -147,22 +153,34 @@ async fn sweep_page(inner: &Inner, sweep: &Sweep, page: Page, swept: &mut Swept)
         }
     }
     let due = without_living_parents(inner, due).await?;
+    let (steps, intents): (Vec<_>, Vec<_>) = due.into_iter().partition(|due| due.id.is_step());
+    // Steps go first: a key that is free while steps of its previous life exist would let a new run skip them.
+    let stayed = apply(inner, &steps, swept).await?;
+    let goes = |due: &DueOne| !stayed.iter().any(|step| is_step_of(step, &due.id));
+    let intents: Vec<DueOne> = intents.into_iter().filter(goes).collect();
+    apply(inner, &intents, swept).await?;
+    Ok(())
+}
+
+/// Writes what becomes of them. Returns those that could not be changed.
+async fn apply(inner: &Inner, due: &[DueOne], swept: &mut Swept) -> Result<Vec<Id>> {
     let (mut becoming, mut swaps) = (Vec::new(), Vec::new());
-    for (id, version, expiry) in &due {
+    for DueOne { id, version, expiry, .. } in due {
         let write = match expiry {
             Expiry::Become(write) => Some(write),
             _ => None,
         };
-        becoming.push(write.map(|write| (id, &write.status)));
+        becoming.push((id, write.map(|write| &write.status)));
         swaps.push(seal(id, Seen::Version(*version), write));
     }
-    for (becomes, swapping) in becoming.into_iter().zip(inner.group_commit.swap_all(swaps)) {
+    let mut stayed = Vec::new();
+    for ((id, becomes), swapping) in becoming.into_iter().zip(inner.group_commit.swap_all(swaps)) {
         match swapping.await.result? {
             Swapped::Won(_) => {
                 inner.counters.swept.one();
                 match becomes {
                     None => swept.removed += 1,
-                    Some((id, status @ Status::Unknown(_))) => {
+                    Some(status @ Status::Unknown(_)) => {
                         unknown_log::lapsed(id, status);
                         inner.counters.unknowns.one();
                         swept.unknown += 1;
@@ -174,21 +192,40 @@ async fn sweep_page(inner: &Inner, sweep: &Sweep, page: Page, swept: &mut Swept)
             Swapped::Lost(_) => {}
             Swapped::Failed(error) => {
                 swept.unreadable += 1;
-                tracing::error!(%error, "a receipt that is due cannot be changed, it stays");
+                stayed.push(id.clone());
+                tracing::error!(?id, %error, "a receipt that is due cannot be changed, it stays");
             }
         }
     }
-    Ok(())
+    Ok(stayed)
 }
 
-type DueOnes = Vec<(Id, Version, Expiry)>;
+/// What is due, and what is to become of it.
+struct DueOne {
+    id: Id,
+    version: Version,
+    is_done: bool,
+    expiry: Expiry,
+}
 
-/// Leaves out the steps whose parents are still there: they are kept at least as long.
-async fn without_living_parents(inner: &Inner, mut due: DueOnes) -> Result<DueOnes> {
+/// Whether it is a step of this intent, however deep below it.
+fn is_step_of(step: &Id, intent: &Id) -> bool {
+    let mut parent = step.parent();
+    while let Some(id) = parent {
+        if id == *intent {
+            return true;
+        }
+        parent = id.parent();
+    }
+    false
+}
+
+/// Leaves out the steps whose parents are still there and honoured: they are kept at least as long.
+async fn without_living_parents(inner: &Inner, mut due: Vec<DueOne>) -> Result<Vec<DueOne>> {
     let mut parents: Vec<Id> = due
         .iter()
-        .filter(|(_, _, expiry)| *expiry == Expiry::RemoveWithParent)
-        .filter_map(|(id, _, _)| id.parent())
+        .filter(|due| due.expiry == Expiry::RemoveWithParent)
+        .filter_map(|due| due.id.parent())
         .collect();
     parents.sort();
     parents.dedup();
@@ -196,15 +233,37 @@ async fn without_living_parents(inner: &Inner, mut due: DueOnes) -> Result<DueOn
         return Ok(due);
     }
     let loaded = inner.load_all(&parents).await?;
-    let alive: Vec<Id> = parents
-        .into_iter()
-        .zip(loaded)
-        // One that cannot be read is there.
-        .filter(|(_, found)| !matches!(found, Ok(None | Some(Found { state: State::Gone, .. }))))
-        .map(|(id, _)| id)
-        .collect();
-    due.retain(|(id, _, expiry)| {
-        *expiry != Expiry::RemoveWithParent || id.parent().is_none_or(|parent| !alive.contains(&parent))
+    let parents: HashMap<Id, Parent> =
+        parents.into_iter().zip(loaded).map(|(id, found)| (id.clone(), Parent::of(&id, found))).collect();
+    due.retain(|due| {
+        let parent = due.id.parent().and_then(|parent| parents.get(&parent));
+        match (&due.expiry, parent) {
+            (Expiry::RemoveWithParent, Some(Parent::Lives)) => false,
+            (Expiry::RemoveWithParent, Some(Parent::Expired(last))) => due.is_done && due.version < *last,
+            _ => true,
+        }
     });
     Ok(due)
+}
+
+/// What there is of the intent of a step.
+enum Parent {
+    Absent,
+    /// It is past its retention: the outcomes of steps that are older than this go before it does.
+    Expired(Version),
+    Lives,
+}
+
+impl Parent {
+    fn of(id: &Id, loaded: Loaded) -> Self {
+        match loaded {
+            Ok(None | Some(Found { state: State::Gone, .. })) => Self::Absent,
+            // (A step counts past its retention, and with it its own steps.)
+            Ok(Some(found)) if found.state == State::Done && found.due.is_over() && !id.is_step() => {
+                Self::Expired(found.version)
+            }
+            // One that cannot be read is there.
+            _ => Self::Lives,
+        }
+    }
 }

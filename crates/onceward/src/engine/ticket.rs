@@ -6,19 +6,21 @@ use std::sync::Arc;
 use super::acquire::{Acquired, acquire};
 use super::answer::Answer;
 use super::finish::bounded;
+use super::front::wake_watchers;
 use super::group_commit::Urgency;
 use super::inner::Inner;
 use super::sealed::open_any;
 use super::unknown_log;
 use crate::ask::Ask;
+use crate::decide::Takeover;
 use crate::error::{Applied, Result};
 use crate::fingerprint::Fingerprint;
 use crate::id::Id;
 use crate::outcome::Outcome;
 use crate::policy::Policy;
-use crate::receipt::{Attempt, Fence, Owner, Receipt, Status, UnknownReason};
+use crate::receipt::{Attempt, Claim, Fence, Owner, Receipt, Status, UnknownReason};
 use crate::store::{Seen, Swapped};
-use crate::transition::{self, AfterLoss, Ending, Write};
+use crate::transition::{self, AfterLoss, Finish, Write};
 
 /// Proof of a claim, and the policy that it was made under. Its parts can be sent to another process, which
 /// makes the same ticket of them with [`Ticket::new`]. Its holder is the owner of the claim.
@@ -30,13 +32,15 @@ pub struct Ticket {
     policy: Arc<Policy>,
     /// Known to the process that made the claim. Without it, the receipt has to be read first.
     pub(crate) fingerprint: Option<Fingerprint>,
+    /// What a claim took over that is written in a transaction and not counted yet.
+    pub(crate) claim_in_transaction: Option<Takeover>,
 }
 
 impl Ticket {
     /// The ticket of a claim from its parts, as [`Onceward::claim`](crate::Onceward::claim) gave them: perhaps to
     /// another process.
     pub fn new(id: Id, attempt: Attempt, fence: Fence, policy: impl Into<Arc<Policy>>) -> Self {
-        Self { id, attempt, fence, policy: policy.into(), fingerprint: None }
+        Self { id, attempt, fence, policy: policy.into(), fingerprint: None, claim_in_transaction: None }
     }
 
     /// Sets the policy under which the claim is renewed and ended.
@@ -48,7 +52,14 @@ impl Ticket {
     /// Of a claim that an ask has just made.
     pub(crate) fn of(ask: &Ask, attempt: Attempt, fence: Fence) -> Self {
         let fingerprint = Some(ask.fingerprint);
-        Self { id: ask.id.clone(), attempt, fence, policy: ask.policy.clone(), fingerprint }
+        Self {
+            id: ask.id.clone(),
+            attempt,
+            fence,
+            policy: ask.policy.clone(),
+            fingerprint,
+            claim_in_transaction: None,
+        }
     }
 
     /// The intent that was claimed.
@@ -61,7 +72,7 @@ impl Ticket {
         self.attempt
     }
 
-    /// The fence of the claim. Hand it to whatever has the effect, so that a former owner is refused there.
+    /// The fence of the claim. Hand it to whatever has the effect, so that a previous owner is refused there.
     pub fn fence(&self) -> Fence {
         self.fence
     }
@@ -107,20 +118,31 @@ pub enum Changed {
 /// What a ticket's holder wants to change.
 pub(crate) enum Change {
     Renew,
-    End(Ending),
+    End(Finish),
 }
 
 impl Change {
-    pub(crate) fn complete(inner: &Inner, outcome: &Outcome, policy: &Policy) -> Self {
-        Self::End(Ending::of(bounded(inner, outcome), policy))
+    pub(crate) fn complete(outcome: Outcome, policy: &Policy) -> Self {
+        Self::End(Finish::of(outcome, policy))
+    }
+
+    /// The same, with an outcome as it may be stored in this receipt.
+    fn bounded(self, inner: &Inner, found: &Receipt, policy: &Policy) -> Self {
+        let input_bytes = transition::kept_input_bytes(found.status.job(), policy);
+        match self {
+            Self::End(Finish::Done(outcome)) => {
+                Self::End(Finish::Done(bounded(inner, &outcome, input_bytes)))
+            }
+            other => other,
+        }
     }
 
     pub(crate) fn release() -> Self {
-        Self::End(Ending::Release("it was released".into()))
+        Self::End(Finish::Release("it was released".into()))
     }
 
     pub(crate) fn mark_unknown() -> Self {
-        Self::End(Ending::Unknown(UnknownReason::Reported, "its owner cannot tell".into()))
+        Self::End(Finish::Unknown(UnknownReason::Reported, "its owner cannot tell".into()))
     }
 }
 
@@ -138,14 +160,20 @@ pub(crate) async fn claim(inner: &Arc<Inner>, mut ask: Ask) -> Result<Claimed> {
 /// A renewal or an ending may be written this often against a receipt that keeps moving under it.
 const TRIES_MAX: usize = 8;
 
-pub(crate) async fn change(inner: &Inner, ticket: &Ticket, change: Change) -> Result<Changed> {
+pub(crate) async fn change(inner: &Inner, ticket: &Ticket, mut change: Change) -> Result<Changed> {
     let mut receipt = inner.load(&ticket.id).await?;
-    let mut last = None;
+    if let Some(found) = &receipt {
+        change = change.bounded(inner, found, &ticket.policy);
+    }
+    let (mut last, mut contradicted) = (None, false);
     for _ in 0..TRIES_MAX {
+        if let (Some(found), Change::End(ending), false) = (&receipt, &change, contradicted) {
+            contradicted = is_settled_otherwise(inner, found, ending, ticket);
+        }
         let Some(found) = receipt.filter(|found| is_of(found, ticket)) else {
             break;
         };
-        let write = match action_of(&found, &change, ticket) {
+        let write = match action_of(inner, &found, &change, ticket) {
             ChangeAction::Write(write) => write,
             // A repeated call whose first answer was lost: what it wants is already so.
             ChangeAction::AlreadySo => return Ok(Changed::Applied),
@@ -162,7 +190,10 @@ pub(crate) async fn change(inner: &Inner, ticket: &Ticket, change: Change) -> Re
                 if let Change::End(ending) = &change {
                     unknown_log::ended(&ticket.id, ending, &ticket.policy);
                 }
-                inner.poller.look_now();
+                match &change {
+                    Change::End(_) => wake_watchers(inner, &ticket.id),
+                    Change::Renew => inner.poller.look_now(),
+                }
                 return Ok(Changed::Applied);
             }
             Ok(Swapped::Lost(found)) => receipt = open_any(found.as_ref())?,
@@ -194,17 +225,17 @@ enum ChangeAction {
     Refuse,
 }
 
-fn action_of(found: &Receipt, change: &Change, ticket: &Ticket) -> ChangeAction {
+fn action_of(inner: &Inner, found: &Receipt, change: &Change, ticket: &Ticket) -> ChangeAction {
     let policy = &*ticket.policy;
     let Change::End(ending) = change else {
         return match &found.status {
-            Status::Held(held) => ChangeAction::Write(Some(transition::hold(held.clone(), policy))),
+            Status::Held(held) => ChangeAction::Write(Some(inner.hold(held.clone(), policy))),
             _ => ChangeAction::Refuse,
         };
     };
     let Some(run) = transition::run_of(&found.status) else {
         return match (found.status.outcome(), ending) {
-            (Some(there), Ending::Done(outcome)) if there == outcome => ChangeAction::AlreadySo,
+            (Some(there), Finish::Done(outcome)) if there == outcome => ChangeAction::AlreadySo,
             _ => ChangeAction::Refuse,
         };
     };
@@ -216,16 +247,27 @@ fn action_of(found: &Receipt, change: &Change, ticket: &Ticket) -> ChangeAction 
     }
 }
 
+/// Whether somebody has settled the ticket's run otherwise than it ended, which is counted and logged.
+fn is_settled_otherwise(inner: &Inner, found: &Receipt, ending: &Finish, ticket: &Ticket) -> bool {
+    let fingerprint = found.status.claim().map_or(Fingerprint::of(b""), |claim| claim.fingerprint);
+    let run = Claim { fingerprint, attempt: ticket.attempt, fence: ticket.fence, tries: 1 };
+    let contradicted = transition::is_settled_otherwise(&run, ending, found);
+    if contradicted {
+        inner.counters.settlements_contradicted.one();
+        unknown_log::settled_otherwise(&ticket.id, ticket.fence, found);
+    }
+    contradicted
+}
+
 fn is_of(receipt: &Receipt, ticket: &Ticket) -> bool {
-    let claim = receipt.status.claim();
-    claim.is_some_and(|claim| claim.attempt == ticket.attempt && claim.fence == ticket.fence)
+    receipt.status.claim().is_some_and(|claim| claim.is_of(ticket.attempt, ticket.fence))
 }
 
 fn count(inner: &Inner, change: &Change) {
     match change {
         Change::Renew => inner.counters.renewals.one(),
-        Change::End(Ending::Done(_)) => inner.counters.completions.one(),
-        Change::End(Ending::Unknown(..)) => inner.counters.unknowns.one(),
-        Change::End(Ending::Release(_) | Ending::Suspend(_)) => inner.counters.releases.one(),
+        Change::End(Finish::Done(_)) => inner.counters.completions.one(),
+        Change::End(Finish::Unknown(..)) => inner.counters.unknowns.one(),
+        Change::End(Finish::Release(_) | Finish::Suspend(_)) => inner.counters.releases.one(),
     }
 }

@@ -18,6 +18,25 @@ pub(crate) async fn either(one: impl Future<Output = ()>, other: impl Future<Out
     .await;
 }
 
+/// The first of two answers.
+pub(crate) enum First<A, B> {
+    One(A),
+    Other(B),
+}
+
+/// The answer of the first of the two that has one. If both have, it is that of `one`.
+pub(crate) async fn first_of<A, B>(
+    one: impl Future<Output = A>,
+    other: impl Future<Output = B>,
+) -> First<A, B> {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| match one.as_mut().poll(cx) {
+        Poll::Ready(answer) => Poll::Ready(First::One(answer)),
+        Poll::Pending => other.as_mut().poll(cx).map(First::Other),
+    })
+    .await
+}
+
 /// Shortest time between two looks that signals of a store cause, however busy it is.
 const SIGNAL_INTERVAL_MIN: Duration = Duration::from_millis(2);
 

@@ -16,17 +16,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquire::{
-    ClaimReply, Claimant, Granted, JoinResult, ROUNDS_MAX, check_input, claim_from_store, join_flight,
+    Claimant, Granted, JoinResult, ROUNDS_MAX, check_input, claim_from_store, count_lapse, decide,
+    join_flight, lapsed,
 };
 use super::answer::{Answer, Completed, Recorded};
 use super::answer_without_run::{WaitDeadline, answer, contended, refuse};
 use super::finish::bounded;
+use super::former_steps::forget_steps_in;
+use super::front::{answer_from_front, put_committed};
 use super::in_flight::{Flight, RunningLease};
 use super::inner::Inner;
 use super::lease::Lease;
 use super::sealed::{open_any, seal};
 use super::ticket::{Claimed, Ticket};
 use crate::ask::Ask;
+use crate::codec::FENCE_IS_VERSION;
 use crate::decide::{Decision, Refusal, Takeover};
 use crate::error::{Applied, Error, ErrorKind, Result};
 use crate::join::{Fault, Join, Transactions};
@@ -34,7 +38,7 @@ use crate::outcome::{Outcome, Stopped, Verdict};
 use crate::policy::{KeepInput, OnDuplicate};
 use crate::receipt::{Attempt, Claim, Fence, Held, Owner, Receipt, Status};
 use crate::store::{Age, Due, Seen, Swap, Swapped, Version};
-use crate::transition::{self, Ending};
+use crate::transition::{self, Finish};
 
 /// Shortest wait for another transaction on the same id, also under a policy that does not wait for duplicates.
 const LOCK_WAIT_MIN: Duration = Duration::from_secs(1);
@@ -46,8 +50,15 @@ pub(super) const UNDONE_MAX: usize = 20;
 pub(super) const RESOLVE_MAX: Duration = Duration::from_secs(30);
 
 tokio::task_local! {
-    /// The engine whose transaction the current task is in, by its address.
-    pub(super) static IN_TRANSACTION_OF: usize;
+    /// The engines whose transactions the current task is in, by their addresses.
+    static IN_TRANSACTIONS_OF: Arc<[usize]>;
+}
+
+/// Does the work of a transaction of this engine, in which no other one of the same engine may begin.
+pub(super) async fn inside<W: Future>(inner: &Arc<Inner>, work: W) -> W::Output {
+    let own = Arc::as_ptr(inner).addr();
+    let all = IN_TRANSACTIONS_OF.try_with(|outer| outer.iter().copied().chain([own]).collect());
+    IN_TRANSACTIONS_OF.scope(all.unwrap_or_else(|_| Arc::from([own])), work).await
 }
 
 pub(crate) async fn transact<T, F, W>(
@@ -71,6 +82,13 @@ where
             JoinResult::LookAgain => {}
             JoinResult::Leader(flight) => {
                 let run = TransactionRun { inner: inner.clone(), flight };
+                if inner.front.is_some()
+                    && let Some((answer, receipt)) =
+                        Box::pin(answer_from_front(inner, &ask, &mut deadline)).await
+                {
+                    inner.flights.end(&run.flight, Some(receipt));
+                    return Ok(answer);
+                }
                 return run.run(transactions, &ask, &mut work, &mut deadline).await;
             }
         }
@@ -78,35 +96,50 @@ where
     Err(contended())
 }
 
-/// Claims inside a transaction that the caller holds.
+/// Claims inside a transaction that the caller holds. Whatever it writes, the steps of a previous life included, counts
+/// when that transaction commits.
 pub(crate) async fn claim_in<J: Join + ?Sized>(inner: &Inner, tx: &mut J, ask: &Ask) -> Result<Claimed> {
     check_store(inner)?;
     check_input(inner, ask)?;
     let attempt = ask.attempt.unwrap_or_else(|| Attempt(inner.runtime.random()));
     let (mut takeover, mut found) = (Takeover::Absent, None);
     for _ in 0..ROUNDS_MAX {
-        let held = transition::claim(ask, attempt, Owner::Run, takeover, found.as_ref());
+        let mut held = transition::claim(ask, attempt, Owner::Run, takeover, found.as_ref());
+        // Also a claim of our own is claimed again: the fence of a ticket in a transaction is its version there.
+        held.claim.fence = FENCE_IS_VERSION;
         let seen = found.as_ref().map_or(Seen::Absent, |found: &Receipt| Seen::Version(found.version));
-        let claim = seal(&ask.id, seen, Some(&transition::hold(held, &ask.policy)));
+        let claim = seal(&ask.id, seen, Some(&inner.hold(held, &ask.policy)));
         found = match swap_one(tx, &claim).await? {
             Swapped::Won(version) => {
-                inner.counters.claims.one();
-                if takeover != Takeover::Absent {
-                    inner.counters.takeovers.one();
-                }
-                return Ok(Claimed::Granted(Ticket::of(ask, attempt, Fence(version.0))));
+                let mut ticket = Ticket::of(ask, attempt, Fence(version.0));
+                ticket.claim_in_transaction = Some(takeover);
+                return Ok(Claimed::Granted(ticket));
             }
             Swapped::Lost(found) => open_any(found.as_ref())?,
             Swapped::Failed(error) => return Err(error),
         };
-        takeover = match inner.decide(ask, found.as_ref()) {
-            Decision::Run(takeover) => takeover,
+        takeover = match (decide(inner, ask, found.as_ref()), &found) {
+            (Decision::Run(takeover), found) => {
+                if let (Takeover::Expired, Some(found)) = (takeover, found) {
+                    forget_steps_in(inner, tx, &ask.id, found).await?;
+                }
+                takeover
+            }
             // The run that has it holds no lock of this database's, so there is nothing to wait on here.
-            Decision::Wait { .. } => {
+            (Decision::Wait { .. }, _) => {
                 let due = found.map_or(Due::Never, |found| found.due);
                 return Ok(Claimed::Answered(refuse(inner, Refusal::in_progress(due))));
             }
-            decision => {
+            (Decision::Refuse(refusal), Some(there))
+                if let Some(write) = lapsed(&refusal, there, &ask.policy) =>
+            {
+                let seen = Seen::Version(there.version);
+                if let Swapped::Won(_) = swap_one(tx, &seal(&ask.id, seen, Some(&write))).await? {
+                    count_lapse(inner, &ask.id, &write.status);
+                }
+                return Ok(Claimed::Answered(refuse(inner, refusal)));
+            }
+            (decision, _) => {
                 let answer = answer(inner, found, decision);
                 return Ok(Claimed::Answered(answer.expect("replays and refusals are answers")));
             }
@@ -123,21 +156,31 @@ pub(crate) async fn complete_in<J: Join + ?Sized>(
     outcome: &Outcome,
 ) -> Result<()> {
     let policy = ticket.policy();
-    let ending = Ending::of(bounded(inner, outcome), policy);
-    let held = match ticket.fingerprint {
+    let is_release = Finish::of(outcome.clone(), policy).is_release();
+    let (version, held) = match ticket.fingerprint {
         // Only where the job has to be kept does it matter which one it was.
-        Some(fingerprint) if !ending.is_release() && policy.keep_input() != KeepInput::WithReceipt => {
+        Some(fingerprint) if !is_release && policy.keep_input() != KeepInput::WithReceipt => {
             let ask = Ask::new(ticket.id().clone(), fingerprint, policy.clone());
             let held = transition::claim(&ask, ticket.attempt(), Owner::Run, Takeover::Absent, None);
-            Held { claim: Claim { fence: ticket.fence(), ..held.claim }, ..held }
+            let held = Held { claim: Claim { fence: ticket.fence(), ..held.claim }, ..held };
+            (Version(ticket.fence().0), held)
         }
         _ => held_in(tx, ticket).await?.ok_or_else(not_held)?,
     };
+    let input_bytes = transition::kept_input_bytes(held.job.as_ref(), policy);
+    let ending = Finish::of(bounded(inner, outcome, input_bytes), policy);
     let write = transition::end(ticket.id(), &held, &ending, policy);
-    let swap = seal(ticket.id(), Seen::Version(Version(ticket.fence().0)), write.as_ref());
+    let swap = seal(ticket.id(), Seen::Version(version), write.as_ref());
     match swap_one(tx, &swap).await? {
+        // (Of a transaction that is never completed, the claim does not count either.)
         Swapped::Won(_) => {
-            inner.counters.completions.one();
+            if let Some(takeover) = ticket.claim_in_transaction {
+                inner.counters.claimed(takeover.is_of_another());
+            }
+            match ending {
+                Finish::Done(_) => inner.counters.completions.one(),
+                _ => inner.counters.releases.one(),
+            }
             Ok(())
         }
         Swapped::Lost(_) => Err(not_held()),
@@ -152,18 +195,20 @@ fn not_held() -> Error {
     )
 }
 
-/// What the transaction itself holds. (A swap from absent to absent is a read.)
-async fn held_in<J: Join + ?Sized>(tx: &mut J, ticket: &Ticket) -> Result<Option<Held>> {
+/// What the transaction itself holds, and the version of it. (A swap from absent to absent is a read.)
+async fn held_in<J: Join + ?Sized>(tx: &mut J, ticket: &Ticket) -> Result<Option<(Version, Held)>> {
     let look = Swap { id: ticket.id().clone(), seen: Seen::Absent, new: None };
     let found = match swap_one(tx, &look).await? {
         Swapped::Won(_) => None,
         Swapped::Lost(found) => open_any(found.as_ref())?,
         Swapped::Failed(error) => return Err(error),
     };
-    Ok(match found.map(|found| found.status) {
-        Some(Status::Held(held)) if held.claim.attempt == ticket.attempt() => Some(held),
+    Ok(found.and_then(|found| match found.status {
+        Status::Held(held) if held.claim.is_of(ticket.attempt(), ticket.fence()) => {
+            Some((found.version, held))
+        }
         _ => None,
-    })
+    }))
 }
 
 /// One swap inside a transaction.
@@ -190,7 +235,8 @@ pub(super) fn check_store(inner: &Inner) -> Result<()> {
 /// A transaction inside another one of the same engine waits for a connection that the outer one may be
 /// holding, and for a row that it may have locked.
 pub(super) fn check_nesting(inner: &Arc<Inner>) -> Result<()> {
-    let nested = IN_TRANSACTION_OF.try_with(|of| *of == Arc::as_ptr(inner).addr()).unwrap_or(false);
+    let own = Arc::as_ptr(inner).addr();
+    let nested = IN_TRANSACTIONS_OF.try_with(|all| all.contains(&own)).unwrap_or(false);
     if !nested {
         return Ok(());
     }
@@ -212,9 +258,17 @@ enum TransactionTry {
     /// An answer, and the receipt behind it for the asks that wait.
     Answer(Answer, Option<Receipt>),
     Undone(Error),
-    /// The commit may have happened.
-    Lost(Error),
+    /// The commit may have happened; and whether its claim was won over another one.
+    Lost(Error, bool),
     Failed(Error),
+}
+
+/// A commit whose answer was lost.
+struct LostCommit {
+    error: Error,
+    /// How long to find out whether it happened.
+    until: Duration,
+    took_over: bool,
 }
 
 impl TransactionRun {
@@ -232,12 +286,12 @@ impl TransactionRun {
     {
         let inner = &self.inner;
         let (mut undone, mut pause) = (0, Duration::from_millis(1));
-        let mut lost: Option<(Error, Duration)> = None;
+        let mut lost: Option<LostCommit> = None;
         loop {
             match self.try_once(transactions, ask, work, deadline).await {
                 TransactionTry::Answer(answer, receipt) => {
                     let answer = match &lost {
-                        Some(_) => self.of_own_commit(answer, receipt.as_ref()),
+                        Some(lost) => self.of_own_commit(lost, answer, receipt.as_ref()),
                         None => answer,
                     };
                     inner.flights.end(&self.flight, receipt);
@@ -249,14 +303,14 @@ impl TransactionRun {
                         return Err(self.fail(error, lost));
                     }
                 }
-                TransactionTry::Lost(error) => {
+                TransactionTry::Lost(error, took_over) => {
                     let until = inner.now() + RESOLVE_MAX;
                     tracing::warn!(id = ?ask.id, %error, "the answer to a commit was lost, checking whether it happened");
-                    lost.get_or_insert((error, until));
+                    lost.get_or_insert(LostCommit { error, until, took_over });
                 }
                 // While it is unknown whether a commit happened, a database that cannot be reached is asked again.
                 TransactionTry::Failed(error) => match &lost {
-                    Some((_, until)) if inner.now() < *until => {}
+                    Some(lost) if inner.now() < lost.until => {}
                     _ => return Err(self.fail(error, lost)),
                 },
             }
@@ -265,9 +319,9 @@ impl TransactionRun {
         }
     }
 
-    fn fail(&self, error: Error, lost: Option<(Error, Duration)>) -> Error {
+    fn fail(&self, error: Error, lost: Option<LostCommit>) -> Error {
         let error = match lost {
-            Some((lost, _)) => lost.maybe_applied(),
+            Some(lost) => lost.error.maybe_applied(),
             None => error,
         };
         if error.kind() == ErrorKind::Stopped {
@@ -279,13 +333,20 @@ impl TransactionRun {
         error
     }
 
+    /// A claim in a transaction counts with its commit: before that, it may be undone and made again.
+    fn count_commit(&self, took_over: bool) {
+        self.inner.counters.claimed(took_over);
+        self.inner.counters.completions.one();
+    }
+
     /// The receipt of our own commit, whose answer was lost, is no replay.
-    fn of_own_commit(&self, answer: Answer, receipt: Option<&Receipt>) -> Answer {
+    fn of_own_commit(&self, lost: &LostCommit, answer: Answer, receipt: Option<&Receipt>) -> Answer {
         let ours = receipt
             .and_then(|receipt| receipt.status.claim())
             .is_some_and(|claim| claim.attempt == self.flight.attempt);
         match answer {
             Answer::Completed(completed) if ours => {
+                self.count_commit(lost.took_over);
                 Answer::Completed(Completed { replayed: false, ..completed })
             }
             answer => answer,
@@ -318,9 +379,9 @@ impl TransactionRun {
             tx: None,
         };
         let granted = claim_from_store(inner, ask, &mut claimant, deadline).await;
-        if let Ok(Granted::Run(running)) = granted {
+        if let Ok(Granted::Run(running, took_over)) = granted {
             let tx = claimant.tx.take().expect("a claim was won in it");
-            return self.work(transactions, ask, work, tx, running).await;
+            return self.work(transactions, ask, work, tx, running, took_over).await;
         }
         claimant.abort_write().await;
         match granted {
@@ -328,7 +389,7 @@ impl TransactionRun {
                 TransactionTry::Answer(answer, receipt.map(|receipt| *receipt))
             }
             Ok(Granted::Undone(error)) => TransactionTry::Undone(error),
-            Ok(Granted::Run(_)) => unreachable!("taken above"),
+            Ok(Granted::Run(..)) => unreachable!("taken above"),
             Err(error) => TransactionTry::Failed(error),
         }
     }
@@ -341,6 +402,7 @@ impl TransactionRun {
         work: &mut F,
         tx: T::Tx,
         running: RunningLease,
+        took_over: bool,
     ) -> TransactionTry
     where
         T: Transactions,
@@ -350,38 +412,38 @@ impl TransactionRun {
         let inner = &self.inner;
         let RunningLease { held, version, .. } = running;
         let fence = held.claim.fence;
-        inner.counters.claims.one();
         // Duplicates here wait for us and not on the database.
         let (due, age) = (Due::In(ask.policy.lease()), Age::default());
         let receipt = Receipt { version, due, age, status: Status::Held(held.clone()) };
         self.flight.set_held_elsewhere(receipt, inner.now());
 
         let lease = Lease::in_transaction(inner.clone(), self.flight.clone(), &held);
-        let working = IN_TRANSACTION_OF.scope(Arc::as_ptr(inner).addr(), work(lease, tx.clone()));
-        let outcome = match working.await {
+        let outcome = match inside(inner, work(lease, tx.clone())).await {
             Ok(outcome) => outcome,
             Err(stopped) => {
+                // Neither claimed nor released, for the counters: of what is rolled back, nothing counts.
                 transactions.rollback(tx).await;
-                inner.counters.releases.one();
                 let repeat = stopped.cause().is_some_and(|cause| transactions.is_worth_repeating(cause));
                 let detail = format!("the work ended without an outcome and was rolled back: {stopped}");
                 let error = Error::new(ErrorKind::Stopped, detail);
                 return if repeat { TransactionTry::Undone(error) } else { TransactionTry::Failed(error) };
             }
         };
-        let ending = Ending::of(bounded(inner, &outcome), &ask.policy);
+        let input_bytes = transition::kept_input_bytes(held.job.as_ref(), &ask.policy);
+        let ending = Finish::of(bounded(inner, &outcome, input_bytes), &ask.policy);
         if ending.is_release() {
             transactions.rollback(tx).await;
-            inner.counters.releases.one();
             let completed =
                 Completed { outcome, replayed: false, fence, recorded: Recorded::Released, expires_in: None };
             return TransactionTry::Answer(Answer::Completed(completed), None);
         }
         let write = transition::end(&ask.id, &held, &ending, &ask.policy);
         let completion = seal(&ask.id, Seen::Version(version), write.as_ref());
+        let sent_at = inner.now();
         match transactions.commit(tx, &completion).await {
             Ok(()) => {
-                inner.counters.completions.one();
+                self.count_commit(took_over);
+                put_committed(inner, &self.flight, &held, &ending, version, sent_at);
                 let expires_in = ask.policy.retention_of(&outcome).duration();
                 let completed =
                     Completed { outcome, replayed: false, fence, recorded: Recorded::Yes, expires_in };
@@ -389,7 +451,9 @@ impl TransactionRun {
             }
             Err(Fault::Undone(error)) => TransactionTry::Undone(error),
             Err(Fault::Busy) => TransactionTry::Undone(contended()),
-            Err(Fault::Failed(error)) if error.applied() == Applied::Maybe => TransactionTry::Lost(error),
+            Err(Fault::Failed(error)) if error.applied() == Applied::Maybe => {
+                TransactionTry::Lost(error, took_over)
+            }
             Err(Fault::Failed(error)) => TransactionTry::Failed(error),
         }
     }
@@ -415,23 +479,20 @@ struct InTransaction<'a, T: Transactions> {
 impl<T: Transactions> Claimant for InTransaction<'_, T> {
     const IS_LEASE: bool = false;
 
-    async fn write(&mut self, claim: Swap) -> (Duration, ClaimReply) {
+    async fn write(&mut self, claim: Swap) -> (Duration, Result<Swapped, Fault>) {
         let sent_at = self.inner.now();
         let reply = match &mut self.tx {
-            None => match self.transactions.begin(&claim, self.retention, self.wait_max).await {
-                Ok((tx, swapped)) => {
+            None => {
+                let begun = self.transactions.begin(&claim, self.retention, self.wait_max).await;
+                begun.map(|(tx, swapped)| {
                     self.tx = Some(tx);
-                    ClaimReply::Swapped(swapped)
-                }
-                Err(Fault::Busy) => ClaimReply::Busy,
-                Err(Fault::Undone(error)) => ClaimReply::Undone(error),
-                Err(Fault::Failed(error)) => ClaimReply::Failed(error),
-            },
-            Some(tx) => match swap_one(tx, &claim).await {
-                Ok(swapped) => ClaimReply::Swapped(swapped),
-                Err(error) if self.transactions.is_worth_repeating(&error) => ClaimReply::Undone(error),
-                Err(error) => ClaimReply::Failed(error),
-            },
+                    swapped
+                })
+            }
+            Some(tx) => swap_one(tx, &claim).await.map_err(|error| {
+                let undone = self.transactions.is_worth_repeating(&error);
+                if undone { Fault::Undone(error) } else { Fault::Failed(error) }
+            }),
         };
         (sent_at, reply)
     }

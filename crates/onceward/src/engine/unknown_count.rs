@@ -1,4 +1,4 @@
-//! Counts unknown outcomes, and gives up those that nobody settles.
+//! Counts unknown outcomes, and gives up those that are never settled.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ const PAGE: usize = 1_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnknownCount {
-    /// Unknown outcomes, those of ended leases included that nobody has asked for since.
+    /// Unknown outcomes, those of ended leases included that were not asked for since.
     pub unknown: usize,
-    /// Dead intents of which one try may have taken effect.
+    /// Dead intents of which one try may have taken effect, and that must not be tried again before they are settled.
     pub dead: usize,
     /// How long ago the oldest of them was created.
     pub oldest: Option<Duration>,
@@ -48,7 +48,11 @@ pub(crate) async fn count(inner: &Inner, records_max: usize) -> Result<UnknownCo
             for (_, found) in &page.found {
                 let count = match (state, open(found).map(|receipt| receipt.status)) {
                     (State::Unknown, _) => &mut unknown.unknown,
-                    (_, Ok(Status::Dead(dead))) if dead.prior == Prior::Unknown => &mut unknown.dead,
+                    (_, Ok(Status::Dead(dead)))
+                        if dead.prior == Prior::Unknown && dead.on_unknown == OnUnknown::Hold =>
+                    {
+                        &mut unknown.dead
+                    }
                     (_, Ok(Status::Held(Held { on_unknown: OnUnknown::Hold, .. })))
                         if found.due.is_over() =>
                     {
@@ -68,8 +72,8 @@ pub(crate) async fn count(inner: &Inner, records_max: usize) -> Result<UnknownCo
     Ok(unknown)
 }
 
-/// Gives up unknown outcomes that nobody has settled for `after`: they become dead, and are still not run again. Reads one
-/// slice of records, and returns how many it gave up and where to go on.
+/// Gives up unknown outcomes that were not settled for `after`: they become dead, and are still not run again. Reads
+/// one slice of records, and returns how many it gave up and where to continue.
 pub(crate) async fn give_up_unknown(
     inner: &Inner,
     after: Duration,

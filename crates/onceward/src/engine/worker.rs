@@ -21,18 +21,21 @@ use std::time::Duration;
 use super::Onceward;
 use super::future_set::FutureSet;
 use super::group_commit::SendWhen;
+use super::lease::Lease;
 use super::pattern::Pattern;
 use super::resume::resume;
 use super::sealed::open;
+use super::signal::Signal;
 use super::timeout::{either, signalled, within};
 use super::worker_builder::WorkerBuilder;
 use super::worker_operations::{Operation, Operations, is_held_when_unknown};
 use super::worker_report::{Worked, WorkerCounts, WorkerOptions};
+use crate::caps::DueLookup;
 use crate::error::Result;
 use crate::id::Id;
-use crate::receipt::{Receipt, Status};
+use crate::receipt::{Receipt, Status, Waiting};
 use crate::runtime::Runtime;
-use crate::store::{Cursor, Due, Found, Scan, ScanTarget, State};
+use crate::store::{Cursor, Due, Found, Page, Scan, ScanTarget, State};
 
 /// Records looked at in one slice.
 const SLICE_RECORDS: usize = 256;
@@ -41,11 +44,17 @@ const SLICES_MAX: usize = 64;
 /// Shortest pause between two looks at a store that signals nothing, after one that found all there was to begin.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(2);
 
+/// How long what is due for others is passed over.
+const PASS_OVER: Duration = Duration::from_mins(1);
+/// Only what has been due for that long is passed over: what becomes due later comes after it. A transaction that
+/// enqueued something and took longer than this may commit it before that place, where the next whole look finds it.
+const SETTLED_AFTER: Duration = Duration::from_secs(10);
+
 /// A worker that has found nothing for some time waits for this part of it until it looks again.
 const IDLE_LOOKS: u32 = 8;
 
 /// Does what was [enqueued](Onceward::enqueue), and finishes what was begun and left: intents whose owner died or
-/// lost its lease, under a policy that lets them be run again, and that nobody has asked for since.
+/// lost its lease, under a policy that lets them be run again, and that were not asked for since.
 ///
 /// The code is given a [`Lease`](crate::Lease): its [input](crate::Lease::input) is what was asked, its [id](crate::Lease::id) says which intent
 /// it is. [Steps](crate::Lease::step) that are done are skipped, as in any other run.
@@ -87,10 +96,25 @@ pub(super) struct WorkerState {
     counts: WorkerCounts,
     /// What the last look at each of [`STATES`] found and did not begin.
     pub(super) left: [WorkerCounts; 2],
-    /// Where the next look goes on, if the last one did not reach the end.
+    /// Where the next look continues, if the last one did not reach the end.
     look_from: [Option<Cursor>; 2],
+    /// What the looks at each of [`STATES`] pass over.
+    passed_over: [PassedOver; 2],
     /// How the next look gets what waits.
     pub(super) by: LookBy,
+    /// That the work is to stop.
+    stopping: Arc<Signal>,
+}
+
+/// The beginning of what is due, if it is all for others: reading it again at every look would cost what is there.
+#[derive(Clone, Default)]
+struct PassedOver {
+    /// Where it ends; `None` if nothing is passed over.
+    end: Option<Cursor>,
+    /// What it consists of.
+    left: WorkerCounts,
+    /// When it is read again.
+    until: Duration,
 }
 
 pub(super) type WorkedOn = (Id, Result<Worked>);
@@ -144,14 +168,17 @@ impl Worker {
         let inner = &self.onceward.inner;
         let Some(receipt) = inner.load(id).await? else { return Ok(Worked::NothingToDo) };
         match (&receipt.status, receipt.due) {
-            (Status::Waiting(_), _) | (Status::Held(_), Due::Over(_)) => {}
+            (Status::Waiting(Waiting { job: Some(_), .. }), _) | (Status::Held(_), Due::Over(_)) => {}
+            // Without a job only the next ask knows what is to be done.
             _ => return Ok(Worked::NothingToDo),
         }
         let Some(Operation { policy, work }) = self.operations.code(id) else { return Ok(Worked::NoCode) };
         if is_held_when_unknown(&receipt, policy) {
             return Ok(Worked::NeedsSettlement);
         }
-        let completion = resume(inner, id, &receipt, policy.clone(), SendWhen::Now, &**work).await?;
+        let stopping = self.stopping();
+        let work = |lease: Lease| work(lease.stopped_by(stopping));
+        let completion = resume(inner, id, &receipt, policy.clone(), SendWhen::Now, work).await?;
         self.count(vec![(id.clone(), Ok(completion.clone()))]);
         Ok(completion)
     }
@@ -159,14 +186,14 @@ impl Worker {
     /// Looks once for intents that are due, runs those that it may, and returns its counters.
     ///
     /// **Dropping** the returned future leaves the outcome of running intents unknown: by policy they are tried again,
-    /// or held.
+    /// and this try does not count, or held.
     pub async fn run_once(&self) -> Result<WorkerCounts> {
         let mut running = FutureSet::new(self.onceward.inner.group_commit.clone());
         let never = pin!(std::future::pending());
         let mut never = Stop::new(never);
         let mut looked = Ok(WorkerLook::Contended);
         for _ in 0..SLICES_MAX {
-            looked = self.look(&STATES, &mut running, &mut never).await;
+            looked = self.search(&STATES, &mut running, &mut never).await;
             if !matches!(looked, Ok(WorkerLook::Contended)) {
                 break;
             }
@@ -176,15 +203,34 @@ impl Worker {
         looked.map(|_| self.counts())
     }
 
-    /// Looks for intents repeatedly, until `stop` is ready; then nothing more is begun, and what is running is
-    /// finished. A look that fails is logged and tried again. Dropping it is as with [`run_once`](Self::run_once).
+    /// Looks for intents repeatedly, until `stop` is ready; then nothing more is begun, what is running is told
+    /// ([`Lease::stopping`](crate::Lease::stopping)), and waited for. A look that fails is logged and tried again. Dropping
+    /// it is as with [`run_once`](Self::run_once).
     pub async fn run_until(&self, stop: impl Future<Output = ()>) {
+        let stopping = Arc::new(Signal::default());
+        self.state().stopping = stopping.clone();
+        let (mut stop, mut working) = (pin!(stop), pin!(self.work_until(stopping.past(0))));
+        // Also while all that may run at once is running.
+        poll_fn(|cx| {
+            if stopping.count() == 0 && stop.as_mut().poll(cx).is_ready() {
+                stopping.wake();
+            }
+            working.as_mut().poll(cx)
+        })
+        .await;
+    }
+
+    async fn work_until(&self, stop: impl Future<Output = ()>) {
         let inner = &self.onceward.inner;
         let stop = pin!(stop);
         let (mut stop, mut running) =
             (Stop::new(stop), FutureSet::new(self.onceward.inner.group_commit.clone()));
         let mut watch = inner.store.watch();
-        let pause_min = PAUSE_MIN.min(self.options.pause);
+        let pause_min = match inner.store.caps().hints.due {
+            DueLookup::Index => PAUSE_MIN.min(self.options.pause),
+            // Every look costs what is kept.
+            DueLookup::Walk => self.options.pause,
+        };
         let (mut begun_at, mut lapsed_from) = (inner.now(), inner.now());
         while !stop.is_set().await {
             let signals = inner.enqueued.count();
@@ -236,9 +282,10 @@ impl Worker {
     ) -> Result<WorkerLook> {
         if self.state().by == LookBy::Scanning {
             let states = if lapsed { &STATES[..] } else { &STATES[1..] };
-            return self.look(states, running, stop).await;
+            return self.search(states, running, stop).await;
         }
-        let looked = if lapsed { self.look(&STATES[..1], running, stop).await? } else { WorkerLook::Nothing };
+        let looked =
+            if lapsed { self.search(&STATES[..1], running, stop).await? } else { WorkerLook::Nothing };
         if looked == WorkerLook::Contended {
             return Ok(looked);
         }
@@ -273,7 +320,7 @@ impl Worker {
     }
 
     /// Puts to work what is due and has code here.
-    pub(super) async fn look<'a, S: Future<Output = ()>>(
+    pub(super) async fn search<'a, S: Future<Output = ()>>(
         &'a self,
         states: &[State],
         running: &mut FutureSet<'a, WorkedOn>,
@@ -282,12 +329,14 @@ impl Worker {
         let mut begun = 0;
         for &state in states {
             let at = usize::from(state == STATES[1]);
-            let (mut seen, mut any_left) = (WorkerCounts::default(), false);
-            let mut after = self.state().look_from[at].take();
+            let (mut after, mut passed_over) = self.look_begins(at);
+            let (mut seen, mut any_left) =
+                (passed_over.as_ref().map_or_else(WorkerCounts::default, |passed| passed.left), false);
             for _ in 0..SLICES_MAX {
                 let scan = Scan::new(ScanTarget::Due(Some(state)), SLICE_RECORDS).with_after(after.take());
                 let page = running.beside(self.onceward.inner.scan(&scan)).await?;
                 seen.unreadable += page.unreadable.len() as u64;
+                let all_for_others = self.are_for_others(&page);
                 let elsewhere = self.counts().taken_elsewhere;
                 for (id, receipt) in self.nearest_first(page.found, &mut seen) {
                     let Some(operation) = self.operations.chosen(&id, &receipt, &mut seen) else {
@@ -310,10 +359,17 @@ impl Worker {
                     running.add(self.work_on_found(id, receipt, operation));
                 }
                 after = page.next;
+                match &mut passed_over {
+                    Some(passed) if all_for_others && after.is_some() => {
+                        (passed.end, passed.left) = (after.clone(), seen);
+                    }
+                    _ => self.pass_over(at, passed_over.take()),
+                }
                 if after.is_none() {
                     break;
                 }
             }
+            self.pass_over(at, passed_over);
             let mut locked = self.state();
             if state == State::Waiting && after.is_none() && !any_left && seen == WorkerCounts::default() {
                 locked.by = LookBy::Taking;
@@ -323,8 +379,41 @@ impl Worker {
         Ok(if begun > 0 { WorkerLook::Begun } else { WorkerLook::Nothing })
     }
 
+    /// Where a look begins, and what it has passed over by then; `None` if it does not begin with what is due first.
+    fn look_begins(&self, at: usize) -> (Option<Cursor>, Option<PassedOver>) {
+        let mut locked = self.state();
+        let from = locked.look_from[at].take();
+        let passed = &locked.passed_over[at];
+        if from.is_some() && from != passed.end {
+            return (from, None);
+        }
+        if passed.end.is_some() && self.onceward.inner.now() < passed.until {
+            return (passed.end.clone(), Some(passed.clone()));
+        }
+        let until = self.onceward.inner.now() + PASS_OVER;
+        (None, Some(PassedOver { until, ..PassedOver::default() }))
+    }
+
+    /// Remembers what the next looks pass over.
+    fn pass_over(&self, at: usize, passed_over: Option<PassedOver>) {
+        if let Some(passed_over) = passed_over {
+            self.state().passed_over[at] = passed_over;
+        }
+    }
+
+    /// Whether a page has nothing that this worker could ever begin as it is, and nothing can come before its end.
+    fn are_for_others(&self, page: &Page) -> bool {
+        // Where pages are not in the order of due times, what is new may be anywhere.
+        self.onceward.inner.store.caps().hints.due == DueLookup::Index
+            && page.found.iter().all(|(id, found)| {
+                let settled = matches!(found.due, Due::Over(ago) if ago >= SETTLED_AFTER);
+                settled && self.operations.code(id).is_none()
+            })
+    }
+
     async fn work_on_found(&self, id: Id, receipt: Receipt, operation: &Operation) -> WorkedOn {
-        let (policy, work) = (operation.policy.clone(), &*operation.work);
+        let (policy, stopping) = (operation.policy.clone(), self.stopping());
+        let work = |lease: Lease| (operation.work)(lease.stopped_by(stopping));
         let completion = resume(&self.onceward.inner, &id, &receipt, policy, SendWhen::OnFlush, work).await;
         (id, completion)
     }
@@ -380,6 +469,11 @@ impl Worker {
                 Err(error) => tracing::warn!(?id, %error, "the store failed under an intent"),
             }
         }
+    }
+
+    /// That the work is to stop, as it is given to what is begun now.
+    pub(super) fn stopping(&self) -> Arc<Signal> {
+        self.state().stopping.clone()
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, WorkerState> {

@@ -29,7 +29,7 @@ impl WorkerBuilder {
     /// Registers the code of an operation, and the policy it runs under. A pattern is a name (`payout`), a prefix
     /// (`payout*`) or a route (`POST /orders/{id}/pay`); the first that matches counts.
     ///
-    /// Under [`OnUnknown::Hold`](crate::OnUnknown::Hold) only what waits is begun. What a former owner left
+    /// Under [`OnUnknown::Hold`](crate::OnUnknown::Hold) only what waits is begun. What a previous owner left
     /// unfinished has to be settled first.
     pub fn with_operation<F, W>(mut self, pattern: &str, policy: impl Into<Arc<Policy>>, work: F) -> Self
     where

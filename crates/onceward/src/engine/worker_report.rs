@@ -41,7 +41,7 @@ impl WorkerOptions {
     }
 }
 
-/// What became of one intent that was to be worked on.
+/// The result of working on one intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Worked {
@@ -49,7 +49,7 @@ pub enum Worked {
     Finished,
     /// Its code did not get to one, for this reason. It waits for its next try.
     Failed(String),
-    /// Its code will go on with it later.
+    /// Its code will continue with it later.
     Suspended,
     /// Its tries are used up.
     Dead,
@@ -63,7 +63,7 @@ pub enum Worked {
     NoCode,
 }
 
-/// What a worker has done, and what its last look found.
+/// Counts of a worker, and the result of its last search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerCounts {
@@ -81,7 +81,7 @@ pub struct WorkerCounts {
     pub in_grace: u64,
     /// At the last look: intents that must not be run again until they are settled.
     pub needs_settlement: u64,
-    /// At the last look: intents that are due, of operations without code here. Steps are not counted: they go on
+    /// At the last look: intents that are due, of operations without code here. Steps are not counted: they continue
     /// with their intents.
     pub no_code: u64,
     /// At the last look: receipts that could not be read.

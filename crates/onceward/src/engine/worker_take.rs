@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::future_set::FutureSet;
 use super::group_commit::{Queued, SendWhen};
 use super::inner::Inner;
+use super::lease::Lease;
 use super::resume::{Prepared, Resumption};
 use super::sealed::open;
 use super::timeout::within;
@@ -58,6 +59,10 @@ impl Worker {
         stop: &mut Stop<'_, S>,
     ) -> Result<WorkerLook> {
         self.until_half_have_ended(running).await;
+        if stop.is_set().await {
+            running.flush();
+            return Ok(WorkerLook::Begun);
+        }
         let limit = self.concurrency().saturating_sub(self.working.load(Ordering::Relaxed)).max(1);
         let inner = self.onceward.inner.clone();
         let (operations, working) = (self.operations.clone(), self.working.clone());
@@ -76,9 +81,12 @@ impl Worker {
             return Ok(WorkerLook::Begun);
         }
         let any = !begun.is_empty();
+        let stopping = self.stopping();
         for (id, resumption, work, working) in begun {
+            let stopping = stopping.clone();
             running.add(async move {
-                let worked = resumption.run(|lease| work(lease), move || drop(working)).await;
+                let work = |lease: Lease| work(lease.stopped_by(stopping));
+                let worked = resumption.run(work, move || drop(working)).await;
                 (id, worked)
             });
         }
@@ -87,7 +95,7 @@ impl Worker {
             return if any {
                 Ok(WorkerLook::MoreToBegin)
             } else {
-                self.look(&STATES[1..], running, stop).await
+                self.search(&STATES[1..], running, stop).await
             };
         }
         self.state().left[1] = left;

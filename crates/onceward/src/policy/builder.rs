@@ -42,7 +42,7 @@ impl PolicyBuilder {
         self
     }
 
-    /// Sets what happens when nobody can tell whether the effect happened.
+    /// Sets the treatment of unknown outcomes.
     pub fn with_on_unknown(mut self, rule: OnUnknown) -> Self {
         self.policy.on_unknown = rule;
         self

@@ -43,13 +43,13 @@ impl Erase {
         self
     }
 
-    /// Whether the key is free afterwards.
+    /// Returns whether the key is free afterwards.
     pub fn is_reopening(&self) -> bool {
         self.reopen
     }
 }
 
-/// What is to be written to erase a receipt.
+/// The write that erases a receipt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Erasure {
     /// It becomes this.
@@ -60,7 +60,7 @@ pub enum Erasure {
     Nothing,
 }
 
-/// What an erasure makes of a receipt. Refused for what is running or waits to be run, and with `reopen` for
+/// Returns the write that erases a receipt. Refused for what is running or waits to be run, and with `reopen` for
 /// everything that is not done.
 pub fn erase(found: &Receipt, erase: &Erase) -> Result<Erasure> {
     match &found.status {
@@ -98,7 +98,7 @@ pub fn erase(found: &Receipt, erase: &Erase) -> Result<Erasure> {
     }
 }
 
-/// What an erasure makes of a step of an intent that is erased itself. The steps of a reopened intent go with it,
+/// Returns the write that erases a step of an erased intent. The steps of a reopened intent go with it,
 /// or the next run would find them and leave their effects out.
 pub fn erase_step(found: &Receipt, how: &Erase) -> Result<Erasure> {
     let runs = matches!(found.status, Status::Held(_)) && !found.due.is_over();

@@ -110,7 +110,7 @@ fn shown(erasure: Result<Erasure>) -> String {
 }
 
 fn claim() -> Claim {
-    Claim { fingerprint: Fingerprint::of(b"same"), attempt: Attempt(7), fence: Fence(3) }
+    Claim { fingerprint: Fingerprint::of(b"same"), attempt: Attempt(7), fence: Fence(3), tries: 1 }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "receipts have one or none")]
@@ -136,7 +136,15 @@ fn unknown(note: &str, job: Option<Arc<Job>>) -> Status {
 }
 
 fn dead(job: Option<Arc<Job>>) -> Status {
-    Status::Dead(Dead { claim: claim(), prior: Prior::Nothing, note: String::new(), job })
+    let (on_unknown, note) = (OnUnknown::Hold, String::new());
+    Status::Dead(Dead {
+        claim: claim(),
+        prior: Prior::Nothing,
+        on_unknown,
+        late_effect_max: Duration::ZERO,
+        note,
+        job,
+    })
 }
 
 fn held(on_unknown: OnUnknown, job: Option<Arc<Job>>) -> Status {
@@ -145,7 +153,7 @@ fn held(on_unknown: OnUnknown, job: Option<Arc<Job>>) -> Status {
 }
 
 fn waiting(job: Option<Arc<Job>>) -> Status {
-    Status::Waiting(Waiting { claim: claim(), prior: Prior::Nothing, job })
+    Status::Waiting(Waiting { claim: claim(), prior: Prior::Nothing, late_effect_max: Duration::ZERO, job })
 }
 
 fn receipt(status: Status, due: Due) -> Receipt {

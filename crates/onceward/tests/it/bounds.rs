@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use onceward::{
-    Answer, Caps, Choose, ErrorKind, Id, Limits, Loaded, Onceward, Outcome, Page, Policy, Refusal, Scan,
-    State, Store, StoreFuture, Swap, Swapped, Verdict,
+    Answer, Caps, Changed, Choose, Claimed, ErrorKind, Id, KeepInput, Limits, Loaded, OnUnknown, Onceward,
+    Outcome, Page, Policy, Recorded, Refusal, Scan, Settlement, State, Stopped, Store, StoreFuture, Swap,
+    Swapped, Verdict,
 };
 use onceward_stores::MemoryStore;
 
@@ -178,4 +179,122 @@ fn a_store_that_does_not_decide_races_is_never_accepted() {
     let error = Onceward::builder(Arc::new(Racy(MemoryStore::new()))).accept_volatile().build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unfit);
     assert!(error.to_string().contains("racy"), "{error}");
+}
+
+/// A store of small records, as DynamoDB and etcd are: it says so, or it turns out at the first large one.
+struct SmallRecords {
+    inner: MemoryStore,
+    bytes_max: usize,
+    says: bool,
+}
+
+impl Store for SmallRecords {
+    fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
+        Box::pin(async move {
+            let mut answers = Vec::new();
+            for swap in batch {
+                let bytes = swap.new.as_ref().map_or(0, |new| new.bytes.len());
+                answers.push(if bytes > self.bytes_max {
+                    Swapped::Failed(onceward::Error::new(ErrorKind::Invalid, "it is too large"))
+                } else {
+                    self.inner.swap(std::slice::from_ref(swap)).await?.pop().unwrap()
+                });
+            }
+            Ok(answers)
+        })
+    }
+    fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
+        self.inner.load(ids)
+    }
+    fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
+        self.inner.scan(query)
+    }
+    fn take<'a>(&'a self, _: State, _: usize, _: Choose<'a>) -> Option<StoreFuture<'a, Vec<Swapped>>> {
+        None
+    }
+    fn watch(&self) -> Option<onceward::Watch> {
+        None
+    }
+    fn caps(&self) -> Caps {
+        let caps = self.inner.caps();
+        let bytes_max = if self.says { self.bytes_max } else { caps.promises.record_bytes_max };
+        Caps::new("small records", caps.promises.with_record_bytes_max(bytes_max))
+    }
+}
+
+fn small_records(says: bool) -> Onceward {
+    let store = SmallRecords { inner: MemoryStore::new(), bytes_max: 8 << 10, says };
+    Onceward::builder(Arc::new(store)).accept_volatile().build().unwrap()
+}
+
+/// An outcome and the input that is kept with it are in one record. Whatever their sizes, the outcome can be recorded.
+#[tokio::test(start_paused = true)]
+async fn an_outcome_always_fits_beside_its_input() {
+    let keep = KeepInput::WithReceipt;
+    let policy = Policy::http().to_builder().with_keep_input(keep).build().unwrap();
+    let onceward = small_records(true);
+    let (input_max, body_max) = (onceward.input_bytes_max(), onceward.body_bytes_max());
+    assert!(input_max > 7_000 && body_max > 7_000);
+    for (at, (input, body, fits)) in [
+        (input_max, body_max, false),
+        (input_max, 0, true),
+        (10, body_max - 10, true),
+        (11, body_max - 10, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let outcome = Outcome::succeeded(vec![b'b'; body]);
+        let asked = |how: &str| ask(&format!("{how}{at}"), &policy).with_input(vec![b'i'; input]);
+        // By a run, by a ticket, and by a settlement.
+        let run = onceward.run(asked("run"), async |_| Ok(outcome.clone())).await.unwrap();
+        assert_eq!(run.into_result().unwrap().recorded, Recorded::Yes);
+        let Claimed::Granted(ticket) = onceward.claim(asked("ticket")).await.unwrap() else { panic!("free") };
+        for _ in 0..2 {
+            assert_eq!(onceward.complete(&ticket, outcome.clone()).await.unwrap(), Changed::Applied);
+        }
+        let unknown = asked("settled");
+        let id = unknown.id().clone();
+        onceward.run(unknown, async |_| Err(Stopped::unknown("no answer"))).await.unwrap_err();
+        let fence = onceward.receipt(&id).await.unwrap().unwrap().status.fence();
+        let settlement = Settlement::Done(outcome.clone());
+        assert_eq!(onceward.settle(&id, fence, &settlement, &policy).await.unwrap(), Changed::Applied);
+        for how in ["run", "ticket", "settled"] {
+            let receipt = onceward.receipt(asked(how).id()).await.unwrap().unwrap();
+            assert_eq!(receipt.status.job().unwrap().input.len(), input);
+            let is_kept = matches!(receipt.status.outcome().unwrap().snapshot(), onceward::Snapshot::Kept(_));
+            assert_eq!(is_kept, fits, "{how}: {input} + {body}");
+        }
+    }
+}
+
+/// A record that the store will never take is not written again and again: the outcome is recorded without its body.
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_the_store_refuses_is_recorded_without_its_body() {
+    for on_unknown in [OnUnknown::Hold, OnUnknown::Retry] {
+        let onceward = small_records(false);
+        let policy = Policy::http().to_builder().with_on_unknown(on_unknown).build().unwrap();
+        let large = async |_| Ok(Outcome::succeeded(vec![b'x'; 10_000]));
+        let completed = onceward.run(ask("k", &policy), large).await.unwrap().into_result().unwrap();
+        assert_eq!((completed.recorded, completed.outcome.body().len()), (Recorded::Yes, 10_000));
+        let refused = onceward.run(ask("k", &policy), never).await.unwrap();
+        let Answer::Refused(Refusal::ResponseNotStored { verdict, note }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!((verdict, &note[..]), (Verdict::Succeeded, &b"not stored: the store refused it"[..]));
+        let counts = onceward.counts();
+        assert_eq!((counts.bodies_omitted, counts.completions, counts.completions_delayed), (1, 1, 0));
+    }
+}
+
+/// If it refuses even that, the run ends there, and its caller still gets the answer.
+#[tokio::test(start_paused = true)]
+async fn an_ending_that_the_store_refuses_altogether_is_given_up() {
+    let store = SmallRecords { inner: MemoryStore::new(), bytes_max: 77, says: false };
+    let onceward = Onceward::builder(Arc::new(store)).accept_volatile().build().unwrap();
+    let completed = onceward.run(ask("k", &Policy::http()), async |_| Ok(Outcome::succeeded(vec![b'x'; 80])));
+    let completed = completed.await.unwrap().into_result().unwrap();
+    assert_eq!(completed.recorded, Recorded::NotYet);
+    assert_eq!(onceward.counts().completions_given_up, 1);
+    assert!(onceward.unwritten_outcomes().is_empty(), "nothing is retried");
 }

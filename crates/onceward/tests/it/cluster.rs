@@ -1,7 +1,7 @@
 //! The test fixture: one store, several processes over it, scripted faults, paused time.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ impl Clock for TokioClock {
 /// One store for all processes of a test.
 pub struct Cluster {
     pub store: Arc<FaultyStore>,
+    clock: Arc<TokioClock>,
 }
 
 /// What happens to one swap call.
@@ -46,12 +47,14 @@ impl Cluster {
         let clock = Arc::new(TokioClock(Instant::now()));
         let (gate, _) = watch::channel(true);
         Self {
+            clock: clock.clone(),
             store: Arc::new(FaultyStore {
                 inner: Arc::new(MemoryStore::with_clock(clock)),
                 faults: Mutex::default(),
                 load_faults: Mutex::default(),
                 gate,
                 batches: Mutex::default(),
+                scanned: AtomicUsize::new(0),
             }),
         }
     }
@@ -61,11 +64,21 @@ impl Cluster {
         self.killable_process().0
     }
 
+    /// The store's clock.
+    pub fn now_us(&self) -> u64 {
+        self.clock.now_us()
+    }
+
     /// A process that can be killed: from then on nothing it does reaches the store.
     pub fn killable_process(&self) -> (Onceward, Kill) {
+        let (store, kill) = self.killable_store();
+        (Onceward::builder(store).accept_volatile().build().unwrap(), kill)
+    }
+
+    /// The store as a process has it that can be killed.
+    pub fn killable_store(&self) -> (Arc<dyn Store>, Kill) {
         let alive = Arc::new(AtomicBool::new(true));
-        let store = Arc::new(KillableStore { inner: self.store.clone(), alive: alive.clone() });
-        (Onceward::builder(store).accept_volatile().build().unwrap(), Kill(alive))
+        (Arc::new(KillableStore { inner: self.store.clone(), alive: alive.clone() }), Kill(alive))
     }
 }
 
@@ -83,9 +96,15 @@ pub struct FaultyStore {
     load_faults: Mutex<usize>,
     gate: watch::Sender<bool>,
     batches: Mutex<Vec<usize>>,
+    scanned: AtomicUsize,
 }
 
 impl FaultyStore {
+    /// Records that scans have read so far.
+    pub fn scanned(&self) -> usize {
+        self.scanned.load(Ordering::SeqCst)
+    }
+
     /// The next swap calls meet these faults, one each.
     pub fn script(&self, faults: impl IntoIterator<Item = Fault>) {
         self.faults.lock().unwrap().extend(faults);
@@ -160,7 +179,11 @@ impl Store for FaultyStore {
     }
 
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
-        self.inner.scan(query)
+        Box::pin(async move {
+            let page = self.inner.scan(query).await?;
+            self.scanned.fetch_add(page.found.len(), Ordering::SeqCst);
+            Ok(page)
+        })
     }
 
     fn take<'a>(
@@ -176,8 +199,11 @@ impl Store for FaultyStore {
         None
     }
 
+    /// Shared: by the processes of a test.
     fn caps(&self) -> Caps {
-        self.inner.caps()
+        let caps = self.inner.caps();
+        let promises = caps.promises.with_shared(true);
+        Caps::new(caps.name, promises).with_hints(caps.hints)
     }
 }
 

@@ -170,6 +170,48 @@ async fn a_settlement_stands_against_the_owners_late_outcome() {
     cluster.store.open_gate();
     let late = first.await.unwrap().unwrap().into_result().unwrap();
     assert_eq!((late.outcome, late.replayed), (Outcome::succeeded("by the operator"), true));
+    assert_eq!((slow.counts().settlements_contradicted, slow.counts().fenced_off), (1, 1));
+}
+
+/// Somebody has said that it did not happen, and its owner says that it did. Nobody has begun again because of it, so the
+/// outcome is recorded: otherwise the next ask would have the effect a second time.
+#[tokio::test(start_paused = true)]
+async fn an_outcome_replaces_a_settlement_as_not_done_that_nobody_has_acted_on() {
+    let cluster = Cluster::new();
+    let slow = cluster.process();
+    let first = finish_behind_a_closed_gate(&cluster, &slow, hold(), "paid after all").await;
+    tokio::time::sleep(secs(11)).await;
+    let operator =
+        onceward::Onceward::builder(cluster.store.behind_the_gate()).accept_volatile().build().unwrap();
+    let fence = operator.receipt(&id("k")).await.unwrap().unwrap().status.fence();
+    let settled = operator.settle(&id("k"), fence, &Settlement::ForceNotDone, &hold()).await.unwrap();
+    assert_eq!(settled, Changed::Applied);
+    cluster.store.open_gate();
+    assert!(!first.await.unwrap().unwrap().into_result().unwrap().replayed);
+    assert_eq!((slow.counts().settlements_contradicted, slow.counts().fenced_off), (1, 0));
+    let replay = operator.run(ask("k", &hold()), never).await.unwrap().into_result().unwrap();
+    assert_eq!(replay.outcome, Outcome::succeeded("paid after all"));
+}
+
+/// The same for the holder of a ticket.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_that_was_settled_otherwise_is_counted() {
+    let onceward = Cluster::new().process();
+    for (key, settlement, changes) in [
+        ("done", Settlement::Done(Outcome::succeeded("by the operator")), false),
+        ("not-done", Settlement::ForceNotDone, true),
+    ] {
+        let before = onceward.counts().settlements_contradicted;
+        let onceward::Claimed::Granted(ticket) = onceward.claim(ask(key, &hold())).await.unwrap() else {
+            panic!("nobody has it")
+        };
+        onceward.mark_unknown(&ticket).await.unwrap();
+        onceward.settle(&id(key), ticket.fence(), &settlement, &hold()).await.unwrap();
+        let changed = onceward.complete(&ticket, Outcome::succeeded("by its owner")).await.unwrap();
+        assert_eq!(changed == Changed::Applied, changes, "{key}");
+        assert_eq!(onceward.counts().settlements_contradicted - before, 1, "{key}");
+        assert!(onceward.run(ask(key, &hold()), never).await.unwrap().into_result().unwrap().replayed);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -111,7 +111,7 @@ async fn unknown_outcomes_are_counted_by_another_process_and_given_up_only_if_to
         run.await.unwrap_err();
         tokio::time::advance(secs(60)).await;
     }
-    // A lease that ended, and that nobody has asked for since.
+    // A lease that ended, and that was not asked for since.
     onceward.claim(ask("silent", &hold())).await.unwrap();
     tokio::time::advance(secs(60)).await;
     let restarted = cluster.process();

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use onceward::receipt::Status;
-use onceward::{Applied, ErrorKind, OnUnknown, Outcome, Policy, PriorReceipt, Recorded};
+use onceward::{Applied, ErrorKind, OnUnknown, Outcome, Policy, PriorReceipt, Recorded, Sweep};
 
 use crate::cluster::{Cluster, Fault, ask, id, never, paid, run_ready_tasks, secs};
 
@@ -195,6 +196,35 @@ async fn a_process_that_knows_the_outcome_refuses_to_settle_it_otherwise() {
     assert_eq!((replayed.outcome, replayed.replayed), (completed.outcome, true));
 }
 
+/// The same where the unknown outcome was given up: an operator neither discards nor retries what this process knows.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_knows_the_outcome_refuses_to_discard_or_retry_it() {
+    let cluster = Cluster::new();
+    let (onceward, other) = (cluster.process(), cluster.process());
+    let policy = Policy::http().to_builder().with_lease(secs(5)).build().unwrap();
+    cluster.store.script([Fault::Pass].into_iter().chain(std::iter::repeat_n(Fault::Refuse, 1_000)));
+    cluster.store.fail_loads(1_000);
+    let completed = onceward.run(ask("k", &policy), paid).await.unwrap().into_result().unwrap();
+    assert_eq!(completed.recorded, Recorded::NotYet);
+    tokio::time::sleep(secs(6)).await;
+    cluster.store.heal();
+    let refused = other.run(ask("k", &policy), never).await.unwrap();
+    assert_eq!(refused, onceward::Answer::Refused(onceward::Refusal::OutcomeUnknown));
+    let id = ask("k", &policy).id().clone();
+    let swept = other.sweep(&Sweep::default().with_unknown_after(Duration::ZERO)).await.unwrap();
+    assert_eq!(swept.given_up, 1);
+    for decided in [onceward.discard_dead(&id, &policy).await, onceward.retry_dead(&id).await] {
+        let error = decided.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.to_string().contains("knows the outcome")),
+            (ErrorKind::Conflict, true)
+        );
+    }
+    tokio::time::sleep(secs(60)).await;
+    let replayed = other.run(ask("k", &policy), never).await.unwrap().into_result().unwrap();
+    assert_eq!((replayed.outcome, replayed.replayed), (completed.outcome, true));
+}
+
 /// What waits for the store is bounded in bytes: beyond that bodies are left out, never outcomes.
 #[tokio::test(start_paused = true)]
 async fn outcomes_that_wait_for_the_store_are_bounded_in_bytes() {
@@ -339,4 +369,56 @@ async fn a_damaged_receipt_is_an_error_that_names_it_and_runs_nothing() {
     let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap();
     let error = onceward.run(ask("k", &policy), never).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
+}
+
+/// A takeover is one, whether the answer to its claim arrives or is lost; and a claim that took nothing over is none.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_whose_answer_was_lost_counts_once() {
+    for fault in [Fault::Pass, Fault::LoseReply, Fault::LoseWrite] {
+        let cluster = Cluster::new();
+        let policy = Policy::http()
+            .to_builder()
+            .with_on_unknown(OnUnknown::Retry)
+            .with_lease(secs(10))
+            .build()
+            .unwrap();
+        drop(cluster.process().claim(ask("k", &policy)).await.unwrap());
+        tokio::time::sleep(secs(11)).await;
+        let onceward = cluster.process();
+        // Its first look finds the lapsed claim, its second write takes it over.
+        cluster.store.script([Fault::Pass, fault]);
+        onceward.run(ask("k", &policy), paid).await.unwrap().into_result().unwrap();
+        assert_eq!((onceward.counts().takeovers, onceward.counts().claims), (1, 1), "{fault:?}");
+        cluster.store.script([fault]);
+        onceward.run(ask("new", &policy), paid).await.unwrap().into_result().unwrap();
+        assert_eq!((onceward.counts().takeovers, onceward.counts().claims), (1, 2), "{fault:?}");
+    }
+}
+
+/// After an outage, all claims that must be released are looked for together.
+#[tokio::test(start_paused = true)]
+async fn claims_that_must_be_released_are_read_in_batches() {
+    const CLAIMS: usize = 300;
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
+    let policy = Policy::http();
+    let mut asks = tokio::task::JoinSet::new();
+    cluster.store.script(std::iter::repeat_n(Fault::LoseReply, CLAIMS));
+    cluster.store.fail_loads(10_000_000);
+    for at in 0..CLAIMS {
+        let (onceward, ask) = (onceward.clone(), ask(&format!("k{at}"), &policy));
+        asks.spawn(async move { onceward.run(ask, never).await.unwrap_err() });
+    }
+    asks.join_all().await;
+    tokio::time::sleep(secs(5)).await;
+    let before = onceward.counts();
+    cluster.store.heal();
+    tokio::time::sleep(secs(2)).await;
+    let counts = onceward.counts();
+    assert_eq!(counts.releases, CLAIMS as u64);
+    let loads = counts.store_loads - before.store_loads;
+    assert!(loads <= 20, "{loads} loads for {CLAIMS} claims");
+    for at in 0..CLAIMS {
+        assert_eq!(onceward.receipt(&id(&format!("k{at}"))).await.unwrap(), None);
+    }
 }

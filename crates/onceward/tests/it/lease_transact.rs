@@ -343,6 +343,33 @@ async fn a_worker_commits_the_outcome_of_its_task() {
     assert_eq!(receipt.status.outcome(), Some(&Outcome::succeeded("12")));
 }
 
+/// Also where a transaction of another engine is in between.
+#[tokio::test(start_paused = true)]
+async fn a_transaction_inside_another_is_refused_however_deep() {
+    let (one, two) = (Cluster::new(), Cluster::new());
+    let (a, b) = (one.process(), two.process());
+    let (in_a, in_b) = (one.store.transactions(), two.store.transactions());
+    let policy = policy();
+    let outer = a.transact(&in_a, ask("outer", &policy), async |_, _| {
+        let middle = b.transact(&in_b, ask("middle", &policy), async |_, _| {
+            let inner =
+                a.transact(&in_a, ask("inner", &policy), async |_, _| Ok(Outcome::succeeded("inner")));
+            let error = Box::pin(inner).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            Ok(Outcome::succeeded("middle"))
+        });
+        Box::pin(middle).await?.into_result()?;
+        Ok(Outcome::succeeded("outer"))
+    });
+    outer.await.unwrap().into_result().unwrap();
+    // When it is over, the next one may begin.
+    a.transact(&in_a, ask("inner", &policy), async |_, _| Ok(Outcome::succeeded("after")))
+        .await
+        .unwrap()
+        .into_result()
+        .unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_its_run_and_a_transaction_inside_another_are_refused() {
     let cluster = Cluster::new();

@@ -2,6 +2,9 @@
 //! that only the test moves.
 
 mod bounds;
+mod claim_in;
+mod clocks;
+mod closing;
 mod cluster;
 mod crash;
 mod duplicates;
@@ -9,6 +12,7 @@ mod ending;
 mod erase;
 mod expiry;
 mod faults;
+mod front;
 mod input;
 mod json;
 mod lease;
@@ -17,4 +21,5 @@ mod simulated;
 mod steps;
 mod tickets;
 mod worker;
+mod worker_stop;
 mod worker_take;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::receipt::{Owner, Status, Waiting};
-use onceward::transition::{self, Ending};
+use onceward::transition::{self, Finish};
 use onceward::{
     Age, Answer, Applied, Attempt, Caps, Choose, Due, Error, ErrorKind, Id, Lease, Loaded, OnFailure,
     OnUnknown, Onceward, Outcome, Page, Policy, Prior, Receipt, Recorded, Result, Scan, State, Stopped,
@@ -112,7 +112,7 @@ fn an_unknown_outcome_keeps_the_one_before_it() {
     let unknown = receipt(transition::lapse(&lapsed).unwrap().status, Due::Never);
     let run = transition::run_of(&unknown.status).unwrap();
     // Its own work never began, so it is released; the earlier outcome is unknown as before.
-    let write = transition::end(&id("k"), &run, &Ending::Suspend(Duration::ZERO), &policy).unwrap();
+    let write = transition::end(&id("k"), &run, &Finish::Suspend(Duration::ZERO), &policy).unwrap();
     assert!(matches!(write.status, Status::Waiting(Waiting { prior: Prior::Unknown, .. })));
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use onceward::{Answer, OnUnknown, Onceward, Outcome, Policy, Result, State, Stopped};
+use onceward::{
+    Answer, Lease, OnUnknown, Onceward, Outcome, Policy, Result, Retention, State, Stopped, Sweep,
+};
 
 use crate::cluster::{Cluster, ask, id, run_ready_tasks, secs};
 
@@ -99,6 +101,105 @@ async fn the_steps_of_the_new_run_are_kept_from_a_slow_caller() {
     }
     assert_eq!(effects.charges.load(Ordering::SeqCst), 2);
     assert_eq!(effects.mails.load(Ordering::SeqCst), 2);
+}
+
+/// A sweep that removes an intent leaves none of its steps to the next intent with the same key, in whatever slices it
+/// looks at them.
+#[tokio::test(start_paused = true)]
+async fn an_intent_that_begins_after_a_sweep_finds_no_old_steps() {
+    for records in [1, 2, 3, 256] {
+        let cluster = Cluster::new();
+        let (onceward, effects) = (cluster.process(), Effects::default());
+        order(&onceward, &effects, false).await.unwrap().into_result().unwrap();
+        tokio::time::advance(secs(3_600 * 24 + 1)).await;
+        let mut swept = 0;
+        while onceward.receipt(&id("order")).await.unwrap().is_some() {
+            let one_slice = Sweep::default().with_slice_records(records).with_slices_max(1);
+            swept += onceward.sweep(&one_slice).await.unwrap().removed;
+        }
+        // In slices of fewer records, a step that is due at the same moment may come after its intent.
+        assert!(swept == 3 || records < 256, "the intent goes last");
+        order(&onceward, &effects, false).await.unwrap().into_result().unwrap();
+        assert_eq!(effects.charges.load(Ordering::SeqCst), 2, "slices of {records}");
+        assert_eq!(effects.mails.load(Ordering::SeqCst), 2, "slices of {records}");
+    }
+}
+
+/// A step that is kept longer than its intent is skipped by the next intent with the same key, until its own retention
+/// ends; from then on it counts no more, whether a sweep has removed it or not.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_outlived_its_intent_counts_until_its_own_retention_ends() {
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
+    let days = |days: u64| secs(3_600 * 24 * days);
+    let long = policy().to_builder().with_retention(Retention::For(days(3))).build().unwrap();
+    let effects = Arc::new(AtomicUsize::new(0));
+    let run = async |seen_before: bool| {
+        let work = async |lease: Lease| {
+            assert_eq!(lease.recorded("charge").await?.is_some(), seen_before);
+            let charge = async |_| {
+                effects.fetch_add(1, Ordering::SeqCst);
+                Ok(Outcome::succeeded("charged"))
+            };
+            lease.step_under(long.clone(), "charge", charge).await?.into_result()?;
+            Ok(Outcome::succeeded(""))
+        };
+        assert!(!onceward.run(ask("order", &policy()), work).await.unwrap().into_result().unwrap().replayed);
+        effects.load(Ordering::SeqCst)
+    };
+    assert_eq!(run(false).await, 1);
+    tokio::time::advance(days(1) + secs(1)).await;
+    assert_eq!(onceward.sweep(&Sweep::default()).await.unwrap().removed, 1);
+    assert_eq!(run(true).await, 1);
+    tokio::time::advance(days(1) + secs(1)).await;
+    assert_eq!(onceward.sweep(&Sweep::default()).await.unwrap().removed, 1);
+    tokio::time::advance(days(1)).await;
+    assert_eq!(run(false).await, 2, "of a life before this one");
+}
+
+/// A sweep that looked for an intent before it was asked for again removes a step of its previous life. The new run must not
+/// have counted on it.
+#[tokio::test(start_paused = true)]
+async fn a_sweep_beside_a_new_run_removes_nothing_that_it_counts_on() {
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
+    let effects = Arc::new(AtomicUsize::new(0));
+    let long = policy().to_builder().with_retention(Retention::For(secs(3_600 * 30))).build().unwrap();
+    let step = async |lease: Lease| {
+        let charge = async |_| {
+            effects.fetch_add(1, Ordering::SeqCst);
+            Ok(Outcome::succeeded("charged"))
+        };
+        Ok::<_, Stopped>(lease.step_under(long.clone(), "charge", charge).await?.into_result()?)
+    };
+    onceward.run(ask("order", &policy()), async |lease| Ok(step(lease).await?.outcome)).await.unwrap();
+    tokio::time::advance(secs(3_600 * 24 + 1)).await;
+    assert_eq!(onceward.sweep(&Sweep::default()).await.unwrap().removed, 1);
+    tokio::time::advance(secs(3_600 * 6)).await;
+    // The sweep has read the step and that there is no intent, and its write is on the way.
+    cluster.store.close_gate();
+    let sweeping = tokio::spawn({
+        let onceward = cluster.process();
+        async move { onceward.sweep(&Sweep::default()).await }
+    });
+    run_ready_tasks().await;
+    // First its write arrives, then those of the run: or the other way round.
+    let first = onceward.run(ask("order", &policy()), async |lease| {
+        step(lease).await?;
+        Err::<Outcome, _>(Stopped::before_effect("the rest is done later"))
+    });
+    let (first, ()) = tokio::join!(first, async {
+        run_ready_tasks().await;
+        cluster.store.open_gate();
+    });
+    first.unwrap_err();
+    sweeping.await.unwrap().unwrap();
+    let again = onceward.run(ask("order", &policy()), async |lease| {
+        assert!(step(lease).await?.replayed, "the step of this life is done");
+        Ok(Outcome::succeeded(""))
+    });
+    again.await.unwrap().into_result().unwrap();
+    assert_eq!(effects.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(start_paused = true)]

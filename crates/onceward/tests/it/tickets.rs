@@ -100,11 +100,11 @@ async fn a_ticket_obeys_the_policy_on_failures_and_unknown_outcomes() {
     assert!(!onceward.run(ask("failed", &again), paid).await.unwrap().into_result().unwrap().replayed);
 
     let hold = policy().to_builder().with_on_unknown(OnUnknown::Hold).build().unwrap();
-    let ticket = claim(&onceward, "doubted").await.with_policy(hold.clone());
+    let ticket = claim(&onceward, "uncertain").await.with_policy(hold.clone());
     assert_eq!(onceward.mark_unknown(&ticket).await.unwrap(), Changed::Applied);
     assert_eq!(onceward.mark_unknown(&ticket).await.unwrap(), Changed::Applied, "the same again");
     assert_eq!(
-        onceward.run(ask("doubted", &hold), never).await.unwrap(),
+        onceward.run(ask("uncertain", &hold), never).await.unwrap(),
         Answer::Refused(Refusal::OutcomeUnknown)
     );
     let changed = onceward.complete(&ticket, Outcome::succeeded("it was me")).await.unwrap();

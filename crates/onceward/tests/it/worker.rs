@@ -134,22 +134,22 @@ async fn what_is_held_when_unknown_is_never_touched() {
     let cluster = Cluster::new();
     let onceward = cluster.process();
     let hold = Arc::new(Policy::http().to_builder().with_lease(LEASE).build().unwrap());
-    let ask = Ask::new(id("doubtful"), Fingerprint::of(b""), hold.clone());
+    let ask = Ask::new(id("uncertain"), Fingerprint::of(b""), hold.clone());
     assert!(matches!(onceward.claim(ask).await.unwrap(), Claimed::Granted(_)));
 
     tokio::time::advance(LEASE * 2).await;
     let worker = worker(&onceward, &Effects::default());
-    let before = onceward.receipt(&id("doubtful")).await.unwrap().unwrap();
+    let before = onceward.receipt(&id("uncertain")).await.unwrap().unwrap();
     let counts = worker.run_once().await.unwrap();
     assert_eq!((counts.needs_settlement, counts.finished, counts.failed), (1, 0, 0));
     let holding = Worker::builder(onceward.clone()).with_operation("charge", hold, paid).build().unwrap();
-    assert_eq!(holding.work_on(&id("doubtful")).await.unwrap(), Worked::NeedsSettlement);
-    let after = onceward.receipt(&id("doubtful")).await.unwrap().unwrap();
+    assert_eq!(holding.work_on(&id("uncertain")).await.unwrap(), Worked::NeedsSettlement);
+    let after = onceward.receipt(&id("uncertain")).await.unwrap().unwrap();
     assert_eq!((before.version, before.status), (after.version, after.status));
     // And once it is written down as unknown, it is not even abandoned any more.
     onceward.sweep(&Sweep::default()).await.unwrap();
     assert_eq!(worker.run_once().await.unwrap().needs_settlement, 0);
-    let now = onceward.receipt(&id("doubtful")).await.unwrap().unwrap();
+    let now = onceward.receipt(&id("uncertain")).await.unwrap().unwrap();
     assert_eq!(now.status.state(), State::Unknown);
 }
 
@@ -390,6 +390,22 @@ async fn one_intent_is_completed_by_its_name() {
     assert!(matches!(other.claim(hold).await.unwrap(), Claimed::Granted(_)));
     tokio::time::advance(LEASE * 2).await;
     assert_eq!(own.work_on(&id("held")).await.unwrap(), Worked::NeedsSettlement);
+}
+
+/// What was settled as not done and carries no input waits for its caller, who alone knows what is to be done.
+#[tokio::test(start_paused = true)]
+async fn an_intent_without_an_input_is_left_to_its_caller() {
+    let cluster = Cluster::new();
+    let (onceward, effects) = (cluster.process(), Effects::default());
+    let hold = Arc::new(Policy::http().to_builder().with_lease(LEASE).build().unwrap());
+    let asked = Ask::new(id("k"), Fingerprint::of(b""), hold.clone());
+    onceward.run(asked, async |_| Err(Stopped::unknown("no answer"))).await.unwrap_err();
+    let fence = onceward.receipt(&id("k")).await.unwrap().unwrap().status.fence();
+    onceward.settle(&id("k"), fence, &onceward::Settlement::NotDone, &hold).await.unwrap();
+    let own = worker(&onceward, &effects);
+    assert_eq!(own.work_on(&id("k")).await.unwrap(), Worked::NothingToDo);
+    assert_eq!(onceward.receipt(&id("k")).await.unwrap().unwrap().status.state(), State::Waiting);
+    assert!(effects.of("k").is_empty());
 }
 
 fn enqueued(key: &str) -> Ask {
@@ -653,7 +669,7 @@ async fn what_a_look_begins_is_claimed_in_one_batch_and_completed_in_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_its_time_begins_now_if_it_is_hastened() {
+async fn what_waits_for_its_time_begins_now_if_it_is_started_now() {
     let cluster = Cluster::new();
     let onceward = cluster.process();
     let delayed = ask("later").with_input("").with_delay(secs(3600));
@@ -661,11 +677,17 @@ async fn what_waits_for_its_time_begins_now_if_it_is_hastened() {
     let work = async |lease: Lease| Ok(Outcome::succeeded(lease.onceward().counts().claims.to_string()));
     let worker = Worker::builder(onceward.clone()).with_operation("charge", policy(), work).build().unwrap();
     assert_eq!(worker.run_once().await.unwrap().finished, 0);
-    assert_eq!(onceward.hasten(&id("later")).await.unwrap(), Changed::Applied);
-    assert!(matches!(onceward.hasten(&id("later")).await.unwrap(), Changed::NotOwner(Some(_))), "it is due");
+    assert_eq!(onceward.start_now(&id("later")).await.unwrap(), Changed::Applied);
+    assert!(
+        matches!(onceward.start_now(&id("later")).await.unwrap(), Changed::NotOwner(Some(_))),
+        "it is due"
+    );
     assert_eq!(worker.run_once().await.unwrap().finished, 1);
-    assert!(matches!(onceward.hasten(&id("later")).await.unwrap(), Changed::NotOwner(Some(_))), "it is done");
-    assert_eq!(onceward.hasten(&id("never")).await.unwrap(), Changed::NotOwner(None));
+    assert!(
+        matches!(onceward.start_now(&id("later")).await.unwrap(), Changed::NotOwner(Some(_))),
+        "it is done"
+    );
+    assert_eq!(onceward.start_now(&id("never")).await.unwrap(), Changed::NotOwner(None));
 }
 
 #[tokio::test(start_paused = true)]

@@ -182,6 +182,48 @@ async fn what_has_no_code_is_no_obstacle() {
     assert_eq!(worker.counts().no_code, 0);
 }
 
+/// A backlog of others' intents is not read at every look, and what comes behind it is found at once. In time it is read again:
+/// it may be this worker's by then, or gone.
+#[tokio::test(start_paused = true)]
+async fn a_backlog_of_others_is_passed_over() {
+    const BACKLOG: usize = 5_000;
+    let cluster = Cluster::new();
+    let onceward = cluster.process();
+    let other = |number: usize| onceward::Id::new("tenant", "other", &format!("{number:04}")).unwrap();
+    for number in 0..BACKLOG {
+        let asked = Ask::new(other(number), Fingerprint::of(b"x"), policy(OnUnknown::Retry)).with_input("x");
+        onceward.enqueue(asked).await.unwrap();
+    }
+    tokio::time::advance(secs(20)).await;
+    let worker = builder(&onceward, 4)
+        .with_operation("charge", policy(OnUnknown::Retry), async |_| Ok(Outcome::succeeded("paid")))
+        .build()
+        .unwrap();
+    let arrivals = async {
+        for number in 0..30 {
+            tokio::time::sleep(secs(1)).await;
+            onceward.enqueue(ask(&format!("task-{number:03}"))).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert_eq!(done(&onceward, number + 1).await, number + 1);
+        }
+    };
+    tokio::select! {
+        () = worker.run_until(std::future::pending()) => unreachable!("nobody stops it"),
+        () = arrivals => {}
+    }
+    assert_eq!((worker.counts().finished, worker.counts().no_code), (30, BACKLOG as u64));
+    // The last page of the backlog is not full, and is read at every look.
+    let rest = BACKLOG % 256 + 256;
+    let looks = 50 * 30;
+    let scanned = cluster.store.scanned();
+    assert!(scanned < 2 * BACKLOG + looks * rest, "{scanned} records were read");
+    for number in 0..BACKLOG {
+        onceward.cancel(&other(number), &policy(OnUnknown::Retry)).await.unwrap();
+    }
+    worker.run_until(tokio::time::sleep(secs(90))).await;
+    assert_eq!(worker.counts().no_code, 0);
+}
+
 /// A step waits for its intent, and no worker begins it: it must not be all that a take ever sees.
 #[tokio::test(start_paused = true)]
 async fn a_step_that_waits_is_no_obstacle() {
