@@ -1,0 +1,70 @@
+//! Throw-away stand-ins for DynamoDB: dynoxide and moto, two independent implementations of its protocol.
+
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use super::{Daemon, User, free_port, fresh_name, program, skip, until_ready};
+
+pub(crate) struct DynamoDb {
+    folder: PathBuf,
+    port: u16,
+    _daemon: Daemon,
+}
+
+impl DynamoDb {
+    /// `cargo install dynoxide-rs`; `None` if it is not installed.
+    pub(crate) fn dynoxide() -> Option<&'static Self> {
+        static SHARED: OnceLock<Option<DynamoDb>> = OnceLock::new();
+        let start = || {
+            Self::start(
+                "dynoxide",
+                "dynoxide (crate dynoxide-rs)",
+                &["serve", "--host", "127.0.0.1", "--port"],
+            )
+        };
+        SHARED.get_or_init(start).as_ref()
+    }
+
+    /// `pip install moto[server]`; `None` if it is not installed.
+    pub(crate) fn moto() -> Option<&'static Self> {
+        static SHARED: OnceLock<Option<DynamoDb>> = OnceLock::new();
+        let start = || Self::start("moto_server", "moto (PyPI, moto[server])", &["-H", "127.0.0.1", "-p"]);
+        SHARED.get_or_init(start).as_ref()
+    }
+
+    fn start(name: &str, what: &str, options: &[&str]) -> Option<Self> {
+        let Some(server) = program(name, &[]) else {
+            skip(what);
+            return None;
+        };
+        let (user, port) = (User { ids: None }, free_port());
+        let folder = user.folder();
+        let mut command = vec![server.display().to_string()];
+        command.extend(options.iter().map(|&option| option.to_owned()));
+        command.push(port.to_string());
+        let daemon = Daemon::start(user, &folder, &command);
+        until_ready(&folder.join("log"), || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Some(Self { folder, port, _daemon: daemon })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The address of a table that does not exist yet.
+    pub(crate) fn url(&self) -> String {
+        Self::url_at(self.port)
+    }
+
+    /// The same, asked for at another port.
+    pub(crate) fn url_at(port: u16) -> String {
+        format!("dynamodb://key:secret@{}?region=us-east-1&endpoint=http://127.0.0.1:{port}", fresh_name())
+    }
+}
+
+impl Drop for DynamoDb {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
