@@ -5,6 +5,8 @@
 use onceward::{Error, ErrorKind, Result};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
+#[cfg(feature = "tls")]
+use crate::tls::SslMode;
 use crate::tls::TlsSettings;
 
 /// An address, taken apart.
@@ -23,12 +25,11 @@ const FORM: &str = "it looks like redis://user:password@host:6379/0?accept=volat
 impl Address {
     pub(super) fn parse(url: &str) -> Result<Self> {
         let (url, tls) = TlsSettings::take(url)?;
-        if tls.mode.is_some() {
-            return Err(invalid(
-                "TLS is chosen by its scheme, rediss://, which checks the certificate and its name",
-            ));
-        }
         let url = url.as_str();
+        if url.contains('#') {
+            // The driver would take `#insecure` for a word about TLS.
+            return Err(invalid("it contains `#`; in a password it is written %23"));
+        }
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
         let (scheme, rest) = place.split_once("://").ok_or_else(|| invalid(FORM))?;
         let (server, database) = rest.split_once('/').unwrap_or((rest, ""));
@@ -59,7 +60,7 @@ impl Address {
             ("sentinel", name) => self.sentinel = Some(name.to_owned()),
             _ => {
                 return Err(invalid(&format!(
-                    "`{name}` is not known; there are accept, prefix, sentinel, sslrootcert, sslcert and sslkey"
+                    "`{name}` is not known; there are accept, prefix, sentinel, sslmode, sslrootcert, sslcert and sslkey"
                 )));
             }
         }
@@ -79,17 +80,25 @@ fn connection(url: &str, scheme: &str, tls: &TlsSettings) -> Result<ConnectionIn
     }
     match scheme {
         #[cfg(feature = "tls")]
-        "rediss" => with_certificates(info, tls),
-        _ if *tls != TlsSettings::default() => Err(invalid("certificates are for rediss://")),
+        "rediss" => encrypted(info, tls),
+        _ if *tls != TlsSettings::default() => {
+            Err(invalid("TLS is chosen by its scheme, rediss://, and so are certificates and sslmode"))
+        }
         _ => Ok(info),
     }
 }
 
-/// Adds the certificates that the address names.
+/// Adds the certificates that the address names, and how far the server is checked.
 #[cfg(feature = "tls")]
-fn with_certificates(info: ConnectionInfo, tls: &TlsSettings) -> Result<ConnectionInfo> {
+fn encrypted(info: ConnectionInfo, tls: &TlsSettings) -> Result<ConnectionInfo> {
+    let mode = tls.mode.unwrap_or(SslMode::VerifyFull);
+    if mode < SslMode::Require {
+        return Err(invalid(
+            "rediss:// is always encrypted; sslmode is require, verify-ca or verify-full there, and redis:// is without TLS",
+        ));
+    }
     // Reads all files, so that one that cannot be used is named.
-    tls.client_config(crate::tls::SslMode::VerifyFull)?;
+    tls.client_config(mode)?;
     let read = |file: &std::path::PathBuf| {
         std::fs::read(file).map_err(|error| invalid(&format!("{}", file.display())).caused_by(error))
     };
@@ -103,7 +112,16 @@ fn with_certificates(info: ConnectionInfo, tls: &TlsSettings) -> Result<Connecti
         redis::TlsCertificates { client_tls, root_cert: tls.root_cert.as_ref().map(read).transpose()? };
     let client = redis::Client::build_with_tls(info, certificates)
         .map_err(|error| invalid("its certificates cannot be used").caused_by(error))?;
-    Ok(client.get_connection_info().clone())
+    let info = client.get_connection_info();
+    let mut addr = info.addr().clone();
+    // As PostgreSQL's own clients do it: an authority that is given counts.
+    let names_authority = tls.root_cert.is_some();
+    if mode == SslMode::VerifyCa || (mode == SslMode::Require && names_authority) {
+        addr.set_danger_accept_invalid_hostnames(true);
+    } else if let (SslMode::Require, ConnectionAddr::TcpTls { insecure, .. }) = (mode, &mut addr) {
+        *insecure = true;
+    }
+    Ok(info.clone().set_addr(addr))
 }
 
 /// How errors name a server. Never with its password.

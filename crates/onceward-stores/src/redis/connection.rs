@@ -119,7 +119,13 @@ impl Node {
             command.arg(live.scripts.name(script));
             fill(&mut command);
             match command.query_async::<Value>(&mut live.connection).await {
-                Ok(value) => return Ok(value),
+                Ok(value) => {
+                    // A script runs on a replica too, and its writes are refused one by one.
+                    if errors::has_read_only(&value) {
+                        self.discard(live.number);
+                    }
+                    return Ok(value);
+                }
                 Err(error) => {
                     let forgotten = is_kind(&error, ServerErrorKind::NoScript);
                     // A replica that was the primary a moment ago keeps its connections.

@@ -1,7 +1,7 @@
 //! What an error of Redis or of the connection means: its kind, what to do, and whether the write may have happened.
 
 use onceward::{Error, ErrorKind};
-use redis::{ErrorKind as CauseKind, RedisError};
+use redis::{ErrorKind as CauseKind, RedisError, Value};
 
 /// Whether a call could have changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(super) enum CallEffect {
 }
 
 /// A call failed on `server`. What the server refused was not done, unless it refused a part of a running script;
-/// without its answer nobody knows.
+/// without its answer that is unknown.
 pub(super) fn failed(server: &str, call: CallEffect, error: RedisError) -> Error {
     let text = text(&error);
     match explain(&text) {
@@ -66,6 +66,16 @@ pub(super) fn failed_in_script(server: &str, message: &str) -> Option<Error> {
     Some(Error::new(kind, format!("{server}: {advice}: {message}")))
 }
 
+/// Whether a part of a script failed because its server only reads: it was the primary a moment ago.
+pub(super) fn has_read_only(answer: &Value) -> bool {
+    let Value::Array(parts) = answer else { return false };
+    parts.iter().any(|part| match part {
+        Value::Array(part) => matches!(&part[..], [Value::BulkString(mark), Value::BulkString(message)]
+            if mark == b"!" && message.starts_with(b"READONLY")),
+        _ => false,
+    })
+}
+
 /// The meaning of an error that the server answered, and advice for the operator. `None` if it answered nothing.
 fn explain(message: &str) -> Option<(ErrorKind, &'static str)> {
     let code = message.split(' ').next().unwrap_or_default();
@@ -88,8 +98,10 @@ fn explain(message: &str) -> Option<(ErrorKind, &'static str)> {
             ErrorKind::Invalid,
             "this user lacks a right; it needs EVALSHA, SCRIPT LOAD, INFO, PUBLISH and SUBSCRIBE, and all keys and channels under the prefix",
         ),
-        "MOVED" | "ASK" | "CROSSSLOT" => (ErrorKind::Unavailable, "the cluster is being changed; try again"),
-        "CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN" => {
+        "MOVED" | "ASK" | "CROSSSLOT" | "TRYAGAIN" => {
+            (ErrorKind::Unavailable, "the cluster is being changed; try again")
+        }
+        "CLUSTERDOWN" | "MASTERDOWN" => {
             (ErrorKind::Unavailable, "the cluster cannot serve this key at the moment; see CLUSTER INFO")
         }
         "LOADING" => (ErrorKind::Unavailable, "the server is still loading its data; try again"),

@@ -3,28 +3,10 @@
 use onceward::{Error, ErrorKind, Id, Result, State};
 use xxhash_rust::xxh3::Xxh3;
 
+pub(super) use crate::kit::state_letters::{letter, state};
+
 /// Buckets of a prefix. The number is part of the layout: another one would not find what is there.
 pub(super) const BUCKETS: usize = 256;
-
-/// The states in the order of their letters in keys and records.
-const STATES: [(State, u8); 6] = [
-    (State::Waiting, b'w'),
-    (State::Held, b'h'),
-    (State::Done, b'd'),
-    (State::Unknown, b'u'),
-    (State::Dead, b'x'),
-    (State::Gone, b'g'),
-];
-
-/// The letter of a state.
-pub(super) fn letter(state: State) -> u8 {
-    STATES.iter().find(|(named, _)| *named == state).expect("every state has a letter").1
-}
-
-/// The state of a letter.
-pub(super) fn state(letter: u8) -> Option<State> {
-    STATES.iter().find(|(_, named)| *named == letter).map(|(state, _)| *state)
-}
 
 /// The bucket of an id. Steps share scope and key with their intent, and so its bucket.
 pub(super) fn bucket(id: &Id) -> usize {

@@ -30,6 +30,7 @@
 //! | `cluster.rs` | which node of a cluster has a bucket |
 //! | `connection.rs` | a connection to one server: opened, checked, used, replaced |
 //! | `errors.rs` | what an error of the server means, and whether the write may have happened |
+//! | `front.rs` | a volatile front before another store; it shares nothing with the store but addresses |
 //! | `keys.rs` | buckets, and the names of keys |
 //! | `record.rs` | a record as it is stored |
 //! | `scan.rs` | scans: the indexes of all buckets, merged |
@@ -44,6 +45,7 @@ mod address;
 mod cluster;
 mod connection;
 mod errors;
+mod front;
 mod keys;
 mod record;
 mod scan;
@@ -54,6 +56,7 @@ mod servers;
 mod store;
 mod watch;
 
+pub use front::RedisFront;
 pub use store::{Options, RedisStore};
 
 pub(crate) use address::is_volatile_accepted;

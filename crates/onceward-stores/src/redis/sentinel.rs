@@ -1,9 +1,14 @@
 //! Where the primary is, according to sentinels. They are asked at every connection.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use onceward::{Error, ErrorKind, Result};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult, cmd};
+
+use super::address::describe;
+use crate::tls::{is_local, warn_unencrypted};
 
 /// How long one sentinel may take to answer.
 const SENTINEL_MAX: Duration = Duration::from_secs(2);
@@ -41,9 +46,25 @@ pub(super) fn client(login: &ConnectionInfo, host: String, port: u16) -> Result<
         }
         _ => ConnectionAddr::Tcp(host, port),
     };
+    warn_once(login, &addr);
     Client::open(login.clone().set_addr(addr)).map_err(|error| {
         Error::new(ErrorKind::Invalid, "this server of Redis cannot be used").caused_by(error)
     })
+}
+
+/// Says that a server which a sentinel or a cluster has named is reached unencrypted; the hosts of the address were
+/// looked at when it was opened. Once for each server: sentinels are asked at every connection.
+fn warn_once(login: &ConnectionInfo, addr: &ConnectionAddr) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if let ConnectionAddr::Tcp(host, _) = addr
+        && !is_local(host)
+        && addr != login.addr()
+    {
+        let server = describe(addr);
+        if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(server.clone()) {
+            warn_unencrypted(&server);
+        }
+    }
 }
 
 fn at(client: &Client) -> String {

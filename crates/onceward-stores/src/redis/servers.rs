@@ -12,7 +12,7 @@ use super::connection::{Endpoint, Node, SaidDurability};
 use super::errors::CallEffect;
 use super::scripts::Script;
 use super::server_check::{Durability, Mode};
-use crate::tls::{is_local, warn_in_the_clear};
+use crate::tls::{is_local, warn_unencrypted};
 
 /// All servers of a store.
 pub(super) struct Servers {
@@ -34,7 +34,7 @@ impl Servers {
             if let ConnectionAddr::Tcp(name, _) = host.addr()
                 && !is_local(name)
             {
-                warn_in_the_clear(&describe(host.addr()));
+                warn_unencrypted(&describe(host.addr()));
             }
         }
         if let Some(name) = &address.sentinel {

@@ -22,9 +22,9 @@ use super::watch::Watching;
 
 /// What the key that marks a prefix says.
 const FORMAT: &str = "onceward receipts 1";
-/// The largest receipt. Redis takes eight times as much, and answers nobody else while it copies it.
+/// The largest receipt. Redis takes eight times as much, and answers no other client while it copies it.
 const RECORD_BYTES_MAX: usize = 64 << 20;
-/// Swaps in one script call: Redis answers nobody else while a script runs.
+/// Swaps in one script call: Redis answers no other client while a script runs.
 const CALL_SWAPS_MAX: usize = 128;
 /// Bytes of receipts in one script call; a call always has at least one.
 const CALL_BYTES_MAX: usize = 8 << 20;
@@ -91,7 +91,7 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// What this store can lose, in a sentence for people.
+    /// Returns the possible losses of this store, in a sentence for operators.
     pub fn losses(&self) -> String {
         format!(
             "Redis can lose acknowledged receipts, and a retry of their intents then runs again: {}; a failover to a replica loses what the replica had not received",
