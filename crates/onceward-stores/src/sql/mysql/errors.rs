@@ -40,8 +40,15 @@ pub(super) fn failed(call: CallEffect, error: Cause) -> Error {
     if call == CallEffect::Writes && !said_no { fault.maybe_applied() } else { fault }
 }
 
+/// The same for the other crates of this project.
+#[doc(hidden)]
+pub fn call_failed(writes: bool, error: Cause) -> Error {
+    failed(if writes { CallEffect::Writes } else { CallEffect::Reads }, error)
+}
+
 /// There is no connection to `server`; nothing was sent.
-pub(super) fn unconnected(server: &str, error: Cause) -> Error {
+#[doc(hidden)]
+pub fn unconnected(server: &str, error: Cause) -> Error {
     let (kind, detail) = match code(&error) {
         None => (ErrorKind::Unavailable, unreached(server, &error)),
         code => {
@@ -98,7 +105,7 @@ pub(in crate::sql) fn explain(code: Option<u16>) -> (ErrorKind, &'static str) {
         }
         1142 | 1143 | 1227 => (
             ErrorKind::Invalid,
-            "this user lacks a right; it needs SELECT, INSERT, UPDATE and DELETE on onceward_receipts, and CREATE for migrations",
+            "this user lacks a right; it needs SELECT, INSERT, UPDATE and DELETE on the tables onceward_*, and CREATE for migrations",
         ),
         1146 | 1054 => (
             ErrorKind::Foreign,

@@ -9,6 +9,7 @@
 
 mod batch;
 pub(super) mod errors;
+mod identity;
 mod join;
 mod scan;
 mod schema;
@@ -18,6 +19,10 @@ mod store;
 mod tls;
 mod transactions;
 
+#[doc(hidden)]
+pub use errors::{call_failed, unconnected};
 pub(crate) use join::swap_in;
 pub use store::MySqlStore;
+#[doc(hidden)]
+pub use store::pool_of;
 pub use transactions::{MySqlGuard, MySqlTransactions, MySqlTx};

@@ -5,10 +5,12 @@ use mysql_async::{Conn, Error as Cause};
 use onceward::{Error, ErrorKind, Result};
 
 use super::errors::{CallEffect, failed};
+use super::identity;
+use crate::sql::identity::FreshIdentity;
 use crate::sql::schema::{FORMAT, FoundTables, Migrated, Migrations, SchemaTable, applied, missing};
 
 /// All migrations, in order. A released migration is never edited.
-const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("0001.sql"), include_str!("0002.sql")];
 /// Detects a foreign table of the same name when the store is opened, not at the first claim.
 const COLUMNS: &str = "SELECT scope, operation, `key`, state, version, due, created, updated, receipt, writer
     FROM onceward_receipts LIMIT 0";
@@ -17,6 +19,8 @@ const HAS_RECEIPTS: &str = "SELECT 1 FROM information_schema.tables
 /// `JSON_TABLE` is what both have from here on.
 const MARIADB_MIN: (u16, u16) = (10, 6);
 const MYSQL_MIN: (u16, u16) = (8, 0);
+/// The migration whose table has a first row.
+const IDENTITY: u32 = 2;
 /// How long one migration may wait for another, in seconds.
 const LOCK_MAX_S: u32 = 30;
 
@@ -85,6 +89,7 @@ async fn last(conn: &mut Conn, receipts: bool) -> Result<u32, Cause> {
 /// Applies what is missing, one process at a time. Each migration is one statement.
 async fn apply(conn: &mut Conn, known: u32) -> Result<()> {
     let refused = |error| failed(CallEffect::Writes, error);
+    let fresh = FreshIdentity::new()?;
     let locked: Option<Option<i64>> =
         conn.exec_first("SELECT GET_LOCK('onceward_migrate', ?)", (LOCK_MAX_S,)).await.map_err(refused)?;
     if locked.flatten() != Some(1) {
@@ -104,6 +109,9 @@ async fn apply(conn: &mut Conn, known: u32) -> Result<()> {
         for number in 1..=known {
             if number > last {
                 conn.query_drop(MIGRATIONS[number as usize - 1]).await?;
+            }
+            if number == IDENTITY {
+                identity::make(conn, &fresh).await?;
             }
             let applied = "INSERT IGNORE INTO onceward_schema (version, format) VALUES (?, ?)";
             conn.exec_drop(applied, (number, FORMAT)).await?;

@@ -1,12 +1,13 @@
 //! The MySQL store: swaps, loads, and their connections.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Pool, PoolConstraints, PoolOpts, Row};
 use onceward::{
-    Caps, Choose, ClockSource, DueLookup, Error, ErrorKind, Found, Hints, Id, Loaded, Page, Promises, Result,
-    Scan, State, Store, StoreFuture, Swap, Swapped, Version, Watch,
+    Caps, Choose, ClockSource, DueLookup, Error, ErrorKind, Found, Hints, Id, IdentitySource, Loaded, Page,
+    Promises, Result, Scan, State, Store, StoreFuture, Swap, Swapped, Version, Watch,
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -14,15 +15,16 @@ use super::batch::{self, StatementKind, pieces, record_bytes_max};
 use super::errors::{
     CallEffect, failed, is_worth_repeating, timed_out, uncommitted, unconnected, unconnected_within,
 };
+use super::identity::MySqlIdentity;
 use super::join::mark;
 use super::{scan, schema, statements};
 use crate::sql::batch_answers::BatchAnswers;
-use crate::sql::error_text::server;
+use crate::sql::error_text::{named, named_answers, server};
 use crate::sql::row;
 use crate::sql::schema::Migrated;
 use crate::sql::swap_kinds::SwapKinds;
 use crate::sql::{CALL_MAX, Options, TRIES_MAX};
-use crate::tls::{SslMode, TlsSettings, is_local, warn_in_the_clear};
+use crate::tls::{SslMode, TlsSettings, is_local, warn_unencrypted};
 
 /// Receipts in MySQL or MariaDB.
 pub struct MySqlStore {
@@ -38,7 +40,7 @@ impl MySqlStore {
     /// Opens the database that an address names, such as `mysql://user:password@host/database`.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
         let opts = parse(url)?;
-        warn_if_in_the_clear(&opts);
+        warn_if_unencrypted(&opts);
         let mut store = Self {
             server: describe(&opts),
             pool: pool(opts, &options),
@@ -67,6 +69,21 @@ impl MySqlStore {
         let pool = pool(opts, &options);
         let mut conn = pool.get_conn().await.map_err(|error| unconnected(&server, error))?;
         schema::prepare(&mut conn, options.migrations).await
+    }
+
+    /// Gives this database another identity, so that no entry of any front fits it: after it was restored from a backup.
+    pub async fn renew_identity(url: &str) -> Result<()> {
+        Self::migrate(url).await?;
+        let opts = parse(url)?;
+        let server = describe(&opts);
+        let pool = pool(opts, &Options { connections: 1, ..Options::default() });
+        let mut conn = pool.get_conn().await.map_err(|error| unconnected(&server, error))?;
+        super::identity::renew(&mut conn).await
+    }
+
+    /// The identity of this database, for a [front](onceward::Front).
+    pub fn identity(&self) -> Arc<dyn IdentitySource> {
+        Arc::new(MySqlIdentity { pool: self.pool.clone(), server: self.server.clone() })
     }
 
     async fn connection(&self) -> Result<Conn> {
@@ -249,15 +266,18 @@ fn unclear(why: impl std::fmt::Display) -> Error {
 
 impl Store for MySqlStore {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
-        Box::pin(self.swap_all(batch))
+        Box::pin(async move { named_answers(&self.server, self.swap_all(batch).await) })
     }
 
     fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
-        Box::pin(async move { self.load_all(&ids.iter().collect::<Vec<_>>()).await })
+        Box::pin(async move {
+            let loaded = self.load_all(&ids.iter().collect::<Vec<_>>()).await;
+            loaded.map_err(|error| named(&self.server, error))
+        })
     }
 
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
-        Box::pin(scan::scan(self, query))
+        Box::pin(async move { scan::scan(self, query).await.map_err(|error| named(&self.server, error)) })
     }
 
     fn take<'a>(&'a self, _: State, _: usize, _: Choose<'a>) -> Option<StoreFuture<'a, Vec<Swapped>>> {
@@ -292,7 +312,9 @@ impl std::fmt::Debug for MySqlStore {
 }
 
 pub(super) fn parse(url: &str) -> Result<Opts> {
-    let (url, tls) = TlsSettings::take(url)?;
+    // The front is opened by `open_with_metrics`.
+    let (url, _) = crate::open::front::take(url)?;
+    let (url, tls) = TlsSettings::take(&url)?;
     let opts = Opts::from_url(&url).map_err(|error| {
         let detail =
             "this is no address of a MySQL database; it looks like mysql://user:password@host:3306/database";
@@ -309,10 +331,10 @@ pub(super) fn parse(url: &str) -> Result<Opts> {
 }
 
 /// Says so if the address leads to another machine without TLS.
-pub(super) fn warn_if_in_the_clear(opts: &Opts) {
+pub(super) fn warn_if_unencrypted(opts: &Opts) {
     let is_local = opts.socket().is_some() || is_local(opts.ip_or_hostname());
     if !is_local && opts.ssl_opts().is_none() {
-        warn_in_the_clear(&describe(opts));
+        warn_unencrypted(&describe(opts));
     }
 }
 
@@ -323,6 +345,15 @@ pub(super) fn describe(opts: &Opts) -> String {
         None => format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port()),
     };
     server("MySQL", &host, opts.db_name())
+}
+
+/// A pool for tables other than the receipts, and the name of its server. For the other crates of this project.
+#[doc(hidden)]
+pub fn pool_of(url: &str, options: &Options) -> Result<(Pool, String)> {
+    let opts = parse(url)?;
+    warn_if_unencrypted(&opts);
+    let server = describe(&opts);
+    Ok((pool(opts, options), server))
 }
 
 pub(super) fn pool(opts: Opts, options: &Options) -> Pool {

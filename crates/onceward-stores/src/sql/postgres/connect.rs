@@ -1,6 +1,8 @@
 //! Connections: turns an address into a pool and sets up each connection.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
@@ -8,6 +10,7 @@ use onceward::{Error, ErrorKind, Result};
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::{Config, Socket};
 
+use super::server_check::is_session;
 use crate::sql::Options;
 use crate::sql::error_text::{Explained, root, server};
 use crate::tls::{self, TlsSettings};
@@ -26,7 +29,9 @@ pub(super) type Connector = tokio_postgres::NoTls;
 
 /// Reads an address: where the database is, and how far the way to it must be protected.
 pub(super) fn parse(url: &str) -> Result<(Config, Connector)> {
-    let (url, tls) = TlsSettings::take(url)?;
+    // The front is opened by `open_with_metrics`.
+    let (url, _) = crate::open::front::take(url)?;
+    let (url, tls) = TlsSettings::take(&url)?;
     let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
         Error::new(
             ErrorKind::Invalid,
@@ -81,7 +86,24 @@ pub(super) fn describe(config: &Config) -> String {
     server("PostgreSQL", &hosts.join(" or "), config.get_dbname().or(config.get_user()))
 }
 
-pub(super) fn pool<T>(mut config: Config, tls: T, options: &Options, set_up: &str) -> Pool
+pub(super) fn pool<T>(config: Config, tls: T, options: &Options, set_up: &str) -> Pool
+where
+    T: tokio_postgres::tls::MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+    T::Stream: Send + Sync,
+    T::TlsConnect: Send + Sync,
+    <T::TlsConnect as tokio_postgres::tls::TlsConnect<Socket>>::Future: Send,
+{
+    counted_pool(config, tls, options, set_up, Arc::default())
+}
+
+/// A pool that counts the connections that it has opened.
+pub(super) fn counted_pool<T>(
+    mut config: Config,
+    tls: T,
+    options: &Options,
+    set_up: &str,
+    opened: Arc<AtomicU64>,
+) -> Pool
 where
     T: tokio_postgres::tls::MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
     T::Stream: Send + Sync,
@@ -106,10 +128,29 @@ where
         })
         .post_create(Hook::async_fn(move |client, _| {
             let set_up = set_up.clone();
+            opened.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move { client.batch_execute(&set_up).await.map_err(HookError::Backend) })
         }))
         .build()
         .expect("the pool has a runtime for its time limits")
+}
+
+/// A pool for tables other than the receipts, and the name of its server; each connection begins with `set_up`. For the
+/// other crates of this project.
+#[doc(hidden)]
+pub async fn pool_of(url: &str, options: &Options, set_up: &str) -> Result<(Pool, String)> {
+    let (config, tls) = parse(url)?;
+    let (server, is_remote) = (describe(&config), is_remote(&config));
+    let pool = pool(config, tls, options, set_up);
+    is_session(&pool, &server).await?;
+    if is_remote && let Ok(client) = pool.get().await {
+        let encrypted = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+        let encrypted = client.query_opt(encrypted, &[]).await.ok().flatten();
+        if !encrypted.is_some_and(|row| row.get::<_, bool>(0)) {
+            tls::warn_unencrypted(&server);
+        }
+    }
+    Ok((pool, server))
 }
 
 /// The settings of every connection. The planner must look up the ids of a batch one by one in their order,

@@ -1,11 +1,15 @@
 //! Swaps inside a transaction, from a pool of this crate or of the caller.
 
+use std::collections::HashMap;
+
 use onceward::{Error, ErrorKind, Id, Result, Seen, Swap, Swapped};
 use tokio_postgres::types::{ToSql, Type};
 
+use super::columns::{IdColumns, RecordColumns};
 use super::digest::Digest;
 use super::errors::{CallEffect, failed};
 use super::statements;
+use super::tx::PostgresTx;
 use crate::sql::join::{Cell, Cells, Dialect, SqlTransaction, Value};
 use crate::sql::row::{self, due_us, micros, open_state};
 use crate::sql::swap_kinds::{columns, record, seen_by};
@@ -52,6 +56,57 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
         ErrorKind::Conflict,
         "a record kept coming and going under a claim; roll back and try again",
     ))
+}
+
+/// Creates several records of different ids with one statement. Those that did not win are swapped one by one, which
+/// also finds what is in their way.
+pub(super) async fn create_in(tx: &mut PostgresTx, batch: &[Swap], ids: &[&Id]) -> Result<Vec<Swapped>> {
+    let all: Vec<usize> = (0..batch.len()).collect();
+    let (ids, new) = (IdColumns::of(ids), RecordColumns::of(batch, &all));
+    let connection = tx.connection();
+    let prepared = connection.prepare_cached(statements::CREATE).await;
+    let prepared = prepared.map_err(|error| failed(CallEffect::Reads, error))?;
+    let rows = connection
+        .query(
+            &prepared,
+            &[
+                &ids.numbers.highs,
+                &ids.numbers.middles,
+                &ids.numbers.lows,
+                &ids.scopes,
+                &ids.operations,
+                &ids.keys,
+                &new.states,
+                &new.dues,
+                &new.receipts,
+                // A transaction of the caller has seen no version that the server has given out.
+                &0_i64,
+                &new.open_states,
+            ],
+        )
+        .await
+        .map_err(|error| failed(CallEffect::Reads, error))?;
+    let mut won = HashMap::new();
+    for row in &rows {
+        let (number, high): (Option<i64>, Option<i64>) = (row.get(0), row.get(1));
+        match (number, high) {
+            // One row says that all have won.
+            (None, None) => {
+                let version = row::version(row.get(4))?;
+                return Ok(vec![Swapped::Won(version); batch.len()]);
+            }
+            (None, Some(high)) => drop(won.insert((high, row.get(2), row.get(3)), row::version(row.get(4))?)),
+            (Some(_), _) => {}
+        }
+    }
+    let mut answers = Vec::with_capacity(batch.len());
+    for (at, swap) in batch.iter().enumerate() {
+        answers.push(match won.get(&ids.numbers.at(at)) {
+            Some(version) => Swapped::Won(*version),
+            None => swap_in(tx, swap).await?,
+        });
+    }
+    Ok(answers)
 }
 
 /// How many of an id's values are its numbers.

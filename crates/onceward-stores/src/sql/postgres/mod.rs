@@ -14,10 +14,12 @@ mod connect;
 mod ctid_cache;
 mod digest;
 pub(super) mod errors;
+mod identity;
 mod join;
 mod scan;
 mod scan_statements;
 mod schema;
+mod server_check;
 mod single_row;
 mod statements;
 mod store;
@@ -29,6 +31,8 @@ mod tls;
 mod transactions;
 mod tx;
 
+#[doc(hidden)]
+pub use connect::pool_of;
 pub(crate) use join::swap_in;
 pub use store::PostgresStore;
 pub use transactions::{Isolation, PostgresTransactions};

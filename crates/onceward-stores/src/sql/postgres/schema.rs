@@ -4,10 +4,12 @@ use onceward::{Error, ErrorKind, Result};
 use tokio_postgres::Client;
 
 use super::errors::{CallEffect, failed};
+use super::identity::MAKE;
+use crate::sql::identity::FreshIdentity;
 use crate::sql::schema::{FORMAT, FoundTables, Migrated, Migrations, SchemaTable, applied, missing};
 
 /// All migrations, in order. A released migration is never edited.
-const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("0001.sql"), include_str!("0002.sql")];
 /// Serializes migrations of several processes; an arbitrary, unique number.
 const LOCK: i64 = 0x6f6e_6365_7761_7264;
 /// The oldest that knows every setting of the table.
@@ -69,6 +71,7 @@ async fn present(client: &Client) -> Result<FoundTables> {
 
 /// Applies what is missing, in one transaction, one process at a time.
 async fn apply(client: &mut Client, known: u32) -> Result<()> {
+    let fresh = FreshIdentity::new()?;
     let run = async |client: &mut Client| {
         let transaction = client.transaction().await?;
         // An index over many receipts takes longer than any other statement may.
@@ -91,6 +94,7 @@ async fn apply(client: &mut Client, known: u32) -> Result<()> {
             let applied = "INSERT INTO onceward_schema (version, format) VALUES ($1, $2)";
             transaction.execute(applied, &[&number, &FORMAT]).await?;
         }
+        transaction.execute(MAKE, &[&&fresh.identity[..], &&fresh.seal_key[..]]).await?;
         transaction.commit().await
     };
     run(client).await.map_err(|error| failed(CallEffect::Writes, error))

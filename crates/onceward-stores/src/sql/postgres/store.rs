@@ -1,23 +1,26 @@
 //! The PostgreSQL store: its connections, calls and loads. Swaps are in `swap.rs` and `single_row.rs`.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool};
 use onceward::{
-    Caps, Choose, ClockSource, DueLookup, Error, Found, Hints, Id, Loaded, Page, Promises, Result, Scan,
-    State, Store, StoreFuture, Swap, Swapped, Version, Watch,
+    Caps, Choose, ClockSource, DueLookup, Error, Found, Hints, Id, IdentitySource, Loaded, Page, Promises,
+    Result, Scan, State, Store, StoreFuture, Swap, Swapped, Version, Watch,
 };
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, Row, Socket};
 
 use super::columns::{DigestColumns, IdColumns};
-use super::connect::{describe, is_remote, parse, pool, set_up};
+use super::connect::{counted_pool, describe, is_remote, parse, pool, set_up};
 use super::ctid_cache::{Ctid, CtidCache};
 use super::errors::{CallEffect, failed, is_worth_repeating, timed_out, unconnected};
+use super::identity::PostgresIdentity;
 use super::sweep::SweepPositions;
 use super::take::TakePosition;
-use super::{scan, schema, statements};
+use super::{scan, schema, server_check, statements};
+use crate::sql::error_text::{named, named_answers};
 use crate::sql::row;
 use crate::sql::schema::Migrated;
 use crate::sql::{Options, TRIES_MAX};
@@ -30,6 +33,8 @@ pub(super) const FOUND_AT: usize = 5;
 /// Receipts in PostgreSQL.
 pub struct PostgresStore {
     pool: Pool,
+    /// How many connections the pool has opened.
+    opened: Arc<AtomicU64>,
     /// The name of the server in errors.
     server: String,
     call_timeout: Duration,
@@ -59,9 +64,11 @@ impl PostgresStore {
         <T::TlsConnect as tokio_postgres::tls::TlsConnect<Socket>>::Future: Send,
     {
         let is_remote = is_remote(&config);
+        let opened = Arc::default();
         let store = Self {
             server: describe(&config),
-            pool: pool(config, tls, &options, &set_up(options.call_timeout())),
+            pool: counted_pool(config, tls, &options, &set_up(options.call_timeout()), Arc::clone(&opened)),
+            opened,
             call_timeout: options.call_timeout(),
             connections: options.connections.max(1),
             clock: AtomicU64::new(0),
@@ -69,9 +76,13 @@ impl PostgresStore {
             take_position: TakePosition::default(),
             ctids: CtidCache::default(),
         };
+        server_check::is_session(&store.pool, &store.server).await?;
         store.prepare(options).await?;
+        if let Ok(connection) = store.pool.get().await {
+            server_check::say_losses(&connection, &store.server).await;
+        }
         if is_remote && !store.is_encrypted().await {
-            crate::tls::warn_in_the_clear(&store.server);
+            crate::tls::warn_unencrypted(&store.server);
         }
         Ok(store)
     }
@@ -82,8 +93,26 @@ impl PostgresStore {
         let (config, tls) = parse(url)?;
         let server = describe(&config);
         let pool = pool(config, tls, &options, &set_up(options.call_timeout()));
+        server_check::is_session(&pool, &server).await?;
         let mut connection = pool.get().await.map_err(|error| unconnected(&server, error))?;
         schema::prepare(&mut connection, options.migrations).await
+    }
+
+    /// Gives this database another identity, so that no entry of any front fits it: after it was restored from a backup.
+    pub async fn renew_identity(url: &str) -> Result<()> {
+        Self::migrate(url).await?;
+        let options = Options { connections: 1, ..Options::default() };
+        let (config, tls) = parse(url)?;
+        let server = describe(&config);
+        let pool = pool(config, tls, &options, &set_up(options.call_timeout()));
+        let connection = pool.get().await.map_err(|error| unconnected(&server, error))?;
+        super::identity::renew(&connection).await
+    }
+
+    /// The identity of this database, for a [front](onceward::Front).
+    pub fn identity(&self) -> Arc<dyn IdentitySource> {
+        let (pool, server, opened) = (self.pool.clone(), self.server.clone(), Arc::clone(&self.opened));
+        Arc::new(PostgresIdentity { pool, server, opened })
     }
 
     /// Whether the server says that a connection of ours is encrypted.
@@ -188,15 +217,18 @@ impl PostgresStore {
 
 impl Store for PostgresStore {
     fn swap<'a>(&'a self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
-        Box::pin(self.swap_all(batch))
+        Box::pin(async move { named_answers(&self.server, self.swap_all(batch).await) })
     }
 
     fn load<'a>(&'a self, ids: &'a [Id]) -> StoreFuture<'a, Vec<Loaded>> {
-        Box::pin(async move { self.load_all(&ids.iter().collect::<Vec<_>>()).await })
+        Box::pin(async move {
+            let loaded = self.load_all(&ids.iter().collect::<Vec<_>>()).await;
+            loaded.map_err(|error| named(&self.server, error))
+        })
     }
 
     fn scan<'a>(&'a self, query: &'a Scan) -> StoreFuture<'a, Page> {
-        Box::pin(scan::scan(self, query))
+        Box::pin(async move { scan::scan(self, query).await.map_err(|error| named(&self.server, error)) })
     }
 
     fn take<'a>(
@@ -205,7 +237,8 @@ impl Store for PostgresStore {
         limit: usize,
         choose: Choose<'a>,
     ) -> Option<StoreFuture<'a, Vec<Swapped>>> {
-        Some(Box::pin(self.take_due(state, limit, choose)))
+        let taken = self.take_due(state, limit, choose);
+        Some(Box::pin(async move { named_answers(&self.server, taken.await) }))
     }
 
     fn watch(&self) -> Option<Watch> {

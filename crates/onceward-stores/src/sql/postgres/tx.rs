@@ -1,12 +1,13 @@
 //! The transaction handle for `tokio-postgres`.
 
+use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{Client, Object};
-use onceward::{Join, Result, StoreFuture, Swap, Swapped};
+use onceward::{Id, Join, Result, Seen, StoreFuture, Swap, Swapped};
 
 use super::ctid_cache::Ctid;
 use super::errors::{CallEffect, failed};
@@ -116,6 +117,22 @@ impl SqlTransaction for PostgresTx {
 
 impl Join for PostgresTx {
     fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
-        Box::pin(swap_each(self, batch))
+        Box::pin(async move {
+            match creations(batch) {
+                Some(ids) if !self.is_over() => super::join::create_in(self, batch, &ids).await,
+                _ => swap_each(self, batch).await,
+            }
+        })
     }
+}
+
+/// The ids of a batch that one statement can write: several records of different ids, where nothing was seen.
+fn creations(batch: &[Swap]) -> Option<Vec<&Id>> {
+    let is_creation = |swap: &Swap| swap.seen == Seen::Absent && swap.new.is_some();
+    if batch.len() < 2 || !batch.iter().all(is_creation) {
+        return None;
+    }
+    let ids: Vec<&Id> = batch.iter().map(|swap| &swap.id).collect();
+    let different: HashSet<&[u8]> = ids.iter().map(|id| id.as_bytes()).collect();
+    (different.len() == ids.len()).then_some(ids)
 }
