@@ -1,14 +1,18 @@
 //! A state machine over a column: the allowed changes of state, declared once, with the effects and the history that
 //! belong to them.
 
+#[cfg(feature = "toml")]
+mod declaration;
+mod draw;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use onceward::{Error, ErrorKind, Result, StoreFuture};
 
-use super::insert::insert;
-use super::statement::{changes, check_names, invalid, locked, placeholder, placeholders, text};
+use super::insert::{Inserted, insert};
+use super::statement::{changes, check_names, exact, invalid, locked, placeholder, placeholders, text};
 use crate::sql::join::{AnyTransaction, SqlTransaction, Value};
 
 /// The longest name of a state.
@@ -56,7 +60,7 @@ pub struct Machine {
     effects: Vec<(String, Arc<Effect>)>,
 }
 
-/// What belongs to a change of state and commits with it: see [`MachineBuilder::with_effect`].
+/// The effects of a change of state, which commit with it: see [`MachineBuilder::with_effect`].
 pub type Effect = dyn for<'a> Fn(&'a mut dyn AnyTransaction, Change<'a>) -> StoreFuture<'a, ()> + Send + Sync;
 
 /// A change of state that is being made.
@@ -69,11 +73,11 @@ pub struct Change<'a> {
     pub from: &'a str,
     /// Its state from now on.
     pub to: &'a str,
-    /// Who changes it, and in answer to what.
+    /// The author and the cause of the change.
     pub reason: Reason<'a>,
 }
 
-/// Who changes a state, and in answer to what. It is written to the history.
+/// The author and the cause of a change of state. It is written to the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reason<'a> {
@@ -153,7 +157,9 @@ impl Machine {
         let Self { table, key, state, .. } = self;
         let states = self.states();
         let known = placeholders(tx.dialect(), 1, states.len()).join(", ");
-        let look = format!("SELECT {state} FROM {table} WHERE {state} IS NULL OR {state} NOT IN ({known})");
+        // By bytes: a collation may take `Paid` for `paid`, and a machine does not.
+        let exactly = exact(tx.dialect(), state);
+        let look = format!("SELECT {state} FROM {table} WHERE {state} IS NULL OR {exactly} NOT IN ({known})");
         let values: Vec<Value<'_>> = states.iter().map(|state| Value::Text(state)).collect();
         if let Some(row) = tx.fetch(&look, &values).await? {
             let found = row.into_iter().next().and_then(text);
@@ -219,34 +225,16 @@ impl Machine {
                 Value::Text(reason.idempotency_key.unwrap_or_default()),
             ];
             let row: Vec<(&str, Value<'_>)> = HISTORY_COLUMNS.into_iter().zip(values).collect();
-            insert(tx, history, &row).await?;
+            if insert(tx, history, &row).await? == Inserted::AlreadyThere {
+                let detail =
+                    format!("{history} has a unique index that leaves no place for a second row of a change");
+                return Err(Error::new(ErrorKind::Invalid, detail));
+            }
         }
         for (_, effect) in self.effects.iter().filter(|(to, _)| to == change.to) {
             effect(&mut *tx, change).await?;
         }
         Ok(())
-    }
-
-    /// The machine as a Mermaid diagram, for the documentation of the service.
-    pub fn mermaid(&self) -> String {
-        let numbers: BTreeMap<&str, usize> = self.states().into_iter().zip(1..).collect();
-        let mut lines = vec!["stateDiagram-v2".to_owned()];
-        // Names of states may have characters that the format does not take in an identifier.
-        lines.extend(
-            numbers.iter().map(|(state, number)| format!("    s{number} : {}", state.replace(':', "#58;"))),
-        );
-        lines
-            .extend(self.initial.iter().map(|initial| format!("    [*] --> s{}", numbers[initial.as_str()])));
-        for (from, followers) in &self.allowed {
-            lines.extend(
-                followers
-                    .iter()
-                    .map(|to| format!("    s{} --> s{}", numbers[from.as_str()], numbers[to.as_str()])),
-            );
-        }
-        let is_final = |state: &&&str| self.allowed(state).is_empty();
-        lines.extend(numbers.keys().filter(is_final).map(|state| format!("    s{} --> [*]", numbers[state])));
-        lines.join("\n") + "\n"
     }
 }
 
@@ -286,7 +274,8 @@ impl MachineBuilder {
 
     /// Records every change in a table of the user's own, with the columns `entity` (of the type of the key), and as
     /// texts `from_state`, `to_state`, `actor` and `idempotency_key` (the last two are empty where nothing was given). A
-    /// column with the time of the insert as its default completes it.
+    /// column with the time of the insert as its default completes it. It needs no unique index; a change whose row one would
+    /// keep out fails.
     pub fn with_history(mut self, table: &str) -> Self {
         self.machine.history = Some(table.to_owned());
         self

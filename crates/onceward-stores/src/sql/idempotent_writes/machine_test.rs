@@ -52,3 +52,48 @@ stateDiagram-v2
     assert_eq!(machine.mermaid(), drawn);
     Ok(())
 }
+
+#[test]
+fn the_svg_has_every_state_and_every_change_and_escapes_names() -> Result<()> {
+    let machine = Machine::builder("orders", "id", "state")
+        .with_allowed("new", ["a<b", "done"])
+        .with_allowed("a<b", ["new", "done"])
+        .build()?;
+    let svg = machine.svg();
+    assert_eq!(svg.matches("class=\"arrow\"").count(), 4);
+    // The final one has a double border.
+    assert_eq!(svg.matches("class=\"state\"").count(), 4);
+    assert!(svg.contains(">a&lt;b</text>") && !svg.contains("a<b"), "{svg}");
+    assert_eq!(svg.matches('<').count(), svg.matches('>').count());
+    // The same machine is drawn the same: drawings can be kept in a repository.
+    assert_eq!(svg, machine.svg());
+    // Without an initial state, islands and circles are drawn too.
+    let circle =
+        Machine::builder("t", "id", "s").with_allowed("x", ["y"]).with_allowed("y", ["x"]).build()?;
+    assert_eq!(circle.svg().matches("class=\"arrow\"").count(), 2);
+    Ok(())
+}
+
+#[cfg(feature = "toml")]
+#[test]
+fn a_declaration_in_a_file_is_the_same_machine() {
+    let declared = r#"
+        table = "orders"
+        key = "id"
+        state = "state"
+        initial = "placed"
+        [allowed]
+        placed = ["paid", "cancelled"]
+        paid = ["shipped"]
+    "#;
+    let of = |text: &str| Machine::builder_from_toml(text).and_then(MachineBuilder::build);
+    assert_eq!(of(declared).unwrap().mermaid(), orders().build().unwrap().mermaid());
+    for (text, expected) in [
+        ("table = 1", "not a declaration"),
+        ("table = \"t\"\nkey = \"id\"\nstate = \"s\"", "allows no change"),
+        ("table = \"t\"\nkey = \"id\"\nstate = \"s\"\nalowed = {}", "unknown field `alowed`"),
+    ] {
+        let error = of(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -5,6 +5,8 @@
 //! |---|---|
 //! | `state.rs` | one change of state |
 //! | `machine.rs` | all allowed changes of state, declared once, with effects and a history |
+//! | `machine/declaration.rs` | the same, declared in a TOML text |
+//! | `machine/draw.rs` | a machine as a Mermaid diagram and as an SVG |
 //! | `insert.rs` | a row by its business key: insert, or insert or change |
 //! | `versioned.rs` | a write that depends on the version that the caller has seen |
 //! | `statement.rs` | what their statements have in common |

@@ -2,11 +2,12 @@
 
 use onceward::Result;
 
-use super::statement::{changes, check_names, locked, placeholder, text};
+use super::statement::{changes, check_names, exact, locked, placeholder, text};
 use crate::sql::join::{SqlTransaction, Value};
 
 /// A column of states, and how to find the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct States<'a> {
     /// The table.
     pub table: &'a str,
@@ -14,6 +15,13 @@ pub struct States<'a> {
     pub key: &'a str,
     /// The column that holds the state, as text.
     pub state: &'a str,
+}
+
+impl<'a> States<'a> {
+    /// The column `state` of `table`, whose rows are found by the column `key`.
+    pub const fn new(table: &'a str, key: &'a str, state: &'a str) -> Self {
+        Self { table, key, state }
+    }
 }
 
 /// The result of a change of state.
@@ -40,7 +48,10 @@ pub async fn transition<T: SqlTransaction>(
     check_names([table, by, state])?;
     let dialect = tx.dialect();
     let [one, two, three] = [1, 2, 3].map(|number| placeholder(dialect, number));
-    let update = format!("UPDATE {table} SET {state} = {one} WHERE {by} = {two} AND {state} = {three}");
+    let update = format!(
+        "UPDATE {table} SET {state} = {one} WHERE {by} = {two} AND {} = {three}",
+        exact(dialect, state)
+    );
     if from != to && changes(tx, &update, &[Value::Text(to), key, Value::Text(from)]).await? {
         return Ok(Transition::Changed);
     }

@@ -54,6 +54,19 @@ pub(super) fn text(cell: Cell) -> Option<String> {
     }
 }
 
+/// A column of texts as it is compared with others by its bytes: the collation of the column may take `A` for `a`.
+pub(super) fn exact(dialect: Dialect, column: &str) -> String {
+    match dialect {
+        // Collations that are not by bytes must be asked for, and an index can be on the column only.
+        #[cfg(feature = "postgres")]
+        Dialect::Postgres => column.to_owned(),
+        #[cfg(feature = "sqlite")]
+        Dialect::Sqlite => format!("{column} COLLATE BINARY"),
+        #[cfg(feature = "mysql")]
+        Dialect::MySql => format!("BINARY {column}"),
+    }
+}
+
 pub(super) fn placeholder(dialect: Dialect, number: usize) -> String {
     match dialect {
         #[cfg(feature = "postgres")]

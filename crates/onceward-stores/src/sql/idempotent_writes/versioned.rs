@@ -2,14 +2,17 @@
 //!
 //! What HTTP calls `If-Match` and `If-None-Match: *` arrives here as [`If`]; tags are passed without their quotes.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use onceward::{Error, ErrorKind, Result};
 
 use super::insert::{Inserted, insert};
-use super::statement::{changes, check_names, invalid, locked, placeholder, placeholders, text};
+use super::statement::{changes, check_names, exact, invalid, locked, placeholder, placeholders, text};
 use crate::sql::join::{SqlTransaction, Value};
 
 /// A table whose rows have a tag, and how to find the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Versioned<'a> {
     /// The table.
     pub table: &'a str,
@@ -19,18 +22,26 @@ pub struct Versioned<'a> {
     pub tag: TagColumn<'a>,
 }
 
+impl<'a> Versioned<'a> {
+    /// The table `table` with a column of tags, whose rows are found by the column `key`.
+    pub const fn new(table: &'a str, key: &'a str, tag: TagColumn<'a>) -> Self {
+        Self { table, key, tag }
+    }
+}
+
 /// The column that identifies the version of a row. Every write gives the row a tag that it never had before, so tags
 /// are strong validators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagColumn<'a> {
-    /// A whole number that grows by one with every write, from 1 on.
+    /// A whole number (`BIGINT`) that grows by one with every write. A row that [`If::Absent`] makes begins at the
+    /// microseconds since 1970, so that a row that is deleted and made again does not repeat a tag of its previous life.
     Version(&'a str),
     /// A text of at least 32 characters; every write puts a new random one there. It says nothing about the number of
     /// writes.
     Random(&'a str),
 }
 
-/// What must be so for the write to happen.
+/// The condition of the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum If<'a> {
     /// The row has one of these tags (`If-Match: "…", "…"`).
@@ -66,7 +77,7 @@ const ROUNDS_MAX: usize = 8;
 ///
 /// async fn rename<T: SqlTransaction>(tx: &mut T, id: &str, seen: &str, title: &str) -> Result<()> {
 ///     const DOCUMENTS: Versioned<'static> =
-///         Versioned { table: "documents", key: "id", tag: TagColumn::Version("version") };
+///         Versioned::new("documents", "id", TagColumn::Version("version"));
 ///     let change = [("title", Value::Text(title))];
 ///     match versioned(tx, DOCUMENTS, Value::Text(id), If::Match(&[seen]), &change).await? {
 ///         Written::Now(_tag) => {}          // the `ETag` of the answer
@@ -147,9 +158,9 @@ async fn create<T: SqlTransaction>(
     key: Value<'_>,
     change: &[(&str, Value<'_>)],
 ) -> Result<Option<String>> {
-    let fresh = random_tag()?;
+    let (fresh, first) = (random_tag()?, first_version()?);
     let (column, value, tag) = match of.tag {
-        TagColumn::Version(column) => (column, Value::Int(Some(1)), "1".to_owned()),
+        TagColumn::Version(column) => (column, Value::Int(Some(first)), first.to_string()),
         TagColumn::Random(column) => (column, Value::Text(&fresh), fresh.clone()),
     };
     let row: Vec<_> = [(of.key, key), (column, value)].into_iter().chain(change.iter().copied()).collect();
@@ -184,7 +195,10 @@ async fn update<T: SqlTransaction>(
     let tags = tags.unwrap_or_default();
     let has_tag = match placeholders(dialect, by + 1, tags.len()).join(", ") {
         none if none.is_empty() => none,
-        tags => format!(" AND {column} IN ({tags})"),
+        tags => match of.tag {
+            TagColumn::Version(_) => format!(" AND {column} IN ({tags})"),
+            TagColumn::Random(_) => format!(" AND {} IN ({tags})", exact(dialect, column)),
+        },
     };
     let (table, sets, key_column) = (of.table, sets.join(", "), of.key);
     let by = placeholder(dialect, by);
@@ -200,6 +214,14 @@ async fn update<T: SqlTransaction>(
         // The row is ours until the transaction ends.
         TagColumn::Version(_) => Ok(locked(tx, of.table, column, of.key, key).await?.and_then(text)),
     }
+}
+
+/// A number above every version that a deleted row with the same key can have had, unless it was written more than a
+/// million times a second.
+fn first_version() -> Result<i64> {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_1970.as_micros())
+        .map_err(|_| invalid("the clock is after the year 290,000".to_owned()))
 }
 
 fn random_tag() -> Result<String> {
