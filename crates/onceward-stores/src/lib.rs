@@ -1,7 +1,11 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod kit;
 pub mod memory;
 mod open;
@@ -9,19 +13,30 @@ mod open;
 pub mod redis;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub mod sql;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(
+    feature = "dynamodb",
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis"
+))]
 mod tls;
 
+#[cfg(feature = "dynamodb")]
+pub use dynamodb::DynamoDbStore;
 #[cfg(feature = "embedded")]
 pub use embedded::EmbeddedStore;
-pub use kit::groups::Groups;
-pub use kit::steady_clock::clock_leaps;
+#[cfg(feature = "etcd")]
+pub use etcd::EtcdStore;
+pub use kit::groups::GroupCommits;
+#[doc(hidden)]
+pub use kit::steady_clock::clock_jumps;
 pub use memory::{MemoryStore, MemoryTransactions, in_memory};
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use open::migrate;
-pub use open::{AddressForm, Opened, address_forms, open, open_with_metrics};
+pub use open::{AddressForm, Opened, address_forms, open, open_with_metrics, renew_identity};
 #[cfg(feature = "redis")]
-pub use redis::RedisStore;
+pub use redis::{RedisFront, RedisStore};
 #[cfg(feature = "mysql")]
 pub use sql::mysql::MySqlStore;
 #[cfg(feature = "postgres")]
@@ -30,6 +45,8 @@ pub use sql::postgres::PostgresStore;
 pub use sql::sqlite::SqliteStore;
 
 // The drivers whose types are in signatures here, in the versions that fit.
+#[cfg(feature = "dynamodb")]
+pub use aws_sdk_dynamodb;
 #[cfg(feature = "postgres")]
 pub use deadpool_postgres;
 #[cfg(feature = "mysql")]
@@ -50,6 +67,11 @@ use kit::{SCAN_RECORDS_MAX, now_us};
 #[cfg(all(doctest, feature = "postgres", feature = "sqlx-postgres"))]
 #[doc = include_str!("../../../docs/transactions.md")]
 mod transactions_page {}
+
+/// The examples of the user's page on stores.
+#[cfg(all(doctest, feature = "dynamodb"))]
+#[doc = include_str!("../../../docs/stores.md")]
+mod stores_page {}
 
 /// The examples of the user's page on writes without a key.
 #[cfg(all(doctest, any(feature = "mysql", feature = "postgres", feature = "sqlite")))]

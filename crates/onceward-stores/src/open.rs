@@ -1,14 +1,20 @@
 //! Opens a store by its address, such as `postgres://…`. A new store is one entry of [`SCHEMES`].
 
+pub(crate) mod front;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use onceward::{Error, ErrorKind, Result, Store};
+use onceward::{Error, ErrorKind, Front, IdentitySource, Result, Store};
 
+#[cfg(feature = "dynamodb")]
+use crate::DynamoDbStore;
 #[cfg(feature = "embedded")]
 use crate::EmbeddedStore;
+#[cfg(feature = "etcd")]
+use crate::EtcdStore;
 use crate::MemoryStore;
 #[cfg(feature = "mysql")]
 use crate::MySqlStore;
@@ -18,9 +24,11 @@ use crate::PostgresStore;
 use crate::RedisStore;
 #[cfg(feature = "sqlite")]
 use crate::SqliteStore;
-use crate::kit::groups::Groups;
+use crate::kit::groups::GroupCommits;
+#[cfg(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite"))]
+use crate::kit::migrated::Migrated;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-use crate::sql::{Migrated, Options};
+use crate::sql::Options;
 
 /// `None` if the feature is off: the scheme is then known, and its address refused with that reason.
 macro_rules! in_build {
@@ -43,22 +51,43 @@ const SCHEMES: &[Scheme] = &[
         migrate: None,
     },
     Scheme {
+        names: &["dynamodb"], form: "dynamodb://TABLE?region=REGION", feature: "dynamodb",
+        description: "A table of Amazon DynamoDB, in one region",
+        open: in_build!("dynamodb", |at|
+            DynamoDbStore::open(&at.url, crate::dynamodb::Options::default()).await.map(Opened::new)),
+        migrate: in_build!("dynamodb", |at| DynamoDbStore::migrate(&at.url).await),
+    },
+    Scheme {
         names: &["embedded"], form: "embedded:./data", feature: "embedded",
         description: "Files in a folder, for one process",
         open: in_build!("embedded", |at| open_embedded(&at.rest).await),
         migrate: None,
     },
     Scheme {
+        names: &["etcd", "etcds"], form: "etcd://HOST:2379", feature: "etcd",
+        description: "etcd 3.4 or later, for those who have a consensus store and no database",
+        open: in_build!("etcd", |at|
+            EtcdStore::open(&at.url, crate::etcd::Options::default()).await.map(Opened::new)),
+        migrate: None,
+    },
+    Scheme {
         names: &["mysql"], form: "mysql://USER@HOST/DATABASE", feature: "mysql",
         description: "MySQL 8.0 or MariaDB 10.6, or later",
-        open: in_build!("mysql", |at| MySqlStore::open(&at.url, Options::default()).await.map(Opened::new)),
+        open: in_build!("mysql", |at| {
+            let store = MySqlStore::open(&at.url, Options::default()).await?;
+            let identity = Some(store.identity());
+            Ok(Opened { identity, ..Opened::new(store) })
+        }),
         migrate: in_build!("mysql", |at| MySqlStore::migrate(&at.url).await),
     },
     Scheme {
         names: &["postgres", "postgresql"], form: "postgres://USER@HOST/DATABASE", feature: "postgres",
         description: "PostgreSQL 13 or later",
-        open: in_build!("postgres", |at|
-            PostgresStore::open(&at.url, Options::default()).await.map(Opened::new)),
+        open: in_build!("postgres", |at| {
+            let store = PostgresStore::open(&at.url, Options::default()).await?;
+            let identity = Some(store.identity());
+            Ok(Opened { identity, ..Opened::new(store) })
+        }),
         migrate: in_build!("postgres", |at| PostgresStore::migrate(&at.url).await),
     },
     Scheme {
@@ -90,7 +119,7 @@ struct Scheme {
 
 type Work<T> = fn(Address) -> Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
-#[cfg(not(any(feature = "mysql", feature = "postgres", feature = "sqlite")))]
+#[cfg(not(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite")))]
 type Migrated = std::convert::Infallible;
 
 /// An address, and the part after its first colon.
@@ -107,15 +136,19 @@ pub struct Opened {
     /// The store.
     pub store: Arc<dyn Store>,
     /// Reads the sizes of the write groups so far, if the store writes in groups. It does not keep the store open.
-    pub groups: Option<Arc<dyn Fn() -> Groups + Send + Sync>>,
-    /// What the store can lose, in a sentence for people, if the address has accepted that. The engine then wants
-    /// [`accept_volatile`](onceward::OncewardBuilder::accept_volatile).
+    pub groups: Option<Arc<dyn Fn() -> GroupCommits + Send + Sync>>,
+    /// The possible losses of the store, in a sentence for operators, if the address has accepted that. The engine then
+    /// wants [`accept_volatile`](onceward::OncewardBuilder::accept_volatile).
     pub accepted_losses: Option<String>,
+    /// The identity of the store, if it can have a front.
+    pub identity: Option<Arc<dyn IdentitySource>>,
+    /// The volatile front that the address names, for [`with_front`](onceward::OncewardBuilder::with_front).
+    pub front: Option<Front>,
 }
 
 impl Opened {
     fn new(store: impl Store) -> Self {
-        Self { store: Arc::new(store), groups: None, accepted_losses: None }
+        Self { store: Arc::new(store), groups: None, accepted_losses: None, identity: None, front: None }
     }
 }
 
@@ -149,37 +182,62 @@ impl fmt::Debug for Opened {
 
 /// Opens the store that an address names: `memory:`, `embedded:./data`, ….
 ///
+/// A volatile front that the address names is left out, which costs speed only; [`open_with_metrics`] gives it too.
+///
 /// Dropping the future leaves the opening to finish by itself; what it opened is closed again.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
     open_with_metrics(url).await.map(|opened| opened.store)
 }
 
-/// As [`open`], with what the store can tell about itself: for programs that publish metrics.
+/// As [`open`], with its front and what the store can tell about itself: for programs that publish metrics.
 pub async fn open_with_metrics(url: &str) -> Result<Opened> {
-    let (scheme, address) = find(url)?;
-    let name = address.name();
-    let open = scheme.open.ok_or_else(|| {
-        let feature = scheme.feature;
-        invalid(format!("`{name}:` is not part of this build; build it with the cargo feature `{feature}`"))
-    })?;
+    let (store_url, front_url) = front::take(url)?;
+    let (scheme, address) = find(&store_url)?;
+    let name = address.name().to_owned();
+    let open = scheme.open.ok_or_else(|| not_in_build(scheme, &address))?;
     let form = scheme.form;
     match (form.ends_with(':'), address.rest.is_empty()) {
         (true, false) => Err(invalid(format!("`{form}` takes nothing behind it, not `{}`", address.rest))),
         (false, true) => Err(invalid(format!("`{name}:` needs something behind it, as in `{form}`"))),
-        _ => open(address).await,
+        _ => {
+            let opened = open(address).await?;
+            let Some(front_url) = front_url else { return Ok(opened) };
+            let front = front::open(&front_url, &name, opened.identity.clone()).await?;
+            Ok(Opened { front: Some(front), ..opened })
+        }
     }
 }
 
 /// Migrates the tables of the database that an address names, and returns what was done. For databases only; the others
 /// have no tables.
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub async fn migrate(url: &str) -> Result<Migrated> {
-    let (scheme, address) = find(url)?;
+    let (url, _) = front::take(url)?;
+    let (scheme, address) = find(&url)?;
+    if scheme.open.is_none() {
+        return Err(not_in_build(scheme, &address));
+    }
     let Some(migrate) = scheme.migrate else {
         let detail = format!("`{}:` has no tables to migrate; this build opens {}", address.name(), known());
         return Err(invalid(detail));
     };
     migrate(address).await
+}
+
+/// Gives the database that an address names another identity: no entry that any volatile front has for it fits any more.
+/// After it was restored from a backup. For PostgreSQL, MySQL and MariaDB.
+pub async fn renew_identity(url: &str) -> Result<()> {
+    let (url, _) = front::take(url)?;
+    let (_, address) = find(&url)?;
+    match address.name() {
+        #[cfg(feature = "mysql")]
+        "mysql" => MySqlStore::renew_identity(&url).await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => PostgresStore::renew_identity(&url).await,
+        name => Err(invalid(format!(
+            "`{name}:` has no identity to renew; those of postgres:// and mysql:// have one, for fronts"
+        ))),
+    }
 }
 
 /// A form of address that this build can open, for help texts.
@@ -188,7 +246,7 @@ pub async fn migrate(url: &str) -> Result<Migrated> {
 pub struct AddressForm {
     /// As it is written, such as `postgres://USER@HOST/DATABASE`.
     pub form: &'static str,
-    /// What it opens, in a few words.
+    /// A short description.
     pub description: &'static str,
     /// Whether it has tables to migrate.
     pub is_database: bool,
@@ -201,6 +259,11 @@ pub fn address_forms() -> impl Iterator<Item = AddressForm> {
         description: scheme.description,
         is_database: scheme.migrate.is_some(),
     })
+}
+
+fn not_in_build(scheme: &Scheme, address: &Address) -> Error {
+    let (name, feature) = (address.name(), scheme.feature);
+    invalid(format!("`{name}:` is not part of this build; build it with the cargo feature `{feature}`"))
 }
 
 fn find(url: &str) -> Result<(&'static Scheme, Address)> {

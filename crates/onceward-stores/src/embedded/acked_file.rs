@@ -5,7 +5,7 @@
 //! are written in turn, so that a torn write leaves the other.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read};
 use std::path::Path;
 
 use super::folder::private;
@@ -76,7 +76,19 @@ impl AckedFile {
         let sequence = sequence.to_le_bytes();
         entry[..8].copy_from_slice(&sequence);
         entry[8..].copy_from_slice(&crc32fast::hash(&sequence).to_le_bytes());
-        self.file.seek(SeekFrom::Start(slot * SLOT_BYTES))?;
-        self.file.write_all(&entry)
+        write_at(&mut self.file, &entry, slot * SLOT_BYTES)
     }
+}
+
+/// One system call where the platform has it.
+#[cfg(unix)]
+fn write_at(file: &mut File, bytes: &[u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
+}
+
+#[cfg(not(unix))]
+fn write_at(file: &mut File, bytes: &[u8], at: u64) -> io::Result<()> {
+    use std::io::{Seek, SeekFrom, Write};
+    file.seek(SeekFrom::Start(at))?;
+    file.write_all(bytes)
 }

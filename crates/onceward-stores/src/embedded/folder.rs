@@ -26,7 +26,7 @@ const DATABASE: &str = "db";
 const CREATING: &str = "CREATING";
 const TRIAL: &str = "TRIAL";
 const TRIAL_BYTES: usize = 256 * 1024;
-/// The free space that a store needs to go on after the disk was full.
+/// The free space that a store needs to continue after the disk was full.
 const SPACE_TO_GO_ON_BYTES: usize = 8 << 20;
 
 /// The format this build reads and writes. Format 1 was never released.
@@ -86,7 +86,7 @@ impl Folder {
         !self.try_write(TRIAL_BYTES).is_err_and(|error| error.kind() == io::ErrorKind::StorageFull)
     }
 
-    /// Whether a store that had stopped because the disk was full can go on.
+    /// Whether a store that had stopped because the disk was full can continue.
     pub(crate) fn has_space_to_go_on(&self) -> bool {
         self.try_write(SPACE_TO_GO_ON_BYTES).is_ok()
     }

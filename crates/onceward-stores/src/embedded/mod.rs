@@ -65,7 +65,7 @@ use crate::kit::groups::GroupSizes;
 use crate::kit::now_us;
 use crate::kit::signals::Broadcaster;
 
-pub use crate::kit::groups::Groups;
+pub use crate::kit::groups::GroupCommits;
 
 /// Longest encoded receipt, in bytes. fjall ends the process's writer over a value of 4 GiB.
 const RECEIPT_BYTES_MAX: usize = 2 << 30;
@@ -82,8 +82,8 @@ pub struct Options {
     /// Memory for rows not yet written to tables; a few times this is in use under load. Fixed when the
     /// folder is created.
     pub write_buffer_bytes: u64,
-    /// Tells the time. `None`: the machine's clock, but not its leaps: time goes on from the last time that the folder
-    /// has seen.
+    /// Tells the time. `None`: the machine's clock, but not its jumps: time continues from the last time that the
+    /// folder has seen.
     pub clock: Option<Arc<dyn Clock>>,
 }
 
@@ -216,7 +216,7 @@ impl EmbeddedStore {
     }
 
     /// The sizes of the groups written so far.
-    pub fn groups(&self) -> Groups {
+    pub fn groups(&self) -> GroupCommits {
         self.sizes.read()
     }
 

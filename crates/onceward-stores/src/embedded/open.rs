@@ -49,8 +49,8 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<EmbeddedStore> {
     Ok(EmbeddedStore { slot, signals, sizes })
 }
 
-/// Opens a folder again that this process had open, and goes on as if it had never been closed: this process's runs are
-/// still alive.
+/// Opens a folder again that this process had open, and continues as if it had never been closed: this process's runs
+/// are still alive.
 pub(crate) fn open_again(lasting: Lasting, folder: Folder) -> Result<OpenFolder> {
     let (tables, record, folder) = open_tables(folder, lasting.memory)?;
     start(lasting, tables, record, folder)

@@ -7,7 +7,7 @@
 //! open ──the disk is full──▶ open, refuses writes ──8 MiB are free──▶ reopening ──▶ open
 //! ```
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -50,9 +50,9 @@ fn join(threads: impl Iterator<Item = JoinHandle<()>>) {
     }
 }
 
-/// Where the open folder is.
+/// Where the open folder is. Calls of the store only read it, so that they do not wait for each other.
 #[derive(Default)]
-pub(crate) struct Slot(Mutex<SlotState>);
+pub(crate) struct Slot(RwLock<SlotState>);
 
 #[derive(Default)]
 struct SlotState {
@@ -85,7 +85,7 @@ impl Slot {
     }
 
     fn with_open<T>(&self, ask: impl FnOnce(&OpenFolder) -> Option<T>) -> Result<T> {
-        match &self.lock().open {
+        match &self.read().open {
             Some(open) => ask(open).ok_or_else(ended),
             None => Err(Error::new(
                 ErrorKind::Unavailable,
@@ -111,16 +111,21 @@ impl Slot {
     /// The tables, for tests that damage them.
     #[cfg(test)]
     pub(super) fn inner(&self) -> Arc<EmbeddedInner> {
-        Arc::clone(&self.lock().open.as_ref().expect("it is open").shared)
+        Arc::clone(&self.read().open.as_ref().expect("it is open").shared)
     }
 
     fn is_closed(&self) -> bool {
-        self.lock().is_closed
+        self.read().is_closed
     }
 
-    fn lock(&self) -> MutexGuard<'_, SlotState> {
-        // Nothing that can panic happens under the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    // Nothing that can panic happens under the lock.
+
+    fn read(&self) -> RwLockReadGuard<'_, SlotState> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> RwLockWriteGuard<'_, SlotState> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -142,7 +147,7 @@ pub(crate) fn start(stopped: &Arc<EmbeddedInner>) {
     let for_thread = Arc::downgrade(&slot);
     match spawn("reopen", move || reopen(&for_thread, &stopped)) {
         Ok(thread) => state.reopener = Some(thread),
-        Err(error) => tracing::error!(%error, "the embedded store will not be opened again by itself"),
+        Err(error) => tracing::error!(%error, "the embedded store will not be opened again automatically"),
     }
 }
 
@@ -165,7 +170,7 @@ fn reopen(slot: &Weak<Slot>, stopped: &Weak<EmbeddedInner>) {
                 let mut state = slot.lock();
                 if !state.is_closed {
                     state.open = Some(open);
-                    tracing::info!("there is space again: the embedded store goes on");
+                    tracing::info!("there is space again: the embedded store continues");
                 }
                 return;
             }

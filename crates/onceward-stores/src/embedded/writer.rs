@@ -173,7 +173,7 @@ impl Writer {
         if is_full {
             error = Error::new(
                 ErrorKind::Full,
-                "the embedded store stopped because the disk is full: free at least 8 MiB, and it goes on by itself",
+                "the embedded store stopped because the disk is full: free at least 8 MiB, and it continues automatically",
             );
         }
         tracing::error!(%error, "no further writes");

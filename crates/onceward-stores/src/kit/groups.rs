@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How many swaps a store has written in each group, as a histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Groups {
+pub struct GroupCommits {
     /// The number of groups of one swap, of up to 2, up to 4 and so on up to 1024, and of larger ones.
     pub by_size: [u64; 12],
     /// Swaps in all of them.
@@ -30,9 +30,9 @@ impl GroupSizes {
         self.swaps.fetch_add(swaps as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn read(&self) -> Groups {
+    pub(crate) fn read(&self) -> GroupCommits {
         let by_size = self.by_size.each_ref().map(|count| count.load(Ordering::Relaxed));
-        Groups { by_size, swaps: self.swaps.load(Ordering::Relaxed) }
+        GroupCommits { by_size, swaps: self.swaps.load(Ordering::Relaxed) }
     }
 }
 

@@ -3,8 +3,15 @@
 //! A store decides where its records are and how they are written. Nothing here depends on a particular store.
 
 pub(crate) mod cursor;
+#[cfg(any(feature = "dynamodb", feature = "etcd"))]
+pub(crate) mod dated_clock;
 pub(crate) mod groups;
+#[cfg(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub(crate) mod migrated;
+pub(crate) mod percent;
 pub(crate) mod signals;
+#[cfg(any(feature = "etcd", feature = "redis"))]
+pub(crate) mod state_letters;
 pub(crate) mod steady_clock;
 
 use std::time::Duration;
@@ -60,3 +67,7 @@ pub(crate) fn only_id(filter: &Filter) -> Option<Result<Id>> {
 #[cfg(test)]
 #[path = "kit_test.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "shelf_test.rs"]
+mod shelf_test;

@@ -47,8 +47,8 @@ impl Broadcaster {
         }
     }
 
-    /// Announces that records may have changed, and that nobody knows which.
-    #[cfg(feature = "redis")]
+    /// Announces that records may have changed, without saying which.
+    #[cfg(any(feature = "etcd", feature = "redis"))]
     pub(crate) fn announce_lost(&self) {
         let mut wakers = Vec::new();
         for inbox in lock(&self.inboxes).iter().filter_map(Weak::upgrade) {

@@ -1,12 +1,12 @@
-//! The clock of stores whose time is this machine's. A wall clock that leaps ahead would end every retention at once, and
-//! a retry would run again. This one goes by elapsed time: within a process a leap changes nothing, and across a restart
+//! The clock of stores whose time is this machine's. A wall clock that jumps ahead would end every retention at once, and
+//! a retry would run again. This one goes by elapsed time: within a process a jump changes nothing, and across a restart
 //! the last time that was seen counts until the wall clock has had time to be corrected.
 //!
 //! ```text
 //! opened, the wall clock at most 10 minutes ahead of the last time seen    the wall clock's time
 //! further ahead: the process was away, or the clock is wrong               the last time seen, for a minute; then the wall clock's
 //! behind: the clock was set back, or is at 1970                            the last time seen
-//! from then on                                                             elapsed time; a leap is logged and counted
+//! from then on                                                             elapsed time; a jump is logged and counted
 //! ```
 
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use std::time::Instant;
 
 use onceward::{Clock, SystemClock};
 
-/// A difference to the wall clock that grew by more than this is a leap.
-const LEAP_US: u64 = 10 * 60 * 1_000_000;
+/// A difference to the wall clock that grew by more than this is a jump.
+const JUMP_US: u64 = 10 * 60 * 1_000_000;
 /// How long nothing falls due after an opening with a wall clock far ahead.
 const SETTLE_US: u64 = 60 * 1_000_000;
 /// How often the wall clock is looked at.
 const LOOK_EVERY_US: u64 = 1_000_000;
 
-/// Leaps in this process.
-static LEAPS: AtomicU64 = AtomicU64::new(0);
+/// Jumps in this process.
+static JUMPS: AtomicU64 = AtomicU64::new(0);
 
-/// How often this machine's wall clock has leapt by more than ten minutes while this process had a store open, or before
+/// How often this machine's wall clock has jumped by more than ten minutes while this process had a store open, or before
 /// it opened one again. Stores that go by this machine's clock (embedded and memory) are not affected; it is a sign that
 /// something is wrong with the machine.
-pub fn clock_leaps() -> u64 {
-    LEAPS.load(Ordering::Relaxed)
+pub fn clock_jumps() -> u64 {
+    JUMPS.load(Ordering::Relaxed)
 }
 
-/// A clock that never leaps.
+/// A clock that never jumps.
 pub(crate) struct SteadyClock {
     wall: Arc<dyn Clock>,
     elapsed: Arc<dyn Clock>,
@@ -69,15 +69,15 @@ impl SteadyClock {
     fn of(wall: Arc<dyn Clock>, elapsed: Arc<dyn Clock>, last_seen_us: u64) -> Self {
         let (wall_us, elapsed_us) = (wall.now_us(), elapsed.now_us());
         let ahead_us = difference(wall_us, last_seen_us);
-        let is_far_ahead = last_seen_us > 0 && ahead_us > difference(LEAP_US, 0);
+        let is_far_ahead = last_seen_us > 0 && ahead_us > difference(JUMP_US, 0);
         let is_behind = wall_us < last_seen_us;
         let now_us = if is_far_ahead { last_seen_us } else { wall_us.max(last_seen_us) };
         if is_behind {
-            LEAPS.fetch_add(1, Ordering::Relaxed);
+            JUMPS.fetch_add(1, Ordering::Relaxed);
             let seconds = -ahead_us / 1_000_000;
             tracing::warn!(
                 seconds,
-                "the clock of this machine is behind the last time seen; time goes on from there"
+                "the clock of this machine is behind the latest recorded time; time continues from there"
             );
         } else if is_far_ahead {
             let seconds = ahead_us / 1_000_000;
@@ -95,15 +95,15 @@ impl SteadyClock {
 
     /// Compares with the wall clock. Rare, and harmless if two threads do it at once.
     #[cold]
-    fn look(&self, elapsed_us: u64) {
+    fn compare_with_wall_clock(&self, elapsed_us: u64) {
         self.look_at_us.store(elapsed_us + LOOK_EVERY_US, Ordering::Relaxed);
         let base_us = self.base_us.load(Ordering::Relaxed);
         let ahead_us = difference(self.wall.now_us(), base_us + elapsed_us);
         let before_us = self.ahead_us.swap(ahead_us, Ordering::Relaxed);
-        if before_us.abs_diff(ahead_us) > LEAP_US {
-            LEAPS.fetch_add(1, Ordering::Relaxed);
+        if before_us.abs_diff(ahead_us) > JUMP_US {
+            JUMPS.fetch_add(1, Ordering::Relaxed);
             let seconds = (ahead_us - before_us) / 1_000_000;
-            tracing::warn!(seconds, "the clock of this machine has leapt; receipts keep their time");
+            tracing::warn!(seconds, "the clock of this machine has jumped; receipts keep their time");
         }
         if elapsed_us >= self.settle_at_us.load(Ordering::Relaxed) {
             self.settle_at_us.store(u64::MAX, Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl Clock for SteadyClock {
     fn now_us(&self) -> u64 {
         let elapsed_us = self.elapsed.now_us();
         if elapsed_us >= self.look_at_us.load(Ordering::Relaxed) {
-            self.look(elapsed_us);
+            self.compare_with_wall_clock(elapsed_us);
         }
         self.base_us.load(Ordering::Relaxed) + elapsed_us
     }

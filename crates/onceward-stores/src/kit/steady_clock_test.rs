@@ -26,7 +26,7 @@ fn clock(wall_us: u64, last_seen_us: u64) -> (SteadyClock, Arc<Hand>, Arc<Hand>)
     (SteadyClock::of(wall.clone(), elapsed.clone(), last_seen_us), wall, elapsed)
 }
 
-/// Both clocks go on.
+/// Both clocks continue.
 fn pass(wall: &Hand, elapsed: &Hand, us: u64) {
     wall.advance(us);
     elapsed.advance(us);
@@ -43,19 +43,19 @@ fn it_shows_the_time_of_the_wall_clock_while_that_is_right() {
 }
 
 #[test]
-fn a_leap_in_either_direction_changes_nothing_and_is_counted() {
+fn a_jump_in_either_direction_changes_nothing_and_is_counted() {
     let (clock, wall, elapsed) = clock(START, START);
-    let before = clock_leaps();
+    let before = clock_jumps();
     wall.advance(25 * HOUR);
     pass(&wall, &elapsed, 2 * SECOND);
     assert_eq!(clock.now_us(), START + 2 * SECOND);
-    assert_eq!(clock_leaps(), before + 1);
+    assert_eq!(clock_jumps(), before + 1);
     pass(&wall, &elapsed, 2 * HOUR);
     assert_eq!(clock.now_us(), START + 2 * HOUR + 2 * SECOND, "it is not believed later either");
     wall.0.fetch_sub(26 * HOUR, Ordering::Relaxed);
     pass(&wall, &elapsed, 2 * SECOND);
     assert_eq!(clock.now_us(), START + 2 * HOUR + 4 * SECOND);
-    assert_eq!(clock_leaps(), before + 2);
+    assert_eq!(clock_jumps(), before + 2);
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub fn in_memory() -> Onceward {
 }
 
 impl MemoryStore {
-    /// An empty store that goes by the machine's clock, but not by its leaps.
+    /// An empty store that goes by the machine's clock, but not by its jumps.
     pub fn new() -> Self {
         Self::with_clock(Arc::new(SteadyClock::starting_now()))
     }

@@ -5,6 +5,9 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use onceward::{Applied, Error, ErrorKind, Result, Swapped};
+
 /// An error whose text is its cause. The error itself is its source, for code that looks for it.
 #[derive(Debug)]
 pub(super) struct Explained<E> {
@@ -54,6 +57,31 @@ pub(super) fn server(name: &str, host: &str, database: Option<&str>) -> String {
         return format!("{name} (write `@` and `/` in a password as `%40` and `%2F`)");
     }
     if host.is_empty() { format!("{name}{database}") } else { format!("{name} at {host}{database}") }
+}
+
+/// The error of a store that is open, with the server in front: its reader may have several.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub fn named(server: &str, error: Error) -> Error {
+    /// The end of the text of an error that may have been applied, which the named one says again.
+    const MAYBE: &str = " (the write may have happened)";
+    let text = error.to_string();
+    if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full) || text.contains(server) {
+        return error;
+    }
+    let text = text.strip_suffix(MAYBE).unwrap_or(&text);
+    let named = Error::new(error.kind(), format!("{server}: {text}"));
+    if error.applied() == Applied::Maybe { named.maybe_applied() } else { named }
+}
+
+/// The same for each answer of a batch.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) fn named_answers(server: &str, answers: Result<Vec<Swapped>>) -> Result<Vec<Swapped>> {
+    let answers = answers.map_err(|error| named(server, error))?;
+    let answers = answers.into_iter().map(|answer| match answer {
+        Swapped::Failed(error) => Swapped::Failed(named(server, error)),
+        answer => answer,
+    });
+    Ok(answers.collect())
 }
 
 #[cfg(test)]

@@ -38,3 +38,19 @@ fn a_server_is_named_without_a_piece_of_a_password() {
         assert!(named.contains("%40") && !named.contains("ret"), "{named}");
     }
 }
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[test]
+fn a_failure_of_an_open_store_names_its_server_once() {
+    let lost =
+        || Error::new(ErrorKind::Unavailable, "the connection failed").caused_by("reset").maybe_applied();
+    let answers =
+        named_answers("MySQL at db:1", Ok(vec![Swapped::Lost(None), Swapped::Failed(lost())])).unwrap();
+    let [Swapped::Lost(None), Swapped::Failed(error)] = &answers[..] else { panic!("{answers:?}") };
+    let text = "MySQL at db:1: the connection failed: reset (the write may have happened)";
+    assert_eq!(error.to_string(), text);
+    assert_eq!(named("MySQL at db:1", error.clone()).to_string(), text);
+    // What is about a record is not about the server.
+    let damaged = Error::new(ErrorKind::Damaged, "it cannot be read");
+    assert_eq!(named("MySQL at db:1", damaged).to_string(), "it cannot be read");
+}

@@ -104,10 +104,10 @@ impl SqlTransaction for &mut (dyn AnyTransaction + '_) {
 }
 
 /// A transaction of the caller's own that receipts are written in:
-/// `onceward.claim_in(&mut Joined(&mut tx), &ask)`.
-pub struct Joined<'t, T>(pub &'t mut T);
+/// `onceward.claim_in(&mut InTransaction(&mut tx), &ask)`.
+pub struct InTransaction<'t, T>(pub &'t mut T);
 
-impl<T: SqlTransaction> Join for Joined<'_, T> {
+impl<T: SqlTransaction> Join for InTransaction<'_, T> {
     fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(swap_each(self.0, batch))
     }
@@ -129,9 +129,9 @@ pub(super) async fn swap_each<T: SqlTransaction>(tx: &mut T, batch: &[Swap]) -> 
     Ok(answers)
 }
 
-impl<T: std::fmt::Debug> std::fmt::Debug for Joined<'_, T> {
+impl<T: std::fmt::Debug> std::fmt::Debug for InTransaction<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Joined").field(&self.0).finish()
+        f.debug_tuple("InTransaction").field(&self.0).finish()
     }
 }
 

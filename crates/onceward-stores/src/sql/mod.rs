@@ -11,6 +11,7 @@
 //!                     created, updated
 //!                     receipt     the encoded receipt, see `codec.rs` of the engine
 //! onceward_schema     the migrations that were applied, one row each
+//! onceward_identity   PostgreSQL, MySQL: random bytes that entries of a volatile front are sealed with
 //! ```
 //!
 //! **Versions.** A version is the database's clock in microseconds, or one more than the version before,
@@ -32,6 +33,7 @@
 //! |---|---|
 //! | `batch_answers.rs` | the answers to a batch, collected from its statements |
 //! | `error_text.rs` | errors of drivers with their cause in the text |
+//! | `identity.rs` | the random bytes that tell a database from its restored copies |
 //! | `idempotent_writes/` | writes that need no receipt: changes of state, rows by business key, versions |
 //! | `join.rs` | a receipt in a transaction that the caller holds, whatever its driver |
 //! | `swap_kinds.rs` | a batch, sorted and split by kind of swap |
@@ -50,6 +52,8 @@
 mod batch_answers;
 mod error_text;
 mod idempotent_writes;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod identity;
 mod join;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -67,11 +71,14 @@ mod transactions;
 
 use std::time::Duration;
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[doc(hidden)]
+pub use error_text::named;
 pub use idempotent_writes::{
     Change, Effect, If, Inserted, Machine, MachineBuilder, Moved, Reason, States, TagColumn, Transition,
     Upserted, Versioned, Written, insert, transition, upsert, versioned,
 };
-pub use join::{AnyTransaction, Cell, Dialect, Joined, SqlTransaction, Value};
+pub use join::{AnyTransaction, Cell, Dialect, InTransaction, SqlTransaction, Value};
 pub use schema::{Migrated, Migrations};
 pub use transactions::{PooledTransactions, TransactionDriver};
 

@@ -5,6 +5,8 @@
 
 use onceward::{Error, ErrorKind, Result};
 
+pub use crate::kit::migrated::Migrated;
+
 /// The format that migrations are counted in. 1 was never released.
 pub(super) const FORMAT: i32 = 2;
 
@@ -15,15 +17,6 @@ pub enum Migrations {
     Apply,
     /// They are applied by a user with more rights (`onceward migrate`); if one is missing, opening fails.
     Require,
-}
-
-/// What a migration did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Migrated {
-    /// The number of the last migration that was there before; 0 in an empty database.
-    pub from: u32,
-    /// The number of the last one now.
-    pub to: u32,
 }
 
 /// What was found in a database.

@@ -37,7 +37,7 @@ pub trait TransactionDriver: Send + Sync + 'static {
     fn failure_class(&self, error: &(dyn StdError + 'static)) -> Option<FailureClass>;
 }
 
-/// What an error means for its transaction.
+/// The meaning of an error for its transaction.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureClass {
@@ -140,8 +140,7 @@ async fn swap_one<J: Join>(tx: &mut J, swap: &Swap) -> Result<Swapped> {
 
 /// The error if the completion does not find the claim that the transaction began with.
 pub(super) fn ended_by_its_work() -> Error {
-    let detail =
-        "the work has ended the transaction that its receipt was to ride in, or left a part of it open";
+    let detail = "the work has ended the transaction that its receipt belongs to, or left a part of it open";
     Error::new(ErrorKind::Conflict, detail)
 }
 

@@ -13,6 +13,8 @@ use std::path::PathBuf;
 
 use onceward::{Error, ErrorKind, Result};
 
+pub(crate) use crate::kit::percent::decoded;
+
 /// How far a connection must be protected. In this order, each protects more than the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SslMode {
@@ -91,19 +93,6 @@ fn mode(name: &str) -> Result<SslMode> {
     })
 }
 
-/// Undoes the percent-encoding of a value.
-fn decoded(value: &str) -> String {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let Some((&byte, behind)) = rest.split_first() {
-        let code = (byte == b'%').then(|| behind.get(..2)).flatten();
-        let code = code.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        bytes.push(code.unwrap_or(byte));
-        rest = if code.is_some() { &behind[2..] } else { behind };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 fn invalid(why: &str) -> Error {
     Error::new(ErrorKind::Invalid, why.to_owned())
 }
@@ -115,7 +104,7 @@ pub(crate) fn is_local(host: &str) -> bool {
 }
 
 /// Says that receipts, and with them answers of the service, can be read on their way.
-pub(crate) fn warn_in_the_clear(server: &str) {
+pub(crate) fn warn_unencrypted(server: &str) {
     tracing::warn!(
         "the connection to {server} is not encrypted, and receipts contain answers of the service; set sslmode=verify-full (Redis: rediss://)"
     );

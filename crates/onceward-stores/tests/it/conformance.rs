@@ -187,6 +187,28 @@ async fn redis_cluster() {
     conformance::run(make, redis_caps()).await;
 }
 
+/// The primary that a sentinel names.
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_sentinel() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use onceward_stores::{RedisStore, redis::Options};
+
+    let Some(primary) = crate::servers::Redis::start() else { return };
+    let port = primary.port().to_string();
+    let Some(_replica) = crate::servers::Redis::start_with(&["--replicaof", "127.0.0.1", &port]) else {
+        return;
+    };
+    let (sentinel, opened) = (primary.start_sentinel(), AtomicUsize::new(0));
+    let make = async || {
+        let prefix = opened.fetch_add(1, Ordering::Relaxed);
+        let url = format!("redis://127.0.0.1:{}/0?sentinel=main&prefix=p{prefix}", sentinel.port());
+        Ok(Arc::new(RedisStore::open(&url, Options::default()).await?) as Arc<dyn Store>)
+    };
+    conformance::run(make, redis_caps()).await;
+}
+
 /// What every Redis promises that syncs its writes.
 #[cfg(feature = "redis")]
 fn redis_caps() -> Caps {
@@ -195,5 +217,41 @@ fn redis_caps() -> Caps {
         "redis",
         promises.with_shared(true).with_record_bytes_max(64 << 20),
         Hints::default().with_batches_in_flight(2).with_batches_internally(false),
+    )
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd() {
+    use onceward_stores::{EtcdStore, etcd::Options};
+
+    let Some(server) = crate::servers::Etcd::shared() else { return };
+    let make =
+        async || Ok(Arc::new(EtcdStore::open(&server.url(), Options::default()).await?) as Arc<dyn Store>);
+    conformance::run(make, etcd_caps()).await;
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_cluster() {
+    use onceward_stores::{EtcdStore, etcd::Options};
+
+    let Some(nodes) = crate::servers::Etcd::start_cluster() else { return };
+    let make = async || {
+        let url = crate::servers::Etcd::cluster_url(&nodes);
+        Ok(Arc::new(EtcdStore::open(&url, Options::default()).await?) as Arc<dyn Store>)
+    };
+    conformance::run(make, etcd_caps()).await;
+}
+
+/// Durable, also across a failover; with the clock of the processes.
+#[cfg(feature = "etcd")]
+fn etcd_caps() -> Caps {
+    let clock = onceward::ClockSource::Process { margin: std::time::Duration::from_secs(2) };
+    let promises = Promises::default().with_durable(true).with_atomic(true).with_shared(true);
+    announced(
+        "etcd",
+        promises.with_clock(clock).with_record_bytes_max(1 << 20),
+        Hints::default().with_batches_in_flight(4).with_batches_internally(false),
     )
 }

@@ -11,14 +11,16 @@ use onceward_stores::sql::{
 
 use crate::bank::{Bank, Process, Tx, ask, on_every_engine};
 
-const DOCUMENTS: Versioned<'static> =
-    Versioned { table: "documents", key: "id", tag: TagColumn::Version("version") };
-const NOTES: Versioned<'static> = Versioned { table: "notes", key: "id", tag: TagColumn::Random("tag") };
+const DOCUMENTS: Versioned<'static> = Versioned::new("documents", "id", TagColumn::Version("version"));
+const ORDERS: States<'static> = States::new("orders", "id", "state");
+const NOTES: Versioned<'static> = Versioned::new("notes", "id", TagColumn::Random("tag"));
 
 async fn on<B: Bank>(bank: &B) {
     for table in [
         "orders (id VARCHAR(32) PRIMARY KEY, state VARCHAR(32))",
         "order_history (entity VARCHAR(32), from_state VARCHAR(32), to_state VARCHAR(32), actor VARCHAR(32), \
+         idempotency_key VARCHAR(64))",
+        "one_row_each (entity VARCHAR(32) PRIMARY KEY, from_state VARCHAR(32), to_state VARCHAR(32), actor VARCHAR(32), \
          idempotency_key VARCHAR(64))",
         "mails (order_id VARCHAR(32), kind VARCHAR(32))",
         "documents (id VARCHAR(32) PRIMARY KEY, version BIGINT NOT NULL, body VARCHAR(64))",
@@ -32,7 +34,7 @@ async fn on<B: Bank>(bank: &B) {
     machine_raced(bank, &process).await;
     transition_after_a_snapshot(bank, &process).await;
     upserts(&process).await;
-    conditions(&process).await;
+    conditions(bank, &process).await;
     editors(bank, &process).await;
 }
 
@@ -114,6 +116,30 @@ async fn machine<B: Bank>(bank: &B, process: &Process<B>) {
     bank.sql("INSERT INTO orders VALUES ('m-3', 'misplaced')");
     let error = within(process, "check-again", async |tx| orders.check(tx).await).await.unwrap_err();
     assert!(error.to_string().contains("the state `misplaced`"), "{error}");
+    // Another spelling is another state, whatever the collation of the column.
+    bank.sql("UPDATE orders SET state = 'Paid' WHERE id = 'm-3'");
+    let error = within(process, "check-spelling", async |tx| orders.check(tx).await).await.unwrap_err();
+    assert!(error.to_string().contains("the state `Paid`"), "{error}");
+    let spelt = async |tx: &mut Tx<B>| transition(tx, ORDERS, Value::Text("m-3"), "paid", "shipped").await;
+    assert_eq!(within(process, "move-spelling", spelt).await.unwrap(), Transition::Illegal);
+    bank.sql("UPDATE orders SET state = 'shipped' WHERE id = 'm-3'");
+
+    // A history that keeps a row out would have a hole: the change fails.
+    bank.sql("INSERT INTO orders VALUES ('m-4', 'placed')");
+    let holed = Machine::builder("orders", "id", "state")
+        .with_allowed("placed", ["paid"])
+        .with_allowed("paid", ["shipped"])
+        .with_history("one_row_each")
+        .build()
+        .unwrap();
+    let change = async |key: &str, to: &str| {
+        let change = async |tx: &mut Tx<B>| holed.change(tx, Value::Text("m-4"), to, reason).await;
+        within(process, key, change).await
+    };
+    assert_eq!(change("hole-1", "paid").await.unwrap(), Moved::Changed { from: "placed".into() });
+    let error = change("hole-2", "shipped").await.unwrap_err().to_string();
+    assert!(error.contains("unique index"), "{error}");
+    assert_eq!(bank.sql("SELECT state FROM orders WHERE id = 'm-4'"), "paid", "it was undone");
 }
 
 /// Of several callers that want the same change, one makes it; of two that want different ones, one.
@@ -141,7 +167,6 @@ async fn machine_raced<B: Bank>(bank: &B, process: &Process<B>) {
 /// A transaction that read something before another one changed the state is told what is so now. MySQL's plain reads
 /// come from the moment of the first one.
 async fn transition_after_a_snapshot<B: Bank>(bank: &B, process: &Process<B>) {
-    const ORDERS: States<'static> = States { table: "orders", key: "id", state: "state" };
     if bank.url().starts_with("sqlite") {
         return; // Its transactions exclude each other from the start.
     }
@@ -182,7 +207,7 @@ async fn upserts<B: Bank>(process: &Process<B>) {
 }
 
 /// Every condition, on a row that is there and on one that is not, for both kinds of tag.
-async fn conditions<B: Bank>(process: &Process<B>) {
+async fn conditions<B: Bank>(bank: &B, process: &Process<B>) {
     for of in [DOCUMENTS, NOTES] {
         let write = async |name: &str, condition: If<'_>, body: &str| {
             let key = format!("{}-{name}", of.table);
@@ -208,8 +233,21 @@ async fn conditions<B: Bank>(process: &Process<B>) {
             write("padded", If::Match(&[&padded]), "d").await,
             Written::Conflict(Some(second.clone()))
         );
+        // Tags are compared by their bytes, whatever the collation of the column.
+        let spelt = second.to_uppercase();
+        if spelt != second {
+            let other = write("spelt", If::Match(&[&spelt]), "d").await;
+            assert_eq!(other, Written::Conflict(Some(second.clone())));
+        }
         let third = now(write("any", If::Exists, "e").await);
         assert!(third != second && third != first);
+        // A row that is deleted and made again has no tag of its previous life: an editor of that life conflicts.
+        bank.sql(&format!("DELETE FROM {} WHERE id = 'c-1'", of.table));
+        let remade = now(write("make-once-more", If::Absent, "f").await);
+        for stale in [first, second, third] {
+            let late = write(&format!("late-{stale}"), If::Match(&[&stale]), "g").await;
+            assert_eq!(late, Written::Conflict(Some(remade.clone())));
+        }
     }
     let many = vec!["1"; 1_000];
     let write =

@@ -177,8 +177,8 @@ async fn missing_rights_are_named(server: &MariaDb) {
     refused(open(&guest).await, ErrorKind::Invalid, "does not let this user in");
     server.sql("rights", "GRANT SELECT ON rights.* TO guest");
     refused(open(&guest).await, ErrorKind::Invalid, "lacks a right");
-    assert_eq!(MySqlStore::migrate(&url).await.unwrap(), Migrated { from: 0, to: 1 });
-    assert_eq!(MySqlStore::migrate(&url).await.unwrap(), Migrated { from: 1, to: 1 });
+    assert_eq!(MySqlStore::migrate(&url).await.unwrap(), Migrated::new(0, 2));
+    assert_eq!(MySqlStore::migrate(&url).await.unwrap(), Migrated::new(2, 2));
     let store = MySqlStore::open(&guest, require).await.unwrap();
     let error = store.swap(&[put(id(1), Seen::Absent, State::Held, Some(30))]).await.unwrap_err();
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Invalid, Applied::No), "{error}");

@@ -154,6 +154,27 @@ async fn a_replica_is_refused() {
     created(&store, "during").await;
 }
 
+/// A primary that was demoted keeps its connections. The store asks again where the primary is, instead of asking a replica
+/// until somebody closes the connection.
+#[tokio::test]
+async fn a_primary_that_was_demoted_is_left() {
+    let Some(server) = Redis::start() else { return };
+    let store = open(&server.url()).await.unwrap();
+    created(&store, "before").await;
+    server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    says(&failed(&store, "1").await, ErrorKind::Unavailable, "primary");
+    server.cli(&["REPLICAOF", "NO", "ONE"]);
+    let connections = || {
+        let info = server.cli(&["INFO", "stats"]);
+        let count = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        count.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let before = connections();
+    created(&store, "2").await;
+    // Of these, one is that of the second look itself.
+    assert_eq!(connections() - before, 2, "the connection to the demoted server was kept");
+}
+
 #[tokio::test]
 async fn a_server_without_memory_loses_nothing() {
     let Some(server) = Redis::start() else { return };
@@ -251,4 +272,32 @@ async fn a_tombstone_that_redis_has_removed_is_forgotten() {
     assert_eq!(due, ["POST /charges#charge"]);
     let entries = "local n = 0; for _, key in ipairs(redis.call('KEYS', ARGV[1])) do n = n + redis.call('ZCARD', key) end; return n";
     assert_eq!(server.cli(&["EVAL", entries, "0", &format!("{prefix}:*:i:g")]), "1");
+}
+
+/// While a slot is on its way to another node, what is not on the old one any more is refused, and nothing is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_is_being_moved_says_so() {
+    let Some(nodes) = Redis::start_cluster() else { return };
+    let store = RedisStore::open(&nodes[0].url(), Options::default()).await.unwrap();
+    let claim = put(id("moved"), Seen::Absent, State::Held, Some(60));
+    assert!(matches!(store.swap(std::slice::from_ref(&claim)).await.unwrap()[..], [Swapped::Won(_)]));
+    // The tag of the bucket that it is in: its keys are bytes that a command line cannot have.
+    let tag = |node: &Redis| {
+        let keys = node.cli(&["KEYS", "*:{*}:r:*"]);
+        keys.split_inclusive('}').next().filter(|tag| tag.ends_with('}')).map(str::to_owned)
+    };
+    let from = nodes.iter().position(|node| tag(node).is_some()).unwrap();
+    let (from, to) = (&nodes[from], &nodes[(from + 1) % nodes.len()]);
+    let slot = from.cli(&["CLUSTER", "KEYSLOT", &tag(from).unwrap()]);
+    from.cli(&["FLUSHALL"]);
+    to.cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from.cli(&["CLUSTER", "MYID"])]);
+    from.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to.cli(&["CLUSTER", "MYID"])]);
+    let error =
+        store.swap(std::slice::from_ref(&claim)).await.map(|answers| format!("{answers:?}")).unwrap_err();
+    assert!(error.to_string().contains("the cluster is being changed"), "{error}");
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Unavailable, Applied::No), "{error}");
+    for node in [from, to] {
+        node.cli(&["CLUSTER", "SETSLOT", &slot, "STABLE"]);
+    }
+    assert!(matches!(store.swap(&[claim]).await.unwrap()[..], [Swapped::Won(_)]));
 }

@@ -132,7 +132,7 @@ async fn natural<B: Bank>(process: &Process<B>, order: &str) {
 }
 
 async fn place_and_pay<T: SqlTransaction>(tx: &mut T, order: &str) {
-    const ORDERS: States<'static> = States { table: "orders", key: "id", state: "state" };
+    const ORDERS: States<'static> = States::new("orders", "id", "state");
     let row = [("id", Value::Text(order)), ("state", Value::Text("placed"))];
     assert_eq!(insert(tx, "orders", &row).await.unwrap(), Inserted::New);
     assert_eq!(insert(tx, "orders", &row).await.unwrap(), Inserted::AlreadyThere);

@@ -3,7 +3,7 @@
 use onceward::{Error, ErrorKind};
 use onceward_stores::open_with_metrics;
 
-use crate::servers::{Certificates, MariaDb, Postgres, Redis};
+use crate::servers::{Certificates, Etcd, MariaDb, Postgres, Redis};
 
 const LATER: &str = "21000101000000Z";
 const LONG_AGO: &str = "20210101000000Z";
@@ -141,6 +141,12 @@ async fn mysql() {
         let without_name = at("127.0.0.1", &format!("sslmode={mode}&sslrootcert={ours}"));
         refused(&without_name, ErrorKind::Invalid, &["verify-full"]).await;
     }
+    // A user that has to show a certificate.
+    server.sql("mysql", "CREATE USER shop REQUIRE X509; GRANT ALL ON *.* TO shop");
+    let shop = |parameters: &str| at("localhost", parameters).replace("root@", "shop@");
+    let shown = format!("sslmode=verify-full&sslrootcert={ours}");
+    refused(&shop(&shown), ErrorKind::Invalid, &["does not let this user in"]).await;
+    opened(&shop(&format!("{shown}&{}", authorities.client()))).await;
     drop(server);
 
     let Some(server) = start("expired") else { return };
@@ -164,7 +170,21 @@ async fn redis() {
     let Some(server) = start("server", "optional") else { return };
     let at = |host: &str, parameters: &str| format!("rediss://{host}:{port}/0?accept=volatile&{parameters}");
     checks(at, &authorities, "").await;
-    refused(&at("localhost", "sslmode=require"), ErrorKind::Invalid, &["rediss://"]).await;
+    checks(at, &authorities, "sslmode=verify-full&").await;
+    // Encrypted, and not asked who it is; the authority alone; an authority that is given counts.
+    opened(&at("127.0.0.1", "sslmode=require")).await;
+    opened(&at("127.0.0.1", &format!("sslmode=verify-ca&sslrootcert={ours}"))).await;
+    opened(&at("127.0.0.1", &format!("sslmode=require&sslrootcert={ours}"))).await;
+    let others = authorities.others.path("ca.pem");
+    for mode in ["require", "verify-ca"] {
+        let other_authority = at("127.0.0.1", &format!("sslmode={mode}&sslrootcert={others}"));
+        refused(&other_authority, ErrorKind::Unavailable, &["UnknownIssuer"]).await;
+    }
+    for mode in ["disable", "prefer"] {
+        refused(&at("localhost", &format!("sslmode={mode}")), ErrorKind::Invalid, &["rediss://"]).await;
+    }
+    let unchecked = format!("rediss://localhost:{port}/0#insecure?accept=volatile");
+    refused(&unchecked, ErrorKind::Invalid, &["`#`"]).await;
     let plain = at("localhost", &format!("sslrootcert={ours}")).replace("rediss:", "redis:");
     refused(&plain, ErrorKind::Invalid, &["rediss://"]).await;
     drop(server);
@@ -176,4 +196,41 @@ async fn redis() {
 
     let Some(_server) = start("expired", "no") else { return };
     refused(&at("localhost", &format!("sslrootcert={ours}")), ErrorKind::Unavailable, &["expired"]).await;
+}
+
+#[tokio::test]
+async fn etcd() {
+    let authorities = Authorities::new("nobody");
+    let ours = authorities.ours.path("ca.pem");
+    let start = |name: &str| {
+        let files = ["pem", "key"].map(|kind| authorities.ours.path(&format!("{name}.{kind}")));
+        Etcd::start_with_tls(&files[0], &files[1], &[])
+    };
+    let Some((server, port)) = start("server") else { return };
+    let at = |host: &str, parameters: &str| format!("etcds://{host}:{port}?{parameters}");
+    checks(at, &authorities, "").await;
+    refused(&at("localhost", "sslmode=require"), ErrorKind::Invalid, &["etcds://"]).await;
+    // Unencrypted where TLS is spoken, and the other way round.
+    let plain = format!("etcd://localhost:{port}");
+    refused(&plain, ErrorKind::Unavailable, &["localhost"]).await;
+    let encrypted = format!("etcds://localhost:{}?sslrootcert={ours}", server.port());
+    refused(&encrypted, ErrorKind::Unavailable, &["localhost"]).await;
+    drop(server);
+
+    let Some((_server, port)) = start("expired") else { return };
+    let expired = format!("etcds://localhost:{port}?sslrootcert={ours}");
+    refused(&expired, ErrorKind::Unavailable, &["expired"]).await;
+}
+
+/// A server that asks each client for its certificate.
+#[tokio::test]
+async fn etcd_with_client_certificates() {
+    let authorities = Authorities::new("nobody");
+    let ours = authorities.ours.path("ca.pem");
+    let files = ["pem", "key"].map(|kind| authorities.ours.path(&format!("server.{kind}")));
+    let asks = ["--client-cert-auth", "--trusted-ca-file", &ours];
+    let Some((_server, port)) = Etcd::start_with_tls(&files[0], &files[1], &asks) else { return };
+    let at = |parameters: &str| format!("etcds://localhost:{port}?sslrootcert={ours}{parameters}");
+    opened(&at(&format!("&{}", authorities.client()))).await;
+    refused(&at(""), ErrorKind::Unavailable, &["localhost"]).await;
 }

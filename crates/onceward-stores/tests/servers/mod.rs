@@ -5,9 +5,13 @@
 #![allow(dead_code, reason = "shared by several test binaries")]
 
 mod certificates;
+mod dynamodb;
+mod etcd;
 mod mariadb;
 mod nats;
+mod pgbouncer;
 mod postgres;
+mod rabbitmq;
 mod redis;
 
 use std::io::{BufRead, BufReader, Write};
@@ -22,10 +26,18 @@ use std::time::{Duration, Instant};
 #[allow(unused_imports, reason = "shared by several test binaries")]
 pub(crate) use certificates::Certificates;
 #[allow(unused_imports, reason = "shared by several test binaries")]
+pub(crate) use dynamodb::DynamoDb;
+#[allow(unused_imports, reason = "shared by several test binaries")]
+pub(crate) use etcd::Etcd;
+#[allow(unused_imports, reason = "shared by several test binaries")]
 pub(crate) use mariadb::MariaDb;
 #[allow(unused_imports, reason = "shared by several test binaries")]
 pub(crate) use nats::Nats;
+#[allow(unused_imports, reason = "shared by several test binaries")]
+pub(crate) use pgbouncer::PgBouncer;
 pub(crate) use postgres::Postgres;
+#[allow(unused_imports, reason = "shared by several test binaries")]
+pub(crate) use rabbitmq::RabbitMq;
 #[allow(unused_imports, reason = "shared by several test binaries")]
 pub(crate) use redis::Redis;
 
@@ -39,7 +51,7 @@ fn program(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
 }
 
 /// Says loudly that a test was left out; under `./check` that is a failure.
-fn skip(what: &str) {
+pub(crate) fn skip(what: &str) {
     static SKIPPED: AtomicUsize = AtomicUsize::new(0);
     assert!(std::env::var_os("ONCEWARD_CHECK").is_none(), "{what} is not installed, and ./check needs it");
     let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
@@ -203,6 +215,15 @@ fn fresh_name() -> String {
 /// A port that was free a moment ago.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+/// Waits until a server that has been killed can listen on its port again: another program may use it meanwhile.
+fn until_free(port: u16) {
+    let start = Instant::now();
+    while let Err(error) = TcpListener::bind(("127.0.0.1", port)) {
+        assert!(start.elapsed() < START_MAX, "port {port}: {error}");
+        std::thread::sleep(Duration::from_millis(30));
+    }
 }
 
 /// Asks until the server answers.

@@ -11,6 +11,7 @@ pub(crate) struct Nats {
     folder: PathBuf,
     port: u16,
     daemon: Option<Daemon>,
+    options: Vec<String>,
 }
 
 impl Nats {
@@ -21,7 +22,7 @@ impl Nats {
             return None;
         };
         let folder = USER.folder();
-        let mut server = Self { program, folder, port: free_port(), daemon: None };
+        let mut server = Self { program, folder, port: free_port(), daemon: None, options: Vec::new() };
         server.up();
         Some(server)
     }
@@ -38,8 +39,16 @@ impl Nats {
         let (port, data) = (self.port.to_string(), text(self.folder.join("data")));
         let mut command = vec![text(self.program.clone())];
         command.extend(["-a", "127.0.0.1", "-p", &port, "-js", "-sd", &data].map(str::to_owned));
+        command.extend(self.options.iter().cloned());
         self.daemon = Some(Daemon::start(USER, &self.folder, &command));
         until_ready(&self.folder.join("log"), || TcpStream::connect(("127.0.0.1", self.port)).is_ok());
+    }
+
+    /// Kills it, and starts it again with other options of its command line.
+    pub(crate) fn restart_with(&mut self, options: &[&str]) {
+        self.kill();
+        self.options = options.iter().map(|&option| option.to_owned()).collect();
+        self.up();
     }
 
     /// Kills it at once.

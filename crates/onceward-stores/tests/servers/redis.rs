@@ -1,10 +1,11 @@
 //! A throw-away Redis server for tests.
 
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use super::{Daemon, User, free_port, fresh_name, program, skip, until_ready};
+use super::{Daemon, User, free_port, fresh_name, program, skip, until_free, until_ready};
 
 pub(crate) struct Redis {
     server: PathBuf,
@@ -69,13 +70,14 @@ impl Redis {
         Some(nodes)
     }
 
-    /// A sentinel that watches this server under the name `main`, and replaces it soon after it has died.
+    /// A sentinel that watches this server under the name `main`, and replaces it when it is told to: on a busy machine it
+    /// would take a server that is only slow for dead.
     pub(crate) fn start_sentinel(&self) -> Sentinel {
         let (folder, port) = (self.user.folder(), free_port());
         let config = folder.join("sentinel.conf");
         let text = format!(
             "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor main 127.0.0.1 {} 1\n\
-             sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 2000\n",
+             sentinel down-after-milliseconds main 60000\nsentinel failover-timeout main 60000\n",
             folder.display(),
             self.port
         );
@@ -86,12 +88,7 @@ impl Redis {
         let daemon = Daemon::start(self.user, &folder, &command);
         let sentinel = Sentinel { folder, port, _daemon: daemon };
         // It must know the replicas before it can replace the server by one of them.
-        until_ready(&sentinel.folder.join("log"), || {
-            let said = Command::new("redis-cli")
-                .args(["-p", &port.to_string(), "SENTINEL", "REPLICAS", "main"])
-                .output();
-            said.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("master-link-status\nok"))
-        });
+        until_ready(&sentinel.folder.join("log"), || sentinel.replicas().contains("master-link-status\nok"));
         sentinel
     }
 
@@ -111,6 +108,7 @@ impl Redis {
             "yes".into(),
         ];
         command.extend(self.options.iter().cloned());
+        until_free(self.port);
         self.daemon = Some(Daemon::start(self.user, &self.folder, &command));
         // With or without a password, and in every role: it answers.
         until_ready(&self.folder.join("log"), || {
@@ -130,6 +128,22 @@ impl Redis {
         self.kill();
         self.options = options.iter().map(|&option| option.to_owned()).collect();
         self.up();
+    }
+
+    /// Returns when a replica has everything that was written before this call.
+    pub(crate) fn until_replicated(&self) {
+        let mut client = Command::new("redis-cli")
+            .args(["-p", &self.port.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("redis-cli starts");
+        // The replica has this write, so it has all that were before it.
+        let commands = b"SET until-replicated 1\nWAIT 1 60000\n";
+        client.stdin.take().expect("it is a pipe").write_all(commands).expect("it reads");
+        let output = client.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said, "OK\n1\n", "no replica has it: {}", self.cli(&["INFO", "replication"]));
     }
 
     /// Stops it where it stands: it keeps its connections and answers nothing.
@@ -174,6 +188,38 @@ pub(crate) struct Sentinel {
 impl Sentinel {
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Has the replica of a primary that has died take over.
+    pub(crate) fn fail_over(&self, replica: &Redis) {
+        let log = self.folder.join("log");
+        until_ready(&log, || self.cli(&["SENTINEL", "FAILOVER", "main"]) == "OK");
+        until_ready(&log, || {
+            let primary = self.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"]);
+            primary.ends_with(&format!("\n{}", replica.port))
+        });
+    }
+
+    /// Makes a server that was started again follow the primary, and waits until it can take over.
+    pub(crate) fn until_replica_of(&self, server: &Redis, primary: &Redis) {
+        server.cli(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
+        until_ready(&self.folder.join("log"), || {
+            let replicas = self.replicas();
+            server.cli(&["INFO", "replication"]).contains("master_link_status:up")
+                && replicas.contains(&format!("\n{}\n", server.port))
+                && !replicas.contains("s_down")
+                && !replicas.contains("disconnected")
+        });
+    }
+
+    fn replicas(&self) -> String {
+        self.cli(&["SENTINEL", "REPLICAS", "main"])
+    }
+
+    fn cli(&self, command: &[&str]) -> String {
+        let port = self.port.to_string();
+        let said = Command::new("redis-cli").args(["-p", &port]).args(command).output();
+        String::from_utf8_lossy(&said.expect("redis-cli starts").stdout).trim_end().to_owned()
     }
 }
 

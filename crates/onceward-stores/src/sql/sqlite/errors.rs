@@ -6,7 +6,8 @@ use onceward::{Error, ErrorKind};
 use rusqlite::ErrorCode;
 
 /// A statement failed, and with it the transaction: nothing was changed.
-pub(super) fn failed(error: rusqlite::Error) -> Error {
+#[doc(hidden)]
+pub fn failed(error: rusqlite::Error) -> Error {
     let (kind, detail) = explain(error.sqlite_error_code());
     Error::new(kind, detail).caused_by(error)
 }
@@ -42,7 +43,8 @@ pub(in crate::sql) fn is_busy(code: Option<ErrorCode>) -> bool {
 }
 
 /// A commit failed. What was written may be found again when the file is next opened.
-pub(super) fn uncommitted(error: rusqlite::Error) -> Error {
+#[doc(hidden)]
+pub fn uncommitted(error: rusqlite::Error) -> Error {
     let busy = matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
     if busy { failed(error) } else { failed(error).maybe_applied() }
 }

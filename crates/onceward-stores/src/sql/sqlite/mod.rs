@@ -14,6 +14,10 @@ mod swap;
 mod thread;
 mod transactions;
 
+#[doc(hidden)]
+pub use errors::{failed, uncommitted};
 pub use store::SqliteStore;
+#[doc(hidden)]
+pub use store::connect;
 pub(crate) use swap::swap_in;
 pub use transactions::{SqliteGuard, SqliteTransactions, SqliteTx};

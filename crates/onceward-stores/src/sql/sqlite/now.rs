@@ -1,9 +1,9 @@
 //! The time of an SQLite file. Several processes of one machine may share it, and their clocks need not agree: one was
-//! started before the wall clock leapt, another after it.
+//! started before the wall clock jumped, another after it.
 //!
 //! ```text
 //!                       what is due          what is written
-//! the clock leaps ahead  by elapsed time      by the wall clock     nothing falls due by a leap,
+//! the clock jumps ahead  by elapsed time      by the wall clock     nothing falls due by a jump,
 //! the clock is set back  by the wall clock    by elapsed time       and no other process finds it due too early
 //! ```
 
@@ -14,7 +14,7 @@ use onceward::{Clock, SystemClock};
 use crate::kit::now_us;
 use crate::kit::steady_clock::SteadyClock;
 
-/// Goes by elapsed time since it was first read, and counts leaps of the wall clock.
+/// Goes by elapsed time since it was first read, and counts jumps of the wall clock.
 static STEADY: LazyLock<SteadyClock> = LazyLock::new(SteadyClock::starting_now);
 
 /// Two readings of the time in microseconds, as signed numbers for SQLite.

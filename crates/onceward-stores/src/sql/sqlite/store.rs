@@ -58,7 +58,8 @@ impl SqliteStore {
 }
 
 /// Opens a connection whose commits are durable.
-pub(super) fn connect(path: &Path, busy: Duration) -> Result<Connection> {
+#[doc(hidden)]
+pub fn connect(path: &Path, busy: Duration) -> Result<Connection> {
     if path.as_os_str().is_empty() || path == Path::new(":memory:") {
         let detail = "`sqlite:` needs a file behind it, as in `sqlite:./receipts.db`";
         return Err(Error::new(ErrorKind::Invalid, detail));

@@ -30,7 +30,7 @@ pub trait Driver: sqlx::Database {
     fn meaning(error: &sqlx::Error) -> ErrorMeaning;
 }
 
-/// What an error means.
+/// The meaning of an error.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorMeaning {

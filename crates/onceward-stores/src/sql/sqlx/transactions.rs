@@ -41,7 +41,7 @@ impl<DB: Driver> SqlxTransactions<DB> {
     /// Sets the statement that begins a transaction, such as `BEGIN ISOLATION LEVEL SERIALIZABLE`. What the
     /// database then undoes in favour of another transaction is done again. SQLite needs `BEGIN IMMEDIATE` or
     /// `BEGIN EXCLUSIVE`.
-    pub fn begin_with(mut self, statement: impl SqlSafeStr) -> Self {
+    pub fn with_begin(mut self, statement: impl SqlSafeStr) -> Self {
         self.0.begin = statement.into_sql_str();
         self
     }

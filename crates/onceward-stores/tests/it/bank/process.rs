@@ -7,7 +7,7 @@ use onceward::{
     Answer, Ask, Claimed, Completed, Enqueued, Fingerprint, Id, Lease, OnFailure, Onceward, Outcome, Policy,
     State, Stopped, Ticket, Transactions,
 };
-use onceward_stores::sql::{Joined, SqlTransaction};
+use onceward_stores::sql::{InTransaction, SqlTransaction};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -144,13 +144,13 @@ impl Round {
                     "failed own",
                     Policy::http().to_builder().with_on_failure(OnFailure::Retry).build().unwrap(),
                 );
-                let ticket = claimed(process.onceward.claim_in(&mut Joined(tx), &ask).await);
-                let (outcome, mut joined) = (Outcome::failed("declined"), Joined(tx));
+                let ticket = claimed(process.onceward.claim_in(&mut InTransaction(tx), &ask).await);
+                let (outcome, mut joined) = (Outcome::failed("declined"), InTransaction(tx));
                 process.onceward.complete_in(&mut joined, &ticket, &outcome).await.unwrap();
             }
             Self::EnqueuedAndUndone | Self::EnqueuedAndKept | Self::FoundWaiting => {
                 let ask = ask("enqueued").with_input("12");
-                let enqueued = process.onceward.enqueue_in(&mut Joined(tx), &ask).await.unwrap();
+                let enqueued = process.onceward.enqueue_in(&mut InTransaction(tx), &ask).await.unwrap();
                 let expected = match self {
                     Self::FoundWaiting => Enqueued::AlreadyThere(State::Waiting),
                     _ => Enqueued::Accepted,
@@ -162,11 +162,11 @@ impl Round {
 
     /// Claims, charges and completes.
     async fn claim<B: Bank, T: SqlTransaction>(self, process: &Process<B>, tx: &mut T) {
-        match process.onceward.claim_in(&mut Joined(tx), &ask("own")).await.unwrap() {
+        match process.onceward.claim_in(&mut InTransaction(tx), &ask("own")).await.unwrap() {
             Claimed::Granted(ticket) => {
                 assert_ne!(self, Self::FoundDone);
                 tx.fetch("INSERT INTO charges VALUES ('own')", &[]).await.unwrap();
-                let (outcome, mut joined) = (process.outcome("own"), Joined(tx));
+                let (outcome, mut joined) = (process.outcome("own"), InTransaction(tx));
                 process.onceward.complete_in(&mut joined, &ticket, &outcome).await.unwrap();
             }
             Claimed::Answered(answer) => {

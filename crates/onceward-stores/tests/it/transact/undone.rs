@@ -84,7 +84,7 @@ async fn postgres_that_undoes(bank: &PostgresBank) {
 
 async fn sqlx_that_undoes(bank: &Through<PostgresBank>) {
     let process = Process::new(bank, "one").await;
-    let serializable = process.transactions.clone().begin_with("BEGIN ISOLATION LEVEL SERIALIZABLE");
+    let serializable = process.transactions.clone().with_begin("BEGIN ISOLATION LEVEL SERIALIZABLE");
     asks_again(bank, &process, &serializable).await;
 }
 
