@@ -1,0 +1,77 @@
+//! Decides whether a request may run: before its claim, which is cheap, and again once it is claimed. The permits of a
+//! run are held until it ends.
+
+use http::{HeaderMap, Method, Request, StatusCode};
+use onceward::Id;
+
+use crate::admission::{ClientAddress, RunPermit};
+use crate::layer::LayerState;
+use crate::problem::Problem;
+use crate::shedding::{ShedPermit, Try};
+
+/// The permits of one run: the bounds of the process and, where the route sheds load, its own.
+pub(crate) struct Permits<'a> {
+    _run: RunPermit<'a>,
+    shed: Option<ShedPermit>,
+}
+
+impl Permits<'_> {
+    /// The service has answered.
+    pub(crate) fn answered(&self, status: StatusCode) {
+        if let Some(permit) = &self.shed {
+            permit.answered(status);
+        }
+    }
+}
+
+/// Whether this request may run if it has no answer yet. This reserves nothing.
+pub(crate) fn check<I>(shared: &LayerState, id: &Id, request: Option<&Request<I>>) -> Result<(), Problem> {
+    if let Some(request) = request {
+        shared.route.precondition.check(request.method(), request.headers())?;
+        if let Some(shedder) = &shared.route.shedder {
+            shedder.check(id, Try::of(request.headers()))?;
+        }
+    }
+    shared.admission.check(id, client_of(request))
+}
+
+/// Counts one more run until the permits are dropped. Few are refused here: only those that came while others were being
+/// claimed.
+pub(crate) fn enter<'a, I>(
+    shared: &'a LayerState,
+    id: &Id,
+    request: Option<&Request<I>>,
+) -> Result<Permits<'a>, Problem> {
+    let run = shared.admission.enter(id, client_of(request))?;
+    let shed = match (&shared.route.shedder, request) {
+        (Some(shedder), Some(request)) => Some(shedder.enter(id, Try::of(request.headers()))?),
+        _ => None,
+    };
+    Ok(Permits { _run: run, shed })
+}
+
+/// Whether a request without a key may be carried out, and its permit where the route sheds load. There is no receipt that
+/// could come first.
+#[inline]
+pub(crate) fn enter_keyless(
+    shared: &LayerState,
+    method: &Method,
+    headers: &HeaderMap,
+    scope: impl FnOnce() -> Option<Id>,
+) -> Result<Option<Box<ShedPermit>>, Problem> {
+    shared.route.precondition.check(method, headers)?;
+    let Some(shedder) = &shared.route.shedder else { return Ok(None) };
+    if !shared.route.methods.contains(method) {
+        return Ok(None);
+    }
+    // Callers that cannot be named share what is left for one.
+    let Some(id) = scope().or_else(|| Id::new("anonymous", "keyless", KEYLESS).ok()) else { return Ok(None) };
+    shedder.enter(&id, Try::of(headers)).map(|permit| Some(Box::new(permit)))
+}
+
+/// In the place of a key, where only the scope matters.
+pub(crate) const KEYLESS: &str = "none";
+
+fn client_of<I>(request: Option<&Request<I>>) -> Option<ClientAddress> {
+    request?.extensions().get().copied()
+}
