@@ -14,7 +14,7 @@
 use http::StatusCode;
 use onceward::{Prior, Retention};
 
-/// What a response means for its key.
+/// The effect of a response on its key.
 ///
 /// A forwarder can override the route's table with an `Action` among the extensions of its response: 502 with
 /// [`Action::Retry`] where nothing was sent, 504 with [`Action::Unknown`] where the request was sent and no answer
@@ -40,7 +40,7 @@ impl Action {
     }
 }
 
-/// What a handler knows about the effect of its request, where that is more than its status says: among the
+/// A handler's knowledge about the effect of its request, where that is more than its status says: among the
 /// extensions of its response, it overrides the route's table.
 ///
 /// ```
@@ -59,7 +59,7 @@ pub enum Effect {
     None,
     /// It was decided: this response is the answer, and is kept and replayed.
     Decided,
-    /// Nobody can tell: the policy decides.
+    /// Unknown: the policy decides.
     Unknown,
 }
 

@@ -40,6 +40,8 @@
 mod api;
 mod audit;
 mod auth;
+#[doc(hidden)]
+pub mod extend;
 mod health;
 mod json;
 mod metrics;
@@ -57,6 +59,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use http::Uri;
 use onceward::Onceward;
+use utoipa_axum::router::OpenApiRouter;
 
 #[doc(hidden)]
 pub use api::shape;
@@ -67,8 +70,8 @@ use crate::metrics::Metrics;
 use crate::publication::{self, Document};
 use problem::Problem;
 
-/// What the routers tell of a process. Make one, add what there is to tell, and take the routers from it; they
-/// share its counters.
+/// The facts about a process that the routers report. Make one, add what there is to tell, and take the routers from
+/// it; they share its counters.
 #[derive(Clone)]
 pub struct Admin {
     onceward: Onceward,
@@ -78,6 +81,7 @@ pub struct Admin {
     settlements: Arc<metrics::Settlements>,
     unknown_gauge: Arc<unknown_gauge::UnknownGauge>,
     scopes_of: Option<Arc<ScopesOf>>,
+    operator_routes: OpenApiRouter,
     started: SystemTime,
 }
 
@@ -98,6 +102,7 @@ impl Admin {
             settlements: Arc::default(),
             unknown_gauge: Arc::default(),
             scopes_of: None,
+            operator_routes: OpenApiRouter::new(),
             started: SystemTime::now(),
         }
     }
@@ -166,7 +171,7 @@ impl Admin {
     }
 
     fn receipts(&self, auth: &Arc<AdminAuth>) -> Router {
-        let (api, document) = api::router(Arc::new(self.clone()), auth);
+        let (api, document) = api::router(&Arc::new(self.clone()), auth);
         let document = document.to_json().expect("a document made of plain values is JSON");
         let document = async || ([(http::header::CONTENT_TYPE, "application/json")], document);
         Router::new().route("/openapi.json", get(document)).merge(api)

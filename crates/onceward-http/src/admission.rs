@@ -1,15 +1,19 @@
 //! Limits the number of running intents and the memory for request bodies. Replays and duplicates do not count as
-//! running.
+//! running; they have a bound of their own, far above, and what runs does not count in that one.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use onceward::Id;
+use tokio::time::Instant;
 
-use crate::answer::SOON;
+use crate::drain_rate::{DrainRate, chance};
 use crate::problem::Problem;
 
 /// The limits that all layers of one process share, and what is in use.
@@ -17,6 +21,12 @@ use crate::problem::Problem;
 /// * Intents running at once: one more is refused with `overloaded`. Each may hold a response of up to
 ///   [`Route::response_bytes_max`](crate::Route::response_bytes_max), so this bounds their memory too.
 /// * Intents of one scope running at once, if a bound is set: one more is refused with `quota-exceeded`.
+/// * Intents of one [`ClientAddress`] running at once, if a bound is set: one more is refused with `quota-exceeded`. A
+///   scope is what a client says of itself; an address is not.
+/// * Requests at once that wait for a run or are looked up in the store: one more does not wait. If its intent runs already it
+///   is refused with `in-progress`; if not, it runs or is replayed as always, so that waiting duplicates never block new
+///   work. By default four times as many as may run. In the upper half, one scope and one [`ClientAddress`] may each have
+///   at most a quarter of the bound.
 /// * Bytes of request bodies in memory, of everything that is guarded: a body over the limit is refused with
 ///   `overloaded`.
 /// * Bytes of request bodies of one [`ClientAddress`], if a bound is set: a body over it is refused with
@@ -25,19 +35,33 @@ use crate::problem::Problem;
 pub struct Admission {
     running_max: usize,
     running_per_scope_max: Option<usize>,
+    running_per_address_max: Option<usize>,
+    answering_max: Option<usize>,
     body_bytes_max: usize,
     body_bytes_per_address_max: Option<usize>,
     running: AtomicUsize,
+    answering: AtomicUsize,
+    waiting_by_scope: Mutex<HashMap<Box<str>, usize>>,
+    waiting_by_address: Mutex<HashMap<IpAddr, usize>>,
     body_bytes: AtomicUsize,
     scopes: Mutex<HashMap<Box<str>, usize>>,
+    running_by_address: Mutex<HashMap<IpAddr, usize>>,
     addresses: Mutex<HashMap<IpAddr, usize>>,
+    drain: DrainRate,
+    began: Instant,
 }
 
-/// Among the extensions of a request: the client that its body is charged to
-/// ([`Admission::with_body_bytes_per_address_max`]). The server that accepts connections inserts it; requests without it
+/// Among the extensions of a request: the client that its body and its run are charged to
+/// ([`Admission::with_body_bytes_per_address_max`], [`Admission::with_running_per_address_max`]). The server that accepts connections inserts it; requests without it
 /// have no limit of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress(pub IpAddr);
+
+/// How many requests may wait or be looked up in the store for each one that may run.
+const ANSWERING_PER_RUNNING: usize = 4;
+
+/// Where it is crowded, one scope or address may have this part of the places of waiting requests: a quarter.
+const SHARE_OF_WAITING: usize = 4;
 
 /// A body up to this size is not charged to its client: the number of requests in flight bounds those.
 const UNCHARGED_BYTES: usize = 8 << 10;
@@ -48,12 +72,20 @@ impl Default for Admission {
         Self {
             running_max: 16_384,
             running_per_scope_max: None,
+            running_per_address_max: None,
+            answering_max: None,
             body_bytes_max: 256 << 20,
             body_bytes_per_address_max: None,
             running: AtomicUsize::new(0),
+            answering: AtomicUsize::new(0),
+            waiting_by_scope: Mutex::default(),
+            waiting_by_address: Mutex::default(),
             body_bytes: AtomicUsize::new(0),
             scopes: Mutex::default(),
+            running_by_address: Mutex::default(),
             addresses: Mutex::default(),
+            drain: DrainRate::default(),
+            began: Instant::now(),
         }
     }
 }
@@ -73,6 +105,18 @@ impl Admission {
     /// Sets how many intents of one scope may run at once.
     pub fn with_running_per_scope_max(mut self, intents: usize) -> Self {
         self.running_per_scope_max = Some(intents);
+        self
+    }
+
+    /// Sets how many intents of one [`ClientAddress`] may run at once.
+    pub fn with_running_per_address_max(mut self, intents: usize) -> Self {
+        self.running_per_address_max = Some(intents);
+        self
+    }
+
+    /// Sets how many guarded requests may wait for a run or be looked up in the store at once.
+    pub fn with_answering_max(mut self, requests: usize) -> Self {
+        self.answering_max = Some(requests);
         self
     }
 
@@ -98,42 +142,107 @@ impl Admission {
         self.body_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether one more intent of this scope could run now. This reserves nothing.
-    pub(crate) fn check(&self, id: &Id) -> Result<(), Problem> {
+    /// How many guarded requests wait for a run or are looked up in the store now.
+    pub fn answering(&self) -> usize {
+        self.answering.load(Ordering::Relaxed)
+    }
+
+    /// Whether one more intent of this scope and client could run now. This reserves nothing.
+    pub(crate) fn check(&self, id: &Id, client: Option<ClientAddress>) -> Result<(), Problem> {
         if self.running() >= self.running_max {
-            return Err(Problem::Overloaded);
+            return Err(self.overloaded());
         }
-        match self.running_per_scope_max {
-            Some(max) if self.scopes().get(id.scope()).is_some_and(|running| *running >= max) => {
-                Err(quota_exceeded())
-            }
-            _ => Ok(()),
+        if let Some(max) = self.running_per_scope_max
+            && self.scopes().get(id.scope()).is_some_and(|running| *running >= max)
+        {
+            return Err(self.quota_exceeded());
         }
+        if let (Some(max), Some(ClientAddress(address))) = (self.running_per_address_max, client)
+            && self.running_by_address().get(&address).is_some_and(|running| *running >= max)
+        {
+            return Err(self.quota_exceeded());
+        }
+        Ok(())
     }
 
     /// Counts one more running intent until the permit is dropped.
-    pub(crate) fn enter(&self, id: &Id) -> Result<RunPermit<'_>, Problem> {
-        let mut permit = RunPermit { admission: self, scope: None };
+    pub(crate) fn enter(&self, id: &Id, client: Option<ClientAddress>) -> Result<RunPermit<'_>, Problem> {
+        let mut permit = RunPermit { admission: self, scope: None, client: None };
         if self.running.fetch_add(1, Ordering::Relaxed) >= self.running_max {
-            return Err(Problem::Overloaded);
+            return Err(self.overloaded());
         }
         if let Some(max) = self.running_per_scope_max {
             let mut scopes = self.scopes();
             let running = scopes.entry(id.scope().into()).or_default();
             if *running >= max {
-                return Err(quota_exceeded());
+                return Err(self.quota_exceeded());
             }
             *running += 1;
             permit.scope = Some(id.clone());
         }
+        if let (Some(max), Some(ClientAddress(address))) = (self.running_per_address_max, client) {
+            let mut addresses = self.running_by_address();
+            let running = addresses.entry(address).or_default();
+            if *running >= max {
+                // The permit, which gives back the rest, must not wait for this lock.
+                drop(addresses);
+                return Err(self.quota_exceeded());
+            }
+            *running += 1;
+            permit.client = Some(address);
+        }
         Ok(permit)
+    }
+
+    /// Counts one more request that waits or is looked up, until [`Self::end_waiting`]. `None` if it must not wait.
+    pub(crate) fn begin_waiting(&self, id: &Id, client: Option<ClientAddress>) -> Option<WaitingPlace> {
+        let max = self.answering_max.unwrap_or(self.running_max.saturating_mul(ANSWERING_PER_RUNNING));
+        let place = WaitingPlace::default();
+        let before = self.answering.fetch_add(1, Ordering::Relaxed);
+        if before >= max {
+            self.end_waiting(&place);
+            return None;
+        }
+        // Until then no scope and no address can have more than half of the bound, and nothing need be looked up.
+        if before < max / 2 {
+            return Some(place);
+        }
+        let share = (max / SHARE_OF_WAITING).max(1);
+        let address = client.map(|ClientAddress(address)| address);
+        let charged = charge_one(&self.waiting_by_scope, id.scope().into(), share).is_some_and(|()| {
+            let fits = address.is_none_or(|at| charge_one(&self.waiting_by_address, at, share).is_some());
+            if !fits {
+                give_one(&self.waiting_by_scope, id.scope());
+            }
+            fits
+        });
+        if !charged {
+            self.end_waiting(&place);
+            return None;
+        }
+        Some(WaitingPlace { charged: Some(Box::new((id.clone(), address))), ..place })
+    }
+
+    /// Gives back a place; a second time changes nothing.
+    pub(crate) fn end_waiting(&self, place: &WaitingPlace) {
+        if place.ended.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.answering.fetch_sub(1, Ordering::Relaxed);
+        if let Some(charged) = &place.charged {
+            let (id, address) = &**charged;
+            give_one(&self.waiting_by_scope, id.scope());
+            if let Some(address) = address {
+                give_one(&self.waiting_by_address, address);
+            }
+        }
     }
 
     /// Reserves memory for bytes of a body. A refusal reserves nothing.
     pub(crate) fn take_bytes(&self, reserved: &mut ReservedBytes, bytes: usize) -> Result<(), Problem> {
         let before = self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
         let taken = if before.saturating_add(bytes) > self.body_bytes_max {
-            Err(Problem::Overloaded)
+            Err(self.overloaded())
         } else {
             self.charge(reserved, bytes)
         };
@@ -156,7 +265,7 @@ impl Admission {
         let before = addresses.get(&address).copied().unwrap_or(0);
         let after = before + (bytes - reserved.charged);
         if after > max {
-            return Err(quota_exceeded());
+            return Err(self.quota_exceeded());
         }
         addresses.insert(address, after);
         reserved.charged = bytes;
@@ -176,6 +285,22 @@ impl Admission {
         }
     }
 
+    fn overloaded(&self) -> Problem {
+        Problem::Overloaded { retry_after: self.retry_after() }
+    }
+
+    fn quota_exceeded(&self) -> Problem {
+        Problem::QuotaExceeded { retry_after: self.retry_after() }
+    }
+
+    fn retry_after(&self) -> Duration {
+        self.drain.retry_after(self.began.elapsed(), self.running(), chance())
+    }
+
+    fn running_by_address(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.running_by_address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn addresses(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -185,8 +310,34 @@ impl Admission {
     }
 }
 
-fn quota_exceeded() -> Problem {
-    Problem::QuotaExceeded { retry_after: SOON }
+/// The place of a request that waits or is looked up.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingPlace {
+    /// Whom it is charged to, if it was crowded, which is rare.
+    charged: Option<Box<(Id, Option<IpAddr>)>>,
+    ended: AtomicBool,
+}
+
+/// Counts one more of this key, if there are fewer than `max`.
+fn charge_one<K: Hash + Eq>(counts: &Mutex<HashMap<K, usize>>, key: K, max: usize) -> Option<()> {
+    let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+    // The bound is at least one, so no entry is left at zero.
+    let count = counts.entry(key).or_default();
+    (*count < max).then(|| *count += 1)
+}
+
+fn give_one<K, Q>(counts: &Mutex<HashMap<K, usize>>, key: &Q)
+where
+    K: Hash + Eq + Borrow<Q>,
+    Q: Hash + Eq + ?Sized,
+{
+    let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
 }
 
 /// The memory that one request has reserved for its body.
@@ -208,11 +359,21 @@ impl ReservedBytes {
 pub(crate) struct RunPermit<'a> {
     admission: &'a Admission,
     scope: Option<Id>,
+    client: Option<IpAddr>,
 }
 
 impl Drop for RunPermit<'_> {
     fn drop(&mut self) {
         self.admission.running.fetch_sub(1, Ordering::Relaxed);
+        self.admission.drain.finished();
+        if let Some(address) = self.client
+            && let Entry::Occupied(mut running) = self.admission.running_by_address().entry(address)
+        {
+            *running.get_mut() -= 1;
+            if *running.get() == 0 {
+                running.remove();
+            }
+        }
         if let Some(id) = &self.scope
             && let Entry::Occupied(mut running) = self.admission.scopes().entry(id.scope().into())
         {

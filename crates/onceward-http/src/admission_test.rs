@@ -6,19 +6,23 @@ fn id(scope: &str) -> Id {
     Id::new(scope, "POST /", "k").unwrap()
 }
 
+fn refused<T>(admitted: Result<T, Problem>) -> &'static str {
+    admitted.err().expect("it is over a bound").name()
+}
+
 #[test]
 fn permits_are_returned() {
     let admission = Admission::new().with_running_max(3).with_running_per_scope_max(2);
-    let a = admission.enter(&id("a")).ok().unwrap();
-    let b = admission.enter(&id("a")).ok().unwrap();
-    assert_eq!(admission.enter(&id("a")).err(), Some(quota_exceeded()));
-    assert_eq!(admission.check(&id("a")).err(), Some(quota_exceeded()));
-    let c = admission.enter(&id("b")).ok().unwrap();
-    assert_eq!(admission.enter(&id("c")).err(), Some(Problem::Overloaded));
-    assert_eq!(admission.check(&id("c")).err(), Some(Problem::Overloaded));
+    let a = admission.enter(&id("a"), None).ok().unwrap();
+    let b = admission.enter(&id("a"), None).ok().unwrap();
+    assert_eq!(refused(admission.enter(&id("a"), None)), "quota-exceeded");
+    assert_eq!(refused(admission.check(&id("a"), None)), "quota-exceeded");
+    let c = admission.enter(&id("b"), None).ok().unwrap();
+    assert_eq!(refused(admission.enter(&id("c"), None)), "overloaded");
+    assert_eq!(refused(admission.check(&id("c"), None)), "overloaded");
     assert_eq!(admission.running(), 3, "a refused run is not counted");
     drop(a);
-    drop(admission.enter(&id("a")).ok().unwrap());
+    drop(admission.enter(&id("a"), None).ok().unwrap());
     drop((b, c));
     assert_eq!(admission.running(), 0);
     assert!(admission.scopes().is_empty(), "idle scopes are removed");
@@ -42,10 +46,10 @@ fn one_client_cannot_take_the_memory_of_all() {
     let of = |address: [u8; 4]| ReservedBytes::of(Some(ClientAddress(address.into())));
     let (mut greedy, mut small, mut other) = (of([192, 0, 2, 1]), of([192, 0, 2, 1]), of([192, 0, 2, 2]));
     assert_eq!(admission.take_bytes(&mut greedy, 15_000), Ok(()));
-    assert_eq!(admission.take_bytes(&mut greedy, 5_001), Err(quota_exceeded()));
+    assert_eq!(refused(admission.take_bytes(&mut greedy, 5_001)), "quota-exceeded");
     assert_eq!(admission.take_bytes(&mut greedy, 5_000), Ok(()));
     assert_eq!(admission.take_bytes(&mut small, UNCHARGED_BYTES), Ok(()), "small bodies are not charged");
-    assert_eq!(admission.take_bytes(&mut small, 1), Err(quota_exceeded()));
+    assert_eq!(refused(admission.take_bytes(&mut small, 1)), "quota-exceeded");
     assert_eq!(admission.take_bytes(&mut other, 20_000), Ok(()));
     let mut unknown = ReservedBytes::default();
     assert_eq!(admission.take_bytes(&mut unknown, 100_000), Ok(()));
@@ -54,4 +58,64 @@ fn one_client_cannot_take_the_memory_of_all() {
     }
     assert_eq!(admission.body_bytes(), 0);
     assert!(admission.addresses().is_empty());
+}
+
+#[test]
+fn one_address_cannot_take_all_that_may_run() {
+    let admission = Admission::new().with_running_per_address_max(2);
+    let (greedy, other) =
+        (Some(ClientAddress([192, 0, 2, 1].into())), Some(ClientAddress([192, 0, 2, 2].into())));
+    let first = admission.enter(&id("a"), greedy).ok();
+    // Each under a scope of its own: whatever a client says of itself does not help it.
+    let second = admission.enter(&id("b"), greedy).ok();
+    assert!(first.is_some() && second.is_some());
+    assert_eq!(refused(admission.check(&id("c"), greedy)), "quota-exceeded");
+    assert_eq!(refused(admission.enter(&id("c"), greedy)), "quota-exceeded");
+    assert_eq!(admission.running(), 2, "a refused run is not counted");
+    assert!(admission.enter(&id("c"), other).is_ok() && admission.enter(&id("c"), None).is_ok());
+    drop(first);
+    assert!(admission.check(&id("c"), greedy).is_ok());
+    drop(second);
+    assert!(admission.running_by_address().is_empty(), "idle addresses are removed");
+}
+
+#[test]
+fn waiting_requests_have_a_bound_of_their_own_and_places_are_returned_once() {
+    let admission = Admission::new().with_running_max(2);
+    let places: Vec<_> = (0..4).map(|_| admission.begin_waiting(&id("a"), None).unwrap()).collect();
+    // From half of the eight places on, one scope gets two more.
+    let charged: Vec<_> = (0..2).map(|_| admission.begin_waiting(&id("a"), None).unwrap()).collect();
+    assert!(admission.begin_waiting(&id("a"), None).is_none());
+    let other = admission.begin_waiting(&id("b"), None).unwrap();
+    let last = admission.begin_waiting(&id("c"), None).unwrap();
+    assert!(admission.begin_waiting(&id("d"), None).is_none(), "all eight are taken");
+    assert_eq!((admission.answering(), admission.running()), (8, 0));
+    for place in places.iter().chain(&charged).chain([&other, &last, &last]) {
+        admission.end_waiting(place);
+    }
+    assert_eq!(admission.answering(), 0);
+    assert!(charge_map(&admission.waiting_by_scope) == 0);
+}
+
+/// A scope is what a client says of itself; an address is not.
+#[test]
+fn an_address_with_many_scopes_leaves_places_for_others() {
+    let admission = Admission::new().with_answering_max(8);
+    let at = |last: u8| Some(ClientAddress([192, 0, 2, last].into()));
+    let mut places = Vec::new();
+    for scope in 0..100 {
+        places.extend(admission.begin_waiting(&id(&format!("s{scope}")), at(1)));
+    }
+    assert_eq!(places.len(), 6);
+    places.extend(admission.begin_waiting(&id("other"), at(2)));
+    places.extend(admission.begin_waiting(&id("other"), at(2)));
+    assert_eq!(places.len(), 8);
+    for place in &places {
+        admission.end_waiting(place);
+    }
+    assert_eq!(charge_map(&admission.waiting_by_scope) + charge_map(&admission.waiting_by_address), 0);
+}
+
+fn charge_map<K>(counts: &Mutex<HashMap<K, usize>>) -> usize {
+    counts.lock().unwrap().len()
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use onceward::{Answer, Error, ErrorKind, OnUnknown, Refusal};
 
 use crate::body::ResponseBody;
@@ -38,9 +38,11 @@ pub(crate) fn of<B>(shared: &LayerState, caller: Caller, answer: Answer) -> Resp
         tracing::error!("a receipt does not hold a response");
         return refuse(shared, Problem::StoreUnavailable);
     };
-    let mut response = with_expiry(response.map(ResponseBody::whole), ran.expires_in);
+    // A response is large: it is moved once.
+    let mut response = response;
+    add_expiry(response.headers_mut(), ran.expires_in);
     response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
-    response
+    response.map(ResponseBody::whole)
 }
 
 /// The response to a failure.
@@ -49,14 +51,10 @@ pub(crate) fn of_error<B>(shared: &LayerState, error: &Error) -> Response<Respon
 }
 
 /// Adds the time until which a retry gets the same answer, if there is a limit.
-pub(crate) fn with_expiry<B>(
-    mut response: Response<ResponseBody<B>>,
-    expires_in: Option<Duration>,
-) -> Response<ResponseBody<B>> {
+pub(crate) fn add_expiry(headers: &mut HeaderMap, expires_in: Option<Duration>) {
     if let Some(date) = expires_in.and_then(date_in) {
-        response.headers_mut().insert(IDEMPOTENCY_EXPIRES, date);
+        headers.insert(IDEMPOTENCY_EXPIRES, date);
     }
-    response
 }
 
 /// Says that the receipt is not written yet. Nothing is promised about how long it is kept.
@@ -109,7 +107,7 @@ fn problem_of(route: &Route, caller: Caller, refusal: Refusal) -> Problem {
 
 fn problem_of_error(route: &Route, error: &Error) -> Problem {
     match error.kind() {
-        ErrorKind::Overloaded => Problem::Overloaded,
+        ErrorKind::Overloaded => Problem::Overloaded { retry_after: SOON },
         ErrorKind::Conflict => Problem::InProgress { retry_after: SOON },
         // A run that was interrupted has committed nothing: the outcome is known, and the next try runs.
         ErrorKind::LeaseLost | ErrorKind::Stopped if route.has_effects_in_transaction() => {
@@ -125,8 +123,8 @@ fn problem_of_error(route: &Route, error: &Error) -> Problem {
     }
 }
 
-/// A retry is worthwhile if a hook or another run will resolve the unknown outcome; if a person must settle it, it is
-/// not.
+/// A retry is worthwhile if a hook or another run will resolve the unknown outcome; if an operator must settle it, it
+/// is not.
 fn outcome_unknown(route: &Route) -> Problem {
     let by_itself = route.is_reconciled() || route.policy.on_unknown() == OnUnknown::Retry;
     Problem::OutcomeUnknown { retry_after: by_itself.then_some(SOON) }

@@ -63,6 +63,13 @@ impl<B> ResponseBody<B> {
         Self { kind: BodyKind::Whole { body: Full::new(bytes) } }
     }
 
+    /// Returns whether this is a guarded response on its way: its run continues, and its key is held, until it was read
+    /// or dropped. A server that bounds how long a client may take for it drops it then; the receipt is written all the
+    /// same.
+    pub fn is_live(&self) -> bool {
+        matches!(self.kind, BodyKind::Live { ended: false, .. })
+    }
+
     /// A body whose pieces come through a channel. If the sender is dropped without a [`Piece::End`], the body fails: a
     /// part must never look complete.
     pub(crate) fn live() -> (mpsc::Sender<Piece>, Self) {

@@ -3,32 +3,42 @@
 use bytes::{Bytes, BytesMut};
 
 #[derive(Debug, Default)]
-pub(crate) struct BodyBuffer {
-    /// The whole body while it is one piece.
-    first: Bytes,
-    /// The whole body from the second piece on.
-    joined: BytesMut,
+pub(crate) enum BodyBuffer {
+    #[default]
+    Empty,
+    One(Bytes),
+    /// From the second piece on.
+    Collected(BytesMut),
 }
 
 impl BodyBuffer {
     pub(crate) fn len(&self) -> usize {
-        self.first.len() + self.joined.len()
+        match self {
+            Self::Empty => 0,
+            Self::One(piece) => piece.len(),
+            Self::Collected(joined) => joined.len(),
+        }
     }
 
     pub(crate) fn push(&mut self, piece: Bytes) {
-        if self.len() == 0 {
-            self.first = piece;
-            return;
+        match self {
+            Self::Collected(joined) => joined.extend_from_slice(&piece),
+            Self::One(first) if !first.is_empty() => {
+                let mut joined = BytesMut::with_capacity(first.len() + piece.len());
+                joined.extend_from_slice(first);
+                joined.extend_from_slice(&piece);
+                *self = Self::Collected(joined);
+            }
+            Self::Empty | Self::One(_) => *self = Self::One(piece),
         }
-        if !self.first.is_empty() {
-            self.joined.reserve(self.first.len() + piece.len());
-            self.joined.extend_from_slice(&std::mem::take(&mut self.first));
-        }
-        self.joined.extend_from_slice(&piece);
     }
 
     pub(crate) fn into_bytes(self) -> Bytes {
-        if self.joined.is_empty() { self.first } else { self.joined.freeze() }
+        match self {
+            Self::Empty => Bytes::new(),
+            Self::One(piece) => piece,
+            Self::Collected(joined) => joined.freeze(),
+        }
     }
 }
 

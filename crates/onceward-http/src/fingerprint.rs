@@ -37,10 +37,12 @@ mod secrets;
 mod v1;
 mod write;
 
+use http::request::Parts;
 use http::{HeaderMap, Method, Uri};
 use onceward::Fingerprint;
 
-use crate::host;
+use crate::host::{self, ForwardedHost};
+use crate::request_fields::RequestFields;
 
 pub(crate) use anonymous::names_nobody;
 pub(crate) use pointer::index as array_index;
@@ -82,17 +84,39 @@ pub struct Head<'a> {
     pub headers: &'a HeaderMap,
     /// Whether it is known who asks.
     pub caller: Caller,
+    /// Which fields there are, if that was looked up before.
+    fields: Option<RequestFields>,
 }
 
 impl<'a> Head<'a> {
     /// The head of a request by a caller that is known, without a host.
     pub fn new(method: &'a Method, path: &'a str, query: Option<&'a str>, headers: &'a HeaderMap) -> Self {
-        Self { method, path, query, host: None, headers, caller: Caller::Named }
+        Self { method, path, query, host: None, headers, caller: Caller::Named, fields: None }
     }
 
     /// Sets the host of the target or, if that has none, of the `Host` field.
     pub fn with_host_of(mut self, uri: &'a Uri) -> Self {
-        self.host = host::of(uri, self.headers);
+        self.host = host::of(uri, self.headers, self.fields(), None);
+        self
+    }
+
+    /// The head of a request that has these fields.
+    pub(crate) fn of(parts: &'a Parts, fields: RequestFields) -> Self {
+        let Parts { method, uri, headers, .. } = parts;
+        let (path, query) = (uri.path(), uri.query());
+        let fields = Some(fields);
+        Self { method, path, query, host: None, headers, caller: Caller::Named, fields }.with_host_of(uri)
+    }
+
+    fn fields(&self) -> RequestFields {
+        self.fields.unwrap_or_else(|| RequestFields::of(self.headers))
+    }
+
+    /// Sets the host that a trusted proxy names, if it names one.
+    pub fn with_forwarded_host(mut self, forwarded: Option<&'a ForwardedHost>) -> Self {
+        if let Some(ForwardedHost(host)) = forwarded {
+            self.host = Some(host.as_bytes());
+        }
         self
     }
 
@@ -147,8 +171,8 @@ pub fn fingerprints(rules: &Rules, secrets: &Secrets, head: &Head<'_>, body: &[u
     Fingerprints { current, older }
 }
 
-impl<'a> From<&'a http::request::Parts> for Head<'a> {
-    fn from(parts: &'a http::request::Parts) -> Self {
+impl<'a> From<&'a Parts> for Head<'a> {
+    fn from(parts: &'a Parts) -> Self {
         let uri = &parts.uri;
         Self::new(&parts.method, uri.path(), uri.query(), &parts.headers).with_host_of(uri)
     }

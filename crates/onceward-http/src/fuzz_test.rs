@@ -128,3 +128,68 @@ fn fuzz_snapshot() {
         (parts.status.as_u16(), parts.headers.len())
     });
 }
+
+/// Hostile signature fields, and bodies that were changed on their way: only the signed body verifies.
+#[test]
+fn fuzz_signature() {
+    let vectors: serde_json::Value =
+        serde_json::from_str(include_str!("../tests/webhook_vectors/vectors.json")).unwrap();
+    let vectors: Vec<Signed> = vectors.as_array().unwrap()[..4].iter().map(Signed::read).collect();
+    let seeds: Vec<Vec<u8>> = vectors
+        .iter()
+        .enumerate()
+        .map(|(at, signed)| {
+            let at = u8::try_from(at).unwrap();
+            [&[at][..], signed.headers[&signed.field].as_bytes(), b"\n", &signed.body].concat()
+        })
+        .collect();
+    let words: &[&[u8]] =
+        &[b"v1,", b"v1=", b"t=", b"sha256=", b",", b" ", b"=", b"\n", b"\"id\":", b"\\u00e9"];
+    let refs: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
+    Fuzz::new("signature").with_seeds(refs).with_words(words).run(|input| {
+        let Some((scheme, rest)) = input.split_first() else { return "empty".to_owned() };
+        let signed = &vectors[usize::from(*scheme) % vectors.len()];
+        let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+        let (field, body) = (&rest[..end], rest.get(end + 1..).unwrap_or_default());
+        let Ok(value) = HeaderValue::from_bytes(field) else { return "not a field".to_owned() };
+        let mut headers = signed.headers.clone();
+        headers.insert(signed.field.clone(), value);
+        match signed.verifier.verify(&headers, body, signed.time) {
+            Ok(event) => {
+                assert_eq!(body, signed.body, "a changed body verifies");
+                assert!((1..=255).contains(&event.key().len()));
+                "verified".into()
+            }
+            Err(bad) => bad.to_string().chars().take(24).collect(),
+        }
+    });
+}
+
+/// An event as its sender's library signed it.
+struct Signed {
+    verifier: crate::webhook::Verifier,
+    headers: HeaderMap,
+    field: http::HeaderName,
+    body: Vec<u8>,
+    time: std::time::SystemTime,
+}
+
+impl Signed {
+    fn read(vector: &serde_json::Value) -> Self {
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        let mut headers = HeaderMap::new();
+        for (name, value) in vector["headers"].as_object().unwrap() {
+            headers.insert(http::HeaderName::try_from(name).unwrap(), text(value).parse().unwrap());
+        }
+        let is_signature =
+            |name: &&http::HeaderName| name.as_str().contains("signature") || name.as_str().contains("hmac");
+        let scheme = text(&vector["scheme"]).parse().unwrap();
+        Self {
+            verifier: crate::webhook::Verifier::new(scheme, [text(&vector["secret"])]).unwrap(),
+            field: headers.keys().find(is_signature).unwrap().clone(),
+            headers,
+            body: text(&vector["body"]).into_bytes(),
+            time: std::time::UNIX_EPOCH + std::time::Duration::from_secs(vector["time"].as_u64().unwrap()),
+        }
+    }
+}

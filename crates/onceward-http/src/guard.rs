@@ -12,42 +12,63 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::CONNECTION;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
-use onceward::Onceward;
+use onceward::{Id, Onceward};
 use tower_service::Service;
 
-use crate::admission::{ClientAddress, ReservedBytes};
+use crate::admission::{ClientAddress, ReservedBytes, WaitingPlace};
 use crate::answer;
 use crate::body::{BoxError, ResponseBody};
+use crate::closes;
 use crate::fingerprint::{self, Head};
 use crate::intent_future::IntentFuture;
 use crate::key_source::KeyFrom;
 use crate::layer::LayerState;
+use crate::permits;
 use crate::problem::Problem;
 use crate::request_body::{BodyError, ReadRequest};
+use crate::request_fields::RequestFields;
 use crate::route::{KeyRule, Route};
 use crate::run::run;
 use crate::scope::{self, CallerHead};
 use crate::secret_rotation::Ids;
+use crate::shedding::ShedPermit;
+use crate::webhook::receive;
 
 /// One guarded request in flight: counted in the metrics, with the body bytes that it has reserved.
 pub(crate) struct InFlight {
     shared: Arc<LayerState>,
     body_bytes: ReservedBytes,
+    /// Where it is counted while it waits or is looked up.
+    waiting: Option<WaitingPlace>,
+    /// What its head has.
+    pub(crate) fields: RequestFields,
 }
 
 impl InFlight {
-    fn new(shared: &Arc<LayerState>, client: Option<ClientAddress>) -> Self {
+    fn new(shared: &Arc<LayerState>, client: Option<ClientAddress>, fields: RequestFields) -> Self {
         shared.metrics.in_flight.one();
-        Self { shared: shared.clone(), body_bytes: ReservedBytes::of(client) }
+        Self { shared: shared.clone(), body_bytes: ReservedBytes::of(client), waiting: None, fields }
     }
 
     /// Reserves memory for a piece of the body until the request ends.
     pub(crate) fn take_bytes(&mut self, bytes: usize) -> Result<(), Problem> {
         self.shared.admission.take_bytes(&mut self.body_bytes, bytes)
+    }
+
+    /// Counts it among the requests that wait or are looked up in the store. `false` if it must not wait.
+    fn begin_waiting(&mut self, id: &Id, client: Option<ClientAddress>) -> bool {
+        self.waiting = self.shared.admission.begin_waiting(id, client);
+        self.waiting.is_some()
+    }
+
+    /// It runs: it waits no longer.
+    pub(crate) fn runs(&self) {
+        if let Some(place) = &self.waiting {
+            self.shared.admission.end_waiting(place);
+        }
     }
 
     pub(crate) fn shared(&self) -> &Arc<LayerState> {
@@ -67,6 +88,7 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.shared.metrics.in_flight.one_less();
         self.shared.admission.give_bytes(&self.body_bytes);
+        self.runs();
     }
 }
 
@@ -74,28 +96,34 @@ impl Drop for InFlight {
 pub(crate) fn admit<I>(
     shared: &Arc<LayerState>,
     request: &Request<I>,
+    fields: RequestFields,
 ) -> Result<(InFlight, Option<Ids>), Problem> {
     let client = request.extensions().get().copied();
     let KeyFrom::Header(field) = &shared.route.key_from else {
-        return Ok((InFlight::new(shared, client), None));
+        return Ok((InFlight::new(shared, client, fields), None));
     };
     shared.metrics.guarded.one();
-    let key = match shared.route.shape.read_lines(&request.headers().get_all(field)) {
+    let key = match shared.route.shape.read_lines(request.headers().get_all(field).iter()) {
         Ok(Some(key)) => key,
         Ok(None) => return Err(shared.route.key_from.missing()),
         Err(bad) => return Err(Problem::KeyMalformed(bad.about(&shared.route.key_from.name()))),
     };
     let (uri, headers, extensions) = (request.uri(), request.headers(), request.extensions());
-    let ids = ids_of(shared, request.method(), CallerParts { uri, headers, extensions }, &key)?;
-    Ok((InFlight::new(shared, client), Some(ids)))
+    let ids = ids_of(shared, request.method(), CallerParts { uri, headers, extensions, fields }, &key)?;
+    Ok((InFlight::new(shared, client, fields), Some(ids)))
 }
 
 /// The ids of a request whose key is in its body; `None` if it has no key and needs none.
-fn ids_from_body(shared: &LayerState, parts: &Parts, body: &[u8]) -> Result<Option<Ids>, Problem> {
+fn ids_from_body(
+    shared: &LayerState,
+    parts: &Parts,
+    fields: RequestFields,
+    body: &[u8],
+) -> Result<Option<Ids>, Problem> {
     let route = &shared.route;
     let key = match &route.key_from {
         KeyFrom::Body(pointer) => KeyFrom::read_body(pointer, &route.shape, body),
-        KeyFrom::Header(_) => Ok(None),
+        KeyFrom::Header(_) | KeyFrom::Event(_) => Ok(None),
     };
     let key = match (key, route.key) {
         (Ok(None), KeyRule::Optional) => {
@@ -106,25 +134,48 @@ fn ids_from_body(shared: &LayerState, parts: &Parts, body: &[u8]) -> Result<Opti
     };
     shared.metrics.guarded.one();
     let key = key?.ok_or_else(|| route.key_from.missing())?;
-    let from = CallerParts { uri: &parts.uri, headers: &parts.headers, extensions: &parts.extensions };
-    ids_of(shared, &parts.method, from, &key).map(Some)
+    ids_of_request(shared, parts, fields, &key).map(Some)
+}
+
+/// The ids of a request with this key.
+pub(crate) fn ids_of_request(
+    shared: &LayerState,
+    parts: &Parts,
+    fields: RequestFields,
+    key: &str,
+) -> Result<Ids, Problem> {
+    let Parts { uri, headers, extensions, .. } = parts;
+    let from = CallerParts { uri, headers, extensions, fields };
+    ids_of(shared, &parts.method, from, key)
+}
+
+/// Admits a request without a key.
+pub(crate) fn admit_keyless(
+    shared: &LayerState,
+    method: &Method,
+    from: CallerParts<'_>,
+) -> Result<Option<Box<ShedPermit>>, Problem> {
+    let scope = || ids_of(shared, method, from, permits::KEYLESS).ok().map(|ids| ids.current);
+    permits::enter_keyless(shared, method, from.headers, scope)
 }
 
 /// The parts of a request that say who asks.
 #[derive(Clone, Copy)]
-struct CallerParts<'a> {
-    uri: &'a Uri,
-    headers: &'a HeaderMap,
-    extensions: &'a Extensions,
+pub(crate) struct CallerParts<'a> {
+    pub(crate) uri: &'a Uri,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) extensions: &'a Extensions,
+    pub(crate) fields: RequestFields,
 }
 
 /// The ids of the intent with this key: under each secret, and under each terms that its receipts may have.
 fn ids_of(shared: &LayerState, method: &Method, parts: CallerParts<'_>, key: &str) -> Result<Ids, Problem> {
     let LayerState { route, secrets, .. } = shared;
-    let CallerParts { uri, headers, extensions } = parts;
-    let head = CallerHead { uri, headers, caller: extensions.get() };
+    let CallerParts { uri, headers, extensions, fields } = parts;
+    let head =
+        CallerHead { uri, headers, fields, caller: extensions.get(), forwarded_host: extensions.get() };
     let (current, caller) = route.identity.id(method, head, key, secrets.current())?;
-    if headers.contains_key(CONNECTION)
+    if fields.has(RequestFields::CONNECTION)
         && let Some(listed) = scope::listed_by_connection(headers, |name| route.counts(name, caller))
     {
         return Err(Problem::ScopeMissing(listed.to_string()));
@@ -149,11 +200,11 @@ fn ids_of(shared: &LayerState, method: &Method, parts: CallerParts<'_>, key: &st
 pub(crate) enum Begun<F, B, E> {
     Answered(Response<ResponseBody<B>>),
     /// It has no key, and needs none: the service was called without a guard.
-    Passed(F),
+    Passed(F, Option<Box<ShedPermit>>),
     Running(IntentFuture<B, E>),
 }
 
-pub(crate) fn begin<S, I, B>(read: ReadRequest<S>) -> Begun<S::Future, B, S::Error>
+pub(crate) fn begin<S, I, B>(mut read: ReadRequest<S>) -> Begun<S::Future, B, S::Error>
 where
     S: Service<Request<I>, Response = Response<B>> + Send + 'static,
     S::Future: Send,
@@ -162,9 +213,9 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let ReadRequest { mut rest, body } = read;
-    let shared = rest.in_flight.shared();
-    let body = match body {
+    // The rest is large, and is not moved: a replay only reads it.
+    let (shared, fields) = (read.rest.in_flight.shared(), read.rest.in_flight.fields);
+    let body = match read.body {
         Ok(body) => body,
         Err(BodyError::TooLarge) => {
             let problem = Problem::BodyTooLarge(shared.route.request_bytes_max);
@@ -173,23 +224,43 @@ where
         Err(BodyError::NoMemory(problem)) => return Begun::Answered(answer::refuse(shared, problem)),
         Err(BodyError::Broken) => return Begun::Answered(answer::empty(StatusCode::BAD_REQUEST)),
     };
-    let ids = match rest.ids.take() {
+    if let Some(receiver) = &shared.route.webhook {
+        return match receive::verify(shared, receiver, &read.rest.parts, &body) {
+            Ok(received) => {
+                let (service, parts) = (read.rest.service, read.rest.parts);
+                Begun::Running(IntentFuture::new(read.rest.in_flight, |slot| {
+                    receive::run(slot, service, parts, body, received)
+                }))
+            }
+            Err(problem) => Begun::Answered(answer::refuse(shared, problem)),
+        };
+    }
+    let ids = match read.rest.ids.take() {
         Some(ids) => ids,
-        None => match ids_from_body(shared, &rest.parts, &body) {
+        None => match ids_from_body(shared, &read.rest.parts, fields, &body) {
             Ok(Some(ids)) => ids,
+            Ok(None) if closes::needs_guard(&shared.route, &read.rest.parts.headers) => {
+                return Begun::Answered(answer::refuse(shared, shared.route.key_from.missing()));
+            }
             Ok(None) => {
-                // Without a key there is no receipt that could come first.
-                let (method, headers) = (&rest.parts.method, &rest.parts.headers);
-                if let Err(problem) = shared.route.precondition.check(method, headers) {
-                    return Begun::Answered(answer::refuse(shared, problem));
-                }
-                return Begun::Passed(rest.service.call(Request::from_parts(rest.parts, I::from(body))));
+                let Parts { method, uri, headers, extensions, .. } = &read.rest.parts;
+                let from = CallerParts { uri, headers, extensions, fields };
+                let permit = match admit_keyless(shared, method, from) {
+                    Ok(permit) => permit,
+                    Err(problem) => return Begun::Answered(answer::refuse(shared, problem)),
+                };
+                let request = Request::from_parts(read.rest.parts, I::from(body));
+                return Begun::Passed(read.rest.service.call(request), permit);
             }
             Err(problem) => return Begun::Answered(answer::refuse(shared, problem)),
         },
     };
     let route = &shared.route;
-    let head = Head::from(&rest.parts);
+    let closing = match closes::read(route, &read.rest.parts.headers, &ids) {
+        Ok(closing) => closing,
+        Err(problem) => return Begun::Answered(answer::refuse(shared, problem)),
+    };
+    let head = Head::of(&read.rest.parts, fields).with_forwarded_host(read.rest.parts.extensions.get());
     let prints = |caller| {
         fingerprint::fingerprints(&route.fingerprint, &shared.secrets, &head.with_caller(caller), &body)
     };
@@ -197,7 +268,12 @@ where
     if let Some(answer) = asks.cached_answer(&shared.onceward) {
         return Begun::Answered(answer::of(shared, asks.caller, answer));
     }
-    let request = Request::from_parts(rest.parts, I::from(body));
-    let service = rest.service;
-    Begun::Running(IntentFuture::new(rest.in_flight, |slot| run(slot, service, Some(request), asks)))
+    let client = read.rest.parts.extensions.get().copied();
+    let asks =
+        if read.rest.in_flight.begin_waiting(asks.current.id(), client) { asks } else { asks.at_once() };
+    let request = Request::from_parts(read.rest.parts, I::from(body));
+    let service = read.rest.service;
+    Begun::Running(IntentFuture::new(read.rest.in_flight, |slot| {
+        run(slot, service, Some(request), asks, closing)
+    }))
 }

@@ -1,13 +1,28 @@
-//! The host that a request is for: the target's own, else the `Host` field.
+//! The host that a request is for: the one that a trusted proxy names, else the target's own, else the `Host` field.
 
 use http::header::HOST;
 use http::{HeaderMap, Uri};
 
+use crate::request_fields::RequestFields;
+
+/// Among the extensions of a request: the host that the client asked for, by the word of a proxy that is trusted
+/// (`X-Forwarded-Host`). It counts instead of the request's own. Only a component in front of the layer that knows the
+/// proxy may insert it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForwardedHost(pub String);
+
 /// The host and port of a request as they came, without user name and password; `None` if it names none.
-pub(crate) fn of<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<&'r [u8]> {
-    let raw = match uri.authority() {
-        Some(authority) => authority.as_str().as_bytes(),
-        None => headers.get(HOST)?.as_bytes(),
+pub(crate) fn of<'r>(
+    uri: &'r Uri,
+    headers: &'r HeaderMap,
+    fields: RequestFields,
+    forwarded: Option<&'r ForwardedHost>,
+) -> Option<&'r [u8]> {
+    let raw = match (forwarded, uri.authority()) {
+        (Some(ForwardedHost(host)), _) => host.as_bytes(),
+        (None, Some(authority)) => authority.as_str().as_bytes(),
+        (None, None) if !fields.has(RequestFields::HOST) => return None,
+        (None, None) => headers.get(HOST)?.as_bytes(),
     };
     let host = raw.rsplit(|byte| *byte == b'@').next().unwrap_or(raw).trim_ascii();
     (!host.is_empty()).then_some(host)

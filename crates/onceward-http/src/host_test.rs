@@ -10,7 +10,8 @@ fn host(target: &str, field: Option<&str>) -> Option<String> {
         request = request.header(HOST, field);
     }
     let request = request.body(()).unwrap();
-    of(request.uri(), request.headers()).map(|host| String::from_utf8(plain(host).to_vec()).unwrap())
+    of(request.uri(), request.headers(), RequestFields::of(request.headers()), None)
+        .map(|host| String::from_utf8(plain(host).to_vec()).unwrap())
 }
 
 #[test]
@@ -29,4 +30,12 @@ fn spellings_of_one_host_are_equal() {
         assert_eq!(host("/", Some(other)).as_deref(), Some(other));
     }
     assert_eq!(host("http://user:word@a.example:80/", None).as_deref(), Some("a.example"));
+}
+
+#[test]
+fn the_word_of_a_trusted_proxy_counts_first() {
+    let request = Request::builder().uri("http://balancer/x").header(HOST, "balancer").body(()).unwrap();
+    let forwarded = ForwardedHost("shop.example:443".into());
+    let host = of(request.uri(), request.headers(), RequestFields::default(), Some(&forwarded)).unwrap();
+    assert_eq!(plain(host), b"shop.example");
 }

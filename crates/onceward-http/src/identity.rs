@@ -1,5 +1,5 @@
 //! The terms by which a route names an intent: who asks (scope) and what for (operation). A change of these terms
-//! gives every intent another id, so an intent may have to be looked for under former terms as well.
+//! gives every intent another id, so an intent may have to be looked for under previous terms as well.
 
 use http::{Extensions, Method};
 use onceward::Id;
@@ -45,7 +45,7 @@ impl Identity {
         &self.scope
     }
 
-    /// What callers without a scope get; `None` if the sources decide.
+    /// Returns the treatment of callers without a scope; `None` if the sources decide.
     pub fn on_anonymous(&self) -> Option<OnAnonymous> {
         self.on_anonymous
     }

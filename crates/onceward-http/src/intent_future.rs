@@ -52,7 +52,9 @@ impl<B: Send + 'static, E: 'static> IntentFuture<B, E> {
         F: Future<Output = RunEnd<B, E>> + Send + 'static,
     {
         let slot = Arc::new(ResponseSlot { in_flight, head: Mutex::new(LiveHead::Awaited) });
-        Self { work: Some(Box::pin(work(slot.clone()))), slot, detach }
+        // Written to its place, which copies it once; `Box::pin` would copy it twice, and it is large.
+        let work = Box::write(Box::new_uninit(), work(slot.clone()));
+        Self { work: Some(Box::into_pin(work)), slot, detach }
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ServiceResult<B, E>> {

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use http::header::GetAll;
 use http::{HeaderMap, HeaderValue};
 use onceward::{Error, ErrorKind, KEY_BYTES_MAX, Result};
 use regex_lite::Regex;
@@ -132,15 +131,14 @@ impl KeyShape {
 
     /// Reads the key of a request; `None` if it has none.
     pub fn read<'h>(&self, headers: &'h HeaderMap) -> Result<Option<Cow<'h, str>>, BadKey> {
-        self.read_lines(&headers.get_all(IDEMPOTENCY_KEY))
+        self.read_lines(headers.get_all(IDEMPOTENCY_KEY).iter())
     }
 
     /// Reads the key from its header lines, for a caller that has looked them up already.
     pub(crate) fn read_lines<'h>(
         &self,
-        lines: &GetAll<'h, HeaderValue>,
+        mut lines: impl Iterator<Item = &'h HeaderValue>,
     ) -> Result<Option<Cow<'h, str>>, BadKey> {
-        let mut lines = lines.iter();
         let Some(line) = lines.next() else { return Ok(None) };
         if lines.next().is_some() {
             return Err(BadKey::Several);
@@ -166,26 +164,34 @@ impl KeyShape {
 
 fn parse(line: &HeaderValue, form: KeyForm) -> Result<Cow<'_, str>, BadKey> {
     let bytes = line.as_bytes().trim_ascii();
-    let acceptable: fn(&u8) -> bool = match form {
+    let is_acceptable = match form {
         KeyForm::Strict => return parse_quoted(bytes),
         // Whatever begins like a Structured Field String must be a whole one: quotes are parsed, not
         // trimmed, so `"a` and `"a"b` are no keys.
         KeyForm::Lenient if bytes.first() == Some(&b'"') => return parse_quoted(bytes),
         // Printable ASCII without the characters that would make it a list, a parameter or a quote, nor
         // spaces, which intermediaries fold.
-        KeyForm::Lenient => |byte| byte.is_ascii_graphic() && !matches!(byte, b',' | b';' | b'"' | b'\\'),
-        KeyForm::Raw => |byte| matches!(byte, b' '..=b'~'),
+        KeyForm::Lenient => {
+            all(bytes, |byte| byte.is_ascii_graphic() & !matches!(byte, b',' | b';' | b'"' | b'\\'))
+        }
+        KeyForm::Raw => all(bytes, |byte| matches!(byte, b' '..=b'~')),
     };
-    if !bytes.iter().all(acceptable) {
+    if !is_acceptable {
         return Err(BadKey::Malformed);
     }
     Ok(Cow::Borrowed(std::str::from_utf8(bytes).expect("printable ASCII")))
 }
 
+/// Whether all bytes are of this kind. Without an early end, whole blocks are compared at once: nearly all keys are as
+/// they must be.
+fn all(bytes: &[u8], is: impl Fn(u8) -> bool) -> bool {
+    bytes.iter().fold(true, |all, byte| all & is(*byte))
+}
+
 fn parse_quoted(bytes: &[u8]) -> Result<Cow<'_, str>, BadKey> {
     // Most keys have nothing to unescape: the key is the text between the quotes.
     if let [b'"', inside @ .., b'"'] = bytes
-        && inside.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'))
+        && all(inside, |byte| matches!(byte, b' '..=b'~') & !matches!(byte, b'"' | b'\\'))
     {
         return Ok(Cow::Borrowed(std::str::from_utf8(inside).expect("printable ASCII")));
     }

@@ -12,6 +12,7 @@ use crate::fingerprint::Pointer;
 use crate::headers::IDEMPOTENCY_KEY;
 use crate::key::{BadKey, KeyShape};
 use crate::problem::Problem;
+use crate::webhook::Scheme;
 
 /// Where the key of a request comes from. As text: `header:NAME` or `body:POINTER`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,9 @@ pub enum KeyFrom {
     /// This member of the JSON body: a string as it is, an integer by its digits. A value that is longer than 255
     /// characters or has others than printable ASCII is hashed.
     Body(Pointer),
+    /// The sender's id of a webhook, behind its verified signature. Set by
+    /// [`RouteBuilder::with_webhook`](crate::RouteBuilder::with_webhook).
+    Event(Scheme),
 }
 
 impl Default for KeyFrom {
@@ -35,6 +39,7 @@ impl fmt::Display for KeyFrom {
         match self {
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Body(pointer) => write!(f, "body:{pointer}"),
+            Self::Event(scheme) => write!(f, "event:{}", scheme.name()),
         }
     }
 }
@@ -61,7 +66,7 @@ impl KeyFrom {
     pub fn field(&self) -> Option<&HeaderName> {
         match self {
             Self::Header(name) => Some(name),
-            Self::Body(_) => None,
+            Self::Body(_) | Self::Event(_) => None,
         }
     }
 
@@ -70,6 +75,7 @@ impl KeyFrom {
         match self {
             Self::Header(name) => title_case(name),
             Self::Body(pointer) => format!("member `{pointer}` of the body"),
+            Self::Event(_) => "id of the event".into(),
         }
     }
 
@@ -113,6 +119,9 @@ impl KeyFrom {
                 "Send {}: one new random value per intent, the same one on every retry.",
                 title_case(name)
             )),
+            Self::Event(_) => {
+                Problem::KeyMissingFrom("An event must have the id that its sender gave it.".into())
+            }
             Self::Body(pointer) => Problem::KeyMissingFrom(format!(
                 "The key of a request is the member `{pointer}` of its JSON body; this one has none."
             )),

@@ -1,7 +1,7 @@
 //! What becomes of an answer whose receipt could not be written at once, because the store was away at that moment.
 //!
 //! ```text
-//! hold   nobody else may run it, and the engine writes the outcome for as long as the process lives:
+//! hold   no other process may run it, and the engine writes the outcome for as long as the process lives:
 //!        the answer waits `record_wait`, then it is sent with `Onceward-Recorded: not-yet` and without an expiry
 //! retry  another process may run it once the lease has ended: the answer is withheld until it is recorded; if the
 //!        lease ends before that, the client gets `outcome-unknown`

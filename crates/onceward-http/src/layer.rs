@@ -13,11 +13,14 @@ use tower_service::Service;
 use crate::admission::Admission;
 use crate::answer;
 use crate::body::{BoxError, ResponseBody};
+use crate::closes;
 use crate::fingerprint::Secrets;
-use crate::guard;
+use crate::guard::{self, CallerParts};
+use crate::headers::IDEMPOTENCY_KEY;
 use crate::metrics::Metrics;
 use crate::request_body::BodyReader;
-use crate::response_future::ResponseFuture;
+use crate::request_fields::RequestFields;
+use crate::response_future::{Page, ResponseFuture};
 use crate::route::{KeyRule, Route};
 
 /// Makes the requests of the service behind it idempotent: a retry with the same `Idempotency-Key` gets the recorded
@@ -66,7 +69,8 @@ impl OncewardLayer {
     /// While several secrets are listed, an intent has a receipt under each of them, so that any two
     /// processes that share one agree on what was done. To rotate: add the new secret behind the old one
     /// everywhere, then put it in front everywhere, then take the old one off once the receipts from
-    /// before are past their retention. Child keys come from the secret in front.
+    /// before are past their retention and no unknown outcome is left of them. Child keys, steps and fences are those
+    /// of the oldest receipt of an intent: a retry has the same ones, whichever secret is in front.
     pub fn new(onceward: Onceward, secrets: impl Into<Secrets>, route: impl Into<Arc<Route>>) -> Self {
         let (secrets, route) = (Arc::new(secrets.into()), route.into());
         let (metrics, admission) = (Arc::default(), Arc::default());
@@ -88,7 +92,7 @@ impl OncewardLayer {
 
 impl LayerState {
     /// Whether the layer guards this request, as far as its head says; otherwise counts it as not guarded.
-    fn guards<I>(&self, request: &Request<I>) -> bool {
+    fn guards<I>(&self, request: &Request<I>, fields: RequestFields) -> bool {
         let Self { route, metrics, .. } = self;
         if !route.methods.contains(request.method()) {
             metrics.unguarded_methods.one();
@@ -96,8 +100,8 @@ impl LayerState {
         }
         let guarded = match (route.key, route.key_from.field()) {
             (KeyRule::Required, _) | (KeyRule::Optional, None) => true,
-            // A request has few fields: comparing their names is cheaper than hashing this one.
-            (KeyRule::Optional, Some(field)) => request.headers().keys().any(|name| name == field),
+            (KeyRule::Optional, Some(field)) if *field == IDEMPOTENCY_KEY => fields.has(RequestFields::KEY),
+            (KeyRule::Optional, Some(field)) => request.headers().contains_key(field),
             (KeyRule::Ignored, _) => false,
         };
         if !guarded {
@@ -141,20 +145,28 @@ where
     }
 
     fn call(&mut self, request: Request<I>) -> Self::Future {
-        if !self.shared.guards(&request) {
-            // Without a key there is no receipt that could come first.
-            return match self.shared.route.precondition.check(request.method(), request.headers()) {
-                Ok(()) => ResponseFuture::pass(self.inner.call(request)),
-                Err(problem) => ResponseFuture::refused(answer::refuse(&self.shared, problem)),
+        let fields = RequestFields::of(request.headers());
+        let allowed = self.shared.route.allowed_origins.as_ref();
+        let page = fields.has(RequestFields::ORIGIN).then(|| Box::new(Page::of(&request, allowed)));
+        if !self.shared.guards(&request, fields) {
+            if closes::needs_guard(&self.shared.route, request.headers()) {
+                let problem = self.shared.route.key_from.missing();
+                return ResponseFuture::refused(answer::refuse(&self.shared, problem), page);
+            }
+            let (uri, headers, extensions) = (request.uri(), request.headers(), request.extensions());
+            let from = CallerParts { uri, headers, extensions, fields };
+            return match guard::admit_keyless(&self.shared, request.method(), from) {
+                Ok(permit) => ResponseFuture::pass(self.inner.call(request), permit, page),
+                Err(problem) => ResponseFuture::refused(answer::refuse(&self.shared, problem), page),
             };
         }
-        let (in_flight, ids) = match guard::admit(&self.shared, &request) {
+        let (in_flight, ids) = match guard::admit(&self.shared, &request, fields) {
             Ok(admitted) => admitted,
-            Err(problem) => return ResponseFuture::refused(answer::refuse(&self.shared, problem)),
+            Err(problem) => return ResponseFuture::refused(answer::refuse(&self.shared, problem), page),
         };
         // The service that was polled ready runs the request; the clone must be polled again.
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
-        ResponseFuture::reading(BodyReader::new(in_flight, ready, request, ids))
+        ResponseFuture::reading(BodyReader::new(in_flight, ready, request, ids), page)
     }
 }

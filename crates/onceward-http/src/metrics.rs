@@ -14,6 +14,10 @@ pub struct Metrics {
     pub(crate) reconciles: Gauge,
     pub(crate) recorded_late: Gauge,
     pub(crate) sent_unrecorded: Gauge,
+    pub(crate) slow_clients_cut_off: Gauge,
+    pub(crate) same_request_other_key: Gauge,
+    pub(crate) same_request_other_scope: Gauge,
+    pub(crate) events_other_body: Gauge,
     pub(crate) in_flight: Gauge,
     refusals: [Gauge; Problem::NAMES.len()],
 }
@@ -45,6 +49,10 @@ impl Metrics {
             ("reconciles", &self.reconciles),
             ("answers_recorded_late", &self.recorded_late),
             ("answers_sent_unrecorded", &self.sent_unrecorded),
+            ("slow_clients_cut_off", &self.slow_clients_cut_off),
+            ("same_requests_other_key", &self.same_request_other_key),
+            ("same_requests_other_scope", &self.same_request_other_scope),
+            ("webhook_events_other_body", &self.events_other_body),
             ("in_flight", &self.in_flight),
         ];
         let refusals = Problem::NAMES.iter().zip(&self.refusals);

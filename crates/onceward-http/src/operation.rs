@@ -6,6 +6,7 @@ use onceward::{Error, ErrorKind, OPERATION_BYTES_MAX, Result};
 /// How the operation of a request is named. Two requests with the same key are the same intent only if
 /// their operations are the same too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Operation {
     /// By method and path: `POST /orders/7/refunds`.
     #[default]
@@ -51,7 +52,7 @@ impl Operation {
             Self::Named(Name(name)) => name,
             Self::Path => path,
         };
-        if method.len() > METHOD_BYTES_MAX || !is_plain(method) {
+        if !is_usual(method) && (method.len() > METHOD_BYTES_MAX || !is_plain(method)) {
             let mut hasher = blake3::Hasher::new();
             hasher.update(method.as_bytes()).update(b" ").update(name.as_bytes());
             return format!("~{}", hasher.finalize().to_hex());
@@ -67,9 +68,15 @@ impl Operation {
     }
 }
 
+/// The methods that nearly all guarded requests have.
+fn is_usual(method: &str) -> bool {
+    matches!(method, "POST" | "PUT" | "PATCH" | "DELETE")
+}
+
 /// Whether it can be a part of an id: printable ASCII, without the mark of a step.
 fn is_plain(text: &str) -> bool {
-    text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'#')
+    // Without an early end, whole blocks are compared at once.
+    text.bytes().fold(true, |all, byte| all & matches!(byte, b' '..=b'"' | b'$'..=b'~'))
 }
 
 impl std::fmt::Display for Operation {

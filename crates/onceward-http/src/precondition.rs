@@ -12,8 +12,12 @@ mod rule;
 use std::fmt;
 use std::time::SystemTime;
 
-use http::header::{HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
-use http::{Method, StatusCode};
+use bytes::Bytes;
+use http::header::{
+    ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE, LAST_MODIFIED,
+};
+use http::{Method, Response, StatusCode};
 
 pub use entity_tag::{EntityTag, MalformedTag};
 pub use rule::PreconditionRule;
@@ -23,7 +27,7 @@ use crate::problem::Problem;
 /// Entity tags in one field, at most.
 const TAGS_MAX: usize = 256;
 
-/// What a request wants to be so before it is carried out.
+/// The preconditions of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Preconditions {
@@ -31,9 +35,9 @@ pub struct Preconditions {
     pub if_match: Option<TagCondition>,
     /// `If-None-Match`: carried out if it is none of these.
     pub if_none_match: Option<TagCondition>,
-    /// `If-Unmodified-Since`: carried out if it has not changed since. Ignored beside `If-Match`.
+    /// `If-Unmodified-Since`: carried out if it has not changed since. Ignored if there is an `If-Match`.
     pub if_unmodified_since: Option<SystemTime>,
-    /// `If-Modified-Since`: carried out if it has. Ignored beside `If-None-Match`, and for writes.
+    /// `If-Modified-Since`: carried out if it has. Ignored if there is an `If-None-Match`, and for writes.
     pub if_modified_since: Option<SystemTime>,
 }
 
@@ -102,7 +106,7 @@ impl Validators {
     }
 }
 
-/// What is to be done with a request.
+/// The result of evaluating preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evaluation {
     /// Carry it out.
@@ -136,7 +140,7 @@ impl Preconditions {
         })
     }
 
-    /// Whether there is one that protects an update: `If-Match`, `If-None-Match` or `If-Unmodified-Since`.
+    /// Returns whether there is one that protects an update: `If-Match`, `If-None-Match` or `If-Unmodified-Since`.
     pub fn protects_update(&self) -> bool {
         self.if_match.is_some() || self.if_none_match.is_some() || self.if_unmodified_since.is_some()
     }
@@ -151,7 +155,7 @@ impl Preconditions {
         Problem::PreconditionFailed { expected, current }
     }
 
-    /// What is to be done, in the order of RFC 9110, section 13.2.2.
+    /// Evaluates the preconditions in the order of RFC 9110, section 13.2.2.
     pub fn evaluate(&self, method: &Method, current: &Validators) -> Evaluation {
         let reads = method == Method::GET || method == Method::HEAD;
         if let Some(condition) = &self.if_match {
@@ -177,19 +181,100 @@ impl Preconditions {
     }
 }
 
+/// The condition under which a row may be written: the condition of `versioned` in `onceward-stores`, as its `If`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowCondition<'a> {
+    /// Anything: the request has no condition on an update.
+    Unconditional,
+    /// It has one of these tags: `If::Match(&tags)`. No tag can match if there is none.
+    Match(Vec<&'a str>),
+    /// There is such a row: `If::Exists`.
+    Exists,
+    /// There is no such row: `If::Absent`.
+    Absent,
+    /// Something that one statement cannot compare: a date, `If-None-Match` with tags, or two conditions. It must be
+    /// [evaluated](Preconditions::evaluate) against a row that is locked; to write without it would lose an update.
+    NotComparable,
+}
+
+impl Preconditions {
+    /// Returns the condition under which an update may write a row.
+    ///
+    /// ```
+    /// use onceward_http::precondition::{Preconditions, RowCondition};
+    ///
+    /// let request = http::Request::put("/orders/7").header("If-Match", "\"3\", W/\"4\"").body(())?;
+    /// let preconditions = Preconditions::from_headers(request.headers())?;
+    /// assert_eq!(preconditions.row_condition(), RowCondition::Match(vec!["3"]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn row_condition(&self) -> RowCondition<'_> {
+        // A date counts only where there is no `If-Match`.
+        match (&self.if_match, &self.if_none_match, self.if_unmodified_since) {
+            (None, None, None) => RowCondition::Unconditional,
+            (Some(condition), None, _) => {
+                condition.strong_tags().map_or(RowCondition::Exists, RowCondition::Match)
+            }
+            (None, Some(TagCondition::Any), None) => RowCondition::Absent,
+            _ => RowCondition::NotComparable,
+        }
+    }
+
+    /// The answer to a request that is not to be carried out: 304 with the tag and the date of what the client has already, or
+    /// 412 with both versions. `None` if it is to be carried out.
+    ///
+    /// ```
+    /// use onceward_http::{EntityTag, Preconditions, Validators};
+    ///
+    /// let request = http::Request::get("/orders/7").header("If-None-Match", "\"3\"").body(())?;
+    /// let current = Validators::existing().with_tag(EntityTag::strong("3")?);
+    /// let answer = Preconditions::from_headers(request.headers())?.answer(request.method(), &current).unwrap();
+    /// assert_eq!(answer.status(), 304);
+    /// assert_eq!(answer.headers()["etag"], "\"3\"");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn answer(&self, method: &Method, current: &Validators) -> Option<Response<Bytes>> {
+        match self.evaluate(method, current) {
+            Evaluation::Proceed => None,
+            Evaluation::Failed => {
+                let refusal = self.refusal(current.tag.clone());
+                let status = refusal.status();
+                Some(refusal.into_response(status))
+            }
+            Evaluation::NotModified => {
+                let mut response = Response::new(Bytes::new());
+                *response.status_mut() = StatusCode::NOT_MODIFIED;
+                if let Some(tag) = &current.tag {
+                    response.headers_mut().insert(ETAG, tag.header_value());
+                }
+                let date = current.last_modified.filter(|at| (1..=LAST_SECOND).contains(&seconds(*at)));
+                if let Some(date) = date.map(httpdate::fmt_http_date)
+                    && let Ok(date) = HeaderValue::try_from(date)
+                {
+                    response.headers_mut().insert(LAST_MODIFIED, date);
+                }
+                Some(response)
+            }
+        }
+    }
+}
+
 impl TagCondition {
     fn read(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Self>, MalformedPrecondition> {
         let mut tags = Vec::new();
         let (mut lines, mut stars) = (0, 0);
         for value in headers.get_all(name) {
             lines += 1;
-            let read = match value.to_str().or_else(|_| std::str::from_utf8(value.as_bytes())) {
-                Ok(line) if line.trim_matches([' ', '\t']) == "*" => {
-                    stars += 1;
-                    Ok(())
-                }
-                Ok(line) => read_tags(line, &mut tags),
-                Err(_) => Err(MalformedTag("it is not text".into())),
+            // A tag may have any bytes from 0x80 on. Those that are no UTF-8 are read one by one.
+            let line = std::str::from_utf8(value.as_bytes()).map_or_else(
+                |_| value.as_bytes().iter().map(|byte| char::from(*byte)).collect(),
+                str::to_owned,
+            );
+            let read = if line.trim_matches([' ', '\t']) == "*" {
+                stars += 1;
+                Ok(())
+            } else {
+                read_tags(&line, &mut tags)
             };
             read.map_err(|why| MalformedPrecondition { field: name.clone(), why })?;
         }
@@ -203,7 +288,7 @@ impl TagCondition {
             }),
             _ => Err(MalformedPrecondition {
                 field: name.clone(),
-                why: MalformedTag("* beside other values".into()),
+                why: MalformedTag("* together with other values".into()),
             }),
         }
     }
@@ -252,6 +337,9 @@ fn read_date(headers: &HeaderMap, name: &HeaderName) -> Option<SystemTime> {
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then(|| httpdate::parse_http_date(value.trim()).ok()).flatten()
 }
+
+/// HTTP dates end with the year 9999.
+const LAST_SECOND: u64 = 253_402_300_799;
 
 /// HTTP dates have whole seconds.
 fn seconds(at: SystemTime) -> u64 {

@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use crate::precondition::{EntityTag, Evaluation, Preconditions, TagCondition, Validators};
+use http::header::{ETAG, LAST_MODIFIED};
+
+use crate::precondition::{EntityTag, Evaluation, Preconditions, RowCondition, TagCondition, Validators};
 
 const EPOCH: SystemTime = SystemTime::UNIX_EPOCH;
 const EARLY: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
@@ -155,7 +157,7 @@ fn tags_are_lists_over_any_number_of_lines() {
 #[test]
 fn a_field_that_cannot_be_read_is_an_error_that_names_it() {
     let many = vec!["\"x\""; 257].join(",");
-    let long = format!("\"{}\"", "x".repeat(257));
+    let long = format!("\"{}\"", "x".repeat(1025));
     for (value, why) in [
         ("a", "without quotes"),
         ("\"a", "closing quote"),
@@ -166,7 +168,7 @@ fn a_field_that_cannot_be_read_is_an_error_that_names_it() {
         ("", "names no entity tag"),
         (" , ", "names no entity tag"),
         (many.as_str(), "more than 256"),
-        (long.as_str(), "257 bytes"),
+        (long.as_str(), "1025 bytes"),
     ] {
         for name in ["if-match", "if-none-match"] {
             let error = Preconditions::from_headers(&headers(&[(name, value)])).unwrap_err().to_string();
@@ -175,8 +177,80 @@ fn a_field_that_cannot_be_read_is_an_error_that_names_it() {
     }
     let stars = [("if-match", "*"), ("if-match", "\"a\"")];
     let error = Preconditions::from_headers(&headers(&stars)).unwrap_err().to_string();
-    assert!(error.contains("* beside other values"), "{error}");
+    assert!(error.contains("* together with other values"), "{error}");
     assert!(EntityTag::strong("a\"b").is_err() && EntityTag::strong("a\u{7f}").is_err());
     assert_eq!("W/\"a\"".parse(), EntityTag::weak("a"));
     assert!("\"a\" ".parse::<EntityTag>().is_err());
+}
+
+#[test]
+fn an_answer_without_carrying_out_names_the_current_version() {
+    let long_ago = EPOCH + Duration::from_secs(784_111_777);
+    let current =
+        Validators::existing().with_tag(EntityTag::strong("7").unwrap()).with_last_modified(long_ago);
+    let of = |name: HeaderName, value: &'static str| {
+        Preconditions::from_headers(&HeaderMap::from_iter([(name, HeaderValue::from_static(value))])).unwrap()
+    };
+    let read = of(http::header::IF_NONE_MATCH, "W/\"7\"").answer(&Method::GET, &current).unwrap();
+    assert_eq!((read.status().as_u16(), read.body().len()), (304, 0));
+    assert_eq!(read.headers()[ETAG], "\"7\"");
+    assert_eq!(read.headers()[LAST_MODIFIED], "Sun, 06 Nov 1994 08:49:37 GMT");
+    let late = Validators::existing()
+        .with_tag(EntityTag::strong("7").unwrap())
+        .with_last_modified(EPOCH + Duration::from_secs(1 << 40));
+    let read = of(http::header::IF_NONE_MATCH, "*").answer(&Method::HEAD, &late).unwrap();
+    assert_eq!(read.headers().get(LAST_MODIFIED), None, "a date after the year 9999 cannot be written");
+    let update = of(http::header::IF_MATCH, "\"6\"").answer(&Method::PUT, &current).unwrap();
+    assert_eq!(update.status().as_u16(), 412);
+    assert!(String::from_utf8_lossy(update.body()).contains("\\\"7\\\""));
+    assert!(of(http::header::IF_MATCH, "\"7\"").answer(&Method::PUT, &current).is_none());
+}
+
+#[test]
+fn a_condition_on_a_row_is_what_one_statement_can_compare() {
+    let of = |fields: &[(HeaderName, &'static str)]| {
+        let headers = fields.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+        Preconditions::from_headers(&headers.collect()).unwrap()
+    };
+    let tags = of(&[(http::header::IF_MATCH, "\"1\", W/\"2\", \"3\"")]);
+    assert_eq!(tags.row_condition(), RowCondition::Match(vec!["1", "3"]));
+    let weak = of(&[(http::header::IF_MATCH, "W/\"2\"")]);
+    assert_eq!(weak.row_condition(), RowCondition::Match(vec![]), "a weak tag never matches");
+    assert_eq!(of(&[(http::header::IF_MATCH, "*")]).row_condition(), RowCondition::Exists);
+    assert_eq!(of(&[(http::header::IF_NONE_MATCH, "*")]).row_condition(), RowCondition::Absent);
+    assert_eq!(of(&[]).row_condition(), RowCondition::Unconditional);
+    let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let read = of(&[(http::header::IF_MODIFIED_SINCE, date)]);
+    assert_eq!(read.row_condition(), RowCondition::Unconditional, "it is for reads");
+    let both = of(&[(http::header::IF_MATCH, "\"1\""), (http::header::IF_UNMODIFIED_SINCE, date)]);
+    assert_eq!(both.row_condition(), RowCondition::Match(vec!["1"]), "the date does not count");
+    for not_comparable in [
+        &[(http::header::IF_NONE_MATCH, "\"1\"")][..],
+        &[(http::header::IF_UNMODIFIED_SINCE, date)],
+        &[(http::header::IF_NONE_MATCH, "*"), (http::header::IF_UNMODIFIED_SINCE, date)],
+        &[(http::header::IF_MATCH, "\"1\""), (http::header::IF_NONE_MATCH, "*")],
+    ] {
+        assert_eq!(of(not_comparable).row_condition(), RowCondition::NotComparable);
+    }
+}
+
+/// RFC 9110 allows every byte from 0x80 on in a tag, also those that are no UTF-8.
+#[test]
+fn a_tag_may_have_bytes_that_are_no_text() {
+    let read = |value: &[u8]| {
+        let headers = [(http::header::IF_MATCH, HeaderValue::from_bytes(value).unwrap())];
+        Preconditions::from_headers(&headers.into_iter().collect())
+    };
+    let preconditions = read(b"\"caf\xe9\", \"\xff\xfe\"").unwrap();
+    let current = Validators::existing().with_tag(EntityTag::strong("7").unwrap());
+    assert_eq!(preconditions.evaluate(&Method::PUT, &current), Evaluation::Failed);
+    assert!(preconditions.protects_update());
+    let text = read("\"caf\u{e9}\"".as_bytes()).unwrap();
+    let current = Validators::existing().with_tag(EntityTag::strong("caf\u{e9}").unwrap());
+    assert_eq!(text.evaluate(&Method::PUT, &current), Evaluation::Proceed);
+    assert!(read(b"\"\xff").is_err(), "it is still malformed without its closing quote");
+    // A tab is a control character that a field value may have, and a tag may not.
+    for malformed in [&b"\"a\tb\""[..], b"\"a b\"", b"\"a\", \"b\tc\""] {
+        assert!(read(malformed).is_err(), "{malformed:?}");
+    }
 }

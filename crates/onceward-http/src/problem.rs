@@ -44,6 +44,8 @@ pub enum Problem {
         /// The status it had, if that was noted.
         original_status: Option<u16>,
     },
+    /// The same request came under another key a short time ago.
+    SameRequestOtherKey,
     /// The key is past its retention.
     KeyExpired,
     /// The body is over the bound, in bytes.
@@ -51,7 +53,10 @@ pub enum Problem {
     /// The store cannot be reached.
     StoreUnavailable,
     /// Too much is in flight.
-    Overloaded,
+    Overloaded {
+        /// When to retry.
+        retry_after: Duration,
+    },
     /// The caller has too much in flight.
     QuotaExceeded {
         /// When to retry.
@@ -59,6 +64,8 @@ pub enum Problem {
     },
     /// It cannot be told whose request it is, and why.
     ScopeMissing(String),
+    /// A webhook is not signed by its sender, or its event has no id, and why.
+    SignatureRefused(String),
     /// The route wants a precondition on every update.
     PreconditionRequired,
     /// The precondition does not hold: the client expected another version.
@@ -78,7 +85,7 @@ pub enum Problem {
 
 impl Problem {
     /// Every name there is, for publication.
-    pub const NAMES: [&'static str; 19] = [
+    pub const NAMES: [&'static str; 21] = [
         "key-missing",
         "key-malformed",
         "key-reused",
@@ -87,12 +94,14 @@ impl Problem {
         "dead",
         "closed",
         "response-not-stored",
+        "same-request-other-key",
         "key-expired",
         "body-too-large",
         "store-unavailable",
         "overloaded",
         "quota-exceeded",
         "scope-missing",
+        "signature-refused",
         "precondition-required",
         "precondition-failed",
         "precondition-malformed",
@@ -101,7 +110,7 @@ impl Problem {
     ];
 
     /// One of each, in the order of [`Problem::NAMES`], for publication.
-    pub(crate) fn examples() -> [Self; 19] {
+    pub(crate) fn examples() -> [Self; 21] {
         let retry_after = Duration::from_secs(1);
         [
             Self::KeyMissing,
@@ -112,12 +121,14 @@ impl Problem {
             Self::Dead,
             Self::Closed,
             Self::ResponseNotStored { original_status: None },
+            Self::SameRequestOtherKey,
             Self::KeyExpired,
             Self::BodyTooLarge(0),
             Self::StoreUnavailable,
-            Self::Overloaded,
+            Self::Overloaded { retry_after },
             Self::QuotaExceeded { retry_after },
             Self::ScopeMissing(String::new()),
+            Self::SignatureRefused(String::new()),
             Self::PreconditionRequired,
             Self::PreconditionFailed { expected: Vec::new(), current: None },
             Self::PreconditionMalformed(String::new()),
@@ -187,6 +198,12 @@ impl Problem {
                 "The request is done, its response was not stored",
                 false,
             ),
+            Self::SameRequestOtherKey => (
+                "same-request-other-key",
+                StatusCode::CONFLICT,
+                "The same request was sent under another key",
+                false,
+            ),
             Self::KeyExpired => {
                 ("key-expired", StatusCode::GONE, "The Idempotency-Key is past its retention", false)
             }
@@ -199,7 +216,7 @@ impl Problem {
                 "The store of receipts cannot be reached",
                 true,
             ),
-            Self::Overloaded => {
+            Self::Overloaded { .. } => {
                 ("overloaded", StatusCode::SERVICE_UNAVAILABLE, "Too much work is in flight", true)
             }
             Self::QuotaExceeded { .. } => (
@@ -210,8 +227,14 @@ impl Problem {
             ),
             // Not 401: that would have to say how to authenticate, which only the service knows.
             Self::ScopeMissing(_) => {
-                ("scope-missing", StatusCode::BAD_REQUEST, "It cannot be told whose request this is", false)
+                ("scope-missing", StatusCode::BAD_REQUEST, "The caller cannot be identified", false)
             }
+            Self::SignatureRefused(_) => (
+                "signature-refused",
+                StatusCode::FORBIDDEN,
+                "The signature of the event is not accepted",
+                false,
+            ),
             Self::PreconditionRequired => (
                 "precondition-required",
                 StatusCode::PRECONDITION_REQUIRED,
@@ -259,13 +282,13 @@ impl Problem {
             }
             Self::InProgress { .. } => "Nothing was done for this copy. Send it again later with the same key.".into(),
             Self::OutcomeUnknown { retry_after: None } => {
-                "It may or may not have taken effect. It is not run again by itself; somebody has to settle it.".into()
+                "It may or may not have taken effect. It is not run again automatically; an operator has to settle it.".into()
             }
             Self::OutcomeUnknown { retry_after: Some(_) } => {
                 "It may or may not have taken effect. Send it again later with the same key to learn more.".into()
             }
             Self::Dead => {
-                "It was tried as often as allowed. It is not tried again until somebody has looked at it.".into()
+                "It was tried as often as allowed. It is not tried again until an operator retries it.".into()
             }
             Self::Closed => {
                 "It was cancelled, discarded, or undone before it began. Use a new key for a new intent.".into()
@@ -275,12 +298,17 @@ impl Problem {
                  reliable end, or was erased."
                     .into()
             }
+            Self::SameRequestOtherKey => {
+                "Nothing was done for this copy. A retry must have the key of the first try; for a second intent with the \
+                 same content, wait until the window of this route is over."
+                    .into()
+            }
             Self::KeyExpired => "Retries with this key are no longer honoured. Use a new key for a new intent.".into(),
             Self::BodyTooLarge(max) => format!("At most {max} bytes are accepted here. Nothing was done."),
             Self::StoreUnavailable => {
                 "Send it again later with the same key: whatever was done is not done again.".into()
             }
-            Self::Overloaded | Self::QuotaExceeded { .. } | Self::UpstreamUnreachable => {
+            Self::Overloaded { .. } | Self::QuotaExceeded { .. } | Self::UpstreamUnreachable => {
                 "Nothing was done. Send it again later with the same key.".into()
             }
             Self::ScopeMissing(why) => format!("Nothing was done: {why}."),
@@ -288,9 +316,9 @@ impl Problem {
                 "Read the resource and send its ETag in If-Match, or If-None-Match: * to create it. Nothing was done.".into()
             }
             Self::PreconditionFailed { .. } => {
-                "Somebody else has changed the resource. Read it again, merge, and send the new version. Nothing was done.".into()
+                "The resource was changed meanwhile. Read it again, merge, and send the new version. Nothing was done.".into()
             }
-            Self::PreconditionMalformed(why) => format!("Nothing was done: {why}."),
+            Self::PreconditionMalformed(why) | Self::SignatureRefused(why) => format!("Nothing was done: {why}."),
             Self::UpstreamTimeout => {
                 "It may or may not have taken effect. It is safe to send it again with the same key.".into()
             }
@@ -299,9 +327,11 @@ impl Problem {
 
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::InProgress { retry_after } | Self::QuotaExceeded { retry_after } => Some(*retry_after),
+            Self::InProgress { retry_after }
+            | Self::QuotaExceeded { retry_after }
+            | Self::Overloaded { retry_after } => Some(*retry_after),
             Self::OutcomeUnknown { retry_after } => *retry_after,
-            Self::StoreUnavailable | Self::Overloaded => Some(Duration::from_secs(1)),
+            Self::StoreUnavailable => Some(Duration::from_secs(1)),
             _ => None,
         }
     }

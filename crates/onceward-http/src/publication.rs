@@ -126,6 +126,7 @@ fn of_route(path: &str, route: &Route) -> Value {
             OnStoreFailure::Refuse => "refuse",
             OnStoreFailure::PassUnguarded => "pass-unguarded",
         },
+        "closes": route.closes(),
         "problems": problems(route),
     })
 }
@@ -184,7 +185,8 @@ fn fingerprint(route: &Route) -> Value {
         "host": rules.host(),
         // Every other field counts where nothing names the caller.
         "fields_of_nobody": FIELDS_OF_NOBODY
-            .into_iter()
+            .iter()
+            .copied()
             .chain(rules.ignored_headers().iter().map(http::HeaderName::as_str))
             .collect::<Vec<_>>(),
     })

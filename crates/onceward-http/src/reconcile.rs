@@ -21,6 +21,7 @@ use onceward::receipt::Status;
 use onceward::{Changed, ErrorKind, Fence, Id, Result, Settlement};
 
 use crate::layer::LayerState;
+use crate::oldest_receipt;
 use crate::response_outcome;
 
 /// The timeout of one question. It is repeated when the next request for the intent arrives.
@@ -38,13 +39,16 @@ pub trait Reconcile: Send + Sync + 'static {
 pub struct UnknownRequest {
     /// Which intent.
     pub id: Id,
+    /// The id that the run's child keys are derived from. It is another one only while secrets are rotated, when an
+    /// intent has several.
+    pub child_keys_of: Id,
     /// The run whose outcome is unknown.
     pub fence: Fence,
     /// The head of the request that found the outcome unknown: same key, same content as the first one.
     pub request: Parts,
 }
 
-/// What was found out.
+/// The result of a reconciliation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Reconciled {
@@ -95,23 +99,36 @@ impl Drop for ReconcileGuard {
 }
 
 /// Starts to reconcile an intent in a task of its own, unless that is in progress already.
-pub(crate) fn start(shared: &Arc<LayerState>, reconciler: &Arc<Reconciler>, id: &Id, request: &Parts) {
+///
+/// `ids` are all ids of the intent.
+pub(crate) fn start(
+    shared: &Arc<LayerState>,
+    reconciler: &Arc<Reconciler>,
+    id: &Id,
+    ids: &Arc<[Id]>,
+    request: &Parts,
+) {
     let Some(guard) = reconciler.begin(id) else { return };
     shared.metrics.reconciles.one();
-    let (shared_there, request) = (shared.clone(), request.clone());
+    let (shared_there, ids, request) = (shared.clone(), ids.clone(), request.clone());
     shared.onceward.spawn(Box::pin(async move {
-        if let Err(error) = settle(&shared_there, &guard, request).await {
+        if let Err(error) = settle(&shared_there, &guard, &ids, request).await {
             tracing::warn!(id = ?guard.id, %error, "an unknown outcome could not be settled");
         }
     }));
 }
 
-async fn settle(shared: &LayerState, guard: &ReconcileGuard, request: Parts) -> Result<()> {
+async fn settle(shared: &LayerState, guard: &ReconcileGuard, ids: &[Id], request: Parts) -> Result<()> {
     let ReconcileGuard { reconciler, id } = guard;
     let Some(receipt) = shared.onceward.receipt(id).await? else { return Ok(()) };
     let Status::Unknown(unknown) = receipt.status else { return Ok(()) };
     let fence = unknown.claim.fence;
-    let asking = reconciler.hook.reconcile(UnknownRequest { id: id.clone(), fence, request });
+    let child_keys_of = match ids {
+        [_] => id,
+        ids => oldest_receipt::find(&shared.onceward, ids).await?.unwrap_or(id),
+    };
+    let child_keys_of = child_keys_of.clone();
+    let asking = reconciler.hook.reconcile(UnknownRequest { id: id.clone(), child_keys_of, fence, request });
     let settlement = match tokio::time::timeout(ANSWER_MAX, asking).await {
         Ok(Reconciled::Happened(response)) => {
             Settlement::Done(response_outcome::outcome(&shared.route, &response))

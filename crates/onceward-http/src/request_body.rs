@@ -19,7 +19,6 @@ pin_project_lite::pin_project! {
         #[pin]
         body: I,
         collected: BodyBuffer,
-        bytes_max: usize,
         rest: Option<RequestRest<S>>,
     }
 }
@@ -49,29 +48,29 @@ pub(crate) enum BodyError {
 
 impl<S, I: Body<Data = Bytes>> BodyReader<S, I> {
     pub(crate) fn new(in_flight: InFlight, service: S, request: Request<I>, ids: Option<Ids>) -> Self {
-        let bytes_max = in_flight.route().request_bytes_max;
         let (parts, body) = request.into_parts();
         let rest = Some(RequestRest { in_flight, service, parts, ids });
-        Self { body, collected: BodyBuffer::default(), bytes_max, rest }
+        Self { body, collected: BodyBuffer::default(), rest }
     }
 
     pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ReadRequest<S>> {
         let mut this = self.project();
+        let in_flight = &mut this.rest.as_mut().expect("polled again after it was ready").in_flight;
+        let bytes_max = in_flight.route().request_bytes_max;
         let body = loop {
             // A body that is announced as too large is refused before it is read.
             let announced = this.body.size_hint().lower();
-            if this.collected.len() as u64 + announced > *this.bytes_max as u64 {
+            if this.collected.len() as u64 + announced > bytes_max as u64 {
                 break Err(BodyError::TooLarge);
             }
             match ready!(this.body.as_mut().poll_frame(cx)) {
                 Some(Ok(frame)) => {
                     // Trailers say nothing about the intent.
                     let Ok(data) = frame.into_data() else { continue };
-                    if this.collected.len() + data.len() > *this.bytes_max {
+                    if this.collected.len() + data.len() > bytes_max {
                         break Err(BodyError::TooLarge);
                     }
-                    let rest = this.rest.as_mut().expect("polled again after it was ready");
-                    if let Err(problem) = rest.in_flight.take_bytes(data.len()) {
+                    if let Err(problem) = in_flight.take_bytes(data.len()) {
                         break Err(BodyError::NoMemory(problem));
                     }
                     this.collected.push(data);

@@ -28,8 +28,11 @@ impl ResponseHead<'_> {
     pub(crate) fn action(self, route: &Route, prior: Prior, body: Option<&[u8]>) -> Action {
         let Self { status, headers, extensions } = self;
         let said = if extensions.is_empty() { None } else { said(extensions) };
-        said.or_else(|| body.and_then(|body| of_problem(status, headers, body)))
-            .unwrap_or_else(|| route.action_of_run(status, headers.contains_key(RETRY_AFTER), prior))
+        said.or_else(|| body.and_then(|body| of_problem(status, headers, body))).unwrap_or_else(|| {
+            // Only of this status does it matter.
+            let retry_after = status == StatusCode::CONFLICT && headers.contains_key(RETRY_AFTER);
+            route.action_of_run(status, retry_after, prior)
+        })
     }
 
     /// Whether its body can be trusted to be complete.

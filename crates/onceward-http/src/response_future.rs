@@ -17,12 +17,14 @@ use http_body::Body;
 use tower_service::Service;
 
 use crate::body::{BoxError, ResponseBody};
+use crate::cors::{self, AllowedOrigins, FromBrowser};
 use crate::guard::{self, Begun};
 use crate::intent_future::IntentFuture;
 use crate::request_body::BodyReader;
+use crate::shedding::ShedPermit;
 
 pin_project_lite::pin_project! {
-    /// What [`OncewardService`](crate::OncewardService) returns.
+    /// The future that [`OncewardService`](crate::OncewardService) returns.
     ///
     /// If it is dropped while the body is being read, nothing has happened. If it is dropped later, nothing is
     /// cancelled: the intent continues in a task of its own. It must be polled; the intent stays claimed until it
@@ -33,6 +35,24 @@ pin_project_lite::pin_project! {
     {
         #[pin]
         kind: FutureKind<S, I, B>,
+        page: Option<Box<Page>>,
+    }
+}
+
+/// The page that has sent a request, and the origins that the route allows. Nearly all requests come from no page.
+pub(crate) struct Page {
+    from: FromBrowser,
+    allowed: Option<AllowedOrigins>,
+}
+
+impl Page {
+    pub(crate) fn of<I>(request: &Request<I>, allowed: Option<&AllowedOrigins>) -> Self {
+        Self { from: FromBrowser::of(request), allowed: allowed.cloned() }
+    }
+
+    #[cold]
+    fn complete<B>(&self, response: Response<ResponseBody<B>>) -> Response<ResponseBody<B>> {
+        self.from.complete(self.allowed.as_ref(), response, || ResponseBody::whole(Bytes::new()))
     }
 }
 
@@ -42,7 +62,7 @@ pin_project_lite::pin_project! {
     where
         S: Service<Request<I>>,
     {
-        Pass { #[pin] future: S::Future },
+        Pass { #[pin] future: S::Future, permit: Option<Box<ShedPermit>> },
         Refused { response: Option<Response<ResponseBody<B>>> },
         Reading { #[pin] reading: BodyReader<S, I> },
         Running { running: IntentFuture<B, S::Error> },
@@ -53,16 +73,16 @@ impl<S, I, B> ResponseFuture<S, I, B>
 where
     S: Service<Request<I>>,
 {
-    pub(crate) fn pass(future: S::Future) -> Self {
-        Self { kind: FutureKind::Pass { future } }
+    pub(crate) fn pass(future: S::Future, permit: Option<Box<ShedPermit>>, page: Option<Box<Page>>) -> Self {
+        Self { kind: FutureKind::Pass { future, permit }, page }
     }
 
-    pub(crate) fn refused(response: Response<ResponseBody<B>>) -> Self {
-        Self { kind: FutureKind::Refused { response: Some(response) } }
+    pub(crate) fn refused(response: Response<ResponseBody<B>>, page: Option<Box<Page>>) -> Self {
+        Self { kind: FutureKind::Refused { response: Some(response) }, page }
     }
 
-    pub(crate) fn reading(reading: BodyReader<S, I>) -> Self {
-        Self { kind: FutureKind::Reading { reading } }
+    pub(crate) fn reading(reading: BodyReader<S, I>, page: Option<Box<Page>>) -> Self {
+        Self { kind: FutureKind::Reading { reading }, page }
     }
 }
 
@@ -78,23 +98,47 @@ where
     type Output = Result<Response<ResponseBody<B>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut kind = self.project().kind;
-        loop {
+        let this = self.project();
+        let mut kind = this.kind;
+        let answer = loop {
             let read = match kind.as_mut().project() {
-                Projected::Pass { future } => {
-                    return future.poll(cx).map_ok(|response| response.map(ResponseBody::inner));
+                Projected::Pass { future, permit } => {
+                    // A response is large: it is changed where it is, and moved once.
+                    let mut served = ready!(future.poll(cx));
+                    if let Ok(response) = &mut served {
+                        if let Some(permit) = permit.take() {
+                            permit.answered(response.status());
+                        }
+                        if this.page.is_none() {
+                            // A service may replay by itself.
+                            cors::forget_other_origin(response.headers_mut(), None);
+                        }
+                    }
+                    let served = served.map(|response| response.map(ResponseBody::inner));
+                    return Poll::Ready(match this.page {
+                        Some(page) => served.map(|response| page.complete(response)),
+                        None => served,
+                    });
                 }
                 Projected::Refused { response } => {
-                    return Poll::Ready(Ok(response.take().expect("polled again after it was ready")));
+                    break Ok(response.take().expect("polled again after it was ready"));
                 }
-                Projected::Running { running } => return running.poll(cx),
+                Projected::Running { running } => break ready!(running.poll(cx)),
                 Projected::Reading { reading } => ready!(reading.poll(cx)),
             };
             match guard::begin(read) {
-                Begun::Answered(answer) => return Poll::Ready(Ok(answer)),
-                Begun::Passed(future) => kind.set(FutureKind::Pass { future }),
+                Begun::Answered(answer) => break Ok(answer),
+                Begun::Passed(future, permit) => kind.set(FutureKind::Pass { future, permit }),
                 Begun::Running(running) => kind.set(FutureKind::Running { running }),
             }
+        };
+        let mut answer = answer;
+        if let Ok(response) = &mut answer {
+            match this.page {
+                Some(page) => return Poll::Ready(answer.map(|response| page.complete(response))),
+                None => cors::forget_other_origin(response.headers_mut(), None),
+            }
         }
+        Poll::Ready(answer)
     }
 }

@@ -14,20 +14,27 @@ use http::{Method, StatusCode};
 use onceward::Policy;
 
 use crate::action::Actions;
+use crate::cors::AllowedOrigins;
 use crate::fingerprint;
 use crate::identity::Identity;
 use crate::key::KeyShape;
 use crate::key_source::KeyFrom;
 use crate::precondition::PreconditionRule;
 use crate::reconcile::Reconciler;
+use crate::same_request::SameRequest;
+use crate::shedding::Shedder;
 use crate::snapshot::Omitted;
+use crate::webhook::Receiver;
 
 /// How long an answer waits for a store that is away at that moment: longer than a failover takes to be noticed, and
 /// shorter than the patience of most clients.
 const RECORD_WAIT: Duration = Duration::from_secs(2);
+/// A client that reads nothing for this long is cut off.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Whether a guarded request must have a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KeyRule {
     /// Without one it is refused.
     Required,
@@ -37,7 +44,18 @@ pub enum KeyRule {
     Ignored,
 }
 
-/// What a guarded request gets when the store cannot be reached and nothing is known of its intent.
+impl KeyRule {
+    /// The name, as it is in a configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::Optional => "optional",
+            Self::Ignored => "ignored",
+        }
+    }
+}
+
+/// The treatment of a guarded request when the store cannot be reached and nothing is known of its intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStoreFailure {
     /// A refusal, `store-unavailable`: nothing happens.
@@ -73,12 +91,20 @@ pub struct Route {
     pub(crate) response_bytes_max: usize,
     pub(crate) omitted: Omitted,
     pub(crate) record_wait: Duration,
+    pub(crate) write_timeout: Duration,
     pub(crate) actions: Actions,
     pub(crate) statuses: Vec<(&'static str, StatusCode)>,
     pub(crate) on_store_failure: OnStoreFailure,
     pub(crate) reconciler: Option<Arc<Reconciler>>,
     pub(crate) effects: Effects,
     pub(crate) precondition: PreconditionRule,
+    /// Shared by all routes that are made of this one.
+    pub(crate) shedder: Option<Arc<Shedder>>,
+    pub(crate) allowed_origins: Option<AllowedOrigins>,
+    pub(crate) same_request: Option<SameRequest>,
+    /// The operations that an undo on this route may close.
+    pub(crate) closes: Vec<String>,
+    pub(crate) webhook: Option<Receiver>,
 }
 
 /// Where the effects of a route's handler are.
@@ -96,7 +122,7 @@ impl Default for Route {
             key_from: KeyFrom::default(),
             shape: KeyShape::default(),
             methods: vec![Method::POST, Method::PATCH],
-            policy: Arc::new(Policy::http()),
+            policy: default_policy(),
             identity: Identity::default(),
             former: Vec::new(),
             fingerprint: fingerprint::Rules::default(),
@@ -104,17 +130,32 @@ impl Default for Route {
             response_bytes_max: 256 << 10,
             omitted: Omitted::default(),
             record_wait: RECORD_WAIT,
+            write_timeout: WRITE_TIMEOUT,
             actions: Actions::default(),
             statuses: Vec::new(),
             on_store_failure: OnStoreFailure::Refuse,
             reconciler: None,
             effects: Effects::Anywhere,
             precondition: PreconditionRule::default(),
+            shedder: None,
+            allowed_origins: None,
+            same_request: None,
+            closes: Vec::new(),
+            webhook: None,
         }
     }
 }
 
+fn default_policy() -> Arc<Policy> {
+    let policy = Policy::http().to_builder().with_late_effect_max(Route::LATE_EFFECT_MAX).build();
+    Arc::new(policy.expect("a minute is within the bounds"))
+}
+
 impl Route {
+    /// How long what a run has sent can still take effect after the end of its lease, where neither the route nor its policy
+    /// says it. A run ends with its process, but the calls that it has made may go on elsewhere.
+    pub const LATE_EFFECT_MAX: Duration = Duration::from_secs(60);
+
     /// A builder that starts from the default route.
     pub fn builder() -> RouteBuilder {
         Self::default().to_builder()

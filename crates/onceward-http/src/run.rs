@@ -11,22 +11,25 @@ use onceward::{
     Answer, Applied, Ask, Completed, Error, ErrorKind, Fingerprint, Id, Lease, Outcome, Prior, PriorReceipt,
     Recorded, Refusal, Stopped, Verdict,
 };
-use tokio::sync::mpsc;
 use tower_service::Service;
 
 use crate::action::Action;
 use crate::answer;
-use crate::body::{BoxError, Piece, ResponseBody};
+use crate::body::{BoxError, ResponseBody};
 use crate::body_buffer::BodyBuffer;
-use crate::headers::{self, ONCEWARD_UNGUARDED};
+use crate::closes::{self, Closing};
+use crate::headers::{self, ONCEWARD_FOUND, ONCEWARD_UNGUARDED};
 use crate::intent_future::{ResponseSlot, RunEnd, ServiceResult};
 use crate::late_record::{self, LateRecord};
 use crate::layer::LayerState;
+use crate::live_end::LiveEnd;
+use crate::permits;
 use crate::problem::Problem;
 use crate::reconcile;
-use crate::request_id;
+use crate::request_id::RequestId;
 use crate::response_action::ResponseHead;
 use crate::route::{OnStoreFailure, Route, verdict};
+use crate::same_request::{self, AboutToRun};
 use crate::secret_rotation::Asks;
 use crate::snapshot;
 use crate::transact::ResponseLease;
@@ -48,11 +51,13 @@ enum ServiceOutput<B, E> {
 ///
 /// Rare branches are boxed, to keep the future of every request small.
 #[expect(clippy::manual_async_fn, reason = "an async fn keeps every argument twice, and this is hot")]
+#[expect(clippy::too_many_lines, reason = "one match over how a run ends")]
 pub(crate) fn run<S, I, B>(
     slot: Arc<ResponseSlot<B>>,
     mut service: S,
     mut waiting: Option<Request<I>>,
     asks: Asks,
+    closing: Option<Box<Closing>>,
 ) -> impl Future<Output = RunEnd<B, S::Error>> + Send
 where
     S: Service<Request<I>, Response = Response<B>> + Send,
@@ -64,18 +69,11 @@ where
 {
     async move {
         let shared = slot.in_flight.shared();
-        let (route, admission) = (&shared.route, &shared.admission);
+        let route = &shared.route;
         let caller = asks.caller;
         // A request that must not run now can still get the answer of an earlier run.
-        if let Err(problem) = may_run(shared, &asks, waiting.as_ref()) {
-            return RunEnd::Answer(Ok(match Box::pin(asks.answer_without_running(&shared.onceward)).await {
-                Ok(Some(answer)) => {
-                    reconcile_unknown(shared, &answer, asks.each().map(Ask::id), waiting);
-                    answer::of(shared, caller, answer)
-                }
-                Ok(None) => answer::refuse(shared, problem),
-                Err(error) => answer::of_error(shared, &error),
-            }));
+        if let Err(problem) = permits::check(shared, asks.current.id(), waiting.as_ref()) {
+            return RunEnd::Answer(Ok(Box::pin(earlier_answer(shared, &asks, waiting, problem)).await));
         }
         let id = asks.current.id().clone();
         let fingerprint = *asks.current.fingerprint();
@@ -85,25 +83,36 @@ where
         let mut output = ServiceOutput::Nothing;
         let (output_here, request_here, service_here, slot_here) =
             (&mut output, &mut waiting, &mut service, &slot);
-        let permit_here = &mut permit;
+        let (permit_here, id_here) = (&mut permit, &id);
         let work = async move |lease: Lease| {
             let prior = lease.prior();
-            match admission.enter(lease.id()) {
-                Ok(taken) => *permit_here = Some(taken),
+            let mut admitted = permits::enter(shared, id_here, request_here.as_ref());
+            if let (true, Some(rule), Prior::Nothing) = (admitted.is_ok(), route.same_request, prior) {
+                let request = AboutToRun { id: id_here.clone(), fingerprint, caller };
+                let looked = Box::pin(same_request::find_other_key(shared, rule, request)).await;
+                admitted = looked.and(admitted);
+            }
+            match admitted {
+                Ok(taken) => {
+                    *permit_here = Some(taken);
+                    slot_here.in_flight.runs();
+                }
                 Err(problem) => {
                     *output_here = ServiceOutput::TurnedAway(problem);
-                    return Err(Stopped::before_effect("the limit of running intents is reached"));
+                    return Err(Stopped::before_effect("it was refused before it began"));
                 }
             }
             let mut request = request_here.take().expect("the work is run once");
-            let request_id = request_id::of(request.headers());
-            let transacting = route.has_effects_in_transaction().then(|| {
-                let transacting = ResponseLease::new(lease.clone(), shared);
-                request.extensions_mut().insert(transacting.clone());
-                transacting
-            });
-            request.extensions_mut().insert(lease);
+            if let Err(problem) = close_first(shared, closing, request.headers_mut()).await {
+                *output_here = ServiceOutput::TurnedAway(problem);
+                return Err(Stopped::before_effect("what it undoes could not be closed"));
+            }
+            let request_id = RequestId::of(request.headers(), slot_here.in_flight.fields);
+            let transacting = hand_in_lease(shared, &mut request, lease);
             let served = service_here.call(request).await;
+            if let (Ok(response), Some(permit)) = (&served, &*permit_here) {
+                permit.answered(response.status());
+            }
             if let Some((ran, response)) = transacting.and_then(|transacting| transacting.committed()) {
                 // The committed response is the answer, even if the service returns another one.
                 *output_here = response.map_or(ServiceOutput::Nothing, |response| {
@@ -118,7 +127,7 @@ where
                     Err(Stopped::unknown("the service failed without a response"))
                 }
             };
-            ended.map_err(|stopped| request_id::noted(stopped, request_id.as_deref()))
+            ended.map_err(|stopped| request_id.noted(stopped))
         };
         let answer = match asks.alone() {
             Ok(ask) => shared.onceward.run(ask, work).await,
@@ -133,15 +142,19 @@ where
             }
             (
                 Ok(Answer::Completed(ran @ Completed { recorded: Recorded::NotYet, replayed: false, .. })),
-                ServiceOutput::Whole(response),
+                ServiceOutput::Whole(mut response),
             ) => Ok(match Box::pin(late_record::wait(shared, &id, fingerprint, &ran)).await {
-                LateRecord::Recorded(recorded) => answer::with_expiry(response, recorded.expires_in),
+                LateRecord::Recorded(recorded) => {
+                    answer::add_expiry(response.headers_mut(), recorded.expires_in);
+                    response
+                }
                 LateRecord::NotYet => answer::unrecorded(shared, response),
                 LateRecord::Other(answer) => answer::of(shared, caller, answer),
                 LateRecord::GivenUp => answer::refuse(shared, answer::TRY_AGAIN),
             }),
-            (Ok(Answer::Completed(ran)), ServiceOutput::Whole(response)) if !ran.replayed => {
-                Ok(answer::with_expiry(response, ran.expires_in))
+            (Ok(Answer::Completed(ran)), ServiceOutput::Whole(mut response)) if !ran.replayed => {
+                answer::add_expiry(response.headers_mut(), ran.expires_in);
+                Ok(response)
             }
             (Ok(answer), _) => {
                 reconcile_unknown(shared, &answer, std::iter::once(&id).chain(&other_ids), waiting);
@@ -152,27 +165,62 @@ where
             (Err(_), ServiceOutput::Failed(error)) => Err(error),
             (Err(_), ServiceOutput::TurnedAway(problem)) => Ok(answer::refuse(shared, problem)),
             (Err(error), ServiceOutput::Nothing) => {
-                match waiting.filter(|_| may_pass_unguarded(route, &error)) {
-                    Some(request) => match admission.enter(&id) {
-                        Ok(_permit) => {
-                            shared.metrics.passed_unguarded.one();
-                            pass_unguarded(Box::pin(service.call(request)).await)
-                        }
-                        Err(problem) => Ok(answer::refuse(shared, problem)),
-                    },
-                    None => Ok(answer::of_error(shared, &error)),
-                }
+                let unguarded = |request: &Request<I>| {
+                    may_pass_unguarded(route, &error) && !closes::needs_guard(route, request.headers())
+                };
+                let request = waiting.filter(unguarded);
+                Box::pin(run_unguarded(shared, service, request, &id, error)).await
             }
         })
     }
 }
 
-/// Whether this request may run if it has no answer yet.
-fn may_run<I>(shared: &LayerState, asks: &Asks, request: Option<&Request<I>>) -> Result<(), Problem> {
-    if let Some(request) = request {
-        shared.route.precondition.check(request.method(), request.headers())?;
+/// The answer of an earlier run to a request that must not run now.
+async fn earlier_answer<I, B>(
+    shared: &Arc<LayerState>,
+    asks: &Asks,
+    waiting: Option<Request<I>>,
+    problem: Problem,
+) -> Response<ResponseBody<B>> {
+    match asks.answer_without_running(&shared.onceward).await {
+        Ok(Some(answer)) => {
+            reconcile_unknown(shared, &answer, asks.each().map(Ask::id), waiting);
+            answer::of(shared, asks.caller, answer)
+        }
+        Ok(None) => answer::refuse(shared, problem),
+        Err(error) => answer::of_error(shared, &error),
     }
-    shared.admission.check(asks.current.id())
+}
+
+/// Closes what an undo undoes, and tells the service what was found.
+async fn close_first(
+    shared: &LayerState,
+    closing: Option<Box<Closing>>,
+    headers: &mut HeaderMap,
+) -> Result<(), Problem> {
+    if !shared.route.closes.is_empty() {
+        headers.remove(ONCEWARD_FOUND);
+    }
+    if let Some(closing) = closing {
+        let found = Box::pin(closing.close(&shared.onceward, &shared.route.policy)).await?;
+        headers.insert(ONCEWARD_FOUND, HeaderValue::from_static(found.name()));
+    }
+    Ok(())
+}
+
+/// Gives the service the lease of its run, and on a route whose effects are in a transaction what commits its response.
+fn hand_in_lease<I>(
+    shared: &Arc<LayerState>,
+    request: &mut Request<I>,
+    lease: Lease,
+) -> Option<ResponseLease> {
+    let is_transacting = shared.route.has_effects_in_transaction();
+    let transacting = is_transacting.then(|| ResponseLease::new(lease.clone(), shared));
+    if let Some(transacting) = &transacting {
+        request.extensions_mut().insert(transacting.clone());
+    }
+    request.extensions_mut().insert(lease);
+    transacting
 }
 
 /// Whether a live response may come to its end.
@@ -209,8 +257,9 @@ fn reconcile_unknown<'i, I>(
         && let Some(request) = request
     {
         let (parts, _) = request.into_parts();
-        for id in ids {
-            reconcile::start(shared, reconciler, id, &parts);
+        let ids: Arc<[Id]> = ids.into_iter().cloned().collect();
+        for id in &*ids {
+            reconcile::start(shared, reconciler, id, &ids, &parts);
         }
     }
 }
@@ -222,6 +271,31 @@ fn may_pass_unguarded(route: &Route, error: &Error) -> bool {
         && matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full)
         && error.applied() == Applied::No
         && error.prior_receipt() == PriorReceipt::NotSeen
+}
+
+/// The answer to a request whose claim failed: that of the service without a guard, where it may be passed on.
+async fn run_unguarded<S, I, B>(
+    shared: &LayerState,
+    mut service: S,
+    request: Option<Request<I>>,
+    id: &Id,
+    error: Error,
+) -> ServiceResult<B, S::Error>
+where
+    S: Service<Request<I>, Response = Response<B>>,
+{
+    let Some(request) = request else { return Ok(answer::of_error(shared, &error)) };
+    match permits::enter(shared, id, Some(&request)) {
+        Ok(permits) => {
+            shared.metrics.passed_unguarded.one();
+            let served = service.call(request).await;
+            if let Ok(response) = &served {
+                permits.answered(response.status());
+            }
+            pass_unguarded(served)
+        }
+        Err(problem) => Ok(answer::refuse(shared, problem)),
+    }
 }
 
 fn pass_unguarded<B, E>(answer: Result<Response<B>, E>) -> ServiceResult<B, E> {
@@ -282,7 +356,8 @@ where
         };
         let action = head.action(route, prior, None);
         let (sender, live) = ResponseBody::live();
-        let live_end = LiveEnd { sender, left: announced(headers), held_back: None };
+        let metrics = slot.in_flight.shared().metrics.clone();
+        let live_end = LiveEnd::new(sender, announced(headers), route.write_timeout, metrics);
         slot.offer(Response::from_parts(parts, live));
         let live_end = Box::pin(pass_on(collected.into_bytes(), overflow, body, live_end)).await?;
         *output = ServiceOutput::Live(live_end);
@@ -312,7 +387,7 @@ where
         match piece {
             Ok(data) => live_end.pass(data).await,
             Err(error) => {
-                let _ = live_end.sender.send(Piece::Broken(error)).await;
+                live_end.break_off(error).await;
                 return Err(broke_off());
             }
         }
@@ -359,33 +434,4 @@ fn ending(
 /// The length of the body according to `Content-Length`.
 fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-/// The sending end of a live response. A client may count bytes instead of waiting for the end, so the piece that
-/// completes the announced length is held back until the receipt is written.
-struct LiveEnd {
-    sender: mpsc::Sender<Piece>,
-    left: Option<u64>,
-    held_back: Option<Bytes>,
-}
-
-impl LiveEnd {
-    async fn pass(&mut self, data: Bytes) {
-        if let Some(left) = &mut self.left {
-            *left = left.saturating_sub(data.len() as u64);
-            if *left == 0 && self.held_back.is_none() {
-                self.held_back = Some(data);
-                return;
-            }
-        }
-        // If the client is gone, the rest is still read: a client must not interrupt the service.
-        let _ = self.sender.send(Piece::Data(data)).await;
-    }
-
-    async fn send(self) {
-        if let Some(data) = self.held_back {
-            let _ = self.sender.send(Piece::Data(data)).await;
-        }
-        let _ = self.sender.send(Piece::End).await;
-    }
 }

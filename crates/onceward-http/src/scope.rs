@@ -14,7 +14,8 @@ use http::header::{AUTHORIZATION, CONNECTION, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use crate::fingerprint::{Caller, SECRET_BYTES};
-use crate::host;
+use crate::host::{self, ForwardedHost};
+use crate::request_fields::RequestFields;
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const API_KEY: HeaderName = HeaderName::from_static("api-key");
@@ -70,7 +71,7 @@ impl FormerCallers {
     }
 }
 
-/// What a request gets that does not say who asks.
+/// The treatment of a request that names no caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnAnonymous {
     /// The scope `anonymous`, which all of them share; every field that may name a caller counts in the fingerprint.
@@ -122,7 +123,7 @@ impl fmt::Display for Unnamed {
                 write!(f, "only {name} says who asks, and it may differ from try to try; {SET}")
             }
             Self::BasicBesideCookie => {
-                write!(f, "Basic credentials beside a cookie do not tell whose request it is; {SET}")
+                write!(f, "Basic credentials together with a cookie do not identify the caller; {SET}")
             }
             Self::NamelessCaller => write!(f, "nothing in the verified credentials names the caller; {SET}"),
             Self::Absent(ScopeFrom::Auto) => f.write_str(
@@ -145,8 +146,10 @@ impl fmt::Display for Unnamed {
 pub(crate) struct CallerHead<'r> {
     pub(crate) uri: &'r Uri,
     pub(crate) headers: &'r HeaderMap,
+    pub(crate) fields: RequestFields,
     /// The caller, as determined in front of the layer.
     pub(crate) caller: Option<&'r CallerScope>,
+    pub(crate) forwarded_host: Option<&'r ForwardedHost>,
 }
 
 /// The scope of a request from these sources, and whether it is known who asks. Credentials are hashed, never stored.
@@ -181,10 +184,12 @@ impl ScopeFrom {
             Self::Auto => add_credentials(head, hash),
             Self::Header(name) => Ok(add_field(name, head.headers, hash)),
             Self::Cookie(name) => Ok(add_cookie(name, head.headers, hash)),
-            Self::Host => Ok(host::of(head.uri, head.headers).is_some_and(|host| {
-                hash.add("host:", &[&host::plain(host).to_ascii_lowercase()]);
-                true
-            })),
+            Self::Host => {
+                Ok(host::of(head.uri, head.headers, head.fields, head.forwarded_host).is_some_and(|host| {
+                    hash.add("host:", &[&host::plain(host).to_ascii_lowercase()]);
+                    true
+                }))
+            }
             Self::Extension => match head.caller {
                 Some(CallerScope(caller)) if !caller.is_empty() => {
                     hash.add("caller:", &[caller.as_bytes()]);
@@ -209,45 +214,22 @@ impl ScopeFrom {
     }
 }
 
-/// What a request has of the fields that `auto` looks at. A request has few fields: one pass over their names is
-/// cheaper than a look-up for each of these.
-#[derive(Default)]
-struct Present {
-    authorization: bool,
-    api_keys: bool,
-    unnamed: Option<HeaderName>,
-    cookie: bool,
-}
-
-impl Present {
-    fn of(headers: &HeaderMap) -> Self {
-        let mut present = Self::default();
-        for name in headers.keys() {
-            match name.as_str() {
-                "authorization" => present.authorization = true,
-                "x-api-key" | "api-key" => present.api_keys = true,
-                "cookie" => present.cookie = true,
-                "proxy-authorization" => present.unnamed = Some(PROXY_AUTHORIZATION),
-                "signature-input" => present.unnamed = Some(SIGNATURE_INPUT),
-                _ => {}
-            }
-        }
-        present
-    }
-}
-
 fn add_credentials(head: CallerHead<'_>, hash: &mut ScopeHash) -> Result<bool, Unnamed> {
-    let present = Present::of(head.headers);
-    if present.authorization {
+    let (has_authorization, has_api_keys, has_cookie) = (
+        head.fields.has(RequestFields::AUTHORIZATION),
+        head.fields.has(RequestFields::API_KEY),
+        head.fields.has(RequestFields::COOKIE),
+    );
+    if has_authorization {
         for line in head.headers.get_all(AUTHORIZATION) {
             let scheme = scheme(line)?;
-            if present.cookie && scheme == "Basic" {
+            if has_cookie && scheme == "Basic" {
                 return Err(Unnamed::BasicBesideCookie);
             }
         }
         add_field(&AUTHORIZATION, head.headers, hash);
     }
-    if present.api_keys {
+    if has_api_keys {
         add_field(&X_API_KEY, head.headers, hash);
         add_field(&API_KEY, head.headers, hash);
     }
@@ -257,12 +239,17 @@ fn add_credentials(head: CallerHead<'_>, hash: &mut ScopeHash) -> Result<bool, U
         Some(caller) => hash.add("caller:", &[caller.as_bytes()]),
         None => {}
     }
-    let unnamed = present.unnamed.or(present.cookie.then_some(COOKIE));
-    match (present.authorization || present.api_keys || caller.is_some(), unnamed) {
-        (true, _) => Ok(true),
-        (false, Some(field)) => Err(Unnamed::OnlyField(field)),
-        (false, None) => Ok(false),
+    if has_authorization || has_api_keys || caller.is_some() {
+        return Ok(true);
     }
+    // Credentials that name nobody.
+    if head.fields.has(RequestFields::SIGNATURE_INPUT) {
+        return Err(Unnamed::OnlyField(SIGNATURE_INPUT));
+    }
+    if head.fields.has(RequestFields::PROXY_AUTHORIZATION) {
+        return Err(Unnamed::OnlyField(PROXY_AUTHORIZATION));
+    }
+    if has_cookie { Err(Unnamed::OnlyField(COOKIE)) } else { Ok(false) }
 }
 
 /// The scheme of an `Authorization` line, if it stays the same between two tries.
@@ -367,33 +354,31 @@ impl ScopeHash {
         let digest = self.hasher?.finalize();
         let mut text = [0; Scope::BYTES];
         text.copy_from_slice(&digest.to_hex().as_bytes()[..Scope::BYTES]);
-        Some(Scope { text, len: Scope::BYTES })
+        Some(Scope::Hash(text))
     }
 }
 
 /// The text of a scope, without an allocation of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scope {
-    text: [u8; Self::BYTES],
-    len: usize,
+pub(crate) enum Scope {
+    Named(&'static str),
+    /// Hexadecimal digits.
+    Hash([u8; Scope::BYTES]),
 }
 
 impl Scope {
     /// Hexadecimal digits of a hash: 128 bits.
     const BYTES: usize = 32;
     /// Of all callers without credentials.
-    pub(crate) const ANONYMOUS: Self = Self::named(b"anonymous");
+    pub(crate) const ANONYMOUS: Self = Self::Named("anonymous");
     /// Of all callers.
-    pub(crate) const SHARED: Self = Self::named(b"shared");
-
-    const fn named(name: &[u8]) -> Self {
-        let mut text = [0; Self::BYTES];
-        text.split_at_mut(name.len()).0.copy_from_slice(name);
-        Self { text, len: name.len() }
-    }
+    pub(crate) const SHARED: Self = Self::Named("shared");
 
     pub(crate) fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.text[..self.len]).expect("hexadecimal digits, or a name")
+        match self {
+            Self::Named(name) => name,
+            Self::Hash(digits) => std::str::from_utf8(digits).expect("hexadecimal digits"),
+        }
     }
 }
 

@@ -17,7 +17,18 @@ fn read_with(sources: &[ScopeFrom], anonymous: Option<OnAnonymous>, fields: &[(&
     }
     let request = request.body(()).unwrap();
     let (uri, headers, extensions) = (request.uri(), request.headers(), request.extensions());
-    let read = read(sources, anonymous, CallerHead { uri, headers, caller: extensions.get() }, &[7; 32]);
+    let read = read(
+        sources,
+        anonymous,
+        CallerHead {
+            uri,
+            headers,
+            fields: RequestFields::of(headers),
+            caller: extensions.get(),
+            forwarded_host: extensions.get(),
+        },
+        &[7; 32],
+    );
     read.map(|(scope, caller)| (scope.as_str().to_owned(), caller))
 }
 

@@ -17,18 +17,19 @@ use std::vec;
 
 use onceward::receipt::Status;
 use onceward::{
-    Answer, Applied, Ask, Completed, Fingerprint, Id, Lease, Onceward, Outcome, Policy, Recorded, Refusal,
-    Result, Retention, Settlement, Stopped,
+    Answer, Applied, Ask, Completed, Fingerprint, Id, Lease, OnDuplicate, Onceward, Outcome, Policy,
+    Recorded, Refusal, Result, Retention, Settlement, Stopped,
 };
 
 use crate::fingerprint::{Caller, Fingerprints};
+use crate::oldest_receipt;
 
 /// The ids of one intent, by the secrets in the order in which they are listed.
 #[derive(Debug)]
 pub(crate) struct Ids {
     pub(crate) current: Id,
     caller: Caller,
-    /// Those under the other secrets and under former terms of the route, with the place of the secret in the list;
+    /// Those under the other secrets and under previous terms of the route, with the place of the secret in the list;
     /// empty, and then free, where there is one secret or the scope needs none.
     others: Vec<OtherId>,
 }
@@ -59,6 +60,32 @@ impl Ids {
         }
     }
 
+    /// Adds the ids of the same intent by another key.
+    pub(crate) fn join(&mut self, other: Self) {
+        let Self { current, caller, others } = other;
+        self.also(0, (current, caller));
+        for OtherId { secret, caller, id } in others {
+            self.also(secret, (id, caller));
+        }
+    }
+
+    /// The same ask under each id, with one fingerprint for all.
+    pub(crate) fn ask_as(self, fingerprint: Fingerprint, policy: &Arc<Policy>) -> Asks {
+        let Self { current, caller, others } = self;
+        let ask = |id| Ask::new(id, fingerprint, policy.clone());
+        Asks {
+            current: ask(current),
+            caller,
+            others: others.into_iter().map(|other| ask(other.id)).collect(),
+        }
+    }
+
+    /// All ids, each with whether it names the caller.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&Id, Caller)> {
+        std::iter::once((&self.current, self.caller))
+            .chain(self.others.iter().map(|other| (&other.id, other.caller)))
+    }
+
     /// Each id has the fingerprint of its own secret, so that a process that knows only that secret recognises the
     /// request.
     /// `prints` gives them for a caller that is known, or is not.
@@ -86,6 +113,15 @@ impl Ids {
 }
 
 impl Asks {
+    /// The same asks, which wait for no run.
+    pub(crate) fn at_once(self) -> Self {
+        let policy = self.current.policy().to_builder().with_on_duplicate(OnDuplicate::Conflict).build();
+        let Ok(policy) = policy.map(Arc::new) else { return self };
+        let Self { current, caller, others } = self;
+        let at_once = |ask: Ask| ask.with_policy(policy.clone());
+        Self { current: at_once(current), caller, others: others.into_iter().map(at_once).collect() }
+    }
+
     /// The cached answer under any of the ids.
     pub(crate) fn cached_answer(&self, onceward: &Onceward) -> Option<Answer> {
         self.each().find_map(|ask| onceward.cached_answer(ask))
@@ -131,6 +167,12 @@ impl Asks {
         Some(answer)
     }
 
+    /// The same, for receipts that describe the intent in one of these ways too.
+    pub(crate) fn also_described_by(self, prints: &[Fingerprint]) -> Self {
+        let add = |ask: Ask| ask.with_older_fingerprints(prints.iter().copied());
+        Self { current: add(self.current), others: self.others.into_iter().map(add).collect(), ..self }
+    }
+
     pub(crate) fn each(&self) -> impl Iterator<Item = &Ask> {
         std::iter::once(&self.current).chain(&self.others)
     }
@@ -141,17 +183,16 @@ impl Asks {
         if self.others.is_empty() { Ok(self.current) } else { Err(self) }
     }
 
-    /// Runs `work` once for the intent, with the lease of the current id.
+    /// Runs `work` once for the intent, with the lease of the id whose receipt is the oldest.
     pub(crate) fn run<'a, F, W>(self, onceward: &'a Onceward, work: F) -> RunFuture<'a>
     where
         F: FnOnce(Lease) -> W + Send + 'a,
         W: Future<Output = Result<Outcome, Stopped>> + Send + 'a,
     {
         Box::pin(async move {
-            let current = self.current.id().clone();
             let mut asks: Vec<Ask> = self.each().cloned().collect();
             asks.sort_by(|a, b| a.id().cmp(b.id()));
-            let answer = run_within(onceward, asks.into_iter(), current, Vec::new(), work).await?;
+            let answer = run_within(onceward, asks.into_iter(), Vec::new(), work).await?;
             Ok(match answer {
                 Answer::Refused(Refusal::OutcomeUnknown) => {
                     self.done_under_another(onceward).await.unwrap_or(answer)
@@ -168,7 +209,6 @@ pub(crate) type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer>> + Se
 fn run_within<'a, F, W>(
     onceward: &'a Onceward,
     mut asks: vec::IntoIter<Ask>,
-    current: Id,
     mut leases: Vec<Lease>,
     work: F,
 ) -> RunFuture<'a>
@@ -179,9 +219,9 @@ where
     Box::pin(async move {
         let ask = asks.next().expect("there is at least one id");
         if asks.len() == 0 {
-            let run = onceward.run(ask, |own| {
+            let run = onceward.run(ask, async move |own| {
                 leases.push(own);
-                work(lease_of(&current, leases))
+                work(lease_of(onceward, leases).await?).await
             });
             return run.await;
         }
@@ -190,7 +230,7 @@ where
         let answer = onceward
             .run(ask, async move |own| {
                 leases.push(own);
-                let answer = run_within(onceward, asks, current, leases, work).await;
+                let answer = run_within(onceward, asks, leases, work).await;
                 let ending = ending_like(&answer);
                 *within_here = Some(answer);
                 ending
@@ -200,11 +240,16 @@ where
     })
 }
 
-/// The lease of the current id. A transaction that ends its run ends those of the others as well: a process that knows
+/// The lease of the id whose receipt is the oldest. A transaction that ends its run ends those of the others as well: a process that knows
 /// only one of the secrets must find the outcome under that one.
-fn lease_of(current: &Id, mut leases: Vec<Lease>) -> Lease {
-    let at = leases.iter().position(|lease| lease.id() == current).expect("the current id is among them");
-    leases.swap_remove(at).beside(&leases)
+async fn lease_of(onceward: &Onceward, mut leases: Vec<Lease>) -> Result<Lease, Stopped> {
+    let at = {
+        let oldest = oldest_receipt::find(onceward, leases.iter().map(Lease::id)).await;
+        // Without it, this run might call others under another key than the run before.
+        let oldest = oldest.map_err(Stopped::before_effect)?;
+        leases.iter().position(|lease| Some(lease.id()) == oldest).unwrap_or(0)
+    };
+    Ok(leases.swap_remove(at).beside(&leases))
 }
 
 /// The end of a receipt whose intent got this answer under the next id.

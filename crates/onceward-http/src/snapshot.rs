@@ -18,6 +18,8 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 
+use crate::headers;
+
 const FORMAT: u8 = 1;
 const COUNT_AT: usize = 3;
 const HEAD_BYTES: usize = 5;
@@ -69,7 +71,7 @@ impl Omitted {
 
 /// Encodes a response. Fields named by `Connection`, and those in `omitted`, are left out.
 pub fn encode(status: StatusCode, headers: &HeaderMap, body: &[u8], omitted: &Omitted) -> Bytes {
-    let has_connection = headers.contains_key(CONNECTION);
+    let has_connection = headers::has(headers, &CONNECTION);
     let named_by_connection = |name: &HeaderName| {
         let mut lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
         lines.any(|line| line.split(',').any(|named| named.trim().eq_ignore_ascii_case(name.as_str())))

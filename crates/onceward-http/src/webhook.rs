@@ -11,12 +11,20 @@
 //! Signatures are HMAC-SHA256 over the raw body, compared in constant time. Where only the body is signed, a captured
 //! delivery could be sent again under a new id: a second receipt, by a digest of what identifies the event, stops it.
 //!
-//! The schemes are pure functions, one file each: no clock, no store, no configuration.
+//! The schemes are pure functions, one file each: no clock, no store, no configuration. A route with a [`Receiver`] passes
+//! verified events on while their senders wait, or stores them first; [`Deliveries`] then hand them to the service.
 
+mod deliveries;
+mod event_scan;
 mod github;
 mod hmac;
+mod object_queues;
+pub(crate) mod receive;
+mod receiver;
+mod redrive;
 mod shopify;
 mod standard;
+mod stored_event;
 mod stripe;
 
 use std::fmt;
@@ -28,7 +36,11 @@ use onceward::{Error, ErrorKind, Result};
 
 use crate::key_source::as_key;
 
+pub use deliveries::{Arrivals, Deliver, Delivered, Deliveries, DeliveryCounts};
+pub use receiver::{OrderBy, Receiver, StoreFirst};
+pub use redrive::redrive_dead;
 pub use standard::{WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP};
+pub use stored_event::{HEAD_BYTES_MAX, StoredEvent};
 
 /// How old, or how far ahead, a signed timestamp may be, unless it is set.
 pub const TOLERANCE: Duration = Duration::from_secs(300);

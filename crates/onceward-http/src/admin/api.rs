@@ -26,10 +26,12 @@ use super::audit::RESERVED_SCOPE;
 use super::auth::{AdminAuth, Role};
 use super::json::Json;
 use super::problem::Problem;
+pub use list::QueryParams;
 use shape::{ClaimAsked, ClaimMade, ClaimReplayed, CompleteAsked, ProblemShown, ReceiptShown, TicketAsked};
 
 type AdminState = State<Arc<Admin>>;
-type ApiResult<T> = Result<T, Problem>;
+/// An answer, or the problem that a request is refused with.
+pub type ApiResult<T> = Result<T, Problem>;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -44,7 +46,7 @@ struct Document;
 
 /// The routes of applications, which claim intents around their own code, and those of operators, which decide about
 /// receipts. Each kind may have a token of its own.
-pub(super) fn router(state: Arc<Admin>, auth: &Arc<AdminAuth>) -> (Router, utoipa::openapi::OpenApi) {
+pub(super) fn router(state: &Arc<Admin>, auth: &Arc<AdminAuth>) -> (Router, utoipa::openapi::OpenApi) {
     let (applications, document) = OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(claim))
         .routes(routes!(renew))
@@ -53,9 +55,11 @@ pub(super) fn router(state: Arc<Admin>, auth: &Arc<AdminAuth>) -> (Router, utoip
         .routes(routes!(mark_unknown))
         .with_state(state.clone())
         .split_for_parts();
+    let more = state.operator_routes.clone();
     let (operators, document) = OpenApiRouter::with_openapi(document)
         .routes(routes!(settle::settle))
         .routes(routes!(settle::retry_dead))
+        .routes(routes!(settle::redrive_dead))
         .routes(routes!(settle::discard_dead))
         .routes(routes!(settle::cancel))
         .routes(routes!(erase::erase))
@@ -64,7 +68,8 @@ pub(super) fn router(state: Arc<Admin>, auth: &Arc<AdminAuth>) -> (Router, utoip
         .routes(routes!(list::list))
         .routes(routes!(list::scopes))
         .routes(routes!(list::audit))
-        .with_state(state)
+        .with_state(state.clone())
+        .merge(more)
         .split_for_parts();
     let checked = |router: Router, role| {
         router.route_layer(middleware::from_fn_with_state((auth.clone(), role), check_token))
@@ -123,7 +128,7 @@ async fn renew(State(state): AdminState, Json(asked): Json<TicketAsked>) -> ApiR
 /// Records the outcome of a claim. Sending the same again changes nothing.
 #[utoipa::path(post, path = "/v1/complete", request_body = CompleteAsked, responses(
     (status = 204, description = "Recorded: everyone who asks again gets it."),
-    (status = 409, description = "not-yours: somebody else decided what became of it.", body = ProblemShown, content_type = "application/problem+json"),
+    (status = 409, description = "not-yours: another owner or an operator decided.", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 async fn complete(State(state): AdminState, Json(asked): Json<CompleteAsked>) -> ApiResult<StatusCode> {
     let ticket = asked.ticket.read()?;
@@ -143,7 +148,7 @@ async fn release(State(state): AdminState, Json(asked): Json<TicketAsked>) -> Ap
 
 /// Reports that the effect of a claim may or may not have happened. By policy it is then held until it is settled, or
 /// free to run again.
-#[utoipa::path(post, path = "/v1/doubt", operation_id = "doubt", request_body = TicketAsked, responses(
+#[utoipa::path(post, path = "/v1/unknown", operation_id = "unknown", request_body = TicketAsked, responses(
     (status = 204, description = "Noted."),
     (status = 409, description = "not-yours", body = ProblemShown, content_type = "application/problem+json"),
 ))]

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use onceward::{
-    Ask, Claimed, Cursor, Filter, Fingerprint, Found, Id, KeepInput, OnUnknown, Outcome, Policy, Retention,
-    Scan, ScanTarget, TextMatch, codec,
+    Ask, Claimed, Cursor, Filter, Fingerprint, Id, KeepInput, OnUnknown, Outcome, Policy, Receipt, Retention,
+    Scan, ScanTarget, TextMatch,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 use super::Admin;
 use super::problem::Problem;
 
-/// The scope of Onceward's own receipts. Nobody can claim or change receipts in it through the API.
+/// The scope of Onceward's own receipts. Receipts in it cannot be claimed or changed through the API.
 pub(super) const RESERVED_SCOPE: &str = "onceward";
 const OPERATION: &str = "audit";
 
@@ -40,9 +40,9 @@ const REASON_BYTES_MAX: usize = 1_000;
 pub struct AuditEntry {
     /// When it was asked for: milliseconds since 1970, by the clock of the process that made it.
     pub at_ms: u64,
-    /// What was asked: `settle`, `retry-dead`, `discard-dead`, `cancel`, `erase`, `erase-matching`.
+    /// The change: `settle`, `retry-dead`, `discard-dead`, `cancel`, `erase`, `erase-matching`.
     pub action: String,
-    /// Who asked, as they said.
+    /// The operator, as given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// Why, as they said.
@@ -63,13 +63,14 @@ pub struct AuditEntry {
     /// How it was to be changed: `done`, `not done`, `reopen`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub how: Option<String>,
-    /// What came of it: `made`, or the problem it was refused with; absent if the process died meanwhile.
+    /// The result: `made`, or the problem it was refused with; absent if the process died meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
 }
 
 impl AuditEntry {
-    pub(super) fn new(action: &'static str, by: Option<&str>, reason: Option<&str>) -> Result<Self, Problem> {
+    /// An entry about what was asked, by whom and why. Fails if a text is too long or not plain.
+    pub fn new(action: &'static str, by: Option<&str>, reason: Option<&str>) -> Result<Self, Problem> {
         let checked = |name: &str, text: Option<&str>, bytes_max: usize| match text.map(str::trim) {
             None | Some("") => Ok(None),
             Some(text) if text.len() > bytes_max => {
@@ -89,21 +90,22 @@ impl AuditEntry {
         })
     }
 
-    pub(super) fn of(mut self, id: &Id) -> Self {
+    /// About this receipt.
+    pub fn of(mut self, id: &Id) -> Self {
         self.scope = Some(id.scope().into());
         self.operation = Some(id.operation().into());
         self.key = Some(id.key().into());
         self
     }
 
-    pub(super) fn how(mut self, how: Option<&str>) -> Self {
+    /// How it was to be changed.
+    pub fn how(mut self, how: Option<&str>) -> Self {
         self.how = how.map(str::to_owned);
         self
     }
 
-    /// An entry as the store has it; `None` if it is not one.
-    fn read(found: &Found) -> Option<Self> {
-        let receipt = codec::decode(found).ok()?;
+    /// The entry in a receipt; `None` if it is not one.
+    fn read(receipt: &Receipt) -> Option<Self> {
         let mut entry: Self = serde_json::from_slice(&receipt.status.job()?.input).ok()?;
         entry.result =
             receipt.status.outcome().map(|outcome| String::from_utf8_lossy(outcome.body()).into_owned());
@@ -126,7 +128,8 @@ impl AuditEntry {
 impl Admin {
     /// Makes a change on the record: it is written down before, and what came of it after. If it cannot be written
     /// down, it is not made.
-    pub(super) async fn audited<T>(
+    #[doc(hidden)]
+    pub async fn audited<T>(
         &self,
         entry: AuditEntry,
         change: impl Future<Output = Result<T, Problem>>,
@@ -153,7 +156,7 @@ impl Admin {
         changed
     }
 
-    /// One page of the audit, and where to go on.
+    /// One page of the audit, and where to continue.
     pub(super) async fn audit_page(
         &self,
         after: Option<Cursor>,
@@ -164,7 +167,7 @@ impl Admin {
             .with_operation(TextMatch::Is(OPERATION.into()));
         let scan = Scan::new(ScanTarget::Matching(filter), limit).with_after(after);
         let page = self.onceward.list(&scan).await?;
-        Ok((page.found.iter().filter_map(|(_, found)| AuditEntry::read(found)).collect(), page.next))
+        Ok((page.found.iter().filter_map(|(_, receipt)| AuditEntry::read(receipt)).collect(), page.next))
     }
 }
 

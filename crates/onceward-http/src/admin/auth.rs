@@ -28,7 +28,7 @@ const FORWARDED_BY_PROXIES: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// What a client needs to use the receipts API.
+/// The credentials for the receipts API.
 pub struct AdminAuth(AuthRule);
 
 enum AuthRule {

@@ -25,7 +25,7 @@ const WRITE_EVERY: Duration = Duration::from_secs(10);
 /// How long a claim of a process that died while it tried a write is there.
 const PROBE_LEASE: Duration = Duration::from_secs(2);
 
-/// What has to be in order before traffic may come.
+/// The conditions for accepting traffic.
 #[derive(Debug, Default)]
 pub struct Readiness {
     draining: AtomicBool,

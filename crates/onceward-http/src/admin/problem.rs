@@ -8,6 +8,7 @@ use onceward::{Applied, Error, ErrorKind, Refusal};
 use serde_json::json;
 
 use super::api::shape::ReceiptShown;
+use crate::answer::SOON;
 use crate::problem::Problem as Wire;
 
 /// Why the admin routers refuse a request.
@@ -33,22 +34,34 @@ pub enum Problem {
     /// The receipt is not this ticket's any more; this is what is there.
     NotYours(Option<Box<ReceiptShown>>),
     /// The outcome is not unknown, or the receipt belongs to another run; this is the receipt.
-    NotInDoubt(Box<ReceiptShown>),
+    NotUnknown(Box<ReceiptShown>),
     /// The run still has its lease.
     StillRunning,
     /// It is too early to say that it did not happen, and for how long.
     MayStillHappen(String),
     /// The outcome of one of its tries is unknown.
-    InDoubt,
+    OutcomeUnknown,
     /// It is running or waits, and so cannot be erased; why.
     NotErasable(String),
     /// The token is for the other kind of client.
     WrongToken(&'static str),
     /// The receipt is in another state than this is for; this is what is there.
     OtherState(Box<ReceiptShown>),
+    /// A problem of routes that another crate adds.
+    Other {
+        /// Its name in the type.
+        name: &'static str,
+        /// The status of the answer.
+        status: StatusCode,
+        /// What it is, in a few words.
+        title: &'static str,
+        /// What it means here, and what to do.
+        detail: String,
+    },
 }
 
 impl Problem {
+    /// A body with more bytes than this.
     pub fn too_large(bytes_max: usize) -> Self {
         Self::Wire(Wire::BodyTooLarge(bytes_max))
     }
@@ -88,16 +101,16 @@ impl Problem {
             Self::NotYours(_) => {
                 ("not-yours", StatusCode::CONFLICT, "The receipt is not this ticket's any more", false)
             }
-            Self::NotInDoubt(_) => {
-                ("not-in-doubt", StatusCode::CONFLICT, "There is no doubt to settle", false)
-            }
+            Self::NotUnknown(_) => ("not-unknown", StatusCode::CONFLICT, "The outcome is not unknown", false),
             Self::StillRunning => {
                 ("still-running", StatusCode::CONFLICT, "This run still has its lease", true)
             }
             Self::MayStillHappen(_) => {
                 ("may-still-happen", StatusCode::CONFLICT, "What was sent may still take effect", true)
             }
-            Self::InDoubt => ("in-doubt", StatusCode::CONFLICT, "One of its tries is in doubt", false),
+            Self::OutcomeUnknown => {
+                ("outcome-unknown", StatusCode::CONFLICT, "The outcome of one of its tries is unknown", false)
+            }
             Self::NotErasable(_) => {
                 ("not-erasable", StatusCode::CONFLICT, "The receipt cannot be erased now", false)
             }
@@ -105,6 +118,7 @@ impl Problem {
             Self::OtherState(_) => {
                 ("other-state", StatusCode::CONFLICT, "The receipt is in another state", false)
             }
+            Self::Other { name, status, title, .. } => (*name, *status, *title, false),
         }
     }
 
@@ -123,22 +137,23 @@ impl Problem {
             Self::StoreFailed(Applied::Maybe) => {
                 "It may have been written all the same. Send the same again: with the same attempt, or the same ticket, that is safe.".into()
             }
-            Self::NoReceipt => "Nobody holds this key; the next claim runs.".into(),
+            Self::NoReceipt => "No claim holds this key; the next claim runs.".into(),
             Self::NotYours(_) => {
-                "Its lease ended and somebody else decided what became of it. Nothing was changed; do not have the effect again.".into()
+                "Its lease ended, and another owner or an operator decided. Nothing was changed; do not have the effect again.".into()
             }
-            Self::NotInDoubt(_) => {
+            Self::NotUnknown(_) => {
                 "The outcome is not unknown, or the receipt belongs to another run than the fence names. Nothing was changed.".into()
             }
             Self::StillRunning => {
                 "Only an unknown outcome can be settled. Try again when the lease has ended, or let its owner finish.".into()
             }
             Self::MayStillHappen(why) => format!("Nothing was changed: {why}."),
-            Self::InDoubt => {
+            Self::OutcomeUnknown => {
                 "It may have taken effect. Find out, and settle it as done or as not done; the latter has it tried again.".into()
             }
             Self::NotErasable(why) => format!("Nothing was changed: {why}."),
             Self::WrongToken(whose) => format!("This is for {whose}, whose token is another one."),
+            Self::Other { detail, .. } => detail.clone(),
             Self::OtherState(_) => "Nothing was changed. The receipt that is there is shown.".into(),
         }
     }
@@ -158,7 +173,7 @@ impl IntoResponse for Problem {
             "detail": self.detail(),
             "retryable": retryable,
         });
-        if let Self::NotYours(Some(receipt)) | Self::NotInDoubt(receipt) | Self::OtherState(receipt) = &self {
+        if let Self::NotYours(Some(receipt)) | Self::NotUnknown(receipt) | Self::OtherState(receipt) = &self {
             body["receipt"] = serde_json::to_value(receipt).expect("plain values are JSON");
         }
         let mut response = Response::new(Body::from(body.to_string()));
@@ -197,7 +212,7 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match error.kind() {
             ErrorKind::Invalid => Self::Invalid(error.to_string()),
-            ErrorKind::Overloaded => Self::Wire(Wire::Overloaded),
+            ErrorKind::Overloaded => Self::Wire(Wire::Overloaded { retry_after: SOON }),
             ErrorKind::Conflict => Self::StillRunning,
             _ => {
                 tracing::error!(%error, "the store of receipts failed");

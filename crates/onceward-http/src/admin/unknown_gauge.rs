@@ -24,7 +24,7 @@ pub(super) struct UnknownGauge {
 impl UnknownGauge {
     /// Appends the gauge as Prometheus text. Without an answer from the store it has no samples: a gap, not a zero.
     pub(super) async fn write(&self, onceward: &Onceward, out: &mut String) {
-        let count = self.look(onceward).await;
+        let count = self.count(onceward).await;
         out.push_str("# TYPE onceward_unknown gauge\n");
         if let Some(count) = count {
             let _ = writeln!(out, "onceward_unknown{{state=\"unknown\"}} {}", count.unknown);
@@ -37,7 +37,7 @@ impl UnknownGauge {
         }
     }
 
-    async fn look(&self, onceward: &Onceward) -> Option<UnknownCount> {
+    async fn count(&self, onceward: &Onceward) -> Option<UnknownCount> {
         let mut last = self.last.lock().await;
         if let Some((at, count)) = &*last
             && at.elapsed() < LOOK_EVERY

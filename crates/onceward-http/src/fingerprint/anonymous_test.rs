@@ -23,6 +23,11 @@ fn what_every_client_and_proxy_adds_names_nobody() {
         "X-Correlation-ID",
         "traceparent",
         "X-B3-SpanId",
+        "b3",
+        "X-Amzn-Trace-Id",
+        "sentry-trace",
+        "X-Cloud-Trace-Context",
+        "Sec-Fetch-Mode",
         "baggage",
         "X-Retry-Count",
         "Onceward-Try",
@@ -44,7 +49,45 @@ fn a_credential_that_is_not_known_counts() {
         "Proxy-Authorization",
         "X-Signature",
         "Origin",
+        "From",
+        // Parts of words, and words that stand beside others.
+        "X-Web3-Token",
+        "X-Zip",
+        "X-Makespan-Owner",
+        "X-Retryable-Account",
+        "X-Trace-User",
+        "X-Request-Id-Owner",
+        "X-Retry-Token",
+        "Accepted-By",
+        "Contents-Owner",
+        "Sec-Token-Binding",
+        // What an authenticating proxy says of the caller.
+        "X-Forwarded-User",
+        "X-Forwarded-Email",
+        "X-Forwarded-Groups",
+        "X-Forwarded-Preferred-Username",
+        "X-Forwarded-Access-Token",
+        "X-Forwarded-Client-Cert",
     ] {
         assert!(!nobody(name), "{name}");
+    }
+}
+
+/// The index leaves out no pattern that fits, and adds none.
+#[test]
+fn the_index_finds_what_the_whole_list_has() {
+    let by_whole_list = |name: &str| FIELDS_OF_NOBODY.iter().any(|pattern| fits(pattern, name));
+    let words =
+        FIELDS_OF_NOBODY.iter().map(|pattern| pattern.trim_start_matches("*-").trim_end_matches("-*"));
+    for word in words {
+        for name in [
+            word.to_owned(),
+            format!("x-{word}"),
+            format!("{word}-x"),
+            format!("x{word}"),
+            format!("{word}x"),
+        ] {
+            assert_eq!(nobody(&name), by_whole_list(&name), "{name}");
+        }
     }
 }

@@ -138,7 +138,7 @@ fn what_counts_by_its_bytes() {
     for body in not_json {
         assert_eq!(read(body), None, "{}", body.escape_ascii());
     }
-    for doubtful in [
+    for uncertain in [
         r#"{"a":1,"a":1}"#,
         r#"{"a":1,"b":2,"\u0061":1}"#,
         r#"[{"x":{"":1,"":2}}]"#,
@@ -147,7 +147,7 @@ fn what_counts_by_its_bytes() {
         "-1e-99999999999999999999",
         "[1e99999999999999999999]",
     ] {
-        assert_eq!(read(doubtful.as_bytes()), None, "{doubtful}");
+        assert_eq!(read(uncertain.as_bytes()), None, "{uncertain}");
     }
 }
 

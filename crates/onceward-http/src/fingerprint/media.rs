@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 
+use crate::request_fields::RequestFields;
+
 /// Longest boundary of a multipart body (RFC 2046).
 const BOUNDARY_BYTES_MAX: usize = 70;
 
@@ -31,8 +33,11 @@ pub(super) enum Format<'h> {
 }
 
 impl<'h> Media<'h> {
-    pub(super) fn of(headers: &'h HeaderMap) -> Self {
-        let mut coding = joined(headers, &CONTENT_ENCODING);
+    pub(super) fn of(headers: &'h HeaderMap, fields: RequestFields) -> Self {
+        let mut coding = Cow::Borrowed(&b""[..]);
+        if fields.has(RequestFields::CONTENT_ENCODING) {
+            coding = joined(headers, &CONTENT_ENCODING);
+        }
         if coding.eq_ignore_ascii_case(b"identity") {
             coding = Cow::Borrowed(b"");
         }

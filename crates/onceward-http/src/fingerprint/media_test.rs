@@ -4,6 +4,10 @@ use http::HeaderValue;
 
 use super::*;
 
+fn media(headers: &HeaderMap) -> Media<'_> {
+    Media::of(headers, RequestFields::of(headers))
+}
+
 #[test]
 fn formats_by_media_type() {
     for (line, expected) in [
@@ -31,13 +35,13 @@ fn formats_by_media_type() {
         ("multipart/form-data; boundary =a", Format::Other),
         ("multipart/mixed; boundary=a", Format::Other),
     ] {
-        assert_eq!(Media::of(&headers(&[("content-type", line)])).format(), expected, "{line}");
+        assert_eq!(media(&headers(&[("content-type", line)])).format(), expected, "{line}");
     }
     let long = "a".repeat(BOUNDARY_BYTES_MAX);
     let line =
         |boundary: &str| headers(&[("content-type", &format!("multipart/form-data; boundary={boundary}"))]);
-    assert_eq!(Media::of(&line(&long)).format(), Format::Multipart(long.as_bytes()));
-    assert_eq!(Media::of(&line(&(long + "a"))).format(), Format::Other);
+    assert_eq!(media(&line(&long)).format(), Format::Multipart(long.as_bytes()));
+    assert_eq!(media(&line(&(long + "a"))).format(), Format::Other);
 }
 
 #[test]
@@ -53,7 +57,7 @@ fn a_coded_body_or_a_contradiction_has_no_format() {
         (&[("content-type", "text/plain"), ("content-type", "a/b+json")], Format::Other),
         (&[], Format::Other),
     ] {
-        assert_eq!(Media::of(&headers(lines)).format(), expected, "{lines:?}");
+        assert_eq!(media(&headers(lines)).format(), expected, "{lines:?}");
     }
 }
 

@@ -6,7 +6,7 @@ use http::HeaderName;
 
 use super::pointer::{Pointer, Selection};
 
-/// What of a request counts for its fingerprint.
+/// The parts of a request that its fingerprint covers.
 ///
 /// ```
 /// use onceward_http::fingerprint::{Pick, Pointer, Rules};
@@ -85,7 +85,7 @@ impl Rules {
     }
 
     /// Says which header fields never count for a caller that is not known, besides
-    /// [`FIELDS_OF_NOBODY`](super::FIELDS_OF_NOBODY): they name nobody and differ between two tries.
+    /// [`FIELDS_OF_NOBODY`](super::FIELDS_OF_NOBODY): they name no caller and differ between two tries.
     pub fn with_ignored_headers(mut self, headers: impl IntoIterator<Item = HeaderName>) -> Self {
         self.ignored_headers = headers.into_iter().collect();
         self
@@ -118,7 +118,7 @@ impl Rules {
         &self.ignored_headers
     }
 
-    /// Whether the host counts.
+    /// Returns whether the host counts.
     pub fn host(&self) -> bool {
         self.host
     }

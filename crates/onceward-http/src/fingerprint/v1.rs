@@ -29,6 +29,7 @@ use super::media::{Format, Media};
 use super::write;
 use super::{ByBytes, Caller, Canonical, Head, Rules, form, json, multipart, query};
 use crate::host;
+use crate::request_fields::RequestFields;
 
 pub(super) const VERSION: u8 = 1;
 
@@ -43,11 +44,16 @@ const BY_FORM: u8 = 2;
 const BY_MULTIPART: u8 = 3;
 
 pub(super) fn canonical<'b>(rules: &Rules, head: &Head<'_>, body: &'b [u8]) -> Canonical<'b> {
-    let media = Media::of(head.headers);
+    let known = head.fields();
+    let media = Media::of(head.headers, known);
     let mut out = Vec::with_capacity(128 + head.path.len() + head.query.map_or(0, str::len) + body.len() / 4);
     out.extend_from_slice(DOMAIN);
     write::part(&mut out, head.method.as_str().as_bytes());
-    lines(head, &METHOD_OVERRIDE, &mut out);
+    if known.has(RequestFields::METHOD_OVERRIDE) {
+        lines(head, &METHOD_OVERRIDE, &mut out);
+    } else {
+        write::number(&mut out, 0);
+    }
     let host = head.host.filter(|_| rules.host()).map_or(&b""[..], host::plain);
     write::part_in_lower_case(&mut out, host);
     write::part(&mut out, head.path.as_bytes());

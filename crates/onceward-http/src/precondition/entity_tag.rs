@@ -25,8 +25,8 @@ impl fmt::Display for MalformedTag {
 impl std::error::Error for MalformedTag {}
 
 impl EntityTag {
-    /// The longest tag, without its quotes.
-    pub const BYTES_MAX: usize = 256;
+    /// The longest tag in bytes, without its quotes. Services behind the gateway choose their tags themselves.
+    pub const BYTES_MAX: usize = 1024;
 
     /// A strong tag: two versions that have it are the same, byte for byte. The text is what is between the quotes:
     /// printable ASCII without a quote or a space.
@@ -52,12 +52,12 @@ impl EntityTag {
         Ok(Self { weak, opaque: opaque.to_owned() })
     }
 
-    /// What is between the quotes.
+    /// Returns the text between the quotes.
     pub fn opaque(&self) -> &str {
         &self.opaque
     }
 
-    /// Whether it is a weak tag.
+    /// Returns whether it is a weak tag.
     pub fn is_weak(&self) -> bool {
         self.weak
     }

@@ -8,6 +8,8 @@ use onceward::{Error, ErrorKind, OnUnknown, Policy, Result, Retention, WAIT_MAX}
 
 use super::{Effects, KeyRule, OnStoreFailure, Route};
 use crate::action::{Action, StatusClass};
+use crate::closes;
+use crate::cors::AllowedOrigins;
 use crate::fingerprint;
 use crate::identity::Identity;
 use crate::key::KeyForm;
@@ -16,7 +18,10 @@ use crate::operation::Operation;
 use crate::precondition::PreconditionRule;
 use crate::problem::Problem;
 use crate::reconcile::{Reconcile, Reconciler};
+use crate::same_request::SameRequest;
 use crate::scope::{OnAnonymous, ScopeFrom};
+use crate::shedding::{Shedder, Shedding};
+use crate::webhook::Receiver;
 
 /// Builds a [`Route`]. See [`Route::builder`] and [`Route::to_builder`].
 #[derive(Clone, Debug)]
@@ -24,6 +29,8 @@ use crate::scope::{OnAnonymous, ScopeFrom};
 pub struct RouteBuilder {
     route: Route,
     // Not checked yet.
+    shedding: Option<Shedding>,
+    late_effect_max: Option<Duration>,
     key_length_min: Option<usize>,
     key_pattern: Option<String>,
     retentions: Vec<(StatusClass, Retention)>,
@@ -33,8 +40,12 @@ pub struct RouteBuilder {
 
 impl From<Route> for RouteBuilder {
     fn from(route: Route) -> Self {
+        // A limit of its own: what the new route measures says nothing about the other one.
+        let shedding = route.shedder.as_ref().map(|shedder| shedder.shedding());
         Self {
             route,
+            shedding,
+            late_effect_max: None,
             key_length_min: None,
             key_pattern: None,
             retentions: Vec::new(),
@@ -84,6 +95,15 @@ impl RouteBuilder {
     /// Sets the contract: lease, retention, duplicates, unknown outcomes.
     pub fn with_policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
         self.route.policy = policy.into();
+        self
+    }
+
+    /// Sets how long what a run has sent can still take effect after its lease has ended: the longest time limit of the
+    /// calls that the handler makes. Until then a statement that it did not happen is refused, except by force. Without
+    /// this it is the policy's, and where that says zero [`Route::LATE_EFFECT_MAX`]; zero where all effects are in the
+    /// transaction.
+    pub fn with_late_effect_max(mut self, late: Duration) -> Self {
+        self.late_effect_max = Some(late);
         self
     }
 
@@ -142,13 +162,21 @@ impl RouteBuilder {
         self
     }
 
+    /// Sets how long a client may read nothing of a response that is too large to be kept, and is sent while it arrives.
+    /// The time for all of it is this long and one second more per 32 KiB. Then the client is cut off, the rest is read from
+    /// the service, and the receipt is written. The default is 30 seconds; from 1 ms to 1 hour.
+    pub fn with_write_timeout(mut self, wait: Duration) -> Self {
+        self.route.write_timeout = wait;
+        self
+    }
+
     /// Adds a response field that is never stored.
     pub fn with_omitted_field(mut self, name: HeaderName) -> Self {
         self.route.omitted = self.route.omitted.with_field(name);
         self
     }
 
-    /// Has `Set-Cookie` stored and replayed like any other field. By default it is not: a cookie is made
+    /// Stores and replays `Set-Cookie` like any other field. By default it is not: a cookie is made
     /// for the client of that one request.
     pub fn with_cookies_replayed(mut self) -> Self {
         self.route.omitted = self.route.omitted.without_cookies();
@@ -224,6 +252,44 @@ impl RouteBuilder {
         self
     }
 
+    /// Notices the same request under another key within a window: a client that makes a new key for every try. By
+    /// default it is not. It costs one short-lived record per request, and one more where the caller is known.
+    pub fn with_same_request(mut self, rule: SameRequest) -> Self {
+        self.route.same_request = Some(rule);
+        self
+    }
+
+    /// Allows pages of these origins to use this route: preflights then name `Idempotency-Key`, and refusals and replays
+    /// carry the fields of CORS. A service that does CORS itself keeps its own answers.
+    pub fn with_allowed_origins(mut self, origins: AllowedOrigins) -> Self {
+        self.route.allowed_origins = Some(origins);
+        self
+    }
+
+    /// Refuses new work, before it is claimed, while the service takes too long. By default nothing is. The limit is
+    /// that of this route: a slow endpoint with a route of its own sheds none of the others.
+    pub fn with_shedding(mut self, shedding: Shedding) -> Self {
+        self.shedding = Some(shedding);
+        self
+    }
+
+    /// Verifies the requests of this route as webhooks, with the sender's event id as key. Start from
+    /// [`Route::preset`]`("webhook")`.
+    pub fn with_webhook(mut self, receiver: Receiver) -> Self {
+        self.route.key = KeyRule::Required;
+        self.route.key_from = KeyFrom::Event(receiver.scheme());
+        self.route.webhook = Some(receiver);
+        self
+    }
+
+    /// Sets the operations, such as `POST /charges`, that an undo on this route may close with `Onceward-Closes`: the
+    /// request that it names is closed before the undo runs, if it has not run. Callers close only what is in their own
+    /// scope, and never in one that several callers have.
+    pub fn with_closes(mut self, operations: impl IntoIterator<Item: Into<String>>) -> Self {
+        self.route.closes = operations.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Sets what happens when the store cannot be reached.
     pub fn with_on_store_failure(mut self, rule: OnStoreFailure) -> Self {
         self.route.on_store_failure = rule;
@@ -239,9 +305,23 @@ impl RouteBuilder {
                 "a route needs a source of its scope; Auto is the default",
             ));
         }
+        if let Some(receiver) = &route.webhook {
+            check_webhook(&route, receiver)?;
+        }
+        for operation in &route.closes {
+            closes::check_operation(operation).map_err(|why| Error::new(ErrorKind::Invalid, why))?;
+        }
+        if !route.closes.is_empty() && route.identity.scope == [ScopeFrom::Shared] {
+            let detail = "callers that share one scope cannot close each other's requests; set a scope that names them";
+            return Err(Error::new(ErrorKind::Invalid, detail));
+        }
         if route.record_wait > WAIT_MAX {
             let detail =
                 format!("an answer cannot wait {:?} for its receipt; at most 1 hour", route.record_wait);
+            return Err(Error::new(ErrorKind::Invalid, detail));
+        }
+        if !(Duration::from_millis(1)..=WAIT_MAX).contains(&route.write_timeout) {
+            let detail = format!("write_timeout {:?} is out of range: 1 ms to 1 hour", route.write_timeout);
             return Err(Error::new(ErrorKind::Invalid, detail));
         }
         route.former.retain(|former| *former != route.identity);
@@ -253,6 +333,13 @@ impl RouteBuilder {
             }
             new
         });
+        if let Some(rule) = &route.same_request {
+            rule.check()?;
+        }
+        if let Some(shedding) = self.shedding {
+            shedding.check()?;
+            route.shedder = Some(Shedder::new(shedding));
+        }
         if let Some(characters) = self.key_length_min {
             route.shape = route.shape.with_length_min(characters)?;
         }
@@ -279,10 +366,18 @@ impl RouteBuilder {
         let rule = match (route.effects, &route.reconciler) {
             (Effects::InTransaction, _) => OnUnknown::Retry,
             (Effects::Anywhere, Some(_)) => OnUnknown::Hold,
-            (Effects::Anywhere, None) => return Ok(route),
+            (Effects::Anywhere, None) => route.policy.on_unknown(),
         };
-        if route.policy.on_unknown() != rule {
-            route.policy = Arc::new(route.policy.to_builder().with_on_unknown(rule).build()?);
+        let late = match (self.late_effect_max, route.effects, route.policy.late_effect_max()) {
+            (Some(late), ..) => late,
+            // What was not committed never happens.
+            (None, Effects::InTransaction, _) => Duration::ZERO,
+            (None, Effects::Anywhere, Duration::ZERO) => Route::LATE_EFFECT_MAX,
+            (None, Effects::Anywhere, late) => late,
+        };
+        if (route.policy.on_unknown(), route.policy.late_effect_max()) != (rule, late) {
+            let policy = route.policy.to_builder().with_on_unknown(rule).with_late_effect_max(late);
+            route.policy = Arc::new(policy.build()?);
         }
         Ok(route)
     }
@@ -304,4 +399,29 @@ fn problem_name(name: &str, status: StatusCode) -> Result<&'static str> {
         return Err(Error::new(ErrorKind::Invalid, detail));
     }
     Ok(name)
+}
+
+fn check_webhook(route: &Route, receiver: &Receiver) -> Result<()> {
+    let refuse = |detail: &str| Err(Error::new(ErrorKind::Invalid, detail.to_owned()));
+    if route.key != KeyRule::Required || route.key_from != KeyFrom::Event(receiver.scheme()) {
+        return refuse(
+            "the key of a verified webhook is the sender's event id: `key` and `key_from` cannot be set",
+        );
+    }
+    if receiver.store_first().is_some() && route.identity.scope != [ScopeFrom::Shared] {
+        return refuse(
+            "events that are stored first have one scope, \"shared\": their senders are verified by signatures",
+        );
+    }
+    if let Some(store_first) = receiver.store_first()
+        && !store_first.status().is_success()
+    {
+        return refuse(&format!("an event is acknowledged with 2xx, not with {}", store_first.status()));
+    }
+    if receiver.store_first().is_some() && route.policy.on_unknown() == OnUnknown::Hold {
+        return refuse(
+            "events that are stored first are delivered at least once, so unknown outcomes cannot be held",
+        );
+    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ use onceward::{OnFailure, Outcome, Policy, Prior, Retention, Verdict};
 
 use super::{Effects, KeyRule, OnStoreFailure, Route};
 use crate::action::{Action, StatusClass};
+use crate::cors::AllowedOrigins;
 use crate::fingerprint::{self, Caller};
 use crate::headers::IDEMPOTENCY_KEY;
 use crate::identity::Identity;
@@ -18,10 +19,13 @@ use crate::operation::Operation;
 use crate::precondition::PreconditionRule;
 use crate::problem::Problem;
 use crate::response_outcome;
+use crate::same_request::SameRequest;
 use crate::scope::{OnAnonymous, ScopeFrom};
+use crate::shedding::Shedding;
+use crate::webhook::Receiver;
 
 impl Route {
-    /// Whether a key is required.
+    /// Returns whether a key is required.
     pub fn key(&self) -> KeyRule {
         self.key
     }
@@ -36,9 +40,19 @@ impl Route {
         &self.methods
     }
 
-    /// Whether a PUT, PATCH or DELETE must have a precondition.
+    /// Returns whether a PUT, PATCH or DELETE must have a precondition.
     pub fn precondition(&self) -> PreconditionRule {
         self.precondition
+    }
+
+    /// How this route receives webhooks, if it does.
+    pub fn webhook(&self) -> Option<&Receiver> {
+        self.webhook.as_ref()
+    }
+
+    /// The operations that an undo on this route may close.
+    pub fn closes(&self) -> &[String] {
+        &self.closes
     }
 
     /// The contract: lease, retention, duplicates, unknown outcomes.
@@ -51,8 +65,8 @@ impl Route {
         &self.identity.scope
     }
 
-    /// What a request gets that does not say who asks. Only [`ScopeFrom::Auto`] shares by itself: a service that needs
-    /// no credentials has one tenant.
+    /// Returns the treatment of a request that names no caller. Only [`ScopeFrom::Auto`] shares by itself: a service
+    /// that needs no credentials has one tenant.
     pub fn on_anonymous(&self) -> OnAnonymous {
         let Identity { scope, on_anonymous, .. } = &self.identity;
         on_anonymous.unwrap_or_else(|| {
@@ -90,7 +104,7 @@ impl Route {
             || caller == Caller::Anonymous && self.fingerprint.may_name_somebody(name)
     }
 
-    /// What of a request its fingerprint is made of.
+    /// Returns the parts of a request that its fingerprint covers.
     pub fn fingerprint(&self) -> &fingerprint::Rules {
         &self.fingerprint
     }
@@ -108,6 +122,11 @@ impl Route {
     /// How long an answer waits for its receipt if the store is away and unknown outcomes are held.
     pub fn record_wait(&self) -> Duration {
         self.record_wait
+    }
+
+    /// How long a client may read nothing of a response that is sent while it arrives.
+    pub fn write_timeout(&self) -> Duration {
+        self.write_timeout
     }
 
     /// Every response field that is not stored, besides those that `Connection` names.
@@ -132,7 +151,7 @@ impl Route {
         response_outcome::outcome(self, response)
     }
 
-    /// What a response with this status means for its key, on a run that nothing is known of before.
+    /// Returns the effect of a response with this status on its key, on a run that nothing is known of before.
     pub fn action(&self, status: StatusCode) -> Action {
         self.under_policy(self.actions.of(status), verdict(status))
     }
@@ -142,7 +161,7 @@ impl Route {
         self.under_policy(self.actions.of_run(status, retry_after, prior), verdict(status))
     }
 
-    /// What a response of this class means for its key, unless its status is named.
+    /// Returns the effect of a response of this class on its key, unless its status is named.
     pub fn class_action(&self, class: StatusClass) -> Action {
         self.under_policy(self.actions.of_class(class), class_verdict(class))
     }
@@ -154,12 +173,12 @@ impl Route {
         statuses.map(|(status, action)| (status, self.under_policy(action, verdict(status))))
     }
 
-    /// What a status from 520 to 599 means for its key, unless it is set by itself.
+    /// Returns the effect of a status from 520 to 599 on its key, unless that status is set individually.
     pub fn answer_lost_action(&self) -> Action {
         self.under_policy(self.actions.of_answer_lost(), Verdict::Failed)
     }
 
-    /// Whether a 409 with `Retry-After` frees the key, whatever one without it means.
+    /// Returns whether a 409 with `Retry-After` frees the key, whatever one without it means.
     pub fn frees_conflict_with_retry_after(&self) -> bool {
         self.actions.frees_conflict_with_retry_after()
     }
@@ -189,17 +208,37 @@ impl Route {
         &self.statuses
     }
 
-    /// What happens when the store cannot be reached.
+    /// The treatment of requests while the store cannot be reached.
     pub fn on_store_failure(&self) -> OnStoreFailure {
         self.on_store_failure
     }
 
-    /// Whether unknown outcomes are reconciled.
+    /// The window in which the same request under another key is noticed; `None` if it is not.
+    pub fn same_request(&self) -> Option<SameRequest> {
+        self.same_request
+    }
+
+    /// The origins whose pages may use this route; `None` if that is left to the service.
+    pub fn allowed_origins(&self) -> Option<&AllowedOrigins> {
+        self.allowed_origins.as_ref()
+    }
+
+    /// When new work is shed; `None` if it is not.
+    pub fn shedding(&self) -> Option<Shedding> {
+        self.shedder.as_ref().map(|shedder| shedder.shedding())
+    }
+
+    /// Where new work is shed: how many intents of this route may run at once now, and how many do.
+    pub fn shedding_state(&self) -> Option<(usize, usize)> {
+        self.shedder.as_ref().map(|shedder| shedder.state())
+    }
+
+    /// Returns whether unknown outcomes are reconciled.
     pub fn is_reconciled(&self) -> bool {
         self.reconciler.is_some()
     }
 
-    /// Whether all effects are in the transaction that commits the receipt.
+    /// Returns whether all effects are in the transaction that commits the receipt.
     pub fn has_effects_in_transaction(&self) -> bool {
         self.effects == Effects::InTransaction
     }

@@ -5,6 +5,7 @@ use http::Request;
 use super::Route;
 use crate::fingerprint::{Caller, Secrets};
 use crate::identity::Identity;
+use crate::request_fields::RequestFields;
 use crate::scope::{self, CallerHead, OnAnonymous, ScopeFrom};
 
 impl Route {
@@ -21,8 +22,11 @@ impl Identity {
         if self.scope == [ScopeFrom::Shared] {
             return Vec::new();
         }
-        let caller = request.extensions().get();
-        let head = CallerHead { uri: request.uri(), headers: request.headers(), caller };
+        let extensions = request.extensions();
+        let (caller, forwarded_host) = (extensions.get(), extensions.get());
+        let (uri, headers) = (request.uri(), request.headers());
+        let fields = RequestFields::of(headers);
+        let head = CallerHead { uri, headers, fields, caller, forwarded_host };
         secrets
             .all()
             .filter_map(|secret| scope::read(&self.scope, Some(OnAnonymous::Refuse), head, secret).ok())

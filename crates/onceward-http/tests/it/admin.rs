@@ -109,17 +109,23 @@ async fn with_a_token_the_receipts_need_the_token() {
     assert_eq!((listed.status, &listed.json()["receipts"][0]["key"]), (200, &json!("one")));
 
     // The verbs of the API work where they are mounted.
-    let claim = json!({"scope": "s", "operation": "o", "key": "k"}).to_string();
+    let claim = json!({"scope": "s", "operation": "o", "key": "k"});
+    let claim = claim.to_string();
     let claimed = send(address, "POST", "/admin/v1/claim", &[JSON, token], &claim).await;
     assert_eq!(claimed.status, 201, "{}", claimed.body);
     let ticket = json!({"ticket": claimed.json()["ticket"]}).to_string();
-    assert_eq!(send(address, "POST", "/admin/v1/doubt", &[JSON, token], &ticket).await.status, 204);
+    assert_eq!(send(address, "POST", "/admin/v1/unknown", &[JSON, token], &ticket).await.status, 204);
     let settle = json!({
         "scope": "s", "operation": "o", "key": "k", "fence": claimed.json()["fence"], "not_done": true,
     });
-    let settle = settle.to_string();
+    let mut forced = settle.clone();
+    forced["force"] = json!(true);
+    let (settle, forced) = (settle.to_string(), forced.to_string());
     assert_eq!(send(address, "POST", "/admin/v1/settle", &[JSON], &settle).await.status, 401);
-    assert_eq!(send(address, "POST", "/admin/v1/settle", &[JSON, token], &settle).await.status, 204);
+    // What the claim's owner has sent may still take effect, unless the claim has said otherwise.
+    let too_soon = send(address, "POST", "/admin/v1/settle", &[JSON, token], &settle).await;
+    assert_eq!((too_soon.status, too_soon.problem()), (409, "may-still-happen".into()));
+    assert_eq!(send(address, "POST", "/admin/v1/settle", &[JSON, token], &forced).await.status, 204);
 
     // Monitors and clients come without a token; the metrics are of the engine, the layer and the service.
     let metrics = get_at(address, "/metrics").await.body;

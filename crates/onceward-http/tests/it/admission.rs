@@ -1,9 +1,10 @@
 //! The limits of running intents, of one caller and of bodies in memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use onceward::Limits;
-use onceward_http::{Admission, Route};
+use onceward_http::{Admission, KeyRule, Route, Shedding};
 use onceward_stores::MemoryStore;
 
 use crate::stage::{Stage, until};
@@ -26,7 +27,7 @@ async fn new_work_over_the_bound_is_refused_while_replays_pass_and_duplicates_wa
     });
     let refused = stage.post("new", "{}").await;
     assert_eq!((refused.status, refused.problem()), (503, "overloaded"));
-    assert_eq!(refused.field("retry-after"), Some("1"));
+    assert!(matches!(refused.field("retry-after"), Some("1" | "2")));
     assert!(refused.body.contains("\"retryable\":true"), "{}", refused.body);
     for _ in 0..2 {
         let replay = stage.post("done", "{}").await;
@@ -62,6 +63,147 @@ async fn many_requests_at_once_stay_within_the_limit() {
     assert!(posts.join_all().await.iter().all(|answer| answer.status == 201));
 }
 
+/// Waiting duplicates have a bound of their own. Over it nobody waits, and everything else goes on.
+#[tokio::test]
+async fn waiting_duplicates_over_their_bound_are_told_to_come_again_and_keep_nobody_from_new_work() {
+    let admission = Admission::new().with_running_max(10).with_answering_max(8);
+    // No cache: a replay is looked up in the store.
+    let limits = Limits::default().with_cache_bytes_max(0);
+    let stage = Stage::within(admission, Arc::new(MemoryStore::new()), limits, Route::default()).await;
+    let stage = Arc::new(stage);
+    let done = stage.post("done", "{}").await;
+    stage.gate.send_replace(false);
+    let by = async |who: &str, key: &str, body: &str| {
+        let who = format!("Bearer {who}");
+        stage.send("POST", "/charges", &[("Idempotency-Key", key), ("Authorization", &who)], body).await
+    };
+    let mut running = Vec::new();
+    for who in ["a", "b"] {
+        let fields = [("Idempotency-Key", "r"), ("Authorization", &*format!("Bearer {who}"))];
+        running.push(stage.begin("POST", "/charges", &fields, "{}").await);
+    }
+    stage.charges_begun(3).await;
+    assert_eq!(
+        (stage.admission.running(), stage.admission.answering()),
+        (2, 0),
+        "what runs waits for nothing"
+    );
+    let mut waiting = tokio::task::JoinSet::new();
+    let mut wait = |who: &'static str| {
+        let stage = stage.clone();
+        waiting.spawn(async move {
+            let fields = [("Idempotency-Key", "r"), ("Authorization", &*format!("Bearer {who}"))];
+            stage.send("POST", "/charges", &fields, "{}").await
+        });
+    };
+    // One caller takes half of the places, and a quarter more.
+    for places in 1..=6 {
+        wait("a");
+        until("it does not wait", || stage.admission.answering() == places).await;
+    }
+    let refused = by("a", "r", "{}").await;
+    assert_eq!((refused.status, refused.problem()), (409, "in-progress"));
+    assert!(refused.field("retry-after").is_some());
+    // Others still may wait, until all places are taken.
+    for places in 7..=8 {
+        wait("b");
+        until("it does not wait", || stage.admission.answering() == places).await;
+    }
+    assert_eq!(by("b", "r", "{}").await.problem(), "in-progress");
+    // New work begins, what is done is replayed, and another request under a running key is refused as that.
+    let new = stage.begin("POST", "/charges", &[("Idempotency-Key", "new")], "{}").await;
+    stage.charges_begun(4).await;
+    for _ in 0..3 {
+        let replay = stage.post("done", "{}").await;
+        assert_eq!((&replay.body, replay.field("idempotent-replayed")), (&done.body, Some("true")));
+    }
+    assert_eq!(by("a", "r", "[]").await.problem(), "key-reused");
+    stage.gate.send_replace(true);
+    let answers = waiting.join_all().await;
+    assert!(answers.iter().all(|answer| answer.status == 201), "{answers:?}");
+    until("a place was not returned", || stage.admission.answering() == 0).await;
+    drop((running, new));
+    assert_eq!(stage.charges(), 4);
+}
+
+/// A route of its own sheds by itself, and requests without a key are work like any other.
+#[tokio::test]
+async fn requests_without_a_key_are_counted_and_shed_and_another_route_is_not() {
+    let shedding = Shedding::new(Duration::from_secs(3_600)).with_in_flight_min(20);
+    let route = || Route::builder().with_key(KeyRule::Optional).with_shedding(shedding);
+    let slow = Stage::start(route().build().unwrap()).await;
+    let other = Stage::start(route().build().unwrap()).await;
+    slow.gate.send_replace(false);
+    let mut running = Vec::new();
+    // Sixteen of twenty are for everybody, and one caller alone may have the rest.
+    for at in 0..20 {
+        let who = format!("Bearer {}", at % 2);
+        let key = format!("k{at}");
+        let fields = [("Authorization", who.as_str()), ("Idempotency-Key", key.as_str())];
+        let fields = if at % 3 == 0 { &fields[..] } else { &fields[..1] };
+        running.push(slow.begin("POST", "/charges", fields, "{}").await);
+        slow.charges_begun(at + 1).await;
+    }
+    for fields in [&[][..], &[("Idempotency-Key", "new")]] {
+        let refused = slow.send("POST", "/charges", fields, "{}").await;
+        assert_eq!((refused.status, refused.problem()), (503, "overloaded"), "{fields:?}");
+        assert!(refused.field("retry-after").is_some());
+    }
+    slow.gate.send_replace(true);
+    until("a permit was not returned", || slow.admission.running() == 0).await;
+    drop(running);
+    let again = async {
+        while slow.send("POST", "/charges", &[], "{}").await.status != 201 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), again).await.expect("the permits were not returned");
+    assert_eq!(other.send("POST", "/charges", &[], "{}").await.status, 201);
+}
+
+/// Over four fifths of the limit, the last places are for first tries, and each caller has a share of them.
+#[tokio::test]
+async fn a_full_route_sheds_retries_first_and_then_callers_over_their_share() {
+    let shedding = Shedding::new(Duration::from_secs(3_600)).with_in_flight_min(20);
+    let stage = Stage::start(Route::builder().with_shedding(shedding).build().unwrap()).await;
+    stage.gate.send_replace(false);
+    let mut running = Vec::new();
+    for at in 0..16 {
+        let (who, key) = (if at == 0 { "Bearer other" } else { "Bearer greedy" }, format!("k{at}"));
+        let fields = [("Authorization", who), ("Idempotency-Key", &key)];
+        running.push(stage.begin("POST", "/charges", &fields, "{}").await);
+        stage.charges_begun(at + 1).await;
+    }
+    let by = |who, which| [("Authorization", who), ("Idempotency-Key", "new"), ("Onceward-Try", which)];
+    let again = stage.send("POST", "/charges", &by("Bearer other", "2"), "{}").await;
+    assert_eq!((again.status, again.problem()), (503, "overloaded"));
+    let greedy = stage.send("POST", "/charges", &by("Bearer greedy", "1"), "{}").await;
+    assert_eq!((greedy.status, greedy.problem()), (429, "quota-exceeded"));
+    assert!(again.field("retry-after").is_some() && greedy.field("retry-after").is_some());
+    running.push(stage.begin("POST", "/charges", &by("Bearer other", "1"), "{}").await);
+    stage.charges_begun(17).await;
+    stage.gate.send_replace(true);
+    until("a permit was not returned", || stage.admission.running() == 0).await;
+    drop(running);
+}
+
+/// A route that is made from another one measures by itself.
+#[tokio::test]
+async fn a_route_that_is_built_from_another_one_has_a_limit_of_its_own() {
+    let shedding = Shedding::new(Duration::from_secs(3_600));
+    let route = Route::builder().with_shedding(shedding).build().unwrap();
+    let derived = route.to_builder().build().unwrap();
+    assert_eq!(derived.shedding(), Some(shedding));
+    let stage = Stage::start(route.clone()).await;
+    stage.gate.send_replace(false);
+    let running = stage.begin("POST", "/charges", &[("Idempotency-Key", "k")], "{}").await;
+    stage.charges_begun(1).await;
+    let in_flight = |route: &Route| route.shedding_state().map(|(_, in_flight)| in_flight);
+    assert_eq!((in_flight(&route), in_flight(&derived)), (Some(1), Some(0)));
+    stage.gate.send_replace(true);
+    drop(running);
+}
+
 #[tokio::test]
 async fn a_caller_over_its_quota_is_refused_and_others_are_not() {
     let stage = within(Admission::new().with_running_per_scope_max(1)).await;
@@ -76,7 +218,7 @@ async fn a_caller_over_its_quota_is_refused_and_others_are_not() {
     let again = [("Idempotency-Key", "other"), ("Authorization", "Bearer a")];
     let refused = stage.send("POST", "/charges", &again, "{}").await;
     assert_eq!((refused.status, refused.problem()), (429, "quota-exceeded"));
-    assert_eq!(refused.field("retry-after"), Some("1"));
+    assert!(matches!(refused.field("retry-after"), Some("1" | "2")));
     stage.gate.send_replace(true);
     until("the permit was not returned", || stage.admission.running() == 0).await;
     assert_eq!(stage.send("POST", "/charges", &again, "{}").await.status, 201);

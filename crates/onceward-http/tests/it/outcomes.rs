@@ -201,7 +201,10 @@ async fn a_conflict_on_a_run_after_an_unknown_outcome_is_unknown_too() {
         let id = Id::new("anonymous", "POST /charges", "k").unwrap();
         let receipt = elsewhere.receipt(&id).await.unwrap().unwrap();
         let (fence, policy) = (receipt.status.fence(), Policy::http());
-        let settled = elsewhere.settle(&id, fence, &Settlement::NotDone, &policy).await.unwrap();
+        // By default it is not believed yet: what the handler has called may still go on.
+        let too_soon = elsewhere.settle(&id, fence, &Settlement::NotDone, &policy).await.unwrap_err();
+        assert!(too_soon.to_string().contains("may still take effect"), "{too_soon}");
+        let settled = elsewhere.settle(&id, fence, &Settlement::ForceNotDone, &policy).await.unwrap();
         assert_eq!(settled, Changed::Applied);
         assert_eq!(stage.post("k", &body).await.status, status);
         let retry = stage.post("k", &body).await;

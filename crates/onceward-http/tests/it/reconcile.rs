@@ -50,9 +50,10 @@ impl Reconcile for Oracle {
 async fn with_unknown_outcome(oracle: &Oracle, body: &str) -> Stage {
     // The policy alone would run it again; what is reconciled is held.
     let policy = Policy::http().to_builder().with_on_unknown(OnUnknown::Retry).build().unwrap();
-    let stage =
-        Stage::start(Route::builder().with_reconcile(oracle.clone()).with_policy(policy).build().unwrap())
-            .await;
+    let route = Route::builder().with_reconcile(oracle.clone()).with_policy(policy);
+    // Before this is over, "it did not happen" is not believed.
+    let route = route.with_late_effect_max(Duration::from_millis(20));
+    let stage = Stage::start(route.build().unwrap()).await;
     assert_eq!(stage.post("k", body).await.status, 504);
     stage
 }

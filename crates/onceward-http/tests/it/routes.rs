@@ -5,8 +5,10 @@ use std::time::Duration;
 use http::{HeaderName, Method, StatusCode};
 use onceward::{OnExpired, Policy, Retention};
 use onceward_http::key::KeyForm;
+use onceward_http::webhook::{Arrivals, Receiver, Scheme, StoreFirst, Verifier};
 use onceward_http::{
-    Action, KeyRule, OnAnonymous, OnStoreFailure, Operation, Problem, Route, ScopeFrom, StatusClass,
+    Action, KeyRule, OnAnonymous, OnStoreFailure, Operation, Problem, Route, RouteBuilder, ScopeFrom,
+    StatusClass,
 };
 
 use crate::stage::{Answer, Stage};
@@ -115,6 +117,35 @@ async fn a_scope_found_out_in_front_of_the_layer_keeps_tenants_apart() {
     assert_eq!(strict.post("k", "{}").await.problem(), "scope-missing");
 }
 
+/// Callers without a credential that is known share a scope. A field that tells them apart must count.
+#[tokio::test]
+async fn a_credential_with_an_unlucky_name_is_never_taken_for_a_trace() {
+    for field in [
+        "X-Web3-Token",
+        "X-Makespan-Account",
+        "X-Retryable-Account",
+        "X-Trace-User",
+        "X-Forwarded-User",
+        "X-Forwarded-Email",
+        "X-Forwarded-Access-Token",
+        "X-Forwarded-Client-Cert",
+    ] {
+        let stage = Stage::start(Route::default()).await;
+        let by = async |who| {
+            let fields =
+                [("Idempotency-Key", "k"), (field, who), ("X-Request-Id", who), ("traceparent", who)];
+            stage.send("POST", "/charges", &fields, "{}").await
+        };
+        assert_eq!(by("alice").await.status, 201, "{field}");
+        assert_eq!(by("bob").await.problem(), "key-reused", "{field}");
+        // The other two tell only tries apart.
+        let fields = [("Idempotency-Key", "k"), (field, "alice"), ("X-Request-Id", "2")];
+        let again = stage.send("POST", "/charges", &fields, "{}").await;
+        assert_eq!(again.field("idempotent-replayed"), Some("true"), "{field}");
+        assert_eq!(stage.charges(), 1);
+    }
+}
+
 #[tokio::test]
 async fn every_request_is_counted_once() {
     let stage = Stage::start(Route::builder().with_key(KeyRule::Optional).build().unwrap()).await;
@@ -163,16 +194,49 @@ fn presets_have_their_documented_settings() {
         assert_eq!(seen, (success, client_error, server_error), "{name}");
         assert_eq!(route.retention(StatusClass::Success), kept, "{name}");
     }
-    assert_eq!(Route::PRESETS.map(|name| Route::preset(name).is_ok()), [true; 5]);
+    assert_eq!(Route::PRESETS.map(|name| Route::preset(name).is_ok()), [true; 6]);
     let unknown = Route::preset("strpie").unwrap_err().to_string();
     assert!(unknown.contains("stripe"), "{unknown}");
+}
+
+#[test]
+fn a_stored_event_is_acknowledged_with_2xx_only() {
+    let with_status = |status| {
+        let verifier = Verifier::new(Scheme::GitHub, ["It's a Secret to Everybody"]).unwrap();
+        let stored = StoreFirst::new(Arrivals::new()).with_status(status);
+        let route = Route::preset("webhook").unwrap().to_builder();
+        route
+            .with_scope(ScopeFrom::Shared)
+            .with_webhook(Receiver::new(verifier).with_store_first(stored))
+            .build()
+    };
+    assert!(with_status(StatusCode::OK).is_ok());
+    let refused = with_status(StatusCode::INTERNAL_SERVER_ERROR).unwrap_err().to_string();
+    assert!(refused.contains("2xx") && refused.contains("500"), "{refused}");
+}
+
+/// What a run has sent may still take effect when its lease has ended: zero must be said.
+#[test]
+fn the_time_for_late_effects_is_never_zero_by_itself() {
+    let late = |route: RouteBuilder| route.build().unwrap().policy().late_effect_max();
+    assert_eq!(Route::default().policy().late_effect_max(), Duration::from_secs(60));
+    for preset in Route::PRESETS {
+        assert_eq!(late(Route::preset(preset).unwrap().to_builder()), Duration::from_secs(60), "{preset}");
+    }
+    assert_eq!(late(Route::builder().with_policy(Policy::ledger())), Duration::from_secs(60));
+    let longer = Policy::http().to_builder().with_late_effect_max(Duration::from_secs(600)).build().unwrap();
+    assert_eq!(late(Route::builder().with_policy(longer)), Duration::from_secs(600));
+    assert_eq!(late(Route::builder().with_late_effect_max(Duration::ZERO)), Duration::ZERO);
+    assert_eq!(late(Route::builder().with_effects_in_transaction()), Duration::ZERO);
+    let far = Route::builder().with_late_effect_max(Duration::MAX).build();
+    assert!(far.unwrap_err().to_string().contains("late"));
 }
 
 /// Whatever was set can be read back: what is published is what is done.
 #[test]
 fn every_setting_of_a_route_can_be_read_back() {
-    let policy =
-        Policy::ledger().to_builder().with_on_expired(OnExpired::Refuse(Retention::Forever)).build().unwrap();
+    let policy = Policy::ledger().to_builder().with_on_expired(OnExpired::Refuse(Retention::Forever));
+    let policy = policy.with_late_effect_max(Duration::from_secs(7)).build().unwrap();
     let route = Route::builder()
         .with_key(KeyRule::Optional)
         .with_key_form(KeyForm::Strict)
@@ -183,6 +247,7 @@ fn every_setting_of_a_route_can_be_read_back() {
         .with_scope(ScopeFrom::Header(HeaderName::from_static("x-tenant")))
         .with_request_bytes_max(10)
         .with_response_bytes_max(20)
+        .with_write_timeout(Duration::from_secs(9))
         .with_omitted_field(HeaderName::from_static("x-trace"))
         .with_cookies_replayed()
         .with_on_status(StatusCode::IM_A_TEAPOT, Action::Unknown)
@@ -195,6 +260,8 @@ fn every_setting_of_a_route_can_be_read_back() {
     assert_eq!(route.scope(), [ScopeFrom::Header(HeaderName::from_static("x-tenant"))]);
     assert_eq!(route.on_anonymous(), OnAnonymous::Refuse, "only auto shares by itself");
     assert_eq!((route.request_bytes_max(), route.response_bytes_max()), (10, 20));
+    assert_eq!(route.write_timeout(), Duration::from_secs(9));
+    assert!(Route::builder().with_write_timeout(Duration::ZERO).build().is_err());
     let omitted: Vec<_> = route.omitted_fields().map(HeaderName::as_str).collect();
     assert!(omitted.contains(&"x-trace") && omitted.contains(&"date") && !omitted.contains(&"set-cookie"));
     let teapot = (StatusCode::IM_A_TEAPOT, Action::Unknown);

@@ -25,6 +25,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+/// The bytes of one frame of a large body.
+pub const FRAME_BYTES: usize = 16 << 10;
+
 pub struct Stage {
     pub address: SocketAddr,
     pub metrics: Arc<Metrics>,
@@ -101,26 +104,12 @@ impl Stage {
     }
 
     pub async fn send(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {
-        let mut socket = self.begin(method, path, fields, body).await;
-        let mut bytes = Vec::new();
-        socket.read_to_end(&mut bytes).await.unwrap();
-        Answer::parse(&bytes)
+        send_to(self.address, method, path, fields, body).await
     }
 
     /// Sends a request, as JSON unless a field says otherwise, and leaves the answer to the caller.
     pub async fn begin(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> TcpStream {
-        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n");
-        for (name, value) in fields {
-            write!(head, "{name}: {value}\r\n").unwrap();
-        }
-        if !fields.iter().any(|(name, _)| *name == "Content-Type") {
-            head.push_str("Content-Type: application/json\r\n");
-        }
-        write!(head, "Content-Length: {}\r\n\r\n", body.len()).unwrap();
-        let mut socket = TcpStream::connect(self.address).await.unwrap();
-        socket.write_all(head.as_bytes()).await.unwrap();
-        socket.write_all(body.as_bytes()).await.unwrap();
-        socket
+        begin_at(self.address, method, path, fields, body).await
     }
 
     /// A charge under the key `k` that is running, and stays so until the gate is opened.
@@ -140,6 +129,41 @@ impl Stage {
     pub async fn guarded_begun(&self, count: u64) {
         until("the request never came", || self.meter("requests_guarded", None) >= count).await;
     }
+}
+
+/// Sends a request to any service, and reads the whole answer.
+pub async fn send_to(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    fields: &[(&str, &str)],
+    body: &str,
+) -> Answer {
+    let mut socket = begin_at(address, method, path, fields, body).await;
+    let mut bytes = Vec::new();
+    socket.read_to_end(&mut bytes).await.unwrap();
+    Answer::parse(&bytes)
+}
+
+async fn begin_at(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    fields: &[(&str, &str)],
+    body: &str,
+) -> TcpStream {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n");
+    for (name, value) in fields {
+        write!(head, "{name}: {value}\r\n").unwrap();
+    }
+    if !fields.iter().any(|(name, _)| *name == "Content-Type") {
+        head.push_str("Content-Type: application/json\r\n");
+    }
+    write!(head, "Content-Length: {}\r\n\r\n", body.len()).unwrap();
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    socket.write_all(head.as_bytes()).await.unwrap();
+    socket.write_all(body.as_bytes()).await.unwrap();
+    socket
 }
 
 /// Waits until a condition holds.
@@ -195,6 +219,10 @@ async fn charge(request: Request, charges: Arc<AtomicUsize>, mut gate: watch::Re
             let problem = format!("{{\"type\":\"urn:onceward:problem:{name}\",\"try\":{number}}}");
             (status, fields, problem).into_response()
         }
+        // The first tries are refused before they begin.
+        ["429", times] if number <= if times == "once" { 1 } else { 3 } => {
+            (StatusCode::TOO_MANY_REQUESTS, format!("try {number}")).into_response()
+        }
         // The first try is lost, and the next ones get this status.
         ["lost", "then", _] if number == 1 => {
             (StatusCode::GATEWAY_TIMEOUT, Extension(Effect::Unknown), "late").into_response()
@@ -224,6 +252,11 @@ async fn charge(request: Request, charges: Arc<AtomicUsize>, mut gate: watch::Re
             let bytes: usize = bytes.parse().unwrap();
             Body::from("x".repeat(bytes)).into_response()
         }
+        // In frames: a body that is not in memory as a whole.
+        ["frames", count] => {
+            let frame: &str = "x".repeat(FRAME_BYTES).leak();
+            body_of((0..count.parse().unwrap()).map(|_: usize| Ok(frame))).into_response()
+        }
         // With its length in a field, as behind a gateway, and the last byte in a frame of its own.
         ["sized", bytes] => {
             let bytes: usize = bytes.parse().unwrap();
@@ -237,6 +270,12 @@ async fn charge(request: Request, charges: Arc<AtomicUsize>, mut gate: watch::Re
         }
         ["large", "then", "panic"] => {
             body_of([Ok("x".repeat(5_000).leak() as &str), Ok("panic")]).into_response()
+        }
+        // Its outcome is unknown, and the client sees the key that a provider would have got.
+        ["lost", "child"] => {
+            let child = lease.map(|lease| lease.child("provider").unwrap().to_string());
+            (StatusCode::GATEWAY_TIMEOUT, Extension(Effect::Unknown), child.unwrap_or_default())
+                .into_response()
         }
         ["child"] => lease
             .map(|lease| lease.child("provider").unwrap().to_string())

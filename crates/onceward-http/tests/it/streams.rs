@@ -1,10 +1,12 @@
 //! Responses that are too large to be kept.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use onceward_http::{Action, Route};
 use tokio::io::AsyncReadExt;
 
-use crate::stage::Stage;
+use crate::stage::{Answer, FRAME_BYTES, Stage, until};
 
 #[tokio::test]
 async fn a_response_over_the_cap_is_passed_on_whole_and_leaves_a_note() {
@@ -87,6 +89,25 @@ async fn a_live_response_that_frees_the_key_leaves_no_note() {
         assert_eq!((answer.status, answer.body.len(), answer.whole), (200, 5_000, true));
         assert_eq!(stage.charges(), charges);
     }
+}
+
+/// A client that does not read holds neither its key nor a place among the running ones.
+#[tokio::test]
+async fn a_client_that_reads_nothing_is_cut_off_and_the_receipt_is_written_without_it() {
+    let route = Route::builder().with_response_bytes_max(10).with_write_timeout(Duration::from_millis(50));
+    let stage = Stage::start(route.build().unwrap()).await;
+    let fields = [("Idempotency-Key", "k")];
+    let mut silent = stage.begin("POST", "/charges", &fields, "\"frames 4000\"").await;
+    until("it still runs", || stage.meter("slow_clients_cut_off", None) == 1).await;
+    let retry = stage.post("k", "\"frames 4000\"").await;
+    assert_eq!((retry.status, retry.problem()), (409, "response-not-stored"));
+    until("it still counts", || stage.admission.running() == 0).await;
+    // What it gets must not look whole.
+    let mut bytes = Vec::new();
+    let ended = silent.read_to_end(&mut bytes).await;
+    assert!(ended.is_err() || !Answer::parse(&bytes).whole);
+    assert!(bytes.len() < 4_000 * FRAME_BYTES, "{}", bytes.len());
+    assert_eq!(stage.charges(), 1);
 }
 
 #[tokio::test]

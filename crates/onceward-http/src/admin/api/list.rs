@@ -3,7 +3,7 @@
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Query, State};
 use http::request::Parts;
-use onceward::{Cursor, Filter, Found, Scan, ScanTarget, TextMatch};
+use onceward::{Age, Cursor, Filter, Scan, ScanTarget, TextMatch};
 use serde::de::DeserializeOwned;
 
 use super::shape::{
@@ -68,12 +68,16 @@ pub(super) async fn list(
         let scan = Scan::new(of.clone(), limit.saturating_sub(receipts.len()).max(1)).with_after(after);
         records_read += scan.limit;
         let page = state.onceward.list(&scan).await?;
-        let found =
-            page.found.iter().filter(|(id, found)| ages.fit(found) && (own || id.scope() != RESERVED_SCOPE));
-        let found = found.map(|(id, found)| ReceiptShown::found(id, found));
+        let found = page
+            .found
+            .iter()
+            .filter(|(id, found)| ages.fit(found.age) && (own || id.scope() != RESERVED_SCOPE));
+        let found = found.map(|(id, found)| ReceiptShown::without_body(id, found));
         receipts.extend(found.filter(|shown| has_error(shown, error.as_deref())));
-        let unreadable = page.unreadable.iter().filter(|_| error.is_none() && ages.are_any());
-        receipts.extend(unreadable.map(|(id, error)| ReceiptShown::unreadable(id, state_asked, error)));
+        // They must not hide, but nothing is known of their errors, and of some not even their age.
+        let fits = |age: Option<Age>| age.map_or(ages.are_any(), |age| ages.fit(age));
+        let unreadable = page.unreadable.iter().filter(|(_, found)| error.is_none() && fits(found.age));
+        receipts.extend(unreadable.map(|(id, found)| ReceiptShown::unreadable(id, state_asked, found)));
         after = page.next;
         if after.is_none() || receipts.len() >= limit || records_read >= RECORDS_READ_MAX {
             break;
@@ -105,8 +109,8 @@ impl Ages {
         (self.older_than_ms, self.younger_than_ms) == (0, u64::MAX)
     }
 
-    fn fit(&self, found: &Found) -> bool {
-        let age = u64::try_from(found.age.created.as_millis()).unwrap_or(u64::MAX);
+    fn fit(&self, age: Age) -> bool {
+        let age = u64::try_from(age.created.as_millis()).unwrap_or(u64::MAX);
         self.are_any() || (age >= self.older_than_ms && age < self.younger_than_ms)
     }
 }
@@ -149,7 +153,7 @@ pub(super) async fn audit(
 }
 
 /// The query of a request, or a problem that says what is wrong with it.
-pub(super) struct QueryParams<T>(T);
+pub struct QueryParams<T>(pub T);
 
 impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T> {
     type Rejection = Problem;

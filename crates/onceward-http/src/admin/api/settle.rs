@@ -14,12 +14,15 @@ use crate::admin::audit::AuditEntry;
 use crate::admin::json::Json;
 use crate::admin::problem::Problem;
 
+/// What the operations of sagas begin with.
+const SAGA: &str = "saga:";
+
 /// Settles an unknown outcome. `fence` names the run that was checked: if another run has taken its place, nothing is
 /// changed.
 #[utoipa::path(post, path = "/v1/settle", request_body = SettleAsked, responses(
     (status = 204, description = "Settled."),
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
-    (status = 409, description = "not-in-doubt, still-running, may-still-happen", body = ProblemShown, content_type = "application/problem+json"),
+    (status = 409, description = "not-unknown, still-running, may-still-happen", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 pub(super) async fn settle(
     State(state): AdminState,
@@ -27,6 +30,11 @@ pub(super) async fn settle(
 ) -> ApiResult<StatusCode> {
     let id = asked.id()?;
     check_scope(&id)?;
+    // What a step ended with has a form of its own, which a body that is given here has not.
+    if id.is_step() && id.operation().starts_with(SAGA) {
+        let detail = "a step of a saga is settled with `onceward sagas settle`";
+        return Err(Problem::Invalid(detail.into()));
+    }
     let (fence, policy) = (Fence(asked.fence), asked.policy.read()?);
     let (settlement, how, counter) = match (&asked.done, asked.not_done, asked.force) {
         (Some(outcome), false, false) => (Settlement::Done(outcome.read()?), "done", &state.settlements.done),
@@ -61,7 +69,7 @@ pub(super) async fn settle(
                     Ok(StatusCode::NO_CONTENT)
                 }
                 Changed::NotOwner(Some(receipt)) => {
-                    Err(Problem::NotInDoubt(Box::new(ReceiptShown::without_body(&id, &receipt))))
+                    Err(Problem::NotUnknown(Box::new(ReceiptShown::without_body(&id, &receipt))))
                 }
             }
         })
@@ -89,7 +97,7 @@ fn is_settled_so(status: &Status, fence: Fence, settlement: &Settlement) -> bool
 #[utoipa::path(post, path = "/v1/retry-dead", request_body = IntentAsked, responses(
     (status = 204, description = "It waits for its next try."),
     (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
-    (status = 409, description = "other-state; in-doubt: settle it as not done instead", body = ProblemShown, content_type = "application/problem+json"),
+    (status = 409, description = "other-state; outcome-unknown: settle it as not done instead", body = ProblemShown, content_type = "application/problem+json"),
 ))]
 pub(super) async fn retry_dead(
     State(state): AdminState,
@@ -101,8 +109,34 @@ pub(super) async fn retry_dead(
     state
         .audited(entry, async {
             match state.onceward.retry_dead(&id).await {
-                Err(error) if error.kind() == ErrorKind::Conflict => Err(Problem::InDoubt),
+                Err(error) if error.kind() == ErrorKind::Conflict => Err(Problem::OutcomeUnknown),
                 retried => answer(&id, retried, None),
+            }
+        })
+        .await
+}
+
+/// Sends a dead webhook again under a new key. It may take effect twice: the service knows nothing of the new key.
+#[utoipa::path(post, path = "/v1/redrive-dead", request_body = IntentAsked, responses(
+    (status = 204, description = "It is stored under a new key, and the dead one is closed."),
+    (status = 404, description = "no-receipt", body = ProblemShown, content_type = "application/problem+json"),
+    (status = 409, description = "other-state: not a dead webhook", body = ProblemShown, content_type = "application/problem+json"),
+))]
+pub(super) async fn redrive_dead(
+    State(state): AdminState,
+    Json(asked): Json<IntentAsked>,
+) -> ApiResult<StatusCode> {
+    let id = asked.id()?;
+    check_scope(&id)?;
+    let entry = AuditEntry::new("redrive-dead", asked.by.as_deref(), asked.reason.as_deref())?.of(&id);
+    state
+        .audited(entry, async {
+            match crate::webhook::redrive_dead(&state.onceward, &id).await {
+                Ok(_) => Ok(StatusCode::NO_CONTENT),
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    answer(&id, state.onceward.receipt(&id).await.map(Changed::NotOwner), None)
+                }
+                Err(error) => Err(error.into()),
             }
         })
         .await

@@ -33,11 +33,11 @@ pub struct ProblemShown {
     /// `urn:onceward:problem:` and the problem's name.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What it is, in a few words.
+    /// The title.
     pub title: String,
     /// The status of the answer.
     pub status: u16,
-    /// What it means here, and what to do.
+    /// The meaning in this case, and the next action.
     pub detail: String,
     /// Whether the same request may be sent again as it is.
     pub retryable: bool,
@@ -75,14 +75,14 @@ pub(super) fn attempt(text: &str) -> Result<Attempt, Problem> {
 }
 
 /// A place in a list, as an earlier page gave it.
-pub(super) fn cursor(text: &str) -> Result<Cursor, Problem> {
+pub(in crate::admin) fn cursor(text: &str) -> Result<Cursor, Problem> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(text);
     bytes.map(|bytes| Cursor(bytes.into())).map_err(|_| {
         Problem::Invalid("`cursor` must be the `next` of an earlier page of the same list".into())
     })
 }
 
-pub(super) fn to_base64(bytes: &[u8]) -> String {
+pub(in crate::admin) fn to_base64(bytes: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 

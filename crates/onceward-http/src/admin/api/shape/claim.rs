@@ -12,13 +12,13 @@ use super::{OutcomeGiven, OutcomeShown, PolicyAsked, TicketText};
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimAsked {
-    /// Who asks: a tenant, an account.
+    /// The caller's scope: a tenant, an account.
     pub scope: String,
-    /// What for: a job, a consumer, a route.
+    /// The operation: a job, a consumer, a route.
     pub operation: String,
     /// Your own token for this one intent: the same on every try, and for nothing else.
     pub key: String,
-    /// What exactly is asked, as a text to be hashed. The same key with another fingerprint is refused.
+    /// The exact request, as a text to be hashed. The same key with another fingerprint is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
     /// Names this try (a new random UUID): if the answer gets lost, asking again with it finds your own
@@ -38,11 +38,11 @@ pub struct ClaimAsked {
 pub struct ClaimMade {
     /// True.
     pub claimed: bool,
-    /// Proves that it is yours: for renew, complete, release and `/v1/doubt`.
+    /// Proves that it is yours: for renew, complete, release and `/v1/unknown`.
     pub ticket: TicketText,
     /// Names this try.
     pub attempt: String,
-    /// Grows with every takeover. Pass it to the service that has the effect, so that a former owner is refused.
+    /// Grows with every takeover. Pass it to the service that has the effect, so that a previous owner is refused.
     pub fence: u64,
     /// How long it is yours, if you do not renew it.
     pub lease_ms: u64,
@@ -53,7 +53,7 @@ pub struct ClaimMade {
 pub struct ClaimReplayed {
     /// False.
     pub claimed: bool,
-    /// What came of it.
+    /// The result.
     pub outcome: OutcomeShown,
     /// The fence of the run that did it.
     pub fence: u64,
@@ -76,7 +76,7 @@ pub struct TicketAsked {
 pub struct CompleteAsked {
     /// As the claim gave it.
     pub ticket: TicketText,
-    /// What came of the work.
+    /// The result of the work.
     pub outcome: OutcomeGiven,
 }
 
@@ -84,9 +84,9 @@ pub struct CompleteAsked {
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettleAsked {
-    /// Who asked.
+    /// The caller's scope.
     pub scope: String,
-    /// What for.
+    /// The operation.
     pub operation: String,
     /// With which key.
     pub key: String,
@@ -104,7 +104,7 @@ pub struct SettleAsked {
     /// How long the outcome is kept.
     #[serde(default)]
     pub policy: PolicyAsked,
-    /// Who asks for this, for the audit.
+    /// The operator, for the audit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// Why, for the audit.
@@ -116,13 +116,13 @@ pub struct SettleAsked {
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IntentAsked {
-    /// Who asked.
+    /// The caller's scope.
     pub scope: String,
-    /// What for.
+    /// The operation.
     pub operation: String,
     /// With which key.
     pub key: String,
-    /// Who asks for this, for the audit.
+    /// The operator, for the audit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// Why, for the audit.
@@ -134,16 +134,16 @@ pub struct IntentAsked {
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CloseAsked {
-    /// Who asked.
+    /// The caller's scope.
     pub scope: String,
-    /// What for.
+    /// The operation.
     pub operation: String,
     /// With which key.
     pub key: String,
     /// How long requests for it are refused as closed.
     #[serde(default)]
     pub policy: PolicyAsked,
-    /// Who asks for this, for the audit.
+    /// The operator, for the audit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// Why, for the audit.

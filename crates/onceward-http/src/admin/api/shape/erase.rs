@@ -7,16 +7,16 @@ use utoipa::ToSchema;
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EraseAsked {
-    /// Who asked.
+    /// The caller's scope.
     pub scope: String,
-    /// What for.
+    /// The operation.
     pub operation: String,
     /// With which key.
     pub key: String,
     /// Remove the receipt itself, so that the key is free. The same intent may then run again.
     #[serde(default)]
     pub reopen: bool,
-    /// Who asks for this, for the audit.
+    /// The operator, for the audit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// Why, for the audit.
@@ -43,7 +43,7 @@ pub struct EraseMatchingAsked {
     /// The `next` of the answer before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-    /// Who asks for this, for the audit.
+    /// The operator, for the audit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// Why, for the audit.
@@ -51,14 +51,14 @@ pub struct EraseMatchingAsked {
     pub reason: Option<String>,
 }
 
-/// What an erasure of many receipts did.
+/// The result of erasing many receipts.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ErasedShown {
     /// How many intents say nothing any more.
     pub erased: usize,
     /// Those that were left as they are.
     pub refused: Vec<RefusedShown>,
-    /// Give it as `cursor` to go on; absent at the end.
+    /// Give it as `cursor` to continue; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -66,9 +66,9 @@ pub struct ErasedShown {
 /// A receipt that was left as it is, and why.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct RefusedShown {
-    /// Who asked.
+    /// The caller's scope.
     pub scope: String,
-    /// What for.
+    /// The operation.
     pub operation: String,
     /// With which key.
     pub key: String,

@@ -21,16 +21,16 @@ pub enum Verdict {
     Failed,
 }
 
-/// What came of the work. Give one of `body`, `body_base64` and `http`, or none for an empty body.
+/// The result of the work. Give one of `body`, `body_base64` and `http`, or none for an empty body.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OutcomeGiven {
     /// Whether it got done.
     pub verdict: Verdict,
-    /// What every retry gets, as text.
+    /// The content of every replay, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// What every retry gets, as base64: for anything that is not text.
+    /// The content of every replay, as base64: for anything that is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_base64: Option<String>,
     /// A response that the gateway can replay to an HTTP client.
@@ -79,7 +79,7 @@ impl OutcomeGiven {
         let body = match &self.http {
             None => bytes_of(self.body.as_deref(), self.body_base64.as_deref())?,
             Some(http) if self.body.is_none() && self.body_base64.is_none() => http.encode()?,
-            Some(_) => return Err(invalid("give `http` or a body beside it, not both")),
+            Some(_) => return Err(invalid("give `http` or a body, not both")),
         };
         Ok(match self.verdict {
             Verdict::Succeeded => Outcome::succeeded(body),

@@ -6,6 +6,8 @@ use onceward::{OnDuplicate, OnExpired, OnFailure, OnUnknown, Policy, PolicyBuild
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::route::Route;
+
 /// The contract for one kind of operation: a preset, and what differs from it.
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -21,12 +23,16 @@ pub struct PolicyAsked {
     /// Refuse the key for this long after that, instead of taking it for a new intent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refuse_expired_ms: Option<u64>,
-    /// What a failed outcome means for the key.
+    /// The effect of a failed outcome on the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<FailureRule>,
-    /// What happens when it is unknown whether the effect happened.
+    /// The treatment of an unknown outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_unknown: Option<UnknownRule>,
+    /// How long what you have sent can still take effect after the lease has ended: until then "not done" is refused, except
+    /// by force. By default 60 seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_effect_max_ms: Option<u64>,
 }
 
 /// A policy to start from.
@@ -42,7 +48,7 @@ pub enum Preset {
     Ledger,
 }
 
-/// What a failed outcome means for the key.
+/// The effect of a failed outcome on the key.
 #[derive(Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureRule {
@@ -52,7 +58,7 @@ pub enum FailureRule {
     Retry,
 }
 
-/// What happens when it is unknown whether the effect happened.
+/// The treatment of an unknown outcome.
 #[derive(Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownRule {
@@ -74,7 +80,8 @@ impl PolicyAsked {
             Preset::Queue => Policy::queue(),
             Preset::Ledger => Policy::ledger(),
         };
-        let mut policy = preset.to_builder();
+        let late = self.late_effect_max_ms.map_or(Route::LATE_EFFECT_MAX, Duration::from_millis);
+        let mut policy = preset.to_builder().with_late_effect_max(late);
         if let Some(lease) = self.lease_ms {
             policy = policy.with_lease(Duration::from_millis(lease));
         }

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use onceward::receipt::{Done, End, Held, Owner, Prior, Receipt, Status};
-use onceward::{Age, Attempt, Due, Error, Found, Id, OnUnknown, codec};
+use onceward::{Age, Attempt, Due, Id, OnUnknown, Unreadable};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{OutcomeShown, Verdict};
 
-/// What became of one intent.
+/// The state of one intent.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct ReceiptShown {
-    /// Who asked.
+    /// The caller's scope.
     pub scope: String,
-    /// What for.
+    /// The operation.
     pub operation: String,
     /// With which key.
     pub key: String,
@@ -41,8 +41,8 @@ pub struct ReceiptShown {
     /// `Onceward-Attempt`, not enough to forge a ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<String>,
-    /// How often it was tried. Of one that does not carry its input only the last two tries are known of: 2 is two or
-    /// more.
+    /// How often it was tried since the key was last free. Of one that carries its input: since it was last settled or
+    /// retried by an operator, and without tries that were suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tries: Option<u16>,
     /// Of one that carries its input: how large that is, in bytes.
@@ -51,8 +51,8 @@ pub struct ReceiptShown {
     /// Why its last try did not come to an outcome, in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// What is known of earlier runs: `settled` (the outcome of one was unknown and was settled as not done) or
-    /// `in_doubt` (one may have had its effect).
+    /// Earlier runs: `settled` (the outcome of one was unknown and was settled as not done) or
+    /// `unknown` (one may have had its effect).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prior: Option<String>,
     /// Of a held one whose lease has ended: `hold` or `retry`.
@@ -60,7 +60,7 @@ pub struct ReceiptShown {
     pub on_unknown: Option<String>,
     /// Of an unknown one, how it came about: `lease_ended`, `reported`, `panicked` or `dropped`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub doubt: Option<String>,
+    pub reason: Option<String>,
     /// Of a done one: whether it got done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
@@ -98,7 +98,7 @@ pub enum State {
 pub struct ReceiptsShown {
     /// In an order of the store's own, without their outcomes.
     pub receipts: Vec<ReceiptShown>,
-    /// Give it as `cursor` to go on; absent at the end.
+    /// Give it as `cursor` to continue; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -108,9 +108,9 @@ pub struct ReceiptsShown {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiptAsked {
-    /// Who asked.
+    /// The caller's scope.
     pub scope: String,
-    /// What for.
+    /// The operation.
     pub operation: String,
     /// With which key.
     pub key: String,
@@ -170,8 +170,10 @@ impl ReceiptShown {
                 shown.on_unknown = receipt.due.is_over().then(|| rule_name(*on_unknown).into());
             }
             Status::Waiting(waiting) => shown.prior = prior_name(waiting.prior),
-            Status::Dead(dead) => shown.prior = prior_name(dead.prior),
-            Status::Unknown(unknown) => shown.doubt = Some(unknown.reason.name().into()),
+            // Another one may be tried again as it is.
+            Status::Dead(dead) if dead.on_unknown == OnUnknown::Hold => shown.prior = prior_name(dead.prior),
+            Status::Dead(_) => {}
+            Status::Unknown(unknown) => shown.reason = Some(unknown.reason.name().into()),
             Status::Done(Done { end: End::Outcome(outcome), .. }) => {
                 shown.verdict = Some(Verdict::of(outcome));
             }
@@ -183,21 +185,10 @@ impl ReceiptShown {
         shown
     }
 
-    /// As a scan found it. A damaged one is shown too: it must not hide.
-    pub(in crate::admin) fn found(id: &Id, found: &Found) -> Self {
-        match codec::decode(found) {
-            Ok(receipt) => Self::without_body(id, &receipt),
-            Err(error) => {
-                let unreadable = Some(error.to_string());
-                Self { unreadable, ..Self::bare(id, found.state.into(), Some(found.due), Some(found.age)) }
-            }
-        }
-    }
-
-    /// One that the store itself cannot read, of which nothing but its name is known.
-    pub(in crate::admin) fn unreadable(id: &Id, state: Option<onceward::State>, error: &Error) -> Self {
-        let state = state.map_or(State::Unknown, Into::into);
-        Self { unreadable: Some(error.to_string()), ..Self::bare(id, state, None, None) }
+    /// One that cannot be read: it must not hide. `state` is the one that was asked for.
+    pub(in crate::admin) fn unreadable(id: &Id, state: Option<onceward::State>, found: &Unreadable) -> Self {
+        let state = found.state.or(state).map_or(State::Unknown, Into::into);
+        Self { unreadable: Some(found.error.to_string()), ..Self::bare(id, state, found.due, found.age) }
     }
 
     fn bare(id: &Id, state: State, due: Option<Due>, age: Option<Age>) -> Self {
@@ -223,7 +214,7 @@ impl ReceiptShown {
             last_error: None,
             prior: None,
             on_unknown: None,
-            doubt: None,
+            reason: None,
             verdict: None,
             closed: None,
             outcome: None,
@@ -239,13 +230,7 @@ fn tries(status: &Status) -> Option<u16> {
     if let Some(job) = status.job() {
         return Some(job.started);
     }
-    let prior = match status {
-        Status::Held(held) => held.prior,
-        Status::Unknown(unknown) => unknown.prior,
-        Status::Done(Done { end: End::Outcome(_), .. }) => Prior::Nothing,
-        _ => return None,
-    };
-    Some(if prior == Prior::Nothing { 1 } else { 2 })
+    status.claim().map(|claim| claim.tries)
 }
 
 fn owner_name(owner: Owner) -> &'static str {
@@ -266,7 +251,7 @@ fn prior_name(prior: Prior) -> Option<String> {
     match prior {
         Prior::Nothing => None,
         Prior::Settled => Some("settled".into()),
-        Prior::Unknown => Some("in_doubt".into()),
+        Prior::Unknown => Some("unknown".into()),
     }
 }
 

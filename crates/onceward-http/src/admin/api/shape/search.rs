@@ -14,7 +14,7 @@ use crate::scope::CallerScope;
 #[serde(deny_unknown_fields)]
 pub struct ScopesAsked {
     /// Header fields, one a line, such as `X-Tenant: acme`, or `jwt:CLAIM=VALUE` for a claim of a
-    /// verified token, beside `jwt:iss=ISSUER` where tokens name their issuer.
+    /// verified token, together with `jwt:iss=ISSUER` where tokens name their issuer.
     pub from: String,
 }
 
@@ -53,7 +53,7 @@ pub struct AuditAsked {
 pub struct AuditShown {
     /// The changes.
     pub entries: Vec<AuditEntry>,
-    /// Give it as `cursor` to go on; absent at the end.
+    /// Give it as `cursor` to continue; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
