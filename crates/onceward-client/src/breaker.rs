@@ -176,7 +176,7 @@ impl Breaker {
         }
     }
 
-    /// Whether it allows every try.
+    /// Returns whether it allows every try.
     pub fn is_closed(&self) -> bool {
         self.state == BreakerState::Closed
     }

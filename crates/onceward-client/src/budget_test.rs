@@ -39,7 +39,7 @@ fn unused_budget_is_not_saved() {
     (0..1000).for_each(|_| budget.request(at(0)));
     assert!(budget.retry(at(9_999)), "still in the window");
     assert!(!budget.retry(at(10_000)), "the requests have left it");
-    assert!(!budget.retry(at(u64::MAX)), "and a leap of the clock changes nothing");
+    assert!(!budget.retry(at(u64::MAX)), "and a jump of the clock changes nothing");
 }
 
 #[test]

@@ -108,7 +108,7 @@ impl Client {
         self.request(Method::GET, url)
     }
 
-    /// What this client has done so far.
+    /// Returns the counts of this client.
     pub fn counts(&self) -> Counts {
         self.inner.shared.counters.read()
     }

@@ -37,9 +37,10 @@ const PARTS: [&str; 12] = [
 /// A name with one of these as a word is a credential: `X-Auth`, `X-Otp`; but not `X-Author`.
 const WORDS: [&str; 6] = ["auth", "authentication", "jwt", "otp", "pin", "sig"];
 
-/// Whether a header field is a credential by its name: `Authorization`, `Proxy-Authorization`, `Cookie`, `DPoP`, HTTP
-/// message signatures, API and access keys, and names with `token`, `secret`, `password`, `credential`, `session` and
-/// the like in them. A journal never stores such a field; [`ClientBuilder::with_credential_name`] adds further names.
+/// Returns whether a header field is a credential by its name: `Authorization`, `Proxy-Authorization`, `Cookie`,
+/// `DPoP`, HTTP message signatures, API and access keys, and names with `token`, `secret`, `password`, `credential`,
+/// `session` and the like in them. A journal never stores such a field; [`ClientBuilder::with_credential_name`] adds
+/// further names.
 ///
 /// ```
 /// use onceward_client::{http::HeaderName, is_credential};

@@ -48,7 +48,7 @@ pub struct Edit {
 pub struct EditConflict<'a> {
     /// The version that was seen before the edit.
     pub base: &'a Answer,
-    /// What was to be saved.
+    /// The body that was to be saved.
     pub mine: &'a Bytes,
     /// The version that is there now.
     pub theirs: &'a Answer,
@@ -69,7 +69,7 @@ pub enum Edited {
 }
 
 impl Client {
-    /// An edit of the resource at a URL: saved with `PUT` and `If-Match`, so that nobody's version is overwritten unseen.
+    /// An edit of the resource at a URL: saved with `PUT` and `If-Match`, so that no version is overwritten unseen.
     pub fn edit(&self, url: impl Into<String>) -> Edit {
         Edit { client: self.clone(), url: url.into(), merges_max: MERGES_MAX }
     }
@@ -134,8 +134,8 @@ impl Answer {
 }
 
 impl Request {
-    /// Has it carried out only if the resource is in this version (`If-Match`); otherwise the answer is 412. A weak tag is
-    /// an error: it never matches.
+    /// Makes the request conditional on this version of the resource (`If-Match`); otherwise the answer is 412. A weak
+    /// tag is an error: it never matches.
     pub fn if_match(self, tag: &EntityTag) -> Self {
         if tag.is_weak() {
             return self.fail(Error::invalid(format!("{tag} is a weak tag, which If-Match never matches")));

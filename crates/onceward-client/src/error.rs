@@ -37,7 +37,7 @@ pub enum ErrorKind {
     Closed,
 }
 
-/// A call without an answer. Its `Display` is one line that a person can act on.
+/// A call without an answer. Its `Display` is one line that an operator can act on.
 pub struct Error {
     kind: ErrorKind,
     effect: Effect,
@@ -111,12 +111,12 @@ impl Error {
         self
     }
 
-    /// What to do about it.
+    /// Returns the kind, which says what to do.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether the request may have taken effect.
+    /// Returns whether the request may have taken effect.
     pub fn effect(&self) -> Effect {
         self.effect
     }

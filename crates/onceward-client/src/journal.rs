@@ -40,8 +40,7 @@ use bytes::Bytes;
 use http::{HeaderName, Response};
 use onceward::{
     Ask, Backoff, Changed, Clock, ErrorKind, Fingerprint, Id, KeepInput, Lease, Limits, OnDuplicate,
-    OnFailure, OnUnknown, Onceward, Outcome, Policy, Result, Seen, Store, Swap, Swapped, Sweep, TRIES_MAX,
-    Ticket, Version, WAIT_MAX,
+    OnFailure, OnUnknown, Onceward, Outcome, Policy, Result, Store, Sweep, TRIES_MAX, Ticket, WAIT_MAX,
 };
 use tokio::sync::watch;
 
@@ -166,19 +165,6 @@ impl Journal {
         }
     }
 
-    /// Frees the name of an intent: removes its receipt and the request in it, if the receipt has not changed.
-    /// The engine would retry the same request instead; here the next call with this name is a new intent, with a
-    /// new key.
-    pub(crate) async fn free(&self, id: &Id, version: Version) -> Result<Freed> {
-        let swap = Swap { id: id.clone(), seen: Seen::Version(version), new: None };
-        match self.store.swap(std::slice::from_ref(&swap)).await?.pop() {
-            Some(Swapped::Won(_)) => Ok(Freed::Yes),
-            Some(Swapped::Lost(_)) => Ok(Freed::Changed),
-            Some(Swapped::Failed(error)) => Err(error),
-            None => Err(onceward::Error::new(ErrorKind::Damaged, "the store gave no answer").maybe_applied()),
-        }
-    }
-
     /// Removes answers that are past their retention, and everything else that the store keeps until a sweep. One call
     /// is bounded; the next one continues.
     pub(crate) async fn sweep(&self) {
@@ -212,15 +198,6 @@ impl Journal {
             Outcome::succeeded(bytes)
         }
     }
-}
-
-/// Whether the name of an intent was freed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Freed {
-    /// It is free.
-    Yes,
-    /// No: its receipt has changed meanwhile. Nothing was removed.
-    Changed,
 }
 
 fn after(now_us: u64, left: Duration) -> u64 {

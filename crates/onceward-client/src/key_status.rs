@@ -34,7 +34,7 @@ pub enum KeyStatus {
 const PROBLEM: &str = "urn:onceward:problem:";
 
 impl KeyStatus {
-    /// Whether the body must be read to know what an answer says about the key.
+    /// Returns whether the body must be read to know what an answer says about the key.
     pub fn needs_body(headers: &HeaderMap) -> bool {
         let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let media_type = value.split(';').next().unwrap_or_default().trim();

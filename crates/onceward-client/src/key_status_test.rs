@@ -10,7 +10,7 @@ use super::*;
 
 /// The reaction to every problem: what the call does, and whether the intent stays open in a journal if the call ends
 /// with this answer.
-const REACTIONS: [(&str, Decision, bool); 20] = [
+const REACTIONS: [(&str, Decision, bool); 21] = [
     ("key-missing", Decision::Final, false),
     ("key-malformed", Decision::Final, false),
     ("key-reused", Decision::Final, false),
@@ -29,6 +29,7 @@ const REACTIONS: [(&str, Decision, bool); 20] = [
     ("overloaded", Decision::Retry, false),
     ("quota-exceeded", Decision::Retry, false),
     ("scope-missing", Decision::Final, true),
+    ("signature-refused", Decision::Final, false),
     ("upstream-unreachable", Decision::Retry, false),
     ("upstream-timeout", Decision::Retry, false),
 ];

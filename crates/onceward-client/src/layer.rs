@@ -50,7 +50,7 @@ impl RetryLayer {
         }
     }
 
-    /// What this layer's services have done so far.
+    /// Returns the counts of this layer's services.
     pub fn counts(&self) -> Counts {
         self.shared.counters.read()
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderName, Method, StatusCode};
 use onceward::receipt::{End, Receipt, Status};
-use onceward::{Filter, Id, Page, Scan, ScanTarget, Snapshot, State, TextMatch};
+use onceward::{Filter, Id, ReceiptPage, Scan, ScanTarget, Snapshot, State, TextMatch};
 
 use super::client::Client;
 use super::error::{Error, Result};
@@ -18,7 +18,7 @@ use onceward_http::snapshot;
 pub struct Intent {
     /// Its name.
     pub name: String,
-    /// What became of it.
+    /// Its result.
     pub state: IntentState,
     /// How long ago it was first written to the journal.
     pub created_ago: Duration,
@@ -44,7 +44,7 @@ pub struct IntentRequest {
     pub credentials: Vec<HeaderName>,
 }
 
-/// What became of an intent.
+/// The state of an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IntentState {
@@ -78,6 +78,7 @@ impl std::fmt::Display for IntentState {
 
 /// Which intents are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ListWhich {
     /// Those without an answer: being sent, open or unknown.
     #[default]
@@ -107,7 +108,7 @@ impl Client {
                     .with_operation(TextMatch::Is(OPERATION.to_owned()))
                     .with_state(*state);
                 let scan = Scan::new(ScanTarget::Matching(filter), PAGE_RECORDS).with_after(after);
-                let Page { found, unreadable, next, .. } =
+                let ReceiptPage { found, unreadable, next, .. } =
                     journal.onceward.list(&scan).await.map_err(Error::journal)?;
                 for (id, _) in found {
                     match journal.onceward.receipt(&id).await {
@@ -117,8 +118,8 @@ impl Client {
                         Err(error) => tell(unreadable_intent(&id, error.to_string())),
                     }
                 }
-                for (id, error) in unreadable {
-                    tell(unreadable_intent(&id, error.to_string()));
+                for (id, unreadable) in unreadable {
+                    tell(unreadable_intent(&id, unreadable.error.to_string()));
                 }
                 after = next;
                 if after.is_none() {

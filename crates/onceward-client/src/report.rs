@@ -9,6 +9,7 @@ use super::key_status::{is_kept, is_not_yet_recorded, is_replay};
 
 /// How one call went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// Number of times that this call sent the request.
     pub tries: u32,
@@ -26,6 +27,7 @@ pub struct Report {
 
 /// Where an answer comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Source {
     /// From the server, which did not mark it as replayed.
     #[default]
@@ -38,6 +40,7 @@ pub enum Source {
 
 /// Whether the server keeps an answer, so that a retry gets the same one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ServerRecord {
     /// It does not say so.
     #[default]
@@ -51,6 +54,7 @@ pub enum ServerRecord {
 
 /// A try that was not the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Failure {
     /// Its result.
     pub cause: FailureCause,
@@ -60,6 +64,7 @@ pub struct Failure {
 
 /// The result of a try that was not the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FailureCause {
     /// An answer with this status.
     Status(u16),
@@ -95,7 +100,7 @@ impl Report {
     }
 }
 
-/// One line for a person: `3 tries in 1.2 s (answered 503, no answer: timed out), replayed`.
+/// One line for an operator: `3 tries in 1.2 s (answered 503, no answer: timed out), replayed`.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.source == Source::Journal {

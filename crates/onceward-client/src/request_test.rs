@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 
-/// What waits for an answer is moved once or twice, and the first cache holds it beside those of all other
+/// What waits for an answer is moved once or twice, and the first cache holds it next to those of all other
 /// callers, or does not: at three thousand bytes each, the fetching of them could be measured.
 #[tokio::test]
 async fn a_call_under_way_is_small() {

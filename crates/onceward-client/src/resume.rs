@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use onceward::receipt::{Receipt, Status};
-use onceward::{Filter, Id, Page, Refusal, Scan, ScanTarget, State, TextMatch};
+use onceward::{Filter, Id, ReceiptPage, Refusal, Scan, ScanTarget, State, TextMatch};
 use tokio::task::{JoinError, JoinSet};
 
 use super::answer::Answer;
@@ -14,6 +14,7 @@ use super::journaled::{SendEnd, refused};
 
 /// An intent that was open, and its result.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Resumed {
     /// Its name.
     pub intent: String,
@@ -55,12 +56,12 @@ impl Client {
                     .with_state(state);
                 let scan = Scan::new(ScanTarget::Matching(filter), PAGE_RECORDS).with_after(after);
                 let page = journal.onceward.list(&scan).await.map_err(Error::journal)?;
-                let Page { found, unreadable, next, .. } = page;
-                for (id, error) in unreadable {
+                let ReceiptPage { found, unreadable, next, .. } = page;
+                for (id, unreadable) in unreadable {
                     // A receipt that cannot be read must not hide the others.
                     let intent = id.key().to_owned();
                     if seen.insert(id) {
-                        tell(Resumed { intent, result: Err(Error::journal(error)) });
+                        tell(Resumed { intent, result: Err(Error::journal(unreadable.error)) });
                     }
                 }
                 for (id, _) in found {

@@ -103,8 +103,8 @@ fn is_transient(status: StatusCode) -> bool {
 }
 
 impl TryResult {
-    /// Whether the circuit breaker counts this as a success. A missing answer and a 5xx are failures of the host; a
-    /// 4xx is not, and neither is an answer that the server has recorded: it is the outcome of the request.
+    /// Returns whether the circuit breaker counts this as a success. A missing answer and a 5xx are failures of the
+    /// host; a 4xx is not, and neither is an answer that the server has recorded: it is the outcome of the request.
     pub fn went_well(&self) -> bool {
         match self {
             Self::Answered { key_status: KeyStatus::Recorded, .. } => true,
@@ -114,7 +114,7 @@ impl TryResult {
         }
     }
 
-    /// Whether the request may have run because of this try.
+    /// Returns whether the request may have run because of this try.
     pub fn may_have_run(&self) -> Sent {
         match *self {
             Self::Impossible | Self::Failed(Sent::No) => Sent::No,

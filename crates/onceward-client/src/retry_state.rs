@@ -112,7 +112,7 @@ impl RetryState {
         self.tries
     }
 
-    /// Whether anything may have reached the server.
+    /// Returns whether anything may have reached the server.
     pub fn was_sent(&self) -> Sent {
         self.was_sent
     }
@@ -160,7 +160,7 @@ impl RetryState {
         }
     }
 
-    /// Whether a try may begin now.
+    /// Returns whether a try may begin now.
     pub fn may_try(&self, now: Duration) -> Result<(), StopReason> {
         if self.has_expired(now) {
             Err(StopReason::Expired)

@@ -1,4 +1,4 @@
-//! Settles an intent whose outcome is unknown: a person has checked the server and says whether it happened.
+//! Settles an intent whose outcome is unknown: an operator has checked the server and says whether it happened.
 
 use bytes::Bytes;
 use http::Response;
@@ -7,10 +7,10 @@ use onceward::{Changed, Id, Outcome};
 
 use super::client::Client;
 use super::error::{Error, ErrorKind, Result};
-use super::journal::{Freed, Journal};
+use super::journal::Journal;
 use super::journaled::bad_name;
 
-/// What is known by now about an intent whose outcome was unknown.
+/// The settlement of an intent whose outcome was unknown.
 #[derive(Clone, Debug)]
 pub enum Settlement {
     /// It happened. Every later call with that name gets this answer.
@@ -68,10 +68,12 @@ async fn settle(journal: &Journal, id: &Id, outcome: Option<&Outcome>) -> Result
                 Changed::NotOwner(_) => Settled::NotYet,
             })
         }
+        // The engine would retry the same request after a settlement; here the next call with this name is a new intent,
+        // with a new key.
         (Status::Unknown(_), None) => {
-            Ok(match journal.free(id, found.version).await.map_err(Error::journal)? {
-                Freed::Yes => Settled::Yes,
-                Freed::Changed => Settled::NotYet,
+            Ok(match journal.onceward.forget_unknown(id, &found).await.map_err(Error::journal)? {
+                Changed::Applied => Settled::Yes,
+                Changed::NotOwner(_) => Settled::NotYet,
             })
         }
         // The same settlement again: the reply to the first one may have been lost.
