@@ -4,9 +4,19 @@
 //! The position is the acknowledgement. A broker that redelivers what was not acknowledged does so after later messages,
 //! which breaks the order; a consumer that reads a log again from its position does not.
 
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis"))]
+mod found;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis"))]
+mod gaps;
+#[cfg(feature = "kafka")]
+mod kafka;
 #[cfg(feature = "nats")]
 mod nats;
 mod outbox;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,9 +24,15 @@ use std::time::Duration;
 
 use onceward::Result;
 
+#[cfg(feature = "kafka")]
+pub use kafka::KafkaSource;
 #[cfg(feature = "nats")]
 pub use nats::NatsSource;
 pub use outbox::OutboxSource;
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::RabbitMqSource;
+#[cfg(feature = "redis")]
+pub use redis::RedisSource;
 
 use crate::message::Message;
 
@@ -50,6 +66,12 @@ pub trait Source: Send + Sync {
 
     /// The number of partitions.
     fn partitions(&self) -> u32;
+
+    /// Whether it takes messages out of the outbox of the consumer's own database, where no other consumer may then
+    /// read.
+    fn takes_from_outbox(&self) -> bool {
+        false
+    }
 
     /// Checks that the source is there and fits. `retention` is how long the consumer remembers what it has handled.
     fn check(&self, retention: Option<Duration>) -> SourceFuture<'_, ()>;

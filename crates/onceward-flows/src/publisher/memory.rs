@@ -59,4 +59,8 @@ impl Publisher for MemoryPublisher {
         };
         Box::pin(ready(batch.iter().map(publish).collect()))
     }
+
+    fn target(&self) -> String {
+        "memory".to_owned()
+    }
 }

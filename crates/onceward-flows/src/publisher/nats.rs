@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use onceward::{Error, ErrorKind, Result};
 
 use super::{Outgoing, PublishFuture, Publisher};
-use crate::nats::{Layout, ORDERING_KEY, POSITION};
+use crate::layout::{Layout, ORDERING_KEY, POSITION};
 
 /// Publishes to a stream of NATS JetStream, in partitions.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl NatsPublisher {
                 PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => {
                     "NATS did not confirm a message".to_owned()
                 }
-                _ => "NATS refused a message".to_owned(),
+                _ => format!("NATS refused a message ({error})"),
             };
             Error::new(ErrorKind::Unavailable, detail).caused_by(error).maybe_applied()
         })
@@ -63,5 +63,9 @@ impl NatsPublisher {
 impl Publisher for NatsPublisher {
     fn publish<'a>(&'a self, batch: &'a [Outgoing]) -> PublishFuture<'a> {
         Box::pin(join_all(batch.iter().map(|outgoing| self.publish_one(outgoing))))
+    }
+
+    fn target(&self) -> String {
+        format!("NATS, {} partitions of `{}`", self.layout.partitions(), self.layout.prefix())
     }
 }

@@ -5,18 +5,18 @@
 //! is an error, and the partition is opened again behind the last message. (The ordered consumer of `async-nats` 0.51 does the
 //! same by itself, but after one missed heartbeat it is never woken again.)
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
-use async_nats::jetstream::stream::RetentionPolicy;
+use async_nats::jetstream::stream::{DiscardPolicy, RetentionPolicy};
 use async_nats::jetstream::{Context, Message as NatsMessage};
 use futures_util::StreamExt;
 use onceward::{Error, ErrorKind, Result};
 
+use super::found::Found;
+use super::gaps::Gaps;
 use super::{Delivery, HandledMessage, Reader, Source, SourceFuture};
-use crate::message::Message;
-use crate::nats::{Layout, ORDERING_KEY};
+use crate::layout::{Layout, ORDERING_KEY};
 
 /// Reads what a `NatsPublisher` with the same prefix and number of partitions has published.
 #[derive(Clone, Debug)]
@@ -24,12 +24,20 @@ pub struct NatsSource {
     context: Context,
     stream: String,
     layout: Layout,
+    gaps: Gaps,
 }
 
 impl NatsSource {
     /// Reads the subjects `PREFIX.PARTITION.TOPIC` of a stream.
     pub fn new(context: Context, stream: &str, prefix: &str, partitions: u32) -> Result<Self> {
-        Ok(Self { context, stream: stream.to_owned(), layout: Layout::new(prefix, partitions)? })
+        let layout = Layout::new(prefix, partitions)?;
+        Ok(Self { context, stream: stream.to_owned(), layout, gaps: Gaps::default() })
+    }
+
+    /// How often a partition was opened whose stream no longer had everything behind the last message that was handled:
+    /// messages may be lost. (All partitions share a stream, so that those removed may be of another partition.)
+    pub fn gaps(&self) -> u64 {
+        self.gaps.count()
     }
 
     async fn check_stream(&self, retention: Option<Duration>) -> Result<()> {
@@ -42,6 +50,23 @@ impl NatsSource {
             return Err(unfit(format!(
                 "the stream `{}` removes messages that were read once (retention {:?}); make one with `limits`",
                 self.stream, config.retention
+            )));
+        }
+        let drops_old = config.discard == DiscardPolicy::Old;
+        let drops = [
+            ("max_messages", config.max_messages, drops_old),
+            ("max_bytes", config.max_bytes, drops_old),
+            (
+                "max_messages_per_subject",
+                config.max_messages_per_subject,
+                drops_old || !config.discard_new_per_subject,
+            ),
+        ];
+        if let Some((name, limit, _)) = drops.into_iter().find(|(_, limit, drops)| *limit > 0 && *drops) {
+            return Err(unfit(format!(
+                "the stream `{}` drops its oldest messages when there are too many ({name} is {limit}), also unread \
+                 ones; set discard to `new`, so that the relay waits instead, or remove the limit",
+                self.stream
             )));
         }
         match retention {
@@ -77,7 +102,23 @@ impl NatsSource {
 
     async fn open_partition(&self, partition: u32, after: i64) -> Result<Box<dyn Reader>> {
         let stream = self.context.get_stream(&self.stream).await.map_err(lost)?;
+        let state = &stream.cached_info().state;
         let start_sequence = after.unsigned_abs() + 1;
+        if state.last_sequence < after.unsigned_abs() {
+            // New messages would get numbers that count as handled.
+            return Err(Error::new(
+                ErrorKind::Foreign,
+                format!(
+                    "the stream `{}` ends at {}, and the consumer has handled it up to {after}: it was made again, or has lost \
+                     messages; use another name for the stream",
+                    self.stream, state.last_sequence
+                ),
+            ));
+        }
+        if after > 0 && state.first_sequence > start_sequence {
+            let first = i64::try_from(state.first_sequence).unwrap_or(i64::MAX);
+            self.gaps.note(&self.layout.place(partition), after, first);
+        }
         let config = pull::Config {
             filter_subject: self.layout.filter(partition),
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
@@ -181,41 +222,23 @@ fn gap() -> Error {
     Error::new(ErrorKind::Unavailable, "messages were lost on their way from NATS; reading them again")
 }
 
-/// A message as ours. One of another publisher may have no id: then its place in the stream is its id, which is the same
-/// whenever it is read.
 fn delivery(layout: &Layout, stream: &str, message: &NatsMessage) -> Result<Delivery> {
     let info = message.info().map_err(|error| {
         Error::new(ErrorKind::Damaged, "NATS delivered a message without its place").caused_by(error)
     })?;
     let place = info.stream_sequence;
     let position = i64::try_from(place).unwrap_or(i64::MAX);
-    let topic = layout.parse(&message.subject).map_or("unknown", |(_, topic)| topic);
-    let mut headers: HashMap<String, String> = HashMap::new();
+    let mut found = Found { payload: message.payload.clone(), ..Found::default() };
+    found.topic = layout.parse(&message.subject).map(|(_, topic)| topic.to_owned());
     for (name, values) in message.headers.iter().flat_map(async_nats::HeaderMap::iter) {
-        if let Some(value) = values.first() {
-            headers.insert(name.to_string(), value.as_str().to_owned());
+        let Some(value) = values.first().map(|value| value.as_str().to_owned()) else { continue };
+        match name.to_string() {
+            name if name == "Nats-Msg-Id" => found.id = Some(value),
+            name if name == ORDERING_KEY => found.ordering_key = Some(value),
+            name => found.headers.push((name, value)),
         }
     }
-    let derived = format!("{stream}:{place}");
-    let id = headers.remove("Nats-Msg-Id").unwrap_or_else(|| derived.clone());
-    let mut ours = Message::new(topic, message.payload.clone()).with_id(id);
-    if let Some(key) = headers.remove(ORDERING_KEY) {
-        ours = ours.with_ordering_key(key);
-    }
-    let reserved = |name: &String| {
-        let name = name.to_ascii_lowercase();
-        name.starts_with("nats-") || name.starts_with("onceward-")
-    };
-    for (name, value) in headers.into_iter().filter(|(name, _)| !reserved(name)) {
-        ours = ours.with_header(name, value);
-    }
-    let delivery = Delivery::new(ours, position);
-    if delivery.fault.is_none() {
-        return Ok(delivery);
-    }
-    // What is out of bounds is not used: the message is kept under its place, for a person to look at.
-    let kept = Message::new("unknown", message.payload.clone()).with_id(derived);
-    Ok(Delivery { message: kept, ..delivery })
+    Ok(found.into_delivery(&format!("{stream}:{place}"), position))
 }
 
 fn lost(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

@@ -11,14 +11,15 @@ use tokio::sync::watch;
 use super::{Delivery, HandledMessage, Reader, Source, SourceFuture};
 use crate::lane::LANES;
 use crate::outbox::Outbox;
-use crate::postgres::FlowTables;
+use crate::tables::FlowTables;
 
 const POLL_MIN: Duration = Duration::from_millis(5);
 const POLL_MAX: Duration = Duration::from_millis(200);
 /// Rows of one read.
 const ROWS: usize = 100;
 
-/// Reads the outbox of a database. It must be the only reader: no relay, and no consumer of another name.
+/// Reads the outbox of a database. It must be the only reader: it is refused while there is a relay or a consumer of
+/// another name.
 #[derive(Clone, Debug)]
 pub struct OutboxSource {
     tables: FlowTables,
@@ -40,6 +41,10 @@ impl Source for OutboxSource {
 
     fn partitions(&self) -> u32 {
         self.partitions
+    }
+
+    fn takes_from_outbox(&self) -> bool {
+        true
     }
 
     fn check(&self, _: Option<Duration>) -> SourceFuture<'_, ()> {
