@@ -1,13 +1,14 @@
 //! Dead letters: messages that a consumer has given up, and those that wait behind them. Nothing removes them by itself.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use onceward::{Error, ErrorKind, Id, Onceward, Policy, Result};
+use onceward::{Answer, Ask, Claimed, Error, ErrorKind, Id, Onceward, Outcome, Policy, Result};
 
 use crate::message::Message;
-use crate::postgres::FlowTables;
+use crate::tables::{FlowTables, scope};
 
-/// What is to become of a dead letter.
+/// The state of a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadLetterState {
@@ -45,7 +46,7 @@ pub struct DeadLetter {
     pub message: Message,
     /// Its place: within an ordering key, the order in which the messages arrived.
     pub number: i64,
-    /// What is to become of it.
+    /// Its state.
     pub state: DeadLetterState,
     /// How often it was tried.
     pub tries: u32,
@@ -108,6 +109,18 @@ impl DeadLetterFilter {
     }
 }
 
+/// What [`DeadLetters::retry_page`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RetriedPage {
+    /// Those of this page.
+    pub matched: u64,
+    /// Those of them that are now tried again, each with what waits behind it.
+    pub retried: u64,
+    /// The place behind this page; nothing there: there are no more.
+    pub next: Option<i64>,
+}
+
 /// The dead letters of one consumer.
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
@@ -115,39 +128,111 @@ pub struct DeadLetters {
     onceward: Onceward,
     source: String,
     consumer: String,
+    scope: String,
 }
 
 impl DeadLetters {
     /// Those of a consumer. `onceward` has the receipts of the consumer, and `source` is the name of its source.
     pub fn new(tables: FlowTables, onceward: Onceward, source: &str, consumer: &str) -> Self {
-        Self { tables, onceward, source: source.to_owned(), consumer: consumer.to_owned() }
+        let scope = scope(source, consumer);
+        Self { tables, onceward, source: source.to_owned(), consumer: consumer.to_owned(), scope }
     }
 
     /// A page of them, in their order, behind the number `after`; 0 is the start.
     pub async fn list(&self, filter: &DeadLetterFilter, after: i64, limit: u32) -> Result<Vec<DeadLetter>> {
-        self.tables.list_dead_letters(&self.consumer, filter, after, limit.into()).await
+        self.tables.list_dead_letters(&self.scope, filter, after, limit.into()).await
     }
 
-    /// Has one tried again, and after it all that wait behind it, in their order. The consumer does it. Doing this twice
+    /// Retries one, and after it all that wait behind it, in their order. The consumer does it. Doing this twice
     /// is the same as once. Returns whether it is there; fails if it waits behind another one.
     pub async fn retry(&self, message_id: &str) -> Result<bool> {
-        self.tables.retry_dead_letter(&self.consumer, message_id).await
+        Ok(self.tables.retry_dead_letter(&self.scope, message_id).await?.is_some())
     }
 
-    /// Has all that match tried again, at most `pace` in a second, and returns how many. For the time after a fix.
+    /// Retries all that match, at most `pace` in a second, and returns their number. For the time after a fix. Of an
+    /// ordering key the first one is begun with, and the others go with it; also where the one that had failed was
+    /// discarded, and those behind it have no error of their own.
     pub async fn retry_all(&self, filter: &DeadLetterFilter, pace: u32) -> Result<u64> {
-        let filter = filter.clone().with_state(DeadLetterState::Dead);
-        let (mut after, mut count) = (0, 0);
-        let pause = Duration::from_secs(1) / pace.max(1);
+        let (mut after, mut count, mut begun) = (0, 0, HashSet::new());
         loop {
-            let letters = self.list(&filter, after, 100).await?;
-            let Some(last) = letters.last() else { return Ok(count) };
-            after = last.number;
-            for letter in letters {
-                count += u64::from(self.retry(letter.message.id()).await?);
-                tokio::time::sleep(pause).await;
+            let found = self.retry_some(filter, after, 100, pace, &mut begun).await?;
+            count += found.retried;
+            let Some(next) = found.next else { return Ok(count) };
+            after = next;
+        }
+    }
+
+    /// The same with one page of those that match, behind the number `after`: for callers that cannot wait for all.
+    pub async fn retry_page(
+        &self,
+        filter: &DeadLetterFilter,
+        after: i64,
+        limit: u32,
+        pace: u32,
+    ) -> Result<RetriedPage> {
+        self.retry_some(filter, after, limit, pace, &mut HashSet::new()).await
+    }
+
+    /// `begun` are the ordering keys whose first one was begun with.
+    async fn retry_some(
+        &self,
+        filter: &DeadLetterFilter,
+        after: i64,
+        limit: u32,
+        pace: u32,
+        begun: &mut HashSet<String>,
+    ) -> Result<RetriedPage> {
+        let pause = Duration::from_secs(1) / pace.max(1);
+        let letters = self.list(filter, after, limit).await?;
+        let mut found = RetriedPage {
+            matched: letters.len() as u64,
+            retried: 0,
+            next: letters.last().map(|last| last.number),
+        };
+        for letter in &letters {
+            let key = letter.message.ordering_key();
+            if letter.state == DeadLetterState::Behind && key.is_some_and(|key| begun.contains(key)) {
+                continue;
+            }
+            match self.tables.retry_dead_letter(&self.scope, letter.message.id()).await {
+                // One that is to be tried already costs no time.
+                Ok(Some(false)) => {
+                    begun.extend(key.map(str::to_owned));
+                    continue;
+                }
+                Ok(changed) => {
+                    found.retried += u64::from(changed.is_some());
+                    begun.extend(key.map(str::to_owned));
+                }
+                // It waits behind one that goes first, or that does not match.
+                Err(error) if error.kind() == ErrorKind::Conflict => continue,
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(pause).await;
+        }
+        Ok(found)
+    }
+
+    /// Records one as handled, because its effect was brought about by other means. Copies that are delivered within
+    /// `policy`'s retention are then recognised. Those behind it stay as they are. Returns whether it was there; fails if it
+    /// is being handled.
+    pub async fn settle_done(&self, message_id: &str, policy: &Policy) -> Result<bool> {
+        let filter =
+            DeadLetterFilter { message_id: Some(message_id.to_owned()), ..DeadLetterFilter::default() };
+        let Some(letter) = self.list(&filter, 0, 1).await?.pop() else { return Ok(false) };
+        let id = Id::new(&self.source, &self.consumer, message_id)?;
+        // First the receipt, as if it had been handled; a copy that arrives in between finds it.
+        match self.onceward.claim(Ask::new(id, letter.message.fingerprint(), policy.clone())).await? {
+            Claimed::Granted(ticket) => {
+                self.onceward.complete(&ticket, Outcome::succeeded("")).await?;
+            }
+            Claimed::Answered(Answer::Completed(_)) => {}
+            Claimed::Answered(other) => {
+                let detail = format!("it cannot be settled now: {other:?}");
+                return Err(Error::new(ErrorKind::Conflict, detail));
             }
         }
+        self.tables.remove_dead_letter(&self.scope, message_id).await
     }
 
     /// Discards one: it will not be handled, also if it is delivered again within `policy`'s retention. Those behind it
@@ -156,6 +241,6 @@ impl DeadLetters {
         let id = Id::new(&self.source, &self.consumer, message_id)?;
         // First the receipt: a copy that arrives in between is then refused and not handled.
         self.onceward.close(&id, policy).await?;
-        self.tables.remove_dead_letter(&self.consumer, message_id).await
+        self.tables.remove_dead_letter(&self.scope, message_id).await
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use onceward::{Error, ErrorKind, KEY_BYTES_MAX, Result};
+use onceward::{Error, ErrorKind, Fingerprint, KEY_BYTES_MAX, Result};
 
 /// Longest topic, in bytes.
 pub const TOPIC_BYTES_MAX: usize = 200;
@@ -17,8 +17,25 @@ pub const HEADERS_BYTES_MAX: usize = 16 << 10;
 /// Longest payload, in bytes. With the headers it stays below what NATS takes by default, which is 1 MiB.
 pub const PAYLOAD_BYTES_MAX: usize = 960 << 10;
 
-/// Header names that begin like this are ours, or the broker's.
-const RESERVED: [&str; 2] = ["onceward-", "nats-"];
+/// Header names that begin like this are ours, or the broker's: NATS, RabbitMQ, HTTP.
+const RESERVED: [&str; 7] =
+    ["onceward-", "nats-", "x-death", "x-first-death-", "x-stream-", "proxy-", "webhook-"];
+/// Header names that route a message in RabbitMQ, or belong to a request or a connection of HTTP.
+const RESERVED_NAMES: [&str; 13] = [
+    "cc",
+    "bcc",
+    "x-delivery-count",
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "idempotency-key",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 
 /// A message to be published: topic, payload, and optionally an ordering key and headers.
 ///
@@ -73,7 +90,7 @@ impl Message {
         &self.id
     }
 
-    /// What it is about.
+    /// Returns the topic.
     pub fn topic(&self) -> &str {
         &self.topic
     }
@@ -98,12 +115,7 @@ impl Message {
         check_id(&self.id)?;
         check_topic(&self.topic)?;
         if let Some(key) = &self.ordering_key {
-            check_length("the ordering key", key.len(), ORDERING_KEY_BYTES_MAX)?;
-            if let Some(bad) = key.chars().find(|char| char.is_control()) {
-                return Err(invalid(format!(
-                    "the ordering key contains {bad:?}; control characters are not allowed"
-                )));
-            }
+            check_ordering_key(key)?;
         }
         if self.headers.len() > HEADERS_MAX {
             return Err(invalid(format!(
@@ -128,11 +140,49 @@ impl Message {
         Ok(())
     }
 
+    /// What of a malformed message is within all bounds; the payload as it is. An id that is none becomes `place`, and an
+    /// ordering key that is none one that is as different from others.
+    #[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis"))]
+    pub(crate) fn within_bounds(mut self, place: &str) -> Self {
+        if check_id(&self.id).is_err() {
+            place.clone_into(&mut self.id);
+        }
+        if check_topic(&self.topic).is_err() {
+            "unknown".clone_into(&mut self.topic);
+        }
+        if let Some(key) = self.ordering_key.take() {
+            let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+            });
+            let is_key = check_ordering_key(&key).is_ok();
+            self.ordering_key = Some(if is_key { key } else { format!("unreadable:{hash:016x}") });
+        }
+        let mut bytes = 0;
+        let headers = std::mem::take(&mut self.headers).into_iter();
+        let fits = |(name, value): &(String, String)| {
+            let fits =
+                check_header(name, value).is_ok() && bytes + name.len() + value.len() <= HEADERS_BYTES_MAX;
+            bytes += if fits { name.len() + value.len() } else { 0 };
+            fits
+        };
+        self.headers = headers.filter(fits).take(HEADERS_MAX).collect();
+        self
+    }
+
+    /// What makes it the same message as another one with its id.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        let mut content = self.topic.as_bytes().to_vec();
+        content.push(0);
+        content.extend_from_slice(&self.payload);
+        Fingerprint::of(&content)
+    }
+
     /// The headers as they are stored: one JSON object.
     pub(crate) fn headers_json(&self) -> String {
         serde_json::to_string(&self.headers).expect("texts are JSON")
     }
 
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", test))]
     /// A message as it was stored, unchecked: it was checked before.
     pub(crate) fn from_stored(
         id: String,
@@ -183,6 +233,16 @@ fn check_id(id: &str) -> Result<()> {
     }
 }
 
+fn check_ordering_key(key: &str) -> Result<()> {
+    check_length("the ordering key", key.len(), ORDERING_KEY_BYTES_MAX)?;
+    match key.chars().find(|char| char.is_control()) {
+        Some(bad) => {
+            Err(invalid(format!("the ordering key contains {bad:?}; control characters are not allowed")))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Topics are subjects in NATS and streams elsewhere: words between dots, without wildcards.
 fn check_topic(topic: &str) -> Result<()> {
     check_length("the topic", topic.len(), TOPIC_BYTES_MAX)?;
@@ -204,10 +264,9 @@ fn check_header(name: &str, value: &str) -> Result<()> {
             "`{name}` is not a header name; it has letters, digits, `_`, `-` and `.`"
         )));
     }
-    let lower = name.to_ascii_lowercase();
-    if RESERVED.iter().any(|reserved| lower.starts_with(reserved)) {
+    if is_reserved(name) {
         return Err(invalid(format!(
-            "the header `{name}` has a reserved name; choose one without that prefix"
+            "the header `{name}` has a reserved name: a broker would take it for its own; choose another"
         )));
     }
     // A line break would begin another header.
@@ -215,6 +274,12 @@ fn check_header(name: &str, value: &str) -> Result<()> {
         return Err(invalid(format!("the header `{name}` has a control character in its value")));
     }
     Ok(())
+}
+
+/// Whether a header belongs to us or to a broker, and not to the message.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    RESERVED.iter().any(|reserved| lower.starts_with(reserved)) || RESERVED_NAMES.contains(&&*lower)
 }
 
 fn check_length(what: &str, len: usize, max: usize) -> Result<()> {

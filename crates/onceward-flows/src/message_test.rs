@@ -34,6 +34,12 @@ fn what_is_out_of_bounds_is_named() {
     refused(|message| message.with_header("a", "x\r\nNats-Msg-Id: 1"), "control character");
     refused(|message| message.with_header("Nats-Msg-Id", "1"), "reserved");
     refused(|message| message.with_header("ONCEWARD-Topic", "1"), "reserved");
+    for name in
+        ["CC", "x-death", "X-Stream-Offset", "Host", "Content-Length", "Idempotency-Key", "webhook-id"]
+    {
+        let error = check(|message| message.with_header(name, "1")).unwrap_err();
+        assert!(error.contains("reserved"), "{error}");
+    }
     refused(|message| message.with_header("a", "v".repeat(HEADERS_BYTES_MAX)), "at most 16384 fit");
     refused(
         |message| (0..65).fold(message, |message, n| message.with_header(format!("h{n}"), "")),

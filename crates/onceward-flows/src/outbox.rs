@@ -7,23 +7,40 @@
 //! may commit first, be read, and be published before the other one exists for any reader. So a transaction that adds
 //! messages first locks their lanes, then draws the numbers, and keeps the locks until it ends.
 //!
-//! 1. *Numbers grow in lock order.* A number is drawn by a statement that begins after the lock was granted, from a
-//!    sequence without a cache per session.
-//! 2. *A lock is released after its transaction has become visible.* PostgreSQL ends a transaction in this order: the
-//!    commit record is made durable (and confirmed by synchronous standbys), the transaction leaves the list of running
-//!    ones (from then on every new snapshot sees it), its locks are released. (`CommitTransaction` in `xact.c`.)
+//! 1. *Numbers grow in lock order.* A number is drawn after the lock was granted.
+//! 2. *A lock is released after its transaction has become visible.*
 //! 3. So of two transactions in one lane the second one draws higher numbers, and a reader that sees a row of the second
 //!    one sees all rows of the first one. Nothing can appear below a number that a reader has seen in that lane. A reader
 //!    may go on behind the last number that it has seen, lane by lane.
 //!
-//! A savepoint that is rolled back takes the rows with it. PostgreSQL then also releases the locks that were taken since,
-//! which is sound: there are no rows left that they protected. `PREPARE TRANSACTION` keeps locks and rows alike.
+//! **PostgreSQL.** The lock is an advisory one that ends with the transaction; the number comes from a sequence without a
+//! cache per session, in a statement that begins after the lock was granted. A transaction ends in this order: the commit
+//! record is made durable (and confirmed by synchronous standbys), the transaction leaves the list of running ones (from
+//! then on every new snapshot sees it), its locks are released. (`CommitTransaction` in `xact.c`.) `PREPARE TRANSACTION`
+//! keeps locks and rows alike.
+//!
+//! **MySQL and MariaDB.** Each lane has a row with its last number. Counting it up locks the row and draws the number at
+//! once; an `UPDATE` reads what was committed last, also under REPEATABLE READ, and the transaction sees its own change when
+//! it inserts. `InnoDB` ends a transaction in memory in this order: it leaves the list that read views are made of, then its
+//! locks are released (`trx_t::commit_in_memory` in MariaDB, `trx_release_impl_and_expl_locks` in MySQL). Readers use READ
+//! COMMITTED, so each of their statements has a view of its own. They must be connected to the server that is written to: a
+//! replica, or another node of a cluster, applies commits on its own terms.
+//!
+//! **SQLite.** A file has one writer, from its first write to the end of its commit, which makes it visible. Numbers are
+//! drawn inside, and `AUTOINCREMENT` gives none twice.
+//!
+//! A savepoint that is rolled back takes the rows with it. The lock may go, too (PostgreSQL; `InnoDB` if the transaction had
+//! done nothing before), or stay to the end: both are sound, because there are no rows left that it protected.
 //!
 //! All lanes of one call are locked in ascending order, so calls cannot deadlock with each other. Two calls in one
 //! transaction can; the database then undoes one of the transactions, and it is worth repeating.
 
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -34,6 +51,7 @@ use tokio::sync::watch;
 
 use crate::lane::lane_of;
 use crate::message::Message;
+use crate::statements::not_in_this_build;
 
 /// Most messages of one call.
 pub const MESSAGES_MAX: usize = 1_000;
@@ -133,6 +151,12 @@ impl Outbox {
         Ok(answer)
     }
 
+    /// Wakes the relays of this process, as [`Wake::fire`] does: after the commit of messages whose [`Wake`] could not be
+    /// carried out of the place where they were added, for example of an effect of a state machine.
+    pub fn wake_relays(&self) {
+        self.added.send_replace(());
+    }
+
     /// Changes whenever a [`Wake`] is fired.
     pub(crate) fn added(&self) -> watch::Receiver<()> {
         self.added.subscribe()
@@ -156,13 +180,16 @@ impl Messages {
 
 async fn add<T: SqlTransaction>(tx: &mut T, lanes: &[u32], messages: &[Message]) -> Result<()> {
     match tx.dialect() {
+        #[cfg(feature = "mysql")]
+        onceward_stores::sql::Dialect::MySql => mysql::add(tx, lanes, messages).await,
         #[cfg(feature = "postgres")]
         onceward_stores::sql::Dialect::Postgres => postgres::add(tx, lanes, messages).await,
+        #[cfg(feature = "sqlite")]
+        onceward_stores::sql::Dialect::Sqlite => sqlite::add(tx, messages).await,
+        #[allow(unreachable_patterns, reason = "a build may have all dialects")]
         other => {
             let _ = (lanes, messages);
-            let detail =
-                format!("this build has no outbox for {other:?}; PostgreSQL is the feature `postgres`");
-            Err(Error::new(ErrorKind::Unfit, detail))
+            Err(not_in_this_build(other))
         }
     }
 }

@@ -13,7 +13,7 @@ use onceward::Result;
 use tokio::time::Instant;
 
 use crate::message::random_id;
-use crate::postgres::FlowTables;
+use crate::tables::FlowTables;
 
 /// Shortest lease of a part. Below it, renewals would race the latency of the database.
 pub const PART_LEASE_MIN: Duration = Duration::from_millis(200);
@@ -28,6 +28,8 @@ pub(crate) struct Parts {
     lease: Duration,
     held: HashMap<u32, HeldPart>,
     next_tick: Instant,
+    /// This process stops: it renews what it has, and takes nothing more.
+    is_leaving: bool,
 }
 
 /// A part that this process works on.
@@ -65,13 +67,13 @@ pub(crate) struct PartRow {
 }
 
 impl Parts {
-    /// Opens a flow with `count` parts. Fails if it was used with another number: messages of a part that nobody works on
+    /// Opens a flow with `count` parts. Fails if it was used with another number: messages of a part without an owner
     /// would never be handled.
     pub(crate) async fn open(tables: FlowTables, flow: String, count: u32, lease: Duration) -> Result<Self> {
         tables.make_parts(&flow, count).await?;
         let (member, held) = (random_id(), HashMap::new());
         let lease = lease.max(PART_LEASE_MIN);
-        Ok(Self { tables, flow, member, count, lease, held, next_tick: Instant::now() })
+        Ok(Self { tables, flow, member, count, lease, held, next_tick: Instant::now(), is_leaving: false })
     }
 
     /// When the next [`tick`](Self::tick) is due.
@@ -80,7 +82,7 @@ impl Parts {
     }
 
     /// Renews what is held, takes what is free, and says what has changed. `position` is how far each part is handled.
-    /// After an error the leases go on until they end by the clock of this process.
+    /// After an error the leases continue until they end by the clock of this process.
     pub(crate) async fn tick(&mut self, position: impl Fn(u32) -> i64) -> Result<PartChanges> {
         let sent_at = Instant::now();
         self.next_tick = sent_at + self.lease / 3;
@@ -127,6 +129,9 @@ impl Parts {
                 changes.lost.push(part);
             }
         }
+        if self.is_leaving {
+            return Ok(());
+        }
         let (members, rows) = self.tables.list_parts(&self.flow).await?;
         let plan = plan(&self.member, members, &rows);
         changes.surplus = plan.release;
@@ -139,6 +144,25 @@ impl Parts {
             }
         }
         Ok(())
+    }
+
+    /// Says that the members of this flow read the outbox. Fails if others do, who would take messages away from them.
+    pub(crate) async fn use_outbox(&self, reader: &str) -> Result<()> {
+        match self.tables.use_outbox(&self.flow, &self.member, self.lease, reader).await? {
+            None => Ok(()),
+            Some(other) => Err(onceward::Error::new(
+                onceward::ErrorKind::Conflict,
+                format!(
+                    "{other} reads this outbox, so {reader} must not: each message goes to one of them; stop all of the \
+                     others first (one that ended without warning counts until its lease ends)"
+                ),
+            )),
+        }
+    }
+
+    /// From now on only renews: for what is in flight while this process stops.
+    pub(crate) fn take_no_more(&mut self) {
+        self.is_leaving = true;
     }
 
     /// The part, if this process may work on it now.

@@ -1,34 +1,35 @@
 //! The relay: publishes what is in the outbox, and removes what the broker has confirmed.
 //!
 //! Several relays share the lanes of an outbox by lease and fence. Within an ordering key at most one message is
-//! unconfirmed. A relay that was stopped for longer than its lease and goes on may publish what another one has published
-//! since: such copies have the same message id, and consumers drop them.
+//! unconfirmed. A relay that was stopped for longer than its lease and continues may publish what another one has
+//! published since: such copies have the same message id, and consumers drop them.
 
+mod outage;
 mod schedule;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use onceward::{Backoff, Error, ErrorKind, Result};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::lane::LANES;
 use crate::outbox::Outbox;
 use crate::parts::Parts;
-use crate::postgres::FlowTables;
-use crate::postgres::outbox::OutboxRow;
 use crate::publisher::{Outgoing, Publisher};
-use schedule::Schedule;
+use crate::tables::{FlowTables, OutboxRow};
+use outage::Outage;
+use schedule::{RESTART_SHARES, Reads, Schedule};
 
+/// The name of what relays share.
+pub(crate) const FLOW: &str = "relay";
 /// Lanes are shared in this many groups.
 const GROUPS: u32 = 64;
-/// Rows of one lane in one read: a lane with many must not fill the memory alone.
-const LANE_ROWS_MAX: usize = 200;
-/// Everything is read from the start this often.
-const RESTART_EVERY: Duration = Duration::from_secs(60);
+/// A share of the lanes is read from the start this often, and so everything once a minute.
+const RESTART_EVERY: Duration = Duration::from_secs(1);
 /// The shortest pause between two looks at the database while messages come.
 const POLL_MIN: Duration = Duration::from_millis(5);
 
@@ -48,6 +49,9 @@ pub struct RelayOptions {
     pub lease: Duration,
     /// How long a key waits after its message was refused.
     pub backoff: Backoff,
+    /// How long one call of the publisher may take. Its messages are then published again, perhaps a second time: consumers
+    /// recognise them by their ids.
+    pub publish_timeout: Duration,
 }
 
 impl Default for RelayOptions {
@@ -56,10 +60,55 @@ impl Default for RelayOptions {
             batch_messages_max: 256,
             batches_in_flight_max: 4,
             buffered_messages_max: 4_096,
-            poll_max: Duration::from_millis(200),
+            poll_max: Duration::from_millis(40),
             lease: Duration::from_secs(10),
             backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(30)),
+            publish_timeout: Duration::from_secs(30),
         }
+    }
+}
+
+impl RelayOptions {
+    /// Sets the most messages of one call of the publisher.
+    pub fn with_batch_messages_max(mut self, batch_messages_max: usize) -> Self {
+        self.batch_messages_max = batch_messages_max;
+        self
+    }
+
+    /// Sets the most calls of the publisher at a time.
+    pub fn with_batches_in_flight_max(mut self, batches_in_flight_max: usize) -> Self {
+        self.batches_in_flight_max = batches_in_flight_max;
+        self
+    }
+
+    /// Sets the most messages in memory.
+    pub fn with_buffered_messages_max(mut self, buffered_messages_max: usize) -> Self {
+        self.buffered_messages_max = buffered_messages_max;
+        self
+    }
+
+    /// Sets the longest pause between two looks at the database.
+    pub fn with_poll_max(mut self, poll_max: Duration) -> Self {
+        self.poll_max = poll_max;
+        self
+    }
+
+    /// Sets how long other relays wait for one that is gone.
+    pub fn with_lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Sets how long a key waits after its message was refused.
+    pub fn with_backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// Sets how long one call of the publisher may take.
+    pub fn with_publish_timeout(mut self, publish_timeout: Duration) -> Self {
+        self.publish_timeout = publish_timeout;
+        self
     }
 }
 
@@ -82,7 +131,7 @@ struct Counters {
     takeovers: AtomicU64,
 }
 
-/// What the relays of this process have done.
+/// Counts of this process's relays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayCounts {
@@ -114,7 +163,7 @@ impl Relay {
         self
     }
 
-    /// What the relays of this process have done so far.
+    /// Returns the counts of this process's relays.
     pub fn counts(&self) -> RelayCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Counters { published, failed, reads, takeovers } = &*self.counters;
@@ -135,30 +184,45 @@ impl Relay {
     }
 
     /// Publishes until `stop` is ready; then waits for what is in flight and releases its lanes, so that another relay
-    /// goes on at once. A database or a broker that fails is tried again, with pauses. Fails only at the start. If the
-    /// future is dropped, other relays wait until the lease ends.
+    /// continues at once. A database or a broker that fails is tried again, with pauses. Fails only at the start. If
+    /// the future is dropped, other relays wait until the lease ends.
     pub async fn run_until(&self, stop: impl Future<Output = ()>) -> Result<()> {
         let options = &self.options;
         if options.batch_messages_max == 0
             || options.batches_in_flight_max == 0
             || options.buffered_messages_max == 0
+            || options.publish_timeout.is_zero()
         {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 "a bound of the relay is 0; it would publish nothing",
             ));
         }
-        let parts = Parts::open(self.tables.clone(), "relay".to_owned(), GROUPS, options.lease).await?;
+        if self.publisher.answers_within().is_some_and(|at_most| at_most >= options.publish_timeout) {
+            let detail = format!(
+                "publish_timeout is {:?}, and the publisher may take as long for one message; make it longer",
+                options.publish_timeout
+            );
+            return Err(Error::new(ErrorKind::Invalid, detail));
+        }
+        let parts = Parts::open(self.tables.clone(), FLOW.to_owned(), GROUPS, options.lease).await?;
+        parts.use_outbox(&format!("a relay to {}", self.publisher.target())).await?;
+        let (answers, answered) = mpsc::unbounded_channel();
         let mut run = RelayRun {
             relay: self,
             parts,
-            schedule: Schedule::default(),
-            in_flight: JoinSet::new(),
+            schedule: Schedule::new(options.buffered_messages_max),
+            outage: Outage::default(),
+            batches: JoinSet::new(),
+            in_flight: 0,
+            answers,
+            answered,
             surplus: Vec::new(),
             added: self.outbox.added(),
             next_read: Instant::now(),
             poll: POLL_MIN,
             next_restart: Instant::now() + RESTART_EVERY,
+            restarts: 0,
         };
         tokio::pin!(stop);
         loop {
@@ -182,31 +246,37 @@ impl std::fmt::Debug for Relay {
     }
 }
 
-/// What became of a batch.
-type Batch = Vec<(Arc<str>, OutboxRow, Result<()>)>;
+/// What became of a message.
+type Answer = (Arc<str>, OutboxRow, Result<()>);
 
 /// One relay at work.
 struct RelayRun<'a> {
     relay: &'a Relay,
     parts: Parts,
     schedule: Schedule,
-    /// A task for each batch, so that it goes on while this relay waits for the database.
-    in_flight: JoinSet<Batch>,
+    outage: Outage,
+    /// A task for each batch, so that it continues while this relay waits for the database.
+    batches: JoinSet<()>,
+    /// Messages without an answer that was taken in.
+    in_flight: usize,
+    answers: mpsc::UnboundedSender<Answer>,
+    answered: mpsc::UnboundedReceiver<Answer>,
     /// Groups of lanes to be released as soon as nothing is in flight.
     surplus: Vec<u32>,
     added: watch::Receiver<()>,
     next_read: Instant,
     poll: Duration,
     next_restart: Instant,
+    restarts: u32,
 }
 
 impl RelayRun<'_> {
     /// Renews the leases when it is time, and releases what is more than the share of this relay.
     async fn renew(&mut self) {
-        if !self.surplus.is_empty() && self.in_flight.is_empty() {
+        if !self.surplus.is_empty() && self.in_flight == 0 {
             let surplus = std::mem::take(&mut self.surplus);
             if let Err(error) = self.parts.release(&surplus, |_| 0).await {
-                tracing::warn!(%error, "lanes were not released; their lease ends by itself");
+                tracing::warn!(%error, "lanes were not released; their lease will expire");
             }
         }
         if Instant::now() < self.parts.next_tick() {
@@ -228,7 +298,13 @@ impl RelayRun<'_> {
                     changes.lost.contains(&group) || changes.surplus.contains(&group)
                 };
                 self.schedule.lose(leaves);
-                self.surplus = changes.surplus;
+                // What was to be released is, also if it is no longer surplus: it has left the schedule.
+                self.surplus.retain(|group| !changes.lost.contains(group));
+                for group in changes.surplus {
+                    if !self.surplus.contains(&group) {
+                        self.surplus.push(group);
+                    }
+                }
             }
             Err(error) => tracing::warn!(%error, "the relay cannot reach its database, trying again"),
         }
@@ -238,11 +314,12 @@ impl RelayRun<'_> {
     async fn remove_and_read(&mut self) {
         let now = Instant::now();
         if now >= self.next_restart {
-            self.schedule.restart();
+            self.schedule.restart(self.restarts);
+            self.restarts = (self.restarts + 1) % RESTART_SHARES;
             self.next_restart = now + RESTART_EVERY;
         }
         let options = &self.relay.options;
-        if self.schedule.next_due().is_some_and(|due| due <= now) {
+        if self.schedule.has_space() || self.schedule.next_due().is_some_and(|due| due <= now) {
             self.next_read = now;
         }
         let space = options.buffered_messages_max.saturating_sub(self.schedule.held());
@@ -251,10 +328,10 @@ impl RelayRun<'_> {
             return;
         }
         let places = self.schedule.take_to_remove();
-        let after = if reads { self.schedule.cursors(now) } else { Vec::new() };
+        let Reads { after, per_lane } = if reads { self.schedule.reads(now) } else { Reads::default() };
         let limit = space.min(options.batch_messages_max * options.batches_in_flight_max);
         self.relay.counters.reads.fetch_add(u64::from(reads), Ordering::Relaxed);
-        match self.relay.tables.remove_and_read(&places, &after, LANE_ROWS_MAX, limit).await {
+        match self.relay.tables.remove_and_read(&places, &after, per_lane, limit).await {
             Ok(rows) => {
                 self.schedule.removed(&places);
                 if reads {
@@ -278,11 +355,20 @@ impl RelayRun<'_> {
 
     /// Hands batches to the publisher: each with at most one message of a key, and only of lanes whose lease is valid.
     fn send(&mut self) {
+        // Another relay waits for these lanes, and gets them when nothing is in flight.
+        if !self.surplus.is_empty() {
+            return;
+        }
+        while let Some(ended) = self.batches.try_join_next() {
+            ended.expect("a publisher does not panic");
+        }
         let options = &self.relay.options;
         let now = Instant::now();
-        while self.in_flight.len() < options.batches_in_flight_max {
+        let length_max = options.batch_messages_max.min(self.relay.publisher.batch_max()).max(1);
+        while self.batches.len() < options.batches_in_flight_max && self.outage.may_send(now, self.in_flight)
+        {
             let mut batch = Vec::new();
-            while batch.len() < options.batch_messages_max {
+            while batch.len() < length_max {
                 let Some((key, row)) = self.schedule.take(now) else { break };
                 if self.parts.held(row.lane % GROUPS, now).is_none() {
                     // Read again after the next renewal.
@@ -294,66 +380,88 @@ impl RelayRun<'_> {
             if batch.is_empty() {
                 return;
             }
-            let publisher = self.relay.publisher.clone();
-            self.in_flight.spawn(async move {
-                let outgoing: Vec<Outgoing> =
-                    batch.iter().map(|(_, row)| Outgoing::new(row.message.clone(), row.position)).collect();
-                let mut results = publisher.publish(&outgoing).await;
-                // A publisher that gives too few answers has confirmed nothing else.
-                let missing =
-                    || Err(Error::new(ErrorKind::Damaged, "the publisher gave no answer for a message"));
-                results.resize_with(batch.len(), missing);
-                batch.into_iter().zip(results).map(|((key, row), result)| (key, row, result)).collect()
-            });
+            self.in_flight += batch.len();
+            self.outage.sent(now, options.backoff);
+            let (publisher, answers) = (self.relay.publisher.clone(), self.answers.clone());
+            self.batches.spawn(publish(publisher, batch, options.publish_timeout, answers));
         }
     }
 
-    fn finished(&mut self, batch: Batch) {
-        let now = Instant::now();
-        let backoff = self.relay.options.backoff;
-        for (key, row, result) in batch {
-            match result {
-                Ok(()) => {
-                    self.relay.counters.published.fetch_add(1, Ordering::Relaxed);
-                    self.schedule.published(&key, &row);
+    fn finished(&mut self, (key, row, result): Answer) {
+        self.in_flight -= 1;
+        match result {
+            Ok(()) => {
+                self.relay.counters.published.fetch_add(1, Ordering::Relaxed);
+                self.schedule.published(&key, &row);
+                if self.outage.succeeded() {
+                    tracing::info!("the broker takes messages again");
                 }
-                Err(error) => {
-                    self.relay.counters.failed.fetch_add(1, Ordering::Relaxed);
-                    let failures = self.schedule.failed(&key, &row, now, |failures| pause(backoff, failures));
-                    let (id, topic) = (row.message.id(), row.message.topic());
+            }
+            Err(error) => {
+                self.relay.counters.failed.fetch_add(1, Ordering::Relaxed);
+                let backoff = self.relay.options.backoff;
+                let failures =
+                    self.schedule.failed(&key, &row, Instant::now(), |failures| pause(backoff, failures));
+                let (id, topic) = (row.message.id(), row.message.topic());
+                if self.outage.failed(self.schedule.failing()) {
+                    tracing::warn!(id, %error, "the broker takes no messages; trying again, a few at a time");
+                } else if self.outage.is_on() {
+                    tracing::debug!(id, topic, failures, %error, "a message was not published, trying again");
+                } else {
                     tracing::warn!(id, topic, failures, %error, "a message was not published, trying again");
                 }
             }
         }
     }
 
+    fn finish_answered(&mut self) {
+        while let Ok(answer) = self.answered.try_recv() {
+            self.finished(answer);
+        }
+    }
+
     /// Waits for the next thing to do.
     async fn wait(&mut self) {
-        if self.schedule.has_to_remove() && self.in_flight.is_empty() {
+        if self.schedule.has_to_remove() && self.in_flight == 0 {
             return;
         }
         let has_space = self.schedule.held() < self.relay.options.buffered_messages_max;
+        if has_space && self.schedule.has_space() {
+            return;
+        }
         let mut until = self.parts.next_tick();
         if has_space {
             until = until.min(self.next_read);
             until = self.schedule.next_due().map_or(until, |due| until.min(due));
         }
+        if self.in_flight == 0 {
+            until = self.outage.next_send().map_or(until, |next| until.min(next));
+        }
         tokio::select! {
-            Some(batch) = self.in_flight.join_next() => {
-                self.finished(batch.expect("a publisher does not panic"));
-                while let Some(batch) = self.in_flight.try_join_next() {
-                    self.finished(batch.expect("a publisher does not panic"));
-                }
+            Some(answer) = self.answered.recv() => {
+                self.finished(answer);
+                self.finish_answered();
             }
+            // A place for another batch.
+            Some(ended) = self.batches.join_next() => ended.expect("a publisher does not panic"),
             Ok(()) = self.added.changed(), if has_space => self.next_read = Instant::now(),
             () = tokio::time::sleep_until(until) => {}
         }
     }
 
-    /// Waits for what is in flight, removes what was published, and leaves.
+    /// Waits for what is in flight, removes what was published, and leaves. Leases are renewed meanwhile: no other relay
+    /// publishes the successors of a message that is in flight here.
     async fn end(mut self) {
-        while let Some(batch) = self.in_flight.join_next().await {
-            self.finished(batch.expect("a publisher does not panic"));
+        self.parts.take_no_more();
+        while self.in_flight > 0 {
+            tokio::select! {
+                Some(answer) = self.answered.recv() => self.finished(answer),
+                () = tokio::time::sleep_until(self.parts.next_tick()) => {
+                    if let Err(error) = self.parts.tick(|_| 0).await {
+                        tracing::warn!(%error, "the relay cannot reach its database while it stops");
+                    }
+                }
+            }
         }
         let places = self.schedule.take_to_remove();
         let removed = self.relay.tables.remove_and_read(&places, &[], 0, 0).await;
@@ -364,6 +472,38 @@ impl RelayRun<'_> {
         if let Err(error) = left {
             tracing::warn!(%error, "the relay stopped without its database; what it published last may be published again");
         }
+    }
+}
+
+/// Publishes a batch, and gives one answer for each message, at the latest when the time is over.
+async fn publish(
+    publisher: Arc<dyn Publisher>,
+    batch: Vec<(Arc<str>, OutboxRow)>,
+    at_most: Duration,
+    answers: mpsc::UnboundedSender<Answer>,
+) {
+    let outgoing: Vec<Outgoing> =
+        batch.iter().map(|(_, row)| Outgoing::new(row.message.clone(), row.position)).collect();
+    let open: Mutex<Vec<_>> = Mutex::new(batch.into_iter().map(Some).collect());
+    let open = || open.lock().unwrap_or_else(PoisonError::into_inner);
+    let answered = |place: usize, result: Result<()>| {
+        let found = open().get_mut(place).and_then(Option::take);
+        if let Some((key, row)) = found {
+            let _ = answers.send((key, row, result));
+        }
+    };
+    // A client of a broker that was killed may wait for an answer that never comes.
+    let ended = tokio::time::timeout(at_most, publisher.publish_each(&outgoing, &answered)).await;
+    let error = match ended {
+        Err(_) => {
+            let detail = format!("the broker did not answer within {at_most:?}");
+            Error::new(ErrorKind::Unavailable, detail).maybe_applied()
+        }
+        // A publisher that gives too few answers has confirmed nothing else.
+        Ok(()) => Error::new(ErrorKind::Damaged, "the publisher gave no answer for a message"),
+    };
+    for place in 0..outgoing.len() {
+        answered(place, Err(error.clone()));
     }
 }
 

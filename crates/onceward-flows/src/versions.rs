@@ -1,8 +1,15 @@
 //! Monotonic versions of entities, for messages that carry one: a message that is older than what was applied is
 //! recognised, and so is a gap. In the transaction of the handler.
 
+mod rule;
+
 use onceward::{Error, ErrorKind, Result};
 use onceward_stores::sql::{Cell, SqlTransaction, Value};
+
+use crate::consumer::Failure;
+use crate::statements::statements;
+
+pub use rule::{VersionRule, Versions, version_header};
 
 /// Which version an entity may begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +20,7 @@ pub enum FirstVersion {
     One,
 }
 
-/// What a version is, compared with what was applied.
+/// A version, compared with the one that was applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advance {
     /// It is the next one, and is recorded as applied: apply the message.
@@ -22,19 +29,13 @@ pub enum Advance {
     Duplicate,
     /// It is older than the one that was applied last.
     Stale,
-    /// Versions between are missing. Nothing was recorded. Wait (return a transient failure), fetch the whole state,
+    /// Versions between are missing. Nothing was recorded. Wait (return [`Failure::early`]), fetch the whole state,
     /// or, for messages that carry the whole state, [`advance_to`] and apply.
     Gap {
         /// The version that should have come.
         expected: u64,
     },
 }
-
-const FIND: &str = "SELECT version FROM onceward_versions WHERE scope = $1 AND entity = $2 FOR UPDATE";
-const BEGIN: &str =
-    "INSERT INTO onceward_versions (scope, entity, version) VALUES ($1, $2, 0) ON CONFLICT DO NOTHING";
-const SET: &str =
-    "UPDATE onceward_versions SET version = $3, updated = clock_timestamp() WHERE scope = $1 AND entity = $2";
 
 /// Advances an entity to a version, in the caller's transaction. `scope` keeps consumers apart that have the same
 /// entities. Two transactions on one entity wait for each other.
@@ -72,6 +73,56 @@ pub async fn advance_to<T: SqlTransaction>(
     Ok(advance)
 }
 
+/// The treatment of a message whose predecessors are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnGap {
+    /// It fails as [`Failure::early`] and is tried again: the others may be on their way, and go ahead of it also where they
+    /// have its ordering key. When its tries are used up it is a dead letter.
+    Wait,
+    /// The handler fetches what is missing, see [`Versioned::Fetch`] and [`Versions::advance_or_fetch`].
+    Fetch,
+    /// It is applied: for messages that carry the whole state.
+    Apply,
+}
+
+/// The treatment of a message that has a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Versioned {
+    /// Apply it. Its version is recorded.
+    Apply,
+    /// Nothing: it, or a later one, was applied before.
+    Skip,
+    /// Fetch the whole state of the entity, write it, and record its version with [`advance_to`].
+    Fetch {
+        /// The version that should have come.
+        expected: u64,
+    },
+}
+
+/// [`advance`] with a rule for gaps, for handlers: `if advance_or(tx, "stock", item, version, FirstVersion::One,
+/// OnGap::Wait).await? == Versioned::Apply { … }`.
+pub async fn advance_or<T: SqlTransaction>(
+    tx: &mut T,
+    scope: &str,
+    entity: &str,
+    version: u64,
+    first: FirstVersion,
+    on_gap: OnGap,
+) -> Result<Versioned, Failure> {
+    match (advance(tx, scope, entity, version, first).await?, on_gap) {
+        (Advance::Applied, _) => Ok(Versioned::Apply),
+        (Advance::Duplicate | Advance::Stale, _) => Ok(Versioned::Skip),
+        (Advance::Gap { expected }, OnGap::Wait) => Err(Failure::early(format!(
+            "version {version} of `{entity}` has come, and version {expected} has not"
+        ))),
+        (Advance::Gap { expected }, OnGap::Fetch) => Ok(Versioned::Fetch { expected }),
+        (Advance::Gap { .. }, OnGap::Apply) => {
+            advance_to(tx, scope, entity, version).await?;
+            Ok(Versioned::Apply)
+        }
+    }
+}
+
 /// `current` is 0 if nothing was applied.
 fn decide(current: u64, version: u64, first: FirstVersion) -> Advance {
     match version {
@@ -86,12 +137,13 @@ fn decide(current: u64, version: u64, first: FirstVersion) -> Advance {
 /// The version that was applied last, locked; 0 if there is none.
 async fn current<T: SqlTransaction>(tx: &mut T, scope: &str, entity: &str) -> Result<u64> {
     let key = [Value::Text(scope), Value::Text(entity)];
-    let found = match tx.fetch(FIND, &key).await? {
+    let of = statements(tx.dialect())?;
+    let found = match of.find_version.fetch(tx, &key).await? {
         Some(row) => Some(row),
         // There must be a row to lock, or two first versions would be applied at the same time.
         None => {
-            tx.fetch(BEGIN, &key).await?;
-            tx.fetch(FIND, &key).await?
+            of.begin_version.fetch(tx, &key).await?;
+            of.find_version.fetch(tx, &key).await?
         }
     };
     match found.as_deref() {
@@ -102,7 +154,8 @@ async fn current<T: SqlTransaction>(tx: &mut T, scope: &str, entity: &str) -> Re
 
 async fn set<T: SqlTransaction>(tx: &mut T, scope: &str, entity: &str, version: u64) -> Result<()> {
     let version = i64::try_from(version).expect("it was checked");
-    tx.fetch(SET, &[Value::Text(scope), Value::Text(entity), Value::Int(Some(version))]).await.map(drop)
+    let values = [Value::Text(scope), Value::Text(entity), Value::Int(Some(version))];
+    statements(tx.dialect())?.set_version.fetch(tx, &values).await.map(drop)
 }
 
 fn check(version: u64) -> Result<()> {

@@ -5,24 +5,46 @@ use std::sync::Arc;
 /// Why a handler did not handle a message. Any error becomes a transient failure through `?`.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    is_permanent: bool,
+    kind: FailureKind,
     error: Arc<dyn std::error::Error + Send + Sync>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FailureKind {
+    Transient,
+    Early,
+    Permanent,
 }
 
 impl Failure {
     /// Trying again may help: the message is tried as often as the consumer's options say, then it is a dead letter.
     pub fn transient(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { is_permanent: false, error: Arc::from(error.into()) }
+        Self { kind: FailureKind::Transient, error: Arc::from(error.into()) }
+    }
+
+    /// The message has come before one that it needs, which may have the same ordering key: it is tried again like after a
+    /// transient failure, and until then later messages of its key go ahead of it.
+    pub fn early(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { kind: FailureKind::Early, error: Arc::from(error.into()) }
     }
 
     /// Trying again cannot help: the message is a dead letter at once.
     pub fn permanent(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { is_permanent: true, error: Arc::from(error.into()) }
+        Self { kind: FailureKind::Permanent, error: Arc::from(error.into()) }
     }
 
-    /// Whether trying again cannot help.
+    /// Returns whether trying again cannot help.
     pub fn is_permanent(&self) -> bool {
-        self.is_permanent
+        self.kind == FailureKind::Permanent
+    }
+
+    /// Whether later messages of its ordering key may go ahead.
+    pub fn is_early(&self) -> bool {
+        self.kind == FailureKind::Early
+    }
+
+    pub(super) fn panicked() -> Self {
+        Self::transient("the handler panicked")
     }
 
     pub(super) fn error(&self) -> &Arc<dyn std::error::Error + Send + Sync> {
@@ -30,7 +52,7 @@ impl Failure {
     }
 }
 
-// Like `Stopped`, this type is deliberately not an `Error` itself: only so can `?` take any.
+// Like `Stopped`, this type is deliberately not an `Error` itself: otherwise `?` could not convert every error.
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::transient(error)
@@ -43,13 +65,20 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What a consumer does with a message whose tries are used up.
+/// The treatment of a message whose tries are used up.
+///
+/// It is about failures of the handler. A message that cannot be given to it (malformed, of an unknown topic), one with the
+/// id of another, and one that has ended its process five times are dead letters under each policy: with `Block` as with
+/// `Park`, because no further try would help, or the next one would end another process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnDead {
     /// It is a dead letter, and later messages of its ordering key queue up behind it, in order.
     #[default]
     Park,
-    /// It is tried on and on, and later messages of its ordering key wait. When too many wait, the partition waits.
+    /// It is retried until it succeeds, and later messages of its ordering key wait. When too many wait, the partition
+    /// waits. (For
+    /// failures of the handler: see above.)
     Block,
     /// It is a dead letter, and later messages of its ordering key are handled without it.
     Skip,

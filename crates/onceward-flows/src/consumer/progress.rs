@@ -23,6 +23,16 @@ impl Progress {
         self.open.remove(&position);
     }
 
+    /// How many were read and are not handled.
+    pub(super) fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether everything that was read is handled.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// Everything up to here is handled.
     pub(super) fn position(&self) -> i64 {
         self.open.first().map_or(self.last, |first| first - 1)
@@ -43,6 +53,7 @@ mod tests {
         assert_eq!(progress.position(), 11);
         progress.handled(15);
         assert_eq!(progress.position(), 11, "12 is still open");
+        assert_eq!(progress.open(), 2);
         progress.handled(12);
         assert_eq!(progress.position(), 15);
         progress.handled(16);

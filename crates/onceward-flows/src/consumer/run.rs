@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::batch::Batch;
 use super::effect::{Effect, End, Item, Origin};
 use super::progress::Progress;
 use super::{Consumer, Failure, Received};
@@ -24,6 +25,12 @@ use crate::source::{Delivery, HandledMessage, Source};
 
 /// Dead letters that are taken up at a time.
 const RETRIES_MAX: i64 = 200;
+/// Counts of tries are swept this often.
+const SWEEP_EVERY: Duration = Duration::from_secs(3600);
+/// A partition in which nothing has come for this long has nothing left that was in flight when its owner ended.
+const QUIET: Duration = Duration::from_secs(1);
+/// What the source was not told is told again after this.
+const REPORT_PAUSE: Duration = Duration::from_secs(1);
 /// A source that cannot be read is tried again after this.
 const REOPEN_PAUSE: Duration = Duration::from_millis(200);
 
@@ -51,8 +58,33 @@ struct OpenPart {
     progress: Progress,
     handled: Vec<HandledMessage>,
     in_flight: usize,
-    /// Messages that may have been in flight when the former owner ended without warning.
+    /// Messages that may have been in flight when the previous owner ended without warning.
     suspects_left: usize,
+    /// The last time that something came or ended.
+    last_event: Instant,
+    /// Whether the source is being read, and has no error.
+    is_read: Arc<AtomicBool>,
+    /// Whether dead letters were looked for.
+    has_retries_read: bool,
+    /// Dead letters that are being retried.
+    retries: usize,
+}
+
+impl OpenPart {
+    /// When everything that may have been in flight is handled; nothing there: not yet.
+    fn quiet_at(&self) -> Option<Instant> {
+        let is_idle = self.suspects_left > 0
+            && self.progress.is_idle()
+            && self.retries == 0
+            && self.has_retries_read
+            && self.is_read.load(Ordering::Relaxed);
+        is_idle.then(|| self.last_event + QUIET)
+    }
+
+    fn clear_suspicion(&mut self, messages_max: usize) {
+        self.suspects_left = 0;
+        self.permits.add_permits(messages_max - 1);
+    }
 }
 
 impl Drop for OpenPart {
@@ -63,12 +95,44 @@ impl Drop for OpenPart {
 
 type Ended = (Arc<str>, Queued, End);
 
+/// The messages of one ordering key that were in one transaction.
+struct EndedLine {
+    key: Arc<str>,
+    /// To be tried again, in their order.
+    back: Vec<Queued>,
+    until: Option<Instant>,
+    /// To be tried again behind later ones.
+    aside: Option<(Queued, Instant)>,
+    is_retry: bool,
+}
+
+/// When a message is tried again.
+#[derive(Clone, Copy)]
+enum Again {
+    /// As the next one of its key.
+    Next,
+    /// As the next one of its key, at this time.
+    At(Instant),
+    /// At this time; later ones of its key may go ahead.
+    Behind(Instant),
+}
+
+impl Again {
+    fn at(self) -> Option<Instant> {
+        match self {
+            Self::Next => None,
+            Self::At(until) | Self::Behind(until) => Some(until),
+        }
+    }
+}
+
 /// The effects in flight. They make progress only while they are polled, and they hold connections and locks: so nothing
-/// else is awaited without polling them beside it, or it could wait for what they hold.
+/// else is awaited without polling them meanwhile, or it could wait for what they hold.
 #[derive(Default)]
 struct InFlight<'a> {
-    running: FuturesUnordered<Pin<Box<dyn Future<Output = Ended> + 'a>>>,
-    ended: VecDeque<Ended>,
+    /// Each a message, or a batch of them.
+    running: FuturesUnordered<Pin<Box<dyn Future<Output = Vec<Ended>> + 'a>>>,
+    ended: VecDeque<Vec<Ended>>,
 }
 
 impl InFlight<'_> {
@@ -77,14 +141,14 @@ impl InFlight<'_> {
     }
 
     /// The next one that has ended; none if nothing is in flight.
-    async fn next(&mut self) -> Option<Ended> {
+    async fn next(&mut self) -> Option<Vec<Ended>> {
         match self.ended.pop_front() {
             Some(ended) => Some(ended),
             None => self.running.next().await,
         }
     }
 
-    /// Awaits something else, and polls the effects beside it.
+    /// Awaits something else, and polls the effects meanwhile.
     async fn beside<T>(&mut self, other: impl Future<Output = T>) -> T {
         tokio::pin!(other);
         loop {
@@ -101,6 +165,8 @@ struct Run<'a, T, H> {
     consumer: &'a Consumer<T>,
     flow: &'a str,
     handler: &'a H,
+    /// Most messages of one transaction.
+    batch_max: usize,
     parts: Parts,
     open: HashMap<u32, OpenPart>,
     /// More than the share of this process: released as soon as nothing of them is in flight.
@@ -109,29 +175,46 @@ struct Run<'a, T, H> {
     in_flight: InFlight<'a>,
     arrivals: mpsc::UnboundedSender<Arrived>,
     retrying: HashSet<String>,
+    /// Messages to be marked before they are tried. They go one at a time in this process, so that one that ends it leaves
+    /// no mark on others; their keys are busy.
+    suspects: VecDeque<(Arc<str>, Queued)>,
+    is_marking: bool,
     next_retry_poll: Instant,
+    next_sweep: Instant,
+    next_report: Option<Instant>,
 }
 
 pub(super) async fn run<T, H, W>(
     consumer: &Consumer<T>,
     handler: &H,
+    batch_max: usize,
     stop: impl Future<Output = ()>,
 ) -> Result<()>
 where
     T: Transactions,
     T::Tx: SqlTransaction,
-    H: Fn(Received, T::Tx) -> W,
+    H: Fn(Vec<Received>, T::Tx) -> W,
     W: Future<Output = Result<(), Failure>>,
 {
     let flow = consumer.flow();
     let (tables, lease) = (consumer.database.tables.clone(), consumer.options.lease);
     tables.sweep_tries().await?;
     let parts = Parts::open(tables, flow.clone(), consumer.source.partitions(), lease).await?;
+    if consumer.source.takes_from_outbox() {
+        parts.use_outbox(&format!("the consumer `{}`", consumer.name)).await?;
+    }
+    if consumer.source.partitions() == 1 {
+        tracing::info!(
+            consumer = &*consumer.name,
+            "the source has one partition: one process consumes at a time"
+        );
+    }
     let (arrivals, mut arrived) = mpsc::unbounded_channel();
     let mut run = Run {
         consumer,
         flow: &flow,
         handler,
+        batch_max,
         parts,
         open: HashMap::new(),
         leaving: HashMap::new(),
@@ -139,21 +222,30 @@ where
         in_flight: InFlight::default(),
         arrivals,
         retrying: HashSet::new(),
+        suspects: VecDeque::new(),
+        is_marking: false,
         next_retry_poll: Instant::now(),
+        next_sweep: Instant::now() + SWEEP_EVERY,
+        next_report: None,
     };
     tokio::pin!(stop);
     loop {
         run.renew().await;
         run.find_retries().await;
+        run.sweep().await;
+        run.clear_suspicion();
+        if run.next_report.is_some_and(|at| at <= Instant::now()) {
+            run.report_handled().await;
+        }
         run.begin();
         let until = run.next_event();
         tokio::select! {
             biased;
             () = &mut stop => break,
-            Some((key, queued, end)) = run.in_flight.next() => {
-                run.ended(&key, queued, end);
-                while let Some(Some((key, queued, end))) = futures_util::FutureExt::now_or_never(run.in_flight.next()) {
-                    run.ended(&key, queued, end);
+            Some(ended) = run.in_flight.next() => {
+                run.ended(ended);
+                while let Some(Some(ended)) = futures_util::FutureExt::now_or_never(run.in_flight.next()) {
+                    run.ended(ended);
                 }
                 run.report_handled().await;
             }
@@ -174,7 +266,7 @@ impl<'a, T, H, W> Run<'a, T, H>
 where
     T: Transactions,
     T::Tx: SqlTransaction,
-    H: Fn(Received, T::Tx) -> W,
+    H: Fn(Vec<Received>, T::Tx) -> W,
     W: Future<Output = Result<(), Failure>> + 'a,
 {
     /// Renews the leases when it is time; opens and closes partitions.
@@ -186,7 +278,7 @@ where
             let releasing = self.parts.release(&idle, |part| positions.get(&part).copied().unwrap_or(0));
             let released = self.in_flight.beside(releasing).await;
             if let Err(error) = released {
-                tracing::warn!(%error, "partitions were not released; their lease ends by itself");
+                tracing::warn!(%error, "partitions were not released; their lease will expire");
             }
             self.leaving.retain(|part, _| !idle.contains(part));
         }
@@ -221,6 +313,15 @@ where
         let open = self.open.remove(&part)?;
         open.reader.abort();
         let retrying = &mut self.retrying;
+        let queue = &mut self.queue;
+        self.suspects.retain(|(key, queued)| {
+            let stays = queued.item.part != part;
+            if !stays {
+                retrying.remove(queued.item.message.id());
+                queue.done(key);
+            }
+            stays
+        });
         self.queue.remove(|queued| {
             let is_of_part = queued.item.part == part;
             if is_of_part {
@@ -239,12 +340,14 @@ where
         // After an unclean end, whatever was in flight is among the first ones that are not handled; they are taken one
         // at a time, so that a message that ends its process is told from its neighbours.
         let permits = Arc::new(Semaphore::new(if gained.was_lapsed { 1 } else { messages_max }));
+        let is_read = Arc::new(AtomicBool::new(false));
         let reader = Reading {
             source: self.consumer.source.clone(),
             part: gained.part,
             fence: gained.fence,
             permits: permits.clone(),
             arrivals: self.arrivals.clone(),
+            is_read: is_read.clone(),
         };
         let open = OpenPart {
             fence: gained.fence,
@@ -254,6 +357,10 @@ where
             handled: Vec::new(),
             in_flight: 0,
             suspects_left: if gained.was_lapsed { messages_max } else { 0 },
+            last_event: Instant::now(),
+            is_read,
+            has_retries_read: false,
+            retries: 0,
         };
         self.open.insert(gained.part, open);
         self.next_retry_poll = Instant::now();
@@ -263,11 +370,13 @@ where
         let Arrived { part, fence, delivery, permit } = arrived;
         let Some(open) = self.open.get_mut(&part).filter(|open| open.fence == fence) else { return };
         open.progress.read(delivery.position);
+        open.last_event = Instant::now();
+        let unknown = self.consumer.unknown_topic(&delivery.message);
         let item = Item {
             part,
             fence,
             origin: Origin::Source { position: delivery.position },
-            fault: delivery.fault,
+            fault: delivery.fault.or(unknown),
             is_suspect: open.suspects_left > 0,
             was_begun: false,
             tries: 0,
@@ -283,27 +392,33 @@ where
             return;
         }
         self.next_retry_poll = Instant::now() + self.consumer.options.retry_poll;
-        let parts: Vec<u32> =
-            self.open.iter().filter(|(_, open)| open.suspects_left == 0).map(|(part, _)| *part).collect();
+        let parts: Vec<u32> = self.open.keys().copied().collect();
         if parts.is_empty() {
             return;
         }
-        let reading = self.consumer.database.tables.to_retry(&self.consumer.name, &parts, RETRIES_MAX);
+        let reading = self.consumer.database.tables.to_retry(&self.consumer.scope, &parts, RETRIES_MAX);
         let letters = match self.in_flight.beside(reading).await {
             Ok(letters) => letters,
             Err(error) => return tracing::warn!(%error, "dead letters cannot be read, trying again"),
         };
+        for part in parts {
+            if let Some(open) = self.open.get_mut(&part) {
+                open.has_retries_read = true;
+            }
+        }
         for (letter, is_alone) in letters {
-            let Some(open) = self.open.get(&letter.part) else { continue };
+            let Some(open) = self.open.get_mut(&letter.part) else { continue };
             if !self.retrying.insert(letter.message.id().to_owned()) {
                 continue;
             }
+            open.retries += 1;
+            open.last_event = Instant::now();
             let item = Item {
                 part: letter.part,
                 fence: open.fence,
                 origin: Origin::DeadLetter { number: letter.number, is_alone },
-                fault: None,
-                is_suspect: false,
+                fault: self.consumer.unknown_topic(&letter.message),
+                is_suspect: open.suspects_left > 0,
                 was_begun: false,
                 tries: letter.tries,
                 message: Arc::new(letter.message),
@@ -313,30 +428,100 @@ where
         }
     }
 
+    /// Removes counts of tries that nothing comes to any more.
+    async fn sweep(&mut self) {
+        if Instant::now() < self.next_sweep {
+            return;
+        }
+        self.next_sweep = Instant::now() + SWEEP_EVERY;
+        if let Err(error) = self.in_flight.beside(self.consumer.database.tables.sweep_tries()).await {
+            tracing::warn!(%error, "old counts of tries were not removed, trying again later");
+        }
+    }
+
     /// Begins what may begin.
     fn begin(&mut self) {
         let now = Instant::now();
         while self.in_flight.len() < self.consumer.options.concurrency {
-            let Some((key, queued)) = self.queue.take(now) else { return };
+            let marked = if self.is_marking { None } else { self.suspects.pop_front() };
+            let Some((key, queued)) = marked.or_else(|| self.queue.take(now)) else { return };
+            if queued.item.marks() && self.is_marking {
+                self.suspects.push_back((key, queued));
+                continue;
+            }
             let part = queued.item.part;
             if self.parts.held(part, now).is_none() {
                 // The lease has ended; the next renewal says whose it is now.
                 self.queue.failed(&key, queued, self.parts.next_tick());
                 continue;
             }
+            self.is_marking |= queued.item.marks();
+            let batch = self.batch_of(key, queued);
             if let Some(open) = self.open.get_mut(&part) {
-                open.in_flight += 1;
+                open.in_flight += batch.len();
             }
             let (consumer, flow, handler) = (self.consumer, self.flow, self.handler);
             self.in_flight.running.push(Box::pin(async move {
-                let end = Effect { consumer, flow, handler, item: &queued.item }.run().await;
-                (key, queued, end)
+                let ends = match &batch[..] {
+                    [(_, queued)] => vec![Effect { consumer, flow, handler, item: &queued.item }.run().await],
+                    several => {
+                        let items: Vec<&Item> = several.iter().map(|(_, queued)| &queued.item).collect();
+                        Batch { consumer, flow, handler, items: &items }.run().await
+                    }
+                };
+                batch.into_iter().zip(ends).map(|((key, queued), end)| (key, queued, end)).collect()
             }));
         }
     }
 
-    fn ended(&mut self, key: &Arc<str>, mut queued: Queued, end: End) {
+    /// What goes into one transaction with a message that was taken: others of its partition.
+    fn batch_of(&mut self, key: Arc<str>, queued: Queued) -> Vec<(Arc<str>, Queued)> {
+        let Item { part, fence, .. } = queued.item;
+        if self.batch_max < 2 || !queued.item.fits_in_batch() {
+            return vec![(key, queued)];
+        }
+        let fits = |other: &Queued| {
+            other.item.part == part && other.item.fence == fence && other.item.fits_in_batch()
+        };
+        let more = self.queue.take_more(&key, self.batch_max - 1, fits);
+        std::iter::once((key, queued)).chain(more).collect()
+    }
+
+    /// What was in one transaction has ended: each of it, and then the lines that it came from.
+    fn ended(&mut self, batch: Vec<Ended>) {
+        let mut lines: Vec<EndedLine> = Vec::new();
+        for (key, queued, end) in batch {
+            let at = lines.iter().position(|line| line.key == key).unwrap_or_else(|| {
+                let is_retry = matches!(queued.item.origin, Origin::DeadLetter { .. });
+                lines.push(EndedLine { key, back: Vec::new(), until: None, aside: None, is_retry });
+                lines.len() - 1
+            });
+            match self.message_ended(queued, &end) {
+                // Only one that was tried alone.
+                Some((queued, Again::Behind(until))) => lines[at].aside = Some((queued, until)),
+                Some((queued, again)) => {
+                    lines[at].back.push(queued);
+                    lines[at].until = lines[at].until.or(again.at());
+                }
+                None => {}
+            }
+        }
+        for EndedLine { key, back, until, aside, is_retry } in lines {
+            if let Some((queued, until)) = aside {
+                self.queue.set_aside(&key, queued, until);
+            } else if !back.is_empty() {
+                self.queue.put_back(&key, back, until);
+            } else if self.queue.done(&key) && is_retry {
+                // Its successors, or an arrival that was appended meanwhile.
+                self.next_retry_poll = Instant::now();
+            }
+        }
+    }
+
+    /// Counts it. Returns it if it is to be tried again, and when.
+    fn message_ended(&mut self, mut queued: Queued, end: &End) -> Option<(Queued, Again)> {
         let counters = &self.consumer.counters;
+        self.is_marking &= !queued.item.marks();
         let Item { part, fence, .. } = queued.item;
         let is_ours = |open: &&mut OpenPart| open.fence == fence;
         let is_leaving = self.leaving.get(&part).is_some_and(|open| open.fence == fence);
@@ -344,76 +529,120 @@ where
         let mut open = open.filter(is_ours);
         if let Some(open) = &mut open {
             open.in_flight -= 1;
+            open.last_event = Instant::now();
         }
-        let count = match &end {
-            End::Handled => &counters.handled,
-            End::Duplicate => &counters.duplicates,
-            End::Dead => &counters.dead,
-            End::Parked => &counters.parked,
-            End::FencedOff => &counters.fenced_off,
-            End::TryAgain { .. } => &counters.failed,
+        let count = match end {
+            End::Handled => Some(&counters.handled),
+            End::Duplicate => Some(&counters.duplicates),
+            End::Dead => Some(&counters.dead),
+            End::Parked => Some(&counters.parked),
+            End::FencedOff => Some(&counters.fenced_off),
+            End::TryAgain { .. } | End::Early { .. } | End::SetBehind => Some(&counters.failed),
+            End::Alone => None,
         };
-        count.fetch_add(1, Ordering::Relaxed);
-        if let End::TryAgain { tries, error } = end {
-            let id = queued.item.message.id();
-            tracing::warn!(
-                consumer = &*self.consumer.name,
-                id,
-                tries,
-                error,
-                "a message was not handled, trying again"
-            );
-            queued.item.tries = tries;
+        if let Some(count) = count {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        let again = match end {
+            End::Alone => Some(Again::Next),
+            End::TryAgain { tries, error } | End::Early { tries, error } => {
+                let (id, tries) = (queued.item.message.id(), *tries);
+                tracing::warn!(
+                    consumer = &*self.consumer.name,
+                    id,
+                    tries,
+                    error,
+                    "a message was not handled, trying again"
+                );
+                queued.item.tries = tries;
+                queued.failures += 1;
+                let backoff = self.consumer.options.backoff;
+                let pause = backoff.min.saturating_mul(1 << (queued.failures - 1).min(20)).min(backoff.max);
+                let until = Instant::now() + pause;
+                Some(if matches!(end, End::Early { .. }) { Again::Behind(until) } else { Again::At(until) })
+            }
+            _ => None,
+        };
+        if let Some(again) = again {
             queued.item.was_begun = true;
-            queued.failures += 1;
-            let backoff = self.consumer.options.backoff;
-            let pause = backoff.min.saturating_mul(1 << (queued.failures - 1).min(20)).min(backoff.max);
-            if open.is_some() && !is_leaving {
-                return self.queue.failed(key, queued, Instant::now() + pause);
+            if let Some(open) = open.filter(|_| !is_leaving) {
+                // Where messages are taken one at a time, what it needs must be read while it waits.
+                if matches!(again, Again::Behind(_))
+                    && open.suspects_left > 0
+                    && open.progress.open() <= self.consumer.options.partition_messages_max
+                {
+                    queued.permit = None;
+                }
+                return Some((queued, again));
             }
             self.retrying.remove(queued.item.message.id());
-            return self.queue.done(key);
+            return None;
         }
-        self.queue.done(key);
         match queued.item.origin {
             Origin::DeadLetter { .. } => {
                 self.retrying.remove(queued.item.message.id());
-                if end == End::Handled {
+                if *end == End::Handled {
                     counters.retried.fetch_add(1, Ordering::Relaxed);
                 }
-                // Its successors, or an arrival that was appended meanwhile.
-                self.next_retry_poll = Instant::now();
+                if let Some(open) = open {
+                    open.retries -= 1;
+                }
             }
-            Origin::Source { position } if end != End::FencedOff => {
-                let Some(open) = open else { return };
+            Origin::Source { position } if *end != End::FencedOff => {
+                let open = open?;
                 open.progress.handled(position);
                 open.handled.push(HandledMessage { lane: lane_of(&queued.item.message), position });
-                if queued.item.is_suspect && end != End::Duplicate && open.suspects_left > 0 {
+                if queued.item.is_suspect && *end != End::Duplicate && open.suspects_left > 0 {
                     open.suspects_left -= 1;
                     if open.suspects_left == 0 {
-                        open.permits.add_permits(self.consumer.options.partition_messages_max - 1);
+                        open.clear_suspicion(self.consumer.options.partition_messages_max);
                     }
                 }
             }
             Origin::Source { .. } => {}
         }
         drop(queued.permit);
+        None
+    }
+
+    /// After an unclean end, whatever was in flight is behind us where nothing comes any more.
+    fn clear_suspicion(&mut self) {
+        let now = Instant::now();
+        for open in self.open.values_mut() {
+            if open.quiet_at().is_some_and(|at| at <= now) {
+                open.clear_suspicion(self.consumer.options.partition_messages_max);
+            }
+        }
     }
 
     /// Tells the source what is handled, where it wants to know.
     async fn report_handled(&mut self) {
-        let all = self.open.values_mut().chain(self.leaving.values_mut());
-        let handled: Vec<HandledMessage> = all.flat_map(|open| std::mem::take(&mut open.handled)).collect();
-        if !handled.is_empty()
-            && let Err(error) = self.in_flight.beside(self.consumer.source.handled(&handled)).await
-        {
-            // They will be read again, and recognised by their receipts.
-            tracing::warn!(%error, "the source was not told what is handled");
+        self.next_report = None;
+        let all = self.open.iter_mut().chain(self.leaving.iter_mut());
+        let taken: Vec<(u32, i64, Vec<HandledMessage>)> = all
+            .filter(|(_, open)| !open.handled.is_empty())
+            .map(|(part, open)| (*part, open.fence, std::mem::take(&mut open.handled)))
+            .collect();
+        let handled: Vec<HandledMessage> = taken.iter().flat_map(|(.., handled)| handled).copied().collect();
+        if handled.is_empty() {
+            return;
         }
+        let Err(error) = self.in_flight.beside(self.consumer.source.handled(&handled)).await else { return };
+        tracing::warn!(%error, "the source was not told what is handled, trying again");
+        // What it still has would be handled a second time when the receipts are gone.
+        for (part, fence, handled) in taken {
+            let open = self.open.get_mut(&part).or(self.leaving.get_mut(&part));
+            if let Some(open) = open.filter(|open| open.fence == fence) {
+                open.handled.extend(handled);
+            }
+        }
+        self.next_report = Some(Instant::now() + REPORT_PAUSE);
     }
 
     fn next_event(&self) -> Instant {
         let mut until = self.parts.next_tick().min(self.next_retry_poll);
+        let quiet = self.open.values().filter_map(OpenPart::quiet_at);
+        until = quiet.chain(self.next_report).fold(until, Instant::min);
         if self.in_flight.len() < self.consumer.options.concurrency {
             until = self.queue.next_due().map_or(until, |due| until.min(due));
         }
@@ -425,8 +654,13 @@ where
         for open in self.open.values() {
             open.reader.abort();
         }
-        while let Some((key, queued, end)) = self.in_flight.next().await {
-            self.ended(&key, queued, end);
+        // Leases are renewed meanwhile: what is in flight must not be fenced off, nor count as a death.
+        self.parts.take_no_more();
+        while self.in_flight.len() > 0 {
+            tokio::select! {
+                Some(ended) = self.in_flight.next() => self.ended(ended),
+                () = tokio::time::sleep_until(self.parts.next_tick()) => self.renew().await,
+            }
         }
         self.report_handled().await;
         let mut positions = positions(&self.open);
@@ -462,6 +696,7 @@ struct Reading {
     fence: i64,
     permits: Arc<Semaphore>,
     arrivals: mpsc::UnboundedSender<Arrived>,
+    is_read: Arc<AtomicBool>,
 }
 
 impl Reading {
@@ -469,6 +704,7 @@ impl Reading {
         loop {
             if let Err(error) = self.read_on(&mut position).await {
                 let part = self.part;
+                self.is_read.store(false, Ordering::Relaxed);
                 tracing::warn!(part, %error, "a partition cannot be read, trying again");
             }
             if self.arrivals.is_closed() {
@@ -480,6 +716,7 @@ impl Reading {
 
     async fn read_on(&self, position: &mut i64) -> Result<()> {
         let mut reader = self.source.open(self.part, *position).await?;
+        self.is_read.store(true, Ordering::Relaxed);
         loop {
             let Ok(permit) = self.permits.clone().acquire_owned().await else { return Ok(()) };
             let delivery = reader.next().await?;

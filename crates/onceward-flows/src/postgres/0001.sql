@@ -43,6 +43,16 @@ CREATE TABLE onceward_members (
     PRIMARY KEY (flow, member)
 );
 
+-- Who reads the outbox: relays to one broker, or one consumer. Another reader is refused while members of the flow live.
+CREATE TABLE onceward_outbox_reader (
+    id     int PRIMARY KEY CHECK (id = 1),
+    reader text COLLATE "C" NOT NULL,
+    flow   text COLLATE "C" NOT NULL
+);
+
+-- In all tables below, `consumer` is the name of the source, `/`, and the name of the consumer: two consumers of the same
+-- name over two sources have nothing in common.
+
 -- Messages that have failed and are still tried, and marks of those that may have ended their process.
 CREATE TABLE onceward_tries (
     consumer   text COLLATE "C" NOT NULL,

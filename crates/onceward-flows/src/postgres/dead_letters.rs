@@ -12,56 +12,72 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use onceward::{Error, ErrorKind, Result};
+use onceward::Result;
 use tokio_postgres::{Row, Transaction};
 
-use super::{Call, FlowTables, failed};
+use super::{Call, PostgresTables, failed};
 use crate::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterState};
 use crate::message::Message;
-
-/// A message of a consumer, and the part under whose fence something is written about it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Subject<'a> {
-    pub(crate) flow: &'a str,
-    pub(crate) consumer: &'a str,
-    pub(crate) part: u32,
-    pub(crate) fence: i64,
-    pub(crate) message: &'a Message,
-}
-
-/// What became of a write under a fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Recorded {
-    Yes,
-    /// The part has another owner.
-    FencedOff,
-    /// There is no sequence to append to any more: the message can be handled.
-    Clear,
-    /// The sequence has as many messages as are allowed.
-    Full,
-}
+use crate::tables::{Recorded, SEQUENCE_RETRIES, Subject, waits_behind};
 
 const FENCE: &str = "SELECT fence FROM onceward_parts WHERE flow = $1 AND part = $2 FOR KEY SHARE";
 const SEQUENCE: &str =
     "SELECT state FROM onceward_sequences WHERE consumer = $1 AND ordering_key = $2 FOR UPDATE";
-const PARK: &str =
-    "INSERT INTO onceward_sequences (consumer, ordering_key, state, part) VALUES ($1, $2, 'parked', $3)
-    ON CONFLICT (consumer, ordering_key) DO UPDATE SET state = 'parked', updated = clock_timestamp()";
+const PARK: &str = "INSERT INTO onceward_sequences (consumer, ordering_key, state, part)
+    VALUES ($1, $2, 'parked', $3) ON CONFLICT DO NOTHING";
+const PARK_AGAIN: &str = "UPDATE onceward_sequences SET state = 'parked', updated = clock_timestamp()
+    WHERE consumer = $1 AND ordering_key = $2";
+const COUNT: &str = "SELECT count(*) FROM onceward_dead_letters WHERE consumer = $1 AND ordering_key = $2";
 const BURY: &str = "INSERT INTO onceward_dead_letters
         (consumer, message_id, part, state, topic, ordering_key, headers, payload, tries, error, first_at, last_at)
     SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
         coalesce((SELECT first_at FROM onceward_tries WHERE consumer = $1 AND message_id = $2), clock_timestamp()),
         clock_timestamp()
-    ON CONFLICT (consumer, message_id) DO UPDATE
-    SET state = excluded.state, tries = excluded.tries, error = excluded.error, last_at = excluded.last_at";
+    ON CONFLICT (consumer, message_id) DO NOTHING";
+const BURY_AGAIN: &str = "UPDATE onceward_dead_letters
+    SET state = 'dead', tries = $3, error = $4, last_at = clock_timestamp()
+    WHERE consumer = $1 AND message_id = $2";
 const FORGET_TRIES: &str = "DELETE FROM onceward_tries WHERE consumer = $1 AND message_id = $2";
+const SET_BEHIND: &str = "UPDATE onceward_dead_letters AS d SET number = DEFAULT, state = 'behind'
+    WHERE consumer = $1 AND message_id = $2 AND EXISTS (SELECT 1 FROM onceward_dead_letters AS other
+        WHERE other.consumer = $1 AND other.ordering_key = $3 AND other.number > d.number)";
 const COLUMNS: &str = "message_id, number, part, state, topic, ordering_key, headers, payload, tries, error,
     (extract(epoch FROM clock_timestamp() - first_at) * 1000000)::bigint,
     (extract(epoch FROM clock_timestamp() - last_at) * 1000000)::bigint";
 
-impl FlowTables {
-    /// Records a message as given up, after `tries` tries. With `parks`, later messages of its key wait behind it.
+impl PostgresTables {
+    /// Records a message that has arrived as given up. With `parked_max`, later messages of its key wait behind it.
     pub(crate) async fn bury(
+        &self,
+        subject: Subject<'_>,
+        tries: u32,
+        error: &str,
+        parked_max: Option<usize>,
+    ) -> Result<Recorded> {
+        let mut client = self.connection().await?;
+        let write = |error| failed(Call::Writes, error);
+        let tx = client.transaction().await.map_err(write)?;
+        if !is_owner(&tx, subject).await.map_err(write)? {
+            return Ok(Recorded::FencedOff);
+        }
+        if let (Some(parked_max), Some(key)) = (parked_max, subject.message.ordering_key()) {
+            let part = subject.part.cast_signed();
+            tx.execute(PARK, &[&subject.consumer, &key, &part]).await.map_err(write)?;
+            tx.query_opt(SEQUENCE, &[&subject.consumer, &key]).await.map_err(write)?;
+            if is_full(&tx, subject.consumer, key, parked_max).await.map_err(write)? {
+                return Ok(Recorded::Full);
+            }
+        }
+        if insert(&tx, subject, "dead", tries, error).await.map_err(write)? == 0 {
+            return Ok(Recorded::Taken);
+        }
+        tx.execute(FORGET_TRIES, &[&subject.consumer, &subject.message.id()]).await.map_err(write)?;
+        tx.commit().await.map_err(write)?;
+        Ok(Recorded::Yes)
+    }
+
+    /// Records that the retry of a dead letter has failed for good.
+    pub(crate) async fn bury_again(
         &self,
         subject: Subject<'_>,
         tries: u32,
@@ -74,14 +90,34 @@ impl FlowTables {
         if !is_owner(&tx, subject).await.map_err(write)? {
             return Ok(Recorded::FencedOff);
         }
-        let part = subject.part.cast_signed();
-        if let (true, Some(key)) = (parks, subject.message.ordering_key()) {
-            tx.execute(PARK, &[&subject.consumer, &key, &part]).await.map_err(write)?;
+        let (consumer, id) = (subject.consumer, subject.message.id());
+        let key = subject.message.ordering_key().filter(|_| parks).unwrap_or_default();
+        tx.query_opt(SEQUENCE, &[&consumer, &key]).await.map_err(write)?;
+        let there = tx.execute(BURY_AGAIN, &[&consumer, &id, &tries.cast_signed(), &error]).await;
+        // If it was settled or discarded meanwhile, the next one goes on.
+        if there.map_err(write)? > 0 {
+            tx.execute(PARK_AGAIN, &[&consumer, &key]).await.map_err(write)?;
         }
-        insert(&tx, subject, "dead", tries, error).await.map_err(write)?;
-        tx.execute(FORGET_TRIES, &[&subject.consumer, &subject.message.id()]).await.map_err(write)?;
+        tx.execute(FORGET_TRIES, &[&consumer, &id]).await.map_err(write)?;
         tx.commit().await.map_err(write)?;
         Ok(Recorded::Yes)
+    }
+
+    /// Makes a dead letter the last one of its sequence, unless it is that already.
+    pub(crate) async fn set_behind(&self, subject: Subject<'_>) -> Result<bool> {
+        let mut client = self.connection().await?;
+        let write = |error| failed(Call::Writes, error);
+        let tx = client.transaction().await.map_err(write)?;
+        if !is_owner(&tx, subject).await.map_err(write)? {
+            return Ok(false);
+        }
+        let key = subject.message.ordering_key().unwrap_or_default();
+        tx.query_opt(SEQUENCE, &[&subject.consumer, &key]).await.map_err(write)?;
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+            [&subject.consumer, &subject.message.id(), &key];
+        let changed = tx.execute(SET_BEHIND, &values).await.map_err(write)?;
+        tx.commit().await.map_err(write)?;
+        Ok(changed > 0)
     }
 
     /// Appends a message behind the dead one of its ordering key.
@@ -96,15 +132,11 @@ impl FlowTables {
         if tx.query_opt(SEQUENCE, &[&subject.consumer, &key]).await.map_err(write)?.is_none() {
             return Ok(Recorded::Clear);
         }
-        let count = "SELECT count(*) FROM onceward_dead_letters WHERE consumer = $1 AND ordering_key = $2";
-        let count: i64 = tx.query_one(count, &[&subject.consumer, &key]).await.map_err(write)?.get(0);
-        if usize::try_from(count).unwrap_or(usize::MAX) >= parked_max {
+        if is_full(&tx, subject.consumer, key, parked_max).await.map_err(write)? {
             return Ok(Recorded::Full);
         }
-        let there = "SELECT 1 FROM onceward_dead_letters WHERE consumer = $1 AND message_id = $2";
-        let there = tx.query_opt(there, &[&subject.consumer, &subject.message.id()]).await.map_err(write)?;
-        if there.is_none() {
-            insert(&tx, subject, "behind", 0, "").await.map_err(write)?;
+        if insert(&tx, subject, "behind", 0, "").await.map_err(write)? == 0 {
+            return Ok(Recorded::Taken);
         }
         tx.commit().await.map_err(write)?;
         Ok(Recorded::Yes)
@@ -136,14 +168,19 @@ impl FlowTables {
     ) -> Result<Vec<(DeadLetter, bool)>> {
         let client = self.connection().await?;
         let parts: Vec<i32> = parts.iter().map(|part| part.cast_signed()).collect();
+        // Of each sequence the first ones, in turns: a long one must not hold up the others.
         let select = format!(
-            "SELECT {COLUMNS}, false AS alone FROM onceward_dead_letters AS d WHERE consumer = $1 AND ordering_key IN (
-                SELECT ordering_key FROM onceward_sequences WHERE consumer = $1 AND part = ANY($2) AND state = 'draining')
-             UNION ALL
-             SELECT {COLUMNS}, true FROM onceward_dead_letters AS d
-             WHERE consumer = $1 AND part = ANY($2) AND state = 'retry' AND NOT EXISTS (
-                SELECT 1 FROM onceward_sequences AS s WHERE s.consumer = $1 AND s.ordering_key = d.ordering_key)
-             ORDER BY number LIMIT $3"
+            "SELECT {COLUMNS}, alone FROM (
+                SELECT d.*, false AS alone, row_number() OVER (PARTITION BY ordering_key ORDER BY number) AS turn
+                FROM onceward_dead_letters AS d WHERE consumer = $1 AND ordering_key IN (
+                    SELECT ordering_key FROM onceward_sequences
+                    WHERE consumer = $1 AND part = ANY($2) AND state = 'draining')
+                UNION ALL
+                SELECT d.*, true, 1 FROM onceward_dead_letters AS d
+                WHERE consumer = $1 AND part = ANY($2) AND state = 'retry' AND NOT EXISTS (
+                    SELECT 1 FROM onceward_sequences AS s
+                    WHERE s.consumer = $1 AND s.ordering_key = d.ordering_key)) AS d
+             WHERE turn <= {SEQUENCE_RETRIES} ORDER BY turn, number LIMIT $3"
         );
         let rows = client.query(&select, &[&consumer, &parts, &limit]).await;
         let rows = rows.map_err(|error| failed(Call::Reads, error))?;
@@ -166,13 +203,14 @@ impl FlowTables {
     }
 
     /// Has a dead letter tried again, with all that wait behind it.
-    pub(crate) async fn retry_dead_letter(&self, consumer: &str, message_id: &str) -> Result<bool> {
+    pub(crate) async fn retry_dead_letter(&self, consumer: &str, message_id: &str) -> Result<Option<bool>> {
         let mut client = self.connection().await?;
         let write = |error| failed(Call::Writes, error);
         let tx = client.transaction().await.map_err(write)?;
-        let Some(found) = find(&tx, consumer, message_id).await? else { return Ok(false) };
+        let Some(found) = find(&tx, consumer, message_id).await? else { return Ok(None) };
         let key = found.message.ordering_key().unwrap_or_default();
         let sequence = tx.query_opt(SEQUENCE, &[&consumer, &key]).await.map_err(write)?;
+        let mut changed = 0;
         if sequence.is_some() {
             let first =
                 "SELECT message_id FROM onceward_dead_letters WHERE consumer = $1 AND ordering_key = $2
@@ -180,18 +218,23 @@ impl FlowTables {
             let first = tx.query_opt(first, &[&consumer, &key]).await.map_err(write)?;
             if let Some(first) = first.map(|row| row.get::<_, String>(0)).filter(|first| first != message_id)
             {
-                let detail = format!("it waits behind `{first}`; retry or discard that one first");
-                return Err(Error::new(ErrorKind::Conflict, detail));
+                return Err(waits_behind(&first));
             }
             let drain = "UPDATE onceward_sequences SET state = 'draining', updated = clock_timestamp()
-                WHERE consumer = $1 AND ordering_key = $2";
-            tx.execute(drain, &[&consumer, &key]).await.map_err(write)?;
+                WHERE consumer = $1 AND ordering_key = $2 AND state <> 'draining'";
+            changed += tx.execute(drain, &[&consumer, &key]).await.map_err(write)?;
+            if changed > 0 {
+                // Also of those that were early and are now behind others.
+                let untried = "UPDATE onceward_dead_letters SET tries = 0
+                    WHERE consumer = $1 AND ordering_key = $2 AND tries > 0 AND state <> 'retry'";
+                tx.execute(untried, &[&consumer, &key]).await.map_err(write)?;
+            }
         }
         let retry = "UPDATE onceward_dead_letters SET state = 'retry', tries = 0
             WHERE consumer = $1 AND message_id = $2 AND state <> 'retry'";
-        tx.execute(retry, &[&consumer, &message_id]).await.map_err(write)?;
+        changed += tx.execute(retry, &[&consumer, &message_id]).await.map_err(write)?;
         tx.commit().await.map_err(write)?;
-        Ok(true)
+        Ok(Some(changed > 0))
     }
 
     pub(crate) async fn list_dead_letters(
@@ -248,7 +291,7 @@ async fn insert(
     state: &str,
     tries: u32,
     error: &str,
-) -> Result<(), tokio_postgres::Error> {
+) -> Result<u64, tokio_postgres::Error> {
     let message = subject.message;
     let (key, headers) = (message.ordering_key(), message.headers_json());
     tx.execute(
@@ -267,7 +310,16 @@ async fn insert(
         ],
     )
     .await
-    .map(drop)
+}
+
+async fn is_full(
+    tx: &Transaction<'_>,
+    consumer: &str,
+    key: &str,
+    parked_max: usize,
+) -> Result<bool, tokio_postgres::Error> {
+    let count: i64 = tx.query_one(COUNT, &[&consumer, &key]).await?.get(0);
+    Ok(usize::try_from(count).unwrap_or(usize::MAX) >= parked_max)
 }
 
 async fn find(tx: &Transaction<'_>, consumer: &str, message_id: &str) -> Result<Option<DeadLetter>> {

@@ -1,6 +1,6 @@
 //! Errors of PostgreSQL: their kind, what to do, and whether a write may have happened.
 
-use deadpool_postgres::PoolError;
+use deadpool_postgres::{HookError, PoolError};
 use onceward::{Error, ErrorKind};
 use tokio_postgres::error::{Severity, SqlState};
 
@@ -12,21 +12,40 @@ pub(crate) enum Call {
 }
 
 /// A statement failed.
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
 pub(crate) fn failed(call: Call, error: tokio_postgres::Error) -> Error {
     // After an ordinary error the statement is undone. A fatal one may have hit a commit that waited for a standby.
     let refused =
         error.as_db_error().is_some_and(|said| matches!(said.parsed_severity(), Some(Severity::Error)));
-    let fault = explain(error);
+    let fault = explain(&error);
     if call == Call::Writes && !refused { fault.maybe_applied() } else { fault }
 }
 
 /// There is no connection; nothing was sent.
-pub(super) fn unconnected(server: &str, error: PoolError) -> Error {
-    let detail = format!("no connection to {server}; is it reachable, and are there enough connections?");
-    Error::new(ErrorKind::Unavailable, detail).caused_by(error)
+pub(super) fn unconnected(server: &str, error: &PoolError) -> Error {
+    // "db error" is all that the driver's own text says of what the server answered.
+    let said = match error {
+        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => said(error),
+        error => error.to_string(),
+    };
+    let detail =
+        format!("no connection to {server}; is it reachable, and are there enough connections? {said}");
+    Error::new(ErrorKind::Unavailable, detail)
 }
 
-fn explain(error: tokio_postgres::Error) -> Error {
+/// What the server said, without its detail, which may show what is stored; or why it said nothing.
+fn said(error: &tokio_postgres::Error) -> String {
+    if let Some(said) = error.as_db_error() {
+        return said.message().to_owned();
+    }
+    let mut cause: &(dyn std::error::Error + 'static) = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+fn explain(error: &tokio_postgres::Error) -> Error {
     let (kind, detail) = match error.code() {
         None => (ErrorKind::Unavailable, "the connection to PostgreSQL failed"),
         Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => (
@@ -42,10 +61,5 @@ fn explain(error: tokio_postgres::Error) -> Error {
         }
         Some(_) => (ErrorKind::Unavailable, "PostgreSQL refused a statement"),
     };
-    // The message of the server without its detail, which may show what is stored.
-    let said = error.as_db_error().map(|said| said.message().to_owned());
-    match said {
-        Some(said) => Error::new(kind, format!("{detail}: {said}")),
-        None => Error::new(kind, detail).caused_by(error),
-    }
+    Error::new(kind, format!("{detail}: {}", said(error)))
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use onceward::Result;
 
-use super::{Call, FlowTables, failed};
+use super::{Call, PostgresTables, failed};
 use crate::message::Message;
+use crate::tables::{Backlog, OutboxRow};
 
 const READ: &str = "SELECT o.lane, o.position, o.id, o.topic, o.ordering_key, o.headers, o.payload
     FROM unnest($1::int[], $2::bigint[]) AS l(lane, after)
@@ -18,25 +19,7 @@ const READ: &str = "SELECT o.lane, o.position, o.id, o.topic, o.ordering_key, o.
 const REMOVE: &str = "DELETE FROM onceward_outbox AS o
     USING unnest($1::int[], $2::bigint[]) AS p(lane, position) WHERE o.lane = p.lane AND o.position = p.position";
 
-/// A message of the outbox, and its place in it.
-#[derive(Clone, Debug)]
-pub(crate) struct OutboxRow {
-    pub(crate) lane: u32,
-    pub(crate) position: i64,
-    pub(crate) message: Message,
-}
-
-/// What is in an outbox.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Backlog {
-    /// Committed messages that are not published yet.
-    pub messages: u64,
-    /// The age of the oldest one.
-    pub oldest: Option<Duration>,
-}
-
-impl FlowTables {
+impl PostgresTables {
     /// Removes what was published, then reads what is behind the given positions: in one round trip, in this order.
     pub(crate) async fn remove_and_read(
         &self,
@@ -68,7 +51,7 @@ impl FlowTables {
     }
 
     /// How much is waiting to be published. Counts all of it: for people and for gauges, not for every request.
-    pub async fn backlog(&self) -> Result<Backlog> {
+    pub(crate) async fn backlog(&self) -> Result<Backlog> {
         let client = self.connection().await?;
         let backlog =
             "SELECT count(*), (extract(epoch FROM clock_timestamp() - min(created)) * 1000000)::bigint

@@ -2,13 +2,13 @@
 //!
 //! An effect's transaction locks its part with `FOR KEY SHARE` and compares the fence. A renewal changes no key column,
 //! so neither waits for the other. A takeover locks with `FOR UPDATE`, which does conflict: it finds the part locked while
-//! an effect of the former owner is about to commit, and every effect that begins later sees the new fence.
+//! an effect of the previous owner is about to commit, and every effect that begins later sees the new fence.
 
 use std::time::Duration;
 
-use onceward::{Error, ErrorKind, Result};
+use onceward::Result;
 
-use super::{Call, FlowTables, failed};
+use super::{Call, PostgresTables, failed};
 use crate::parts::{GainedPart, PartRow};
 
 const MAKE: &str = "INSERT INTO onceward_parts (flow, part)
@@ -36,22 +36,19 @@ const RELEASE: &str = "UPDATE onceward_parts AS p
     FROM unnest($3::int[], $4::bigint[], $5::bigint[]) AS u(part, fence, position)
     WHERE p.flow = $1 AND p.part = u.part AND p.owner = $2 AND p.fence = u.fence";
 
-impl FlowTables {
-    pub(crate) async fn make_parts(&self, flow: &str, count: u32) -> Result<()> {
+impl PostgresTables {
+    /// Makes them if there are none; returns how many there are.
+    pub(crate) async fn make_parts(&self, flow: &str, count: u32) -> Result<u32> {
         let client = self.connection().await?;
         let there = "SELECT coalesce(max(part) + 1, 0)::bigint FROM onceward_parts WHERE flow = $1";
         let there = client.query_one(there, &[&flow]).await.map_err(|error| failed(Call::Reads, error))?;
-        let there: i64 = there.get(0);
-        if there != 0 && there != i64::from(count) {
-            let detail = format!(
-                "`{flow}` was divided into {there} parts and is now opened with {count}; use {there}, or stop all of its \
-                 processes, let everything be handled, and delete its rows in onceward_parts"
-            );
-            return Err(Error::new(ErrorKind::Invalid, detail));
+        let there = u32::try_from(there.get::<_, i64>(0)).unwrap_or(u32::MAX);
+        if there != 0 && there != count {
+            return Ok(there);
         }
-        let count = i32::try_from(count).expect("a few parts");
-        client.execute(MAKE, &[&flow, &count]).await.map_err(|error| failed(Call::Writes, error))?;
-        Ok(())
+        let parts = i32::try_from(count).expect("a few parts");
+        client.execute(MAKE, &[&flow, &parts]).await.map_err(|error| failed(Call::Writes, error))?;
+        Ok(count)
     }
 
     /// Says that the process is alive, renews its parts, and returns those that are still its own.
@@ -94,7 +91,7 @@ impl FlowTables {
         Ok((usize::try_from(members).unwrap_or(1), rows.iter().map(row).collect()))
     }
 
-    /// Takes those parts that are free and that no effect of a former owner has locked.
+    /// Takes those parts that are free and that no effect of a previous owner has locked.
     pub(crate) async fn take_parts(
         &self,
         flow: &str,
@@ -121,13 +118,39 @@ impl FlowTables {
         member: &str,
         held: &[(u32, i64, i64)],
     ) -> Result<()> {
-        if held.is_empty() {
-            return Ok(());
-        }
         let client = self.connection().await?;
         let (parts, fences, positions) = columns(held);
         let released = client.execute(RELEASE, &[&flow, &member, &parts, &fences, &positions]).await;
         released.map(drop).map_err(|error| failed(Call::Writes, error))
+    }
+
+    pub(crate) async fn use_outbox(
+        &self,
+        flow: &str,
+        member: &str,
+        lease: Duration,
+        reader: &str,
+    ) -> Result<Option<String>> {
+        let mut client = self.connection().await?;
+        let write = |error| failed(Call::Writes, error);
+        let tx = client.transaction().await.map_err(write)?;
+        let enter = "INSERT INTO onceward_outbox_reader VALUES (1, $1, $2) ON CONFLICT DO NOTHING";
+        tx.execute(enter, &[&reader, &flow]).await.map_err(write)?;
+        let there = "SELECT reader, flow FROM onceward_outbox_reader FOR UPDATE";
+        let there = tx.query_one(there, &[]).await.map_err(write)?;
+        let (found, of_flow): (String, String) = (there.get(0), there.get(1));
+        if found != reader || of_flow != flow {
+            let lives =
+                "SELECT 1 FROM onceward_members WHERE flow = $1 AND until >= clock_timestamp() LIMIT 1";
+            if tx.query_opt(lives, &[&of_flow]).await.map_err(write)?.is_some() {
+                return Ok(Some(found));
+            }
+            let replace = "UPDATE onceward_outbox_reader SET reader = $1, flow = $2";
+            tx.execute(replace, &[&reader, &flow]).await.map_err(write)?;
+        }
+        tx.execute(BEAT, &[&flow, &member, &micros(lease)]).await.map_err(write)?;
+        tx.commit().await.map_err(write)?;
+        Ok(None)
     }
 
     pub(crate) async fn remove_member(&self, flow: &str, member: &str) -> Result<()> {

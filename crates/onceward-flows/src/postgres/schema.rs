@@ -6,6 +6,7 @@ use onceward_stores::sql::Migrations;
 use tokio_postgres::Client;
 
 use super::errors::{Call, failed};
+use crate::tables::{Migrated, check_migrations};
 
 /// All migrations, in order. A released migration is never edited.
 const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
@@ -14,15 +15,6 @@ const LOCK: i64 = 0x6f6e_6365_666c_6f77;
 /// The oldest that knows every setting of the tables.
 const SERVER_VERSION_MIN: i32 = 13_00_00;
 const LAST: &str = "SELECT coalesce(max(version), 0)::int FROM onceward_flows_schema";
-
-/// What a migration did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Migrated {
-    /// The number of the last migration that was there before; 0 in an empty database.
-    pub from: u32,
-    /// The number of the last one now.
-    pub to: u32,
-}
 
 pub(super) async fn prepare(client: &mut Client, migrations: Migrations) -> Result<Migrated> {
     let read = |error| failed(Call::Reads, error);
@@ -36,33 +28,17 @@ pub(super) async fn prepare(client: &mut Client, migrations: Migrations) -> Resu
         let detail = format!("this PostgreSQL is version {version}, at least {min} is needed");
         return Err(Error::new(ErrorKind::Invalid, detail));
     }
-    if outbox && !schema {
-        return Err(foreign(
-            "there is a table `onceward_outbox` that was not made by onceward; rename it, or use another database or schema",
-        ));
-    }
-    let from = if schema {
-        client.query_one(LAST, &[]).await.map_err(read)?.get::<_, i32>(0).unsigned_abs()
-    } else {
-        0
+    let from = match (schema, outbox) {
+        (true, _) => Some(client.query_one(LAST, &[]).await.map_err(read)?.get::<_, i32>(0).unsigned_abs()),
+        (false, true) => None,
+        (false, false) => Some(0),
     };
-    let known = u32::try_from(MIGRATIONS.len()).expect("there are few migrations");
-    if from > known {
-        return Err(foreign(format!(
-            "the tables for messages are at version {from}, this onceward knows up to {known}; use a newer one"
-        )));
-    }
-    if from < known && migrations == Migrations::Require {
-        let detail = format!(
-            "the tables for messages are at version {from}, {known} is needed; run `onceward migrate --messages --store URL` first"
-        );
-        return Err(Error::new(ErrorKind::Invalid, detail));
-    }
-    if from < known {
+    let migrated = check_migrations(from, MIGRATIONS.len(), migrations)?;
+    if migrated.from < migrated.to {
         apply(client).await.map_err(|error| failed(Call::Writes, error))?;
     }
     check_sequence(client).await?;
-    Ok(Migrated { from, to: known })
+    Ok(migrated)
 }
 
 /// Applies what is missing, in one transaction, one process at a time.

@@ -1,8 +1,10 @@
 //! The table `onceward_tries`: failed tries of messages, and marks of those that may end their process.
 
+use std::time::Duration;
+
 use onceward::Result;
 
-use super::{Call, FlowTables, failed};
+use super::{Call, PostgresTables, failed};
 
 const FAILED: &str = "INSERT INTO onceward_tries (consumer, message_id, tries, error) VALUES ($1, $2, 1, $3)
     ON CONFLICT (consumer, message_id) DO UPDATE SET tries = onceward_tries.tries + 1, error = excluded.error,
@@ -12,7 +14,7 @@ const STARTED: &str = "INSERT INTO onceward_tries (consumer, message_id, started
     ON CONFLICT (consumer, message_id) DO UPDATE SET started = onceward_tries.started + 1, last_at = clock_timestamp()
     RETURNING started";
 
-impl FlowTables {
+impl PostgresTables {
     /// Counts a try that has failed, and returns how many there are.
     pub(crate) async fn count_failed_try(
         &self,
@@ -30,6 +32,22 @@ impl FlowTables {
         let client = self.connection().await?;
         let row = client.query_one(STARTED, &[&consumer, &message_id]).await;
         Ok(row.map_err(|error| failed(Call::Writes, error))?.get::<_, i32>(0).unsigned_abs())
+    }
+
+    pub(crate) async fn unmark_started(&self, consumer: &str, message_id: &str) -> Result<()> {
+        let client = self.connection().await?;
+        let unmark = "UPDATE onceward_tries SET started = started - 1
+            WHERE consumer = $1 AND message_id = $2 AND started > 0";
+        let unmarked = client.execute(unmark, &[&consumer, &message_id]).await;
+        unmarked.map(drop).map_err(|error| failed(Call::Writes, error))
+    }
+
+    pub(crate) async fn sweep_versions(&self, unchanged_for: Duration) -> Result<u64> {
+        let client = self.connection().await?;
+        let sweep = "DELETE FROM onceward_versions
+            WHERE updated < clock_timestamp() - $1::bigint * interval '1 microsecond'";
+        let micros = i64::try_from(unchanged_for.as_micros()).unwrap_or(i64::MAX);
+        client.execute(sweep, &[&micros]).await.map_err(|error| failed(Call::Writes, error))
     }
 
     /// Removes counts and marks that nothing has come to for a month: their messages are gone from the source.

@@ -6,29 +6,52 @@
 //!                                                           pause is over, its lane is read again from that message
 //! ```
 //!
-//! A key that fails keeps nothing in memory but its pause, so that any number of them holds up no other key.
+//! A key that fails keeps nothing in memory but its pause, so that many of them hold up no other key. Beyond a bound, its
+//! whole lane pauses instead: a key whose failure were forgotten would continue with its next message.
+//!
+//! A lane with many messages leaves space for the others: once half of the memory is in use, a lane may hold its share only.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::key_queue::KeyQueue;
-use crate::postgres::outbox::OutboxRow;
+use crate::lane::LANES;
+use crate::tables::OutboxRow;
 
-/// Pauses that are remembered. A key beyond that is tried again when its lane is read from the start.
+/// Failing keys that are remembered.
 const FAILING_MAX: usize = 100_000;
+/// Rows of one lane in memory, and in one read.
+const LANE_ROWS_MAX: usize = 200;
+/// Lanes that a restart takes back at a time: one of this number.
+pub(super) const RESTART_SHARES: u32 = 64;
+/// Each read begins this many lanes later than the one before; without a common divisor with the number of lanes.
+const STRIDE: u32 = 389;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Schedule {
     /// The last position that was read in each lane that this relay has.
-    cursors: HashMap<u32, i64>,
-    /// Positions that are in memory: queued, in flight, or published and not removed.
-    held: HashSet<i64>,
+    cursors: BTreeMap<u32, i64>,
+    /// Lanes and positions that are in memory: queued, in flight, or published and not removed. A position is unique in its
+    /// lane only.
+    held: HashSet<(u32, i64)>,
+    /// How many of them each lane has.
+    lane_rows: HashMap<u32, usize>,
     queue: KeyQueue<OutboxRow>,
     published: Vec<(u32, i64)>,
     failing: HashMap<Arc<str>, Failing>,
+    /// Failing keys by the end of their pause.
+    due: BTreeSet<(Instant, Arc<str>)>,
+    /// Lanes that pause because too many keys are failing.
+    paused: HashMap<u32, PausedLane>,
+    failing_max: usize,
+    held_max: usize,
+    start: u32,
+    /// Lanes that were left out of the last read because they have enough, and how much that is.
+    full: Vec<u32>,
+    per_lane: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +65,42 @@ struct Failing {
     is_due: bool,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct PausedLane {
+    failures: u32,
+    /// `None`: it is read again.
+    until: Option<Instant>,
+}
+
+/// Where to read on.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Reads {
+    /// Lanes, the first ones first, each with the position behind which to begin.
+    pub(super) after: Vec<(u32, i64)>,
+    /// Most rows of one lane.
+    pub(super) per_lane: usize,
+}
+
 impl Schedule {
+    /// With about this many messages in memory.
+    pub(super) fn new(held_max: usize) -> Self {
+        Self {
+            cursors: BTreeMap::new(),
+            held: HashSet::new(),
+            lane_rows: HashMap::new(),
+            queue: KeyQueue::default(),
+            published: Vec::new(),
+            failing: HashMap::new(),
+            due: BTreeSet::new(),
+            paused: HashMap::new(),
+            failing_max: FAILING_MAX,
+            held_max,
+            start: 0,
+            full: Vec::new(),
+            per_lane: LANE_ROWS_MAX,
+        }
+    }
+
     /// A lane that this relay now has: read from the start.
     pub(super) fn gain(&mut self, lane: u32) {
         self.cursors.insert(lane, 0);
@@ -51,25 +109,47 @@ impl Schedule {
     /// A lane that this relay has no more. What is in flight ends; what is queued is forgotten.
     pub(super) fn lose(&mut self, is_lost: impl Fn(u32) -> bool) {
         self.cursors.retain(|lane, _| !is_lost(*lane));
+        self.paused.retain(|lane, _| !is_lost(*lane));
         self.failing.retain(|_, failing| !is_lost(failing.lane));
-        let held = &mut self.held;
-        self.queue.remove(|row| is_lost(row.lane) && held.remove(&row.position));
+        let failing = &self.failing;
+        self.due.retain(|(_, key)| failing.contains_key(key));
+        let (held, lane_rows) = (&mut self.held, &mut self.lane_rows);
+        self.queue.remove(|row| is_lost(row.lane) && let_go(held, lane_rows, (row.lane, row.position)));
     }
 
-    /// Reads everything from the start again, now and then: nothing depends on a cursor that was wrong.
-    pub(super) fn restart(&mut self) {
-        self.cursors.values_mut().for_each(|cursor| *cursor = 0);
+    /// Reads everything from the start again, now and then and a few lanes at a time: nothing depends on a cursor that was
+    /// wrong.
+    pub(super) fn restart(&mut self, share: u32) {
+        let of_share = |(lane, _): &(&u32, &mut i64)| **lane % RESTART_SHARES == share % RESTART_SHARES;
+        self.cursors.iter_mut().filter(of_share).for_each(|(_, cursor)| *cursor = 0);
     }
 
     /// Where to read on, lane by lane.
-    pub(super) fn cursors(&mut self, now: Instant) -> Vec<(u32, i64)> {
-        for failing in self.failing.values_mut().filter(|failing| !failing.is_due && failing.until <= now) {
+    pub(super) fn reads(&mut self, now: Instant) -> Reads {
+        while self.due.first().is_some_and(|(until, _)| *until <= now) {
+            let (_, key) = self.due.pop_first().expect("it was just seen");
+            let failing = self.failing.get_mut(&key).expect("what is due is failing");
             failing.is_due = true;
             if let Some(cursor) = self.cursors.get_mut(&failing.lane) {
                 *cursor = (*cursor).min(failing.from - 1);
             }
         }
-        self.cursors.iter().map(|(lane, after)| (*lane, *after)).collect()
+        for paused in self.paused.values_mut() {
+            paused.until = paused.until.filter(|until| *until > now);
+        }
+        let is_crowded = self.held.len() >= self.held_max / 2;
+        let share = self.held_max / 2 / self.cursors.len().max(1);
+        let per_lane = if is_crowded { share.clamp(1, LANE_ROWS_MAX) } else { LANE_ROWS_MAX };
+        let is_full = |lane: &u32| self.lane_rows.get(lane).is_some_and(|rows| *rows >= per_lane);
+        let pauses = |lane: &u32| self.paused.get(lane).is_some_and(|paused| paused.until.is_some());
+        self.start = (self.start + STRIDE) % LANES;
+        let from_start = self.cursors.range(self.start..).chain(self.cursors.range(..self.start));
+        let (full, after): (Vec<_>, Vec<_>) = from_start
+            .filter(|(lane, _)| !pauses(lane))
+            .map(|(lane, after)| (*lane, *after))
+            .partition(|(lane, _)| is_full(lane));
+        (self.full, self.per_lane) = (full.into_iter().map(|(lane, _)| lane).collect(), per_lane);
+        Reads { after, per_lane }
     }
 
     /// Takes in what was read, in the order of the positions within each lane.
@@ -82,7 +162,8 @@ impl Schedule {
             if self.failing.get(key).is_some_and(|failing| !failing.is_due || row.position < failing.from) {
                 continue;
             }
-            if self.held.insert(row.position) {
+            if self.held.insert((row.lane, row.position)) {
+                *self.lane_rows.entry(row.lane).or_default() += 1;
                 let key: Arc<str> = key.into();
                 self.queue.push(&key, row);
             }
@@ -96,7 +177,12 @@ impl Schedule {
 
     /// The broker has confirmed it.
     pub(super) fn published(&mut self, key: &Arc<str>, row: &OutboxRow) {
-        self.failing.remove(key);
+        if let Some(failing) = self.failing.remove(key) {
+            self.due.remove(&(failing.until, key.clone()));
+        }
+        if self.paused.get(&row.lane).is_some_and(|paused| paused.until.is_none()) {
+            self.paused.remove(&row.lane);
+        }
         self.published.push((row.lane, row.position));
         self.queue.done(key);
     }
@@ -109,17 +195,29 @@ impl Schedule {
         now: Instant,
         pause: impl Fn(u32) -> Duration,
     ) -> u32 {
-        let failures = self.failing.get(key).map_or(0, |failing| failing.failures) + 1;
-        self.held.remove(&row.position);
+        let before = self.failing.get(key).copied();
+        let failures = before.map_or(0, |failing| failing.failures) + 1;
+        let_go(&mut self.held, &mut self.lane_rows, (row.lane, row.position));
         for forgotten in self.queue.forget(key) {
-            self.held.remove(&forgotten.position);
+            let_go(&mut self.held, &mut self.lane_rows, (forgotten.lane, forgotten.position));
         }
-        if self.cursors.contains_key(&row.lane) && self.failing.len() < FAILING_MAX {
+        let Some(cursor) = self.cursors.get_mut(&row.lane) else { return failures };
+        if before.is_some() || self.failing.len() < self.failing_max {
             let until = now + pause(failures);
             let failing = Failing { failures, until, lane: row.lane, from: row.position, is_due: false };
+            if let Some(before) = before {
+                self.due.remove(&(before.until, key.clone()));
+            }
+            self.due.insert((until, key.clone()));
             self.failing.insert(key.clone(), failing);
+            return failures;
         }
-        failures
+        // Nothing of the lane comes before this message was read again.
+        *cursor = (*cursor).min(row.position - 1);
+        let paused = self.paused.entry(row.lane).or_insert(PausedLane { failures: 0, until: None });
+        paused.failures += 1;
+        paused.until = paused.until.max(Some(now + pause(paused.failures)));
+        paused.failures
     }
 
     /// What is to be removed from the outbox.
@@ -129,8 +227,8 @@ impl Schedule {
 
     /// It was removed.
     pub(super) fn removed(&mut self, removed: &[(u32, i64)]) {
-        for (_, position) in removed {
-            self.held.remove(position);
+        for place in removed {
+            let_go(&mut self.held, &mut self.lane_rows, *place);
         }
     }
 
@@ -144,19 +242,43 @@ impl Schedule {
         self.held.len()
     }
 
+    /// Whether a lane that was left out of the last read has become short of messages.
+    pub(super) fn has_space(&self) -> bool {
+        let is_short = |lane: &u32| self.lane_rows.get(lane).is_none_or(|rows| *rows <= self.per_lane / 2);
+        self.full.iter().any(is_short)
+    }
+
+    /// How many keys are failing.
+    pub(super) fn failing(&self) -> usize {
+        self.failing.len()
+    }
+
     pub(super) fn has_to_remove(&self) -> bool {
         !self.published.is_empty()
     }
 
-    /// When the pause of the first failing key is over.
+    /// When the first pause is over.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.failing.values().filter(|failing| !failing.is_due).map(|failing| failing.until).min()
+        let lanes = self.paused.values().filter_map(|paused| paused.until);
+        self.due.first().map(|(until, _)| *until).into_iter().chain(lanes).min()
     }
 }
 
 /// Messages without an ordering key have no order: each is a key of its own.
 fn key_of(row: &OutboxRow) -> &str {
     row.message.ordering_key().unwrap_or(row.message.id())
+}
+
+/// Forgets a message, and returns whether it was there.
+fn let_go(held: &mut HashSet<(u32, i64)>, lane_rows: &mut HashMap<u32, usize>, place: (u32, i64)) -> bool {
+    let was_there = held.remove(&place);
+    if was_there && let Some(rows) = lane_rows.get_mut(&place.0) {
+        *rows -= 1;
+        if *rows == 0 {
+            lane_rows.remove(&place.0);
+        }
+    }
+    was_there
 }
 
 #[cfg(test)]

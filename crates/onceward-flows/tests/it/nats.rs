@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use async_nats::jetstream::{self, consumer, stream};
+use bytes::Bytes;
 use futures_util::StreamExt;
-use onceward_flows::{Message, NatsPublisher, Outgoing, Publisher};
+use onceward_flows::conformance::{self, Broker};
+use onceward_flows::{Message, NatsPublisher, NatsSource, Outgoing, Publisher, Source};
 
 use crate::servers::Nats;
+use crate::support::Killed;
 
 /// A stream for the subjects `NAME.>`.
 pub(crate) async fn stream(url: &str, name: &str) -> jetstream::Context {
@@ -69,13 +72,144 @@ pub(crate) async fn read_all(context: &jetstream::Context, name: &str) -> Vec<Me
     read
 }
 
-#[tokio::test]
-async fn a_publisher_conforms() {
+/// A server of its own, for the suites that kill it.
+struct KilledNats(Killed<Nats>);
+
+impl Broker for KilledNats {
+    async fn read(&self) -> onceward::Result<Vec<Message>> {
+        let url = self.0.lock().url();
+        Ok(read_all(&jetstream::new(async_nats::connect(url).await.unwrap()), "conformance").await)
+    }
+
+    async fn kill(&mut self) {
+        self.0.with(Nats::kill).await;
+    }
+
+    async fn start(&mut self) {
+        self.0.with(Nats::up).await;
+        let url = self.0.lock().url();
+        answers(&url, "conformance").await;
+    }
+
+    async fn write_malformed(&mut self, partition: u32) -> Vec<Bytes> {
+        let url = self.0.lock().url();
+        let context = jetstream::new(async_nats::connect(url).await.unwrap());
+        let subject = format!("conformance.{partition}.orders");
+        let mut spaced = async_nats::HeaderMap::new();
+        spaced.insert("Nats-Msg-Id", "an id with spaces");
+        for (headers, payload) in [(async_nats::HeaderMap::new(), "no id"), (spaced, "bad id")] {
+            context
+                .publish_with_headers(subject.clone(), headers, payload.into())
+                .await
+                .unwrap()
+                .await
+                .unwrap();
+        }
+        vec!["no id".into(), "bad id".into()]
+    }
+}
+
+/// Waits until a server that was started again answers for a stream.
+async fn answers(url: &str, name: &str) {
+    let context = jetstream::new(async_nats::connect(url).await.unwrap());
+    while context.get_stream(name).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publisher_and_a_source_conform() {
+    for suite in ["publisher", "source"] {
+        let Some(server) = Nats::start() else { return };
+        let context = stream(&server.url(), "conformance").await;
+        let publisher = NatsPublisher::new(context.clone(), "conformance", 4).unwrap();
+        let mut broker = KilledNats(Killed::new(server));
+        if suite == "publisher" {
+            conformance::publisher(&publisher, &mut broker).await;
+        } else {
+            let source = NatsSource::new(context, "conformance", "conformance", 4).unwrap();
+            conformance::source(&source, &publisher, &mut broker).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_drops_unread_messages_is_refused() {
     let Some(server) = Nats::shared() else { return };
-    let context = stream(&server.url(), "conformance").await;
-    let publisher = NatsPublisher::new(context.clone(), "conformance", 4).unwrap();
-    onceward_flows::conformance::publisher(&publisher, async || Ok(read_all(&context, "conformance").await))
-        .await;
+    let context = jetstream::new(async_nats::connect(server.url()).await.unwrap());
+    let base = stream::Config {
+        name: "drops".to_owned(),
+        subjects: vec!["drops.>".to_owned()],
+        max_age: Duration::from_hours(24),
+        ..Default::default()
+    };
+    let source = NatsSource::new(context.clone(), "drops", "drops", 2).unwrap();
+    let cases = [
+        (stream::Config { max_messages: 10, ..base.clone() }, Some("max_messages is 10")),
+        (stream::Config { max_bytes: 1 << 20, ..base.clone() }, Some("max_bytes is 1048576")),
+        (
+            stream::Config { max_messages_per_subject: 3, ..base.clone() },
+            Some("max_messages_per_subject is 3"),
+        ),
+        (stream::Config { max_messages: 10, discard: stream::DiscardPolicy::New, ..base.clone() }, None),
+        (base, None),
+    ];
+    for (config, refusal) in cases {
+        let _ = context.delete_stream("drops").await;
+        context.create_stream(config).await.unwrap();
+        match (source.check(None).await, refusal) {
+            (Ok(()), None) => {}
+            (Err(error), Some(text)) => {
+                assert_eq!(error.kind(), onceward::ErrorKind::Unfit);
+                assert!(error.to_string().contains(text), "{error}");
+            }
+            (checked, refusal) => panic!("{checked:?}, expected {refusal:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_stream_refuses_clearly_and_takes_messages_again() {
+    let Some(server) = Nats::shared() else { return };
+    let context = jetstream::new(async_nats::connect(server.url()).await.unwrap());
+    let config = stream::Config {
+        name: "full".to_owned(),
+        subjects: vec!["full.>".to_owned()],
+        max_messages: 1,
+        discard: stream::DiscardPolicy::New,
+        ..Default::default()
+    };
+    let stream = context.create_stream(config).await.unwrap();
+    let publisher = NatsPublisher::new(context, "full", 1).unwrap();
+    let outgoing = [1, 2].map(|number| Outgoing::new(Message::new("t", number.to_string()), number));
+    publisher.publish(&outgoing[..1]).await.pop().unwrap().unwrap();
+    let error = publisher.publish(&outgoing[1..]).await.pop().unwrap().unwrap_err();
+    assert!(error.to_string().contains("maximum messages exceeded"), "{error}");
+    stream.purge().await.unwrap();
+    publisher.publish(&outgoing[1..]).await.pop().unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_removed_behind_the_position_and_a_stream_made_again_are_noticed() {
+    let Some(server) = Nats::shared() else { return };
+    let context = stream(&server.url(), "removed").await;
+    let publisher = NatsPublisher::new(context.clone(), "removed", 1).unwrap();
+    let source = NatsSource::new(context.clone(), "removed", "removed", 1).unwrap();
+    for number in 1..=5 {
+        let outgoing = [Outgoing::new(Message::new("t", number.to_string()), number)];
+        publisher.publish(&outgoing).await.pop().unwrap().unwrap();
+    }
+    source.open(0, 2).await.map(drop).unwrap();
+    assert_eq!(source.gaps(), 0);
+    context.get_stream("removed").await.unwrap().purge().sequence(4).await.unwrap();
+    source.open(0, 3).await.map(drop).unwrap();
+    assert_eq!(source.gaps(), 0, "3 was handled, and 4 is there");
+    let delivery = source.open(0, 2).await.unwrap().next().await.unwrap();
+    assert_eq!((delivery.position, source.gaps()), (4, 1), "3 was not handled, and is gone");
+    source.open(0, 0).await.map(drop).unwrap();
+    assert_eq!(source.gaps(), 1, "a new consumer begins with what is there");
+    let error = source.open(0, 6).await.map(drop).unwrap_err();
+    assert!(error.to_string().contains("made again"), "{error}");
 }
 
 #[tokio::test]

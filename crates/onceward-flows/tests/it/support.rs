@@ -1,5 +1,7 @@
 //! A database with the tables for messages, and what every test needs of it.
 
+use std::sync::{Arc, Mutex, MutexGuard};
+
 use onceward_flows::postgres::FlowTables;
 use tokio_postgres::{Client, NoTls};
 
@@ -41,6 +43,25 @@ pub(crate) async fn connect(url: &str) -> Client {
     client
 }
 
+/// A server that a test kills while its futures go on.
+pub(crate) struct Killed<S>(Arc<Mutex<S>>);
+
+impl<S: Send + 'static> Killed<S> {
+    pub(crate) fn new(server: S) -> Self {
+        Self(Arc::new(Mutex::new(server)))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, S> {
+        self.0.lock().unwrap()
+    }
+
+    /// Calls what blocks, in a thread of its own.
+    pub(crate) async fn with(&self, call: impl FnOnce(&mut S) + Send + 'static) {
+        let server = self.0.clone();
+        tokio::task::spawn_blocking(move || call(&mut server.lock().unwrap())).await.unwrap();
+    }
+}
+
 /// A small generator of random numbers, so that a failing run can be repeated by its seed.
 pub(crate) struct Random(pub(crate) u64);
 
@@ -52,5 +73,12 @@ impl Random {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// Prints what is logged, with `RUST_LOG` set: for finding out why a test fails.
+pub(crate) fn logged() {
+    if std::env::var_os("RUST_LOG").is_some() {
+        let _ = tracing_subscriber::fmt().with_test_writer().try_init();
     }
 }

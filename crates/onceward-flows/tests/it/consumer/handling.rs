@@ -27,7 +27,7 @@ async fn without_a_broker_every_message_has_one_effect_in_order() {
         running.stop().await;
         assert_eq!(consumer.counts().handled, 60);
         let free =
-            "SELECT count(*) FROM onceward_parts WHERE owner IS NULL AND flow = 'consumer:outbox:stock'";
+            "SELECT count(*) FROM onceward_parts WHERE owner IS NULL AND flow = 'consumer:outbox/stock'";
         assert_eq!(stock.database.sql(free), "4");
     })
     .await;
@@ -172,6 +172,19 @@ async fn foreign_and_malformed_messages_are_kept() {
         while !stock.database.sql(dead).starts_with(start) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        // Too long, and with a key: the next one of the key waits behind it.
+        for size in [1_000_000, 1] {
+            let mut headers = async_nats::HeaderMap::new();
+            headers.insert("Onceward-Ordering-Key", "k");
+            headers.insert("trace", "7");
+            let payload = vec![b'x'; size].into();
+            context.publish_with_headers("foreign.0.orders", headers, payload).await.unwrap().await.unwrap();
+        }
+        let of_k = "SELECT string_agg(topic || ' ' || state || ' ' || length(payload) || ' ' || headers, ', ' ORDER BY number)
+            FROM onceward_dead_letters WHERE ordering_key = 'k'";
+        let trace = "{\"trace\":\"7\"}";
+        let expected = format!("orders dead 1000000 {trace}, orders behind 1 {trace}");
+        stock.until(of_k, &expected).await;
         running.stop().await;
     })
     .await;

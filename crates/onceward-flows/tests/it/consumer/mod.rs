@@ -1,8 +1,12 @@
 //! Consumers: every message has one effect, in the order of its key, whatever fails.
 
+mod batches;
 mod dead_letters;
 mod handling;
+mod log;
+mod mixed_up;
 mod poison;
+mod poison_process;
 mod sharing;
 mod versions;
 
@@ -77,11 +81,11 @@ pub(crate) async fn consumer_database(
     tables: &onceward_flows::postgres::FlowTables,
 ) -> onceward::Result<ConsumerDatabase<PostgresTransactions>> {
     let store = PostgresStore::open(url, Options::default()).await?;
-    Ok(ConsumerDatabase {
-        onceward: Onceward::new(Arc::new(store))?,
-        transactions: PostgresTransactions::open(url, 8)?,
-        tables: tables.clone(),
-    })
+    Ok(ConsumerDatabase::new(
+        Onceward::new(Arc::new(store))?,
+        PostgresTransactions::open(url, 8)?,
+        tables.clone(),
+    ))
 }
 
 pub(crate) fn options() -> ConsumerOptions {

@@ -1,6 +1,9 @@
 //! Several processes: partitions are shared, and a former owner has no effect.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use onceward_flows::OutboxSource;
 
 use super::{Running, Stock, locally, order, short_lease};
 
@@ -90,6 +93,49 @@ async fn a_partition_is_not_taken_while_an_effect_of_its_former_owner_can_commit
         effect.commit().await.unwrap();
         stock.until("SELECT fence FROM onceward_parts WHERE part = 2", "2").await;
         running.stop().await;
+    })
+    .await;
+}
+
+/// What is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+/// Everything runs in the thread of the test, whose log it is.
+#[tokio::test]
+async fn a_source_with_one_partition_says_that_one_process_consumes() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    locally(async {
+        for (partitions, is_said) in [(2, false), (1, true)] {
+            let Some(stock) = Stock::fresh().await else { return };
+            let source = OutboxSource::new(stock.database.tables.clone(), &stock.outbox, partitions);
+            let running = Running::start(&stock.consumer_of(source));
+            stock.commit([order("a", 1)]).await;
+            stock.until_effects("a", "1").await;
+            running.stop().await;
+            let line = "the source has one partition: one process consumes at a time";
+            assert_eq!(log.text().contains(line), is_said, "{}", log.text());
+        }
     })
     .await;
 }

@@ -1,5 +1,7 @@
 //! Relays: everything that was committed is published, in its order, whatever fails.
 
 mod compared;
-mod publishing;
+mod paused;
+pub(crate) mod publishing;
+mod refused;
 mod sharing;

@@ -1,11 +1,15 @@
 //! One relay: order, back-off, wake-ups, a broker and a database that go away.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use onceward::Backoff;
 use onceward_flows::postgres::FlowTables;
-use onceward_flows::{MemoryPublisher, Message, NatsPublisher, Outbox, Publisher, Relay, RelayOptions};
+use onceward_flows::{
+    Answered, MemoryPublisher, Message, NatsPublisher, Outbox, Outgoing, PublishEachFuture, PublishFuture,
+    Publisher, Relay, RelayOptions,
+};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -125,7 +129,10 @@ async fn a_bad_topic_holds_up_its_own_keys_only_and_goes_on_in_order() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(publisher.published().len(), 1, "the successor of a refused message waits");
-    assert_eq!(database.tables.backlog().await.unwrap().messages, 52);
+    // What was published is removed a moment later.
+    while database.tables.backlog().await.unwrap().messages != 52 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     publisher.accept_topic("bad");
     running.relay.drained().await.unwrap();
     let all = publisher.published();
@@ -199,4 +206,125 @@ async fn a_broker_and_a_database_that_are_killed_lose_nothing() {
     let context = crate::nats::stream(&nats.url(), "killed").await;
     check_order(&crate::nats::read_all(&context, "killed").await, 200);
     running.stop().await;
+}
+
+/// A publisher whose first call never ends, as that of a client whose broker was killed.
+struct StuckOnce(AtomicBool, MemoryPublisher);
+
+impl Publisher for StuckOnce {
+    fn publish<'a>(&'a self, batch: &'a [Outgoing]) -> PublishFuture<'a> {
+        if self.0.swap(true, Ordering::SeqCst) {
+            self.1.publish(batch)
+        } else {
+            Box::pin(std::future::pending())
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publisher_that_never_answers_holds_up_nothing() {
+    let Some(database) = Database::fresh().await else { return };
+    let (outbox, memory) = (Outbox::new(), MemoryPublisher::new());
+    commit(&database, &outbox, numbered(3, 5)).await;
+    let mut options = options();
+    options.publish_timeout = Duration::from_millis(200);
+    let publisher = StuckOnce(AtomicBool::new(false), memory.clone());
+    let running = Running::start_with(&database.tables, &outbox, publisher, options);
+    tokio::time::timeout(Duration::from_secs(60), running.relay.drained())
+        .await
+        .expect("it goes on")
+        .unwrap();
+    check_order(&memory.published(), 5);
+    running.stop().await;
+}
+
+/// Confirms everything but the messages of one key, about which it never says anything.
+struct SilentAbout(&'static str, MemoryPublisher);
+
+impl Publisher for SilentAbout {
+    fn publish<'a>(&'a self, batch: &'a [Outgoing]) -> PublishFuture<'a> {
+        self.1.publish(batch)
+    }
+
+    fn publish_each<'a>(
+        &'a self,
+        batch: &'a [Outgoing],
+        answered: &'a Answered<'a>,
+    ) -> PublishEachFuture<'a> {
+        Box::pin(async move {
+            for (place, outgoing) in batch.iter().enumerate() {
+                if outgoing.message().ordering_key() != Some(self.0) {
+                    answered(place, self.1.publish(std::slice::from_ref(outgoing)).await.remove(0));
+                }
+            }
+            std::future::pending::<()>().await;
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_confirmed_is_removed_while_the_call_waits_for_another_message() {
+    let Some(database) = Database::fresh().await else { return };
+    let (outbox, memory) = (Outbox::new(), MemoryPublisher::new());
+    commit(&database, &outbox, numbered(5, 1)).await;
+    let mut options = options();
+    options.publish_timeout = Duration::from_secs(3600);
+    let running = Running::start_with(&database.tables, &outbox, SilentAbout("k3", memory.clone()), options);
+    while database.tables.backlog().await.unwrap().messages != 1 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(memory.published().len(), 4);
+    running.kill();
+}
+
+#[tokio::test]
+async fn a_publisher_that_may_take_longer_than_the_relay_waits_is_refused() {
+    let Some(database) = Database::fresh().await else { return };
+    let client = onceward_client::Client::builder().build().unwrap();
+    let publisher = onceward_flows::HttpPublisher::new(client, "http://localhost:1/").unwrap();
+    let relay = Relay::new(database.tables.clone(), &Outbox::new(), publisher.clone());
+    relay.run_until(std::future::ready(())).await.unwrap();
+    let slow = publisher.with_call_at_most(Duration::from_secs(30));
+    let error =
+        Relay::new(database.tables.clone(), &Outbox::new(), slow).run_until(std::future::ready(())).await;
+    assert!(error.unwrap_err().to_string().contains("publish_timeout"));
+}
+
+/// Publishes when it is told to.
+struct Gated(std::sync::Arc<tokio::sync::Notify>, MemoryPublisher);
+
+impl Publisher for Gated {
+    fn publish<'a>(&'a self, batch: &'a [Outgoing]) -> PublishFuture<'a> {
+        Box::pin(async move {
+            self.0.notified().await;
+            self.1.publish(batch).await
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_that_takes_longer_than_the_lease_keeps_the_lanes() {
+    let Some(database) = Database::fresh().await else { return };
+    let (outbox, memory) = (Outbox::new(), MemoryPublisher::new());
+    let go_on = std::sync::Arc::new(tokio::sync::Notify::new());
+    let mut options = options();
+    options.lease = Duration::from_millis(300);
+    commit(&database, &outbox, numbered(1, 1)).await;
+    let running =
+        Running::start_with(&database.tables, &outbox, Gated(go_on.clone(), memory.clone()), options);
+    let end = "SELECT coalesce(extract(epoch FROM max(until)), 0) FROM onceward_parts";
+    while running.relay.counts().reads == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let stopping = tokio::spawn(running.stop());
+    let first: f64 = database.sql(end).parse().unwrap();
+    let start = Instant::now();
+    while database.sql(end).parse::<f64>().unwrap() < first + 0.7 {
+        assert!(start.elapsed() < Duration::from_secs(20), "the lease is not renewed");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    go_on.notify_one();
+    stopping.await.unwrap();
+    assert_eq!(memory.published().len(), 1);
+    assert_eq!(database.sql("SELECT count(*) FROM onceward_outbox"), "0");
 }

@@ -1,4 +1,15 @@
-//! How messages are laid out in NATS: the subjects and the header names. Publisher and source agree on this file.
+//! How messages are laid out in a broker: the names of partitions and of headers. Publishers and sources agree on this
+//! file.
+//!
+//! ```text
+//! broker           a partition                             topic, id, ordering key, position
+//! NATS JetStream   the subjects `PREFIX.PARTITION.>`       in the subject; headers
+//! Redis Streams    the stream `PREFIX.PARTITION`           fields of the entry
+//! RabbitMQ         the stream queue `PREFIX.PARTITION`     headers, the property message-id
+//! Kafka            the partition of the topic `PREFIX`     headers
+//! ```
+
+#![allow(dead_code, reason = "each broker needs its own part of it")]
 
 use onceward::{Error, ErrorKind, Result};
 
@@ -6,10 +17,14 @@ use onceward::{Error, ErrorKind, Result};
 pub(crate) const POSITION: &str = "Onceward-Position";
 /// The ordering key.
 pub(crate) const ORDERING_KEY: &str = "Onceward-Ordering-Key";
+/// The topic, where it is not in the name of the place.
+pub(crate) const TOPIC: &str = "Onceward-Topic";
+/// The message id, where the broker has no field for it.
+pub(crate) const MESSAGE_ID: &str = "Onceward-Message-Id";
 
 const PARTITIONS_MAX: u32 = crate::lane::LANES;
 
-/// The subjects of a flow: `PREFIX.PARTITION.TOPIC`.
+/// The prefix and the number of partitions of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     prefix: String,
@@ -25,7 +40,7 @@ impl Layout {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
         if prefix.is_empty() || !prefix.split('.').all(|word| !word.is_empty() && word.bytes().all(is_plain))
         {
-            let detail = "the prefix of subjects is words of letters, digits, `_` and `-`, with a dot between two words";
+            let detail = "the prefix is words of letters, digits, `_` and `-`, with a dot between two words";
             return Err(Error::new(ErrorKind::Invalid, detail));
         }
         Ok(Self { prefix: prefix.to_owned(), partitions })
@@ -39,16 +54,22 @@ impl Layout {
         self.partitions
     }
 
-    /// What a stream for it must take.
+    /// The name of a partition where each is a stream or a queue of its own.
+    pub(crate) fn place(&self, partition: u32) -> String {
+        format!("{}.{partition}", self.prefix)
+    }
+
+    /// What a stream of NATS for it must take.
     pub(crate) fn all(&self) -> String {
         format!("{}.>", self.prefix)
     }
 
+    /// The subject of a topic in NATS.
     pub(crate) fn subject(&self, partition: u32, topic: &str) -> String {
         format!("{}.{partition}.{topic}", self.prefix)
     }
 
-    /// All subjects of a partition.
+    /// All subjects of a partition in NATS.
     pub(crate) fn filter(&self, partition: u32) -> String {
         self.subject(partition, ">")
     }
