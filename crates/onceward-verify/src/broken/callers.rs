@@ -7,7 +7,7 @@ use onceward::{Answer, Attempt, Completed, Fingerprint, Id, Recorded};
 
 use crate::sim::executor::{Process, lock};
 
-/// What is wrong with a caller.
+/// A flaw of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallerFlaw {
     /// Nothing.
@@ -22,7 +22,7 @@ pub enum CallerFlaw {
     RunsWhenStoreFails,
     /// It waits for another's run by looking, and works without a claim once the record is gone.
     RunsWhenRecordVanishes,
-    /// Its work goes on by itself when the run it belongs to is dropped.
+    /// Its work continues by itself when the run it belongs to is dropped.
     DetachesItsWork,
     /// It says that nothing happened when it does not know.
     SaysNothingHappened,

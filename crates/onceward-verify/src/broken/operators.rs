@@ -1,6 +1,6 @@
 //! Broken operators: people and scripts that settle unknown outcomes and dead letters.
 
-/// What is wrong with the operators of a simulation.
+/// A flaw of the operators of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorFlaw {
     /// Nothing.

@@ -24,7 +24,7 @@ pub(super) fn changed(flaw: StoreFlaw, swap: &Swap) -> Option<Swap> {
             held.job = Some(Arc::new(job));
             record.bytes = codec::encode(&Status::Held(held));
         }
-        StoreFlaw::DoubtFreesTheKey if record.state == State::Waiting => {
+        StoreFlaw::UnknownOutcomeFreesTheKey if record.state == State::Waiting => {
             match read(&record.bytes, record.state)? {
                 Status::Waiting(Waiting { prior: Prior::Unknown, job: None, .. }) => changed.new = None,
                 _ => return None,

@@ -216,7 +216,7 @@ pub(super) fn runs_what_is_closed(ask: &Ask, found: Option<&Receipt>) -> Decisio
     }
 }
 
-/// A step past its retention is run again although its intent goes on.
+/// A step past its retention is run again although its intent continues.
 pub(super) fn runs_an_expired_step(ask: &Ask, found: Option<&Receipt>) -> Decision {
     match (decide(ask, found), found.map(|receipt| &receipt.status)) {
         (Decision::Replay, Some(Status::Done(_))) if ask.id().is_step() && is_over(found) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onceward::{Runtime, Task};
 
-/// What is wrong with the runtime.
+/// A flaw of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeFlaw {
     /// Nothing.

@@ -37,7 +37,7 @@ impl fmt::Display for Catcher {
 pub struct Catch {
     /// The check that failed, or the promise that was broken.
     pub by: String,
-    /// What it said.
+    /// The message.
     pub detail: String,
     /// How many seeds it took; `None` for the conformance suite, which has no seeds.
     pub seeds: Option<u64>,
@@ -80,6 +80,7 @@ impl Flaw {
             Self::Worker(worker) => Variant { worker, ..sound },
             Self::Transactions(transactions) => Variant { transactions, ..sound },
             Self::Operator(operator) => Variant { operator, ..sound },
+            Self::Front(front) => Variant { front, ..sound },
             Self::Unsynced => Variant { unsynced: true, ..sound },
             Self::ForgetsOwed => Variant { forgets_owed: true, ..sound },
         }

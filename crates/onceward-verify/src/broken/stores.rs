@@ -12,7 +12,7 @@ use onceward::{
 
 use super::records;
 
-/// What is wrong with a store.
+/// A flaw of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFlaw {
     /// A claim looks whether the place is free, then writes; two may look before either writes.
@@ -21,7 +21,7 @@ pub enum StoreFlaw {
     CompletesWithoutVersion,
     /// A record is removed whatever is there.
     RemovesWithoutVersion,
-    /// A held receipt over a held one is written by its key alone, so that a former owner renews too.
+    /// A held receipt over a held one is written by its key alone, so that a previous owner renews too.
     RenewsByKeyAlone,
     /// A held receipt over a held one is acknowledged and not written.
     PretendsToRenew,
@@ -41,7 +41,7 @@ pub enum StoreFlaw {
     DueVanishes,
     /// The due time is stamped when a record is created and not again.
     DueStampedOnce,
-    /// A page leaves out its last record and goes on behind it.
+    /// A page leaves out its last record and continues behind it.
     ScanSkips,
     /// A page begins with the last record of the page before.
     ScanRepeats,
@@ -58,7 +58,7 @@ pub enum StoreFlaw {
     /// Each try is written as the first one.
     CountsNoTries,
     /// A receipt that waits after an unknown outcome is removed.
-    DoubtFreesTheKey,
+    UnknownOutcomeFreesTheKey,
     /// An outcome that comes after the end of its lease is turned away.
     RefusesLateOutcomes,
     /// No record ends with its writer.
@@ -91,7 +91,7 @@ impl StoreFlaw {
         Self::GathersOnlyWhileAsked,
         Self::MixesUpInputs,
         Self::CountsNoTries,
-        Self::DoubtFreesTheKey,
+        Self::UnknownOutcomeFreesTheKey,
         Self::RefusesLateOutcomes,
         Self::LeasesOutliveTheirWriters,
         Self::TicketsEndWithTheirWriters,
@@ -105,7 +105,7 @@ impl StoreFlaw {
     }
 }
 
-/// Longer ago than any pause before somebody goes on with what was left.
+/// Longer ago than any pause before somebody continues with what was left.
 const LONG_AGO: std::time::Duration = std::time::Duration::from_hours(1);
 
 /// What a flaw remembers. One for all handles of one store: a broken server is broken for everybody.
@@ -136,7 +136,7 @@ impl BrokenStore {
         work(&mut self.memory.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn look(&self, id: &Id) -> Result<Option<Found>> {
+    async fn load_one(&self, id: &Id) -> Result<Option<Found>> {
         self.inner.load(std::slice::from_ref(id)).await?.remove(0)
     }
 
@@ -147,7 +147,8 @@ impl BrokenStore {
     /// Writes whatever is there.
     async fn force(&self, swap: &Swap) -> Result<Swapped> {
         loop {
-            let seen = self.look(&swap.id).await?.map_or(Seen::Absent, |found| Seen::Version(found.version));
+            let seen =
+                self.load_one(&swap.id).await?.map_or(Seen::Absent, |found| Seen::Version(found.version));
             if let Swapped::Won(version) = self.swap_one(Swap { seen, ..swap.clone() }).await? {
                 return Ok(Swapped::Won(version));
             }
@@ -162,7 +163,7 @@ impl BrokenStore {
         let creates = swap.seen == Seen::Absent;
         match self.flaw {
             StoreFlaw::ClaimChecksThenWrites if creates => {
-                if let Some(found) = self.look(&swap.id).await? {
+                if let Some(found) = self.load_one(&swap.id).await? {
                     return Ok(Swapped::Lost(Some(found)));
                 }
                 give_way().await;
@@ -175,7 +176,7 @@ impl BrokenStore {
             StoreFlaw::RenewsByKeyAlone | StoreFlaw::PretendsToRenew
                 if !creates && state == Some(State::Held) =>
             {
-                match (self.look(&swap.id).await?, swap.seen) {
+                match (self.load_one(&swap.id).await?, swap.seen) {
                     (Some(found), _)
                         if found.state == State::Held && self.flaw == StoreFlaw::RenewsByKeyAlone =>
                     {
@@ -191,7 +192,7 @@ impl BrokenStore {
             }
             StoreFlaw::DueStampedOnce => {
                 let mut swap = swap.clone();
-                if let (Some(new), Some(found)) = (&mut swap.new, self.look(&swap.id).await?) {
+                if let (Some(new), Some(found)) = (&mut swap.new, self.load_one(&swap.id).await?) {
                     match found.due {
                         Due::In(left) if new.due_in.is_some() => new.due_in = Some(left),
                         Due::Over(_) if new.due_in.is_some() => new.due_in = Some(std::time::Duration::ZERO),
@@ -205,7 +206,7 @@ impl BrokenStore {
                 self.swap_one(swap.clone()).await
             }
             StoreFlaw::RefusesLateOutcomes if !creates && state == Some(State::Done) => {
-                match self.look(&swap.id).await? {
+                match self.load_one(&swap.id).await? {
                     Some(found) if found.state == State::Unknown || found.due.is_over() => {
                         Ok(Swapped::Lost(None))
                     }
@@ -213,7 +214,7 @@ impl BrokenStore {
                 }
             }
             StoreFlaw::EnqueueReplaces if creates && state == Some(State::Waiting) => {
-                match self.look(&swap.id).await? {
+                match self.load_one(&swap.id).await? {
                     Some(found) if found.state == State::Waiting => {
                         self.swap_one(Swap { seen: Seen::Version(found.version), ..swap.clone() }).await
                     }
@@ -237,7 +238,7 @@ impl BrokenStore {
 
     /// Removes a record that is over, as if it had never been.
     async fn vanish(&self, id: &Id) -> Result<()> {
-        if let Some(found) = self.look(id).await?.filter(|found| found.due.is_over()) {
+        if let Some(found) = self.load_one(id).await?.filter(|found| found.due.is_over()) {
             self.swap_one(Swap { id: id.clone(), seen: Seen::Version(found.version), new: None }).await?;
         }
         Ok(())

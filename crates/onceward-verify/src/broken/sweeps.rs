@@ -3,7 +3,7 @@
 use onceward::receipt::Status;
 use onceward::{Filter, Id, Result, Scan, ScanTarget, Seen, State, Store, Swap, Swapped, Sweep, codec};
 
-/// What is wrong with a sweep.
+/// A flaw of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepFlaw {
     /// It removes held receipts whose lease is over, whatever their contract says.

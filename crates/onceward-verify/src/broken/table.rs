@@ -6,6 +6,7 @@
 //! that waits by looking (`runs-when-record-vanishes`).
 
 use super::callers::CallerFlaw;
+use super::fronts::FrontFlaw;
 use super::operators::OperatorFlaw;
 use super::rules;
 use super::runtimes::RuntimeFlaw;
@@ -21,17 +22,17 @@ use crate::sim::variant::Rules;
 pub struct Broken {
     /// The name.
     pub name: &'static str,
-    /// What makes it broken.
+    /// The flaw.
     pub flaw: Flaw,
-    /// What must catch it: each of these.
+    /// The catchers, each of which must catch it.
     pub caught_by: &'static [Catcher],
-    /// What is wrong with it.
+    /// Its flaw.
     pub wrong: &'static str,
     /// Where that was seen: a report of it, or a common practice.
     pub seen: &'static str,
 }
 
-/// What makes a variant broken, by where it is put in.
+/// The flaw of a variant, by the part that has it.
 #[derive(Clone, Copy, Debug)]
 pub enum Flaw {
     /// The store.
@@ -50,6 +51,8 @@ pub enum Flaw {
     Transactions(TransactionFlaw),
     /// The operators.
     Operator(OperatorFlaw),
+    /// The use of a front.
+    Front(FrontFlaw),
     /// An embedded store that answers before it has synced.
     Unsynced,
     /// An engine that does not remember which claims it must release.
@@ -70,7 +73,7 @@ pub fn all() -> impl Iterator<Item = &'static Broken> {
     ALL.iter().flat_map(|rows| rows.iter())
 }
 
-const ALL: [&[Broken]; 7] = [STORES, RULES, RUNTIMES, SWEEPS, CALLERS, WORKERS, TRANSACTIONS];
+const ALL: [&[Broken]; 8] = [STORES, RULES, RUNTIMES, SWEEPS, CALLERS, WORKERS, TRANSACTIONS, FRONTS];
 
 const fn row(
     name: &'static str,
@@ -180,7 +183,7 @@ const STORES: &[Broken] = &[
     store("counts-no-tries", StoreFlaw::CountsNoTries, SIM,
         "each try is counted as the first one",
         "a counter in the memory of the worker that dies of the work"),
-    store("unknown-outcome-frees-the-key", StoreFlaw::DoubtFreesTheKey, SIM,
+    store("unknown-outcome-frees-the-key", StoreFlaw::UnknownOutcomeFreesTheKey, SIM,
         "a key is free after an unknown outcome, as if nothing could have happened",
         "a lock that is deleted in a `finally`"),
     store("refuses-late-outcomes", StoreFlaw::RefusesLateOutcomes, SIM,
@@ -396,4 +399,27 @@ const TRANSACTIONS: &[Broken] = &[
     transaction("enqueues-outside", TransactionFlaw::EnqueuesAtOnce,
         "what is enqueued in a transaction is there although it was rolled back",
         "a job queue on another connection than the transaction"),
+];
+
+const fn front(name: &'static str, flaw: FrontFlaw, wrong: &'static str, seen: &'static str) -> Broken {
+    row(name, Flaw::Front(flaw), SIM, wrong, seen)
+}
+
+#[rustfmt::skip]
+const FRONTS: &[Broken] = &[
+    front("front-trusts-what-is-there", FrontFlaw::TrustsWhatIsThere,
+        "an entry of a front is taken for a receipt without a look at its seal",
+        "response caches whose keys collide, or that others can write"),
+    front("front-runs-what-is-not-there", FrontFlaw::RunsWhatIsNotThere,
+        "what the front does not have is run",
+        "SET NX in a cache as the only lock: an eviction or a failover, and it runs twice"),
+    front("front-believes-hints", FrontFlaw::BelievesHints,
+        "a hint that somebody runs it is an answer, without a look at the store",
+        "a lock key that outlives its owner: every retry is told that it is in progress"),
+    front("front-before-the-commit", FrontFlaw::PutsBeforeTheCommit,
+        "an outcome is in the front before it is in the store",
+        "write to the cache, then commit: the commit fails, and the cache replays what never happened"),
+    front("front-keeps-what-is-old", FrontFlaw::KeepsWhatIsOld,
+        "an entry of a front is used however old it is, also after its receipt was erased",
+        "time-to-live that is set again by every read"),
 ];

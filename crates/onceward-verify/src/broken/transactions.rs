@@ -1,6 +1,6 @@
 //! Broken transaction drivers: writes that must commit together do not, or overwrite the claim of another run.
 
-/// What is wrong with the transactions of a simulation.
+/// A flaw of the transactions of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionFlaw {
     /// Nothing.

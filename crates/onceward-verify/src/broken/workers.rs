@@ -1,6 +1,6 @@
 //! Broken workers: they do not run a task, run one that another worker holds, or run one too early.
 
-/// What is wrong with the workers of a simulation.
+/// A flaw of the workers of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerFlaw {
     /// Nothing.

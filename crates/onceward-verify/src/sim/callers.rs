@@ -16,7 +16,7 @@ use super::history::{Call, CallMethod, CallResult, End, Stamp, name};
 use super::mistakes;
 use super::scenario::{Wanted, WorkPlan};
 use super::simulation::Simulation;
-use super::transaction_callers::transact;
+use super::transaction_callers::{by_hand_in_transaction, transact};
 use super::work::{Caught, Waiting, Working, outcome, pause, told, work};
 use crate::broken::callers::CallerFlaw;
 
@@ -33,6 +33,7 @@ pub(super) async fn caller(sim: Arc<Simulation>, process: Process, engine: Oncew
             Wanted::Hand => by_hand(&sim, process, &engine, &call_plan).await,
             Wanted::Enqueue if call_plan.input => enqueue(&sim, process, &engine, &call_plan).await,
             Wanted::Transact => transact(&sim, process, &engine, &call_plan).await.is_none(),
+            Wanted::ClaimIn => by_hand_in_transaction(&sim, process, &engine, &call_plan).await,
             Wanted::Close => close(&sim, process, &engine, &call_plan).await,
             _ => by_run(&sim, process, &engine, &call_plan, WorkPlanOf::Chance).await.is_none(),
         };
@@ -101,7 +102,8 @@ pub(super) async fn by_run(
     };
     let flaw = sim.variant.caller;
     let mut waiting = call_plan.asks(sim, process, CallMethod::Run);
-    if let Some(answer) = mistakes::instead_of_asking(sim, process, call_plan) {
+    let by_the_front = || mistakes::by_the_front(sim, process, call_plan, waiting.call);
+    if let Some(answer) = mistakes::instead_of_asking(sim, process, call_plan).or_else(by_the_front) {
         waiting.told(told(Ok(answer.clone())));
         return Some(answer);
     }

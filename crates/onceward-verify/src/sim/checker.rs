@@ -34,7 +34,7 @@ use facts::Facts;
 pub const ENDS: &str = "everything ends";
 
 /// Every promise that the checker verifies.
-pub const PROMISES: [&str; 31] = [
+pub const PROMISES: [&str; 32] = [
     transitions::OVERLAP,
     transitions::DONE,
     transitions::HOLD,
@@ -59,6 +59,7 @@ pub const PROMISES: [&str; 31] = [
     answers::OWN,
     answers::SAME,
     answers::EXPIRED,
+    answers::ERASED,
     answers::REFUSAL,
     answers::ERROR,
     answers::ENQUEUED,

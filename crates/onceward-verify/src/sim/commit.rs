@@ -113,6 +113,7 @@ impl Commit {
                 let after = state.now.load(now_us, id);
                 let what = wrote(id, version.0, before, after, Some(*number), sent_us);
                 home.store.recorder.record(home.process, what);
+                home.store.changed(id);
             }
         }
         unlock(&mut state, *number, staged);

@@ -143,7 +143,7 @@ impl Executor {
         how(&mut lock(&self.core).random)
     }
 
-    /// Whether this very life of the process still runs.
+    /// Returns whether this very life of the process still runs.
     pub fn is_alive(&self, process: Process) -> bool {
         lock(&self.core).is_alive(process)
     }
@@ -392,7 +392,7 @@ impl Drop for Sleep {
     }
 }
 
-pub(super) fn micros(duration: Duration) -> u64 {
+pub(in crate::sim) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 

@@ -12,6 +12,7 @@ use onceward::{
 use super::executor::{Process, lock};
 use super::faults::{Fault, FaultRate};
 use super::history::EventKind;
+use super::signals::SimSignals;
 use super::store::{Home, LONG_TRIP, RoundTrip, SimStore};
 use crate::reference::Book;
 
@@ -175,9 +176,11 @@ impl Store for Handle {
         take_by_scan(self, state, limit, choose)
     }
 
-    /// None: speed is not what is simulated, and nothing else may depend on it.
+    /// Speed is not what is simulated: nothing else may depend on it.
     fn watch(&self) -> Option<Watch> {
-        None
+        let told = lock(&self.store.changes).len();
+        let signals = SimSignals { store: Arc::clone(&self.store), process: self.process, told };
+        self.store.habits.signals.then(|| Box::new(signals) as Watch)
     }
 
     fn caps(&self) -> Caps {

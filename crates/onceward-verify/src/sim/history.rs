@@ -151,6 +151,15 @@ pub enum EventKind {
         /// What is said.
         settlement: Settlement,
     },
+    /// An operator is about to erase a receipt.
+    Erasing {
+        /// Whose.
+        id: Id,
+        /// Whether its key is to be free afterwards.
+        reopen: bool,
+        /// How long copies of it may still be given out.
+        bound: Duration,
+    },
     /// A write leaves for the store whose way there and back will take this long. Recorded where that is
     /// long beside the shortest lease.
     LongTrip(Duration),
@@ -167,7 +176,10 @@ pub enum EventKind {
     /// From here on nothing is faulty any more.
     Calm,
     /// A sweep begins in this process.
-    Sweeps,
+    Sweeps {
+        /// After how long it gives up unknown outcomes, if it does.
+        unknown_after: Option<Duration>,
+    },
     /// Workers are at work in this process from here on.
     Works(Workers),
     /// Long enough after the last fault for everything to have come to an end that needs nobody's word.
@@ -187,6 +199,8 @@ pub enum CallMethod {
     Work,
     /// With `transact`: claim, business write and outcome in one transaction.
     Transact,
+    /// With `claim_in` and `complete_in`: the same by hand.
+    ClaimIn,
     /// With `enqueue`: for a worker to do.
     Enqueue,
     /// With `enqueue_in`, inside the transaction of another call.
@@ -195,6 +209,13 @@ pub enum CallMethod {
     Close(Closing),
     /// With `claim`, and everything else by hand; perhaps under a name of the caller's own for this try.
     Hand(Option<Attempt>),
+}
+
+impl CallMethod {
+    /// Returns whether claim, business write and outcome are in one transaction.
+    pub fn is_in_transaction(self) -> bool {
+        matches!(self, Self::Transact | Self::ClaimIn)
+    }
 }
 
 /// How an intent is closed.
@@ -221,7 +242,7 @@ pub enum CallResult {
     Recorded,
     /// By hand: somebody else has the receipt.
     TooLate,
-    /// What became of an intent that was to be enqueued.
+    /// The result of enqueueing an intent.
     Enqueued(Box<Enqueued>),
     /// Whether an intent was closed.
     Closed(bool),
@@ -275,7 +296,7 @@ impl Recorder {
         lock(&self.events).push(Event { at_us, process, what });
     }
 
-    /// What was asked, as the claim says that has this fence.
+    /// The request, as the claim says that has this fence.
     pub fn claimed(&self, id: &Id, fence: Fence) -> u8 {
         let claim = |event: &Event| match &event.what {
             EventKind::Wrote { id: of, after: Some(after), .. } if of == id => {
@@ -284,6 +305,15 @@ impl Recorder {
             _ => None,
         };
         lock(&self.events).iter().rev().find_map(claim).map_or(0, |fingerprint| fingerprint.digest()[0])
+    }
+
+    /// The contract under which a call asks.
+    pub fn policy_of(&self, wanted: Call) -> Arc<Policy> {
+        let asked = |event: &Event| match &event.what {
+            EventKind::Asked { call, policy, .. } if *call == wanted => Some(Arc::clone(policy)),
+            _ => None,
+        };
+        lock(&self.events).iter().rev().find_map(asked).expect("every call is asked")
     }
 
     /// A number for the next call.
@@ -307,7 +337,7 @@ impl Recorder {
 pub struct Stamp {
     /// The key, and the step if it is one.
     pub name: String,
-    /// What was asked.
+    /// The request.
     pub fingerprint: u8,
     /// Who made it.
     pub call: u32,

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::receipt::{Claim, Status};
-use onceward::{Changed, Filter, Id, Onceward, Outcome, Scan, ScanTarget, Settlement, State, Store, codec};
+use onceward::{
+    Changed, Due, Erase, Filter, Id, Onceward, Outcome, Scan, ScanTarget, Settlement, Snapshot, State, Store,
+};
 
 use super::callers::CallPlan;
 use super::executor::Process;
+use super::front::FrontBehavior;
 use super::history::{CallMethod, CallResult, Closing, EventKind, Stamp, name};
 use super::simulation::Simulation;
 use crate::broken::operators::OperatorFlaw;
@@ -23,11 +26,42 @@ pub(super) async fn sweeper(
     loop {
         sim.executor.sleep(process, every).await;
         let sweep = sim.executor.draw(|random| sim.scenario.sweep(random));
-        sim.recorder.record(process, EventKind::Sweeps);
+        sim.recorder.record(process, EventKind::Sweeps { unknown_after: sweep.unknown_after });
         match sim.variant.sweeps {
             // A sweep that fails is tried again at the next turn.
             None => drop(engine.sweep(&sweep).await),
             Some(flaw) => drop(flaw.sweep(&*store, &sweep).await),
+        }
+    }
+}
+
+/// Erases now and then what is kept forever.
+pub(super) async fn eraser(
+    sim: Arc<Simulation>,
+    process: Process,
+    engine: Onceward,
+    behavior: FrontBehavior,
+) {
+    // What is kept of the answer says whose it was.
+    let how = Erase::new().with_note(|outcome| match outcome.snapshot() {
+        Snapshot::Kept(bytes) | Snapshot::Omitted(bytes) => bytes.clone(),
+    });
+    loop {
+        sim.executor.sleep(process, behavior.erase_every).await;
+        if sim.is_calm() {
+            return;
+        }
+        let query = Scan::new(ScanTarget::Matching(Filter::default().with_state(State::Done)), 16);
+        let Ok(page) = engine.list(&query).await else { continue };
+        // Others may be run again before the erasure comes.
+        let forever = page.found.into_iter().filter(|(id, found)| found.due == Due::Never && !id.is_step());
+        for (id, _) in forever {
+            if sim.executor.draw(|random| random.chance(300)) {
+                let bound = behavior.age_max;
+                sim.recorder.record(process, EventKind::Erasing { id: id.clone(), reopen: false, bound });
+                // One that fails is no erasure.
+                drop(engine.erase(&id, &how).await);
+            }
         }
     }
 }
@@ -40,12 +74,17 @@ pub(super) async fn operator(sim: Arc<Simulation>, process: Process, engine: Onc
         if sim.is_calm() {
             return;
         }
-        let wanted = sim.executor.draw(|random| random.pick(&[State::Unknown, State::Dead]));
+        let states = [State::Unknown, State::Dead, State::Done];
+        let states = if sim.scenario.erases { &states[..] } else { &states[..2] };
+        let wanted = sim.executor.draw(|random| random.pick(states));
         let filter = Filter::default().with_state(wanted);
         let query = Scan::new(ScanTarget::Matching(filter), 16);
         let Ok(page) = engine.list(&query).await else { continue };
-        for (id, found) in page.found {
-            let Ok(receipt) = codec::decode(&found) else { continue };
+        for (id, receipt) in page.found {
+            if sim.scenario.erases && sim.executor.draw(|random| random.chance(150)) {
+                erase(&sim, process, &engine, &id, wanted == State::Done).await;
+                continue;
+            }
             match &receipt.status {
                 Status::Unknown(unknown) => {
                     settle_by_chance(&sim, process, &engine, &id, &unknown.claim).await;
@@ -62,6 +101,15 @@ pub(super) async fn operator(sim: Arc<Simulation>, process: Process, engine: Onc
             }
         }
     }
+}
+
+/// Removes what a receipt says, and sometimes frees the key of one that is done.
+async fn erase(sim: &Simulation, process: Process, engine: &Onceward, id: &Id, done: bool) {
+    let reopen = done && sim.executor.draw(|random| random.chance(300));
+    let bound = sim.scenario.front.as_ref().map_or(onceward::CACHE_AGE_MAX, |front| front.age_max);
+    sim.recorder.record(process, EventKind::Erasing { id: id.clone(), reopen, bound });
+    // If it has changed meanwhile, or the store fails, the next look will tell.
+    let _ = engine.erase(id, &Erase::new().with_reopen(reopen)).await;
 }
 
 async fn settle_by_chance(sim: &Simulation, process: Process, engine: &Onceward, id: &Id, claim: &Claim) {

@@ -11,9 +11,28 @@ use super::history::{Call, End};
 use super::simulation::Simulation;
 use super::work::{Caught, Work, Working, pause};
 use crate::broken::callers::CallerFlaw;
+use crate::broken::fronts::Instead;
 
 /// How often a caller looks whether another's record has vanished.
 const LOOKS: u32 = 20;
+
+/// What a caller makes of the front by itself: an answer, or a run without a claim.
+pub(super) fn by_the_front(
+    sim: &Arc<Simulation>,
+    process: Process,
+    call_plan: &CallPlan,
+    call: Call,
+) -> Option<Answer> {
+    let front = sim.front.as_ref()?;
+    match sim.variant.front.instead_of_asking(front, &call_plan.id) {
+        Instead::Ask => None,
+        Instead::Answer(answer) => Some(answer),
+        Instead::Run => {
+            run_unclaimed(sim, process, call, Fence(0));
+            None
+        }
+    }
+}
 
 /// The answer of a caller that has kept one.
 pub(super) fn instead_of_asking(sim: &Simulation, process: Process, call_plan: &CallPlan) -> Option<Answer> {
@@ -61,7 +80,7 @@ fn run_unclaimed(sim: &Arc<Simulation>, process: Process, call: Call, fence: Fen
     working.ends(End::Succeeded);
 }
 
-/// Work that goes on by itself when the future that waits for it is dropped.
+/// Work that continues by itself when the future that waits for it is dropped.
 pub(super) fn detached(sim: &Simulation, process: Process, work: Work) -> Work {
     let (tell, told) = tokio::sync::oneshot::channel();
     sim.executor.spawn(process, async move {

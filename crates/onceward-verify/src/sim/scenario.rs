@@ -7,7 +7,9 @@ use onceward::{
     Backoff, Id, KeepInput, Limits, OnDuplicate, OnExpired, OnFailure, OnUnknown, Policy, Retention, Sweep,
 };
 
+use super::executor::micros;
 use super::faults::FaultRate;
+use super::front::FrontBehavior;
 use super::history::End;
 use super::store::{Home, Isolation, StoreBehavior};
 use crate::random::Random;
@@ -32,6 +34,10 @@ pub struct Scenario {
     pub lease_max: Duration,
     /// Between two sweeps of a process, if it sweeps.
     pub sweep_every: Option<Duration>,
+    /// Whether sweeps give up unknown outcomes that nobody settles.
+    pub gives_up: bool,
+    /// Whether operators erase receipts.
+    pub erases: bool,
     /// The workers of each process, if they have any.
     pub workers: Option<Workers>,
     /// Between two looks of an operator, if there is one.
@@ -42,6 +48,8 @@ pub struct Scenario {
     pub impatient_per_thousand: u32,
     /// The bounds of each engine.
     pub limits: Limits,
+    /// The volatile front before the store, if it has one.
+    pub front: Option<FrontBehavior>,
 }
 
 /// One thing that callers want done.
@@ -78,7 +86,7 @@ impl Workers {
         }
     }
 
-    /// Whether they have code for an intent.
+    /// Returns whether they have code for an intent.
     pub fn cover(&self, id: &Id) -> bool {
         !id.is_step()
             && self.patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
@@ -99,6 +107,8 @@ pub enum Wanted {
     Enqueue,
     /// It asks with `transact`.
     Transact,
+    /// It claims and completes in a transaction of its own.
+    ClaimIn,
     /// It cancels the intent, or closes it before it begins.
     Close,
 }
@@ -124,14 +134,25 @@ impl Scenario {
             callers: random.below(4) + 1,
             calls: u32::try_from(random.between(6, 40)).unwrap_or_default(),
             intents,
-            habits: StoreBehavior { home, isolation, fault_rate, way_us_max, instant_per_thousand, long },
+            habits: StoreBehavior {
+                home,
+                isolation,
+                fault_rate,
+                way_us_max,
+                instant_per_thousand,
+                long,
+                signals: random.chance(400),
+            },
             lease_max,
             sweep_every: random.chance(600).then(|| random.micros(10_000, 400_000)),
+            gives_up: random.chance(250),
+            erases: random.chance(250),
             workers: random.chance(500).then(|| Workers::of(random, lease_max)),
             settle_every: random.chance(600).then(|| random.micros(20_000, 400_000)),
             ways: ways(random, home),
             impatient_per_thousand: random.pick(&[0, 100, 350]),
             limits: if random.chance(250) { short } else { Limits::default() },
+            front: None,
         }
     }
 
@@ -141,6 +162,7 @@ impl Scenario {
             .with_slice_records(random.below(4) + 1)
             .with_slices_max(random.below(8) + 1)
             .with_abandoned_after(self.lease_max * u32::try_from(random.below(12)).unwrap_or_default())
+            .with_unknown_after(self.gives_up.then(|| random.micros(0, micros(self.lease_max) * 8)))
     }
 }
 
@@ -162,6 +184,7 @@ fn ways(random: &mut Random, home: Home) -> Vec<(u32, Wanted)> {
         (random.pick(&[0, 120, 500]), Wanted::Hand),
         (random.pick(&[0, 300, 900]), Wanted::Enqueue),
         (transact, Wanted::Transact),
+        (transact / 3, Wanted::ClaimIn),
         (random.pick(&[0, 25]), Wanted::Close),
     ]
 }

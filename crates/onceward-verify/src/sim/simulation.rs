@@ -12,14 +12,16 @@ use onceward::{Answer, Id, Limits, Onceward, Policy, Refusal, Runtime, Settlemen
 use super::callers::{CallPlan, WorkPlanOf, by_run, caller};
 use super::executor::{Executor, OUTSIDE, Process, lock};
 use super::faults::{Fault, FaultRate};
+use super::front::{FrontBehavior, SimFront};
 use super::history::{Closing, EventKind, Recorder};
-use super::maintenance::{decide, operator, settle, sweeper};
+use super::maintenance::{decide, eraser, operator, settle, sweeper};
 use super::runtime::ProcessRuntime;
 use super::scenario::{Scenario, WorkPlan};
 use super::store::{Home, SimStore};
 use super::variant::Variant;
 use super::workers::worker;
 use crate::broken::callers::Answers;
+use crate::broken::fronts::{EarlyStore, FrontFlaw};
 use crate::broken::stores::{BrokenStore, StoreFlaw};
 use crate::broken::workers::WorkerFlaw;
 
@@ -38,6 +40,7 @@ pub(super) struct Simulation {
     pub(super) executor: Arc<Executor>,
     pub(super) recorder: Arc<Recorder>,
     pub(super) store: Arc<SimStore>,
+    pub(super) front: Option<Arc<SimFront>>,
     pub(super) scenario: Scenario,
     pub(super) variant: Variant,
     /// The answers that a broken caller keeps.
@@ -62,11 +65,19 @@ impl Simulation {
     pub(super) fn new(seed: u64, variant: &Variant) -> Arc<Self> {
         let mut random = crate::random::Random::new(seed);
         let embedded = if variant.unsynced { Home::EmbeddedUnsynced } else { Home::Embedded };
-        let scenario = Scenario::of(&mut random, embedded);
+        let mut scenario = Scenario::of(&mut random, embedded);
+        // From numbers of its own: what else a seed gives stays what it was.
+        if scenario.habits.home == Home::Server {
+            scenario.front = FrontBehavior::of(&mut crate::random::Random::new(!seed));
+        }
         let executor = Executor::new(random.number(), scenario.processes);
         let recorder = Recorder::new(&executor);
         let store = SimStore::new(&executor, &recorder, scenario.habits, scenario.processes);
+        let ids = scenario.intents.iter().map(|intent| intent.id.clone()).collect();
+        let front = scenario.front;
+        let front = front.map(|behavior| SimFront::new(&executor, &store, behavior, variant.front, ids));
         Arc::new(Self {
+            front,
             answers: Answers::default(),
             engines: Mutex::new(vec![None; scenario.processes + 1]),
             calls_left: AtomicU32::new(scenario.calls),
@@ -133,17 +144,24 @@ impl Simulation {
         if let Some((flaw, memory)) = &self.variant.store {
             store = BrokenStore::wrap(store, *flaw, memory);
         }
+        if let (FrontFlaw::PutsBeforeTheCommit, Some(front)) = (self.variant.front, &self.front) {
+            store = Arc::new(EarlyStore { inner: store, front: Arc::clone(front) });
+        }
         let mut limits: Limits = self.scenario.limits.clone();
         if self.variant.forgets_owed {
             limits.owed_releases_max = 0;
         }
         let engine_over = |store: Arc<dyn Store>| {
-            Onceward::builder(store)
+            let mut builder = Onceward::builder(store)
                 .with_runtime(Arc::clone(&runtime))
                 .with_limits(limits.clone())
-                .with_rules(self.variant.rules)
-                .build()
-                .expect("the simulated store is fit to be the record of truth")
+                .with_rules(self.variant.rules);
+            if let (Some(front), Some(behavior)) = (&self.front, &self.scenario.front) {
+                builder = builder
+                    .with_front(front.handle(process))
+                    .with_cache_times(behavior.age_max, behavior.retention_margin);
+            }
+            builder.build().expect("the simulated store is fit to be the record of truth")
         };
         let engine = engine_over(Arc::clone(&store));
         lock(&self.engines)[process.number] = Some(engine.clone());
@@ -165,6 +183,9 @@ impl Simulation {
         }
         if let Some(every) = self.scenario.sweep_every {
             self.executor.spawn(process, sweeper(Arc::clone(self), process, engine.clone(), store, every));
+        }
+        if let Some(behavior) = &self.scenario.front {
+            self.executor.spawn(process, eraser(Arc::clone(self), process, engine.clone(), *behavior));
         }
         if let Some(every) = self.scenario.settle_every {
             self.executor.spawn(process, operator(Arc::clone(self), process, engine, every));

@@ -1,6 +1,6 @@
 //! The simulated store that all processes share, with its own clock and faults by seed.
 //!
-//! As a *server* it is outside: what a process has sent goes on happening when the process is paused or
+//! As a *server* it is outside: what a process has sent continues happening when the process is paused or
 //! dead, and it has transactions ([`super::transactions`]). *Embedded* it ends with its only process,
 //! and restarts with what was synced.
 
@@ -62,6 +62,8 @@ pub struct StoreBehavior {
     pub instant_per_thousand: u32,
     /// Longer than leases last.
     pub long: Duration,
+    /// Whether it has signals of changes.
+    pub signals: bool,
 }
 
 impl StoreBehavior {
@@ -84,6 +86,8 @@ pub struct SimStore {
     /// Until when each process cannot reach it.
     away_until_us: Vec<AtomicU64>,
     pub(super) state: Mutex<StoreState>,
+    /// What was changed, in order, if there are signals of it.
+    pub(super) changes: Mutex<Vec<Id>>,
 }
 
 #[derive(Default)]
@@ -119,6 +123,7 @@ impl SimStore {
             calm: AtomicBool::new(false),
             away_until_us: (0..=processes).map(|_| AtomicU64::new(0)).collect(),
             state: Mutex::default(),
+            changes: Mutex::default(),
         })
     }
 
@@ -197,8 +202,16 @@ impl SimStore {
             if let Swapped::Won(version) = swapped {
                 let after = state.now.load(now_us, &swap.id);
                 self.recorder.record(process, wrote(&swap.id, version.0, before, after, None, sent_us));
+                self.changed(&swap.id);
             }
             *answer = Some(swapped);
+        }
+    }
+
+    /// Has it signalled that a record was changed.
+    pub(super) fn changed(&self, id: &Id) {
+        if self.habits.signals {
+            lock(&self.changes).push(id.clone());
         }
     }
 

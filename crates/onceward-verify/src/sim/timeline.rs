@@ -1,4 +1,4 @@
-//! Prints a history for a person, one line per event.
+//! Prints a history for an operator, one line per event.
 
 use std::fmt::Write as _;
 
@@ -77,6 +77,10 @@ fn describe(what: &EventKind) -> String {
         EventKind::Settling { id, fence, settlement } => {
             format!("operator  {} of fence {fence} is {settlement:?}", name(id))
         }
+        EventKind::Erasing { id, reopen, bound } => {
+            let then = if *reopen { " and reopens it" } else { "" };
+            format!("operator  erases {}{then}, copies of which may be given for {bound:?}", name(id))
+        }
         EventKind::LongTrip(takes) => format!("a write leaves for the store and will take {takes:?}"),
         EventKind::Fault(fault) => format!("fault: {}", fault.name()),
         EventKind::Crashed => "CRASH".into(),
@@ -84,7 +88,7 @@ fn describe(what: &EventKind) -> String {
         EventKind::Paused(duration) => format!("PAUSE for {duration:?}"),
         EventKind::Jumped(duration) => format!("CLOCK JUMPS ahead by {duration:?}"),
         EventKind::Calm => "all faults have ceased".into(),
-        EventKind::Sweeps => "a sweep begins".into(),
+        EventKind::Sweeps { .. } => "a sweep begins".into(),
         EventKind::Works(workers) => format!(
             "workers begin, with code for {:?}, {:?} on unknown, {} tries",
             workers.patterns,

@@ -1,9 +1,13 @@
 //! Simulated callers that work in transactions: claim, business write and outcome commit together, and sometimes another intent is
 //! enqueued in it; or a run that has its lease commits its outcome with its business write.
 
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 
-use onceward::{Answer, Applied, Enqueued, Fence, Lease, Onceward, Outcome, Recorded, Stopped};
+use onceward::{
+    Answer, Applied, Claimed, Enqueued, ErrorKind, Fault, Fence, Id, Lease, OnFailure, Onceward, Outcome,
+    Recorded, Seen, Stopped, Swap, Transactions, Verdict,
+};
 
 use super::callers::{CallPlan, within};
 use super::executor::{Process, lock};
@@ -11,7 +15,7 @@ use super::history::{Call, CallMethod, CallResult, End};
 use super::scenario::WorkPlan;
 use super::simulation::Simulation;
 use super::transactions::{SimTransactions, SimTx};
-use super::work::{Caught, Waiting, Working, ending, pause, told};
+use super::work::{Caught, Waiting, Working, ending, outcome, pause, told};
 use crate::broken::callers::CallerFlaw;
 
 /// What was enqueued in the transaction of a run: it counts when that commits.
@@ -40,7 +44,7 @@ pub(super) async fn transact(
     let work = |lease: Lease, tx: SimTx| {
         let (sim, engine, pending) = (Arc::clone(sim), engine.clone(), Arc::clone(&pending));
         let run = Run { sim, process, call, fingerprint, plan, other: other.clone(), pending };
-        run.work(engine, lease, tx)
+        run.work(Some(engine), lease, tx)
     };
     let ask = call_plan.ask(sim.variant.caller, call, None);
     let asking = Caught(Box::pin(engine.transact(&transactions, ask, work)));
@@ -65,6 +69,113 @@ pub(super) async fn transact(
     answer.ok()
 }
 
+/// A step of a run, in a transaction of its own. Says whether the work may go on behind it.
+pub(super) async fn step_in(
+    sim: &Arc<Simulation>,
+    process: Process,
+    lease: &Lease,
+    step: &CallPlan,
+    plan: WorkPlan,
+) -> bool {
+    let transactions = SimTransactions::new(&sim.store, process, sim.variant.transactions);
+    let mut waiting = step.asks(sim, process, CallMethod::Transact);
+    let (call, fingerprint) = (waiting.call, step.fingerprint);
+    let (_, name) = step.id.operation().rsplit_once('#').expect("it is a step");
+    let work = |lease: Lease, tx: SimTx| {
+        let (sim, pending) = (Arc::clone(sim), Pending::default());
+        let run = Run { sim, process, call, fingerprint, plan, other: None, pending };
+        run.work(None, lease, tx)
+    };
+    let answer = match Caught(Box::pin(lease.step_in(&transactions, name, work))).await {
+        Ok(answer) => answer,
+        Err(panic) => {
+            waiting.told(CallResult::Panic);
+            resume_unwind(panic)
+        }
+    };
+    let goes_on =
+        matches!(&answer, Ok(Answer::Completed(ran)) if ran.outcome.verdict() == Verdict::Succeeded);
+    waiting.told(told(answer));
+    goes_on
+}
+
+/// Claims and completes by hand, in a transaction of the caller's own. Says whether an error came between.
+pub(super) async fn by_hand_in_transaction(
+    sim: &Arc<Simulation>,
+    process: Process,
+    engine: &Onceward,
+    call_plan: &CallPlan,
+) -> bool {
+    let mut waiting = call_plan.asks(sim, process, CallMethod::ClaimIn);
+    let result = ByHand { sim, process, engine, call_plan, call: waiting.call }.ask().await;
+    let failed = result.is_err();
+    waiting.told(match result {
+        Ok(told) => told,
+        Err(error) => CallResult::Error(Box::new(error)),
+    });
+    failed
+}
+
+/// One ask by hand in a transaction.
+struct ByHand<'a> {
+    sim: &'a Arc<Simulation>,
+    process: Process,
+    engine: &'a Onceward,
+    call_plan: &'a CallPlan,
+    call: Call,
+}
+
+impl ByHand<'_> {
+    async fn ask(&self) -> onceward::Result<CallResult> {
+        let Self { sim, process, engine, call_plan, call } = self;
+        let transactions = SimTransactions::new(&sim.store, *process, sim.variant.transactions);
+        let mut tx = transactions.begin_bare(sim.scenario.lease_max).await.map_err(error_of)?;
+        let ask = call_plan.ask(sim.variant.caller, *call, None);
+        let ticket = match engine.claim_in(&mut tx, &ask).await {
+            Ok(Claimed::Granted(ticket)) => ticket,
+            Ok(Claimed::Answered(answer)) => {
+                transactions.rollback(tx).await;
+                return Ok(CallResult::Answer(Box::new(answer)));
+            }
+            Err(error) => {
+                transactions.rollback(tx).await;
+                return Err(error);
+            }
+        };
+        let plan = sim.executor.draw(|random| WorkPlan::of(random, sim.scenario.lease_max));
+        let mut working = Working::begins(sim, *process, *call, ticket.fence(), None);
+        pause(sim, *process, plan.before).await;
+        // What is to be tried again is rolled back with its business write.
+        let retried = plan.end == End::Failed && call_plan.policy.on_failure() == OnFailure::Retry;
+        if retried || !matches!(plan.end, End::Succeeded | End::Failed) {
+            working.ends(End::BeforeEffect);
+            transactions.rollback(tx).await;
+            return Err(onceward::Error::new(ErrorKind::Stopped, "rolled back by its caller"));
+        }
+        tx.charge(*call);
+        pause(sim, *process, plan.after).await;
+        working.ends(plan.end);
+        let made = outcome(&call_plan.id, call_plan.fingerprint, *call, &plan);
+        if let Err(error) = engine.complete_in(&mut tx, &ticket, &made).await {
+            transactions.rollback(tx).await;
+            return Err(error);
+        }
+        // All is written: the commit itself brings nothing.
+        let nothing = Id::new("sim", "nothing", &call.0.to_string()).expect("a right id");
+        let nothing = Swap { id: nothing, seen: Seen::Absent, new: None };
+        transactions.commit(tx, &nothing).await.map_err(error_of)?;
+        Ok(CallResult::Recorded)
+    }
+}
+
+/// The error in what a transaction failed with.
+fn error_of(fault: Fault) -> onceward::Error {
+    match fault {
+        Fault::Undone(error) | Fault::Failed(error) => error,
+        _ => onceward::Error::new(ErrorKind::Overloaded, "another transaction has it"),
+    }
+}
+
 /// One run of the work of a transaction.
 struct Run {
     sim: Arc<Simulation>,
@@ -77,7 +188,7 @@ struct Run {
 }
 
 impl Run {
-    async fn work(self, engine: Onceward, lease: Lease, mut tx: SimTx) -> Result<Outcome, Stopped> {
+    async fn work(self, engine: Option<Onceward>, lease: Lease, mut tx: SimTx) -> Result<Outcome, Stopped> {
         let Self { sim, process, call, fingerprint, plan, .. } = &self;
         let mut working = Working::begins(sim, *process, *call, lease.fence(), lease.input().cloned());
         pause(sim, *process, plan.before).await;
@@ -93,8 +204,8 @@ impl Run {
             _ => {}
         }
         tx.charge(*call);
-        if let Some(other) = &self.other
-            && let Err(error) = self.enqueue_in(&engine, other, &mut tx, lease.fence()).await
+        if let (Some(engine), Some(other)) = (&engine, &self.other)
+            && let Err(error) = self.enqueue_in(engine, other, &mut tx, lease.fence()).await
         {
             working.ends(End::Unknown);
             return Err(Stopped::from(error));

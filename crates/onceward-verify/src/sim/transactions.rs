@@ -1,7 +1,7 @@
 //! Transactions of the simulated server: their writes are visible only after they commit. A business write is
 //! recorded as the call that made it, so that the checker can count them.
 //!
-//! What was sent goes on happening when its process is dead: a commit under way commits.
+//! What was sent continues happening when its process is dead: a commit under way commits.
 
 use std::collections::BTreeMap;
 use std::future::pending;

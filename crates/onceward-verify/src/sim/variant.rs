@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::broken::callers::CallerFlaw;
+use crate::broken::fronts::FrontFlaw;
 use crate::broken::operators::OperatorFlaw;
 use crate::broken::runtimes::RuntimeFlaw;
 use crate::broken::stores::{Memory, StoreFlaw};
@@ -32,6 +33,8 @@ pub struct Variant {
     pub transactions: TransactionFlaw,
     /// A flaw of the operators.
     pub operator: OperatorFlaw,
+    /// A flaw of the use of a front.
+    pub front: FrontFlaw,
     /// An engine that does not remember which claims it must release.
     pub forgets_owed: bool,
     /// An embedded store that answers before it has synced.
@@ -50,6 +53,7 @@ impl Variant {
             worker: WorkerFlaw::None,
             transactions: TransactionFlaw::None,
             operator: OperatorFlaw::None,
+            front: FrontFlaw::None,
             forgets_owed: false,
             unsynced: false,
         }

@@ -10,11 +10,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use onceward::{Answer, Fence, Id, Lease, Outcome, Policy, Stopped, Verdict};
 
+use super::callers::CallPlan;
 use super::executor::Process;
 use super::history::{Call, CallMethod, CallResult, End, EventKind, Stamp, name};
 use super::scenario::WorkPlan;
 use super::simulation::Simulation;
-use super::transaction_callers::Committing;
+use super::transaction_callers::{Committing, step_in};
 use crate::broken::callers::CallerFlaw;
 
 /// One call under way. If it is dropped without an answer, its caller went away.
@@ -127,7 +128,7 @@ pub(super) fn work(
             std::future::pending::<()>().await;
         }
         for number in 0..plan.steps {
-            if !step(&sim, process, &lease, fingerprint, number).await {
+            if !step(&sim, process, call, &lease, fingerprint, number).await {
                 working.ends(End::Unknown);
                 return Err(Stopped::unknown("a step did not work out"));
             }
@@ -179,15 +180,22 @@ pub(super) fn outcome(id: &Id, fingerprint: u8, call: Call, plan: &WorkPlan) -> 
 async fn step(
     sim: &Arc<Simulation>,
     process: Process,
+    call: Call,
     lease: &Lease,
     fingerprint: u8,
     number: usize,
 ) -> bool {
     let step = format!("s{number}");
     let id = lease.id().step(&step).expect("a short name");
-    let policy = sim.policy_of(&id);
-    let mut plan = sim.executor.draw(|random| WorkPlan::of(random, sim.scenario.lease_max));
+    let (mut plan, in_transaction) =
+        sim.executor.draw(|random| (WorkPlan::of(random, sim.scenario.lease_max), random.chance(300)));
     plan.steps = 0;
+    if in_transaction && sim.has_transactions() {
+        let policy = sim.recorder.policy_of(call);
+        let step = CallPlan { id, fingerprint, policy, input: false };
+        return step_in(sim, process, lease, &step, plan).await;
+    }
+    let policy = sim.policy_of(&id);
     let mut waiting = Waiting::asks(sim, process, &id, fingerprint, &policy, CallMethod::Step, false);
     let (inside, call) = (Arc::clone(sim), waiting.call);
     let work = move |lease| work(inside, process, call, lease, fingerprint, plan);

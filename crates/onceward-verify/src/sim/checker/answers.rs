@@ -14,6 +14,7 @@ use crate::sim::history::{CallMethod, CallResult, Closing, End, Stamp, name};
 pub(super) const OWN: &str = "nobody is answered with another intent's outcome";
 pub(super) const SAME: &str = "every caller gets the outcome that is on record";
 pub(super) const EXPIRED: &str = "an outcome is not given out past its retention";
+pub(super) const ERASED: &str = "an erased outcome is not given out past the published bound";
 pub(super) const REFUSAL: &str = "a refusal says what is so";
 pub(super) const ERROR: &str = "an error has a reason";
 pub(super) const ENQUEUED: &str = "what was called enqueued is there";
@@ -77,7 +78,20 @@ impl Asker<'_> {
         let since = self.facts.since(self.call, self.at);
         // A step that is there counts, however old it is.
         let is_step = self.call.id.is_step();
-        let kept = on_record.iter().any(|span| span.to > since && (is_step || span.kept_since(since)));
+        let is_kept = |span: &&&Span| is_step || span.kept_since(since);
+        let kept = on_record.iter().filter(is_kept).any(|span| span.to > since);
+        if !kept
+            && let Some(bound_us) = on_record.iter().filter(is_kept).find_map(|span| {
+                let bound_us = self.facts.copies_of(&self.call.id, span)?;
+                Some(span.to.at_us.saturating_add(bound_us))
+            })
+        {
+            return require(
+                bound_us > since.at_us,
+                ERASED,
+                "got an outcome that was erased long before it asked",
+            );
+        }
         require(kept, EXPIRED, "got an outcome that was no longer kept when it asked")
     }
 
@@ -216,7 +230,7 @@ impl Asker<'_> {
             // Running, or its outcome is unknown.
             ErrorKind::Conflict => matches!(self.call.way, CallMethod::Close(_)),
             // Undone in favour of others too often.
-            ErrorKind::Overloaded => self.call.way == CallMethod::Transact,
+            ErrorKind::Overloaded => self.call.way.is_in_transaction(),
             ErrorKind::LeaseLost => {
                 let lost = self.call.ended.map_or(self.at, |(ended, _)| ended);
                 self.facts.faulty
@@ -276,7 +290,7 @@ impl Asker<'_> {
     fn is_written(&self) -> bool {
         match self.call.way {
             CallMethod::Enqueue => self.spans().any(|span| self.is_input_of(span)),
-            CallMethod::Transact => self.spans().any(|span| self.is_stamped(span)),
+            CallMethod::Transact | CallMethod::ClaimIn => self.spans().any(|span| self.is_stamped(span)),
             _ => false,
         }
     }

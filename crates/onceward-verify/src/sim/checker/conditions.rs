@@ -1,9 +1,10 @@
 //! The conditions under which a write is legal: which claims may be taken over or given up, and which
 //! decisions an operator or a caller must have made.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::receipt::{Claim, Done, End as Ended, Held, Waiting};
+use onceward::receipt::{Claim, Dead, Done, End as Ended, Held, Job, Status, Unknown, Waiting};
 use onceward::{Closed, OnFailure, OnUnknown, Outcome, Policy, Prior, Settlement, State, Version};
 
 use super::facts::{CallFacts, Moment};
@@ -112,6 +113,47 @@ impl Step<'_> {
     pub(super) fn is_step_of_an_expired_intent(&self, step: Version) -> bool {
         let now = Moment { event: self.event, at_us: self.at_us };
         self.id.parent().is_some_and(|parent| self.facts.was_expired_after(&parent, step, now))
+    }
+
+    /// Whether it is a step that was written before the receipt of its intent came into being: an earlier intent with the
+    /// same key had it, and was removed.
+    pub(super) fn is_step_of_a_previous_life(&self, step: Version) -> bool {
+        let now = Moment { event: self.event, at_us: self.at_us };
+        self.id.parent().is_some_and(|parent| self.facts.was_absent_after(&parent, self.id, step, now))
+    }
+
+    /// An unknown outcome is given up by a sweep that was told to, when its time is over, and stays unknown.
+    pub(super) fn is_given_up(&self, unknown: &Unknown, dead: &Dead, ago: Duration) -> bool {
+        let told = self.facts.gives_up.iter().any(|(by, at, after)| {
+            *by == self.process && at.event < self.event && ago >= (*after).max(unknown.late_effect_max)
+        });
+        let input = |job: &Option<Arc<Job>>| job.as_ref().map(|job| job.input.clone());
+        told && dead.prior == Prior::Unknown && input(&dead.job) == input(&unknown.job)
+    }
+
+    /// Whether it is removed because an operator wanted its key, or that of its intent, to be free.
+    pub(super) fn is_reopened(&self) -> bool {
+        self.after.is_none() && self.facts.is_to_be_erased(self.id, self.event, |reopen| reopen)
+    }
+
+    /// Whether it says the same as before, except for what an operator wanted to be erased.
+    pub(super) fn is_erased(&self, before: &Status, after: &Status) -> bool {
+        let emptied = match (before, after) {
+            (Status::Done(before), Status::Done(after)) => match (&before.end, &after.end) {
+                (Ended::Outcome(was), Ended::Outcome(is)) => {
+                    let kept = (was.verdict(), before.tombstone) == (is.verdict(), after.tombstone);
+                    kept && Stamp::of(is).is_none()
+                }
+                _ => false,
+            },
+            (Status::Dead(before), Status::Dead(after)) => before.prior == after.prior,
+            _ => false,
+        };
+        let says_nothing = after.job().is_none() && after.note().is_empty();
+        emptied
+            && says_nothing
+            && before.claim() == after.claim()
+            && self.facts.is_to_be_erased(self.id, self.event, |_| true)
     }
 
     pub(super) fn somebody_asked(&self, contract: impl Fn(&Policy) -> bool) -> bool {

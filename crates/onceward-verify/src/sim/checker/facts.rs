@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use onceward::receipt::{Claim, Status};
 use onceward::{Fence, Id, OnUnknown, Policy, Receipt, Settlement, Version};
 
 use super::entries::{Begin, NEVER};
 pub(super) use super::entries::{CallFacts, Moment, Span, Staged};
-use crate::sim::executor::Process;
+use crate::sim::executor::{Process, micros};
 use crate::sim::faults::Fault;
 use crate::sim::history::{Call, CallMethod, Closing, Event, EventKind, Tx};
 use crate::sim::scenario::Workers;
@@ -41,6 +42,10 @@ pub(super) struct Facts {
     transactions_over: BTreeMap<Tx, Moment>,
     /// When each sweep began.
     sweeps: Vec<(Process, Moment)>,
+    /// Which of them give up unknown outcomes, and after how long.
+    pub(super) gives_up: Vec<(Process, Moment, Duration)>,
+    /// What operators erased, whether the key was to be free afterwards, and how long copies may be given after that.
+    erasings: Vec<(Moment, Id, bool, u64)>,
     /// When each process died.
     pub(super) crashed: BTreeMap<Process, Moment>,
     /// When everything had had the time to come to an end.
@@ -125,9 +130,11 @@ impl Facts {
             EventKind::Settling { id, fence, settlement } => {
                 self.settlings.push((now, id.clone(), *fence, settlement.clone()));
             }
+            EventKind::Erasing { id, reopen, bound } => {
+                self.erasings.push((now, id.clone(), *reopen, micros(*bound)));
+            }
             EventKind::Paused(duration) => {
-                let until = now.at_us + u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-                self.absences.push((process.number, now.at_us, until));
+                self.absences.push((process.number, now.at_us, now.at_us + micros(*duration)));
                 self.faulty = true;
             }
             EventKind::Jumped(_) => {
@@ -135,8 +142,7 @@ impl Facts {
                 self.faulty = true;
             }
             EventKind::LongTrip(takes) => {
-                let until = now.at_us + u64::try_from(takes.as_micros()).unwrap_or(u64::MAX);
-                self.long_trips.push((*process, now.at_us, until));
+                self.long_trips.push((*process, now.at_us, now.at_us + micros(*takes)));
             }
             EventKind::Fault(fault) => {
                 self.faulty = true;
@@ -150,7 +156,10 @@ impl Facts {
             }
             EventKind::Works(workers) => self.workers.push((*process, workers.clone())),
             EventKind::Patience => self.patience = Some(now),
-            EventKind::Sweeps => self.sweeps.push((*process, now)),
+            EventKind::Sweeps { unknown_after } => {
+                self.sweeps.push((*process, now));
+                self.gives_up.extend(unknown_after.map(|after| (*process, now, after)));
+            }
             EventKind::Acknowledged { .. }
             | EventKind::Unreadable { .. }
             | EventKind::Started
@@ -186,7 +195,27 @@ impl Facts {
         let since =
             self.beside(call, told).map(|other| other.asked).min().unwrap_or(call.asked).min(call.asked);
         let spans = self.spans.get(&call.id).into_iter().flatten();
-        spans.filter(move |span| span.from < told && span.to > since)
+        spans.filter(move |span| span.from < told && self.is_known_at(&call.id, span, since))
+    }
+
+    /// Whether a process may know of a record at a moment or later: while it is there, and for some time after an erasure
+    /// if there are copies of it.
+    pub(super) fn is_known_at(&self, id: &Id, span: &Span, moment: Moment) -> bool {
+        let copied = || {
+            let until_us = self.copies_of(id, span).map(|bound_us| span.to.at_us.saturating_add(bound_us));
+            until_us.is_some_and(|until_us| until_us > moment.at_us)
+        };
+        span.to > moment || copied()
+    }
+
+    /// Whether an operator had wanted this, or an intent that it is a step of, to be erased in such a way.
+    pub(super) fn is_to_be_erased(&self, id: &Id, before: usize, way: impl Fn(bool) -> bool) -> bool {
+        let wanted = |of: &Id| {
+            self.erasings
+                .iter()
+                .any(|(at, erased, reopen, _)| at.event < before && erased == of && way(*reopen))
+        };
+        std::iter::successors(Some(id.clone()), Id::parent).any(|id| wanted(&id))
     }
 
     /// Other calls for the same in the same life of the same process, at some moment of this one. What one
@@ -291,6 +320,23 @@ impl Facts {
         there_until < now
     }
 
+    /// Whether an id had no record at some moment after this version of a step of it was written.
+    pub(super) fn was_absent_after(&self, id: &Id, step: &Id, version: Version, now: Moment) -> bool {
+        let mut steps = self.spans.get(step).into_iter().flatten();
+        let Some(since) = steps.find(|span| span.receipt.version == version).map(|span| span.from) else {
+            return false;
+        };
+        let mut there_until = since;
+        let beside = |span: &&Span| span.to > since && span.from < now;
+        for span in self.spans.get(id).into_iter().flatten().filter(beside) {
+            if span.from > there_until {
+                return true;
+            }
+            there_until = span.to;
+        }
+        there_until < now
+    }
+
     /// Whether an id was done or gone, past its retention, at some moment before this one and after a step of it was
     /// written: the next run of it must not find that step.
     pub(super) fn was_expired_after(&self, id: &Id, step: Version, now: Moment) -> bool {
@@ -361,6 +407,26 @@ impl Facts {
         self.settlings
             .iter()
             .any(|(at, of, run, what)| at.event < before && of == id && *run == fence && as_what(what))
+    }
+
+    /// Whether an operator had wanted to erase this, or what it is a step of; and how long copies may be given.
+    pub(super) fn erased(&self, id: &Id, before: usize) -> Option<u64> {
+        let is_of = |of: &Id| std::iter::successors(Some(id.clone()), Id::parent).any(|id| id == *of);
+        let erased = self.erasings.iter().filter(|(at, of, ..)| at.event < before && is_of(of));
+        erased.map(|(.., bound_us)| *bound_us).max()
+    }
+
+    /// When the first operator wanted to erase this, or what it is a step of.
+    pub(super) fn erasing_since(&self, id: &Id, before: usize) -> Option<u64> {
+        let is_of = |of: &Id| std::iter::successors(Some(id.clone()), Id::parent).any(|id| id == *of);
+        let erased = self.erasings.iter().filter(|(at, of, ..)| at.event < before && is_of(of));
+        erased.map(|(at, ..)| at.at_us).min()
+    }
+
+    /// How long copies of an outcome may be given after it was erased; `None` if it was not.
+    pub(super) fn copies_of(&self, id: &Id, span: &Span) -> Option<u64> {
+        let done = matches!(span.receipt.status, Status::Done(_));
+        done.then(|| self.erased(id, span.to.event.saturating_add(1))).flatten()
     }
 
     /// Whether a call's lease may have been lost although nothing was faulty: its store was too slow for it.

@@ -7,7 +7,7 @@ use onceward::Id;
 use onceward::receipt::{Claim, Job, Status};
 
 use super::Violation;
-use super::facts::Facts;
+use super::facts::{Facts, Span};
 use super::transitions::{Legal, Step, require};
 use crate::sim::history::{CallMethod, End, Stamp, name};
 
@@ -117,7 +117,7 @@ pub(super) fn job_of_ending(before: Option<&Arc<Job>>, after: Option<&Arc<Job>>,
 pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
     for call in facts.calls.values() {
         // By hand nothing is handed over.
-        if matches!(call.way, CallMethod::Hand(_)) {
+        if matches!(call.way, CallMethod::Hand(_) | CallMethod::ClaimIn) {
             continue;
         }
         for begin in &call.begins {
@@ -146,7 +146,19 @@ pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Every begin of an intent that carries its input counts, except those that were suspended, until somebody
+/// Whether the end of a try says that it does not count; that of a process that died says nothing.
+fn is_uncounted(from_claim: &[Span]) -> bool {
+    let started = |span: &Span| span.receipt.status.job().map(|job| job.started);
+    let Some((claim, later)) = from_claim.split_first() else { return false };
+    let fence = claim.receipt.status.fence();
+    let waits = later
+        .iter()
+        .take_while(|span| span.receipt.status.fence() == fence)
+        .find(|span| matches!(span.receipt.status, Status::Waiting(_)));
+    waits.is_some_and(|waits| started(waits) < started(claim))
+}
+
+/// Every begin of an intent that carries its input counts, except those that were suspended or dropped, until somebody
 /// has it tried from the beginning. What was in a transaction that was undone never was.
 fn count_runs(facts: &Facts, id: &Id, violations: &mut Vec<Violation>) {
     let Some(max) = facts.contracts(id, usize::MAX).map(onceward::Policy::tries_max).max() else { return };
@@ -166,7 +178,11 @@ fn count_runs(facts: &Facts, id: &Id, violations: &mut Vec<Violation>) {
         let Some(call) = facts.run(id, fence).filter(|_| claim.receipt.status.job().is_some()) else {
             continue;
         };
-        runs += u16::from(call.ended.is_none_or(|(_, how)| how != End::Suspended));
+        runs += u16::from(match call.ended {
+            Some((_, End::Suspended)) => false,
+            Some((_, End::Cut)) => !is_uncounted(&spans[number..]),
+            _ => true,
+        });
         if let Some((at, _)) = call.began.filter(|_| runs > max) {
             let detail = format!("{}: call {} is run {runs} of {max}", name(id), call.call.0);
             violations.push(Violation { rule: TRIES, event: at.event, detail });

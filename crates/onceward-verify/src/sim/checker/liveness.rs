@@ -34,7 +34,7 @@ pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
     }
 }
 
-/// What is wrong with a record that is there when everything should be over.
+/// A flaw of a record that is there when everything should be over.
 fn left(facts: &Facts, id: &Id, span: &Span, now: Moment) -> Option<(&'static str, &'static str)> {
     let over = span.due_until(now);
     let worked_on = facts.worked_on(id);

@@ -33,7 +33,7 @@ pub(super) fn check(history: &[Event], facts: &Facts, violations: &mut Vec<Viola
                 let (before, after) = (before.as_deref(), after.as_deref());
                 let (at_us, sent_us, process) = (*at_us, *sent_us, *process);
                 let step = Step { facts, event, at_us, sent_us, process, id, before, after, tx: *tx };
-                for checked in [step.check(), unknown_effects.follow(&step)] {
+                for checked in [step.check(), unknown_effects.check_write(&step)] {
                     if let Err((rule, detail)) = checked {
                         violations.push(Violation { rule, event, detail: format!("{}: {detail}", name(id)) });
                     }

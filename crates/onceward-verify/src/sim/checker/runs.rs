@@ -22,7 +22,7 @@ pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
     for call in facts.calls.values() {
         let Some((began, fence)) = call.began else { continue };
         // Claims in transactions are looked at in `transactions`.
-        if call.way == CallMethod::Transact {
+        if call.way.is_in_transaction() {
             continue;
         }
         if let Some(other) = fences.insert((&call.id, fence), call.call.0) {

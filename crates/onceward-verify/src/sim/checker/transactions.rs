@@ -19,6 +19,9 @@ pub(super) fn check(history: &[Event], facts: &Facts, violations: &mut Vec<Viola
     for (event, Event { what, .. }) in history.iter().enumerate() {
         let mut wrong = |detail: String| violations.push(Violation { rule: TOGETHER, event, detail });
         match what {
+            // What was done before is erased, if it was right to be.
+            EventKind::Wrote { before: Some(before), after: Some(after), .. }
+                if is_same_end(before, after) => {}
             EventKind::Wrote { id, after: Some(after), tx, .. } => {
                 let Some(call) = of_transaction(facts, after) else { continue };
                 match tx {
@@ -43,7 +46,7 @@ pub(super) fn check(history: &[Event], facts: &Facts, violations: &mut Vec<Viola
             _ => {}
         }
     }
-    for call in facts.calls.values().filter(|call| call.way == CallMethod::Transact) {
+    for call in facts.calls.values().filter(|call| call.way.is_in_transaction()) {
         for begin in &call.begins {
             let claimed = facts.staged.iter().any(|staged| {
                 let own = staged.held.as_ref().is_some_and(|held| held.claim.fence == begin.fence);
@@ -54,6 +57,14 @@ pub(super) fn check(history: &[Event], facts: &Facts, violations: &mut Vec<Viola
                 violations.push(Violation { rule: CLAIM, event: begin.at.event, detail });
             }
         }
+    }
+}
+
+/// Whether both are the end of the same run.
+fn is_same_end(before: &Receipt, after: &Receipt) -> bool {
+    match (&before.status, &after.status) {
+        (Status::Done(before), Status::Done(after)) => before.claim == after.claim,
+        _ => false,
     }
 }
 

@@ -1,14 +1,15 @@
 //! Checks one write against the state machine of a receipt. Every transition is either listed here as legal, with its
 //! condition, or it is a violation.
 
-use onceward::receipt::{Dead, Done, End as Ended, Held, Status, Unknown, UnknownReason, Waiting};
-use onceward::{Due, Id, OnExpired, OnUnknown, Prior, Receipt, State};
+use onceward::receipt::{Closed, Dead, Done, End as Ended, Held, Status, Unknown, UnknownReason, Waiting};
+use onceward::{Due, Id, OnExpired, OnUnknown, Prior, Receipt, Snapshot, State};
 
 use super::conditions::may_repeat;
 use super::facts::Facts;
 use super::jobs::{Counted, KEPT, TRIES, job_of_ending};
 use super::receipts::{FENCE, LIFE};
 use crate::sim::executor::Process;
+use crate::sim::executor::micros;
 use crate::sim::history::{CallMethod, Closing, End, Tx};
 
 pub(super) const OVERLAP: &str = "no two leases of one intent overlap";
@@ -49,6 +50,13 @@ impl Step<'_> {
         }) = self.after
         {
             self.outcome_is_of_its_run(claim, outcome)?;
+        }
+        if self.is_note_erased() {
+            return Ok(());
+        }
+        // The steps of a reopened intent go with it, whatever is known of them.
+        if self.id.is_step() && self.is_reopened() {
+            return Ok(());
         }
         match self.before.map(|before| (&before.status, before)) {
             None => self.come_into_being(),
@@ -101,6 +109,11 @@ impl Step<'_> {
                 require(!by_worker || before.due.is_over(), EARLY, "a worker began it before it was due")?;
                 self.job_of_claim(waiting.job.as_ref(), held.job.as_ref(), &held.claim, Counted::Once)
             }
+            Status::Waiting(now) if waiting.prior == Prior::Unknown && now.prior == Prior::Settled => {
+                require(now.claim == waiting.claim, LIFE, "settled under another claim")?;
+                require(self.is_settled(&waiting.claim), HOLD, "settled without anybody's word")?;
+                self.job_unstarted(waiting.job.as_ref(), now.job.as_ref(), &now.claim)
+            }
             Status::Waiting(now) => {
                 require(waiting.job.is_none(), super::jobs::INPUT, "what waits was replaced")?;
                 let same = now.claim == waiting.claim && now.prior == waiting.prior;
@@ -108,7 +121,11 @@ impl Step<'_> {
                 self.job_unstarted(None, now.job.as_ref(), &now.claim)
             }
             Status::Done(done) => match &done.end {
-                Ended::Closed(closed) => self.closed(*closed, Some(State::Waiting)),
+                Ended::Closed(closed) => {
+                    let undone = *closed == Closed::Undone && waiting.prior == Prior::Unknown;
+                    require(!undone, HOLD, "undone by closing although a try of it may have taken effect")?;
+                    self.closed(*closed, Some(State::Waiting))
+                }
                 // The late word of its last owner, or a claim and its outcome in one transaction.
                 Ended::Outcome(_) => {
                     let same = done.claim.fingerprint == waiting.claim.fingerprint;
@@ -192,10 +209,18 @@ impl Step<'_> {
                 let is_enough =
                     tries_min.is_some_and(|min| dead.job.as_ref().is_some_and(|job| job.started >= min));
                 require(is_enough, TRIES, "given up before its tries were used up")?;
-                if over && held.on_unknown == OnUnknown::Retry {
+                // Without its owner's word it keeps its unknown outcome.
+                if over && held.on_unknown == OnUnknown::Retry && dead.prior == Prior::Unknown {
                     return Ok(());
                 }
-                self.may_be_given_up(&held.claim, HOLD)
+                self.may_be_given_up(&held.claim, HOLD)?;
+                let ended = self.begun(&held.claim).and_then(|run| run.ended).map(|(_, how)| how);
+                let outcome_unknown = matches!(ended, Some(End::Unknown | End::Panicked | End::Cut));
+                require(
+                    !outcome_unknown || dead.prior == Prior::Unknown,
+                    LIFE,
+                    "buried without its unknown outcome",
+                )
             }
             Status::Gone(_) => Err((LIFE, "held became a tombstone".into())),
         }
@@ -221,13 +246,19 @@ impl Step<'_> {
         let goes_back = held.prior == Prior::Unknown && held.on_unknown == OnUnknown::Hold;
         let suspended = matches!(how, None | Some(End::Suspended));
         require(!goes_back || suspended, HOLD, "a run after an unknown outcome freed the key")?;
-        job_of_ending(held.job.as_ref(), now.job.as_ref(), !suspended)
+        // Nor does a try count that was dropped with its owner.
+        let counts = !suspended && how != Some(End::Cut);
+        job_of_ending(held.job.as_ref(), now.job.as_ref(), counts)
     }
 
     fn leave_done(&self, done: &Done, before: &Receipt) -> Legal {
         let over = before.due.is_over();
-        let expired =
-            over && !self.id.is_step() && self.somebody_asked(|policy| policy.on_expired() == OnExpired::Run);
+        let expired = over
+            && if self.id.is_step() {
+                self.is_step_of_a_previous_life(before.version)
+            } else {
+                self.somebody_asked(|policy| policy.on_expired() == OnExpired::Run)
+            };
         match self.after.map(|after| (&after.status, after)) {
             Some((Status::Held(now), after)) => {
                 require(expired, DONE, "a kept outcome was run again")?;
@@ -239,6 +270,7 @@ impl Step<'_> {
                 require(expired, DONE, "a kept outcome was enqueued again")?;
                 self.job_unstarted(None, now.job.as_ref(), &now.claim)
             }
+            None if self.is_reopened() => Ok(()),
             None => {
                 require(over, DONE, "a kept outcome was removed")?;
                 require(done.tombstone.is_none(), LIFE, "removed without leaving the tombstone it promised")?;
@@ -251,6 +283,16 @@ impl Step<'_> {
                 require(over, DONE, "a kept outcome became a tombstone")?;
                 require(done.tombstone.is_some(), LIFE, "left a tombstone that nobody asked for")
             }
+            Some((Status::Done(now), after)) if self.is_erasure(done, now) => {
+                // What was left of its time when the erasure read it is what it writes.
+                let ran_out_meanwhile = match (before.due, self.facts.erasing_since(self.id, self.event)) {
+                    (Due::Over(ago), Some(since_us)) => micros(ago) <= self.at_us.saturating_sub(since_us),
+                    _ => false,
+                };
+                let right = !over || after.due.is_over() || ran_out_meanwhile;
+                require(right, DONE, "an erasure brought back what was over")
+            }
+            Some((after, _)) if self.is_erased(&before.status, after) => Ok(()),
             Some((Status::Done(now), _)) => {
                 let again = expired && self.tx.is_some() && now.claim != done.claim;
                 require(again, DONE, "a done outcome was written over")
@@ -259,6 +301,35 @@ impl Step<'_> {
                 Err((DONE, "a done outcome was marked unknown or dead".into()))
             }
         }
+    }
+
+    /// Whether a write leaves a step unknown or dead, and removes what is noted of it, as somebody wanted.
+    fn is_note_erased(&self) -> bool {
+        let statuses = (self.before.map(|before| &before.status), self.after.map(|after| &after.status));
+        let same = match statuses {
+            (Some(Status::Unknown(was)), Some(Status::Unknown(is))) => {
+                was.claim == is.claim && was.prior == is.prior && is.note.is_empty() && is.job.is_none()
+            }
+            (Some(Status::Dead(was)), Some(Status::Dead(is))) => {
+                was.claim == is.claim && was.prior == is.prior && is.note.is_empty() && is.job.is_none()
+            }
+            _ => false,
+        };
+        same && self.id.is_step() && self.facts.erased(self.id, self.event).is_some()
+    }
+
+    /// Whether a write removes what a done receipt says and nothing else, as somebody wanted.
+    fn is_erasure(&self, done: &Done, now: &Done) -> bool {
+        let omitted = |done: &Done| match &done.end {
+            Ended::Outcome(outcome) => {
+                Some((outcome.verdict(), matches!(outcome.snapshot(), Snapshot::Omitted(_))))
+            }
+            Ended::Closed(_) => None,
+        };
+        let same_verdict =
+            omitted(done).zip(omitted(now)).is_some_and(|((was, _), (is, omitted))| was == is && omitted);
+        let same = now.claim == done.claim && now.tombstone == done.tombstone && now.job.is_none();
+        same && same_verdict && self.facts.erased(self.id, self.event).is_some()
     }
 
     fn leave_unknown(&self, unknown: &Unknown, before: &Receipt) -> Legal {
@@ -298,6 +369,9 @@ impl Step<'_> {
             }
             Some(Status::Dead(dead)) => {
                 require(dead.claim == *claim, LIFE, "buried under another claim")?;
+                if self.is_given_up(unknown, dead, before.age.updated) {
+                    return Ok(());
+                }
                 self.owner_takes_it_back(claim)
             }
             None => {
@@ -311,16 +385,23 @@ impl Step<'_> {
         match self.after.map(|after| &after.status) {
             Some(Status::Waiting(now)) => {
                 require(now.claim == dead.claim, LIFE, "waits again under another claim")?;
-                let retried =
-                    dead.prior != Prior::Unknown && self.facts.closing(self.id, self.event, Closing::Retry);
+                let retriable = dead.prior != Prior::Unknown || dead.on_unknown == OnUnknown::Retry;
+                let retried = retriable
+                    && now.prior == dead.prior
+                    && self.facts.closing(self.id, self.event, Closing::Retry);
                 require(retried || self.is_settled(&dead.claim), DEAD, "tried again without anybody's word")?;
                 self.job_unstarted(dead.job.as_ref(), now.job.as_ref(), &now.claim)
             }
             Some(Status::Done(done)) => match &done.end {
-                Ended::Closed(closed) => self.closed(*closed, Some(State::Dead)),
+                Ended::Closed(closed) => {
+                    let undone = *closed == Closed::Undone;
+                    require(!undone, HOLD, "undone by closing although a try of it may have taken effect")?;
+                    self.closed(*closed, Some(State::Dead))
+                }
                 Ended::Outcome(_) => require(done.claim == dead.claim, DEAD, "done by another run"),
             },
             Some(Status::Held(_)) => Err((DEAD, "was run".into())),
+            Some(after) if self.is_erased(&Status::Dead(dead.clone()), after) => Ok(()),
             _ => Err((KEPT, "a dead letter went away".into())),
         }
     }
@@ -344,7 +425,7 @@ impl Step<'_> {
                     require(free && self.tx.is_some(), LIFE, "a tombstone did not keep its key")
                 }
             },
-            None => require(over, LIFE, "a tombstone was removed before its time"),
+            None => require(over || self.is_reopened(), LIFE, "a tombstone was removed before its time"),
             Some(_) => Err((LIFE, "a tombstone became something else".into())),
         }
     }

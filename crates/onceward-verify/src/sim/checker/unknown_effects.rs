@@ -19,7 +19,7 @@ pub(super) struct UnknownEffects<'a> {
 
 impl<'a> UnknownEffects<'a> {
     /// Follows one write.
-    pub(super) fn follow(&mut self, step: &Step<'a>) -> Legal {
+    pub(super) fn check_write(&mut self, step: &Step<'a>) -> Legal {
         let before = step.before.map(|before| &before.status);
         let open = self.open.contains(step.id);
         let now = match (before, step.after.map(|after| &after.status)) {
@@ -33,6 +33,7 @@ impl<'a> UnknownEffects<'a> {
             }
             // Where every run is safe to repeat, none of them stands in the way of the next.
             (Some(Status::Held(held)), Some(Status::Dead(_))) => open && held.on_unknown == OnUnknown::Hold,
+            (_, None) if step.is_reopened() => false,
             (Some(Status::Held(held)), None) => {
                 self.open.remove(step.id);
                 return not_freed(step, open, &held.claim, held.on_unknown);
