@@ -1,14 +1,18 @@
 //! The options of a check, the same for a test and for the command line.
 
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::error::Result;
 use super::message::Meaning;
+use super::pattern::Pattern;
 use super::report::Report;
 use super::run::{self, Progress};
+use super::secrets::Secrets;
 use super::volley::Version;
+use super::webhook::Webhook;
 
 /// Where the number of effects is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +29,13 @@ pub enum Effects {
     },
     /// A shell command that prints a number.
     Command(String),
+    /// A query that gives a number, asked with the client of the database: `psql`, `mariadb` or `sqlite3`.
+    Sql {
+        /// `postgres://…`, `mysql://…` or `sqlite:FILE`.
+        url: String,
+        /// Such as `select count(*) from charges`.
+        query: String,
+    },
 }
 
 impl Effects {
@@ -44,7 +55,7 @@ pub enum KeyForm {
     Raw,
 }
 
-/// What to check, and with how many requests. Everything but the URL has a default:
+/// The configuration of a check. Everything but the URL has a default:
 ///
 /// ```no_run
 /// # use onceward_verify::endpoint::{Check, Effects};
@@ -56,19 +67,27 @@ pub enum KeyForm {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Check {
     /// The endpoint.
     pub url: String,
     /// `POST` by default.
     pub method: String,
-    /// The body that has the effect.
-    pub body: String,
+    /// The body that has the effect. It need not be text.
+    pub body: Bytes,
     /// Fields of every request.
     pub headers: Vec<(String, String)>,
     /// The field that carries the key.
     pub key_header: String,
-    /// How the key is written there.
+    /// How the key is written there. Where it is refused so and taken in the other form, that is used.
     pub key_form: KeyForm,
+    /// Where in the JSON of the body the key belongs, instead of in a field: a JSON pointer such as `/request_id`.
+    pub key_pointer: Option<String>,
+    /// The parameter of the query that carries the key, instead of a field.
+    pub key_parameter: Option<String>,
+    /// Fields that are new in every sending, also in those of one key: `{uuid}`, `{unix}`, `{unix_ms}` and `{count}` in
+    /// their values are filled in.
+    pub fresh_fields: Vec<(String, String)>,
     /// Which HTTP is spoken.
     pub version: Version,
     /// Authorities (PEM) whose certificates are believed besides those that the system trusts.
@@ -82,17 +101,29 @@ pub struct Check {
     /// Where the number of effects is read.
     pub effects: Effects,
     /// Another valid body. Made from `body` where that is JSON, if not given.
-    pub alt_body: Option<String>,
-    /// Two fields that stand for two tenants.
-    pub tenants: Option<[(String, String); 2]>,
+    pub alt_body: Option<Bytes>,
+    /// Pairs of fields that stand for two tenants: credentials, cookies, hosts.
+    pub tenants: Vec<[(String, String); 2]>,
+    /// The credential of the first tenant after it was refreshed.
+    pub refreshed: Option<(String, String)>,
     /// Another endpoint of the same service that takes the same request.
     pub other_url: Option<String>,
     /// More instances of the same service.
     pub also_urls: Vec<String>,
     /// Starts the service; it is killed and started again.
     pub start_command: Option<String>,
-    /// A field that makes the endpoint fail with a 5xx before its effect.
-    pub fail_header: Option<(String, String)>,
+    /// Where what is started listens, if that is not the endpoint: a service behind a gateway, or a store.
+    pub start_url: Option<String>,
+    /// Run after each start. It prints header fields, one per line, for all requests after that: a login.
+    pub ready_command: Option<String>,
+    /// A resource with an `ETag` that is changed with `PUT` and `If-Match`.
+    pub versioned_url: Option<String>,
+    /// The body of the update.
+    pub versioned_body: Option<Bytes>,
+    /// An endpoint for signed events.
+    pub webhook: Option<Webhook>,
+    /// Fields that make the endpoint fail before its effect, each in another way.
+    pub fail_headers: Vec<(String, String)>,
     /// A field that makes the endpoint fail after its effect. `{status}` in its value stands for each status that is
     /// tried.
     pub fail_after_effect_header: Option<(String, String)>,
@@ -106,10 +137,15 @@ pub struct Check {
     pub failures_are_final: bool,
     /// Fields of an answer that may change between a run and its replay.
     pub volatile_fields: Vec<String>,
-    /// Statuses that say "not now", besides 409, 423, 425, 429 and 503.
-    pub not_now: Vec<u16>,
-    /// Statuses that refuse a request, besides 4xx.
-    pub refused: Vec<u16>,
+    /// Answers that say "not now", besides 409, 423, 425, 429 and 503.
+    pub not_now: Vec<Pattern>,
+    /// Answers that refuse a request, besides 4xx.
+    pub refused: Vec<Pattern>,
+    /// Answers that are failures, besides 5xx.
+    pub failed: Vec<Pattern>,
+    /// Answers that say that the outcome is unknown and an operator has to settle it, besides the 409 of RFC 9457 with
+    /// `"retryable": false`.
+    pub held: Vec<Pattern>,
     /// Names of scenarios; all if empty.
     pub scenarios: Vec<String>,
     /// How long an answer may take.
@@ -126,10 +162,13 @@ impl Check {
         Self {
             url: url.into(),
             method: "POST".to_owned(),
-            body: "{}".to_owned(),
+            body: Bytes::from_static(b"{}"),
             headers: Vec::new(),
             key_header: "Idempotency-Key".to_owned(),
             key_form: KeyForm::default(),
+            key_pointer: None,
+            key_parameter: None,
+            fresh_fields: Vec::new(),
             version: Version::default(),
             authorities: None,
             clients: 100,
@@ -137,11 +176,17 @@ impl Check {
             kills: 10,
             effects: Effects::Unseen,
             alt_body: None,
-            tenants: None,
+            tenants: Vec::new(),
+            refreshed: None,
             other_url: None,
             also_urls: Vec::new(),
             start_command: None,
-            fail_header: None,
+            start_url: None,
+            ready_command: None,
+            versioned_url: None,
+            versioned_body: None,
+            webhook: None,
+            fail_headers: Vec::new(),
             fail_after_effect_header: None,
             slow_header: None,
             lease: Duration::from_secs(30),
@@ -150,6 +195,8 @@ impl Check {
             volatile_fields: Vec::new(),
             not_now: Vec::new(),
             refused: Vec::new(),
+            failed: Vec::new(),
+            held: Vec::new(),
             scenarios: Vec::new(),
             timeout: Duration::from_secs(60),
             seed: 0,
@@ -169,149 +216,32 @@ impl Check {
         run::run(self, progress).await
     }
 
-    /// What would be done, and how many requests it takes at most. Sends nothing.
+    /// Returns the plan, with the most requests that each part sends. Sends nothing.
     pub fn plan(&self) -> Result<Vec<run::Planned>> {
         run::plan(self)
     }
 
-    /// What a status means to this endpoint.
-    pub(super) fn meaning(&self, status: u16) -> Meaning {
-        if self.not_now.contains(&status) {
+    /// The URL without its passwords and tokens, as reports name it.
+    pub fn concealed_url(&self) -> String {
+        let mut url = self.url.clone();
+        Secrets::of(self).conceal(&mut url);
+        url
+    }
+
+    /// What an answer means to this endpoint.
+    pub(super) fn meaning(&self, status: u16, body: &[u8]) -> Meaning {
+        let is_any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.fits(status, body));
+        if is_any(&self.held) {
+            Meaning::Held
+        } else if is_any(&self.not_now) {
             Meaning::NotNow
-        } else if self.refused.contains(&status) {
+        } else if is_any(&self.failed) {
+            Meaning::Failed
+        } else if is_any(&self.refused) {
             Meaning::Refused
         } else {
             Meaning::Usual
         }
-    }
-
-    /// The command line that does one scenario of this again.
-    pub fn command_line(&self, scenario: &str) -> String {
-        let standard = Self::new("");
-        let mut line = CommandLine(String::from("onceward verify"));
-        line.option("url", &without_password(&self.url));
-        line.unless(self.method == standard.method, "method", &self.method);
-        line.unless(self.body == standard.body, "body", &self.body);
-        for (name, value) in &self.headers {
-            let _ = write!(line.0, " --header {}", printed_field(name, value, ""));
-        }
-        line.unless(self.key_header == standard.key_header, "key-header", &self.key_header);
-        line.flag(self.key_form == KeyForm::Raw, "raw-key");
-        line.flag(self.version == Version::Http2, "http2");
-        line.given("ca", self.authorities.as_ref().map(|path| path.display().to_string()).as_ref());
-        line.unless(self.clients == standard.clients, "clients", &self.clients.to_string());
-        line.unless(self.rounds == standard.rounds, "rounds", &self.rounds.to_string());
-        line.unless(self.kills == standard.kills, "kills", &self.kills.to_string());
-        match &self.effects {
-            Effects::Unseen => {}
-            Effects::Url { url, pointer } => {
-                line.option("effects-url", url);
-                line.unless(pointer.is_empty(), "effects-pointer", pointer);
-            }
-            Effects::Command(command) => line.option("effects-cmd", command),
-        }
-        line.given("alt-body", self.alt_body.as_ref());
-        if let Some(tenants) = &self.tenants {
-            let [a, b] = tenants;
-            let (a, b) = (printed_field(&a.0, &a.1, "_A"), printed_field(&b.0, &b.1, "_B"));
-            let _ = write!(line.0, " --tenant-header {a} {b}");
-        }
-        line.given("other-url", self.other_url.as_ref());
-        self.also_urls.iter().for_each(|url| line.option("also-url", url));
-        line.given("start-cmd", self.start_command.as_ref());
-        let field = |(name, value): &(String, String)| format!("{name}: {value}");
-        line.given("fail-header", self.fail_header.as_ref().map(field).as_ref());
-        let after = self.fail_after_effect_header.as_ref().map(field);
-        line.given("fail-after-effect-header", after.as_ref());
-        line.given("slow-header", self.slow_header.as_ref().map(field).as_ref());
-        line.unless(self.lease == standard.lease, "lease", &written(self.lease));
-        line.given("retention", self.retention.map(written).as_ref());
-        line.flag(self.failures_are_final, "failures-are-final");
-        self.volatile_fields.iter().for_each(|name| line.option("volatile-field", name));
-        self.not_now.iter().for_each(|status| line.option("not-now", &status.to_string()));
-        self.refused.iter().for_each(|status| line.option("refused", &status.to_string()));
-        line.unless(self.timeout == standard.timeout, "timeout", &written(self.timeout));
-        line.flag(self.own_host, "i-own-this-host");
-        line.option("scenario", scenario);
-        line.option("seed", &self.seed.to_string());
-        line.0
-    }
-}
-
-/// Parts of the names of header fields that are credentials.
-const CREDENTIALS: [&str; 12] = [
-    "auth",
-    "cookie",
-    "key",
-    "token",
-    "secret",
-    "passw",
-    "credential",
-    "session",
-    "signature",
-    "dpop",
-    "jwt",
-    "otp",
-];
-
-/// A header field for a command line. A report is kept in logs and build artifacts, so instead of the value of a
-/// credential it has a shell variable, named by the field.
-fn printed_field(name: &str, value: &str, suffix: &str) -> String {
-    let lower = name.to_ascii_lowercase();
-    if !CREDENTIALS.iter().any(|part| lower.contains(part)) {
-        return quote(&format!("{name}: {value}"));
-    }
-    let variable: String = lower
-        .chars()
-        .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' })
-        .collect();
-    format!("\"{name}: ${variable}{suffix}\"")
-}
-
-/// A URL without the password in it.
-fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
-    match authority.rsplit_once('@').and_then(|(user, _)| user.split_once(':')) {
-        Some((user, password)) => format!("{scheme}://{user}:…{}", &rest[user.len() + 1 + password.len()..]),
-        None => url.to_owned(),
-    }
-}
-
-/// Builds a command line.
-struct CommandLine(String);
-
-impl CommandLine {
-    fn option(&mut self, name: &str, value: &str) {
-        let _ = write!(self.0, " --{name} {}", quote(value));
-    }
-
-    fn unless(&mut self, standard: bool, name: &str, value: &str) {
-        if !standard {
-            self.option(name, value);
-        }
-    }
-
-    fn given(&mut self, name: &str, value: Option<&String>) {
-        if let Some(value) = value {
-            self.option(name, value);
-        }
-    }
-
-    fn flag(&mut self, is_set: bool, name: &str) {
-        if is_set {
-            let _ = write!(self.0, " --{name}");
-        }
-    }
-}
-
-/// For a shell.
-fn quote(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
 

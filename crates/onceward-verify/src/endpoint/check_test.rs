@@ -9,7 +9,7 @@ fn the_command_says_only_what_differs() {
     );
     check.body = r#"{"who":"O'Neil"}"#.into();
     check.effects = Effects::Url { url: "http://app/count".into(), pointer: "/n".into() };
-    check.tenants = Some([("X-T".into(), "a".into()), ("X-T".into(), "b".into())]);
+    check.tenants = vec![[("X-T".into(), "a".into()), ("X-T".into(), "b".into())]];
     check.key_form = KeyForm::Raw;
     check.lease = std::time::Duration::from_millis(1500);
     check.seed = 7;
@@ -24,7 +24,7 @@ fn no_credential_is_printed() {
     let mut check = Check::new("http://anna:s3cr3t@app/charges?at=1");
     check.headers = [("X-Api-Key", "s3cr3t"), ("X-Store", "7")].map(|(n, v)| (n.into(), v.into())).to_vec();
     let bearer = |token: &str| ("Authorization".to_owned(), format!("Bearer s3cr3t-{token}"));
-    check.tenants = Some([bearer("a"), bearer("b")]);
+    check.tenants = vec![[bearer("a"), bearer("b")]];
     assert_eq!(
         check.command_line("other-tenant"),
         "onceward verify --url 'http://anna:…@app/charges?at=1' --header \"X-Api-Key: $X_API_KEY\" \

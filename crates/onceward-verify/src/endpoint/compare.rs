@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::message::Answer;
+use super::secrets::is_credential;
 
 /// Fields that may differ between a run and its replay: they belong to the connection, to the moment or to
 /// the one exchange. The framing is left out because the bodies themselves are compared.
@@ -35,30 +36,56 @@ const VOLATILE: &[&str] = &[
     "x-trace-id",
 ];
 
-/// Says in words how a replay differs from the first answer; empty if it does not.
-pub(super) fn differences(first: &Answer, again: &Answer, volatile: &[String]) -> Vec<String> {
-    let mut found = Vec::new();
+/// How a replay differs from the first answer.
+#[derive(Debug)]
+pub(super) struct Differences {
+    /// In words.
+    pub(super) text: String,
+    /// What is not kept, without the values: the same for every answer that lacks it.
+    pub(super) cause: String,
+    /// Whether it is the answer to something else, and not the same one kept badly.
+    pub(super) is_another: bool,
+}
+
+/// How a replay differs from the first answer, if it does.
+pub(super) fn differences(first: &Answer, again: &Answer, volatile: &[String]) -> Option<Differences> {
+    let (mut found, mut causes, mut is_another) = (Vec::new(), Vec::new(), false);
     if first.status != again.status {
         found.push(format!("status {} became {}", first.status, again.status));
+        let [low, high] = [first.status.min(again.status), first.status.max(again.status)];
+        // Of two successes that came together nobody knows which is the replay: the pair is the cause.
+        causes.push(if first.is_success() && again.is_success() {
+            format!("status {low} or {high}")
+        } else {
+            format!("status {}", again.status)
+        });
     }
     let (one, other) = (stable(first, volatile), stable(again, volatile));
     for (name, values) in &one {
         match other.get(name) {
-            None => found.push(format!("field `{name}` was lost")),
+            None => {
+                found.push(format!("field `{name}` was lost"));
+                causes.push(format!("`{name}` lost"));
+            }
             Some(others) if others != values => {
-                found.push(format!(
-                    "field `{name}` changed from `{}` to `{}`",
-                    values.join(", "),
-                    others.join(", ")
-                ));
+                let (values, others) = (values.join(", "), others.join(", "));
+                found.push(if is_credential(name) {
+                    format!("field `{name}` changed")
+                } else {
+                    format!("field `{name}` changed from `{values}` to `{others}`")
+                });
+                causes.push(format!("`{name}` changed"));
             }
             Some(_) => {}
         }
     }
     if first.body != again.body {
-        found.push(body_difference(first, again));
+        let (text, is_same_value) = body_difference(first, again);
+        found.push(text);
+        causes.push(format!("body, {is_same_value}"));
+        is_another = !is_same_value;
     }
-    found
+    (!found.is_empty()).then(|| Differences { text: found.join("; "), cause: causes.join(", "), is_another })
 }
 
 /// Fields that only the replay has, other than those that say that it is one.
@@ -83,13 +110,14 @@ fn stable<'a>(answer: &'a Answer, volatile: &[String]) -> BTreeMap<&'a str, Vec<
     fields
 }
 
-fn body_difference(first: &Answer, again: &Answer) -> String {
+/// In words, and whether the bodies are the same JSON.
+fn body_difference(first: &Answer, again: &Answer) -> (String, bool) {
     let json = |answer: &Answer| serde_json::from_slice::<serde_json::Value>(&answer.body).ok();
     match (json(first), json(again)) {
         (Some(one), Some(other)) if one == other => {
-            "the body is the same JSON in other bytes, which breaks signatures and digests".to_owned()
+            ("the body is the same JSON in other bytes, which breaks signatures and digests".to_owned(), true)
         }
-        _ => format!("the body changed from `{}` to `{}`", first.excerpt(), again.excerpt()),
+        _ => (format!("the body changed from `{}` to `{}`", first.excerpt(), again.excerpt()), false),
     }
 }
 

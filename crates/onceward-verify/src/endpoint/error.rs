@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What kept the verifier from checking.
+/// The kind of an error of the verifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// Something that was asked for makes no sense.
@@ -15,7 +15,7 @@ pub enum ErrorKind {
     Unfit,
 }
 
-/// Why an endpoint could not be checked, in one line that a person can act on.
+/// Why an endpoint could not be checked, in one line that an operator can act on.
 #[derive(Debug, Clone)]
 pub struct Error {
     kind: ErrorKind,
@@ -31,7 +31,7 @@ impl Error {
         Self::new(ErrorKind::Invalid, text)
     }
 
-    /// What kind of obstacle it was.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -45,5 +45,5 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What was asked, or why it could not be done.
+/// The request, or why it could not be done.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

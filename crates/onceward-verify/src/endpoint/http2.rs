@@ -16,7 +16,7 @@ use h2::{Ping, SendStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 
-use super::message::{Answer, Meaning, Request};
+use super::message::{Answer, Meaning, Request, host};
 use super::volley::Version;
 use super::wire::{self, Wire};
 
@@ -132,9 +132,9 @@ pub(super) async fn answer((_connection, answer): (Arc<Driver>, ResponseFuture))
 
 fn head(request: &Request) -> io::Result<http::Request<()>> {
     let place = &request.place;
-    let uri = format!("{}://{}{}", place.scheme(), place.authority(), place.target());
+    let uri = format!("{}://{}{}", place.scheme(), host(request), place.target());
     let mut head = http::Request::builder().method(request.method.as_str()).uri(uri);
-    for (name, value) in &request.fields {
+    for (name, value) in request.fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
         head = head.header(name, &value[..]);
     }
     head.header("content-length", request.body.len())

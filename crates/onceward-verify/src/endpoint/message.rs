@@ -1,11 +1,14 @@
 //! Requests, answers, and the result of sending a request once.
 
 use std::fmt::{self, Write};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
+use serde_json::Value;
 
+use super::http_date;
 use super::place::Place;
+use super::secrets::without_credentials;
 
 /// One request, ready to be sent as often as asked.
 #[derive(Clone, Debug)]
@@ -20,7 +23,7 @@ pub struct Request {
     pub body: Bytes,
     /// The key that it carries, if it is a plain one.
     pub key: String,
-    /// What it is called in a timeline.
+    /// The name in a timeline.
     pub label: String,
 }
 
@@ -56,7 +59,7 @@ impl Request {
     }
 }
 
-/// What came back.
+/// The response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status code.
@@ -65,11 +68,11 @@ pub struct Answer {
     pub fields: Vec<(String, String)>,
     /// The body.
     pub body: Bytes,
-    /// What its status means here.
+    /// The meaning of its status.
     pub meaning: Meaning,
 }
 
-/// What the status of an answer means, where the check says so.
+/// The meaning of a response's status, where the check says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Meaning {
     /// What it usually means.
@@ -79,6 +82,10 @@ pub enum Meaning {
     NotNow,
     /// The request itself is refused.
     Refused,
+    /// It failed.
+    Failed,
+    /// The outcome is unknown, and an operator has to settle it.
+    Held,
 }
 
 impl Answer {
@@ -87,46 +94,91 @@ impl Answer {
         self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether it says that the thing was done.
+    /// Returns whether it says that the thing was done.
     pub fn is_success(&self) -> bool {
         self.meaning == Meaning::Usual && (200..400).contains(&self.status)
     }
 
-    /// Whether it says "not now": the first is still running (409, 423 Locked, 425), or there is too much to do.
+    /// Returns whether it says "not now": the first is still running (409, 423 Locked, 425), or there is too much to
+    /// do.
     pub fn is_not_now(&self) -> bool {
         match self.meaning {
             Meaning::Usual => matches!(self.status, 409 | 423 | 425 | 429 | 503) && !self.is_held(),
             Meaning::NotNow => true,
-            Meaning::Refused => false,
+            Meaning::Refused | Meaning::Failed | Meaning::Held => false,
         }
     }
 
-    /// Whether it says, for good, that nobody knows what became of the first: a problem document (RFC 9457)
-    /// with `"retryable": false`, or of a type that ends in `outcome-unknown`. Then a person has to look,
-    /// and the key is not wedged but held.
+    /// Returns whether there is too much to do (429, 503), which says nothing of the key.
+    pub fn is_overload(&self) -> bool {
+        self.meaning == Meaning::Usual && matches!(self.status, 429 | 503)
+    }
+
+    /// Returns whether it says, for good, that nobody knows what became of the first: a problem document (RFC 9457)
+    /// with
+    /// `"retryable": false` or of a type that ends in `outcome-unknown`, or what the check names. Then an operator has
+    /// to look, and the key is not wedged but held.
     pub fn is_held(&self) -> bool {
+        if self.meaning != Meaning::Usual {
+            return self.meaning == Meaning::Held;
+        }
         let is_problem = self.field("content-type").is_some_and(|media| media.contains("problem+json"));
         if self.status != 409 || !is_problem {
             return false;
         }
-        let problem: serde_json::Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let problem: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         problem["retryable"] == false
             || problem["type"].as_str().is_some_and(|of| of.ends_with("outcome-unknown"))
     }
 
-    /// Whether it refuses the request itself.
+    /// Returns whether it refuses the request itself.
     pub fn is_refusal(&self) -> bool {
         match self.meaning {
             Meaning::Usual => (400..500).contains(&self.status),
-            Meaning::NotNow => false,
             Meaning::Refused => true,
+            Meaning::NotNow | Meaning::Failed | Meaning::Held => false,
         }
     }
 
-    /// The beginning of the body, in one line.
+    /// Returns whether it says that the attempt failed.
+    pub fn is_failure(&self) -> bool {
+        match self.meaning {
+            Meaning::Usual => self.status >= 500,
+            Meaning::Failed => true,
+            Meaning::NotNow | Meaning::Refused | Meaning::Held => false,
+        }
+    }
+
+    /// Returns whether it has the status and the body of another.
+    pub fn is_like(&self, other: &Self) -> bool {
+        (self.status, &self.body) == (other.status, &other.body)
+    }
+
+    /// Returns whether its body has the form of another one: JSON with the same members, or none at all.
+    pub fn resembles(&self, other: &Self) -> bool {
+        let json = |answer: &Self| serde_json::from_slice::<Value>(&answer.body).ok();
+        match (json(self), json(other)) {
+            (Some(Value::Object(one)), Some(Value::Object(other))) => one.keys().eq(other.keys()),
+            (one, other) => one.is_some() == other.is_some(),
+        }
+    }
+
+    /// How many seconds it asks to wait, if it says so: a number, or a date, which is compared with the answer's own `Date`
+    /// where there is one.
+    pub(super) fn retry_after_s(&self) -> Option<u64> {
+        let text = self.field("retry-after")?.trim();
+        if let Ok(seconds) = text.parse() {
+            return Some(seconds);
+        }
+        let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let sent = self.field("date").and_then(http_date::unix_s).unwrap_or_else(now);
+        Some(http_date::unix_s(text)?.saturating_sub(sent))
+    }
+
+    /// The beginning of the body, in one line, without members that are credentials.
     pub fn excerpt(&self) -> String {
-        let text: String =
-            String::from_utf8_lossy(&self.body).split_whitespace().collect::<Vec<_>>().join(" ");
+        let body = without_credentials(&self.body).map_or_else(|| self.body.clone(), Bytes::from);
+        let text: String = String::from_utf8_lossy(&body).split_whitespace().collect::<Vec<_>>().join(" ");
         match text.char_indices().nth(EXCERPT_CHARS) {
             Some((end, _)) => format!("{}…", &text[..end]),
             None => text,
@@ -162,7 +214,7 @@ pub enum Ending {
 pub struct Shot {
     /// The key that it carried, if it was a plain one.
     pub key: String,
-    /// What it is called in a timeline.
+    /// The name in a timeline.
     pub label: String,
     /// When its last byte left.
     pub sent: Instant,
@@ -194,7 +246,7 @@ impl Shot {
         self.answer().filter(|answer| answer.is_success())
     }
 
-    /// Whether the answer says "not now".
+    /// Returns whether the answer says "not now".
     pub fn is_not_now(&self) -> bool {
         self.answer().is_some_and(Answer::is_not_now)
     }
@@ -211,13 +263,22 @@ impl fmt::Display for Ending {
     }
 }
 
+/// The host that a request is for: a field of its own may name another than its place does.
+pub(super) fn host(request: &Request) -> String {
+    let field = request.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+    match field {
+        Some((_, value)) => String::from_utf8_lossy(value).into_owned(),
+        None => request.place.authority(),
+    }
+}
+
 /// The bytes of a request in HTTP/1.1.
 pub(super) fn encode(request: &Request) -> Vec<u8> {
     let mut head = String::new();
     let _ = write!(head, "{} {} HTTP/1.1\r\n", request.method, request.place.target());
-    let _ = write!(head, "Host: {}\r\n", request.place.authority());
+    let _ = write!(head, "Host: {}\r\n", host(request));
     let mut bytes = head.into_bytes();
-    for (name, value) in &request.fields {
+    for (name, value) in request.fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
         bytes.extend_from_slice(name.as_bytes());
         bytes.extend_from_slice(b": ");
         bytes.extend_from_slice(value);
@@ -230,3 +291,7 @@ pub(super) fn encode(request: &Request) -> Vec<u8> {
     bytes.extend_from_slice(&request.body);
     bytes
 }
+
+#[cfg(test)]
+#[path = "message_test.rs"]
+mod tests;

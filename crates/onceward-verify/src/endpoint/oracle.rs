@@ -7,6 +7,7 @@ use super::error::{Error, ErrorKind, Result};
 use super::http1;
 use super::message::Request;
 use super::place::Place;
+use super::sql_client::SqlClient;
 
 /// A number that is not there by then will not come.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -17,15 +18,19 @@ pub(super) enum Oracle {
     Unseen,
     Url { place: Place, pointer: String },
     Command(String),
+    Sql { client: SqlClient, query: String },
 }
 
 impl Oracle {
-    pub(super) fn read(effects: &Effects, place: Option<Place>) -> Self {
-        match (effects, place) {
+    pub(super) fn read(effects: &Effects, place: Option<Place>) -> Result<Self> {
+        Ok(match (effects, place) {
             (Effects::Url { pointer, .. }, Some(place)) => Self::Url { place, pointer: pointer.clone() },
             (Effects::Command(command), _) => Self::Command(command.clone()),
+            (Effects::Sql { url, query }, _) => {
+                Self::Sql { client: SqlClient::read(url)?, query: query.clone() }
+            }
             _ => Self::Unseen,
-        }
+        })
     }
 
     pub(super) fn sees(&self) -> bool {
@@ -34,12 +39,17 @@ impl Oracle {
 
     /// The number of effects so far; none if nobody counts them.
     pub(super) async fn count(&self) -> Result<Option<i64>> {
-        let (text, pointer) = match self {
+        let (text, pointer, hint) = match self {
             Self::Unseen => return Ok(None),
-            Self::Url { place, pointer } => (ask(place).await?, pointer.as_str()),
-            Self::Command(command) => (run(command).await?, ""),
+            Self::Url { place, pointer } => {
+                (ask(place).await?, pointer.as_str(), " (is --effects-pointer missing?)")
+            }
+            Self::Command(command) => (run(command).await?, "", " (the command must print nothing else)"),
+            Self::Sql { client, query } => {
+                (client.ask(query).await?, "", " (the query must give one number)")
+            }
         };
-        number(&text, pointer).map(Some)
+        number(&text, pointer, hint).map(Some)
     }
 }
 
@@ -70,8 +80,15 @@ async fn ask(place: &Place) -> Result<String> {
 }
 
 async fn run(command: &str) -> Result<String> {
-    let failed = |why: String| Error::new(ErrorKind::Unreachable, format!("effects: `{command}`: {why}"));
-    let output = tokio::process::Command::new("sh").args(["-c", command]).kill_on_drop(true).output();
+    let mut shell = tokio::process::Command::new("sh");
+    shell.args(["-c", command]);
+    printed(shell, command).await
+}
+
+/// What a command prints.
+pub(super) async fn printed(mut command: tokio::process::Command, name: &str) -> Result<String> {
+    let failed = |why: String| Error::new(ErrorKind::Unreachable, format!("effects: `{name}`: {why}"));
+    let output = command.stdin(std::process::Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(READ_TIMEOUT, output)
         .await
         .map_err(|_| failed("printed nothing in ten seconds".to_owned()))?
@@ -82,13 +99,13 @@ async fn run(command: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn number(text: &str, pointer: &str) -> Result<i64> {
+fn number(text: &str, pointer: &str, hint: &str) -> Result<i64> {
     let wrong = |what: &str| {
         let excerpt: String = text.trim().chars().take(80).collect();
         Error::new(ErrorKind::Unfit, format!("effects: {what} in `{excerpt}`"))
     };
     if pointer.is_empty() {
-        return text.trim().parse().map_err(|_| wrong("no plain number (is --effects-pointer missing?)"));
+        return text.trim().parse().map_err(|_| wrong(&format!("no plain number{hint}")));
     }
     let json: serde_json::Value = serde_json::from_str(text).map_err(|_| wrong("no JSON"))?;
     let found = json.pointer(pointer).ok_or_else(|| wrong(&format!("nothing at {pointer}")))?;

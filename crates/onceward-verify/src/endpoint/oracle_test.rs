@@ -2,12 +2,12 @@ use super::{Oracle, number};
 
 #[test]
 fn a_number_is_read_plainly_or_by_pointer() {
-    assert_eq!(number(" 12\n", "").unwrap(), 12);
-    assert_eq!(number(r#"{"a":{"count":7}}"#, "/a/count").unwrap(), 7);
-    assert_eq!(number(r#"[{"n":"8"}]"#, "/0/n").unwrap(), 8);
+    assert_eq!(number(" 12\n", "", "").unwrap(), 12);
+    assert_eq!(number(r#"{"a":{"count":7}}"#, "/a/count", "").unwrap(), 7);
+    assert_eq!(number(r#"[{"n":"8"}]"#, "/0/n", "").unwrap(), 8);
     for (text, pointer) in [("", ""), (r#"{"count":7}"#, ""), ("7", "/count"), ("{}", "/count"), ("x", "/a")]
     {
-        assert!(number(text, pointer).is_err(), "{text:?} at {pointer:?} was read");
+        assert!(number(text, pointer, "").is_err(), "{text:?} at {pointer:?} was read");
     }
 }
 

@@ -1,5 +1,6 @@
 //! The target of requests: a parsed URL, and whether its host is local.
 
+use std::fmt::Write;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
@@ -77,6 +78,16 @@ impl Place {
         self
     }
 
+    /// The same place with this parameter in its query, in the place of one of the same name; or without it.
+    pub fn with_parameter(&self, name: &str, value: Option<&str>) -> Self {
+        let (path, query) = self.target.split_once('?').unwrap_or((&self.target, ""));
+        let is_other = |part: &&str| !part.is_empty() && part.split('=').next() != Some(name);
+        let mut parts: Vec<String> = query.split('&').filter(is_other).map(str::to_owned).collect();
+        parts.extend(value.map(|value| format!("{name}={}", percent_encoded(value))));
+        let query = if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) };
+        Self { target: format!("{path}{query}"), ..self.clone() }
+    }
+
     /// The value of the `Host` field.
     pub fn authority(&self) -> String {
         if let Some(host) = &self.sent_host {
@@ -91,7 +102,7 @@ impl Place {
         if self.peer.is_some() { "https" } else { "http" }
     }
 
-    /// Whether nobody else can be meant: a loopback or private address, or a name without a dot, which
+    /// Returns whether nobody else can be meant: a loopback or private address, or a name without a dot, which
     /// only resolves inside one's own network.
     pub fn is_own(&self) -> bool {
         match self.host.parse::<IpAddr>() {
@@ -135,6 +146,17 @@ impl Place {
 async fn in_time<T>(connect: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no connection in ten seconds");
     tokio::time::timeout(CONNECT_TIMEOUT, connect).await.map_err(late)?
+}
+
+fn percent_encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+        out
+    })
 }
 
 fn default_port(is_secure: bool) -> u16 {

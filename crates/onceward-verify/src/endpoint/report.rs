@@ -1,27 +1,36 @@
 //! The result of a check as plain data. Each file in `report/` renders it in one format.
 
+mod date;
 mod html;
 mod junit;
 mod markdown;
 mod picture;
+mod table;
 mod text;
 
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::fault::{FaultKind, rank};
+use super::secrets::Secrets;
+pub use table::Table;
+
 pub use super::trace::{Lane, Mark, Timeline, Tone};
 
-/// What became of a scenario.
+/// The verdict of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Verdict {
     /// Nothing spoke against the promise, and it was put to the test.
     Holds,
-    /// Nothing ran twice, but for some keys the outcome is unknown and held until a person settles it.
+    /// Nothing ran twice, but for some keys the outcome is unknown and held until an operator settles it.
     Held,
     /// The promise was broken; the finding shows how.
     Violated,
+    /// Nothing spoke against it, but nothing is deduplicated here, so it says nothing.
+    Vacuous,
     /// It could not be put to the test here.
     Inconclusive,
     /// It was not asked for, or something that it needs was not given.
@@ -35,24 +44,30 @@ impl Verdict {
             Self::Holds => "holds",
             Self::Held => "held",
             Self::Violated => "violated",
+            Self::Vacuous => "vacuous",
             Self::Inconclusive => "inconclusive",
             Self::NotApplicable => "not applicable",
         }
     }
 }
 
-/// What was found in one scenario.
+/// The finding of one scenario.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Finding {
     /// Which scenario.
     pub scenario: &'static str,
-    /// What it promises.
+    /// The promise.
     pub promise: &'static str,
-    /// What became of it.
+    /// Its result.
     pub verdict: Verdict,
+    /// The kind of the fault, if it is violated.
+    pub fault: Option<FaultKind>,
+    /// The scenario whose finding shows the same mistake, if this is not the finding to look at first.
+    pub same_cause_as: Option<&'static str>,
     /// Why, in a sentence.
     pub why: String,
-    /// What else is worth knowing.
+    /// Further notes.
     pub notes: Vec<String>,
     /// Requests that it took.
     pub requests: u64,
@@ -60,12 +75,13 @@ pub struct Finding {
     pub took_ms: u64,
     /// The command that does it again.
     pub reproduce: String,
-    /// What happened in the round that broke the promise.
+    /// The events of the round that broke the promise.
     pub timeline: Option<Timeline>,
 }
 
 /// How far apart the last bytes of simultaneous requests left.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct Spread {
     /// Volleys that were measured.
     pub volleys: usize,
@@ -115,6 +131,7 @@ impl Spread {
 
 /// All that was found.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// The endpoint.
     pub url: String,
@@ -122,9 +139,9 @@ pub struct Report {
     pub method: String,
     /// The version of the verifier.
     pub version: &'static str,
-    /// What names this run in its keys.
+    /// The name of this run in its keys.
     pub run: String,
-    /// What decided all that was left to chance.
+    /// The seed of all random decisions.
     pub seed: u64,
     /// When it began, in seconds since 1970.
     pub started_unix_s: u64,
@@ -136,11 +153,15 @@ pub struct Report {
     pub clients: usize,
     /// Whether effects were counted. Where they were not, what holds only holds for the answers.
     pub effects_seen: bool,
-    /// How long a plain request took, in the median.
+    /// How long a plain request took.
     pub request_took_us: u64,
+    /// How the key is written: which forms the endpoint takes, and whether they are one key.
+    pub key_form: String,
+    /// Whether a plain retry has no effect.
+    pub deduplicates: bool,
     /// How far apart simultaneous requests were.
     pub spread: Spread,
-    /// What was found, scenario by scenario.
+    /// The findings, scenario by scenario.
     pub findings: Vec<Finding>,
 }
 
@@ -164,7 +185,35 @@ impl Report {
         self.findings.iter().filter(|finding| finding.verdict == Verdict::Violated)
     }
 
-    /// What a command ends with: 0 if all that was asked holds, 1 if something is violated, 2 if something
+    /// Violated scenarios with a cause of their own, the worst first.
+    pub fn main_findings(&self) -> Vec<&Finding> {
+        let mut found: Vec<(usize, &Finding)> = self.findings.iter().enumerate().collect();
+        found.retain(|(_, finding)| finding.verdict == Verdict::Violated && finding.same_cause_as.is_none());
+        found.sort_by_key(|(index, finding)| rank(finding, *index));
+        found.into_iter().map(|(_, finding)| finding).collect()
+    }
+
+    /// The verdict on the whole, in a line to paste.
+    pub fn summary(&self) -> String {
+        text::summary(self)
+    }
+
+    /// When it began, as a date and time in UTC.
+    pub fn started(&self) -> String {
+        date::utc(self.started_unix_s)
+    }
+
+    /// Takes these secrets out of every text.
+    pub(super) fn conceal(&mut self, secrets: &Secrets) {
+        let findings = self.findings.iter_mut().flat_map(|finding| {
+            let lanes = finding.timeline.iter_mut().flat_map(|timeline| &mut timeline.lanes);
+            let texts = lanes.flat_map(|lane| [&mut lane.label, &mut lane.ending]);
+            texts.chain(&mut finding.notes).chain([&mut finding.why, &mut finding.reproduce])
+        });
+        findings.chain([&mut self.url, &mut self.key_form]).for_each(|text| secrets.conceal(text));
+    }
+
+    /// Returns the exit code of a command: 0 if all that was asked holds, 1 if something is violated, 2 if something
     /// could not be checked.
     pub fn exit_code(&self) -> u8 {
         if self.count(Verdict::Violated) > 0 {

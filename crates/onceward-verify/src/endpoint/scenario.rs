@@ -7,13 +7,18 @@ mod failed_after_effect;
 mod failed_first;
 mod hang_up;
 mod instances;
+mod key_squatting;
 mod late_retry;
+mod long_running;
+mod lost_update;
 mod malformed_keys;
 mod missing_key;
 mod other_body_after;
 mod other_body_during;
 mod other_path;
 mod other_tenant;
+mod redelivered_webhook;
+mod refreshed_credential;
 mod reordered_json;
 mod retry_after_success;
 mod simultaneous;
@@ -24,14 +29,15 @@ use std::future::Future;
 use std::pin::Pin;
 
 use super::error::{Error, Result};
+use super::fault::{Cause, Fault, FaultKind};
 use super::scenario_context::ScenarioContext;
 use super::setup::Setup;
 
 /// Something that a retry-safe endpoint must bear.
 pub struct Scenario {
-    /// What it is called, on the command line and in reports.
+    /// The name, on the command line and in reports.
     pub name: &'static str,
-    /// What holds if it passes.
+    /// The promise that holds if it passes.
     pub promise: &'static str,
     /// What has to be given for it, if it is not.
     pub(super) lacks: fn(&Setup) -> Option<&'static str>,
@@ -59,20 +65,28 @@ impl Plan {
 
 /// Why a scenario ends without holding.
 #[derive(Debug)]
-pub(super) enum Stop {
-    Violated(String),
-    /// Nothing ran twice, but some outcomes are held for a person.
+pub(crate) enum Stop {
+    Violated(Fault),
+    /// Nothing ran twice, but some outcomes are held for an operator.
     Held(String),
     Inconclusive(String),
     NotApplicable(String),
 }
 
 impl Stop {
-    pub(super) fn violated(why: impl Into<String>) -> Self {
-        Self::Violated(why.into())
+    pub(crate) fn violated(kind: FaultKind, why: impl Into<String>) -> Self {
+        Self::Violated(Fault::new(kind, why))
     }
 
-    pub(super) fn inconclusive(why: impl Into<String>) -> Self {
+    /// The same, with something that it may come from and that other scenarios can meet too.
+    pub(crate) fn or_from(self, cause: Cause) -> Self {
+        match self {
+            Self::Violated(fault) => Self::Violated(fault.or_from(cause)),
+            other => other,
+        }
+    }
+
+    pub(crate) fn inconclusive(why: impl Into<String>) -> Self {
         Self::Inconclusive(why.into())
     }
 }
@@ -82,7 +96,7 @@ pub fn all() -> &'static [Scenario] {
     &ALL
 }
 
-static ALL: [Scenario; 19] = [
+static ALL: [Scenario; 24] = [
     simultaneous::SCENARIO,
     retry_after_success::SCENARIO,
     while_running::SCENARIO,
@@ -91,6 +105,8 @@ static ALL: [Scenario; 19] = [
     other_body_during::SCENARIO,
     reordered_json::SCENARIO,
     other_tenant::SCENARIO,
+    key_squatting::SCENARIO,
+    refreshed_credential::SCENARIO,
     other_path::SCENARIO,
     missing_key::SCENARIO,
     malformed_keys::SCENARIO,
@@ -99,6 +115,9 @@ static ALL: [Scenario; 19] = [
     failed_after_effect::SCENARIO,
     instances::SCENARIO,
     slow_owner::SCENARIO,
+    long_running::SCENARIO,
+    lost_update::SCENARIO,
+    redelivered_webhook::SCENARIO,
     crash::SCENARIO,
     expiry::SCENARIO,
     late_retry::SCENARIO,

@@ -96,6 +96,34 @@ impl Server {
     }
 }
 
+/// Runs the command that comes after each start, and reads the header fields that it prints, one per line.
+pub(super) async fn log_in(command: &str) -> Result<Vec<(String, String)>> {
+    let failed = |why: String| Error::new(ErrorKind::Unreachable, format!("`{command}`: {why}"));
+    let output = Command::new("sh").args(["-c", command]).stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = tokio::time::timeout(START_TIMEOUT, output)
+        .await
+        .map_err(|_| failed("is not done after a minute".to_owned()))?
+        .map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(failed(format!("{}: {}", output.status, said.trim())));
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
+    let field = |(index, line): (usize, &str)| {
+        // The line itself is not quoted: it may be a bare token.
+        let wrong = || failed(format!("printed a line that is no header field (line {})", index + 1));
+        let (name, value) = line.split_once(':').ok_or_else(wrong)?;
+        let is_sound = http::HeaderName::from_bytes(name.trim().as_bytes()).is_ok()
+            && http::HeaderValue::from_str(value.trim()).is_ok();
+        if !is_sound {
+            return Err(wrong());
+        }
+        Ok((name.trim().to_owned(), value.trim().to_owned()))
+    };
+    lines.map(field).collect()
+}
+
 /// The last lines that a server wrote to its standard error. They are read for as long as it runs: a full pipe would
 /// stop it.
 struct Said {

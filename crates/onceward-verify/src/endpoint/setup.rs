@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::check::{Check, Effects, KeyForm};
+use super::check::{Check, Effects};
 use super::error::{Error, ErrorKind, Result};
 use super::http2;
 use super::message::Request;
@@ -28,28 +28,45 @@ pub(super) struct Setup {
     /// All instances, the first one first.
     pub(super) instances: Vec<Place>,
     pub(super) oracle: Oracle,
+    /// The body that has the effect, without a key.
+    pub(super) body: Bytes,
     /// Another body with which the request is another one.
     pub(super) alt_body: Option<Bytes>,
     /// The same JSON in other bytes.
     pub(super) reordered: Option<Bytes>,
     pub(super) scenarios: Vec<&'static Scenario>,
+    /// Where what is started listens.
+    pub(super) started: Place,
+    /// A resource with a version.
+    pub(super) versioned: Option<Place>,
+    /// Where signed events go.
+    pub(super) webhook: Option<Place>,
 }
 
 impl Setup {
     pub(super) fn read(check: &Check) -> Result<Self> {
         let trust = Trust::new(check.authorities.clone());
         let parse = |url: &str| Place::parse(url, &trust);
-        let place = parse(&check.url)?;
+        let mut place = parse(&check.url)?;
+        if let Some(name) = &check.key_parameter {
+            place = place.with_parameter(name, None);
+            if check.key_pointer.is_some() {
+                return Err(Error::invalid("a key is in --key-pointer or in --key-parameter, not in both"));
+            }
+        }
         let also = check.also_urls.iter().map(|url| Ok(parse(url)?.with_host_of(&place)));
         let also = also.collect::<Result<Vec<_>>>()?;
         let other = check.other_url.as_deref().map(parse).transpose()?;
+        let more = [&check.start_url, &check.versioned_url].into_iter().flatten();
+        let more = more.chain(check.webhook.as_ref().map(|webhook| &webhook.url));
+        let more = more.map(|url| parse(url)).collect::<Result<Vec<_>>>()?;
         let effects_place = match &check.effects {
             Effects::Url { url, .. } => Some(parse(url)?),
             _ => None,
         };
         let instances: Vec<Place> = std::iter::once(&place).chain(&also).cloned().collect();
         if !check.own_host {
-            let all = instances.iter().chain(&other).chain(&effects_place);
+            let all = instances.iter().chain(&other).chain(&effects_place).chain(&more);
             all.filter(|place| !place.is_own()).try_for_each(refuse)?;
         }
         bounded("--clients", check.clients, 2, CLIENTS_MAX)?;
@@ -59,19 +76,34 @@ impl Setup {
             return Err(Error::invalid("over HTTP/2 a body may have 32 KiB at most"));
         }
         sound_fields(check)?;
-        let json: Option<Value> = serde_json::from_str(&check.body).ok();
+        let keyless = |body: &Bytes| without_member(body, check.key_pointer.as_deref());
+        let body = keyless(&check.body);
+        let json: Option<Value> = serde_json::from_slice(&body).ok();
+        if let Some(pointer) = &check.key_pointer
+            && with_value(json.as_ref(), pointer, "").is_none()
+        {
+            return Err(Error::invalid(format!("--key-pointer {pointer}: --body has no object there")));
+        }
         Ok(Self {
-            oracle: Oracle::read(&check.effects, effects_place),
-            alt_body: match &check.alt_body {
-                Some(body) if *body == check.body => {
+            oracle: Oracle::read(&check.effects, effects_place)?,
+            alt_body: match check.alt_body.as_ref().map(keyless) {
+                Some(other) if other == body => {
                     return Err(Error::invalid("--alt-body must differ from --body"));
                 }
-                Some(body) => Some(Bytes::from(body.clone())),
+                Some(other) => Some(other),
                 None => json.clone().and_then(|json| altered(&json)).map(Bytes::from),
             },
-            reordered: json.and_then(|json| reordered(&json, &check.body)).map(Bytes::from),
+            // Where the key is in the body, that is written again for each key.
+            reordered: json
+                .filter(|_| check.key_pointer.is_none())
+                .and_then(|json| reordered(&json, &String::from_utf8_lossy(&body)))
+                .map(Bytes::from),
+            started: check.start_url.as_deref().map_or_else(|| Ok(place.clone()), parse)?,
+            versioned: check.versioned_url.as_deref().map(parse).transpose()?,
+            webhook: check.webhook.as_ref().map(|webhook| parse(&webhook.url)).transpose()?,
             scenarios: scenario::named(&check.scenarios)?,
             check: check.clone(),
+            body,
             place,
             other,
             instances,
@@ -82,7 +114,7 @@ impl Setup {
     pub(super) fn request(&self) -> Request {
         let has = |name: &str| self.check.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
         let mut fields: Vec<(String, Vec<u8>)> = Vec::new();
-        if !has("content-type") && serde_json::from_str::<Value>(&self.check.body).is_ok() {
+        if !has("content-type") && serde_json::from_slice::<Value>(&self.check.body).is_ok() {
             fields.push(("Content-Type".to_owned(), b"application/json".to_vec()));
         }
         if !has("user-agent") {
@@ -94,22 +126,17 @@ impl Setup {
             place: self.place.clone(),
             method: self.check.method.clone(),
             fields,
-            body: Bytes::from(self.check.body.clone()),
+            body: self.body.clone(),
             key: String::new(),
             label: String::new(),
         };
-        match &self.check.tenants {
-            Some([(name, value), _]) => request.replace(name, value.as_str()),
-            None => request,
-        }
+        let firsts = self.check.tenants.iter().map(|[first, _]| first);
+        firsts.fold(request, |request, (name, value)| request.replace(name, value.as_str()))
     }
 
-    /// How a key is written into its field.
-    pub(super) fn written(&self, key: &str) -> Vec<u8> {
-        match self.check.key_form {
-            KeyForm::Quoted => format!("\"{key}\"").into_bytes(),
-            KeyForm::Raw => key.as_bytes().to_vec(),
-        }
+    /// Rounds that a race is run against a slow request, too: one, where it is said what makes a request slow.
+    pub(super) fn slow_rounds(&self) -> usize {
+        usize::from(self.check.slow_header.is_some())
     }
 
     /// How long a key may stay unavailable, plus a margin for a busy machine.
@@ -122,7 +149,7 @@ fn refuse(place: &Place) -> Result<()> {
     Err(Error::new(
         ErrorKind::NotYours,
         format!(
-            "{} may be somebody else's, and verifying it costs real effects; if it is yours, say --i-own-this-host",
+            "{} may belong to others, and verifying it costs real effects; if it is yours, say --i-own-this-host",
             place.host()
         ),
     ))
@@ -137,8 +164,9 @@ fn bounded(name: &str, value: usize, low: usize, high: usize) -> Result<()> {
 
 /// A field that is not one would only be found out by a server that answers 400 to everything.
 fn sound_fields(check: &Check) -> Result<()> {
-    let hooks = check.fail_header.iter().chain(&check.fail_after_effect_header).chain(&check.slow_header);
-    let hooks = hooks.chain(check.tenants.iter().flatten());
+    let hooks = check.fail_headers.iter().chain(&check.fail_after_effect_header).chain(&check.slow_header);
+    let hooks =
+        hooks.chain(check.tenants.iter().flatten()).chain(&check.refreshed).chain(&check.fresh_fields);
     for (name, value) in check.headers.iter().chain(hooks) {
         let sound = http::HeaderName::from_bytes(name.as_bytes()).is_ok()
             && http::HeaderValue::from_str(value).is_ok();
@@ -153,6 +181,27 @@ fn sound_fields(check: &Check) -> Result<()> {
         return Err(Error::invalid(format!("`{}` is not a method", check.method)));
     }
     Ok(())
+}
+
+/// This JSON with this value at a pointer. The object that it belongs in must be there, the member need not.
+pub(super) fn with_value(json: Option<&Value>, pointer: &str, value: impl Into<Value>) -> Option<Value> {
+    let mut json = json?.clone();
+    let (parent, name) = pointer.rsplit_once('/')?;
+    let name = name.replace("~1", "/").replace("~0", "~");
+    json.pointer_mut(parent)?.as_object_mut()?.insert(name, value.into());
+    Some(json)
+}
+
+/// A body without the member at this pointer, if it is JSON and has it.
+fn without_member(body: &Bytes, pointer: Option<&str>) -> Bytes {
+    let without = || {
+        let mut json: Value = serde_json::from_slice(body).ok()?;
+        let (parent, name) = pointer?.rsplit_once('/')?;
+        let name = name.replace("~1", "/").replace("~0", "~");
+        json.pointer_mut(parent)?.as_object_mut()?.remove(&name)?;
+        Some(Bytes::from(json.to_string()))
+    };
+    without().unwrap_or_else(|| body.clone())
 }
 
 /// The first number or text in it, made another one. A document without any gets a member more.

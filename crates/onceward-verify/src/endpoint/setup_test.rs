@@ -60,3 +60,18 @@ fn nonsense_is_refused() {
         assert_eq!(Setup::read(&check).err().unwrap().kind(), ErrorKind::Invalid);
     }
 }
+
+/// A body that was taken from a real request has a key already: no request without a key may carry it, and what
+/// makes another body must not only change it.
+#[test]
+fn a_key_in_the_body_that_was_given_is_taken_out() {
+    let mut check = Check::new("http://app/charges");
+    check.key_pointer = Some("/of/request_id".into());
+    check.body = r#"{"of":{"request_id":"abc"},"amount":12}"#.into();
+    check.alt_body = Some(r#"{"of":{"request_id":"def"},"amount":12}"#.into());
+    assert!(Setup::read(&check).is_err(), "only the key differs");
+    check.alt_body = None;
+    let setup = Setup::read(&check).unwrap();
+    assert_eq!(setup.request().body, r#"{"amount":12,"of":{}}"#);
+    assert_eq!(setup.alt_body.unwrap(), r#"{"amount":13,"of":{}}"#);
+}

@@ -1,10 +1,11 @@
 //! Records the timeline of a round for the report: which request got which answer, and when.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use serde::Serialize;
 
+use super::compare;
 use super::message::{Answer, Ending, Shot};
 
 /// Lanes of a timeline that are shown; a hundred like ones tell no more than three.
@@ -15,7 +16,7 @@ const ALIKE_MAX: usize = 3;
 /// One request in a timeline.
 #[derive(Clone, Debug, Serialize)]
 pub struct Lane {
-    /// What it was.
+    /// The description.
     pub label: String,
     /// When its last byte left, in microseconds since the round began.
     pub sent_us: u64,
@@ -35,7 +36,7 @@ pub struct Lane {
 pub enum Tone {
     /// It was done.
     Done,
-    /// It was done, with another answer than its key got before.
+    /// It was done, with another answer than its key got before, or with one that is not its own.
     Another,
     /// Not now: try again.
     Later,
@@ -59,7 +60,7 @@ pub struct Mark {
 pub struct Timeline {
     /// The requests, in the order in which they were sent.
     pub lanes: Vec<Lane>,
-    /// What else happened.
+    /// The other events.
     pub marks: Vec<Mark>,
 }
 
@@ -68,11 +69,24 @@ pub(super) struct Trace {
     start: Instant,
     shots: Vec<Shot>,
     marks: Vec<(Instant, String)>,
+    /// Labels of requests that were done and must not have been.
+    wrong: Vec<String>,
+    /// Labels of requests of which only one must have been done.
+    wrong_but_first: Vec<String>,
+    /// Fields that may differ in a replay.
+    volatile: Vec<String>,
 }
 
 impl Trace {
-    pub(super) fn new() -> Self {
-        Self { start: Instant::now(), shots: Vec::new(), marks: Vec::new() }
+    pub(super) fn new(volatile: &[String]) -> Self {
+        Self {
+            start: Instant::now(),
+            shots: Vec::new(),
+            marks: Vec::new(),
+            wrong: Vec::new(),
+            wrong_but_first: Vec::new(),
+            volatile: volatile.to_vec(),
+        }
     }
 
     pub(super) fn shots(&mut self, shots: &[Shot]) {
@@ -87,19 +101,45 @@ impl Trace {
         self.marks.push((at, text.into()));
     }
 
-    /// The timeline, with no more lanes than a person can look at.
+    /// That what these got is not theirs, although it looks like success.
+    pub(super) fn is_wrong(&mut self, label: &str) {
+        self.wrong.push(label.to_owned());
+    }
+
+    /// The same of all of these but the first that was done.
+    pub(super) fn is_wrong_but_first(&mut self, label: &str) {
+        self.wrong_but_first.push(label.to_owned());
+    }
+
+    /// The timeline, with no more lanes than an operator can look at.
     pub(super) fn timeline(&self) -> Timeline {
         let mut shots: Vec<&Shot> = self.shots.iter().collect();
         shots.sort_by_key(|shot| shot.sent);
         let mut lanes: Vec<Lane> = Vec::new();
-        let mut answers: HashMap<&str, &Answer> = HashMap::new();
+        let (mut answers, mut done) = (HashMap::<&str, &Answer>::new(), HashSet::new());
         for shot in shots {
             let mut lane = self.lane(shot);
-            if let Some(answer) = shot.success()
-                && answers.entry(&shot.key).or_insert(answer).body != answer.body
+            // A replay that lacks a field, or has another status, is another answer, too.
+            if let Some(answer) = shot.answer()
                 && !shot.key.is_empty()
             {
-                lane.tone = Tone::Another;
+                let first = answers.get(shot.key.as_str()).copied();
+                let is_replay = answer.is_success()
+                    || first.is_some_and(|first| !first.body.is_empty() && first.body == answer.body);
+                let differs = |first| compare::differences(first, answer, &self.volatile).is_some();
+                if is_replay && first.is_some_and(differs) {
+                    lane.tone = Tone::Another;
+                }
+                if first.is_none() && answer.is_success() {
+                    answers.insert(&shot.key, answer);
+                }
+            }
+            if lane.tone == Tone::Done {
+                let is_later = !done.insert(lane.label.clone());
+                if self.wrong.contains(&lane.label) || is_later && self.wrong_but_first.contains(&lane.label)
+                {
+                    lane.tone = Tone::Another;
+                }
             }
             let alike: Vec<usize> = (0..lanes.len())
                 .filter(|index| (&lanes[*index].label, &lanes[*index].ending) == (&lane.label, &lane.ending))
@@ -137,3 +177,7 @@ impl Trace {
         u64::try_from(at.saturating_duration_since(self.start).as_micros()).unwrap_or(u64::MAX)
     }
 }
+
+#[cfg(test)]
+#[path = "trace_test.rs"]
+mod tests;

@@ -32,7 +32,7 @@ pub enum Version {
     /// One request a connection.
     #[default]
     Http1,
-    /// Many requests a connection: with prior knowledge in the clear, negotiated under TLS.
+    /// Many requests a connection: with prior knowledge unencrypted, negotiated under TLS.
     Http2,
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::junit::escape;
-use super::text::{micros, summary};
+use super::text::{also, micros, summary};
 use super::{Finding, Report, Verdict, WEAKER, picture};
 
 const STYLE: &str = include_str!("page.css");
@@ -22,9 +22,9 @@ pub(super) fn html(report: &Report) -> String {
         out.push_str("<h2>What went wrong</h2>\n");
         out.push_str(
             "<p class=\"soft\">Each bar is a request, from its last byte to its answer: green for the first answer \
-             that its key got, red for another one or none, yellow for “not now”, grey for a refusal.</p>\n",
+             that its key got, red for another one, one that is not its own, or none, yellow for “not now”, grey for a refusal.</p>\n",
         );
-        report.violated().for_each(|finding| violation(&mut out, finding));
+        report.main_findings().into_iter().for_each(|finding| violation(&mut out, report, finding));
     }
     out.push_str("<h2>Scenarios</h2>\n<table>\n");
     report.findings.iter().for_each(|finding| row(&mut out, finding, report.effects_seen));
@@ -32,8 +32,11 @@ pub(super) fn html(report: &Report) -> String {
     spread(&mut out, report);
     let _ = write!(
         out,
-        "<footer>onceward verify {} · seed {} · run {}</footer>\n</main>\n</body>\n</html>\n",
-        report.version, report.seed, report.run
+        "<footer>onceward verify {} · {} · seed {} · run {}</footer>\n</main>\n</body>\n</html>\n",
+        report.version,
+        report.started(),
+        report.seed,
+        report.run
     );
     out
 }
@@ -50,10 +53,13 @@ fn headline(report: &Report) -> &'static str {
 fn head(out: &mut String, report: &Report) {
     let _ = write!(
         out,
-        "<h1>{}</h1>\n<div class=\"endpoint\"><code>{} {}</code></div>\n<div class=\"facts\">\n",
+        "<h1>{}</h1>\n<div class=\"endpoint\"><code>{} {}</code></div>\n<p class=\"soft\">{} · onceward verify {} · {}</p>\n<div class=\"facts\">\n",
         headline(report),
         escape(&report.method),
-        escape(&report.url)
+        escape(&report.url),
+        report.started(),
+        report.version,
+        escape(&summary(report))
     );
     for (value, what) in [
         (report.count(Verdict::Holds).to_string(), "hold"),
@@ -72,16 +78,21 @@ fn head(out: &mut String, report: &Report) {
     }
 }
 
-fn violation(out: &mut String, finding: &Finding) {
+fn violation(out: &mut String, report: &Report, finding: &Finding) {
+    let kind = finding.fault.map_or("fault", super::super::fault::FaultKind::name);
     let _ = writeln!(
         out,
-        "<section class=\"card\" id=\"{0}\">\n<h3>{0}</h3>\n<p class=\"why\">{1}</p>\n<p class=\"soft\">{2}</p>",
+        "<section class=\"card\" id=\"{0}\">\n<h3>{0} <span class=\"pill violated\">{kind}</span></h3>\n<p class=\"why\">{1}</p>\n<p class=\"soft\">{2}</p>",
         finding.scenario,
         escape(&finding.why),
         escape(finding.promise)
     );
     if let Some(timeline) = &finding.timeline {
         out.push_str(&picture::timeline(timeline));
+    }
+    let same = also(report, finding);
+    if !same.is_empty() {
+        let _ = writeln!(out, "<p class=\"soft\">The same cause: {same}</p>");
     }
     let _ = writeln!(out, "<pre><code>{}</code></pre>\n</section>", escape(&finding.reproduce));
 }
@@ -98,6 +109,9 @@ fn row(out: &mut String, finding: &Finding, effects_seen: bool) {
         finding.scenario,
         escape(&finding.why)
     );
+    if let Some(other) = finding.same_cause_as {
+        let _ = write!(out, "<span class=\"note\">same cause as <a href=\"#{other}\">{other}</a></span>");
+    }
     for note in &finding.notes {
         let _ = write!(out, "<span class=\"note\">{}</span>", escape(note));
     }
@@ -118,5 +132,4 @@ fn spread(out: &mut String, report: &Report) {
         micros(spread.worst_us),
         picture::histogram(spread)
     );
-    let _ = writeln!(out, "<p class=\"soft\">{}.</p>", summary(report));
 }

@@ -14,7 +14,7 @@ pub(super) fn junit(report: &Report) -> String {
         report.findings.len(),
         report.count(Verdict::Violated),
         report.count(Verdict::Inconclusive),
-        report.count(Verdict::NotApplicable),
+        report.count(Verdict::NotApplicable) + report.count(Verdict::Vacuous),
         seconds(report.took_ms),
     );
     for finding in &report.findings {
@@ -28,9 +28,16 @@ pub(super) fn junit(report: &Report) -> String {
         let promise = escape(finding.promise);
         let _ = match finding.verdict {
             Verdict::Holds => writeln!(out, "<system-out>{why}</system-out>"),
+            Verdict::Vacuous => writeln!(out, "<skipped message=\"vacuous: {why}\"/>"),
             Verdict::Held => writeln!(out, "<system-out>held: {why}</system-out>"),
             Verdict::Violated => {
-                writeln!(out, "<failure message=\"{why}\">promised: {promise}\nagain: {again}</failure>")
+                let kind = finding.fault.map_or("fault", super::super::fault::FaultKind::name);
+                let same =
+                    finding.same_cause_as.map(|other| format!("\nsame cause as {other}")).unwrap_or_default();
+                writeln!(
+                    out,
+                    "<failure type=\"{kind}\" message=\"{why}\">promised: {promise}{same}\nagain: {again}</failure>"
+                )
             }
             Verdict::Inconclusive => writeln!(out, "<error message=\"{why}\">again: {again}</error>"),
             Verdict::NotApplicable => writeln!(out, "<skipped message=\"{why}\"/>"),

@@ -7,17 +7,19 @@ use super::{Report, Verdict, WEAKER};
 
 pub(super) fn markdown(report: &Report) -> String {
     let mut out = format!(
-        "`{} {}`: {} ({} requests, seed {}, onceward verify {})\n\n",
+        "`{} {}`: {} ({} requests, seed {}, {}, onceward verify {})\n\n",
         report.method,
         cell(&report.url),
         summary(report),
         report.requests,
         report.seed,
+        report.started(),
         report.version
     );
     out.push_str("| scenario | verdict | why |\n|---|---|---|\n");
     for finding in &report.findings {
         let strong = if finding.verdict == Verdict::Violated { "**" } else { "" };
+        let same = finding.same_cause_as.map(|other| format!("; same cause as {other}")).unwrap_or_default();
         let notes: String = finding.notes.iter().fold(String::new(), |mut text, note| {
             let _ = write!(text, "; note: {note}");
             text
@@ -27,10 +29,10 @@ pub(super) fn markdown(report: &Report) -> String {
             "| {} | {strong}{}{strong} | {} |",
             finding.scenario,
             finding.verdict.name(),
-            cell(&format!("{}{notes}", finding.why))
+            cell(&format!("{}{same}{notes}", finding.why))
         );
     }
-    for finding in report.violated() {
+    for finding in report.main_findings() {
         let _ = writeln!(out, "\nTo repeat `{}`:\n\n```sh\n{}\n```", finding.scenario, finding.reproduce);
     }
     if !report.effects_seen {
@@ -40,6 +42,6 @@ pub(super) fn markdown(report: &Report) -> String {
 }
 
 /// Text inside a cell of a table.
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     text.replace('\\', "\\\\").replace('|', "\\|").replace(['\n', '\r'], " ").replace('<', "&lt;")
 }

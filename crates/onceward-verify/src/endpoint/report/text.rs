@@ -21,6 +21,9 @@ pub(super) fn text(report: &Report) -> String {
             finding.scenario,
             finding.why
         );
+        if let Some(other) = finding.same_cause_as {
+            let _ = writeln!(out, "    {:<14}  {:<width$}  same cause as {other}", "", "");
+        }
         for note in &finding.notes {
             let _ = writeln!(out, "    {:<14}  {:<width$}  note: {note}", "", "");
         }
@@ -28,7 +31,7 @@ pub(super) fn text(report: &Report) -> String {
     if !report.effects_seen {
         let _ = writeln!(out, "\n  * {WEAKER}");
     }
-    report.violated().for_each(|finding| violation(&mut out, finding));
+    report.main_findings().into_iter().for_each(|finding| violation(&mut out, report, finding));
     spread(&mut out, &report.spread);
     let _ = writeln!(out, "\n{}", summary(report));
     out
@@ -36,27 +39,49 @@ pub(super) fn text(report: &Report) -> String {
 
 /// The verdict on the whole, in a line.
 pub(super) fn summary(report: &Report) -> String {
-    let counted =
-        [Verdict::Holds, Verdict::Held, Verdict::Violated, Verdict::Inconclusive, Verdict::NotApplicable]
-            .map(|verdict| (verdict, report.count(verdict)));
+    let counted = [
+        Verdict::Holds,
+        Verdict::Held,
+        Verdict::Violated,
+        Verdict::Vacuous,
+        Verdict::Inconclusive,
+        Verdict::NotApplicable,
+    ]
+    .map(|verdict| (verdict, report.count(verdict)));
     let parts: Vec<String> = counted
         .iter()
         .filter(|(_, count)| *count > 0)
         .map(|(verdict, count)| format!("{count} {}", verdict.name()))
         .collect();
-    parts.join(", ")
+    let mains = report.main_findings();
+    let worst = match &mains[..] {
+        [] => String::new(),
+        [worst, rest @ ..] => {
+            let more = match rest.len() {
+                0 => String::new(),
+                1 => ", and 1 more cause".to_owned(),
+                more => format!(", and {more} more causes"),
+            };
+            let kind = worst.fault.map_or("fault", super::super::fault::FaultKind::name);
+            format!("; worst: {kind} ({}){more}", worst.scenario)
+        }
+    };
+    format!("{}{worst}", parts.join(", "))
 }
 
 fn head(out: &mut String, report: &Report) {
     let _ = writeln!(out, "{} {}", report.method, report.url);
     let _ = writeln!(
         out,
-        "{} requests in {}; a plain one takes {}; seed {}, run {}\n",
+        "{} requests in {}; a plain one takes {}; keys: {}; seed {}, run {}, {}, version {}\n",
         report.requests,
         micros(report.took_ms * 1000),
         micros(report.request_took_us),
+        report.key_form,
         report.seed,
-        report.run
+        report.run,
+        report.started(),
+        report.version
     );
 }
 
@@ -65,18 +90,30 @@ fn sign(verdict: Verdict) -> char {
         Verdict::Holds => '✔',
         Verdict::Held => '⏸',
         Verdict::Violated => '✘',
+        Verdict::Vacuous => '○',
         Verdict::Inconclusive => '?',
         Verdict::NotApplicable => '·',
     }
 }
 
-fn violation(out: &mut String, finding: &Finding) {
-    let _ = writeln!(out, "\n✘ {}: {}", finding.scenario, finding.why);
+fn violation(out: &mut String, report: &Report, finding: &Finding) {
+    let kind = finding.fault.map_or("fault", super::super::fault::FaultKind::name);
+    let _ = writeln!(out, "\n✘ {} ({kind}): {}", finding.scenario, finding.why);
     let _ = writeln!(out, "  promised: {}", finding.promise);
     if let Some(timeline) = &finding.timeline {
         lanes(out, timeline);
     }
+    let same = also(report, finding);
+    if !same.is_empty() {
+        let _ = writeln!(out, "  same cause: {same}");
+    }
     let _ = writeln!(out, "  again: {}", finding.reproduce);
+}
+
+/// The scenarios that show the same mistake.
+pub(super) fn also(report: &Report, finding: &Finding) -> String {
+    let same = report.findings.iter().filter(|other| other.same_cause_as == Some(finding.scenario));
+    same.map(|other| other.scenario).collect::<Vec<_>>().join(", ")
 }
 
 /// Each request as a bar from its last byte to its answer.

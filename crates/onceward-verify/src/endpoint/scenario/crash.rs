@@ -1,14 +1,17 @@
-//! The server is killed during a request and started again.
+//! The server is killed during a request and started again. Half of the kills are aimed at the time between the effect and
+//! the answer, where a second effect is made.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use super::super::fault::{Cause, FaultKind};
 use super::super::message::{Answer, Shot};
 use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::server::Server;
 use super::super::setup::Setup;
+use super::super::single_effect::effects;
 use super::super::volley::sleep_until;
 use super::{Plan, Scenario, Stop};
 
@@ -20,37 +23,48 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run: |context| Box::pin(run(context)),
 };
 
+/// Requests by which the moment of the effect is measured.
+const MEASURED: u64 = 3;
+
 fn plan(setup: &Setup) -> Plan {
     let kills = setup.check.kills as u64;
-    Plan::new(kills * (1 + TRIES_MAX), format!("{kills} times: SIGKILL during a request, start, retry"))
+    Plan::new(
+        MEASURED + kills * (1 + TRIES_MAX),
+        format!("{kills} times: SIGKILL during a request, half of them after its effect; start, retry"),
+    )
 }
 
 async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     let kills = context.setup.check.kills;
     let mut server = context.server.take().expect("it was started");
     let mut counts = CrashCounts::default();
+    let mut aim = measure(context).await?;
     for kill in 0..kills {
-        // Each kill falls into another part of the request, and every fifth one right behind its answer.
-        let moment = if kill % 5 == 4 {
-            Moment::Answered
-        } else {
-            let part = context.baseline().took / u32::try_from(kills).unwrap_or(1);
-            Moment::After(part * u32::try_from(kill).unwrap_or_default() + context.moment(part))
+        let moment = match kill % 10 {
+            9 => Moment::Answered,
+            even if even % 2 == 0 => Moment::Aimed(aim.next(context)),
+            _ => Moment::After(aim.anywhere(kill, kills, context)),
         };
-        if let Err(stop) = crash(context, &mut server, moment, &mut counts).await {
-            // The next scenario needs a running server.
-            if server.restart().await.is_ok() {
-                context.server = Some(server);
+        match crash(context, &mut server, moment, &mut counts).await {
+            Ok(fell) => aim.learn(moment, fell),
+            Err(stop) => {
+                // The next scenario needs a running server.
+                if server.restart().await.is_ok() && context.log_in().await.is_ok() {
+                    context.server = Some(server);
+                }
+                return Err(stop);
             }
-            return Err(stop);
         }
     }
     context.server = Some(server);
     let between = if context.setup.oracle.sees() {
-        format!(", {} of them after the effect", counts.between)
+        format!(", {} of them between effect and answer", counts.between)
     } else {
         String::new()
     };
+    if context.setup.oracle.sees() && counts.between == 0 {
+        context.note("no kill fell between effect and answer: more --kills, or a slower request, may");
+    }
     let unanswered = kills - counts.answered;
     if counts.held > 0 {
         return Err(Stop::Held(format!(
@@ -66,11 +80,102 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     ))
 }
 
+/// When the effect of a request happens and when its answer comes, and what the kills so far have taught.
+struct Aim {
+    effect: Duration,
+    answer: Duration,
+    /// By how many microseconds kills have to come later than measured.
+    later_us: i64,
+}
+
+/// No window is taken to be narrower: kills have to find it.
+const WINDOW_MIN: Duration = Duration::from_micros(500);
+
+impl Aim {
+    fn window(&self) -> Duration {
+        self.answer.saturating_sub(self.effect).max(WINDOW_MIN)
+    }
+
+    /// Between effect and answer.
+    fn next(&self, context: &mut ScenarioContext<'_>) -> Duration {
+        let moment = self.effect + context.moment(self.window());
+        let micros = i64::try_from(moment.as_micros()).unwrap_or(i64::MAX).saturating_add(self.later_us);
+        Duration::from_micros(u64::try_from(micros).unwrap_or_default())
+    }
+
+    /// In each part of the request in turn.
+    fn anywhere(&self, kill: usize, kills: usize, context: &mut ScenarioContext<'_>) -> Duration {
+        let part = self.answer / u32::try_from(kills).unwrap_or(1);
+        part * u32::try_from(kill).unwrap_or_default() + context.moment(part)
+    }
+
+    /// A server that was just started is slower or faster than the one that was measured.
+    fn learn(&mut self, moment: Moment, fell: Fell) {
+        let step = i64::try_from((self.window() / 2).max(WINDOW_MIN).as_micros()).unwrap_or(i64::MAX);
+        match (moment, fell) {
+            (Moment::Aimed(_), Fell::BeforeTheEffect) => self.later_us += step,
+            (Moment::Aimed(_), Fell::AfterTheAnswer) => self.later_us -= step,
+            _ => {}
+        }
+    }
+}
+
+/// Sends plain requests and asks for the effects all the while.
+async fn measure(context: &mut ScenarioContext<'_>) -> Result<Aim, Stop> {
+    let took = context.baseline().took;
+    // Where nobody counts effects, or only slowly, the second half is as good as any.
+    let mut aim = Aim { effect: took / 2, answer: took, later_us: 0 };
+    if !context.setup.oracle.sees() {
+        return Ok(aim);
+    }
+    let mut seen = Vec::new();
+    for _ in 0..MEASURED {
+        let before = context.effects().await?;
+        let key = context.key();
+        let (released, release) = oneshot::channel();
+        let oracle = context.setup.oracle.clone();
+        let request = context.request(&key).called("measured");
+        let poll = async {
+            let start = release.await.unwrap_or_else(|_| Instant::now());
+            loop {
+                let asked = start.elapsed();
+                match oracle.count().await {
+                    Ok(now) if now == before => tokio::task::yield_now().await,
+                    Ok(_) => return Some(asked),
+                    Err(_) => return None,
+                }
+            }
+        };
+        let send = context.fire_and_tell(vec![request.into()], Some(released));
+        tokio::pin!(poll);
+        tokio::pin!(send);
+        // An effect that is seen only after the answer says nothing of when it happened.
+        let shots = tokio::select! {
+            effect = &mut poll => {
+                let shots = send.await?;
+                seen.push((effect, shots[0].ended - shots[0].sent));
+                continue;
+            }
+            shots = &mut send => shots?,
+        };
+        seen.push((None, shots[0].ended - shots[0].sent));
+        drop(shots);
+    }
+    let answer = seen.iter().map(|(_, answer)| *answer).min().unwrap_or(took);
+    let effect = seen.iter().filter_map(|(effect, _)| *effect).min();
+    // Not seen before the answer: the effect is close to it.
+    aim.effect = effect.unwrap_or_else(|| answer.saturating_sub(Duration::from_millis(2))).min(answer);
+    aim.answer = answer;
+    Ok(aim)
+}
+
 /// When the server is killed.
 #[derive(Clone, Copy)]
 enum Moment {
-    /// This long after the last byte of the request.
+    /// This long after the last byte of the request, anywhere in it.
     After(Duration),
+    /// The same, aimed between effect and answer.
+    Aimed(Duration),
     /// As soon as the answer is there.
     Answered,
 }
@@ -78,10 +183,19 @@ enum Moment {
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::After(moment) => write!(f, "killed {moment:.1?} into the request"),
+            Self::After(moment) | Self::Aimed(moment) => write!(f, "killed {moment:.1?} into the request"),
             Self::Answered => f.write_str("killed right after the answer"),
         }
     }
+}
+
+/// Where a kill fell, as far as it can be known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fell {
+    BeforeTheEffect,
+    Between,
+    AfterTheAnswer,
+    Unknown,
 }
 
 #[derive(Default)]
@@ -98,7 +212,7 @@ async fn crash(
     server: &mut Server,
     moment: Moment,
     counts: &mut CrashCounts,
-) -> Result<(), Stop> {
+) -> Result<Fell, Stop> {
     context.round();
     let before = context.effects().await?;
     let key = context.key();
@@ -114,7 +228,7 @@ async fn crash(
     let kill = async {
         let start = release.await.unwrap_or_else(|_| Instant::now());
         match moment {
-            Moment::After(moment) => sleep_until(start + moment).await,
+            Moment::After(moment) | Moment::Aimed(moment) => sleep_until(start + moment).await,
             Moment::Answered => answer.await.unwrap_or_default(),
         }
         server.kill().await;
@@ -125,59 +239,84 @@ async fn crash(
     context.killed = Some(killed);
     context.trace.mark_at(killed, "SIGKILL");
     server.restart().await.map_err(|error| Stop::Inconclusive(error.to_string()))?;
+    context.log_in().await.map_err(|error| Stop::Inconclusive(error.to_string()))?;
     context.trace.mark("up again");
+    // What the kill left behind, before a retry can add to it.
+    let left = context.runs(before, 0).await?;
     let up = Instant::now();
-    let last = context.retry_until_answered(context.request(&key).called("retry")).await?;
+    let retry = context.request(&key).called("retry");
+    let last = context.retry_until_replayed(retry, first.success()).await?;
     let waited = up.elapsed();
     counts.longest = counts.longest.max(waited);
-    let runs = context.runs(before, i64::from(last.success().is_some())).await?;
-    check_answers(context, moment, [&first, &last], runs, waited)?;
-    // Between effect and answer is where a second effect is made.
-    let effect_unanswered = runs == Some(1) && first.answer().is_none();
-    counts.between += usize::from(effect_unanswered);
+    let is_done = last.success().is_some() || last.is_not_now() && !context.is_stuck(&last, first.success());
+    let runs = context.runs(before, i64::from(is_done)).await?;
+    check_answers(context, moment, [&first, &last], [left, runs], waited)?;
+    let fell = match (first.answer(), left) {
+        (Some(_), _) => Fell::AfterTheAnswer,
+        (None, None) => Fell::Unknown,
+        (None, Some(0)) => Fell::BeforeTheEffect,
+        (None, Some(_)) => Fell::Between,
+    };
+    counts.between += usize::from(fell == Fell::Between);
     counts.answered += usize::from(first.answer().is_some());
     counts.held += usize::from(last.answer().is_some_and(Answer::is_held));
-    Ok(())
+    Ok(fell)
 }
 
 fn check_answers(
     context: &mut ScenarioContext<'_>,
     moment: Moment,
     [first, last]: [&Shot; 2],
-    runs: Option<i64>,
+    [left, runs]: [Option<i64>; 2],
     waited: Duration,
 ) -> Result<(), Stop> {
     let when = moment.to_string();
-    if runs.is_some_and(|runs| runs < 0) {
+    if [left, runs].into_iter().flatten().any(|runs| runs < 0) {
         return Err(Stop::inconclusive(
             "the effects are forgotten with the server: they must be counted where they last",
         ));
     }
     if let Some(runs) = runs.filter(|runs| *runs > 1) {
-        return Err(Stop::violated(format!("{when}, the retry ran it again: {runs} effects")));
+        let left = effects(left.unwrap_or_default());
+        return Err(Stop::violated(
+            FaultKind::DoubleEffect,
+            format!("{when}: {left} before the retry, and {} after it", effects(runs)),
+        ));
     }
-    if last.is_not_now() {
+    if context.is_stuck(last, first.success()) {
         let lease = context.setup.check.lease;
-        return Err(Stop::violated(format!(
-            "{when}, the key is wedged: {waited:.1?} later it still gets {}, where the lease is {lease:?}",
-            last.ending
-        )));
+        return Err(Stop::violated(
+            FaultKind::Wedged,
+            format!(
+                "{when}, the key is wedged: {waited:.1?} later it still gets {}, where the lease is {lease:?}",
+                last.ending
+            ),
+        ));
     }
+    // A replay, although its status does not say so.
+    let is_replay = last.is_not_now();
     if let (Some(before), Some(after)) = (first.success(), last.answer()) {
-        let differences = context.differences(before, after);
-        if !differences.is_empty() {
-            return Err(Stop::violated(format!(
-                "{when}, the answer that was given is lost: {}",
-                differences.join("; ")
-            )));
+        if !after.is_success() && !after.is_held() && !is_replay {
+            let why = format!("{when}, the answer that was given is lost: the retry got {after}");
+            return Err(Stop::violated(FaultKind::LostAnswer, why));
         }
+        if !after.is_held() {
+            context.same_answer(&format!("{when}, the answer that was given is lost"), before, after)?;
+        }
+    } else if is_replay && let Some(after) = last.answer() {
+        let status = after.status;
+        context.is_inexact(
+            format!("{when}, the retry got its answer with {status}"),
+            Cause::Replay(format!("status {status}")),
+        );
     }
     match last.answer() {
-        Some(answer) if answer.is_success() && runs == Some(0) => {
-            Err(Stop::violated(format!("{when}, it is answered as done, and no effect happened")))
-        }
-        Some(answer) if answer.is_success() || answer.is_held() => Ok(()),
-        Some(answer) => Err(Stop::violated(format!("{when}, the retry got {answer}"))),
+        Some(answer) if (answer.is_success() || is_replay) && runs == Some(0) => Err(Stop::violated(
+            FaultKind::LostAnswer,
+            format!("{when}, it is answered as done, and no effect happened"),
+        )),
+        Some(answer) if answer.is_success() || answer.is_held() || is_replay => Ok(()),
+        Some(answer) => Err(Stop::violated(FaultKind::LostAnswer, format!("{when}, the retry got {answer}"))),
         None => Err(Stop::inconclusive(format!("{when}, the retry got no answer: {}", last.ending))),
     }
 }

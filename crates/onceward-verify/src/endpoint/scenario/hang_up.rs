@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
-use super::super::single_effect::once;
+use super::super::single_effect::{retried_once, settled};
 use super::super::volley::Aimed;
 use super::{Plan, Scenario, Stop, nothing};
 
@@ -23,8 +23,11 @@ fn rounds(setup: &Setup) -> usize {
 }
 
 fn plan(setup: &Setup) -> Plan {
-    let rounds = rounds(setup) as u64;
-    Plan::new(rounds * (1 + TRIES_MAX), format!("{rounds} times: hang up during a request, then retry"))
+    let rounds = (rounds(setup) + setup.slow_rounds()) as u64;
+    Plan::new(
+        rounds * (2 + 2 * TRIES_MAX) + setup.slow_rounds() as u64,
+        format!("{rounds} times: hang up during a request, then retry"),
+    )
 }
 
 async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
@@ -43,12 +46,17 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
             moment = Duration::ZERO;
         }
         let first = Aimed { hang_up: Some(moment), ..context.request(&key).called("hangs up").into() };
-        let mut shots = context.fire(vec![first]).await?;
+        let shots = context.fire(vec![first]).await?;
         hung_up += shots.iter().filter(|shot| shot.answer().is_none()).count();
-        shots.push(context.settle(context.request(&key).called("retry")).await?);
-        // What was begun for the client that is gone may still be at work.
+        // What was begun for the client that is gone may still be at work when the second retry comes.
+        let retry = context.request(&key).called("retry");
+        let early = settled(context, before, &shots, retry.clone(), None).await?;
         tokio::time::sleep(took).await;
-        once(context, before, &shots).await?;
+        let shots = shots.into_iter().chain([early]).collect();
+        retried_once(context, before, shots, vec![retry]).await?;
+    }
+    if context.setup.slow_rounds() > 0 {
+        hung_up += hang_up_on_slow(context).await?;
     }
     if hung_up == 0 {
         return Err(Stop::inconclusive(
@@ -56,4 +64,26 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
         ));
     }
     Ok(format!("{hung_up} hang-ups, and each retry got the answer of the one effect"))
+}
+
+/// The same with a slow request: the first retry comes while what was begun may still be at work, the next ones when it must
+/// be done. Says how many were hung up on.
+async fn hang_up_on_slow(context: &mut ScenarioContext<'_>) -> Result<usize, Stop> {
+    context.round();
+    let took = context.slow_took().await?;
+    context.round();
+    let before = context.effects().await?;
+    let key = context.key();
+    let request = context.slow(context.request(&key));
+    let moment = Some(context.moment(took / 2));
+    let mut shots =
+        context.fire(vec![Aimed { hang_up: moment, ..request.clone().called("hangs up").into() }]).await?;
+    let unanswered = shots.iter().filter(|shot| shot.answer().is_none()).count();
+    let begun = shots[0].sent;
+    let retry = request.called("retry");
+    shots.push(context.send(retry.clone()).await?);
+    // Nobody may call a key stuck that is still worked for.
+    tokio::time::sleep((took + took / 4).saturating_sub(begun.elapsed())).await;
+    retried_once(context, before, shots, vec![retry]).await?;
+    Ok(unanswered)
 }

@@ -2,7 +2,7 @@
 
 use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
-use super::super::single_effect::once;
+use super::super::single_effect::{once, retried_once};
 use super::{Plan, Scenario, Stop};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -20,7 +20,8 @@ fn rounds(setup: &Setup) -> usize {
 }
 
 fn plan(setup: &Setup) -> Plan {
-    let (rounds, instances) = (rounds(setup) as u64, setup.instances.len() as u64);
+    let instances = setup.instances.len() as u64;
+    let rounds = (rounds(setup) + setup.slow_rounds()) as u64;
     let clients = setup.check.clients as u64;
     Plan::new(
         2 * instances + rounds * (clients + instances * TRIES_MAX),
@@ -41,21 +42,24 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     }
     once(context, before, &shots).await?;
     let rounds = rounds(context.setup);
-    for _ in 0..rounds {
+    // The last one with slow requests: one who waits at another instance may lose patience.
+    for round in 0..rounds + context.setup.slow_rounds() {
+        let is_slow = round == rounds;
         context.round();
         let before = context.effects().await?;
         let key = context.key();
         let start = context.random.below(instances.len());
+        let plain = context.request(&key);
+        let plain = if is_slow { context.slow(plain) } else { plain };
         let request = |index: usize| {
             let index = (start + index) % instances.len();
-            context.request(&key).to(&instances[index]).called(label(index))
+            plain.clone().to(&instances[index]).called(label(index))
         };
         let requests = (0..context.setup.check.clients).map(request).collect();
-        let mut shots = context.volley(requests).await?;
-        for (index, place) in instances.iter().enumerate() {
-            shots.push(context.settle(context.request(&key).to(place).called(label(index))).await?);
-        }
-        once(context, before, &shots).await?;
+        let shots = context.volley(requests).await?;
+        let retry = |(index, place)| plain.clone().to(place).called(label(index));
+        let retries = instances.iter().enumerate().map(retry).collect();
+        retried_once(context, before, shots, retries).await?;
     }
     Ok(format!("{rounds} volleys over {} instances: one effect and one answer each", instances.len()))
 }

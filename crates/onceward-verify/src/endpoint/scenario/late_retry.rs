@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use super::super::fault::{Cause, FaultKind};
 use super::super::message::Answer;
-use super::super::scenario_context::ScenarioContext;
+use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
+use super::super::single_effect::effects;
 use super::{Plan, Scenario, Stop, nothing};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -18,7 +20,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 fn plan(setup: &Setup) -> Plan {
     let clients = setup.check.clients as u64;
     Plan::new(
-        clients + 2,
+        clients + 1 + TRIES_MAX,
         format!("a volley of {clients} with a key each, then a retry of the run's first request"),
     )
 }
@@ -37,31 +39,30 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     let done = shots.iter().filter(|shot| shot.success().is_some()).count();
     let expected = i64::try_from(done).unwrap_or(i64::MAX);
     if let Some(runs) = context.runs(before, expected).await?.filter(|runs| *runs < expected) {
-        return Err(Stop::violated(format!(
-            "{done} requests with keys of their own were answered as done, with {runs} effects"
-        )));
+        let why =
+            format!("{done} requests with keys of their own were answered as done, with {}", effects(runs));
+        return Err(Stop::violated(FaultKind::LostAnswer, why));
     }
     let before = context.effects().await?;
-    let again = context.send(context.request(&key).called("retry of the first")).await?;
+    let retry = context.request(&key).called("retry of the first");
+    let again = context.retry_until_replayed(retry, Some(&first)).await?;
     let age = at.elapsed();
     if context.setup.check.retention.is_some_and(|retention| age >= retention) {
         return Err(Stop::inconclusive("this machine is too busy to be done within the retention"));
     }
     if let Some(runs) = context.runs(before, 0).await?.filter(|runs| *runs > 0) {
-        return Err(Stop::violated(format!(
-            "{age:.1?} and some keys later the first request ran again: {runs} more effects"
-        )));
+        let why =
+            format!("{age:.1?} and some keys later the first request ran again: {} more", effects(runs));
+        return Err(Stop::violated(FaultKind::DoubleEffect, why).or_from(Cause::Forgotten));
+    }
+    if context.is_stuck(&again, Some(&first)) {
+        let why = format!("{age:.1?} later the first request gets {}", again.ending);
+        return Err(Stop::violated(FaultKind::Wedged, why).or_from(Cause::Stuck));
     }
     let Some(answer) = again.answer() else {
         return Err(Stop::inconclusive(format!("the late retry got no answer: {}", again.ending)));
     };
-    let differences = context.differences(&first, answer);
-    if !differences.is_empty() {
-        return Err(Stop::violated(format!(
-            "{age:.1?} later the first answer is another: {}",
-            differences.join("; ")
-        )));
-    }
+    context.same_answer(&format!("{age:.1?} later the first answer is another"), &first, answer)?;
     Ok(format!("{age:.1?} and many keys later the first answer is still the same"))
 }
 

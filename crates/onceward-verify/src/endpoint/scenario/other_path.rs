@@ -1,7 +1,9 @@
 //! The same key is used for another endpoint.
 
-use super::super::scenario_context::ScenarioContext;
+use super::super::fault::FaultKind;
+use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
+use super::super::single_effect::effects;
 use super::{Plan, Scenario, Stop};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -13,7 +15,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 fn plan(_: &Setup) -> Plan {
-    Plan::new(3u64, "one request to the other endpoint; then both endpoints with the same key")
+    Plan::new(2 + TRIES_MAX, "one request to the other endpoint; then both endpoints with the same key")
 }
 
 async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
@@ -31,25 +33,36 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     let before = context.effects().await?;
     let key = context.key();
     let first = context.send(context.request(&key).called("one path")).await?;
-    let other = context.send(context.request(&key).to(&place).called("other path")).await?;
+    let other = context.reuse(context.request(&key).to(&place).called("other path")).await?;
     let (first, second) = match (first.success(), other.answer()) {
-        (Some(_), Some(second)) if second.is_refusal() && !second.is_not_now() => {
+        (Some(_), Some(second))
+            if second.is_refusal() && !second.is_overload()
+                || second.is_not_now() && !second.is_overload() =>
+        {
             return Ok(format!("refused with {}: a key is for one endpoint", second.status));
         }
         (Some(first), Some(second)) if second.is_success() => (first, second),
-        (Some(_), _) => return Err(Stop::violated(format!("the key of another path got: {}", other.ending))),
+        (Some(_), _) => {
+            let why = format!("the key of another path got: {}", other.ending);
+            return Err(Stop::violated(FaultKind::WrongAnswer, why));
+        }
         (None, _) => return Err(Stop::inconclusive(format!("the first request failed: {}", first.ending))),
     };
     if context.baseline().tells_apart && first.body == second.body {
-        return Err(Stop::violated("the other path got the first one's answer"));
+        context.trace.is_wrong("other path");
+        return Err(Stop::violated(FaultKind::WrongAnswer, "the other path got the first one's answer"));
     }
     // Effects of the other endpoint may be counted elsewhere.
     match context.runs(before, if counts { 2 } else { 1 }).await? {
         Some(runs) if counts && runs != 2 => {
-            Err(Stop::violated(format!("two endpoints with one key had {runs} effects instead of 2")))
+            let kind = if runs > 2 { FaultKind::DoubleEffect } else { FaultKind::LostAnswer };
+            Err(Stop::violated(
+                kind,
+                format!("two endpoints with one key had {} instead of 2", effects(runs)),
+            ))
         }
         None if !context.baseline().tells_apart => {
-            Err(Stop::inconclusive("nobody counts effects, and all answers look the same"))
+            Err(Stop::inconclusive("effects are not counted, and all answers look the same"))
         }
         _ => Ok("both ran, and each got its own answer".to_owned()),
     }

@@ -1,8 +1,8 @@
 //! The client retries although the answer arrived.
 
-use super::super::scenario_context::ScenarioContext;
+use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
-use super::super::single_effect::once;
+use super::super::single_effect::{once, settled};
 use super::{Plan, Scenario, Stop, nothing};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -17,7 +17,10 @@ const KEYS: usize = 3;
 const RETRIES: usize = 2;
 
 fn plan(_: &Setup) -> Plan {
-    Plan::new(KEYS * (1 + RETRIES), format!("{KEYS} keys, each sent once and then {RETRIES} times more"))
+    Plan::new(
+        KEYS as u64 * (1 + RETRIES as u64 * TRIES_MAX),
+        format!("{KEYS} keys, each sent once and then {RETRIES} times more"),
+    )
 }
 
 async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
@@ -27,13 +30,9 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
         let key = context.key();
         let mut shots = vec![context.send(context.request(&key).called("first")).await?];
         for _ in 0..RETRIES {
-            let shot = context.send(context.request(&key).called("retry")).await?;
-            if shot.is_not_now() {
-                return Err(Stop::violated(format!(
-                    "a retry after the answer had arrived got {}",
-                    shot.ending
-                )));
-            }
+            let first = shots[0].success().cloned();
+            let retry = context.request(&key).called("retry");
+            let shot = settled(context, before, &shots, retry, first.as_ref()).await?;
             shots.push(shot);
         }
         once(context, before, &shots).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
-use super::super::single_effect::retried_once;
+use super::super::single_effect::{retried_once, told_to_wait};
 use super::super::volley::Aimed;
 use super::{Plan, Scenario, Stop, nothing};
 
@@ -29,7 +29,7 @@ fn plan(setup: &Setup) -> Plan {
 
 async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     let (clients, rounds) = (context.setup.check.clients, context.setup.check.rounds);
-    let mut told_to_wait = 0;
+    let mut shots_so_far = Vec::new();
     for round in 0..rounds {
         context.round();
         let before = context.effects().await?;
@@ -44,13 +44,9 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
             aimed.push(Aimed { after, ..request.clone().into() });
         }
         let shots = context.fire(aimed).await?;
-        told_to_wait += shots.iter().filter(|shot| shot.is_not_now()).count();
-        retried_once(context, before, shots, request.called("retry")).await?;
+        shots_so_far.extend(shots.iter().filter(|shot| shot.is_not_now()).cloned());
+        retried_once(context, before, shots, vec![request.called("retry")]).await?;
     }
-    let waited = if told_to_wait == 0 {
-        "all got it".to_owned()
-    } else {
-        format!("{told_to_wait} were told to come again")
-    };
+    let waited = told_to_wait(&shots_so_far).unwrap_or_else(|| "all got it".to_owned());
     Ok(format!("{rounds} volleys of {clients}: one effect and one answer each; {waited}"))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::message::Request;
 use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
-use super::super::single_effect::once;
+use super::super::single_effect::retried_once;
 use super::super::volley::Aimed;
 use super::{Plan, Scenario, Stop};
 
@@ -49,15 +49,14 @@ async fn outlive(context: &mut ScenarioContext<'_>) -> Result<Duration, Stop> {
         Aimed::from(slow.clone().called("slow")),
         Aimed { after: late, ..slow.clone().called("after the lease").into() },
     ];
-    let mut shots = context.fire(aimed).await?;
+    let shots = context.fire(aimed).await?;
     let took = shots[0].ended - shots[0].sent;
     if shots[1].sent > shots[0].ended {
         return Err(Stop::inconclusive(format!(
             "the slow request took only {took:.1?}, which is not longer than the lease"
         )));
     }
-    shots.push(context.settle(slow.called("afterwards")).await?);
-    once(context, before, &shots).await?;
+    retried_once(context, before, shots, vec![slow.called("afterwards")]).await?;
     Ok(took)
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
-use super::super::single_effect::retried_once;
+use super::super::single_effect::{retried_once, told_to_wait};
 use super::super::volley::Aimed;
 use super::{Plan, Scenario, Stop, nothing};
 
@@ -31,7 +31,7 @@ fn plan(setup: &Setup) -> Plan {
 }
 
 async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
-    let (mut overlapping, mut not_now) = (0, 0);
+    let (mut overlapping, mut not_now) = (0, Vec::new());
     let rounds = rounds(context.setup);
     let mut took = context.baseline().took;
     for round in 0..rounds {
@@ -49,15 +49,15 @@ async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
         // Where a request is faster than expected the next round comes sooner.
         took = took.min(shots[0].ended - shots[0].sent);
         overlapping += shots[1..].iter().filter(|shot| shot.sent < shots[0].ended).count();
-        not_now += shots.iter().filter(|shot| shot.is_not_now()).count();
+        not_now.extend(shots.iter().filter(|shot| shot.is_not_now()).cloned());
         let retry = context.request(&key).called("afterwards");
-        retried_once(context, before, shots, retry).await?;
+        retried_once(context, before, shots, vec![retry]).await?;
     }
     if overlapping == 0 {
         return Err(Stop::inconclusive(format!(
             "a request takes {took:.1?}, and no other could be sent meanwhile; can it be made slower?"
         )));
     }
-    let how = if not_now == 0 { "waited".to_owned() } else { format!("{not_now} were told to come again") };
+    let how = told_to_wait(&not_now).unwrap_or_else(|| "waited".to_owned());
     Ok(format!("{overlapping} retries came while the first was running: {how}; one effect each"))
 }

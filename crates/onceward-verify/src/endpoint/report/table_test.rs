@@ -1,0 +1,40 @@
+use super::Table;
+
+fn report(seed: u64, findings: &str) -> String {
+    format!(
+        r#"{{"url":"http://app/charges","method":"POST","version":"0.1.0","seed":{seed},"requests":10,"took_ms":1500,"findings":[{findings}]}}"#
+    )
+}
+
+fn finding(scenario: &str, verdict: &str, same: &str) -> String {
+    let same = if same.is_empty() { "null".to_owned() } else { format!("{same:?}") };
+    let fault = if verdict == "violated" { r#""double-effect""# } else { "null" };
+    format!(
+        r#"{{"scenario":"{scenario}","verdict":"{verdict}","fault":{fault},"same_cause_as":{same},"why":"because | of"}}"#
+    )
+}
+
+#[test]
+fn seeds_are_counted_and_columns_are_merged_by_name() {
+    let mut table = Table::default();
+    let first = [finding("crash", "violated", ""), finding("simultaneous-duplicates", "holds", "")].join(",");
+    let second =
+        [finding("crash", "holds", ""), finding("simultaneous-duplicates", "violated", "crash")].join(",");
+    table.add_json("one", &report(0, &first)).unwrap();
+    table.add_json("one", &report(1, &second)).unwrap();
+    table.add_json("", &report(0, &finding("expiry", "not-applicable", ""))).unwrap();
+    let text = table.markdown();
+    assert!(text.contains("| scenario | one | POST http://app/charges |"), "{text}");
+    assert!(
+        text.contains("| crash | **V** 1/2 |  |") && text.contains("| simultaneous-duplicates | v 1/2 |"),
+        "{text}"
+    );
+    assert!(
+        text.find("| simultaneous").unwrap() < text.find("| crash").unwrap(),
+        "the order of the scenarios: {text}"
+    );
+    assert!(!text.contains("expiry"), "applies nowhere: {text}");
+    assert!(text.contains("* crash (double effect): because \\| of"), "{text}");
+    assert!(text.contains("seeds 0, 1") && text.contains("Nothing was violated."), "{text}");
+    assert!(table.add_json("", "[{}]").is_err());
+}
