@@ -6,6 +6,7 @@
 //! outside of this one, with the same effect; [`table`] says where.
 
 pub mod callers;
+pub mod fronts;
 pub mod operators;
 mod records;
 mod rules;

@@ -175,7 +175,7 @@ const CHECKS: &[Check<Trial>] = table! {
 pub struct Failure {
     /// Which check.
     pub check: &'static str,
-    /// What was wrong, in one sentence.
+    /// The failure, in one sentence.
     pub wrong: String,
 }
 

@@ -18,28 +18,44 @@
 
 mod baseline;
 mod check;
+mod command_line;
 mod compare;
 mod error;
+mod fault;
+mod fresh;
 mod http1;
 mod http2;
+mod http_date;
 mod message;
 mod oracle;
+mod pattern;
 mod place;
 pub mod report;
 mod run;
 mod scenario;
 mod scenario_context;
+mod secrets;
 mod server;
 mod setup;
 mod single_effect;
+mod sql_client;
 #[cfg_attr(not(feature = "tls"), path = "endpoint/no_tls.rs")]
 mod tls;
 mod trace;
 mod volley;
+mod webhook;
 mod wire;
+
+pub(crate) use command_line::quote;
+pub(crate) use fault::{Cause, attribute};
+pub(crate) use scenario::Stop;
+pub(crate) use secrets::conceal_command;
 
 pub use check::{Check, Effects, KeyForm};
 pub use error::{Error, ErrorKind, Result};
+pub use fault::FaultKind;
+pub use pattern::Pattern;
 pub use run::{Planned, Progress};
 pub use scenario::{Scenario, all as scenarios};
 pub use volley::Version;
+pub use webhook::{Scheme, Webhook};

@@ -1,10 +1,15 @@
 #![doc = include_str!("../README.md")]
 
 #[cfg(feature = "sim")]
+#[doc(hidden)]
 pub mod broken;
+#[cfg(feature = "endpoint")]
+pub mod client_check;
 pub mod conformance;
 #[cfg(feature = "endpoint")]
 pub mod endpoint;
+#[cfg(feature = "endpoint")]
+pub mod openapi;
 #[cfg(any(feature = "sim", feature = "endpoint"))]
 #[cfg_attr(
     not(feature = "sim"),
@@ -12,10 +17,13 @@ pub mod endpoint;
 )]
 mod random;
 #[cfg(feature = "sim")]
+#[doc(hidden)]
 pub mod reference;
 #[cfg(feature = "sim")]
+#[doc(hidden)]
 pub mod sim;
 #[cfg(feature = "zoo")]
+#[doc(hidden)]
 pub mod zoo;
 
 /// The example of the user's page, which must compile.

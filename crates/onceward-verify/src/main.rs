@@ -83,6 +83,14 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = AT_A_TIME, value_parser = clap::value_parser!(u16).range(1..=256))]
         at_a_time: u16,
     },
+    /// Send what the environment asks for as one client of the zoo does it, to try `onceward verify --client-cmd` by hand
+    Call {
+        /// Which one
+        name: String,
+        /// With its files in this folder
+        #[arg(long)]
+        folder: PathBuf,
+    },
     /// Serve one service of the zoo, to try it by hand; `zoo` lists them
     Serve {
         /// Which one
@@ -107,6 +115,7 @@ fn main() -> ExitCode {
         Command::Zoo { seeds, from, only, at_a_time } => {
             zoo_command::check_all(from..from.saturating_add(seeds), only.as_deref(), at_a_time)
         }
+        Command::Call { name, folder } => zoo_command::call(&name, &folder),
         Command::Serve { name, port, folder } => zoo_command::serve(&name, port, &folder),
     }
 }

@@ -186,7 +186,7 @@ impl Default for Reference {
 }
 
 impl Reference {
-    /// What it promises.
+    /// The promise.
     pub fn announced() -> Caps {
         let promises = Promises::default().with_atomic(true);
         Caps::new("reference", promises).with_hints(Hints::default().with_batches_in_flight(4))

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use onceward_verify::zoo::check_all;
+use onceward_verify::zoo::clients;
 use onceward_verify::zoo::start;
 use onceward_verify::zoo::table::{self, ZooService};
 
@@ -68,6 +69,24 @@ pub(crate) fn serve(name: &str, port: u16, folder: &Path) -> ExitCode {
     match runtime().block_on(start::serve(service, port, folder)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
+    }
+}
+
+/// Sends what the environment asks for.
+pub(crate) fn call(name: &str, folder: &Path) -> ExitCode {
+    let Some(client) = clients::named(name) else {
+        eprintln!("there is no client {name:?} in the zoo; these there are:");
+        for client in clients::all() {
+            eprintln!("  {:26} {}", client.name, client.what);
+        }
+        return ExitCode::from(2);
+    };
+    match clients::call(client, folder) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("onceward-verify: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 

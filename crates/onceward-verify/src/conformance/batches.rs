@@ -38,7 +38,9 @@ pub(super) async fn one_batch_has_winners_and_losers(trial: Trial) -> Checked {
                 ensure!(must_win, "swap {number} of the batch won and must not");
                 match &swap.new {
                     Some(new) => drop(trial.find_as(&swap.id, *version, new).await?),
-                    None => ensure!(trial.look(&swap.id).await?.is_none(), "swap {number} removed nothing"),
+                    None => {
+                        ensure!(trial.load_one(&swap.id).await?.is_none(), "swap {number} removed nothing");
+                    }
                 }
             }
             Answered::Lost(found) => {
@@ -47,7 +49,7 @@ pub(super) async fn one_batch_has_winners_and_losers(trial: Trial) -> Checked {
                 if let Some(found) = found {
                     same(&swap.id, found, versions[number / 2], &there)?;
                 }
-                ensure!(trial.look(&swap.id).await?.is_some() == exists, "swap {number} lost and wrote");
+                ensure!(trial.load_one(&swap.id).await?.is_some() == exists, "swap {number} lost and wrote");
             }
         }
     }

@@ -81,7 +81,7 @@ pub(super) async fn one_that_is_too_large_harms_no_other(trial: Trial) -> Checke
         Err(error) => ensure!(error.applied() == Applied::No, "too large, and perhaps written: {error:?}"),
     }
     for (at, swap) in mixed.iter().enumerate() {
-        let there = trial.look(&swap.id).await?.map(|found| found.bytes);
+        let there = trial.load_one(&swap.id).await?.map(|found| found.bytes);
         let expected = swap.new.as_ref().filter(|_| written[at]).map(|new| &new.bytes);
         ensure!(there.as_ref() == expected, "swap {at} beside one that is too large: other bytes are there");
     }

@@ -17,7 +17,7 @@ pub(super) async fn a_dropped_claim_happened_or_not(trial: Trial) -> Checked {
         let id = id(polls);
         let dropped = held("dropped");
         drop_after(polls, trial.store.swap(&[creation(&id, dropped.clone())])).await;
-        let before = trial.look(&id).await?;
+        let before = trial.load_one(&id).await?;
         if let Some(found) = &before {
             same(&id, found, found.version, &dropped)?;
         }

@@ -5,9 +5,9 @@ use onceward::{Id, Seen};
 use super::trial::{Checked, Trial, ensure, held, id};
 
 pub(super) async fn absent_is_none(trial: Trial) -> Checked {
-    ensure!(trial.look(&id(1)).await?.is_none(), "a fresh store has a record");
+    ensure!(trial.load_one(&id(1)).await?.is_none(), "a fresh store has a record");
     trial.create(&id(2), held("x")).await?;
-    ensure!(trial.look(&id(1)).await?.is_none(), "a record of another id was found");
+    ensure!(trial.load_one(&id(1)).await?.is_none(), "a record of another id was found");
     Ok(())
 }
 
@@ -54,6 +54,6 @@ pub(super) async fn a_swap_is_seen_at_once(trial: Trial) -> Checked {
         look.await.expect("looking does not panic")?;
     }
     trial.remove(&id, version).await?;
-    ensure!(trial.look(&id).await?.is_none(), "a removal is not seen at once");
+    ensure!(trial.load_one(&id).await?.is_none(), "a removal is not seen at once");
     Ok(())
 }

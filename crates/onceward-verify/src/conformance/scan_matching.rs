@@ -88,7 +88,7 @@ pub(super) async fn prefixes_are_exact(trial: Trial) -> Checked {
     Ok(())
 }
 
-/// A worker's look and a person's list must not cost what is kept: each of these is found among hundreds of
+/// A worker's look and an operator's list must not cost what is kept: each of these is found among hundreds of
 /// done records without a page for every few of those.
 pub(super) async fn open_states_are_found_beside_done_ones(trial: Trial) -> Checked {
     let kept = (0..600).map(|number| {

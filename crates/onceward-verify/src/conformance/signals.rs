@@ -65,7 +65,7 @@ pub(super) async fn change_speed_and_nothing_else(trial: Trial) -> Checked {
     Ok(())
 }
 
-/// The same for hints. That a store goes on with what was dropped is more than a hint: it is never invented
+/// The same for hints. That a store continues with what was dropped is more than a hint: it is never invented
 /// here.
 pub(super) async fn hints_change_speed_and_nothing_else(trial: Trial) -> Checked {
     let own = trial.store.caps().hints;

@@ -59,7 +59,7 @@ pub(super) async fn absent_record_has_no_version(trial: Trial) -> Checked {
     ensure!(found.is_none(), "a loser learned {found:?} of a record that never was");
     let found = trial.lose(&id, Seen::Version(Version(1)), None).await?;
     ensure!(found.is_none(), "a removal learned {found:?} of a record that never was");
-    ensure!(trial.look(&id).await?.is_none(), "losing swaps left a record behind");
+    ensure!(trial.load_one(&id).await?.is_none(), "losing swaps left a record behind");
     Ok(())
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn removal_needs_the_version(trial: Trial) -> Checked {
     let found = trial.lose(&id, Seen::Absent, None).await?;
     learned(&id, found, second, &written)?;
     trial.remove(&id, second).await?;
-    ensure!(trial.look(&id).await?.is_none(), "a removed record is still there");
+    ensure!(trial.load_one(&id).await?.is_none(), "a removed record is still there");
     let found = trial.lose(&id, Seen::Version(second), None).await?;
     ensure!(found.is_none(), "the second removal learned {found:?}");
     trial.create(&id, held("again")).await?;
@@ -100,7 +100,7 @@ pub(super) async fn nothing_for_nothing_is_a_look(trial: Trial) -> Checked {
     let id = id(1);
     let answer = trial.swap_one(&id, Seen::Absent, None).await?;
     ensure!(matches!(answer, Answered::Won(_)), "nothing for nothing got {answer:?}");
-    ensure!(trial.look(&id).await?.is_none(), "nothing for nothing left a record behind");
+    ensure!(trial.load_one(&id).await?.is_none(), "nothing for nothing left a record behind");
     let written = held("x");
     let version = trial.create(&id, written.clone()).await?;
     let found = trial.lose(&id, Seen::Absent, None).await?;

@@ -109,7 +109,7 @@ pub(super) async fn what_is_chosen_is_written(trial: Trial) -> Checked {
             Answered::Won(_) if swap.id == id(23) => return Err(Wrong("an outdated version won".to_owned())),
             Answered::Won(version) => match &swap.new {
                 Some(new) => drop(trial.find_as(&swap.id, *version, new).await?),
-                None => ensure!(trial.look(&swap.id).await?.is_none(), "{:?}: was removed", swap.id),
+                None => ensure!(trial.load_one(&swap.id).await?.is_none(), "{:?}: was removed", swap.id),
             },
         }
     }

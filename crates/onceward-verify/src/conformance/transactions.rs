@@ -8,6 +8,7 @@ mod bounds;
 mod claims;
 mod commits;
 mod engine;
+mod expired;
 mod failing_commits;
 mod fixture;
 mod joined;
@@ -152,6 +153,10 @@ fn checks<B: Harness>() -> Vec<Check<TransactionFixture<B>>> {
             enqueued_and_rolled_back_is_not_there
             enqueued_and_committed_is_there
             claimed_and_completed_inside_is_all_or_nothing;
+        expired:
+            a_transaction_finds_no_step_of_a_previous_life
+            a_claim_inside_finds_no_step_of_a_previous_life
+            an_enqueued_intent_has_no_step_of_a_previous_life;
         failing_commits:
             an_undone_transaction_is_repeated
             a_commit_without_an_answer_is_looked_up

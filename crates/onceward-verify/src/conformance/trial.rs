@@ -17,7 +17,7 @@ pub(super) const FAR: Duration = Duration::from_hours(1);
 /// Between two looks at something that is about to happen.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// What is wrong with a store, in one sentence.
+/// A flaw of a store, in one sentence.
 #[derive(Debug)]
 pub(super) struct Wrong(pub(super) String);
 
@@ -120,13 +120,15 @@ impl Trial {
     }
 
     /// Loads one record, which may be absent.
-    pub(super) async fn look(&self, id: &Id) -> Checked<Option<Found>> {
+    pub(super) async fn load_one(&self, id: &Id) -> Checked<Option<Found>> {
         Ok(self.load(std::slice::from_ref(id)).await?.remove(0))
     }
 
     /// Loads one record that must be there.
     pub(super) async fn find(&self, id: &Id) -> Checked<Found> {
-        self.look(id).await?.ok_or_else(|| Wrong(format!("{id:?}: nothing is there, a record was written")))
+        self.load_one(id)
+            .await?
+            .ok_or_else(|| Wrong(format!("{id:?}: nothing is there, a record was written")))
     }
 
     /// Loads one record that must be there exactly as it was written.

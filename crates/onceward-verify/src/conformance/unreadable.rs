@@ -147,7 +147,7 @@ async fn is_the_failure_of_one_swap<D: Damage>(scene: &Scene<D>) -> Checked {
         ensure!(matches!(answer, Answered::Lost(_)) == loses, "{:?} beside it got {answer:?}", swap.id);
     }
     ensure!(
-        scene.trial.look(&scene.id(3)).await?.is_none(),
+        scene.trial.load_one(&scene.id(3)).await?.is_none(),
         "a removal beside a damaged record did not happen"
     );
     ensure!(scene.trial.find(&free).await?.bytes == "created", "a creation beside it did not happen");

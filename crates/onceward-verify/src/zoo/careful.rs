@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::charges::Charges;
+use super::events::Events;
+use super::limits::Versions;
 use super::server::{Answering, Ask, Reply, Service};
 
 /// How often one who waits looks again.
@@ -55,6 +57,21 @@ pub(super) trait Habits: Send + Sync + 'static {
         Reply::in_progress()
     }
 
+    /// What another request under a known key is told.
+    fn reused(&self) -> Reply {
+        Reply::key_reused()
+    }
+
+    /// How long after its answer a key is still locked.
+    fn stays_locked_for(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// What a retry past the retention is told, where it does not run again.
+    fn expired(&self) -> Option<Reply> {
+        None
+    }
+
     /// What a retry gets.
     fn replay(&self, reply: Reply) -> Reply {
         reply
@@ -67,6 +84,21 @@ pub(super) trait Habits: Send + Sync + 'static {
     /// Whether a failure after the effect frees the key like one before it.
     fn frees_after_effect(&self) -> bool {
         false
+    }
+
+    /// Whether a failure after the effect leaves the claim behind.
+    fn keeps_claim_after_effect(&self) -> bool {
+        false
+    }
+
+    /// How changes of a version are guarded.
+    fn versions(&self) -> Versions {
+        Versions::Right
+    }
+
+    /// By what events are known again.
+    fn events(&self) -> Events {
+        Events::Right
     }
 
     /// Whether a receipt past its retention is claimed again in one step.
@@ -138,6 +170,9 @@ impl<H: Habits> Careful<H> {
             waited = true;
         }
         let reply = charges.charge(&ask).await;
+        if ask.fails_after.is_some() && self.habits.keeps_claim_after_effect() {
+            return reply;
+        }
         let frees = ask.fails_after.is_none() || self.habits.frees_after_effect();
         self.complete(id, fingerprint, &reply, frees);
         reply
@@ -149,6 +184,14 @@ impl<H: Habits> Careful<H> {
         let habits = &self.habits;
         let compares = !waited || habits.compares_while_running();
         match known.get(id) {
+            Some(Known::Done { since, .. }) if since.elapsed() < habits.stays_locked_for() => {
+                return Claimed::Answer(habits.come_again());
+            }
+            Some(Known::Done { since, .. })
+                if since.elapsed() > habits.retention() && habits.expired().is_some() =>
+            {
+                return Claimed::Answer(habits.expired().expect("it was just looked at"));
+            }
             Some(Known::Done { since, .. })
                 if since.elapsed() > habits.retention() && !habits.claims_expired() =>
             {
@@ -156,13 +199,13 @@ impl<H: Habits> Careful<H> {
             }
             Some(Known::Done { since, .. }) if since.elapsed() > habits.retention() => {}
             Some(Known::Done { fingerprint: other, .. }) if compares && other != fingerprint => {
-                return Claimed::Answer(Reply::key_reused());
+                return Claimed::Answer(habits.reused());
             }
             Some(Known::Done { reply, .. }) => return Claimed::Answer(habits.replay(reply.clone())),
             Some(Known::Held { fingerprint: other })
                 if habits.compares_while_running() && other != fingerprint =>
             {
-                return Claimed::Answer(Reply::key_reused());
+                return Claimed::Answer(habits.reused());
             }
             Some(Known::Held { .. }) if !habits.waits() => return Claimed::Answer(habits.come_again()),
             Some(Known::Held { .. }) => return Claimed::NotYet,
@@ -198,5 +241,13 @@ impl<H: Habits> Careful<H> {
 impl<H: Habits> Service for Careful<H> {
     fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
         Box::pin(self.answer(ask, charges))
+    }
+
+    fn versions(&self) -> Versions {
+        self.habits.versions()
+    }
+
+    fn events(&self) -> Events {
+        self.habits.events()
     }
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::events::Inbox;
+use super::limits::Limits;
 use super::server::{Ask, Reply};
 
 /// How long the work takes unless a request says otherwise. Long enough to be interrupted.
@@ -21,6 +23,8 @@ pub struct Charges {
     ids: AtomicI64,
     book: Option<Mutex<File>>,
     folder: Option<PathBuf>,
+    pub(super) limits: Limits,
+    pub(super) inbox: Inbox,
 }
 
 impl Charges {
@@ -35,6 +39,8 @@ impl Charges {
             ids: effects.into(),
             book: Some(Mutex::new(book)),
             folder: Some(folder.to_owned()),
+            limits: Limits::default(),
+            inbox: Inbox::default(),
         })
     }
 
@@ -78,7 +84,8 @@ impl Charges {
     /// Only the answer, with a number that no other answer has; or the failure that the request asked for.
     pub(super) fn receipt(&self, ask: &Ask) -> Reply {
         if let Some(status) = ask.fails_after {
-            return Reply::plain(status, "the answer was lost");
+            let fields = if status == 503 { vec![("retry-after", "1".to_owned())] } else { Vec::new() };
+            return Reply { fields, ..Reply::plain(status, "the answer was lost") };
         }
         let id = self.ids.fetch_add(1, Ordering::SeqCst);
         let asked: Value = serde_json::from_slice(&ask.body).unwrap_or_default();

@@ -4,30 +4,35 @@ use std::path::Path;
 
 use super::start::{RunningService, check_of_process};
 use super::table::ZooService;
-use crate::endpoint::report::{Report, Verdict};
+use crate::endpoint::report::{Report, Timeline, Tone, Verdict};
 use crate::endpoint::{Check, Error};
 
 /// What the verifier found about a service.
 #[derive(Debug)]
 pub struct CheckedService {
     caught_by: Option<&'static str>,
+    also_found_by: &'static [&'static str],
+    left_out_max: usize,
     seed: u64,
     result: Result<Report, Error>,
 }
 
-/// Checks a service: a broken one with the scenario that must catch it, a right one with all. One
-/// that is to be killed is served by `program`.
+/// Checks a service with all scenarios. One that is to be killed is served by `program`.
 pub async fn check_service(service: &ZooService, program: &Path, seed: u64) -> CheckedService {
     let folder =
         std::env::temp_dir().join(format!("onceward-zoo-{}-{}-{seed}", std::process::id(), service.name));
-    let result = look(service, program, &folder, seed).await;
+    let result = check_once(service, program, &folder, seed).await;
     if service.is_durable {
         let _ = std::fs::remove_dir_all(&folder);
     }
-    CheckedService { caught_by: service.caught_by, seed, result }
+    // The same JSON in other bytes has its key elsewhere, where that is in the body; a query has no odd forms.
+    let is_elsewhere = service.key_pointer.or(service.key_parameter).is_some();
+    let left_out_max = LEFT_OUT_MAX + usize::from(is_elsewhere);
+    let (caught_by, also_found_by) = (service.caught_by, service.also_found_by);
+    CheckedService { caught_by, also_found_by, left_out_max, seed, result }
 }
 
-async fn look(service: &ZooService, program: &Path, folder: &Path, seed: u64) -> Result<Report, Error> {
+async fn check_once(service: &ZooService, program: &Path, folder: &Path, seed: u64) -> Result<Report, Error> {
     let running;
     let mut check: Check = if service.is_durable {
         std::fs::create_dir_all(folder)
@@ -38,7 +43,6 @@ async fn look(service: &ZooService, program: &Path, folder: &Path, seed: u64) ->
         running.check.clone()
     };
     check.seed = seed;
-    check.scenarios = service.caught_by.map(str::to_owned).into_iter().collect();
     check.run().await
 }
 
@@ -47,17 +51,25 @@ fn not_started(error: &std::io::Error) -> Error {
 }
 
 impl CheckedService {
-    /// Whether the verifier was right: the scenario that must catch it did, or, where there is nothing to
-    /// catch, nothing was violated and nothing was left open.
+    /// Returns whether the verifier was right: what is reported first is what the scenario that must catch it found, or
+    /// has the same cause, and is the only finding; or, where there is nothing to catch, nothing was violated and nothing was left
+    /// open.
     pub fn is_right(&self) -> bool {
         let Ok(report) = &self.result else { return false };
         match self.caught_by {
             Some(scenario) => {
-                report.finding(scenario).is_some_and(|finding| finding.verdict == Verdict::Violated)
+                let Some(finding) = report.finding(scenario) else { return false };
+                let mains = report.main_findings();
+                let shown = finding.same_cause_as.unwrap_or(finding.scenario);
+                let [main, more @ ..] = &mains[..] else { return false };
+                finding.verdict == Verdict::Violated
+                    && main.scenario == shown
+                    && more.iter().all(|other| self.also_found_by.contains(&other.scenario))
+                    && mains.iter().all(|main| main.timeline.as_ref().is_some_and(shows_a_fault))
             }
             None => {
                 let left_out = report.count(Verdict::NotApplicable);
-                report.exit_code() == 0 && left_out <= LEFT_OUT_MAX
+                report.exit_code() == 0 && left_out <= self.left_out_max
             }
         }
     }
@@ -74,6 +86,13 @@ impl CheckedService {
     pub fn report(&self) -> Option<&Report> {
         self.result.as_ref().ok()
     }
+}
+
+/// Whether a picture of this has a colour for what went wrong, and not only for what was done: a bar, or a mark that counts
+/// effects.
+fn shows_a_fault(timeline: &Timeline) -> bool {
+    timeline.lanes.iter().any(|lane| lane.tone != Tone::Done)
+        || timeline.marks.iter().any(|mark| mark.text.contains("effect"))
 }
 
 /// Of those in memory all is asked but a crash, of one in a process all but several instances.

@@ -14,13 +14,18 @@ use super::server::{Answering, Ask, Reply, Service};
 /// What comes after the effect takes its time, too.
 const AFTERWARDS: Duration = Duration::from_millis(20);
 
+/// A window that is hit by chance only now and then.
+const JUST_AFTERWARDS: Duration = Duration::from_millis(4);
+
 /// What a journal makes of a claim whose process was killed before its effect was in the books.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterCrash {
     /// Nothing is known of it: the key is free.
     Free,
-    /// It is held until a person settles it, as if the effect were not in the books.
+    /// It is held until an operator settles it, as if the effect were not in the books.
     Held,
+    /// The same, said in other words than RFC 9457 has.
+    HeldInOwnWords,
     /// The first who asks waits for it for longer than any lease and is told to come again; then it is free.
     WaitedFor,
 }
@@ -31,11 +36,13 @@ const WAITED_FOR: Duration = Duration::from_millis(1_800);
 /// Effect and receipt are one line of the books: there is never one without the other.
 pub(super) struct Journal {
     after_crash: AfterCrash,
+    /// The status of a replay, if it is another than that of the answer.
+    replayed_as: Option<u16>,
     claims: PathBuf,
     /// Claims of a killed process.
     abandoned: Mutex<HashSet<String>>,
     receipt_map: ReceiptMap,
-    /// What was asked, by id.
+    /// The request, by id.
     asked: Mutex<HashMap<String, String>>,
 }
 
@@ -45,6 +52,7 @@ impl Journal {
         let claimed = std::fs::read_to_string(&claims).unwrap_or_default();
         let journal = Self {
             after_crash,
+            replayed_as: None,
             claims,
             abandoned: Mutex::new(claimed.lines().map(str::to_owned).collect()),
             receipt_map: ReceiptMap::default(),
@@ -56,6 +64,12 @@ impl Journal {
             journal.receipt_map.done(&id, reply);
         }
         journal
+    }
+
+    /// The same, with this status for replays.
+    pub(super) fn replaying_as(mut self, status: u16) -> Self {
+        self.replayed_as = Some(status);
+        self
     }
 
     /// Whether this is what was asked under this id; the first to ask decides.
@@ -72,7 +86,7 @@ impl Journal {
         }
         let id = match self.receipt_map.claim_or_wait(&ask).await {
             Ok(id) => id,
-            Err(answer) => return answer,
+            Err(answer) => return Reply { status: self.replayed_as.unwrap_or(answer.status), ..answer },
         };
         if let Some(refusal) = self.abandoned(&id).await {
             self.receipt_map.free(&id);
@@ -106,8 +120,10 @@ impl Journal {
         if !is_abandoned(id) {
             return None;
         }
-        if self.after_crash == AfterCrash::Held {
-            return Some(Reply::outcome_unknown());
+        match self.after_crash {
+            AfterCrash::Held => return Some(Reply::outcome_unknown()),
+            AfterCrash::HeldInOwnWords => return Some(Reply::plain(409, r#"{"code":"ASK_SUPPORT"}"#)),
+            AfterCrash::Free | AfterCrash::WaitedFor => {}
         }
         tokio::time::sleep(WAITED_FOR).await;
         Some(Reply::in_progress())
@@ -120,16 +136,25 @@ impl Service for Journal {
     }
 }
 
-/// What is wrong with a service that writes its receipts beside its effects.
+/// A flaw of a service that writes its receipts beside its effects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flaw {
     /// A claim lasts for as long as an answer would: after a crash, a day of 409.
     ClaimLastsForADay,
     /// The receipt is written after the effect, and a crash between the two leaves the key free.
     EffectBeforeReceipt,
+    /// The same, with little time between the two.
+    EffectJustBeforeReceipt,
     /// The answer leaves before the receipt is written, because writing is slow.
     WrittenBehind,
+    /// What was begun and has no receipt is done again at the next start, whether it had its effect or not.
+    RerunsOnStart,
 }
+
+/// What a line of [`Flaw::RerunsOnStart`] says of its key.
+const BEGUN: &str = "begun";
+const DONE: &str = "done";
+const FREED: &str = "freed";
 
 pub(super) struct Beside {
     flaw: Flaw,
@@ -140,11 +165,15 @@ pub(super) struct Beside {
 impl Beside {
     pub(super) fn open(flaw: Flaw, charges: &Charges) -> Self {
         let (receipt_map, receipts) = (ReceiptMap::default(), charges.folder().join("receipts"));
+        if flaw == Flaw::RerunsOnStart {
+            rerun(&receipt_map, &receipts, charges);
+            return Self { flaw, receipt_map, receipts };
+        }
         for (id, reply, _) in lines(&receipts) {
             // A claim of a process that is gone.
             if reply.status != 0 {
                 receipt_map.done(&id, reply);
-            } else if receipt_map.look(&id).is_none() {
+            } else if receipt_map.receipt_of(&id).is_none() {
                 let _ = receipt_map.claim(&id);
             }
         }
@@ -164,13 +193,20 @@ impl Beside {
         if self.flaw == Flaw::ClaimLastsForADay {
             self.write(&line(&id, &Reply::plain(0, ""), ""));
         }
+        let reply = charges.receipt(&ask);
+        let reruns = self.flaw == Flaw::RerunsOnStart;
+        if reruns {
+            self.write(&line(&id, &reply, BEGUN));
+        }
         if let Err(failure) = charges.work(&ask).await {
+            if reruns {
+                self.write(&line(&id, &failure, FREED));
+            }
             self.receipt_map.free(&id);
             return failure;
         }
-        let reply = charges.receipt(&ask);
         charges.effect("");
-        let receipt = line(&id, &reply, "");
+        let receipt = line(&id, &reply, if reruns { DONE } else { "" });
         if self.flaw == Flaw::WrittenBehind {
             let receipts = self.receipts.clone();
             tokio::spawn(async move {
@@ -178,7 +214,8 @@ impl Beside {
                 append(&receipts, &receipt);
             });
         } else {
-            tokio::time::sleep(AFTERWARDS).await;
+            let narrow = self.flaw == Flaw::EffectJustBeforeReceipt;
+            tokio::time::sleep(if narrow { JUST_AFTERWARDS } else { AFTERWARDS }).await;
             self.write(&receipt);
         }
         self.receipt_map.done(&id, reply)
@@ -186,6 +223,23 @@ impl Beside {
 
     fn write(&self, line: &str) {
         append(&self.receipts, line);
+    }
+}
+
+/// Does again what was begun, and puts all answers there.
+fn rerun(receipt_map: &ReceiptMap, receipts: &Path, charges: &Charges) {
+    let mut last = HashMap::new();
+    for (id, reply, state) in lines(receipts) {
+        last.insert(id, (reply, state));
+    }
+    for (id, (reply, state)) in last {
+        if state == BEGUN {
+            charges.effect("");
+            append(receipts, &line(&id, &reply, DONE));
+        }
+        if state != FREED {
+            receipt_map.done(&id, reply);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::careful::{AfterFailure, Habits};
 use super::charges::Charges;
-use super::receipt_map::ReceiptMap;
+use super::receipt_map::{Receipt, ReceiptMap};
 use super::server::{Answering, Ask, Reply, Service};
 
 /// Whatever was answered is replayed, a failure too.
@@ -22,6 +22,19 @@ pub(super) struct FreesAfterEffect;
 
 impl Habits for FreesAfterEffect {
     fn frees_after_effect(&self) -> bool {
+        true
+    }
+}
+
+/// A failure after the effect leaves the claim behind: later requests are told to come again, forever.
+pub(super) struct StuckAfterEffect;
+
+impl Habits for StuckAfterEffect {
+    fn waits(&self) -> bool {
+        false
+    }
+
+    fn keeps_claim_after_effect(&self) -> bool {
         true
     }
 }
@@ -79,7 +92,7 @@ impl FreesTheSuccessor {
             Err(answer) => return answer,
         };
         let reply = charges.charge(&ask).await;
-        if reply.status < 500 {
+        if reply.status < 500 || ask.fails_after.is_some() {
             return self.0.done(&id, reply);
         }
         self.0.free(&id);
@@ -93,6 +106,47 @@ impl FreesTheSuccessor {
 }
 
 impl Service for FreesTheSuccessor {
+    fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
+        Box::pin(self.answer(ask, charges))
+    }
+}
+
+/// A failure after the effect leaves the claim to its lease; when that is over, the key is free, as if nothing had happened.
+#[derive(Default)]
+pub(super) struct FreesAfterTheLease(Arc<ReceiptMap>);
+
+/// How long a claim lasts that nobody ends.
+const LEASE: Duration = Duration::from_millis(250);
+
+impl FreesAfterTheLease {
+    async fn answer(&self, ask: Ask, charges: &Charges) -> Reply {
+        let id = match ReceiptMap::id(&ask) {
+            Ok(id) => id,
+            Err(refusal) => return refusal,
+        };
+        match self.0.claim(&id) {
+            Ok(()) => {}
+            Err(Receipt::Done(reply)) => return reply,
+            Err(Receipt::Held) => return Reply::in_progress(),
+        }
+        let reply = charges.charge(&ask).await;
+        if ask.fails_after.is_some() {
+            let receipts = self.0.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(LEASE).await;
+                receipts.free(&id);
+            });
+            return reply;
+        }
+        if reply.status >= 500 {
+            self.0.free(&id);
+            return reply;
+        }
+        self.0.done(&id, reply)
+    }
+}
+
+impl Service for FreesAfterTheLease {
     fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
         Box::pin(self.answer(ask, charges))
     }

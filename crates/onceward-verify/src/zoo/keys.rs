@@ -112,3 +112,45 @@ impl Habits for MalformedIgnored {
         Ok(strict_key(lines).unwrap_or_else(|| format!("(none {})", number())))
     }
 }
+
+/// Users who are told apart by a cookie share their keys.
+pub(super) struct CookieIgnored;
+
+impl Habits for CookieIgnored {
+    fn id(&self, ask: &Ask, key: &str) -> String {
+        format!("{} {} {} {key}", ask.credential.split('.').next().unwrap_or_default(), ask.host, ask.path)
+    }
+}
+
+/// Customers who are told apart by the host that they ask share their keys.
+pub(super) struct HostIgnored;
+
+impl Habits for HostIgnored {
+    fn id(&self, ask: &Ask, key: &str) -> String {
+        let user = ask.credential.split('.').next().unwrap_or_default();
+        format!("{user} {} {} {key}", ask.cookie_user, ask.path)
+    }
+}
+
+/// The whole credential is a part of what is looked up, so that a refreshed one is another client's.
+pub(super) struct WholeCredential;
+
+impl Habits for WholeCredential {
+    fn id(&self, ask: &Ask, key: &str) -> String {
+        format!("{} {} {} {} {key}", ask.credential, ask.cookie_user, ask.host, ask.path)
+    }
+}
+
+/// A key belongs to who used it first; everybody else is refused.
+pub(super) struct Squatted;
+
+impl Habits for Squatted {
+    fn id(&self, ask: &Ask, key: &str) -> String {
+        format!("{} {key}", ask.path)
+    }
+
+    fn fingerprint(&self, ask: &Ask) -> String {
+        let json: serde_json::Value = serde_json::from_slice(&ask.body).unwrap_or_default();
+        format!("{} {json}", ask.tenant)
+    }
+}

@@ -25,6 +25,8 @@ pub(super) enum Flaw {
     ExpiresWhileRunning,
     /// The effect is guarded, but a late owner writes its answer over its successor's.
     CompletesWithoutFence,
+    /// None: nobody runs when a claim has ended; who asks is told that an operator has to look.
+    HoldsWhenExpired,
 }
 
 struct Claim {
@@ -84,6 +86,9 @@ impl Leased {
                 }
                 if let Some(reply) = &claim.reply {
                     return Err(reply.clone());
+                }
+                if claim.until < Instant::now() && self.flaw == Flaw::HoldsWhenExpired {
+                    return Err(Reply::outcome_unknown());
                 }
                 if claim.fence == fence || claim.until < Instant::now() {
                     (claim.fence, claim.until) = (fence, until);

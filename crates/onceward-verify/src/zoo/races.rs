@@ -1,5 +1,7 @@
 //! Services with race conditions between reading and writing a receipt.
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::careful::LOOK_EVERY;
@@ -9,6 +11,9 @@ use super::server::{Answering, Ask, Reply, Service};
 
 /// A round trip to the database.
 const ROUND_TRIP: Duration = Duration::from_millis(5);
+
+/// How long one who waits is patient.
+const GIVES_UP_AFTER: Duration = Duration::from_millis(400);
 
 /// Which mistake is made.
 #[derive(Clone, Copy)]
@@ -23,13 +28,22 @@ pub(super) enum Race {
     WaiterRunsAgain,
     /// A request that has waited for a while runs without a claim.
     WaiterLosesPatience,
+    /// The same after a time that most requests do not take.
+    WaiterGivesUpLate,
     /// The unique index does its work, and its error goes to the client.
     DuplicateFails,
     /// What a duplicate was told, 409, is recorded as the answer.
     ConflictRecorded,
     /// The work is dropped with the client's connection, after the effect, and its claim with it.
     HangUpFrees,
+    /// The same, and the claim is left behind: who asks again waits forever.
+    HangUpStrands,
+    /// The lock is gone before the receipt is written, and replays lack a field.
+    UnlocksBeforeWriting,
 }
+
+/// What it takes to write a receipt.
+const WRITING: Duration = Duration::from_millis(8);
 
 pub(super) struct Racy {
     race: Race,
@@ -55,7 +69,7 @@ impl Racy {
                 let _ = self.receipt_map.claim(&id);
             }
             Race::StaysLocked => {
-                if self.receipt_map.look(&id).is_some() {
+                if self.receipt_map.receipt_of(&id).is_some() {
                     return Reply::in_progress();
                 }
                 tokio::time::sleep(ROUND_TRIP).await;
@@ -63,7 +77,7 @@ impl Racy {
                 return charges.charge(&ask).await;
             }
             Race::ClaimAfterEffect => {
-                if let Some(Receipt::Done(reply)) = self.receipt_map.look(&id) {
+                if let Some(Receipt::Done(reply)) = self.receipt_map.receipt_of(&id) {
                     return reply;
                 }
             }
@@ -76,6 +90,12 @@ impl Racy {
             },
             Race::WaiterLosesPatience => {
                 let waited = tokio::time::timeout(ask.work / 10, self.receipt_map.claim_or_wait(&ask)).await;
+                if let Ok(Err(reply)) = waited {
+                    return reply;
+                }
+            }
+            Race::WaiterGivesUpLate => {
+                let waited = tokio::time::timeout(GIVES_UP_AFTER, self.receipt_map.claim_or_wait(&ask)).await;
                 if let Ok(Err(reply)) = waited {
                     return reply;
                 }
@@ -93,13 +113,42 @@ impl Racy {
                 Err(Receipt::Held) => return self.receipt_map.done(&id, Reply::in_progress()),
             },
             Race::HangUpFrees => return self.hang_up_frees(&ask, charges).await,
+            Race::HangUpStrands => {
+                let id = match self.receipt_map.claim_or_wait(&ask).await {
+                    Ok(id) => id,
+                    Err(answer) => return answer,
+                };
+                // What is dropped here is the work, not the claim.
+                let reply = charges.charge(&ask).await;
+                if reply.status >= 500 && ask.fails_after.is_none() {
+                    self.receipt_map.free(&id);
+                    return reply;
+                }
+                return self.receipt_map.done(&id, reply);
+            }
+            Race::UnlocksBeforeWriting => match self.receipt_map.claim(&id) {
+                Ok(()) => {
+                    let reply = charges.charge(&ask).await;
+                    self.receipt_map.free(&id);
+                    if reply.status < 500 || ask.fails_after.is_some() {
+                        tokio::time::sleep(WRITING).await;
+                        self.receipt_map.done(&id, reply.clone());
+                    }
+                    return reply;
+                }
+                Err(Receipt::Done(mut reply)) => {
+                    reply.fields.retain(|(name, _)| *name != "location");
+                    return reply;
+                }
+                Err(Receipt::Held) => return Reply::in_progress(),
+            },
         }
         let reply = charges.charge(&ask).await;
-        if reply.status >= 500 {
+        if reply.status >= 500 && ask.fails_after.is_none() {
             self.receipt_map.free(&id);
             return reply;
         }
-        match (self.race, self.receipt_map.look(&id)) {
+        match (self.race, self.receipt_map.receipt_of(&id)) {
             // The answer of the duplicate is there already, and is left there.
             (Race::ConflictRecorded, Some(Receipt::Done(_))) => reply,
             _ => self.receipt_map.done(&id, reply),
@@ -109,7 +158,7 @@ impl Racy {
     /// The answer, once nobody is running; none if there never was a claim.
     async fn found(&self, id: &str) -> Option<Reply> {
         loop {
-            match self.receipt_map.look(id)? {
+            match self.receipt_map.receipt_of(id)? {
                 Receipt::Done(reply) => return Some(reply),
                 Receipt::Held => tokio::time::sleep(LOOK_EVERY).await,
             }
@@ -158,7 +207,7 @@ impl Service for Racy {
     }
 
     fn is_dropped_on_hang_up(&self) -> bool {
-        matches!(self.race, Race::HangUpFrees)
+        matches!(self.race, Race::HangUpFrees | Race::HangUpStrands)
     }
 }
 
@@ -168,5 +217,67 @@ pub(super) struct Plain;
 impl Service for Plain {
     fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
         Box::pin(async move { charges.charge(&ask).await })
+    }
+}
+
+/// Instances share their receipts. One who waits where the first runs waits for its end; at another instance, only for a
+/// while.
+pub(super) struct PatientOnlyAtHome {
+    receipt_map: Arc<ReceiptMap>,
+    /// Ids that were claimed here.
+    own: Mutex<HashSet<String>>,
+}
+
+impl PatientOnlyAtHome {
+    /// Two instances.
+    pub(super) fn pair() -> [Self; 2] {
+        let receipt_map = Arc::<ReceiptMap>::default();
+        [(); 2].map(|()| Self { receipt_map: receipt_map.clone(), own: Mutex::default() })
+    }
+
+    async fn answer(&self, ask: Ask, charges: &Charges) -> Reply {
+        let id = match ReceiptMap::id(&ask) {
+            Ok(id) => id,
+            Err(refusal) => return refusal,
+        };
+        // One step: nobody may see a claim of this instance and take it for another's.
+        let (claimed, is_own) = {
+            let mut own = self.own.lock().expect("nobody panics with it in hand");
+            let claimed = self.receipt_map.claim(&id);
+            let is_own = if claimed.is_ok() { !own.insert(id.clone()) } else { own.contains(&id) };
+            (claimed, is_own)
+        };
+        match claimed {
+            Ok(()) => {}
+            Err(Receipt::Done(reply)) => return reply,
+            Err(Receipt::Held) if is_own => {
+                if let Err(reply) = self.receipt_map.claim_or_wait(&ask).await {
+                    return reply;
+                }
+            }
+            Err(Receipt::Held) => {
+                let waited = tokio::time::timeout(GIVES_UP_AFTER, self.receipt_map.claim_or_wait(&ask)).await;
+                match waited {
+                    Ok(Err(reply)) => return reply,
+                    // The first one failed, and this one has its claim.
+                    Ok(Ok(_)) => {
+                        self.own.lock().expect("nobody panics with it in hand").insert(id.clone());
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+        let reply = charges.charge(&ask).await;
+        if reply.status >= 500 && ask.fails_after.is_none() {
+            self.receipt_map.free(&id);
+            return reply;
+        }
+        self.receipt_map.done(&id, reply)
+    }
+}
+
+impl Service for PatientOnlyAtHome {
+    fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
+        Box::pin(self.answer(ask, charges))
     }
 }

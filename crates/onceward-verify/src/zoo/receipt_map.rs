@@ -27,7 +27,7 @@ impl ReceiptMap {
         }
     }
 
-    pub(super) fn look(&self, id: &str) -> Option<Receipt> {
+    pub(super) fn receipt_of(&self, id: &str) -> Option<Receipt> {
         self.0.lock().expect("nobody panics with it in hand").get(id).cloned()
     }
 

@@ -27,8 +27,10 @@ pub(super) struct BodyRewritten;
 
 impl Habits for BodyRewritten {
     fn replay(&self, reply: Reply) -> Reply {
-        let json: serde_json::Value = serde_json::from_str(&reply.body).unwrap_or_default();
-        Reply { body: json.to_string(), ..reply }
+        match serde_json::from_str::<serde_json::Value>(&reply.body) {
+            Ok(json) => Reply { body: json.to_string(), ..reply },
+            Err(_) => reply,
+        }
     }
 }
 
@@ -38,5 +40,27 @@ pub(super) struct ConflictWhenDone;
 impl Habits for ConflictWhenDone {
     fn replay(&self, _: Reply) -> Reply {
         Reply::plain(409, "this was already done")
+    }
+}
+
+/// A replay has the first body, with 409 as its status.
+pub(super) struct As409;
+
+impl Habits for As409 {
+    fn replay(&self, reply: Reply) -> Reply {
+        Reply { status: 409, ..reply }
+    }
+}
+
+/// The same, and a duplicate of what is running gets a 409 of another kind.
+pub(super) struct As409WhenDone;
+
+impl Habits for As409WhenDone {
+    fn waits(&self) -> bool {
+        false
+    }
+
+    fn replay(&self, reply: Reply) -> Reply {
+        Reply { status: 409, ..reply }
     }
 }

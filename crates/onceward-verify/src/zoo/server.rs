@@ -18,16 +18,29 @@ use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::charges::{Charges, WORK};
+use super::events::Events;
+use super::limits::Versions;
+
+/// What events are signed with.
+pub(super) const WEBHOOK_SECRET: &str = "whsec_of_the_zoo";
 
 /// A request as a service of the zoo sees it.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// Who asks.
+    /// Who asks, of whom and where: all that tells tenants apart.
     pub tenant: String,
-    /// What for.
+    /// The credential as it came.
+    pub credential: String,
+    /// Whom the cookie names.
+    pub cookie_user: String,
+    /// The host that was asked.
+    pub host: String,
+    /// The operation.
     pub path: String,
     /// The lines of the key's field, as they came.
     pub key_lines: Vec<Vec<u8>>,
+    /// The query.
+    pub query: String,
     /// With what.
     pub body: Bytes,
     /// How long the work takes.
@@ -79,6 +92,16 @@ pub type Answering<'a> = Pin<Box<dyn Future<Output = Reply> + Send + 'a>>;
 pub trait Service: Send + Sync + 'static {
     /// Answers a request, with the work done in the charges.
     fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a>;
+
+    /// How changes of a version are guarded.
+    fn versions(&self) -> Versions {
+        Versions::Right
+    }
+
+    /// By what events are known again.
+    fn events(&self) -> Events {
+        Events::Right
+    }
 
     /// Whether the work is dropped when the client hangs up, as many frameworks do.
     fn is_dropped_on_hang_up(&self) -> bool {
@@ -133,12 +156,39 @@ async fn handle(
     if head.uri.path() == "/effects" {
         return Ok(Response::new(Full::from(charges.effects().to_string())));
     }
-    let Ok(body) = body.collect().await else { return Ok(response(Reply::plain(400, "half a body"))) };
     let field = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+    if head.uri.path() == "/limits" {
+        if head.method == http::Method::GET {
+            return Ok(response(charges.limits.read()));
+        }
+        let Ok(body) = body.collect().await else { return Ok(response(Reply::plain(400, "half a body"))) };
+        let json: serde_json::Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+        let mut key = key_lines(&head.headers).join(&b' ');
+        key.extend(json["request_id"].as_str().unwrap_or_default().bytes());
+        key.extend(head.uri.query().unwrap_or_default().bytes());
+        let matches = field("if-match").unwrap_or_default();
+        return Ok(response(charges.limits.change(service.versions(), key, matches).await));
+    }
+    let Ok(body) = body.collect().await else { return Ok(response(Reply::plain(400, "half a body"))) };
+    if head.uri.path() == "/events" {
+        let (signature, body) = (field("stripe-signature").unwrap_or_default().to_owned(), body.to_bytes());
+        let take = async move { charges.inbox.take(service.events(), &signature, &body, &charges).await };
+        return Ok(response(tokio::spawn(take).await.unwrap_or_else(|_| Reply::plain(500, "it panicked"))));
+    }
+    let credential = field("authorization").unwrap_or("anonymous").to_owned();
+    // What follows the dot is renewed from time to time.
+    let user = credential.split('.').next().unwrap_or_default();
+    let cookie = field("cookie").unwrap_or_default();
+    let cookie_user = cookie.split("user=").nth(1).unwrap_or_default().to_owned();
+    let host = field("host").or(head.uri.host()).unwrap_or_default().to_owned();
     let ask = Ask {
-        tenant: field("authorization").unwrap_or("anonymous").to_owned(),
+        tenant: format!("{user} {cookie_user} {host}"),
+        credential: credential.clone(),
+        cookie_user,
+        host,
         path: head.uri.path().to_owned(),
         key_lines: key_lines(&head.headers),
+        query: head.uri.query().unwrap_or_default().to_owned(),
         body: body.to_bytes(),
         work: field("x-work-ms").and_then(|ms| ms.parse().ok()).map_or(WORK, Duration::from_millis),
         fails: field("x-fail").is_some(),

@@ -1,6 +1,7 @@
 //! Correct services in different styles: the verifier must pass each of them.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use tokio::sync::{Mutex, OnceCell};
 
@@ -67,6 +68,70 @@ impl Habits for Final {
 
     fn after_failure(&self) -> AfterFailure {
         AfterFailure::Keep
+    }
+}
+
+/// In memory; keys are taken without quotes only.
+pub(super) struct RawOnly;
+
+impl Habits for RawOnly {
+    fn key(&self, lines: &[Vec<u8>]) -> Result<String, Reply> {
+        let is_quoted = lines.iter().any(|line| line.contains(&b'"'));
+        strict_key(lines)
+            .filter(|_| !is_quoted)
+            .ok_or_else(|| Reply::plain(400, "a key without quotes is required"))
+    }
+}
+
+/// Any text is a key, as it came: quotes belong to it. Several lines are one key.
+pub(super) struct AnyText;
+
+impl Habits for AnyText {
+    fn key(&self, lines: &[Vec<u8>]) -> Result<String, Reply> {
+        Ok(format!("{:?}", lines.join(&b", "[..])))
+    }
+}
+
+/// In memory; a key that was used for anything else is refused with 409, as many services do it.
+pub(super) struct RefusingWith409;
+
+impl Habits for RefusingWith409 {
+    fn id(&self, ask: &Ask, key: &str) -> String {
+        format!("{} {key}", ask.tenant)
+    }
+
+    fn fingerprint(&self, ask: &Ask) -> String {
+        format!("{} {:?}", ask.path, ask.body)
+    }
+
+    fn reused(&self) -> Reply {
+        Reply::plain(409, "this key was used for another request")
+    }
+}
+
+/// In memory; a key past its retention is refused with 409.
+pub(super) struct RefusingExpired;
+
+impl Habits for RefusingExpired {
+    fn retention(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+
+    fn expired(&self) -> Option<Reply> {
+        Some(Reply::plain(409, "this key is too old"))
+    }
+}
+
+/// In memory; a duplicate is told to come again until the lock is gone, which is a little after the answer.
+pub(super) struct UnlockingLate;
+
+impl Habits for UnlockingLate {
+    fn waits(&self) -> bool {
+        false
+    }
+
+    fn stays_locked_for(&self) -> Duration {
+        Duration::from_millis(5)
     }
 }
 

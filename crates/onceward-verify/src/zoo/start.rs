@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use super::charges::Charges;
-use super::server::{self, Listening};
+use super::server::{self, Listening, WEBHOOK_SECRET};
 use super::table::ZooService;
-use crate::endpoint::{Check, Effects};
+use crate::endpoint::{Check, Effects, Pattern, Scheme, Webhook};
 
 /// What a check of the zoo says of the lease. Claims of the zoo last a little less.
 const LEASE: Duration = Duration::from_millis(300);
@@ -68,23 +68,47 @@ pub fn free_port() -> io::Result<u16> {
         .ok_or_else(|| io::ErrorKind::AddrInUse.into())
 }
 
+fn patterns(texts: &[&str]) -> Vec<Pattern> {
+    texts.iter().map(|text| text.parse().expect("the zoo's own patterns are well formed")).collect()
+}
+
 fn check(service: &ZooService, port: u16) -> Check {
     let base = format!("http://127.0.0.1:{port}");
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     Check {
-        body: r#"{"amount":12,"to":"anna"}"#.to_owned(),
+        // A body that was taken from a real request has the key of that.
+        body: match service.key_pointer {
+            None => r#"{"amount":12,"to":"anna"}"#.into(),
+            Some(_) => r#"{"amount":12,"request_id":"of-another","to":"anna"}"#.into(),
+        },
         clients: 8,
         rounds: 6,
         effects: Effects::url(format!("{base}/effects")),
-        tenants: Some([pair("Authorization", "Bearer anna"), pair("Authorization", "Bearer bert")]),
+        tenants: vec![
+            [pair("Authorization", "Bearer anna.1"), pair("Authorization", "Bearer bert.1")],
+            [pair("Cookie", "theme=dark; user=carl"), pair("Cookie", "theme=dark; user=dora")],
+            [pair("Host", "one.localhost"), pair("Host", "two.localhost")],
+        ],
+        refreshed: Some(pair("Authorization", "Bearer anna.2")),
+        versioned_url: Some(format!("{base}/limits")),
+        webhook: Some(Webhook::new(format!("{base}/events"), Scheme::Stripe, WEBHOOK_SECRET)),
         other_url: Some(format!("{base}/refunds")),
-        fail_header: Some(pair("X-Fail", "yes")),
+        fail_headers: vec![pair("X-Fail", "yes")],
         fail_after_effect_header: Some(pair("X-Fail-After", "{status}")),
         slow_header: Some(pair("X-Work-Ms", "800")),
         lease: LEASE,
         retention: Some(RETENTION),
         failures_are_final: service.failures_are_final,
-        not_now: service.not_now.to_vec(),
-        ..Check::new(format!("{base}/charges"))
+        not_now: patterns(service.not_now),
+        refused: patterns(service.refused),
+        failed: patterns(service.failed),
+        held: patterns(service.held),
+        timeout: service.answers_within,
+        key_pointer: service.key_pointer.map(str::to_owned),
+        key_parameter: service.key_parameter.map(str::to_owned),
+        ..Check::new(match service.key_parameter {
+            None => format!("{base}/charges"),
+            Some(name) => format!("{base}/charges?{name}=of-another&for=anna"),
+        })
     }
 }

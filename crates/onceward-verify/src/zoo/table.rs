@@ -1,35 +1,53 @@
 //! Every service of the zoo, what is wrong with it, and which scenario must catch it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::careful::{Careful, Habits};
 use super::charges::Charges;
+use super::compared::{Alike, Compared, GraphQl, KeyInBody, KeyInQuery, KeyOptional, Throttled};
 use super::durable::{self, AfterCrash, Beside, Journal};
 use super::failures;
 use super::fingerprints;
 use super::keys;
 use super::leases::{self, Leased};
-use super::races::{Plain, Race, Racy};
+use super::races::{PatientOnlyAtHome, Plain, Race, Racy};
 use super::replays;
 use super::retention;
 use super::server::Service;
 use super::sound;
+use super::versions;
 
 /// One service of the zoo.
 #[derive(Clone, Copy)]
 pub struct ZooService {
-    /// What it is called.
+    /// The name.
     pub name: &'static str,
-    /// What is wrong with it; for a right one, how it does it.
+    /// Its flaw; for a right one, how it does it.
     pub what: &'static str,
     /// The scenario that must be violated; none for a right one.
     pub caught_by: Option<&'static str>,
+    /// Scenarios that may find something else, which this mistake brings with it and of which nobody can tell from outside
+    /// that it has the same cause. Each has its reason in the table.
+    pub also_found_by: &'static [&'static str],
     /// Whether it is to be killed and started again, and so lives in a process and a folder of its own.
     pub is_durable: bool,
     /// Whether a failure is an answer like any other.
     pub failures_are_final: bool,
-    /// Statuses with which it says "not now", besides the usual ones.
-    pub not_now: &'static [u16],
+    /// How it says "not now" in its own words.
+    pub not_now: &'static [&'static str],
+    /// How it refuses in its own words.
+    pub refused: &'static [&'static str],
+    /// How it fails in its own words.
+    pub failed: &'static [&'static str],
+    /// How it says in its own words that an operator has to settle a key.
+    pub held: &'static [&'static str],
+    /// Where the key is, if it is in the body.
+    pub key_pointer: Option<&'static str>,
+    /// The parameter of the query that has the key, if it is there.
+    pub key_parameter: Option<&'static str>,
+    /// How long its answers are waited for.
+    pub answers_within: Duration,
     /// Makes the instances that share a charges. Two of them, where they may differ.
     pub(super) make: fn(&Charges) -> Vec<Arc<dyn Service>>,
 }
@@ -72,9 +90,16 @@ const fn sound(
         name,
         what,
         caught_by: None,
+        also_found_by: &[],
         is_durable: false,
         failures_are_final: false,
         not_now: &[],
+        refused: &[],
+        failed: &[],
+        held: &[],
+        key_pointer: None,
+        key_parameter: None,
+        answers_within: Duration::from_secs(60),
         make,
     }
 }
@@ -86,40 +111,44 @@ const fn durable(service: ZooService) -> ZooService {
 static ALL: &[ZooService] = &[
     broken("plain", "knows no keys at all", "simultaneous-duplicates", |_| one(Plain)),
     broken("check-then-write", "looks, and then writes", "simultaneous-duplicates", |_| {
-        one(Racy::new(Race::CheckThenWrite))
+        one(Compared::new(Racy::new(Race::CheckThenWrite)))
     }),
-    broken("stays-locked", "looks, then locks, and never unlocks", "simultaneous-duplicates", |_| {
-        one(Racy::new(Race::StaysLocked))
-    }),
+    ZooService {
+        // Its key is stuck whether or not there was a second effect: two mistakes.
+        also_found_by: &["retry-after-success"],
+        ..broken("stays-locked", "looks, then locks, and never unlocks", "simultaneous-duplicates", |_| {
+            one(Compared::new(Racy::new(Race::StaysLocked)))
+        })
+    },
     broken("claim-after-effect", "writes nothing before the work is done", "retry-while-running", |_| {
-        one(Racy::new(Race::ClaimAfterEffect))
+        one(Compared::new(Racy::new(Race::ClaimAfterEffect)))
     }),
     broken("waiter-runs-again", "one who waited runs when the first is done", "retry-while-running", |_| {
-        one(Racy::new(Race::WaiterRunsAgain))
+        one(Compared::new(Racy::new(Race::WaiterRunsAgain)))
     }),
     broken(
         "waiter-loses-patience",
         "one who waited for a while runs all the same",
         "retry-while-running",
-        |_| one(Racy::new(Race::WaiterLosesPatience)),
+        |_| one(Compared::new(Racy::new(Race::WaiterLosesPatience))),
     ),
     broken(
         "duplicate-fails",
         "the unique index's error goes to the client",
         "simultaneous-duplicates",
-        |_| one(Racy::new(Race::DuplicateFails)),
+        |_| one(Compared::new(Racy::new(Race::DuplicateFails))),
     ),
     broken(
         "conflict-recorded",
         "a duplicate's 409 is recorded as the answer",
         "simultaneous-duplicates",
-        |_| one(Racy::new(Race::ConflictRecorded)),
+        |_| one(Compared::new(Racy::new(Race::ConflictRecorded))),
     ),
     broken(
         "hang-up-frees",
         "a hang-up drops the work after its effect, and the claim",
         "retry-after-hang-up",
-        |_| one(Racy::new(Race::HangUpFrees)),
+        |_| one(Compared::new(Racy::new(Race::HangUpFrees))),
     ),
     broken("global-keys", "keys are looked up without their tenant", "other-tenant", |_| {
         careful(keys::Global)
@@ -184,13 +213,13 @@ static ALL: &[ZooService] = &[
         careful(failures::Burned)
     }),
     broken("failure-after-effect", "a failure after the effect frees the key", "failed-first", |_| {
-        one(failures::AfterTheEffect::default())
+        one(Compared::new(failures::AfterTheEffect::default()))
     }),
     broken(
         "frees-the-successor",
         "the cleaning up of a failure frees its successor's claim",
         "failed-first",
-        |_| one(failures::FreesTheSuccessor::default()),
+        |_| one(Compared::new(failures::FreesTheSuccessor::default())),
     ),
     broken("memory-per-instance", "each instance has a memory of its own", "several-instances", |_| {
         vec![Arc::new(Careful::new(sound::Waiting)), Arc::new(Careful::new(sound::Waiting))]
@@ -208,19 +237,118 @@ static ALL: &[ZooService] = &[
         one(Leased::new(leases::Flaw::CompletesWithoutFence))
     }),
     durable(broken("claim-lasts-for-a-day", "a claim lasts as long as an answer", "crash", |charges| {
-        one(Beside::open(durable::Flaw::ClaimLastsForADay, charges))
+        one(Compared::new(Beside::open(durable::Flaw::ClaimLastsForADay, charges)))
     })),
     durable(broken(
         "effect-before-receipt",
         "a crash after the effect leaves the key free",
         "crash",
-        |charges| one(Beside::open(durable::Flaw::EffectBeforeReceipt, charges)),
+        |charges| one(Compared::new(Beside::open(durable::Flaw::EffectBeforeReceipt, charges))),
     )),
     durable(broken(
         "written-behind",
         "the answer leaves before its receipt is written",
         "crash",
-        |charges| one(Beside::open(durable::Flaw::WrittenBehind, charges)),
+        |charges| one(Compared::new(Beside::open(durable::Flaw::WrittenBehind, charges))),
+    )),
+    durable(broken(
+        "effect-just-before-receipt",
+        "the same, with a few milliseconds between effect and receipt",
+        "crash",
+        |charges| one(Compared::new(Beside::open(durable::Flaw::EffectJustBeforeReceipt, charges))),
+    )),
+    durable(broken("memory-only", "a restart forgets every answer", "crash", |_| careful(sound::Waiting))),
+    broken(
+        "stuck-after-effect",
+        "a failure after the effect leaves the claim behind",
+        "failed-after-effect",
+        |_| careful(failures::StuckAfterEffect),
+    ),
+    broken("replayed-as-409", "a replay has the first body, with 409", "retry-after-success", |_| {
+        careful(replays::As409)
+    }),
+    broken(
+        "waiter-gives-up-late",
+        "one who waited for 400 ms runs all the same",
+        "long-running-duplicates",
+        |_| one(Compared::new(Racy::new(Race::WaiterGivesUpLate))),
+    ),
+    broken("cookie-ignored", "users of one client, by cookie, share keys", "other-tenant", |_| {
+        careful(keys::CookieIgnored)
+    }),
+    broken("host-ignored", "customers with hosts of their own share keys", "other-tenant", |_| {
+        careful(keys::HostIgnored)
+    }),
+    broken("squatted", "a key belongs to who uses it first", "key-squatting", |_| careful(keys::Squatted)),
+    broken("whole-credential", "a refreshed token is another client", "refreshed-credential", |_| {
+        careful(keys::WholeCredential)
+    }),
+    broken("stale-writes", "compares the version, and then writes", "lost-update", |_| {
+        careful(versions::StaleWrites)
+    }),
+    broken("version-before-key", "the retry of a change is refused for its If-Match", "lost-update", |_| {
+        careful(versions::VersionBeforeKey)
+    }),
+    broken("events-by-signature", "an event is known by its signature", "redelivered-webhook", |_| {
+        careful(versions::EventsBySignature)
+    }),
+    broken("events-when-done", "an event is known once it is done", "redelivered-webhook", |_| {
+        careful(versions::EventsWhenDone)
+    }),
+    ZooService {
+        // Its replays lack a field, also where nothing overlaps: two mistakes.
+        also_found_by: &["retry-after-success"],
+        ..broken(
+            "unlocks-before-writing",
+            "the lock ends before the receipt is there; replays lack a field",
+            "retry-while-running",
+            |_| one(Compared::new(Racy::new(Race::UnlocksBeforeWriting))),
+        )
+    },
+    ZooService {
+        answers_within: Duration::from_secs(2),
+        ..broken(
+            "hang-up-strands",
+            "a hang-up leaves the claim, and who asks again waits forever",
+            "retry-after-hang-up",
+            |_| one(Compared::new(Racy::new(Race::HangUpStrands))),
+        )
+    },
+    broken(
+        "conflicts-then-409",
+        "a replay has the first body, with the status of a duplicate",
+        "retry-after-success",
+        |_| careful(replays::As409WhenDone),
+    ),
+    durable(broken(
+        "journal-replays-as-409",
+        "effect and receipt are one line; a replay has 409",
+        "retry-after-success",
+        |charges| one(Journal::open(AfterCrash::Free, charges).replaying_as(409)),
+    )),
+    broken(
+        "frees-after-the-lease",
+        "a failure after the effect frees the key when the lease is over",
+        "failed-after-effect",
+        |_| one(Compared::new(failures::FreesAfterTheLease::default())),
+    ),
+    broken(
+        "compared-too-late",
+        "another body runs before it is compared, and leaves its claim behind",
+        "other-body-after",
+        |_| one(fingerprints::ComparedTooLate::default()),
+    ),
+    broken(
+        "patient-only-at-home",
+        "one who waited for 400 ms at another instance runs all the same",
+        "several-instances",
+        |_| PatientOnlyAtHome::pair().map(|instance| Arc::new(Compared::new(instance)) as _).to_vec(),
+    ),
+    durable(broken(
+        "reruns-on-start",
+        "what was begun is done again at the next start, effect or not",
+        "crash",
+        |charges| one(Compared::new(Beside::open(durable::Flaw::RerunsOnStart, charges))),
     )),
     sound("waits", "in memory; a duplicate waits", |_| careful(sound::Waiting)),
     sound("conflicts", "in memory; a duplicate is told to come again", |_| careful(sound::Conflicting)),
@@ -237,6 +365,22 @@ static ALL: &[ZooService] = &[
         failures_are_final: true,
         ..sound("final", "as Stripe does it: failures are final, bodies are bytes", |_| careful(sound::Final))
     },
+    sound("refuses-with-409", "in memory; a key that was used for anything else gets 409", |_| {
+        careful(sound::RefusingWith409)
+    }),
+    sound("refuses-expired", "in memory; a key past its retention gets 409", |_| {
+        careful(sound::RefusingExpired)
+    }),
+    sound("unlocks-late", "in memory; the lock goes a little after the answer", |_| {
+        careful(sound::UnlockingLate)
+    }),
+    sound("throttles", "in memory; the second request of every key gets 429", |_| {
+        one(Throttled::new(Careful::new(sound::Waiting)))
+    }),
+    sound("alike", "in memory; all answers look the same", |_| one(Alike(Careful::new(sound::Waiting)))),
+    sound("holds-expired", "a claim that ends while its work runs is held for a person", |_| {
+        one(Leased::new(leases::Flaw::HoldsWhenExpired))
+    }),
     durable(sound("journal", "effect and receipt are one line of a file", |charges| {
         one(Journal::open(AfterCrash::Free, charges))
     })),
@@ -249,9 +393,43 @@ static ALL: &[ZooService] = &[
         |charges| one(Journal::open(AfterCrash::WaitedFor, charges)),
     )),
     ZooService {
-        not_now: &[202],
+        not_now: &["202"],
         ..sound("accepts", "in memory; a duplicate gets 202 until the first one is done", |_| {
             careful(sound::Accepting)
         })
+    },
+    sound(
+        "quotes-are-letters",
+        "in memory; any text is a key, quotes included; an empty field is none",
+        |_| one(KeyOptional(Careful::new(sound::AnyText))),
+    ),
+    sound("raw-keys-only", "in memory; a key in quotes is refused", |_| careful(sound::RawOnly)),
+    ZooService {
+        not_now: &["/errors/0/extensions/code=IN_PROGRESS"],
+        refused: &["/errors/0/extensions/code=KEY_REUSED", "/errors/0/extensions/code=BAD_KEY"],
+        failed: &["/errors/0/extensions/code=FAILED"],
+        ..sound("graphql", "every answer is a 200; the body says what went wrong", |_| {
+            one(GraphQl(Careful::new(sound::Conflicting)))
+        })
+    },
+    ZooService {
+        key_pointer: Some("/request_id"),
+        ..sound("key-in-body", "the key is a member of the body", |_| {
+            one(KeyInBody(Careful::new(sound::Waiting)))
+        })
+    },
+    ZooService {
+        key_parameter: Some("request_id"),
+        ..sound("key-in-query", "the key is a parameter of the query", |_| {
+            one(KeyInQuery(Careful::new(sound::Waiting)))
+        })
+    },
+    ZooService {
+        held: &["/code=ASK_SUPPORT"],
+        ..durable(sound(
+            "holds-in-own-words",
+            "a claim of a killed process is held, said in other words than ours",
+            |charges| one(Journal::open(AfterCrash::HeldInOwnWords, charges)),
+        ))
     },
 ];

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use onceward_verify::broken::fronts::FrontFlaw;
 use onceward_verify::broken::search::{Catcher, SEEDS_MAX, search};
 use onceward_verify::broken::table::{self, Flaw};
 use onceward_verify::sim::checker::{ENDS, PROMISES};
@@ -10,6 +11,8 @@ use onceward_verify::sim::play;
 
 /// In these most promises are broken by one variant or another.
 const FEW_SEEDS: u64 = 25;
+/// Until a variant breaks a promise that it breaks in one simulation of two hundred.
+const RARE_SEEDS: u64 = 2_000;
 
 #[test]
 fn no_variant_survives() {
@@ -68,6 +71,17 @@ fn every_promise_is_broken_by_some_variant() {
         }
         if let Some(catch) = search(broken, Catcher::Simulator, SEEDS_MAX, 2) {
             quiet.remove(&*catch.by);
+        }
+    }
+    // Or in some simulation of a variant that breaks another promise more often.
+    for broken in simulated().filter(|broken| broken.flaw.variant().front != FrontFlaw::None) {
+        for seed in 0..RARE_SEEDS {
+            for violation in play(seed, &broken.flaw.variant()).violations {
+                quiet.remove(violation.rule);
+            }
+            if quiet.is_empty() {
+                return;
+            }
         }
     }
     assert!(quiet.is_empty(), "nothing ever breaks these promises: {quiet:#?}");

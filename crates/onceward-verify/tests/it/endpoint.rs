@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use onceward_verify::endpoint::report::{Report, Verdict};
-use onceward_verify::endpoint::{Check, Effects, ErrorKind, Version};
+use onceward_verify::endpoint::report::{Report, Tone, Verdict};
+use onceward_verify::endpoint::{Check, Effects, ErrorKind, FaultKind, Version};
 use onceward_verify::zoo::start::{RunningService, check_of_process, free_port};
 use onceward_verify::zoo::table;
 
@@ -84,7 +84,7 @@ async fn what_cannot_be_judged_is_said() {
     let error = refused.run().await.unwrap_err();
     assert!(error.to_string().contains("400"), "{error}");
     let mut unfailing = running.check.clone();
-    unfailing.fail_header = Some(("X-Nothing".into(), "1".into()));
+    unfailing.fail_headers = vec![("X-Nothing".into(), "1".into())];
     only(&mut unfailing, &["failed-first"]);
     let report = unfailing.run().await.unwrap();
     assert_eq!((report.exit_code(), report.findings[0].verdict), (2, Verdict::Inconclusive));
@@ -194,4 +194,193 @@ async fn a_second_effect_is_not_reported_as_a_stuck_key() {
     let text = report.text();
     assert_eq!(report.exit_code(), 1, "{text}");
     assert!(text.contains("sendings of one key had") && !text.contains("wedged"), "{text}");
+}
+
+async fn check_process(name: &str, scenarios: &[&str], change: impl FnOnce(&mut Check)) -> Report {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_onceward-verify"));
+    let mut check = check_of_process(table::named(name).unwrap(), program, folder.path()).unwrap();
+    only(&mut check, scenarios);
+    change(&mut check);
+    check.run().await.unwrap()
+}
+
+/// What our own kills make a server forget is the finding of the crash, and not of the late retry.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_retry_is_not_blamed_for_our_kills() {
+    let report = check_process("memory-only", &["crash", "late-retry"], |_| {}).await;
+    assert_eq!(report.finding("crash").unwrap().fault, Some(FaultKind::DoubleEffect), "{}", report.text());
+    assert_eq!(report.finding("late-retry").unwrap().verdict, Verdict::Holds, "{}", report.text());
+}
+
+/// Where bodies are not compared at all, no sentence says that they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_nobody_compares_are_not_called_compared() {
+    let mut broken = start("body-ignored").await;
+    only(&mut broken.check, &["reordered-json", "other-body-after"]);
+    let report = broken.check.run().await.unwrap();
+    assert_eq!(report.finding("reordered-json").unwrap().why, "replayed; no second effect");
+    let finding = report.finding("other-body-after").unwrap();
+    assert_eq!(finding.fault, Some(FaultKind::WrongAnswer));
+    let tones: Vec<Tone> = finding.timeline.as_ref().unwrap().lanes.iter().map(|lane| lane.tone).collect();
+    assert_eq!(tones, [Tone::Done, Tone::Another], "the second bar is the fault");
+}
+
+/// A service without any layer has one mistake, and what it cannot get wrong says nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_deduplicated_is_one_finding_and_the_rest_is_vacuous() {
+    let mut plain = start("plain").await;
+    only(
+        &mut plain.check,
+        &[
+            "simultaneous-duplicates",
+            "retry-after-success",
+            "other-tenant",
+            "distinct-keys",
+            "malformed-keys",
+        ],
+    );
+    let report = plain.check.run().await.unwrap();
+    assert!(!report.deduplicates);
+    let mains: Vec<&str> = report.main_findings().iter().map(|finding| finding.scenario).collect();
+    assert_eq!(mains, ["simultaneous-duplicates"], "{}", report.text());
+    for scenario in ["other-tenant", "distinct-keys"] {
+        assert_eq!(report.finding(scenario).unwrap().verdict, Verdict::Vacuous, "{}", report.text());
+    }
+    assert!(
+        report.summary().contains("worst: double effect (simultaneous-duplicates)"),
+        "{}",
+        report.summary()
+    );
+}
+
+/// No form of a report, and no error, has a secret in it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_form_of_a_report_has_a_secret_in_it() {
+    let mut running = start("check-then-write").await;
+    only(&mut running.check, &["simultaneous-duplicates", "retry-after-success"]);
+    running.check.url = running.check.url.replace("http://", "http://anna:s3cr3t-1@");
+    running.check.headers = vec![("X-Api-Key".into(), "s3cr3t-2".into())];
+    running.check.fail_headers = vec![("X-Fail-Token".into(), "s3cr3t-3".into())];
+    let report = running.check.run().await.unwrap();
+    for form in [report.text(), report.json(), report.junit(), report.html(), report.markdown()] {
+        assert!(!form.contains("s3cr3t"), "{form}");
+        assert!(form.contains("anna:…@"), "{form}");
+    }
+    running.check.effects = Effects::Command("PASSWORD=s3cr3t-4 false".into());
+    let error = running.check.run().await.unwrap_err().to_string();
+    assert!(!error.contains("s3cr3t"), "{error}");
+}
+
+/// The form of keys is found out, and the command that repeats a finding has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_form_of_keys_is_found_out() {
+    let mut raw = start("raw-keys-only").await;
+    only(&mut raw.check, &["retry-after-success"]);
+    let report = raw.check.run().await.unwrap();
+    report.assert_holds();
+    assert!(report.key_form.starts_with("raw (the other form is refused)"), "{}", report.key_form);
+    assert!(report.findings[0].reproduce.contains("--raw-key"), "{}", report.findings[0].reproduce);
+    let mut both = start("waits").await;
+    only(&mut both.check, &["retry-after-success"]);
+    assert_eq!(both.check.run().await.unwrap().key_form, "quoted; raw, it is the same key");
+}
+
+/// Kills are aimed at the time between effect and answer, and the sentence says how many fell there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kills_fall_between_effect_and_answer() {
+    let report = check_process("journal", &["crash"], |check| check.kills = 10).await;
+    let why = &report.finding("crash").unwrap().why;
+    let between: usize = why
+        .split(" of them between effect and answer")
+        .next()
+        .and_then(|before| before.rsplit(' ').next()?.parse().ok())
+        .unwrap_or_else(|| panic!("{why}"));
+    assert!(between >= 2, "{why}");
+}
+
+/// A login after each start gives the fields of all requests after it, and a login that fails is quoted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_login_comes_after_each_start() {
+    let report = check_process("journal", &["crash", "late-retry"], |check| {
+        check.kills = 2;
+        check.tenants = Vec::new();
+        check.ready_command = Some("echo 'Authorization: Bearer of-the-login.1'".into());
+    })
+    .await;
+    report.assert_holds();
+    assert!(!report.json().contains("of-the-login"), "what a login printed is a secret");
+    let mut refused = start("waits").await;
+    refused.check.ready_command = Some("echo no such user >&2; exit 4".into());
+    let error = refused.check.run().await.unwrap_err().to_string();
+    assert!(error.contains("no such user"), "{error}");
+}
+
+/// The oracle asks a database without a shell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_cannot_be_asked_is_said() {
+    let mut running = start("waits").await;
+    running.check.effects =
+        Effects::Sql { url: "postgres://anna:s3cr3t@127.0.0.1:9/x".into(), query: "select 1".into() };
+    let error = running.check.run().await.unwrap_err().to_string();
+    assert!(error.contains("psql") && !error.contains("s3cr3t"), "{error}");
+}
+
+/// A default run of a fast service must stay under ten seconds. Its waits and requests are bounded here, not its time: a busy
+/// machine is no fault of the verifier.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_default_run_sends_no_more_than_it_can_send_in_ten_seconds() {
+    let running = start("waits").await;
+    let mut check = Check::new(running.check.url.clone());
+    check.effects = running.check.effects.clone();
+    check.body = running.check.body.clone();
+    let report = check.run().await.unwrap();
+    report.assert_holds();
+    println!("a default run: {} requests in {} ms", report.requests, report.took_ms);
+    assert!(report.requests < 4_000, "{} requests", report.requests);
+    // A debug build on a busy machine says nothing of the time; a release build does.
+    if !cfg!(debug_assertions) {
+        assert!(report.took_ms < 10_000, "{} ms", report.took_ms);
+    }
+}
+
+/// Where nobody counts effects and all answers look the same, nothing can be said of keys that are nearly the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_can_see_is_not_claimed() {
+    let mut alike = start("alike").await;
+    alike.check.effects = Effects::Unseen;
+    let inconclusive = ["distinct-keys", "key-squatting", "other-tenant", "other-path"];
+    only(&mut alike.check, &[&inconclusive[..], &["failed-after-effect"]].concat());
+    let report = alike.check.run().await.unwrap();
+    for scenario in inconclusive {
+        let verdict = report.finding(scenario).unwrap().verdict;
+        assert_eq!(verdict, Verdict::Inconclusive, "{scenario}: {}", report.text());
+    }
+    let verdict = report.finding("failed-after-effect").unwrap().verdict;
+    assert_eq!(verdict, Verdict::NotApplicable, "{}", report.text());
+}
+
+/// A refusal with 409 is told from "come again" soon after the key is done, not after the whole lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_409_that_refuses_is_not_waited_out() {
+    let mut sound = start("refuses-with-409").await;
+    only(&mut sound.check, &["other-body-after", "other-body-during", "other-path", "reordered-json"]);
+    sound.check.lease = Duration::from_secs(600);
+    let report = sound.check.run().await.unwrap();
+    report.assert_holds();
+    assert!(report.took_ms < 60_000, "{} ms", report.took_ms);
+    for scenario in ["reordered-json", "other-path"] {
+        assert!(report.finding(scenario).unwrap().why.contains("refused with 409"), "{}", report.text());
+    }
+}
+
+/// A key that is held is neither done nor wrong, in whichever scenario it shows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn held_is_held_in_every_scenario() {
+    let mut sound = start("holds-expired").await;
+    only(&mut sound.check, &["slow-owner", "retry-after-success"]);
+    let report = sound.check.run().await.unwrap();
+    let finding = report.finding("slow-owner").unwrap();
+    assert_eq!((report.exit_code(), finding.verdict), (0, Verdict::Held), "{}", report.text());
+    assert!(finding.why.starts_with("2 keys are held as unknown"), "{}", finding.why);
 }

@@ -29,6 +29,9 @@ async fn charge(request: Request, books: Books) -> Response {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
     let number = books.fetch_add(1, Ordering::SeqCst);
+    if let Some(status) = field("x-fail-after").and_then(|status| status.parse().ok()) {
+        return StatusCode::from_u16(status).unwrap().into_response();
+    }
     let location = [("location", format!("{}/{number}", head.uri.path()))];
     (StatusCode::CREATED, location, format!("charge {number}")).into_response()
 }
@@ -43,7 +46,7 @@ fn route() -> Route {
 }
 
 /// Two instances over one store.
-async fn serve() -> Check {
+async fn serve(route: Route) -> Check {
     let store = Arc::new(MemoryStore::new());
     let books = Books::default();
     let mut addresses = Vec::new();
@@ -56,7 +59,7 @@ async fn serve() -> Check {
         let app = Router::new()
             .route("/charges", handler.clone())
             .route("/refunds", handler)
-            .layer(OncewardLayer::new(onceward, [7; 32], route()));
+            .layer(OncewardLayer::new(onceward, [7; 32], route.clone()));
         let count = books.clone();
         let app = app.route("/count", get(async move || count.load(Ordering::SeqCst).to_string()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -65,20 +68,19 @@ async fn serve() -> Check {
     }
     let [one, other] = addresses[..] else { unreachable!("two listen") };
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    Check {
-        body: r#"{"amount":12,"to":"anna"}"#.to_owned(),
-        clients: 20,
-        rounds: 6,
-        effects: Effects::url(format!("http://{one}/count")),
-        tenants: Some([pair("Authorization", "Bearer anna"), pair("Authorization", "Bearer bert")]),
-        other_url: Some(format!("http://{one}/refunds")),
-        also_urls: vec![format!("http://{other}/charges")],
-        fail_header: Some(pair("X-Fail", "yes")),
-        slow_header: Some(pair("X-Work-Ms", "800")),
-        lease: Duration::from_millis(300),
-        retention: Some(Duration::from_secs(2)),
-        ..Check::new(format!("http://{one}/charges"))
-    }
+    let mut check = Check::new(format!("http://{one}/charges"));
+    check.body = r#"{"amount":12,"to":"anna"}"#.into();
+    check.clients = 20;
+    check.rounds = 6;
+    check.effects = Effects::url(format!("http://{one}/count"));
+    check.tenants = vec![[pair("Authorization", "Bearer anna"), pair("Authorization", "Bearer bert")]];
+    check.other_url = Some(format!("http://{one}/refunds"));
+    check.also_urls = vec![format!("http://{other}/charges")];
+    check.fail_headers = vec![pair("X-Fail", "yes")];
+    check.slow_header = Some(pair("X-Work-Ms", "800"));
+    check.lease = Duration::from_millis(300);
+    check.retention = Some(Duration::from_secs(2));
+    check
 }
 
 fn seeds() -> u64 {
@@ -87,11 +89,23 @@ fn seeds() -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_layer_over_memory_holds() {
-    let mut check = serve().await;
+    let mut check = serve(route()).await;
     for seed in 0..seeds() {
         check.seed = seed;
         check.run().await.unwrap().assert_holds();
     }
+}
+
+/// With the defaults a failure may have come after the effect: nothing runs again, whatever the status says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_layer_runs_nothing_again_after_a_failure_that_came_after_the_effect() {
+    let by_default = Route::builder().with_fingerprint(Rules::default().with_host(false)).build().unwrap();
+    let mut check = serve(by_default).await;
+    check.fail_after_effect_header = Some(("X-Fail-After".to_owned(), "{status}".to_owned()));
+    check.scenarios = vec!["failed-after-effect".to_owned()];
+    let report = check.run().await.unwrap();
+    report.assert_holds();
+    assert!(report.findings[0].why.contains("one effect each"), "{}", report.text());
 }
 
 /// The example, next to which the tests are built.
@@ -113,7 +127,7 @@ async fn the_layer_over_the_embedded_store_survives_kills() {
         check.start_command =
             Some(format!("exec '{}' {port} '{}'", payments().display(), folder.path().display()));
         check.effects = Effects::url(format!("{base}/charges/count"));
-        check.body = r#"{"amount":12}"#.to_owned();
+        check.body = r#"{"amount":12}"#.into();
         check.scenarios =
             vec!["crash".to_owned(), "simultaneous-duplicates".to_owned(), "late-retry".to_owned()];
         (check.clients, check.rounds, check.seed) = (20, 3, seed);

@@ -40,7 +40,7 @@ pub(super) async fn it_completes_a_claim_that_is_there<B: Harness>(
     fixture.count_is("a", 1).await
 }
 
-/// This fences a former owner off.
+/// This fences a previous owner off.
 pub(super) async fn it_commits_nothing_over_a_claim_that_moved<B: Harness>(
     fixture: TransactionFixture<B>,
 ) -> Checked {

@@ -98,7 +98,7 @@ pub(super) async fn a_claim_may_replace_a_version<B: Harness>(fixture: Transacti
     fixture.count_is("a", 1).await
 }
 
-/// And the transaction is of use all the same: the engine goes on in it.
+/// And the transaction is of use all the same: the engine continues in it.
 pub(super) async fn a_losing_claim_learns_what_is_there<B: Harness>(
     fixture: TransactionFixture<B>,
 ) -> Checked {

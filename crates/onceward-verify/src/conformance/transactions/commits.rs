@@ -173,7 +173,7 @@ pub(super) async fn a_handle_is_of_no_use_after_the_commit<B: Harness>(
         ensure!(answer.is_err(), "a handle on a transaction that is over got {answer:?}");
         drop(other);
         fixture.is_absent(&late, "its transaction was over").await?;
-        ensure!(fixture.trial.look(&id).await?.is_some() == commits, "{id:?} changed after its end");
+        ensure!(fixture.trial.load_one(&id).await?.is_some() == commits, "{id:?} changed after its end");
     }
     Ok(())
 }

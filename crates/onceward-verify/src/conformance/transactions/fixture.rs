@@ -126,7 +126,7 @@ impl<B: Harness> TransactionFixture<B> {
 
     /// Makes sure that others see nothing.
     pub(super) async fn is_absent(&self, id: &Id, why: &str) -> Checked {
-        let found = self.trial.look(id).await?;
+        let found = self.trial.load_one(id).await?;
         ensure!(found.is_none(), "{id:?}: {why}, and others see {found:?}");
         Ok(())
     }

@@ -105,11 +105,13 @@ pub(super) async fn nothing_for_nothing_is_a_look<B: Harness>(fixture: Transacti
     let written = held("there");
     let version = fixture.trial.create(&there, written.clone()).await?;
     let (mut tx, claimed) = fixture.claim(&own).await?;
-    let seen = look(&fixture, &mut tx, &absent).await?;
+    let seen = load_in(&fixture, &mut tx, &absent).await?;
     ensure!(seen.is_none(), "nothing is there, a look found {seen:?}");
-    let seen = look(&fixture, &mut tx, &there).await?.ok_or_else(|| Wrong("a look found nothing".into()))?;
+    let seen =
+        load_in(&fixture, &mut tx, &there).await?.ok_or_else(|| Wrong("a look found nothing".into()))?;
     same(&there, &seen, version, &written)?;
-    let seen = look(&fixture, &mut tx, &own).await?.ok_or_else(|| Wrong("a look found no claim".into()))?;
+    let seen =
+        load_in(&fixture, &mut tx, &own).await?.ok_or_else(|| Wrong("a look found no claim".into()))?;
     ensure!(seen.version == claimed, "claimed as {claimed:?}, a look inside found {:?}", seen.version);
     fixture.commit(tx, &completion(&own, claimed)).await?;
     fixture.is_absent(&absent, "only looked at").await?;
@@ -117,7 +119,7 @@ pub(super) async fn nothing_for_nothing_is_a_look<B: Harness>(fixture: Transacti
     Ok(())
 }
 
-async fn look<B: Harness>(
+async fn load_in<B: Harness>(
     fixture: &TransactionFixture<B>,
     tx: &mut Tx<B>,
     id: &Id,
@@ -143,7 +145,7 @@ pub(super) async fn its_own_writes_are_seen_inside<B: Harness>(fixture: Transact
                 return Err(Wrong(format!("round {round}: `{bytes}` over {seen:?} lost")));
             };
             ensure!(version > highest, "round {round}: `{bytes}` is {version:?}, before was {highest:?}");
-            let found = look(&fixture, &mut tx, &other).await?;
+            let found = load_in(&fixture, &mut tx, &other).await?;
             match &found {
                 Some(found) => same(&other, found, version, &new)?,
                 None => ensure!(false, "round {round}: `{bytes}` was written and is not there"),
@@ -151,7 +153,7 @@ pub(super) async fn its_own_writes_are_seen_inside<B: Harness>(fixture: Transact
             (seen, highest) = (Seen::Version(version), version);
         }
         fixture.swap_one(&mut tx, &Swap { id: other.clone(), seen, new: None }).await?;
-        let found = look(&fixture, &mut tx, &other).await?;
+        let found = load_in(&fixture, &mut tx, &other).await?;
         ensure!(found.is_none(), "round {round}: removed, a look inside found {found:?}");
     }
     fixture.commit(tx, &completion(&own, claimed)).await?;
