@@ -13,7 +13,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::listener::{
     ConnectionSlots, ConnectionTimeouts, CountedBody, Networks, Slot, SlotLimits, WatchedStream,
@@ -31,8 +31,6 @@ const READ_WITHIN: Duration = Duration::from_secs(30);
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// How long running requests may take after shutdown begins.
 const DRAIN_AT_MOST: Duration = Duration::from_secs(5);
-/// The pause after a failed accept, so that the loop is not busy while no file descriptors are left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves the admin listener until `shutdown` is ready, then lets running requests finish.
 pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<Output = ()>) {
@@ -89,7 +87,7 @@ async fn accept(listener: &TcpListener, slots: &Arc<ConnectionSlots>) -> (TcpStr
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an admin connection");
-                sleep(ACCEPT_PAUSE).await;
+                slots.make_space(&error).await;
             }
         }
     }
