@@ -8,7 +8,10 @@ use http::Method;
 use onceward::{OnDuplicate, OnExpired, OnUnknown};
 use onceward_http::fingerprint::Pick;
 use onceward_http::key::KeyForm;
-use onceward_http::{KeyRule, OnAnonymous, OnStoreFailure, PreconditionRule, Route, StatusClass};
+use onceward_http::webhook::Receiver;
+use onceward_http::{
+    KeyRule, OnAnonymous, OnSameRequest, OnStoreFailure, PreconditionRule, Route, StatusClass,
+};
 
 use super::effective_route::EffectiveRoute;
 use super::settings::{Routes, Settings};
@@ -146,6 +149,32 @@ fn rows(effective: &EffectiveRoute) -> Vec<(&'static str, String)> {
             },
         ),
     ];
+    if let Some(shedding) = route.shedding() {
+        let (latency, least) = (Period(shedding.latency()), shedding.in_flight_min());
+        rows.push(("shedding", format!("above {latency}, never below {least} in flight")));
+    }
+    if let Some(rule) = route.same_request() {
+        let found = match rule.on_found() {
+            OnSameRequest::Count => "counted",
+            OnSameRequest::Refuse => "refused",
+            other => other.name(),
+        };
+        let window = Period(rule.window());
+        rows.push((
+            "same_request_window",
+            format!("{window}: the same request under another key is {found}"),
+        ));
+    }
+    if let Some(origins) = route.allowed_origins() {
+        rows.push(("allow_origins", list(origins.each())));
+    }
+    if let Some(receiver) = route.webhook() {
+        rows.push(("verify", receiver.scheme().name().into()));
+        rows.push(("accept", accept(route, receiver)));
+    }
+    if !route.closes().is_empty() {
+        rows.push(("closes", list(route.closes())));
+    }
     if !route.problem_statuses().is_empty() {
         let mapped =
             route.problem_statuses().iter().map(|(name, status)| format!("{name} = {}", status.as_u16()));
@@ -155,11 +184,7 @@ fn rows(effective: &EffectiveRoute) -> Vec<(&'static str, String)> {
 }
 
 fn key(route: &Route) -> String {
-    let rule = match route.key() {
-        KeyRule::Required => "required",
-        KeyRule::Optional => "optional",
-        KeyRule::Ignored => "ignored",
-    };
+    let rule = route.key().name();
     let shape = route.key_shape();
     let form = match shape.form() {
         KeyForm::Strict => "strict: in quotes",
@@ -173,10 +198,20 @@ fn key(route: &Route) -> String {
     text
 }
 
+fn accept(route: &Route, receiver: &Receiver) -> String {
+    let Some(stored) = receiver.store_first() else {
+        return "forward: its sender waits for the service".into();
+    };
+    let order = stored.order_by().map_or("in any order".into(), |by| format!("in order by {by}"));
+    let (status, tries) = (stored.status().as_u16(), route.policy().tries_max());
+    format!("store-first: answered {status} at once, delivered {order}, at most {tries} times")
+}
+
 fn precondition(route: &Route) -> &'static str {
     match route.precondition() {
         PreconditionRule::Optional => "optional: left to the service",
         PreconditionRule::Required => "required on PUT, PATCH and DELETE",
+        other => other.name(),
     }
 }
 

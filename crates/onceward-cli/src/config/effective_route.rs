@@ -8,17 +8,20 @@ use http::Method;
 use onceward::{OnDuplicate, OnExpired, OnUnknown, Policy, Retention};
 use onceward_http::fingerprint::{Pick, Rules};
 use onceward_http::key::KeyForm;
+use onceward_http::webhook::Signer;
 use onceward_http::{
-    KeyRule, OnAnonymous, OnStoreFailure, Operation, PreconditionRule, Route, RouteBuilder, ScopeFrom,
-    StatusClass,
+    AllowedOrigins, KeyRule, OnAnonymous, OnSameRequest, OnStoreFailure, Operation, PreconditionRule, Route,
+    RouteBuilder, SameRequest, ScopeFrom, Shedding, StatusClass,
 };
 
 use super::pattern::Pattern;
 use super::route_settings::{
     AnonymousSetting, DuplicateSetting, ExpiredSetting, FingerprintSetting, KeepSetting, KeyFormSetting,
-    KeySetting, PreconditionSetting, RouteSettings, ScopeSetting, ScopeSource, UnknownSetting,
+    KeySetting, PreconditionSetting, RouteSettings, SameRequestSetting, ScopeSetting, ScopeSource,
+    UnknownSetting,
 };
 use super::values::StatusOrClass;
+use super::webhook_settings;
 use crate::proxy::{ForwardKey, UpstreamReuse};
 
 /// How long the upstream may take to answer, unless a route says otherwise.
@@ -38,6 +41,8 @@ pub struct EffectiveRoute {
     pub scope: Vec<ScopeSource>,
     pub route: Arc<Route>,
     pub forward_key: ForwardKey,
+    /// What signs the deliveries of stored events.
+    pub signer: Option<Signer>,
     pub answer_timeout: Duration,
     pub upstream_reuse: UpstreamReuse,
     /// The path that is requested to resolve an unknown outcome.
@@ -83,7 +88,8 @@ impl EffectiveRoute {
             route = route.with_methods(methods.iter().cloned());
         }
         route = precondition(route, settings, methods.as_deref())?;
-        let scope = settings.scope.as_ref().map_or(Ok(vec![ScopeSource::Auto]), ScopeSetting::sources)?;
+        let usual = webhook_settings::usual_scope(settings);
+        let scope = settings.scope.as_ref().map_or(Ok(vec![usual]), ScopeSetting::sources)?;
         route = route.with_scopes(scope.iter().map(scope_of_layer));
         if let Some(rule) = settings.anonymous {
             route = route.with_on_anonymous(match rule {
@@ -129,21 +135,25 @@ impl EffectiveRoute {
         if settings.fail_open == Some(true) {
             route = route.with_on_store_failure(OnStoreFailure::PassUnguarded);
         }
+        route = closes(browsers_and_load(route, settings)?, settings)?;
         let reconcile_url = reconcile_url(settings)?;
+        let (webhook_route, signer) = webhook_settings::apply(route, preset, settings)?;
+        route = webhook_route;
         Ok(Self {
             pattern,
             methods,
             preset: preset.to_owned(),
             scope,
             route: Arc::new(route.build().map_err(text)?),
-            forward_key: settings.forward_key.unwrap_or_default(),
+            forward_key: webhook_settings::forward_key(settings),
+            signer,
             answer_timeout,
             upstream_reuse: settings.upstream_reuse.unwrap_or_default(),
             reconcile_url,
         })
     }
 
-    /// Whether a request matches this route.
+    /// Returns whether a request matches this route.
     pub fn is_for(&self, method: &Method, path: &str) -> bool {
         self.methods.as_ref().is_none_or(|methods| methods.contains(method)) && self.pattern.matches(path)
     }
@@ -168,6 +178,45 @@ fn precondition(
         );
     }
     Ok(route.with_precondition(rule))
+}
+
+/// What an undo may close.
+fn closes(route: RouteBuilder, settings: &RouteSettings) -> Result<RouteBuilder, String> {
+    match &settings.closes {
+        Some(operations) => checked("closes", route.with_closes(operations.iter().cloned())),
+        None => Ok(route),
+    }
+}
+
+fn browsers_and_load(mut route: RouteBuilder, settings: &RouteSettings) -> Result<RouteBuilder, String> {
+    if let Some(origins) = &settings.allow_origins {
+        let origins = AllowedOrigins::new(origins).map_err(|error| format!("allow_origins: {error}"))?;
+        route = route.with_allowed_origins(origins);
+    }
+    if let Some(setting) = &settings.shedding {
+        let mut shedding = Shedding::new(setting.latency.0);
+        if let Some(intents) = setting.in_flight_min {
+            shedding = shedding.with_in_flight_min(intents);
+        }
+        route = checked("shedding", route.with_shedding(shedding))?;
+    }
+    match (settings.same_request_window, settings.on_same_request) {
+        (None, Some(_)) => {
+            return Err(
+                "on_same_request: it has no effect without a same_request_window, as in \"30s\"".into()
+            );
+        }
+        (None, None) => {}
+        (Some(window), on_found) => {
+            let on_found = match on_found {
+                None | Some(SameRequestSetting::Count) => OnSameRequest::Count,
+                Some(SameRequestSetting::Refuse) => OnSameRequest::Refuse,
+            };
+            let rule = SameRequest::within(window.0).with_on_found(on_found);
+            route = checked("same_request_window", route.with_same_request(rule))?;
+        }
+    }
+    Ok(route)
 }
 
 fn sizes(mut route: RouteBuilder, settings: &RouteSettings) -> RouteBuilder {
@@ -305,6 +354,10 @@ fn policy(mut policy: Policy, settings: &RouteSettings) -> Result<Policy, String
             policy.to_builder().with_on_unknown(OnUnknown::Hold).build().map_err(text)?
         }
     };
+    if let Some(tries) = settings.tries {
+        policy =
+            policy.to_builder().with_tries_max(tries).build().map_err(|error| format!("tries: {error}"))?;
+    }
     let kept = settings.expired_kept.map_or(EXPIRED_KEPT, |keep| keep.0);
     match settings.on_expired {
         None if settings.expired_kept.is_some() => {

@@ -14,6 +14,7 @@ use serde::de::{Deserializer, Error as _};
 
 use super::pattern::Pattern;
 use super::values::{KeepFor, Period, Size, StatusOrClass};
+use super::webhook_settings::{AcceptSetting, OrderSource, SchemeName, SecretSource};
 use crate::proxy::{ForwardKey, UpstreamReuse};
 
 macro_rules! route_settings {
@@ -67,6 +68,19 @@ route_settings! {
     answer_timeout: Period,
     upstream_reuse: UpstreamReuse,
     fail_open: bool,
+    shedding: SheddingSetting,
+    allow_origins: Vec<String>,
+    same_request_window: Period,
+    on_same_request: SameRequestSetting,
+    closes: Vec<String>,
+    verify: SchemeName,
+    secrets: Vec<SecretSource>,
+    tolerance: Period,
+    accept: AcceptSetting,
+    accept_status: u16,
+    order_by: OrderSource,
+    tries: u16,
+    sign_with: SecretSource,
 }
 
 /// The name of a preset.
@@ -99,7 +113,23 @@ pub enum KeyFormSetting {
     Raw,
 }
 
-/// What happens to a request without a caller to derive its scope from.
+/// The treatment of the same request under another key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SameRequestSetting {
+    Count,
+    Refuse,
+}
+
+/// When new work is refused because the service is slow.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SheddingSetting {
+    pub latency: Period,
+    pub in_flight_min: Option<usize>,
+}
+
+/// The treatment of a request without a caller to derive its scope from.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnonymousSetting {
@@ -107,7 +137,7 @@ pub enum AnonymousSetting {
     Refuse,
 }
 
-/// What happens to a duplicate while the first request runs.
+/// The treatment of a duplicate while the first request runs.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DuplicateSetting {
@@ -115,7 +145,7 @@ pub enum DuplicateSetting {
     Conflict,
 }
 
-/// What happens after an unknown outcome.
+/// The treatment of an unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownSetting {
@@ -124,7 +154,7 @@ pub enum UnknownSetting {
     Reconcile,
 }
 
-/// What happens to a request whose key is past its retention.
+/// The treatment of a key past its retention.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExpiredSetting {
@@ -132,7 +162,7 @@ pub enum ExpiredSetting {
     Reject,
 }
 
-/// What happens to the key after a response.
+/// The effect of a response on its key.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ActionName {

@@ -1,5 +1,6 @@
 //! The top-level settings. Each is a flag, an environment variable and a line of the file, and is described once here.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -91,20 +92,33 @@ settings! {
     /// service [default: true].
     #[arg(long, value_name = "BOOL", env = "ONCEWARD_PUBLISH")]
     publish: bool,
+    /// Threads that serve connections. Twice the number of cores can give more throughput where the gateway shares its cores
+    /// with other programs, and a longer p99 where it has them to itself [default: one for each core].
+    #[arg(long, value_name = "NUMBER", env = "ONCEWARD_THREADS")]
+    threads: NonZeroUsize,
     /// Intents that may run at once; more are refused with 503 [default: 10000].
     #[arg(long, value_name = "NUMBER", env = "ONCEWARD_IN_FLIGHT_MAX")]
-    in_flight_max: usize,
+    in_flight_max: NonZeroUsize,
     /// Intents of one scope that may run at once; more are refused with 429 [default: no limit].
     #[arg(long, value_name = "NUMBER", env = "ONCEWARD_IN_FLIGHT_PER_SCOPE_MAX")]
-    in_flight_per_scope_max: usize,
+    in_flight_per_scope_max: NonZeroUsize,
+    /// Intents of one client address (IPv6: one /64 network) that may run at once; more are refused with 429. Behind
+    /// `trusted_proxies`, of the client that they name [default: half of in-flight-max].
+    #[arg(long, value_name = "NUMBER", env = "ONCEWARD_IN_FLIGHT_PER_ADDRESS_MAX")]
+    in_flight_per_address_max: NonZeroUsize,
+    /// Guarded requests at once that wait for the same intent or are looked up in the store. One more does not wait: it is
+    /// refused with 409 in-progress if its intent runs already, and runs or is replayed otherwise
+    /// [default: four times in-flight-max].
+    #[arg(long, value_name = "NUMBER", env = "ONCEWARD_ANSWERING_MAX")]
+    answering_max: NonZeroUsize,
     /// Connections from clients at once. A new one replaces the oldest that is idle; if none is, it waits to be accepted
     /// [default: 10000].
     #[arg(long, value_name = "NUMBER", env = "ONCEWARD_CONNECTIONS_MAX")]
-    connections_max: usize,
+    connections_max: NonZeroUsize,
     /// Connections from one address at once (IPv6: from one /64 network); more are closed. Not for `trusted_proxies`
     /// [default: half of connections-max].
     #[arg(long, value_name = "NUMBER", env = "ONCEWARD_CONNECTIONS_PER_ADDRESS_MAX")]
-    connections_per_address_max: usize,
+    connections_per_address_max: NonZeroUsize,
     /// How long a client may take to send the head of a request, and the first one after it has connected
     /// [default: 10s].
     #[arg(long, value_name = "TIME", env = "ONCEWARD_HEAD_TIMEOUT")]
@@ -137,7 +151,7 @@ settings! {
     /// How often expired receipts are removed [default: 60s].
     #[arg(long, value_name = "TIME", env = "ONCEWARD_SWEEP_EVERY")]
     sweep_every: Period,
-    /// An unknown outcome that nobody has settled for this long becomes dead. It is still unknown, and is not tried
+    /// An unknown outcome that was not settled for this long becomes dead. It is still unknown, and is not tried
     /// again until it is settled [default: never].
     #[arg(long, value_name = "TIME", env = "ONCEWARD_UNKNOWN_AFTER")]
     unknown_after: Period,

@@ -32,6 +32,16 @@ fn an_error_names_its_line_and_its_field() {
         ("[[route]]\npath = \"/a\"\n[[route]]\nkey = \"required\"", "line 3", "path"),
         ("[[route]]\npath = \"/a\"\n[[route]]\npath = \"/b\"\nkey_pattern = \"(\"", "line 3", "key_pattern"),
         ("[[route]]\npath = \"/a\"\non_unknown = \"reconcile\"", "line 1", "reconcile_url"),
+        // A limit of zero would refuse everything.
+        ("in_flight_max = 0", "line 1", "nonzero"),
+        ("answering_max = 0", "line 1", "nonzero"),
+        ("threads = 0", "line 1", "nonzero"),
+        ("[[route]]\npath = \"/a\"\nshedding = { latency = \"0s\" }", "line 1", "longer than zero"),
+        (
+            "[[route]]\npath = \"/a\"\nshedding = { latency = \"1s\", in_flight_min = 0 }",
+            "line 1",
+            "at least 1",
+        ),
     ] {
         let error = refused(text);
         assert!(error.contains(line), "{text}\n{error}");
