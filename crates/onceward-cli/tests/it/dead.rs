@@ -1,7 +1,7 @@
 //! `onceward dead` and `onceward migrate --messages` on a real database.
 
 use crate::process::onceward;
-use crate::servers::Postgres;
+use crate::servers::{MariaDb, Postgres};
 
 /// Runs a command on a database, and returns its exit code and all that it prints.
 fn run(url: &str, words: &[&str]) -> (i32, String) {
@@ -26,11 +26,11 @@ fn dead_letters_are_listed_shown_exported_retried_and_discarded() {
         server.sql(&name, &format!(
             "INSERT INTO onceward_dead_letters (consumer, message_id, part, state, topic, ordering_key, headers, payload,
                 tries, error, first_at, last_at)
-             VALUES ('stock', '{id}', 0, '{state}', 'orders', '{key}', '{{\"trace\":\"7\"}}', 'the payload', 5, '{error}',
+             VALUES ('outbox/stock', '{id}', 0, '{state}', 'orders', '{key}', '{{\"trace\":\"7\"}}', 'the payload', 5, '{error}',
                 now() - interval '1 hour', now())"
         ));
     };
-    server.sql(&name, "INSERT INTO onceward_sequences (consumer, ordering_key, state, part) VALUES ('stock', 'a', 'parked', 0)");
+    server.sql(&name, "INSERT INTO onceward_sequences (consumer, ordering_key, state, part) VALUES ('outbox/stock', 'a', 'parked', 0)");
     insert("m-1", "dead", "a", "it timed out");
     insert("m-2", "behind", "a", "");
     insert("m-3", "dead", "b", "no such item");
@@ -44,7 +44,10 @@ fn dead_letters_are_listed_shown_exported_retried_and_discarded() {
     );
     let (_, text) = dead(&["list", "--error", "timed"]);
     assert!(text.contains("m-1") && !text.contains("m-3"), "{text}");
-    assert_eq!(dead(&["list", "--older-than", "3600"]).1, "No dead letters.\n");
+    // The same syntax as `onceward receipts`.
+    assert_eq!(dead(&["list", "--older-than", "1h"]).1, "No dead letters.\n");
+    let (code, text) = dead(&["list", "--older-than", "0s"]);
+    assert!(code == 0 && text.contains("m-1"), "{text}");
     let (code, text) = dead(&["show", "m-1"]);
     let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
@@ -56,6 +59,26 @@ fn dead_letters_are_listed_shown_exported_retried_and_discarded() {
     let exported: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(exported.len(), 3);
+    // All of them, however many there are, unless a limit is given.
+    let many = "INSERT INTO onceward_dead_letters (consumer, message_id, part, state, topic, headers, payload, tries, error,
+            first_at, last_at)
+        SELECT 'outbox/stock', 'many-' || n, 0, 'dead', 'many', '{}', 'x', 1, 'too many', now(), now()
+        FROM generate_series(1, 250) AS n";
+    server.sql(&name, many);
+    assert_eq!(dead(&["export", "--topic", "many"]).1.lines().count(), 250);
+    assert_eq!(dead(&["export", "--topic", "many", "--limit", "7"]).1.lines().count(), 7);
+    assert!(
+        dead(&["list", "--topic", "many"]).1.contains("more; see --limit"),
+        "the list says that it was cut"
+    );
+    // Discarded and settled by what they have in common; never without saying so.
+    assert_eq!(dead(&["discard"]).0, 2);
+    let (code, text) = dead(&["discard", "--all", "--error", "too many", "--limit", "100"]);
+    assert!(code == 0 && text.contains("100 discarded"), "{text}");
+    let (code, text) = dead(&["settle", "--all", "--topic", "many"]);
+    assert!(code == 0 && text.contains("150 settled"), "{text}");
+    assert_eq!(dead(&["export", "--topic", "many"]).1, "");
+    server.sql(&name, "DELETE FROM onceward_receipts");
 
     let (code, text) = dead(&["retry", "m-2"]);
     assert!(code == 1 && text.contains("it waits behind `m-1`"), "{text}");
@@ -65,6 +88,31 @@ fn dead_letters_are_listed_shown_exported_retried_and_discarded() {
     assert_eq!(dead(&["discard", "m-3"]).0, 1);
     let closed = "SELECT scope || ' ' || operation || ' ' || key || ' ' || state FROM onceward_receipts";
     assert_eq!(server.sql(&name, closed), "outbox stock m-3 done");
+    insert("m-4", "dead", "c", "no such item");
+    assert_eq!(dead(&["settle", "m-4"]).0, 0);
+    assert_eq!(dead(&["settle", "m-4"]).0, 1);
+    let settled = "SELECT scope || ' ' || operation || ' ' || state FROM onceward_receipts WHERE key = 'm-4'";
+    assert_eq!(server.sql(&name, settled), "outbox stock done");
     let (code, text) = run(&url, &["dead", "list"]);
     assert!(code == 2 && text.contains("--consumer is missing"), "{text}");
+}
+
+#[test]
+fn messages_are_possible_in_every_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut urls = vec![format!("sqlite:{}", folder.path().join("app.db").display())];
+    if let Some(server) = MariaDb::shared() {
+        urls.push(server.url(&server.fresh()));
+    }
+    for url in urls {
+        let dead = |words: &[&str]| run(&url, &[&["dead", "--consumer", "stock"], words].concat());
+        let (code, text) = dead(&["list"]);
+        assert!(code == 2 && text.contains("onceward migrate --messages"), "{text}");
+        let (code, text) = run(&url, &["migrate", "--messages"]);
+        assert_eq!(code, 0, "{text}");
+        assert_eq!(dead(&["list"]), (0, "No dead letters.\n".into()));
+        assert_eq!(dead(&["retry", "m-1"]).0, 1);
+    }
+    let (code, text) = run("redis://localhost", &["migrate", "--messages"]);
+    assert!(code == 1 && text.contains("messages are kept in a database"), "{text}");
 }

@@ -8,17 +8,20 @@ fn help(words: &[&str]) -> String {
     String::from_utf8(ended.stdout).unwrap()
 }
 
-const COMMANDS: [&[&str]; 12] = [
+const COMMANDS: [&[&str]; 15] = [
     &["proxy"],
     &["config"],
     &["config", "check"],
     &["demo"],
     &["receipts"],
     &["dead"],
+    &["relay"],
+    &["sagas"],
     &["serve"],
     &["verify"],
     &["send"],
     &["complete"],
+    &["machine"],
     &["migrate"],
     &["completions"],
 ];
@@ -52,7 +55,7 @@ fn exit_codes_are_documented() {
 
 #[test]
 fn stores_and_the_secret_are_named_where_they_are_used() {
-    for command in ["proxy", "serve", "complete"] {
+    for command in ["proxy", "serve", "complete", "sagas"] {
         let text = help(&[command]);
         // Only the gateway takes receipts that a restart forgets.
         assert_eq!(text.contains("memory:"), command == "proxy", "{command}:\n{text}");
@@ -64,17 +67,35 @@ fn stores_and_the_secret_are_named_where_they_are_used() {
         }
         assert!(text.contains("ONCEWARD_STORE"));
     }
-    let migrate = help(&["migrate"]);
-    for form in onceward_stores::address_forms() {
-        assert_eq!(migrate.contains(form.form), form.is_database, "{form:?}\n{migrate}");
+    for command in ["migrate", "dead", "relay"] {
+        let text = help(&[command]);
+        for form in onceward_stores::address_forms() {
+            let is_listed = text.contains(&format!("  {} ", form.form)) && text.contains(form.description);
+            assert_eq!(is_listed, form.is_database, "{command}: {form:?}\n{text}");
+        }
+        assert!(text.contains("ONCEWARD_STORE"), "{command}");
     }
     assert!(help(&["proxy"]).contains("ONCEWARD_SECRET"));
+}
+
+/// clap can require no option that a subcommand may be given before or after its name.
+#[test]
+fn a_missing_store_or_consumer_is_named() {
+    for (words, missing) in [
+        (&["dead", "list"][..], "--store is missing"),
+        (&["dead", "list", "--store", "sqlite:no-such-file.db"], "--consumer is missing"),
+        (&["sagas", "list"], "--store is missing"),
+    ] {
+        let ended = onceward(words).env_remove("ONCEWARD_STORE").output().unwrap();
+        let text = String::from_utf8(ended.stderr).unwrap();
+        assert!(ended.status.code() == Some(2) && text.contains(missing), "{words:?}: {text}");
+    }
 }
 
 /// The address of a database may have a password in it.
 #[test]
 fn help_shows_no_secret_of_the_environment() {
-    for command in ["proxy", "serve", "complete", "migrate", "receipts"] {
+    for command in ["proxy", "serve", "complete", "migrate", "receipts", "dead", "relay", "sagas"] {
         let mut shown = onceward(&[command, "--help"]);
         shown
             .env("ONCEWARD_STORE", "postgres://app:sesame@db/shop")

@@ -3,16 +3,20 @@
 mod admin;
 mod complete;
 mod dead;
+mod dead_admin;
 mod demo;
 mod documents;
 mod gateway;
 mod help;
+mod machine;
 mod output;
 mod process;
 mod receipts;
-#[cfg(feature = "nats")]
 mod relay;
+mod saga_kill;
+mod sagas;
 mod telemetry;
+mod verify;
 
 #[path = "../../../onceward-stores/tests/servers/mod.rs"]
 mod servers;

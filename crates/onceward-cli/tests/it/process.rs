@@ -1,7 +1,7 @@
 //! Starts `onceward` processes, and sends plain HTTP requests to them.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -45,6 +45,11 @@ impl Process {
     /// Starts `command` with a store in `folder`.
     pub fn start(mut command: Command, folder: &Path) -> Self {
         command.arg(format!("embedded:{}", folder.join("receipts").display()));
+        Self::spawn(command)
+    }
+
+    /// As this command starts it.
+    pub fn spawn(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -88,6 +93,17 @@ impl Drop for Process {
 
 /// One request on a connection of its own.
 pub fn send(address: SocketAddr, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {
+    try_send(address, method, path, fields, body).unwrap()
+}
+
+/// The same, to a process that may be killed meanwhile. An answer that breaks off is an error.
+pub fn try_send(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    fields: &[(&str, &str)],
+    body: &str,
+) -> io::Result<Answer> {
     let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
     if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
         write!(head, "Host: {address}\r\n").unwrap();
@@ -96,12 +112,18 @@ pub fn send(address: SocketAddr, method: &str, path: &str, fields: &[(&str, &str
         write!(head, "{name}: {value}\r\n").unwrap();
     }
     write!(head, "Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-    let mut socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    socket.write_all(head.as_bytes()).unwrap();
+    let mut socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+    socket.write_all(head.as_bytes())?;
     let mut bytes = Vec::new();
-    socket.read_to_end(&mut bytes).unwrap();
-    Answer::parse(&String::from_utf8(bytes).unwrap())
+    socket.read_to_end(&mut bytes)?;
+    let answer = Answer::parse(&String::from_utf8(bytes).unwrap()).ok_or(io::ErrorKind::UnexpectedEof)?;
+    match answer.field("content-length").map(|length| length.parse::<usize>().unwrap()) {
+        Some(length) if length != answer.body.len() && method != "HEAD" => {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
+        _ => Ok(answer),
+    }
 }
 
 /// A response.
@@ -113,13 +135,19 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn parse(text: &str) -> Self {
-        let (head, body) = text.split_once("\r\n\r\n").expect("a response has a head");
+    /// `None` if it ends within its head.
+    fn parse(text: &str) -> Option<Self> {
+        let (head, body) = text.split_once("\r\n\r\n")?;
         let mut lines = head.lines();
         let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
         let fields = lines.filter_map(|line| line.split_once(": "));
         let fields = fields.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
-        Self { status, fields, body: body.to_owned() }
+        Some(Self { status, fields, body: body.to_owned() })
+    }
+
+    /// Whether it is this problem.
+    pub fn is_problem(&self, name: &str) -> bool {
+        self.field("content-type") == Some("application/problem+json") && self.problem().1 == name
     }
 
     pub fn field(&self, name: &str) -> Option<&str> {

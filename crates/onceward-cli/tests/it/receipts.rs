@@ -40,9 +40,10 @@ impl Operator {
 
     /// Claims a key and reports an unknown outcome. Returns the fence.
     fn make_unknown(&self, operation: &str, key: &str) -> u64 {
-        let claim = json!({"scope": "acme corp", "operation": operation, "key": key});
+        let policy = json!({"late_effect_max_ms": 0});
+        let claim = json!({"scope": "acme corp", "operation": operation, "key": key, "policy": policy});
         let claim = self.process.post("/v1/claim", &claim).json();
-        assert_eq!(self.process.post("/v1/doubt", &json!({"ticket": claim["ticket"]})).status, 204);
+        assert_eq!(self.process.post("/v1/unknown", &json!({"ticket": claim["ticket"]})).status, 204);
         claim["fence"].as_u64().unwrap()
     }
 

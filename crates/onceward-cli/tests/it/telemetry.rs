@@ -15,9 +15,10 @@ fn logged(args: &[&str]) -> String {
     let mut command = onceward(&["serve", "--admin", "127.0.0.1:0"]);
     command.args(args).arg("--store").stderr(Stdio::piped());
     let mut process = Process::start(command, folder.path());
-    let claim = json!({"scope": "s", "operation": "o", "key": KEY});
+    let policy = json!({"late_effect_max_ms": 0});
+    let claim = json!({"scope": "s", "operation": "o", "key": KEY, "policy": policy});
     let claim = process.post("/v1/claim", &claim).json();
-    assert_eq!(process.post("/v1/doubt", &json!({"ticket": claim["ticket"]})).status, 204);
+    assert_eq!(process.post("/v1/unknown", &json!({"ticket": claim["ticket"]})).status, 204);
     let settle =
         json!({"scope": "s", "operation": "o", "key": KEY, "fence": claim["fence"], "not_done": true});
     assert_eq!(process.post("/v1/settle", &settle).status, 204);

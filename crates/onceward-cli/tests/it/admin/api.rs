@@ -128,7 +128,7 @@ fn a_released_claim_runs_again_with_a_higher_fence() {
     assert_eq!(show(&process, "k").problem(), (404, "no-receipt".into()));
     let second = granted(&process, "k", &json!({}));
     assert!(second["fence"].as_u64() > first["fence"].as_u64());
-    for verb in ["renew", "release", "doubt"] {
+    for verb in ["renew", "release", "unknown"] {
         let refused = process.post(&format!("/v1/{verb}"), &ticket);
         assert_eq!(refused.problem(), (409, "not-yours".into()), "{verb}");
         assert_eq!(refused.json()["receipt"]["fence"], second["fence"], "{verb}");
@@ -145,7 +145,7 @@ fn a_lapsed_lease_is_unknown_or_taken_over_by_policy() {
         (claim(&process, "hold", &hold).problem() == (409, "outcome-unknown".into())).then_some(())
     });
     let shown = show(&process, "hold").json();
-    assert_eq!((&shown["state"], &shown["doubt"]), (&json!("unknown"), &json!("lease_ended")));
+    assert_eq!((&shown["state"], &shown["reason"]), (&json!("unknown"), &json!("lease_ended")));
 
     let retry = json!({"policy": {"lease_ms": 20, "on_unknown": "retry"}});
     let first = granted(&process, "retry", &retry);
@@ -180,12 +180,12 @@ fn an_unknown_outcome_is_settled_once_and_only_for_the_run_with_its_fence() {
     let fence = &first["fence"];
     let done = json!({"fence": fence, "done": {"verdict": "succeeded", "body": "charged"}});
     assert_eq!(settle(&process, "k", &done).problem(), (409, "still-running".into()));
-    assert_eq!(process.post("/v1/doubt", &json!({"ticket": first["ticket"]})).status, 204);
-    assert_eq!(show(&process, "k").json()["doubt"], "reported");
+    assert_eq!(process.post("/v1/unknown", &json!({"ticket": first["ticket"]})).status, 204);
+    assert_eq!(show(&process, "k").json()["reason"], "reported");
     assert_eq!(claim(&process, "k", &json!({})).problem(), (409, "outcome-unknown".into()));
 
     let other_run = json!({"fence": fence.as_u64().unwrap() + 1, "not_done": true});
-    assert_eq!(settle(&process, "k", &other_run).problem(), (409, "not-in-doubt".into()));
+    assert_eq!(settle(&process, "k", &other_run).problem(), (409, "not-unknown".into()));
     for nonsense in [
         json!({"fence": fence}),
         json!({"fence": fence, "not_done": true, "done": done["done"]}),
@@ -198,11 +198,12 @@ fn an_unknown_outcome_is_settled_once_and_only_for_the_run_with_its_fence() {
     assert_eq!(settle(&process, "k", &done).status, 204, "the same again");
     assert_eq!(claim(&process, "k", &json!({})).json()["outcome"]["body"], "charged");
     let not_done = json!({"fence": fence, "not_done": true});
-    assert_eq!(settle(&process, "k", &not_done).problem(), (409, "not-in-doubt".into()));
+    assert_eq!(settle(&process, "k", &not_done).problem(), (409, "not-unknown".into()));
     assert_eq!(settle(&process, "absent", &not_done).problem(), (404, "no-receipt".into()));
 
-    let second = granted(&process, "again", &json!({}));
-    assert_eq!(process.post("/v1/doubt", &json!({"ticket": second["ticket"]})).status, 204);
+    // What was sent cannot take effect late here: the claim says so.
+    let second = granted(&process, "again", &json!({"policy": {"late_effect_max_ms": 0}}));
+    assert_eq!(process.post("/v1/unknown", &json!({"ticket": second["ticket"]})).status, 204);
     let not_done = json!({"fence": second["fence"], "not_done": true});
     assert_eq!(settle(&process, "again", &not_done).status, 204);
     assert_eq!(settle(&process, "again", &not_done).status, 204, "the same again");
@@ -227,6 +228,11 @@ fn an_effect_that_may_still_happen_is_settled_as_not_done_only_with_force() {
         }
     });
     let process = Process::serve(folder.path());
+    // A claim that says nothing about it has a minute.
+    let silent = granted(&process, "silent", &json!({}));
+    assert_eq!(process.post("/v1/unknown", &json!({"ticket": silent["ticket"]})).status, 204);
+    let too_soon = settle(&process, "silent", &json!({"fence": silent["fence"], "not_done": true}));
+    assert_eq!(too_soon.problem(), (409, "may-still-happen".into()));
     let fence = show(&process, "k").json()["fence"].clone();
     let refused = settle(&process, "k", &json!({"fence": fence, "not_done": true}));
     assert_eq!(refused.problem(), (409, "may-still-happen".into()));
@@ -384,7 +390,7 @@ fn a_list_has_pages_and_filters() {
     }
     let other = json!({"scope": "other", "operation": "ship", "key": "k"});
     let ticket = &process.post("/v1/claim", &other).json()["ticket"];
-    assert_eq!(process.post("/v1/doubt", &json!({ "ticket": ticket })).status, 204);
+    assert_eq!(process.post("/v1/unknown", &json!({ "ticket": ticket })).status, 204);
 
     let mut keys = Vec::new();
     let mut path = "/v1/receipts?scope=acme&limit=10".to_owned();
@@ -406,7 +412,7 @@ fn a_list_has_pages_and_filters() {
     assert_eq!(found("state=held").as_array().unwrap().len(), 25);
     let unknown = found("state=unknown");
     assert_eq!(unknown.as_array().unwrap().len(), 1);
-    assert_eq!((&unknown[0]["scope"], &unknown[0]["doubt"]), (&json!("other"), &json!("reported")));
+    assert_eq!((&unknown[0]["scope"], &unknown[0]["reason"]), (&json!("other"), &json!("reported")));
     // Its age grows while we look.
     let only = |query: &str| found(query)[0]["key"] == "k" && found(query).as_array().unwrap().len() == 1;
     assert!(only("operation=ship") && only("operation_prefix=sh") && only("key=k"));
@@ -430,19 +436,31 @@ fn the_document_names_every_path_and_every_member_is_explained() {
         [
             "/v1/audit",
             "/v1/cancel",
+            "/v1/change-dead-letters",
             "/v1/claim",
             "/v1/complete",
+            "/v1/dead-letter",
+            "/v1/dead-letters",
             "/v1/discard-dead",
-            "/v1/doubt",
+            "/v1/discard-dead-letter",
             "/v1/erase",
             "/v1/erase-matching",
             "/v1/receipt",
             "/v1/receipts",
+            "/v1/redrive-dead",
             "/v1/release",
             "/v1/renew",
             "/v1/retry-dead",
+            "/v1/retry-dead-letter",
+            "/v1/retry-saga",
+            "/v1/saga",
+            "/v1/sagas",
             "/v1/scopes",
-            "/v1/settle"
+            "/v1/settle",
+            "/v1/settle-dead-letter",
+            "/v1/settle-saga",
+            "/v1/undo-saga",
+            "/v1/unknown"
         ]
     );
     for (name, schema) in document["components"]["schemas"].as_object().unwrap() {

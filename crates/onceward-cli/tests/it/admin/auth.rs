@@ -24,7 +24,7 @@ fn with_a_token_the_api_refuses_requests_without_it() {
     assert_eq!(stranger.problem(), (401, "unauthorized".into()));
     assert_eq!(stranger.field("www-authenticate"), Some("Bearer"));
     assert_eq!(list(Some("0123456789abcdef-guessed")).status, 401);
-    for path in ["/v1/claim", "/v1/renew", "/v1/complete", "/v1/release", "/v1/doubt", "/v1/settle"] {
+    for path in ["/v1/claim", "/v1/renew", "/v1/complete", "/v1/release", "/v1/unknown", "/v1/settle"] {
         assert_eq!(send(process.address, "POST", path, &[JSON], "{}").status, 401, "{path}");
     }
     for path in ["/v1/receipt?scope=s&operation=o&key=k", "/v1/receipts", "//v1/receipts", "/%761/receipts"] {
@@ -44,10 +44,10 @@ fn with_a_token_the_api_refuses_requests_without_it() {
 fn a_page_in_a_browser_on_this_machine_can_neither_read_nor_settle() {
     let folder = tempdir().unwrap();
     let process = Process::serve(folder.path());
-    let claim = json!({"scope": "s", "operation": "o", "key": "k", "policy": {"lease_ms": 60_000}});
+    let claim = json!({"scope": "s", "operation": "o", "key": "k", "policy": {"lease_ms": 60_000, "late_effect_max_ms": 0}});
     let ticket = process.post("/v1/claim", &claim).json()["ticket"].clone();
     let fence = process.get("/v1/receipt?scope=s&operation=o&key=k").json()["fence"].clone();
-    assert_eq!(process.post("/v1/doubt", &json!({ "ticket": ticket })).status, 204);
+    assert_eq!(process.post("/v1/unknown", &json!({ "ticket": ticket })).status, 204);
     let own = process.address.to_string();
     let settle = json!({"scope": "s", "operation": "o", "key": "k", "fence": fence, "not_done": true});
     let settle = settle.to_string();

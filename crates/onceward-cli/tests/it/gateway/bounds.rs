@@ -169,6 +169,50 @@ fn one_address_has_a_share_of_the_memory_for_bodies() {
     assert_eq!(service.effects(), before + 1);
 }
 
+/// A scope is what a client says of itself: who invents credentials has as many as it likes. Its address is one.
+#[test]
+fn invented_credentials_take_no_more_than_the_share_of_their_address() {
+    let (service, go) = super::stop::gated();
+    let (_home, gateway) = stage(&service, "", &["--in-flight-max", "8"]);
+    let begin = |from: [u8; 4], number: usize| {
+        let mut socket = connect_from(from, gateway.address);
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let ask = format!(
+            "POST /c HTTP/1.1\r\nHost: a\r\nConnection: close\r\nIdempotency-Key: k{number}\r\n\
+             Authorization: Bearer invented-{number}\r\nX-Api-Key: {number}\r\nContent-Length: 2\r\n\r\n{{}}"
+        );
+        socket.write_all(ask.as_bytes()).unwrap();
+        socket
+    };
+    let answer = |mut socket: TcpStream| {
+        let mut said = String::new();
+        socket.read_to_string(&mut said).unwrap();
+        said
+    };
+    // The default: half of what may run at all.
+    let mut running: Vec<_> = (0..4).map(|number| begin([127, 0, 0, 2], number)).collect();
+    eventually("its share runs", || (service.effects() == 4).then_some(()));
+    for number in 4..20 {
+        let said = answer(begin([127, 0, 0, 2], number));
+        assert!(said.starts_with("HTTP/1.1 429") && said.contains("quota-exceeded"), "{said}");
+    }
+    // The rest is for others.
+    running.extend((20..24).map(|number| begin([127, 0, 0, 3], number)));
+    eventually("another address runs", || (service.effects() == 8).then_some(()));
+    for _ in &running {
+        go.send(()).unwrap();
+    }
+    for socket in running {
+        let said = answer(socket);
+        assert!(said.starts_with("HTTP/1.1 201"), "{said}");
+    }
+    // What has ended counts no more.
+    go.send(()).unwrap();
+    let said = answer(begin([127, 0, 0, 2], 24));
+    assert!(said.starts_with("HTTP/1.1 201"), "{said}");
+    assert_eq!(service.effects(), 9);
+}
+
 /// A service whose answers are too large to be kept.
 fn large() -> Service {
     Service::start(|_| Reply::Answer(200, "x".repeat(16 << 20)))
@@ -177,7 +221,7 @@ fn large() -> Service {
 #[test]
 fn a_client_that_does_not_read_holds_nothing_for_long() {
     let service = large();
-    let flags = ["--write-timeout", "500ms", "--in-flight-max", "2"];
+    let flags = ["--write-timeout", "500ms", "--in-flight-max", "2", "--in-flight-per-address-max", "2"];
     let (_home, gateway) = stage(&service, "", &flags);
     let mut unread = Vec::new();
     for key in ["a", "b"] {
@@ -200,6 +244,39 @@ fn a_client_that_does_not_read_holds_nothing_for_long() {
         (closed >= 2.0).then_some(())
     });
     assert_eq!(service.effects(), 2);
+}
+
+/// It always reads a little, so its connection is never idle, and its key would be held for hours.
+#[test]
+fn a_client_that_reads_a_trickle_of_a_guarded_answer_holds_nothing_for_long() {
+    let service = large();
+    let flags = ["--write-timeout", "500ms", "--in-flight-max", "1"];
+    let (_home, gateway) = stage(&service, "", &flags);
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    // Otherwise megabytes are read by the operating system.
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&gateway.address.into()).unwrap();
+    let mut socket = TcpStream::from(socket);
+    socket
+        .write_all(b"POST /c HTTP/1.1\r\nHost: a\r\nIdempotency-Key: a\r\nContent-Length: 0\r\n\r\n")
+        .unwrap();
+    let reader = thread::spawn(move || {
+        let mut buffer = [0; 512];
+        // Ten times the rate below which a connection is closed.
+        while socket.read(&mut buffer).is_ok_and(|read| read > 0) {
+            thread::sleep(Duration::from_millis(200));
+        }
+    });
+    eventually("it was sent", || (service.effects() == 1).then_some(()));
+    let began = Instant::now();
+    eventually("the receipt is written, and the only run slot is free", || {
+        (gateway.charge("b", "{}").status == 200).then_some(())
+    });
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    let again = gateway.post("/c", &[("Idempotency-Key", "a"), ("Host", "a")], "");
+    assert!(again.is_problem("response-not-stored") || again.is_problem("key-reused"), "{again:?}");
+    drop(gateway);
+    reader.join().unwrap();
 }
 
 #[test]

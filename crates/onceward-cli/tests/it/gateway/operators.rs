@@ -176,6 +176,31 @@ fn many_unknown_outcomes_are_settled_at_once_and_the_record_outlives_the_process
     assert_eq!(forged.problem(), (400, "invalid-request".into()));
 }
 
+/// Also where nothing carries the input of the intent, and after it is done.
+#[test]
+fn every_receipt_shows_how_often_it_was_tried() {
+    let tries = std::sync::atomic::AtomicUsize::new(0);
+    // The first two times it breaks off.
+    let service = Service::start(move |_| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+        0 | 1 => Reply::Raw(Vec::new()),
+        _ => Reply::created("{}"),
+    });
+    let home = Home::new();
+    let gateway = home.start(&service.url());
+    for (status, state, tries) in [(504, "unknown", 1), (504, "unknown", 2), (201, "done", 3)] {
+        assert_eq!(gateway.charge("k", "{}").status, status);
+        let receipt = &listed(&gateway, &["--key", "k"])[0];
+        assert_eq!((&receipt["state"], &receipt["tries"]), (&json!(state), &json!(tries)));
+        if status == 504 {
+            let scope = receipt["scope"].as_str().unwrap();
+            let settled = ["settle", scope, "POST /charges", "k", "--not-done", "--force", "--yes"];
+            let (code, _, err) = say(&gateway, &settled);
+            assert_eq!(code, 0, "{err}");
+        }
+    }
+    assert_eq!(service.effects(), 3);
+}
+
 #[test]
 fn unknown_outcomes_are_a_gauge_that_survives_a_restart_and_a_line_in_the_log() {
     let (home, service) = (Home::new(), service());
@@ -245,10 +270,16 @@ fn applications_and_operators_have_tokens_of_their_own() {
     let claimed = call(app, "/v1/claim", &claim);
     assert_eq!(claimed.status, 201);
     let ticket = json!({ "ticket": claimed.json()["ticket"] });
-    assert_eq!(call(app, "/v1/doubt", &ticket).status, 204);
-    for path in
-        ["/v1/settle", "/v1/erase", "/v1/erase-matching", "/v1/cancel", "/v1/retry-dead", "/v1/discard-dead"]
-    {
+    assert_eq!(call(app, "/v1/unknown", &ticket).status, 204);
+    for path in [
+        "/v1/settle",
+        "/v1/erase",
+        "/v1/erase-matching",
+        "/v1/cancel",
+        "/v1/retry-dead",
+        "/v1/redrive-dead",
+        "/v1/discard-dead",
+    ] {
         assert_eq!(call(app, path, &json!({})).problem(), (403, "wrong-token".into()), "{path}");
     }
     for path in ["/v1/receipts", "/v1/receipt?scope=s&operation=ship&key=k", "/v1/audit", "/v1/scopes?from=a"]
@@ -257,7 +288,7 @@ fn applications_and_operators_have_tokens_of_their_own() {
         assert_eq!(call("guessed-0123456789abc", path, &Value::Null).status, 401, "{path}");
     }
     assert_eq!(call(operator, "/v1/receipts", &Value::Null).status, 200);
-    for path in ["/v1/claim", "/v1/renew", "/v1/complete", "/v1/release", "/v1/doubt"] {
+    for path in ["/v1/claim", "/v1/renew", "/v1/complete", "/v1/release", "/v1/unknown"] {
         assert_eq!(call(operator, path, &json!({})).problem(), (403, "wrong-token".into()), "{path}");
     }
     for (flags, says) in [
@@ -306,4 +337,34 @@ fn receipts_are_found_by_a_claim_of_the_token() {
     assert_eq!(found(&all), ["anna-both", "anna-charges", "anna-number", "bert-number"]);
     let (code, _, err) = say(&gateway, &["list", "--scope-from", "jwt:email=a@b"]);
     assert!(code == 1 && err.contains("no route takes its scope from this"), "{err}");
+}
+
+#[test]
+fn receipts_are_listed_and_settled_by_the_status_that_left_them_unknown() {
+    let service = Service::start(|request: &Received| {
+        Reply::Answer(request.key().split('-').next().unwrap().parse().unwrap(), "{}".into())
+    });
+    let home = Home::new();
+    // What was answered is not awaited any longer.
+    home.write_config("[defaults]\nanswer_timeout = \"1s\"\n");
+    let gateway = home.start(&service.url());
+    for key in ["502-a", "502-b", "503-a"] {
+        gateway.charge(key, "{}");
+        assert_eq!(gateway.charge(key, "{}").problem(), (409, "outcome-unknown".into()), "{key}");
+    }
+    assert_eq!(listed(&gateway, &["--status", "503"]).len(), 1);
+    let dry = |status: &str| say(&gateway, &["settle", "--not-done", "--where", status, "--dry-run"]).1;
+    assert_eq!(dry("status=502"), "2 receipts would be settled as not done. Nothing was changed.\n");
+    assert_eq!(dry("status=504"), "0 receipts would be settled as not done. Nothing was changed.\n");
+    let answer = ["settle", "--done", "--status", "201", "--body", "{}", "--where", "status=502", "--yes"];
+    let (code, out, err) = say(&gateway, &[&answer[..], &["--reason", "the ledger has them"]].concat());
+    assert_eq!((code, out.as_str()), (0, "2 of 2 receipts were settled as done.\n"), "{err}");
+    assert_eq!(gateway.charge("502-a", "{}").status, 201);
+    assert_eq!(gateway.charge("503-a", "{}").problem(), (409, "outcome-unknown".into()));
+    let (code, _, err) = say(&gateway, &["settle", "--not-done", "--where", "status=many", "--dry-run"]);
+    assert!(code == 2 && err.contains("between 100 and 599"), "{err}");
+    let twice = ["settle", "--not-done", "--where", "status=502", "--where", "error=timeout", "--dry-run"];
+    let (code, out, err) = say(&gateway, &twice);
+    assert!(code == 1 && out.is_empty() && err.contains("only once"), "{err}");
+    assert_eq!(service.effects(), 3);
 }

@@ -1,7 +1,11 @@
 //! What the answers of a service mean for a key, row by row of the contract, with all defaults.
 
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::stage::{Gateway, Home, Reply, Service};
-use crate::process::{Answer, onceward};
+use crate::process::{Answer, eventually, onceward};
 
 /// A service that has its effect, and then gives this reply.
 fn behind(reply: impl Fn() -> Reply + Send + Sync + 'static) -> (Home, Service, Gateway) {
@@ -70,6 +74,58 @@ fn a_conflict_that_says_when_to_come_back_frees_the_key() {
     }
 }
 
+/// Whether the outcome of the key is still unknown: on a route that holds, an unknown one is refused and a free one runs.
+fn is_unknown_to_a_route_that_holds(home: &Home, service: &str) -> bool {
+    home.write_config("");
+    let answer = home.start(service).charge("k", "{}");
+    answer.is_problem("outcome-unknown")
+}
+
+const TAKES_OVER: &str = "[[route]]\npath = \"/charges\"\non_unknown = \"retry\"\n";
+
+/// A try that takes over from an unknown outcome and is turned away proves nothing about the first one.
+#[test]
+fn a_refusal_after_a_takeover_leaves_the_outcome_unknown() {
+    for refusal in ["429 Too Many Requests", "401 Unauthorized", "409 Conflict\r\nRetry-After: 0"] {
+        for first_is_lost in [true, false] {
+            let count = AtomicUsize::new(0);
+            let home = Home::new();
+            let service = Service::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
+                0 if first_is_lost => Reply::Raw(Vec::new()),
+                _ => raw(refusal),
+            });
+            home.write_config(TAKES_OVER);
+            let gateway = home.start(&service.url());
+            if first_is_lost {
+                assert_eq!(gateway.charge("k", "{}").status, 504);
+            }
+            let effects = service.effects();
+            let turned_away = gateway.charge("k", "{}");
+            assert!(refusal.starts_with(&turned_away.status.to_string()), "{refusal}: {turned_away:?}");
+            assert_eq!(service.effects(), effects + 1);
+            gateway.kill();
+            let unknown = is_unknown_to_a_route_that_holds(&home, &service.url());
+            assert_eq!(unknown, first_is_lost, "{refusal}");
+        }
+    }
+}
+
+/// Where nothing was sent, it stays unknown too.
+#[test]
+fn a_takeover_that_sends_nothing_leaves_the_outcome_unknown() {
+    let (home, service) = (Home::new(), Service::start(|_| Reply::Raw(Vec::new())));
+    home.write_config(TAKES_OVER);
+    let gateway = home.start(&service.url());
+    assert_eq!(gateway.charge("k", "{}").status, 504);
+    // From now on every connection is refused.
+    let (address, url) = (service.address, service.url());
+    drop(service);
+    eventually("the service is gone", || TcpStream::connect(address).is_err().then_some(()));
+    assert_eq!(gateway.charge("k", "{}").problem(), (502, "upstream-unreachable".into()));
+    gateway.kill();
+    assert!(is_unknown_to_a_route_that_holds(&home, &url));
+}
+
 /// A refreshed token revives its key.
 #[test]
 fn a_refusal_of_a_credential_is_not_kept() {
@@ -127,14 +183,19 @@ fn fields_of_the_protocol_that_a_service_sends_are_not_passed_on() {
 /// Two gateways in a row, both with all defaults: what the second one refuses did not happen.
 #[test]
 fn another_gateway_behind_says_more_than_its_status() {
-    let (inner_home, service) = (Home::new(), Service::charging());
-    let inner = inner_home.start_with(&service.url(), &["--in-flight-max", "0"]);
+    let (inner_home, service) = (Home::new(), Service::start(|_| Reply::Stall(Vec::new())));
+    let inner =
+        inner_home.start_with(&service.url(), &["--in-flight-max", "1", "--in-flight-per-address-max", "2"]);
+    let mut running = TcpStream::connect(inner.address).unwrap();
+    let ask = b"POST /c HTTP/1.1\r\nHost: a\r\nIdempotency-Key: running\r\nContent-Length: 0\r\n\r\n";
+    running.write_all(ask).unwrap();
+    eventually("it is running", || (service.effects() == 1).then_some(()));
     let outer_home = Home::new();
     let outer = outer_home.start(&format!("http://{}", inner.address));
     for _ in 0..2 {
         assert_eq!(outer.charge("k", "{}").problem(), (503, "overloaded".into()));
     }
-    assert_eq!(service.effects(), 0);
+    assert_eq!(service.effects(), 1);
 
     let (inner_home, lost) = (Home::new(), Service::start(|_| Reply::Raw(Vec::new())));
     let inner = inner_home.start(&lost.url());

@@ -158,4 +158,10 @@ fn a_service_cannot_pretend_to_be_the_gateway() {
     assert_ne!(first.field("idempotency-expires"), Some("never"));
     let again = gateway.charge("a", "{}");
     assert_eq!((again.field("idempotent-replayed"), again.field("onceward-status")), (Some("true"), None));
+    // Nor without a key.
+    let unguarded = gateway.post("/charges", &[], "{}");
+    assert_eq!((unguarded.status, unguarded.field("x-kept")), (201, Some("1")));
+    for name in ["idempotent-replayed", "onceward-unguarded", "onceward-status", "idempotency-expires"] {
+        assert_eq!(unguarded.field(name), None, "{name}");
+    }
 }

@@ -49,6 +49,12 @@ fn an_update_without_a_precondition_gets_428_with_a_key_and_without() {
         let malformed = write(&gateway, method, &[("If-Match", "1")]);
         assert_eq!(malformed.problem(), (400, "precondition-malformed".into()), "{method}");
     }
+    for tag in ["\"a\u{1}\"", "\"a\u{7f}\"", "\"a\tb\""] {
+        let raw = format!(
+            "PUT /documents/1 HTTP/1.1\r\nHost: a\r\nIf-Match: {tag}\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}"
+        );
+        assert!(gateway.raw(raw.as_bytes()).starts_with("HTTP/1.1 400 "), "{tag:?}");
+    }
     assert_eq!(service.effects(), 0, "nothing reached the service");
     assert_eq!(write(&gateway, "GET", &[]).status, 200);
     assert_eq!(send(gateway.address, "PUT", "/elsewhere", &[], "{}").status, 200, "another route");

@@ -19,7 +19,7 @@ const COPIES: usize = 200;
 const CONNECTIONS: usize = 4;
 
 fn rounds() -> usize {
-    if std::env::var_os("ONCEWARD_LONG").is_some() { 100 } else { 5 }
+    super::stage::rounds(5, 100)
 }
 
 /// A service that is slow enough for duplicates to overlap.

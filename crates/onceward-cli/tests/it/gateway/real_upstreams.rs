@@ -1,5 +1,6 @@
-//! Real services behind the gateway: Python's own server, gunicorn, uvicorn, Node.js and nginx. Whatever each makes of
-//! HEAD, early answers and answers without a length: no call is made twice, and no wrong answer is stored.
+//! Real services behind the gateway: Python's own server, gunicorn, uvicorn, Node.js, PHP, nginx and Caddy. Whatever each
+//! makes of HEAD, early answers, answers without a length and connections that it closes while they are idle: no call is made
+//! twice, and no wrong answer is stored.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,8 +9,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::stage::{Gateway, Home};
+use super::stage::{Gateway, Home, rounds};
 use crate::process::{eventually, send};
+use crate::servers::skip;
 
 /// Appends a line to `effects` for each POST that it has read.
 const PYTHON: &str = r#"
@@ -85,6 +87,19 @@ require("http").createServer((request, response) => {
 }).listen(Number(process.argv[2]), "127.0.0.1");
 "#;
 
+/// PHP's own server closes the connection after every answer.
+const PHP: &str = r#"<?php
+$path = $_SERVER["REQUEST_URI"];
+if ($_SERVER["REQUEST_METHOD"] !== "POST") { header("Content-Length: 6"); echo "POISON"; return; }
+if ($path === "/early") { http_response_code(413); header("Content-Length: 0"); return; }
+file_get_contents("php://input");
+file_put_contents("effects", $_SERVER["HTTP_IDEMPOTENCY_KEY"] . "\n", FILE_APPEND | LOCK_EX);
+http_response_code(201);
+if ($path === "/unmarked") { echo "part"; return; }
+header("Content-Length: 4");
+echo "done";
+"#;
+
 /// nginx in front of Python: a hop that other people's services have too.
 fn nginx_config(port: u16, behind: u16) -> String {
     format!(
@@ -95,7 +110,7 @@ fn nginx_config(port: u16, behind: u16) -> String {
 }
 
 /// A server process, killed at the end.
-struct Server(Child);
+pub struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -105,26 +120,28 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Starts a server; `None`, with a visible message, if it is not installed.
-fn server(folder: &Path, command: &[&str], port: u16) -> Option<Server> {
+pub fn server(folder: &Path, command: &[&str], port: u16) -> Option<Server> {
     let installed = Command::new("sh")
         .arg("-c")
         .arg(format!(
             "command -v {} && {0} {}",
             command[0],
-            if command[0] == "nginx" { "-v" } else { "--version" }
+            match command[0] {
+                "nginx" => "-v",
+                "caddy" => "version",
+                _ => "--version",
+            }
         ))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
     if !installed.is_ok_and(|status| status.success()) {
-        let skipped =
-            format!("SKIPPED: {} is not installed, and was NOT tested as an upstream\n", command[0]);
-        let _ = std::io::stderr().write_all(skipped.as_bytes());
+        skip(command[0]);
         return None;
     }
     let child = Command::new(command[0])
@@ -146,24 +163,30 @@ fn effects(folder: &Path) -> Vec<String> {
 
 /// Plays the same requests in front of any of them.
 fn check(name: &str, folder: &Path, port: u16) {
+    check_with_host(name, folder, port, "pay.example");
+}
+
+/// For services that answer only under their own name.
+fn check_with_host(name: &str, folder: &Path, port: u16, host: &str) {
     let home = Home::new();
     let gateway = home.start(&format!("http://127.0.0.1:{port}"));
+    let charge = |key: &str| gateway.post("/charges", &[("Idempotency-Key", key), ("Host", host)], "{}");
     for round in 0..20 {
-        assert_eq!(send(gateway.address, "HEAD", "/", &[], "").status, 200, "{name}");
-        let answer = gateway.charge(&format!("plain{round}"), "{}");
+        assert_eq!(send(gateway.address, "HEAD", "/", &[("Host", host)], "").status, 200, "{name}");
+        let answer = charge(&format!("plain{round}"));
         assert_eq!((answer.status, answer.body.as_str()), (201, "done"), "{name}, round {round}");
-        let again = gateway.charge(&format!("plain{round}"), "{}");
+        let again = charge(&format!("plain{round}"));
         assert_eq!((again.status, again.body.as_str()), (201, "done"), "{name}, round {round}");
         assert_eq!(again.field("idempotent-replayed"), Some("true"), "{name}");
     }
     // An answer without a length may be cut: it is passed on, and no part of it is ever replayed as an answer.
-    let first = gateway.post("/unmarked", &[("Idempotency-Key", "unmarked")], "{}");
+    let first = gateway.post("/unmarked", &[("Idempotency-Key", "unmarked"), ("Host", host)], "{}");
     assert_eq!(first.status, 201, "{name}");
     assert!(first.body.contains("part"), "{name}: {first:?}");
-    let again = gateway.post("/unmarked", &[("Idempotency-Key", "unmarked")], "{}");
+    let again = gateway.post("/unmarked", &[("Idempotency-Key", "unmarked"), ("Host", host)], "{}");
     // uvicorn and nginx make chunks of it.
     let is_marked =
-        first.field("content-length").is_some() || ["uvicorn", "nginx", "gunicorn"].contains(&name);
+        first.field("content-length").is_some() || ["uvicorn", "nginx", "gunicorn", "caddy"].contains(&name);
     if is_marked && again.status == 201 {
         assert_eq!(again.body, first.body, "{name}");
     } else {
@@ -171,19 +194,29 @@ fn check(name: &str, folder: &Path, port: u16) {
     }
     // An answer that comes before the body was read. A service that closes at once resets the connection, and its answer
     // may be lost with it: then nobody can tell what became of the request, and the client is told so.
-    let early = early_answer(gateway.address);
+    let early = early_answer(gateway.address, host);
     assert!(matches!(early, 413 | 504), "{name}: {early}");
-    assert!(gateway.charge("after", "{}").status == 201, "{name}: the next request has its own answer");
+    // With a key, the answer is kept, or the outcome is unknown; never is it another one.
+    let upload = "x".repeat(300_000);
+    let keyed = || gateway.post("/early", &[("Idempotency-Key", "early"), ("Host", host)], &upload);
+    let (first, again) = (keyed(), keyed());
+    match first.status {
+        413 => assert_eq!((again.status, again.field("idempotent-replayed")), (413, Some("true")), "{name}"),
+        504 => assert_eq!(again.problem(), (409, "outcome-unknown".into()), "{name}"),
+        other => panic!("{name}: {other}"),
+    }
+    assert!(charge("after").status == 201, "{name}: the next request has its own answer");
     check_effects(name, folder, &gateway);
 }
 
 /// The status of an early answer to a large upload without a key.
-fn early_answer(gateway: SocketAddr) -> u16 {
+fn early_answer(gateway: SocketAddr, host: &str) -> u16 {
     let mut socket = TcpStream::connect(gateway).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    socket
-        .write_all(b"POST /early HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 300000\r\n\r\n")
-        .unwrap();
+    let head = format!(
+        "POST /early HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 300000\r\n\r\n"
+    );
+    socket.write_all(head.as_bytes()).unwrap();
     // The rest may find a closed connection.
     let _ = socket.write_all(&vec![b'x'; 300_000]);
     let mut said = Vec::new();
@@ -257,4 +290,162 @@ fn nginx() {
     let command = ["nginx", "-p", &prefix, "-c", "nginx.conf", "-e", "stderr"];
     let Some(_server) = server(folder.path(), &command, port) else { return };
     check("nginx", folder.path(), port);
+}
+
+#[test]
+fn caddy() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("service.py"), PYTHON).unwrap();
+    let (port, behind) = (free_port(), free_port());
+    // Caddy would take the body after HEAD for the next answer, and say 502.
+    let config = format!(
+        "{{\n admin off\n auto_https off\n}}\nhttp://127.0.0.1:{port} {{\n bind 127.0.0.1\n reverse_proxy 127.0.0.1:{behind} {{\n  transport http {{\n   keepalive off\n  }}\n }}\n}}\n"
+    );
+    fs::write(folder.path().join("Caddyfile"), config).unwrap();
+    let Some(_service) = server(folder.path(), &["python3", "service.py", &behind.to_string()], behind)
+    else {
+        return;
+    };
+    let command = ["caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"];
+    let Some(_server) = server(folder.path(), &command, port) else { return };
+    check_with_host("caddy", folder.path(), port, &format!("127.0.0.1:{port}"));
+}
+
+#[test]
+fn php() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("service.php"), PHP).unwrap();
+    let port = free_port();
+    let Some(_server) =
+        server(folder.path(), &["php", "-S", &format!("127.0.0.1:{port}"), "service.php"], port)
+    else {
+        return;
+    };
+    check("php", folder.path(), port);
+}
+
+/// A service that closes idle connections, with requests at about that moment. One that meets the end of its connection has
+/// an unknown outcome, and is not sent again. `idle` is the time after which the service closes, and `spread` that around it
+/// in which requests are sent.
+fn check_races(name: &str, folder: &Path, port: u16, (idle, spread): (Duration, Duration), requests: usize) {
+    let home = Home::new();
+    let gateway = home.start(&format!("http://127.0.0.1:{port}"));
+    let (host, mut unknown) = (format!("127.0.0.1:{port}"), 0);
+    for round in 0..requests {
+        let key = format!("k{round}");
+        let charge = || gateway.post("/charges", &[("Idempotency-Key", &key), ("Host", &host)], "{}");
+        let answer = charge();
+        match answer.status {
+            201 => assert_eq!(answer.body, "done", "{name}"),
+            // Also a proxy's that met it on its own way.
+            502 | 504 => {
+                unknown += 1;
+                assert_eq!(charge().problem(), (409, "outcome-unknown".into()), "{name}, round {round}");
+            }
+            other => panic!("{name}, round {round}: {other}"),
+        }
+        let percent = u32::try_from(round * 61 % 100).unwrap();
+        std::thread::sleep(idle.saturating_sub(spread / 2) + spread * percent / 100);
+    }
+    let mut keys = effects(folder);
+    let all = keys.len();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), all, "{name}: a call was made twice");
+    assert!(all + unknown >= requests, "{name}: {all} calls and {unknown} unknown outcomes");
+    println!("{name}: {all} calls, {unknown} unknown outcomes");
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn idle_connections_of_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = NODE
+        .replace("require(\"http\").createServer(", "const server = require(\"http\").createServer(")
+        + "server.keepAliveTimeout = 1; server.keepAliveTimeoutBuffer = 0;\n";
+    let service = service.replace("}).listen(", "});\nserver.listen(");
+    fs::write(folder.path().join("service.js"), service).unwrap();
+    let port = free_port();
+    let Some(_server) = server(folder.path(), &["node", "service.js", &port.to_string()], port) else {
+        return;
+    };
+    check_races("node", folder.path(), port, (2 * MS, 4 * MS), rounds(300, 3000));
+}
+
+#[test]
+fn idle_connections_of_python() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = PYTHON.replace("    protocol_version", "    timeout = 0.02\n    protocol_version");
+    fs::write(folder.path().join("service.py"), service).unwrap();
+    let port = free_port();
+    let Some(_server) = server(folder.path(), &["python3", "service.py", &port.to_string()], port) else {
+        return;
+    };
+    check_races("python", folder.path(), port, (20 * MS, 10 * MS), rounds(50, 1000));
+}
+
+#[test]
+fn idle_connections_of_gunicorn() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("service.py"), WSGI).unwrap();
+    let port = free_port();
+    let bind = format!("127.0.0.1:{port}");
+    let keep = ["--keep-alive", "1", "--worker-class", "gthread", "--threads", "4", "service:app"];
+    let Some(_server) = server(folder.path(), &[&["gunicorn", "--bind", &bind], &keep[..]].concat(), port)
+    else {
+        return;
+    };
+    // It looks for idle connections once a second.
+    check_races("gunicorn", folder.path(), port, (1250 * MS, 700 * MS), rounds(3, 100));
+}
+
+#[test]
+fn idle_connections_of_uvicorn() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("service.py"), ASGI).unwrap();
+    let port = free_port();
+    let port_text = port.to_string();
+    let command = ["uvicorn", "--host", "127.0.0.1", "--port", &port_text, "--timeout-keep-alive", "1"];
+    let Some(_server) = server(folder.path(), &[&command[..], &["service:app"]].concat(), port) else {
+        return;
+    };
+    check_races("uvicorn", folder.path(), port, (1000 * MS, 20 * MS), rounds(3, 100));
+}
+
+#[test]
+fn idle_connections_of_nginx() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("service.py"), PYTHON).unwrap();
+    let (port, behind) = (free_port(), free_port());
+    let config =
+        nginx_config(port, behind).replace("access_log off;", "access_log off; keepalive_timeout 20ms;");
+    fs::write(folder.path().join("nginx.conf"), config).unwrap();
+    let Some(_service) = server(folder.path(), &["python3", "service.py", &behind.to_string()], behind)
+    else {
+        return;
+    };
+    let prefix = folder.path().to_str().unwrap().to_owned();
+    let command = ["nginx", "-p", &prefix, "-c", "nginx.conf", "-e", "stderr"];
+    let Some(_server) = server(folder.path(), &command, port) else { return };
+    check_races("nginx", folder.path(), port, (20 * MS, 10 * MS), rounds(50, 1000));
+}
+
+#[test]
+fn idle_connections_of_caddy() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("service.py"), PYTHON).unwrap();
+    let (port, behind) = (free_port(), free_port());
+    let config = format!(
+        "{{\n admin off\n auto_https off\n servers {{\n  timeouts {{\n   idle 20ms\n  }}\n }}\n}}\n\
+         http://127.0.0.1:{port} {{\n bind 127.0.0.1\n reverse_proxy 127.0.0.1:{behind}\n}}\n"
+    );
+    fs::write(folder.path().join("Caddyfile"), config).unwrap();
+    let Some(_service) = server(folder.path(), &["python3", "service.py", &behind.to_string()], behind)
+    else {
+        return;
+    };
+    let command = ["caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"];
+    let Some(_server) = server(folder.path(), &command, port) else { return };
+    check_races("caddy", folder.path(), port, (20 * MS, 10 * MS), rounds(50, 1000));
 }

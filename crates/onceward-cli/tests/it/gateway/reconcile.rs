@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::stage::{Gateway, Home, Received, Reply, Service};
-use crate::process::{Answer, eventually};
+use crate::process::{Answer, eventually, onceward};
 
 /// A service that disconnects on every charge, and gives this reply when it is asked for the outcome.
 fn unknown_outcome(about: impl Fn(usize, &Received) -> Reply + Send + Sync + 'static) -> (Service, Home) {
@@ -78,6 +78,30 @@ fn a_service_that_knows_it_did_not_happen_frees_the_key() {
     assert_eq!(charges(&service), 2);
     // It is not believed while the earlier request can still take effect.
     assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
+}
+
+/// Not even in part: of a short key a part is the whole.
+#[test]
+fn no_key_is_in_the_log() {
+    const KEY: &str = "Zq7x";
+    let (service, home) =
+        unknown_outcome(|_, _| raw("200 OK\r\nOnceward-Status: 201\r\nContent-Length: 4\r\n\r\ndone"));
+    let log = home.folder.path().join("log");
+    let store = format!("embedded:{}", home.folder.path().join("receipts").display());
+    let mut command = onceward(&["proxy", "--upstream", &service.url(), "--store", &store]);
+    command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "info", "--config"]);
+    command.arg(home.config()).stderr(std::fs::File::create(&log).unwrap());
+    let gateway = Gateway::spawn(command);
+    assert_eq!(gateway.charge(KEY, "{}").problem(), (504, "upstream-timeout".into()));
+    assert_eq!(ask_until_known(|| gateway.charge(KEY, "{}")).status, 201);
+    let hash = &blake3::hash(KEY.as_bytes()).to_hex()[..12];
+    let said = eventually("both are in the log", || {
+        let said = std::fs::read_to_string(&log).unwrap();
+        let is_there = |text: &str| said.lines().any(|line| line.contains(text) && line.contains(hash));
+        let both = is_there("an outcome is unknown") && is_there("an unknown outcome was settled");
+        both.then_some(said)
+    });
+    assert!(!said.contains(KEY), "{said}");
 }
 
 /// A service that keeps its charges by tenant, host and session must be asked as the same caller.

@@ -153,11 +153,14 @@ fn a_configured_field_that_is_absent_is_refused() {
 /// The next hop removes what `Connection` lists, so the service would not see what the gateway counted.
 #[test]
 fn a_connection_that_lists_a_field_that_counts_is_refused() {
-    let (_home, service, gateway) = stage("[[route]]\npath = \"/tenants\"\nscope = \"header:X-Tenant\"\n");
+    let (_home, service, gateway) = stage(
+        "[[route]]\npath = \"/tenants\"\nscope = \"header:X-Tenant\"\n\
+         [[route]]\npath = \"/sessions\"\nscope = \"cookie:session\"\n",
+    );
     let send = |path: &str, connection: &str| {
         let request = format!(
             "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close, {connection}\r\nIdempotency-Key: k\r\nX-Tenant: t\r\n\
-             X-Hop: 1\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n\r\n"
+             Cookie: session=alice\r\nX-Hop: 1\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n\r\n"
         );
         gateway.raw(request.as_bytes())
     };
@@ -165,7 +168,8 @@ fn a_connection_that_lists_a_field_that_counts_is_refused() {
         let answer = send("/tenants", listed);
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("scope-missing"), "{listed}: {answer}");
     }
-    assert!(send("/anonymous", "X-Hop").contains("scope-missing"), "it would count here");
+    let answer = send("/sessions", "Cookie");
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("scope-missing"), "{answer}");
     assert_eq!(service.effects(), 0);
     assert!(send("/tenants", "X-Hop").starts_with("HTTP/1.1 201"));
 }

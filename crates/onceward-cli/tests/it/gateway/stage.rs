@@ -13,6 +13,11 @@ use tempfile::TempDir;
 
 use crate::process::{Answer, onceward, send};
 
+/// How often a campaign is repeated: usually, and with `ONCEWARD_LONG=1`.
+pub fn rounds(usual: usize, long: usize) -> usize {
+    if std::env::var_os("ONCEWARD_LONG").is_some() { long } else { usual }
+}
+
 /// A request as the service got it.
 #[derive(Clone, Debug)]
 pub struct Received {
@@ -298,6 +303,16 @@ impl Gateway {
         let pid = self.child.id().to_string();
         let status = std::process::Command::new("kill").args([signal, &pid]).status().unwrap();
         assert!(status.success());
+    }
+
+    /// The processor time that it has used: of all of its threads, also of those that have ended.
+    pub fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // The name of the program may contain spaces.
+        let mut fields = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11);
+        let mut ticks = || fields.next().unwrap().parse::<u64>().unwrap();
+        // Of a hundredth of a second, for every program (`USER_HZ`).
+        Duration::from_millis(10 * (ticks() + ticks()))
     }
 
     /// Kills it with SIGKILL.

@@ -16,7 +16,11 @@ fn counting() -> Service {
             return Reply::Answer(200, charges.load(Ordering::SeqCst).to_string());
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
-        Reply::created(format!("{{\"charge\":{}}}", charges.fetch_add(1, Ordering::SeqCst) + 1))
+        let charge = charges.fetch_add(1, Ordering::SeqCst) + 1;
+        match request.field("x-fail-after").and_then(|status| status.parse().ok()) {
+            Some(status) => Reply::Answer(status, "failed after the charge".to_owned()),
+            None => Reply::created(format!("{{\"charge\":{charge}}}")),
+        }
     })
 }
 
@@ -39,6 +43,18 @@ fn a_service_behind_the_gateway_passes_verification() {
     let tenants = ["--tenant-header", "Authorization: Bearer a", "Authorization: Bearer b"];
     let (code, said) = verify(&url, &service, &[&["--alt-body", "{\"amount\":2}"][..], &tenants].concat());
     assert_eq!(code, Some(0), "{said}");
+}
+
+/// Whatever the service answers after its effect, nothing runs again by default.
+#[test]
+fn a_failure_after_the_effect_runs_nothing_again_behind_the_gateway() {
+    let (home, service) = (Home::new(), counting());
+    home.write_config("[defaults]\nlease = \"1s\"");
+    let gateway = home.start(&service.url());
+    let url = format!("http://{}/charges", gateway.address);
+    let hook = ["--fail-after-effect-header", "X-Fail-After: {status}", "--scenario", "failed-after-effect"];
+    let (code, said) = verify(&url, &service, &[&hook[..], &["--lease", "1s"]].concat());
+    assert!(code == Some(0) && said.contains("one effect each"), "{said}");
 }
 
 #[test]
