@@ -13,6 +13,7 @@ mod pattern;
 mod route_settings;
 mod settings;
 mod values;
+mod webhook_settings;
 
 pub use check::Args as CheckArgs;
 pub use effective_route::{EffectiveRoute, scope_of_layer};

@@ -1,6 +1,15 @@
 //! Help text that several commands share.
 
+use onceward::{Error, ErrorKind, Result};
 use onceward_stores::{AddressForm, address_forms};
+
+/// The value of an option that a subcommand may be given before or after its name, and that clap therefore cannot
+/// require.
+pub fn required<'a>(value: Option<&'a str>, name: &str) -> Result<&'a str> {
+    value
+        .filter(|value| !value.is_empty())
+        .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{name} is missing")))
+}
 
 /// The text, followed by the forms of `--store`.
 pub fn with_stores(text: &str) -> String {

@@ -17,12 +17,13 @@ mod help;
 mod http_call;
 mod input;
 mod listener;
+mod machine;
 mod measured_store;
 mod migrate;
 mod proxy;
 mod receipts;
-#[cfg(feature = "nats")]
 mod relay;
+mod sagas;
 mod send;
 mod serve;
 mod telemetry;
@@ -63,17 +64,19 @@ enum Command {
     DemoService(demo::ServiceArgs),
     Receipts(receipts::Args),
     Dead(dead::Args),
-    #[cfg(feature = "nats")]
     Relay(relay::Args),
+    Sagas(sagas::Args),
     Serve(serve::Args),
     Verify(Box<verify::Args>),
     Send(send::Args),
+    Machine(machine::Args),
     Complete(complete::Args),
     Migrate(migrate::Args),
     Completions(completions::Args),
 }
 
 fn main() -> ExitCode {
+    use_small_pages();
     let command = Cli::parse().command;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = match runtime {
@@ -106,11 +109,22 @@ async fn run(command: Command) -> ExitCode {
         Command::DemoService(args) => args.run().await,
         Command::Receipts(args) => args.run().await,
         Command::Dead(args) => args.run().await,
-        #[cfg(feature = "nats")]
         Command::Relay(args) => args.run().await,
+        Command::Sagas(args) => args.run().await,
         Command::Serve(args) => args.run().await,
         Command::Verify(args) => args.run().await,
         Command::Send(args) => args.run().await,
+        Command::Machine(args) => args.run(),
         Command::Completions(args) => args.run(Cli::command()),
+    }
+}
+
+/// The kernel clears a huge page at once when it is first touched, which takes as long as several requests. Before the
+/// first thread, so that it holds for all memory.
+fn use_small_pages() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        // Only slower: some sandboxes forbid it.
+        tracing::debug!(%error, "huge pages cannot be turned off");
     }
 }

@@ -13,7 +13,7 @@ use onceward::{
     Applied, Caps, Choose, Error, Id, Loaded, Onceward, OncewardBuilder, Page, Scan, State, Store,
     StoreFuture, Swap, Swapped, Watch,
 };
-use onceward_stores::Groups;
+use onceward_stores::GroupCommits;
 
 /// Upper bounds of the latency buckets, in microseconds: from a store in memory to a call that is about to time out.
 const LATENCY_US: [u64; 17] = [
@@ -35,7 +35,7 @@ enum StoreCall {
 }
 
 /// Reads the sizes of the groups that a store has written.
-pub type ReadGroups = Arc<dyn Fn() -> Groups + Send + Sync>;
+pub type ReadGroups = Arc<dyn Fn() -> GroupCommits + Send + Sync>;
 
 /// Opens the store at an address, and returns a builder for an engine over it, with the metrics of the store. What the
 /// store can lose is logged, if the address has accepted that.
@@ -43,6 +43,10 @@ pub async fn open(url: &str) -> onceward::Result<(OncewardBuilder, Arc<StoreMetr
     let opened = onceward_stores::open_with_metrics(url).await?;
     let (store, metrics) = measure(opened.store, opened.groups);
     let builder = Onceward::builder(store);
+    let builder = match opened.front {
+        None => builder,
+        Some(front) => builder.with_front(front),
+    };
     Ok(match opened.accepted_losses {
         None => (builder, metrics),
         Some(losses) => {

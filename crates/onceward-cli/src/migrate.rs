@@ -8,6 +8,7 @@ const AFTER_HELP: &str = "\
 Examples:
   onceward migrate --store postgres://owner@db/shop
   onceward migrate --store sqlite:./receipts.db
+  onceward migrate --store postgres://owner@db/shop --new-identity  # after a restore, where a front is used
   onceward migrate --store postgres://owner@db/shop --messages      # outbox and dead letters, too
 
 Exit code:
@@ -25,7 +26,12 @@ pub struct Args {
     #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", hide_env_values = true)]
     store: String,
 
-    /// Make the tables for messages, too: outbox, dead letters, versions (PostgreSQL only).
+    /// Give the database another identity: after it was restored from a backup, so that nothing that a front
+    /// (`front=redis://…`) has of its previous life is believed.
+    #[arg(long)]
+    new_identity: bool,
+
+    /// Make the tables for messages, too: outbox, dead letters, versions.
     #[arg(long)]
     messages: bool,
 }
@@ -38,7 +44,15 @@ impl Args {
             eprintln!("onceward: {error}");
             return ExitCode::from(1);
         }
-        match onceward_stores::migrate(&self.store).await {
+        let migrated = onceward_stores::migrate(&self.store).await;
+        if self.new_identity && migrated.is_ok() {
+            if let Err(error) = onceward_stores::renew_identity(&self.store).await {
+                eprintln!("onceward: {error}");
+                return ExitCode::from(1);
+            }
+            println!("the database has a new identity");
+        }
+        match migrated {
             Ok(done) if done.from == done.to => {
                 println!("the tables are at version {} already", done.to);
                 ExitCode::SUCCESS

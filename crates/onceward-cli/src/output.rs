@@ -58,7 +58,7 @@ pub fn or_end(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Whether a command unwound because of a closed pipe.
+/// Returns whether a command unwound because of a closed pipe.
 pub fn is_closed_pipe(payload: &(dyn Any + Send)) -> bool {
     payload.is::<ClosedPipe>()
 }

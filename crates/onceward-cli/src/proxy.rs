@@ -11,26 +11,36 @@
 mod body;
 mod callers;
 mod client_body;
+mod direct;
+mod direct_body;
+mod direct_pool;
+mod event_delivery;
 mod fields;
+mod file_descriptors;
 mod forward;
+mod handed_over;
 mod head_rules;
 mod identity_terms;
 mod jwt;
 mod known_identities;
 mod known_secrets;
 mod limits;
+mod load_metrics;
 mod own_records;
 mod path_rules;
 mod pool;
 mod reconcile;
 mod reload;
+mod response_head;
 mod route_table;
 mod secret;
+mod secrets_in_use;
 mod sent_body;
 mod serve;
 mod service_body;
 mod start;
 mod tls;
+mod upstream_stream;
 mod worker_threads;
 
 use std::path::PathBuf;
@@ -81,13 +91,13 @@ pub struct Args {
     #[arg(long, value_name = "FILE", env = "ONCEWARD_CONFIG")]
     config: Option<PathBuf>,
 
-    /// Start although the store was written with another secret. Its receipts are then not found: a retry of a request
-    /// from before runs again.
+    /// Start although the store has receipts of another secret, or of one that is not listed any more. They are then not
+    /// found: a retry of a request from before runs again.
     #[arg(long)]
     accept_new_secret: bool,
 
-    /// Forget the former terms (`scope`, `operation`) of the routes. Without this, requests are also claimed under the terms
-    /// that receipts in the store were written under. With it, a retry of a request from before runs again.
+    /// Forget the previous terms (`scope`, `operation`) of the routes. Without this, requests are also claimed under
+    /// the terms that receipts in the store were written under. With it, a retry of a request from before runs again.
     #[arg(long)]
     accept_new_identity: bool,
 

@@ -1,13 +1,13 @@
 //! `onceward receipts`: lists, shows and settles receipts through the receipts API of a running gateway.
 
-mod admin_client;
+pub mod admin_client;
 mod audit;
 mod bulk;
 mod change;
 pub mod explain;
 mod filter;
 mod settle;
-mod table;
+pub mod table;
 mod value_parsers;
 
 use std::io::{IsTerminal, Write};
@@ -35,7 +35,7 @@ Examples:
   onceward receipts settle acme 'POST /charges' order-7 --done --status 201 --body '{\"charge\":\"ch_1\"}'
   onceward receipts release acme 'POST /charges' order-7
   onceward receipts list --scope-from 'X-Tenant: acme' --older-than 1h
-  onceward receipts settle --not-done --where operation='POST /charges' --where error=504 --where younger-than=2h --dry-run
+  onceward receipts settle --not-done --where operation='POST /charges' --where status=504 --where younger-than=2h --dry-run
   onceward receipts erase --where scope-from='X-Tenant: acme' --reason 'privacy request 4711'
   onceward receipts dead list --admin http://10.0.0.5:8081
 
@@ -157,7 +157,11 @@ enum Dead {
         target: TargetArgs,
         #[command(flatten)]
         who: WhoArgs,
-        /// With --where: do not ask for confirmation.
+        /// Send one dead webhook under a new key, made of its event id and the number of the redrive. IT MAY TAKE EFFECT
+        /// TWICE: the service knows nothing of the new key.
+        #[arg(long, conflicts_with = "conditions")]
+        new_key: bool,
+        /// With --where or --new-key: do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },
@@ -214,17 +218,20 @@ impl Args {
             Command::Settle { target, done, answer, force, who, confirmation, .. } => {
                 let done = if done { Some(answer.read()?) } else { None };
                 let settle = SettleCommand { done, preset: answer.preset, force, who };
-                settle.run(&client, target.into_target(Some(State::Unknown)), &confirmation, json).await
+                settle.run(&client, target.into_target(Some(State::Unknown))?, &confirmation, json).await
             }
             Command::Release { target, force, who, confirmation } => {
                 let settle = SettleCommand { done: None, preset: Preset::Http, force, who };
-                settle.run(&client, target.into_target(Some(State::Unknown)), &confirmation, json).await
+                settle.run(&client, target.into_target(Some(State::Unknown))?, &confirmation, json).await
             }
             Command::Dead(Dead::List(filter)) => {
                 let limit = filter.limit;
                 list(&client, &filter.into_filter(Some(State::Dead)), limit, json, table::dead).await
             }
-            Command::Dead(Dead::Retry { target, who, yes }) => {
+            Command::Dead(Dead::Retry { target, who, new_key: true, yes }) => {
+                change::redrive_dead(&client, target, &who, yes, json).await
+            }
+            Command::Dead(Dead::Retry { target, who, new_key: false, yes }) => {
                 change::retry_dead(&client, target, &who, yes, json).await
             }
             Command::Dead(Dead::Discard { target, closing, who }) => {

@@ -1,17 +1,31 @@
 //! `onceward relay`: publishes the messages of an outbox.
 
+mod brokers;
+mod metrics;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
 use onceward::{Error, ErrorKind, Result};
-use onceward_flows::postgres::FlowTables;
-use onceward_flows::{NatsPublisher, Outbox, Relay};
+use onceward_flows::{FlowTables, Outbox, Relay};
 use onceward_stores::sql::Migrations;
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::address::ListenAddress;
+use crate::help;
 
 const AFTER_HELP: &str = "\
 Example:
   onceward relay --store postgres://app@db/orders --to nats://localhost:4222 --prefix shop --partitions 16
+  onceward relay --store postgres://app@db/orders --to https://shop.example/hooks --webhook-secret secret.txt
+
+Brokers, and where a message goes:
+  nats://host:4222                    the subject PREFIX.PARTITION.TOPIC; a stream must take PREFIX.>
+  redis://host:6379/0                 the stream PREFIX.PARTITION
+  amqp://user:password@host:5672/%2f  the stream queue PREFIX.PARTITION, or --exchange
+  kafka://host:9092                   a partition of the topic PREFIX
+  https://host/path                   a POST with the message id as Idempotency-Key
+NATS, RabbitMQ and Kafka are features of the build: nats, rabbitmq, kafka.
 
 Any number of relays may run at the same time, also inside of services: they share the work.
 
@@ -19,28 +33,23 @@ Exit code:
   0  stopped by SIGTERM or SIGINT; what was in flight is published
   2  it cannot start; the message says why";
 
-/// Publish the messages of an outbox to NATS JetStream.
+/// Publish the messages of an outbox to a broker.
 ///
-/// A message goes to the subject PREFIX.PARTITION.TOPIC with its id as Nats-Msg-Id. There must be a stream that takes
-/// PREFIX.>. What the broker has confirmed is removed from the outbox.
+/// Every message goes with its id, by which consumers recognise copies. What the broker has confirmed is removed from the
+/// outbox.
 #[derive(clap::Args)]
-#[command(after_long_help = AFTER_HELP)]
+#[command(after_long_help = help::with_databases(AFTER_HELP))]
 pub struct Args {
-    /// The PostgreSQL database of the outbox.
+    /// The database of the outbox.
     #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", hide_env_values = true)]
     store: String,
 
-    /// The broker.
-    #[arg(long, value_name = "URL")]
-    to: String,
+    #[command(flatten)]
+    to: brokers::Destination,
 
-    /// The first word of the subjects.
-    #[arg(long, value_name = "WORD", default_value = "onceward")]
-    prefix: String,
-
-    /// How many partitions there are; the same as the consumers'.
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    partitions: u32,
+    /// Serve metrics for Prometheus at this address, under /metrics; `:9100` is all interfaces.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<ListenAddress>,
 
     /// Print numbers to standard error this often, in seconds; 0 is never.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
@@ -59,17 +68,16 @@ impl Args {
     }
 
     async fn relay(&self) -> Result<()> {
-        if !self.to.starts_with("nats://") && !self.to.starts_with("tls://") {
-            let detail = "this build publishes to NATS only; the address looks like nats://host:4222";
-            return Err(Error::new(ErrorKind::Invalid, detail));
-        }
         let tables = FlowTables::open_with(&self.store, Migrations::Require).await?;
-        let client = async_nats::connect(&self.to)
-            .await
-            .map_err(|error| Error::new(ErrorKind::Unavailable, "cannot connect to NATS").caused_by(error))?;
-        let publisher =
-            NatsPublisher::new(async_nats::jetstream::new(client), &self.prefix, self.partitions)?;
-        let relay = Relay::new(tables.clone(), &Outbox::new(), publisher);
+        let relay = Relay::new(tables.clone(), &Outbox::new(), self.to.open().await?);
+        let listener = match self.metrics {
+            Some(ListenAddress(address)) => {
+                Some(tokio::net::TcpListener::bind(address).await.map_err(|error| {
+                    Error::new(ErrorKind::Unavailable, format!("cannot listen on {address}: {error}"))
+                })?)
+            }
+            None => None,
+        };
         let caught = |kind| {
             signal(kind).map_err(|error| Error::new(ErrorKind::Invalid, format!("no signals: {error}")))
         };
@@ -78,10 +86,20 @@ impl Args {
         let stop = async {
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         };
-        eprintln!("onceward: publishing from the outbox to {}", self.prefix);
+        eprintln!("onceward: publishing from the outbox to {}", self.to.shown());
+        let serve = async {
+            match listener {
+                Some(listener) => {
+                    let router = metrics::router(&relay, &tables);
+                    crate::admin::serve(listener, router, std::future::pending()).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             ended = relay.run_until(stop) => ended,
             never = self.report(&relay, &tables) => match never {},
+            () = serve => Ok(()),
         }
     }
 

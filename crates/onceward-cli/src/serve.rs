@@ -48,7 +48,7 @@ pub struct Args {
     /// not this. Needs an admin token [default: the admin token is for both].
     #[arg(long, value_name = "TOKEN", env = "ONCEWARD_APP_TOKEN", hide_env_values = true)]
     app_token: Option<String>,
-    /// An unknown outcome that nobody has settled for this long becomes dead. It is still unknown, and is not tried
+    /// An unknown outcome that was not settled for this long becomes dead. It is still unknown, and is not tried
     /// again until it is settled [default: never].
     #[arg(long, value_name = "TIME", env = "ONCEWARD_UNKNOWN_AFTER")]
     unknown_after: Option<Period>,
@@ -92,6 +92,8 @@ impl Args {
         let admin = Admin::new(onceward.clone())
             .with_readiness(readiness.clone())
             .with_metrics(move |out| store_metrics.write(out));
+        let letters = admin::dead_letters::routes(&admin, &self.store);
+        let admin = admin.with_operator_routes(letters);
         output::announce(&format!("admin on http://{address}"));
         tokio::select! {
             () = admin::serve(listener, admin::router(&admin, auth), async {

@@ -1,14 +1,21 @@
-//! `onceward verify`: checks over HTTP whether an endpoint is safe to retry.
+//! `onceward verify`: checks over HTTP whether an endpoint is safe to retry, or whether a client retries safely.
+
+mod client;
+mod discover;
+mod many;
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bytes::Bytes;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use onceward_verify::endpoint::report::Report;
-use onceward_verify::endpoint::{Check, Effects, Error, KeyForm, Progress, Version, scenarios};
+use onceward_verify::endpoint::{
+    Check, Effects, Error, KeyForm, Pattern, Progress, Scheme, Version, Webhook, scenarios,
+};
 
 use crate::input::header_fields;
 use crate::output::or_end;
@@ -20,6 +27,9 @@ Examples:
   onceward verify --url http://127.0.0.1:8080/charges --body '{\"amount\":7}' \\
       --effects-url http://127.0.0.1:3000/ledger --effects-pointer /charges
   onceward verify --url http://127.0.0.1:8080/charges --format junit --output verify.xml
+  onceward verify --url http://127.0.0.1:8080/charges --seeds 5 --format markdown
+  onceward verify --discover openapi.yaml --url http://127.0.0.1:8080 --dry-run
+  onceward verify --client-cmd 'node pay.js'
 
 Exit code:
   0  every promise that was checked holds; some keys may be held as unknown, which the report says
@@ -34,22 +44,37 @@ Exit code:
 #[command(after_help = AFTER_HELP)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {
-    /// The endpoint.
-    #[arg(long, value_name = "URL", help = "The endpoint, such as http://127.0.0.1:3000/charges", value_parser = crate::address::url(), required_unless_present = "list")]
-    url: Option<String>,
+    /// The endpoint; may be given several times. With --discover, where the service is.
+    #[arg(long = "url", value_name = "URL", help = "The endpoint, such as http://127.0.0.1:3000/charges; may be given several times", value_parser = crate::address::url(), required_unless_present_any = ["list", "client_cmd", "discover", "merge"])]
+    urls: Vec<String>,
+    /// Check a client instead: a shell command that sends one request to `$ONCEWARD_URL` for the intent
+    /// `$ONCEWARD_INTENT`, or with {url} and {intent} in it. It is run against a flaky server.
+    #[arg(long, value_name = "CMD", conflicts_with_all = ["urls", "discover", "merge"])]
+    client_cmd: Option<String>,
+    /// Check the operations of an `OpenAPI` 3 description (YAML or JSON) that change something and declare a key, and list
+    /// those that do not.
+    #[arg(long, value_name = "FILE", conflicts_with = "merge")]
+    discover: Option<PathBuf>,
+    /// Put reports (JSON) into one Markdown table, and check nothing. Reports of one NAME are seeds of one column.
+    #[arg(long, value_name = "[NAME=]FILE", num_args = 1.., conflicts_with = "urls")]
+    merge: Vec<String>,
     /// The method.
     #[arg(long, default_value = "POST")]
     method: String,
-    /// A body that has the effect: text, or @FILE.
+    /// A body that has the effect: text, or @FILE, whose bytes need not be text.
     #[arg(long, value_name = "TEXT|@FILE", default_value = "{}")]
     body: String,
     /// A header field of every request, as in 'Authorization: Bearer …'; @FILE reads one per line, which keeps secrets
     /// out of the list of processes. May be given several times.
     #[arg(long = "header", short = 'H', value_name = "FIELD")]
     headers: Vec<String>,
+    /// A header field that is new in every sending, also of one key: `{uuid}`, `{unix}`, `{unix_ms}` and `{count}` are filled in.
+    /// May be given several times.
+    #[arg(long = "fresh-header", value_name = "K: V", value_parser = field)]
+    fresh_headers: Vec<(String, String)>,
 
     /// Where the number of effects is read: a plain number, or JSON with --effects-pointer.
-    #[arg(long, value_name = "URL", value_parser = crate::address::url(), conflicts_with = "effects_cmd", help_heading = "Effects")]
+    #[arg(long, value_name = "URL", value_parser = crate::address::url(), conflicts_with_all = ["effects_cmd", "effects_sql"], help_heading = "Effects")]
     effects_url: Option<String>,
     /// Where in that JSON the number is, such as /count.
     #[arg(long, value_name = "POINTER", requires = "effects_url", help_heading = "Effects")]
@@ -57,6 +82,10 @@ pub struct Args {
     /// A command that prints the number of effects.
     #[arg(long, value_name = "CMD", help_heading = "Effects")]
     effects_cmd: Option<String>,
+    /// A query that gives the number of effects: postgres://…, mysql://… or sqlite:FILE, asked with psql, mariadb or
+    /// sqlite3.
+    #[arg(long, value_names = ["URL", "QUERY"], num_args = 2, conflicts_with = "effects_cmd", help_heading = "Effects")]
+    effects_sql: Option<Vec<String>>,
 
     /// Requests that are sent together.
     #[arg(long, value_name = "N", default_value_t = 100, help_heading = "Load")]
@@ -70,7 +99,10 @@ pub struct Args {
     /// The seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Load")]
     seed: u64,
-    /// How long an answer may take.
+    /// How many seeds, from --seed on; with more than one there is a table.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000), help_heading = "Load")]
+    seeds: u64,
+    /// How long an answer may take; with --client-cmd, how long a run of the client may take.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, help_heading = "Load")]
     timeout: Duration,
     /// Only this scenario; may be given several times.
@@ -86,9 +118,12 @@ pub struct Args {
     /// Another valid body; made from --body where that is JSON, if not given.
     #[arg(long, value_name = "TEXT|@FILE", help_heading = "Single scenarios")]
     alt_body: Option<String>,
-    /// Two header fields that identify two tenants.
+    /// Two header fields that identify two tenants: credentials, cookies or hosts. May be given several times.
     #[arg(long, value_names = ["K: A", "K: B"], num_args = 2, value_parser = field, help_heading = "Single scenarios")]
-    tenant_header: Option<Vec<(String, String)>>,
+    tenant_header: Vec<(String, String)>,
+    /// The credential of the first tenant after it was refreshed.
+    #[arg(long, value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
+    refreshed_header: Option<(String, String)>,
     /// Another endpoint of the service that takes the same request.
     #[arg(long, value_name = "URL", value_parser = crate::address::url(), help_heading = "Single scenarios")]
     other_url: Option<String>,
@@ -98,9 +133,40 @@ pub struct Args {
     /// A command that starts the service; it is killed with SIGKILL and started again.
     #[arg(long, value_name = "CMD", help_heading = "Single scenarios")]
     start_cmd: Option<String>,
-    /// A header field that makes the endpoint fail with a 5xx before its effect.
-    #[arg(long, value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
-    fail_header: Option<(String, String)>,
+    /// Where what --start-cmd starts listens, if that is not --url: a service behind a gateway, or a store.
+    #[arg(long, value_name = "URL", requires = "start_cmd", value_parser = crate::address::url(), help_heading = "Single scenarios")]
+    start_url: Option<String>,
+    /// A command that runs after each start and prints header fields, one per line, for all requests: a login.
+    #[arg(long, value_name = "CMD", help_heading = "Single scenarios")]
+    ready_cmd: Option<String>,
+    /// A resource with an ETag that is changed with PUT and If-Match.
+    #[arg(long, value_name = "URL", value_parser = crate::address::url(), help_heading = "Single scenarios")]
+    versioned_url: Option<String>,
+    /// What is put there; --body if not given.
+    #[arg(long, value_name = "TEXT|@FILE", requires = "versioned_url", help_heading = "Single scenarios")]
+    versioned_body: Option<String>,
+    /// An endpoint for signed events.
+    #[arg(long, value_name = "URL", value_parser = crate::address::url(), requires = "webhook_secret_env", help_heading = "Single scenarios")]
+    webhook_url: Option<String>,
+    /// How events are signed.
+    #[arg(long, value_enum, default_value = "standard", help_heading = "Single scenarios")]
+    webhook_scheme: WebhookScheme,
+    /// The environment variable with the secret that they are signed with.
+    #[arg(long, value_name = "NAME", help_heading = "Single scenarios")]
+    webhook_secret_env: Option<String>,
+    /// An event; {"type":"charge.succeeded"} if not given.
+    #[arg(long, value_name = "TEXT|@FILE", help_heading = "Single scenarios")]
+    webhook_body: Option<String>,
+    /// Where in the event its id is.
+    #[arg(long, value_name = "POINTER", default_value = "/id", help_heading = "Single scenarios")]
+    webhook_id_pointer: String,
+    /// What kind of event it is, for X-GitHub-Event.
+    #[arg(long, value_name = "NAME", default_value = "push", help_heading = "Single scenarios")]
+    webhook_event: String,
+    /// A header field that makes the endpoint fail before its effect; may be given several times, for several ways to
+    /// fail.
+    #[arg(long = "fail-header", value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
+    fail_headers: Vec<(String, String)>,
     /// A header field that makes the endpoint fail after its effect. `{status}` in the value stands for 408, 500, 502,
     /// 503 and 504 in turn.
     #[arg(long, value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
@@ -118,7 +184,13 @@ pub struct Args {
     /// The header field of the key.
     #[arg(long, value_name = "NAME", default_value = "Idempotency-Key", help_heading = "Endpoint")]
     key_header: String,
-    /// Send the key as it is, without quotes.
+    /// Where in the JSON of the body the key belongs, instead of in a header field, such as `/request_id`.
+    #[arg(long, value_name = "POINTER", help_heading = "Endpoint")]
+    key_pointer: Option<String>,
+    /// The parameter of the query that carries the key, instead of a header field.
+    #[arg(long, value_name = "NAME", conflicts_with = "key_pointer", help_heading = "Endpoint")]
+    key_parameter: Option<String>,
+    /// Send the key as it is, without quotes. Found out by itself where a key in quotes is refused.
     #[arg(long, help_heading = "Endpoint")]
     raw_key: bool,
     /// Speak HTTP/2 (with prior knowledge, if the URL is not https).
@@ -133,12 +205,19 @@ pub struct Args {
     /// A header field of responses that may differ in a replay; may be given several times.
     #[arg(long = "volatile-field", value_name = "NAME", help_heading = "Endpoint")]
     volatile_fields: Vec<String>,
-    /// A status that says "not now", besides 409, 423, 425, 429 and 503; may be given several times.
-    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..600), help_heading = "Endpoint")]
-    not_now: Vec<u16>,
-    /// A status that refuses a request, besides 4xx; may be given several times.
-    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..600), help_heading = "Endpoint")]
-    refused: Vec<u16>,
+    /// An answer that says "not now", besides 409, 423, 425, 429 and 503: a status, or a JSON pointer such as /errors or
+    /// /code=BUSY. May be given several times.
+    #[arg(long, value_name = "STATUS|POINTER", value_parser = pattern, help_heading = "Endpoint")]
+    not_now: Vec<Pattern>,
+    /// An answer that refuses a request, besides 4xx; may be given several times.
+    #[arg(long, value_name = "STATUS|POINTER", value_parser = pattern, help_heading = "Endpoint")]
+    refused: Vec<Pattern>,
+    /// An answer that is a failure, besides 5xx; may be given several times.
+    #[arg(long, value_name = "STATUS|POINTER", value_parser = pattern, help_heading = "Endpoint")]
+    failed: Vec<Pattern>,
+    /// An answer that says that the outcome is unknown and an operator has to settle it; may be given several times.
+    #[arg(long, value_name = "STATUS|POINTER", value_parser = pattern, help_heading = "Endpoint")]
+    held: Vec<Pattern>,
     /// Confirm that the host is yours, although its address is neither loopback nor private.
     #[arg(long = "i-own-this-host", help_heading = "Endpoint")]
     own_host: bool,
@@ -165,72 +244,132 @@ enum Format {
     Markdown,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum WebhookScheme {
+    /// Stripe-Signature
+    Stripe,
+    /// X-Hub-Signature-256
+    Github,
+    /// Standard Webhooks
+    Standard,
+}
+
 impl Args {
     pub async fn run(self) -> ExitCode {
         if self.list {
             for scenario in scenarios() {
                 println!("{:<24} {}", scenario.name, scenario.promise);
             }
+            println!("\nWith --client-cmd:");
+            for scenario in onceward_verify::client_check::scenarios() {
+                println!("{:<24} {}", scenario.name, scenario.promise);
+            }
             return ExitCode::SUCCESS;
         }
-        let check = match self.check() {
-            Ok(check) => check,
-            Err(why) => return stop(&why),
+        // Dropping an interrupted check kills what it started.
+        let done = tokio::select! {
+            done = self.run_chosen() => done,
+            _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
         };
-        if self.dry_run {
-            return dry_run(&check);
-        }
-        // Dropping an interrupted check kills the server that it started.
-        let report = tokio::select! {
-            report = run_with_progress(&check) => report,
-            _ = tokio::signal::ctrl_c() => return stop("interrupted"),
-        };
-        match report {
-            Ok(report) => self.write_report(&report),
-            Err(error) => stop(&error.to_string()),
-        }
+        done.unwrap_or_else(|why| stop(&why))
     }
 
-    fn check(&self) -> Result<Check, String> {
-        let effects = match (&self.effects_url, &self.effects_cmd) {
-            (Some(url), _) => {
+    async fn run_chosen(&self) -> Result<ExitCode, String> {
+        if !self.merge.is_empty() {
+            return self.merge();
+        }
+        if let Some(command) = &self.client_cmd {
+            return self.check_client(command).await;
+        }
+        if let Some(path) = &self.discover {
+            return self.check_discovered(path).await;
+        }
+        if let [url] = &self.urls[..]
+            && self.seeds == 1
+        {
+            let check = self.check(url)?;
+            if self.dry_run {
+                return Ok(dry_run(&check));
+            }
+            let report = run_with_progress(&check).await.map_err(|error| error.to_string())?;
+            return Ok(self.write_report(&report));
+        }
+        let named = |check: Check| (check.concealed_url(), check);
+        let checks = self.urls.iter().map(|url| self.check(url).map(named));
+        self.check_many(checks.collect::<Result<_, String>>()?).await
+    }
+
+    fn check(&self, url: &str) -> Result<Check, String> {
+        let effects = match (&self.effects_url, &self.effects_cmd, self.effects_sql.as_deref()) {
+            (_, _, Some([url, query])) => Effects::Sql { url: url.clone(), query: query.clone() },
+            (Some(url), ..) => {
                 Effects::Url { url: url.clone(), pointer: self.effects_pointer.clone().unwrap_or_default() }
             }
-            (None, Some(command)) => Effects::Command(command.clone()),
-            (None, None) => Effects::Unseen,
+            (None, Some(command), _) => Effects::Command(command.clone()),
+            (None, None, _) => Effects::Unseen,
         };
-        Ok(Check {
-            method: self.method.clone(),
-            body: text(&self.body)?,
-            headers: header_fields(&self.headers)?,
-            key_header: self.key_header.clone(),
-            key_form: if self.raw_key { KeyForm::Raw } else { KeyForm::Quoted },
-            version: if self.http2 { Version::Http2 } else { Version::Http1 },
-            authorities: self.authorities.clone(),
-            clients: self.clients,
-            rounds: self.rounds,
-            kills: self.kills,
-            effects,
-            alt_body: self.alt_body.as_deref().map(text).transpose()?,
-            tenants: self.tenant_header.clone().and_then(|pair| pair.try_into().ok()),
-            other_url: self.other_url.clone(),
-            also_urls: self.also_urls.clone(),
-            start_command: self.start_cmd.clone(),
-            fail_header: self.fail_header.clone(),
-            fail_after_effect_header: self.fail_after_effect_header.clone(),
-            slow_header: self.slow_header.clone(),
-            lease: self.lease,
-            retention: self.retention,
-            failures_are_final: self.failures_are_final,
-            volatile_fields: self.volatile_fields.clone(),
-            not_now: self.not_now.clone(),
-            refused: self.refused.clone(),
-            scenarios: self.scenarios.clone(),
-            timeout: self.timeout,
-            seed: self.seed,
-            own_host: self.own_host,
-            ..Check::new(self.url.clone().unwrap_or_default())
-        })
+        let mut check = Check::new(url);
+        check.method.clone_from(&self.method);
+        check.body = bytes(&self.body)?;
+        check.fresh_fields.clone_from(&self.fresh_headers);
+        check.key_pointer.clone_from(&self.key_pointer);
+        check.key_parameter.clone_from(&self.key_parameter);
+        check.headers = header_fields(&self.headers)?;
+        check.key_header.clone_from(&self.key_header);
+        check.key_form = if self.raw_key { KeyForm::Raw } else { KeyForm::Quoted };
+        check.version = if self.http2 { Version::Http2 } else { Version::Http1 };
+        check.authorities.clone_from(&self.authorities);
+        check.clients = self.clients;
+        check.rounds = self.rounds;
+        check.kills = self.kills;
+        check.effects = effects;
+        check.alt_body = self.alt_body.as_deref().map(bytes).transpose()?;
+        check.tenants =
+            self.tenant_header.chunks(2).filter_map(|pair| pair.to_vec().try_into().ok()).collect();
+        check.refreshed.clone_from(&self.refreshed_header);
+        check.start_url.clone_from(&self.start_url);
+        check.ready_command.clone_from(&self.ready_cmd);
+        check.versioned_url.clone_from(&self.versioned_url);
+        check.versioned_body = self.versioned_body.as_deref().map(bytes).transpose()?;
+        check.webhook = self.webhook()?;
+        check.other_url.clone_from(&self.other_url);
+        check.also_urls.clone_from(&self.also_urls);
+        check.start_command.clone_from(&self.start_cmd);
+        check.fail_headers.clone_from(&self.fail_headers);
+        check.fail_after_effect_header.clone_from(&self.fail_after_effect_header);
+        check.slow_header.clone_from(&self.slow_header);
+        check.lease = self.lease;
+        check.retention = self.retention;
+        check.failures_are_final = self.failures_are_final;
+        check.volatile_fields.clone_from(&self.volatile_fields);
+        check.not_now.clone_from(&self.not_now);
+        check.refused.clone_from(&self.refused);
+        check.failed.clone_from(&self.failed);
+        check.held.clone_from(&self.held);
+        check.scenarios.clone_from(&self.scenarios);
+        check.timeout = self.timeout;
+        check.seed = self.seed;
+        check.own_host = self.own_host;
+        Ok(check)
+    }
+
+    fn webhook(&self) -> Result<Option<Webhook>, String> {
+        let (Some(url), Some(variable)) = (&self.webhook_url, &self.webhook_secret_env) else {
+            return Ok(None);
+        };
+        let secret = std::env::var(variable).map_err(|_| format!("the environment has no {variable}"))?;
+        let scheme = match self.webhook_scheme {
+            WebhookScheme::Stripe => Scheme::Stripe,
+            WebhookScheme::Github => Scheme::GitHub,
+            WebhookScheme::Standard => Scheme::Standard,
+        };
+        let mut webhook = Webhook::new(url, scheme, secret);
+        webhook.id_pointer.clone_from(&self.webhook_id_pointer);
+        webhook.event_name.clone_from(&self.webhook_event);
+        if let Some(body) = &self.webhook_body {
+            webhook.body = bytes(body)?;
+        }
+        Ok(Some(webhook))
     }
 
     fn write_report(&self, report: &Report) -> ExitCode {
@@ -241,14 +380,19 @@ impl Args {
             Format::Html => report.html(),
             Format::Markdown => report.markdown(),
         };
+        match self.write(&text) {
+            Ok(()) => ExitCode::from(report.exit_code()),
+            Err(why) => stop(&why),
+        }
+    }
+
+    /// Writes a report to where it goes.
+    fn write(&self, text: &str) -> Result<(), String> {
         let written = match &self.output {
             Some(path) => std::fs::write(path, text),
             None => or_end(writeln!(std::io::stdout(), "{}", text.trim_end())),
         };
-        match written {
-            Ok(()) => ExitCode::from(report.exit_code()),
-            Err(error) => stop(&format!("the report cannot be written: {error}")),
-        }
+        written.map_err(|error| format!("the report cannot be written: {error}"))
     }
 }
 
@@ -292,12 +436,16 @@ fn stop(why: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The text, or the content of the file after `@`.
-fn text(given: &str) -> Result<String, String> {
+/// The bytes of the text, or of the file after `@`.
+fn bytes(given: &str) -> Result<Bytes, String> {
     match given.strip_prefix('@') {
-        Some(path) => std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}")),
-        None => Ok(given.to_owned()),
+        Some(path) => std::fs::read(path).map(Bytes::from).map_err(|error| format!("{path}: {error}")),
+        None => Ok(Bytes::from(given.to_owned())),
     }
+}
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    text.parse().map_err(|error: Error| error.to_string())
 }
 
 fn field(text: &str) -> Result<(String, String), String> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use onceward::receipt::{Held, Status, Waiting};
-use onceward::{Cursor, Due, Fence, Found, Id, OnUnknown, Onceward, Scan, ScanTarget, State, codec};
+use onceward::{Cursor, Due, Fence, Id, OnUnknown, Onceward, Receipt, Scan, ScanTarget, State};
 
 /// Records read in one page.
 const PAGE_RECORDS: usize = 256;
@@ -46,15 +46,12 @@ pub async fn all(onceward: &Onceward, operation: Option<&str>) -> Result<Vec<Unf
         loop {
             let scan = Scan::new(ScanTarget::Due(Some(state)), PAGE_RECORDS).with_after(after);
             let page = onceward.list(&scan).await.map_err(|error| error.to_string())?;
-            let mut unreadable = page.unreadable.len();
-            for (id, found) in page.found {
+            let unreadable = page.unreadable.len();
+            for (id, receipt) in page.found {
                 if id.is_step() || operation.is_some_and(|operation| id.operation() != operation) {
                     continue;
                 }
-                match left(id, &found) {
-                    Ok(left) => all.extend(left),
-                    Err(_) => unreadable += 1,
-                }
+                all.extend(left(id, &receipt));
             }
             if unreadable > 0 {
                 eprintln!("onceward: {unreadable} receipts cannot be read, and are skipped");
@@ -68,16 +65,15 @@ pub async fn all(onceward: &Onceward, operation: Option<&str>) -> Result<Vec<Unf
     Ok(all)
 }
 
-fn left(id: Id, found: &Found) -> onceward::Result<Option<Unfinished>> {
-    let Due::Over(ago) = found.due else { return Ok(None) };
-    let receipt = codec::decode(found)?;
+fn left(id: Id, receipt: &Receipt) -> Option<Unfinished> {
+    let Due::Over(ago) = receipt.due else { return None };
     let fence = receipt.status.fence();
-    let kind = match receipt.status {
+    let kind = match &receipt.status {
         Status::Held(Held { on_unknown: OnUnknown::Retry, .. }) => UnfinishedKind::Begun,
         Status::Held(_) => UnfinishedKind::Unknown,
         Status::Waiting(Waiting { job: Some(_), .. }) => UnfinishedKind::Waiting,
         // Without a stored input, only the caller's retry can continue it.
-        _ => return Ok(None),
+        _ => return None,
     };
-    Ok(Some(Unfinished { id, fence, ago, kind }))
+    Some(Unfinished { id, fence, ago, kind })
 }

@@ -3,14 +3,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::sync::Notify;
 
 use super::address_share::{AddressGroup, Networks};
 use super::connection_watch::{Closed, ConnectionTimeouts, ConnectionWatch, NeverUsed};
+
+/// The longest wait after a failed accept, so that the loop is not busy.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How many connections a listener has at once.
 #[derive(Clone, Debug)]
@@ -87,6 +93,18 @@ impl ConnectionSlots {
                 Taken::Full => freed.await,
             }
         }
+    }
+
+    /// Waits a moment after a failed accept. If no file descriptor was left, closes the oldest idle connection, and waits
+    /// only until one has ended.
+    pub async fn make_space(&self, error: &io::Error) {
+        let no_descriptors = [Errno::MFILE, Errno::NFILE].map(|error| Some(error.raw_os_error()));
+        if !no_descriptors.contains(&error.raw_os_error()) {
+            return tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
+        let freed = self.freed.notified();
+        self.lock().evict(|_| true);
+        let _ = tokio::time::timeout(ACCEPT_PAUSE, freed).await;
     }
 
     fn try_take(self: &Arc<Self>, peer: IpAddr) -> Taken {

@@ -134,7 +134,7 @@ impl ConnectionWatch {
         self.head_since.store(0, Ordering::Relaxed);
     }
 
-    /// Whether no request is in progress, and whether there has never been one.
+    /// Returns whether no request is in progress, and whether there has never been one.
     pub fn idle(&self) -> Option<NeverUsed> {
         let idle = self.in_progress.load(Ordering::Relaxed) == 0
             && self.write_blocked_since.load(Ordering::Relaxed) == 0;

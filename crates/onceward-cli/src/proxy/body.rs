@@ -8,6 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use onceward_http::BoxError;
 
 use super::client_body::ClientBody;
+use super::direct_body::DirectBody;
 use super::service_body::ServiceBody;
 
 /// The body of a request or a response.
@@ -16,8 +17,10 @@ pub enum GatewayBody {
     Whole(Option<Bytes>),
     /// It is read from the client's connection.
     FromClient(ClientBody),
-    /// It is read from a connection to the service.
+    /// It is read from a connection to the service that hyper drives.
     FromService(ServiceBody),
+    /// It is read from a connection to the service that nobody else drives.
+    FromDirect(DirectBody),
 }
 
 impl GatewayBody {
@@ -25,7 +28,7 @@ impl GatewayBody {
     pub fn length(&self) -> Option<usize> {
         match self {
             Self::Whole(bytes) => Some(bytes.as_ref().map_or(0, Bytes::len)),
-            Self::FromClient(_) | Self::FromService(_) => None,
+            Self::FromClient(_) | Self::FromService(_) | Self::FromDirect(_) => None,
         }
     }
 }
@@ -48,6 +51,7 @@ impl Body for GatewayBody {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::FromClient(body) => body.poll_frame(cx),
             Self::FromService(body) => body.poll_frame(cx),
+            Self::FromDirect(body) => body.poll_frame(cx),
         }
     }
 
@@ -56,6 +60,7 @@ impl Body for GatewayBody {
             Self::Whole(bytes) => bytes.is_none(),
             Self::FromClient(body) => body.is_end_stream(),
             Self::FromService(body) => body.is_end_stream(),
+            Self::FromDirect(body) => body.is_end_stream(),
         }
     }
 
@@ -64,6 +69,7 @@ impl Body for GatewayBody {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Self::FromClient(body) => body.size_hint(),
             Self::FromService(body) => body.size_hint(),
+            Self::FromDirect(body) => body.size_hint(),
         }
     }
 }

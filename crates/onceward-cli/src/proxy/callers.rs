@@ -19,7 +19,8 @@ use crate::config::ScopeSource;
 pub struct CertificateSubject(String);
 
 impl CertificateSubject {
-    /// The identity in a certificate that has been verified against these authorities.
+    /// The identity in a certificate that has been verified against these authorities. `None` if it does not pass: it may
+    /// have expired since the session that is resumed.
     pub fn of(chain: &[CertificateDer<'_>], authorities: &RootCertStore) -> Option<Self> {
         let (own, between) = chain.split_first()?;
         let certificate = webpki::EndEntityCert::try_from(own).ok()?;
@@ -73,7 +74,7 @@ impl Callers {
         Ok(Self { tokens: jwt_key.map(JwtVerifier::new).transpose()? })
     }
 
-    /// Whether this source of the scope can be used with the settings of the gateway.
+    /// Returns whether this source of the scope can be used with the settings of the gateway.
     pub fn check(&self, source: &ScopeSource, client_certificates: bool) -> Result<(), String> {
         match source {
             ScopeSource::Jwt(_) if self.tokens.is_none() => {
@@ -101,6 +102,10 @@ impl Callers {
                 ScopeSource::Header(_) | ScopeSource::Cookie(_) | ScopeSource::Host | ScopeSource::Shared => {
                 }
             }
+        }
+        // A certificate without an identity names nobody, whatever else does: the layer refuses an empty caller.
+        if found.iter().any(String::is_empty) {
+            return Some(String::new());
         }
         joined(found)
     }

@@ -14,7 +14,7 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
@@ -43,7 +43,7 @@ pub struct ClientConnection {
     pub trusted: bool,
 }
 
-/// Whether a field says where a request came from. Only proxies set them.
+/// Returns whether a field says where a request came from. Only proxies set them.
 pub fn is_forwarded_field(name: &HeaderName) -> bool {
     name == FORWARDED || name == X_REAL_IP || name.as_str().starts_with("x-forwarded-")
 }
@@ -70,8 +70,8 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes the fields of the protocol from a service's response to a guarded request: on a first run they would say
-/// what only the gateway can know.
+/// Removes the fields of the protocol from a service's response: they would say what only the gateway can know, also of
+/// a request without a key.
 pub fn remove_protocol_fields(headers: &mut HeaderMap) {
     for name in [IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED] {
         headers.remove(name);

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue};
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderName, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
 use onceward::Lease;
 use onceward_http::Action;
@@ -126,7 +126,26 @@ impl Upstream {
         // A connection of its own: the answer becomes a receipt.
         let options =
             SendOptions { answer_timeout: timeout, idle_max: Some(timeout), reuse: UpstreamReuse::Never };
-        self.pools().guarded.send(request, options, None).await
+        self.pools().guarded.send(request, options, None, None).await
+    }
+
+    /// Sends a stored event.
+    pub async fn deliver(
+        &self,
+        mut request: Request<GatewayBody>,
+        timeout: Duration,
+        reuse: UpstreamReuse,
+        lease: &Lease,
+    ) -> Result<Response<GatewayBody>, SendFailure> {
+        let wrong = |error: http::Error| SendFailure::NotSent(error.to_string());
+        *request.uri_mut() = self.target_of(request.uri().path_and_query()).map_err(wrong)?;
+        let host = HeaderValue::try_from(self.authority.as_str()).map_err(|error| wrong(error.into()))?;
+        request.headers_mut().entry(HOST).or_insert(host);
+        if reuse == UpstreamReuse::Never {
+            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        let options = SendOptions { answer_timeout: timeout, idle_max: Some(timeout), reuse };
+        self.pools().guarded.send(request, options, Some(lease), None).await
     }
 
     /// The path for the upstream: the base, then the path of the request.
@@ -176,7 +195,7 @@ impl Forward {
         let progress = request.extensions_mut().remove::<Arc<BodyProgress>>();
         // The body of a guarded request has arrived.
         let progress = progress.filter(|_| request.body().length().is_none());
-        let answer = pool.send(request, options, progress.clone()).await;
+        let answer = pool.send(request, options, lease.as_ref(), progress.clone()).await;
         if answer.is_err()
             && let Some(fault) = progress.and_then(|progress| progress.fault())
         {
@@ -209,9 +228,7 @@ impl Forward {
         } else {
             fields::remove_hop_by_hop(response.headers_mut());
         }
-        if lease.is_some() {
-            fields::remove_protocol_fields(response.headers_mut());
-        }
+        fields::remove_protocol_fields(response.headers_mut());
         Ok(response)
     }
 
@@ -224,12 +241,8 @@ impl Forward {
     ) -> Result<(), http::Error> {
         let written = request.extensions_mut().remove::<ForwardedPath>().map(|path| path.0);
         let target = self.upstream.target_of(written.as_ref().or(request.uri().path_and_query()))?;
-        // A host in the target overrides `Host` (RFC 9112, section 3.2.2).
-        if let Some(authority) = request.uri().authority() {
-            let host = HeaderValue::try_from(authority.as_str())?;
-            request.headers_mut().insert(HOST, host);
-        }
-        *request.uri_mut() = target;
+        let asked = std::mem::replace(request.uri_mut(), target);
+        set_host(request.headers_mut(), &asked);
         *request.version_mut() = Version::HTTP_11;
         let connection = request.extensions().get::<ClientConnection>().copied();
         // The length of a buffered body is known, whatever the client declared.
@@ -264,6 +277,15 @@ impl Forward {
             }
         }
         Ok(())
+    }
+}
+
+/// A host in the target overrides `Host` (RFC 9112, section 3.2.2).
+pub fn set_host(headers: &mut HeaderMap, target: &Uri) {
+    if let Some(authority) = target.authority()
+        && let Ok(host) = HeaderValue::try_from(authority.as_str())
+    {
+        headers.insert(HOST, host);
     }
 }
 

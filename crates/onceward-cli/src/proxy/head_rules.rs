@@ -8,8 +8,9 @@ use http::header::{
 };
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use onceward_http::ForwardedHost;
 
-use super::fields::is_forwarded_field;
+use super::fields::{X_FORWARDED_HOST, is_forwarded_field};
 use super::path_rules::PathRules;
 use super::pool::transfer_coding;
 use crate::listener::Networks;
@@ -32,11 +33,24 @@ pub fn check<B>(request: &mut Request<B>, rules: PathRules, trusted: bool) -> Re
     }
     let headers = request.headers_mut();
     remove_look_alikes(headers);
-    if !trusted {
+    let mut forwarded_host = None;
+    if trusted {
+        forwarded_host = read_forwarded_host(headers);
+    } else {
         remove_forwarded(headers);
     }
     join_cookies(headers);
+    request.extensions_mut().remove::<ForwardedHost>();
+    if let Some(host) = forwarded_host {
+        request.extensions_mut().insert(host);
+    }
     rule_path(request, rules)
+}
+
+/// The host that the client of a trusted proxy asked for: the first one, if several proxies have added theirs.
+fn read_forwarded_host(headers: &HeaderMap) -> Option<ForwardedHost> {
+    let first = headers.get(X_FORWARDED_HOST)?.to_str().ok()?.split(',').next()?.trim();
+    (!first.contains('@') && is_authority(first)).then(|| ForwardedHost(first.to_owned()))
 }
 
 /// RFC 9112, section 3.2: exactly one host, and no credentials in it.

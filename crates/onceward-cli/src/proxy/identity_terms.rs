@@ -6,7 +6,7 @@ use http::Method;
 use onceward_http::{Identity, OnAnonymous, Operation};
 use serde::{Deserialize, Serialize};
 
-use super::path_rules::PathRules;
+use super::path_rules::{PathRules, Spelling};
 use crate::config::{EffectiveRoute, Pattern, Routes, ScopeSource, scope_of_layer};
 
 /// The terms of all routes of a gateway, in their order.
@@ -15,6 +15,18 @@ use crate::config::{EffectiveRoute, Pattern, Routes, ScopeSource, scope_of_layer
 pub struct TermsTable {
     routes: Vec<RouteTerms>,
     otherwise: Terms,
+    /// How paths are compared, unless it is as by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    paths: Option<PathTerms>,
+}
+
+/// The rules by which two paths are one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PathTerms {
+    normalise: bool,
+    case_ignored: bool,
+    trailing_slash_ignored: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +88,28 @@ impl TermsTable {
         while list.last().is_some_and(|last| last.terms == otherwise) {
             list.pop();
         }
-        Self { routes: list, otherwise }
+        Self { routes: list, otherwise, paths: None }
+    }
+
+    /// Sets how paths are compared.
+    pub fn with_path_rules(mut self, rules: PathRules) -> Self {
+        let terms = PathTerms {
+            normalise: rules.normalise,
+            case_ignored: rules.case == Spelling::Ignore,
+            trailing_slash_ignored: rules.trailing_slash == Spelling::Ignore,
+        };
+        self.paths = (terms != PathTerms::DEFAULT).then_some(terms);
+        self
+    }
+
+    /// Returns whether paths were compared in another way: a path that is spelled as before would then be another
+    /// operation, and a retry of an earlier request would run again.
+    pub fn other_path_rules(&self, former: &Self) -> Option<String> {
+        (self.paths != former.paths).then(|| {
+            "normalise, path_case, trailing_slash: receipts in the store were written under other rules for paths: a retry \
+             of an earlier request could run again; if that is meant, start the gateway once with --accept-new-identity"
+                .to_owned()
+        })
     }
 
     /// Every kind of terms in the table.
@@ -104,7 +137,7 @@ impl TermsTable {
         None
     }
 
-    /// Whether some request can have other terms than these.
+    /// Returns whether some request can have other terms than these.
     pub fn may_differ_from(&self, terms: &Terms) -> bool {
         self.each().any(|own| own != terms)
     }
@@ -117,6 +150,10 @@ impl TermsTable {
         }
         Ok(sources)
     }
+}
+
+impl PathTerms {
+    const DEFAULT: Self = Self { normalise: true, case_ignored: false, trailing_slash_ignored: false };
 }
 
 impl Terms {

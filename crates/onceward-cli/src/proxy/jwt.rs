@@ -14,6 +14,9 @@ pub struct JwtVerifier {
     validation: Validation,
 }
 
+/// How far the clocks of the issuer and of this machine may differ: a token is taken this much before and after its time.
+const LEEWAY_SECONDS: u64 = 60;
+
 impl JwtVerifier {
     /// The file is a public key (PEM: RSA, EC or Ed25519), or else a secret for HS256.
     pub fn new(path: &Path) -> Result<Self, String> {
@@ -23,6 +26,7 @@ impl JwtVerifier {
         let mut validation = Validation::new(algorithms[0]);
         validation.algorithms = algorithms;
         validation.validate_nbf = true;
+        validation.leeway = LEEWAY_SECONDS;
         // The service checks the audience; the gateway only needs to know the caller.
         validation.validate_aud = false;
         Ok(Self { key, validation })

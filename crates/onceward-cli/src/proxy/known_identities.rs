@@ -1,5 +1,5 @@
 //! The terms by which gateways name intents, kept in the store. A gateway that is restarted with other terms would know
-//! every intent by another id and run a retry again, so it finds the former terms here and claims under both ids.
+//! every intent by another id and run a retry again, so it finds the previous terms here and claims under both ids.
 //!
 //! ```text
 //! scope `onceward`, operation `gateway identity`
@@ -14,11 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use onceward::{Erase, Filter, Id, OnExpired, Onceward, Retention, Scan, ScanTarget, State, TextMatch};
+use onceward::{Erase, Filter, Id, OnExpired, Onceward, Retention, Scan, ScanTarget, State};
 
 use super::identity_terms::TermsTable;
-use super::own_records::{self, RESERVED_SCOPE};
+use super::own_records;
+use super::path_rules::PathRules;
 use super::route_table::RouteTable;
+use super::secrets_in_use;
 use super::serve::Gateway;
 use crate::config::Routes;
 
@@ -45,12 +47,16 @@ pub enum NewIdentity {
 pub async fn exchange(
     onceward: &Onceward,
     routes: &Routes,
+    rules: PathRules,
     new: NewIdentity,
 ) -> Result<Vec<TermsTable>, String> {
-    let own = TermsTable::of(routes);
+    let own = TermsTable::of(routes).with_path_rules(rules);
     if new == NewIdentity::ClaimBoth {
         // Before its table is written: one that is refused must not count as a former one.
-        let refused = others(onceward, &own).await?.iter().find_map(|former| own.other_key_source(former));
+        let former = others(onceward, &own).await?;
+        let refused = former
+            .iter()
+            .find_map(|former| own.other_key_source(former).or_else(|| own.other_path_rules(former)));
         if let Some(why) = refused {
             return Err(why);
         }
@@ -72,7 +78,8 @@ pub async fn exchange(
     Ok(former)
 }
 
-/// Writes the table in effect every hour, and stops to claim under former terms that the store knows no more.
+/// Writes the table and the list of secrets in effect every hour, and stops to claim under previous terms that the
+/// store knows no more.
 pub async fn keep_known(gateway: Arc<Gateway>) {
     loop {
         tokio::time::sleep(RENEW_EVERY).await;
@@ -82,7 +89,15 @@ pub async fn keep_known(gateway: Arc<Gateway>) {
                 "the identity terms of the routes could not be written; the next try is in an hour"
             );
         }
+        if let Err(error) = renew_secrets(&gateway).await {
+            tracing::warn!(error, "the secrets in use could not be written; the next try is in an hour");
+        }
     }
+}
+
+async fn renew_secrets(gateway: &Gateway) -> Result<(), String> {
+    let kept = kept(gateway.table.load().routes());
+    secrets_in_use::renew(&gateway.state.onceward, &gateway.state.secrets, kept).await
 }
 
 async fn renew(gateway: &Gateway) -> Result<(), String> {
@@ -92,7 +107,8 @@ async fn renew(gateway: &Gateway) -> Result<(), String> {
         let table = gateway.table.load();
         (table.routes().clone(), table.former().to_vec())
     };
-    let (own, kept) = (TermsTable::of(&routes), kept(&routes));
+    let own = TermsTable::of(&routes).with_path_rules(gateway.state.path_rules);
+    let kept = kept(&routes);
     record(onceward, &own, kept).await?;
     if former.is_empty() {
         return Ok(());
@@ -109,14 +125,14 @@ async fn renew(gateway: &Gateway) -> Result<(), String> {
     let known = others(onceward, &own).await?;
     let still: Vec<TermsTable> = former.iter().filter(|table| known.contains(table)).cloned().collect();
     if still.len() < former.len() {
-        tracing::info!("no receipt can exist under former identity terms any more");
+        tracing::info!("no receipt can exist under previous identity terms any more");
         gateway.table.store(Arc::new(RouteTable::new(&gateway.state, &routes, still)?));
     }
     Ok(())
 }
 
 /// For how long a receipt that is written now can exist, with the margin; forever if one can.
-fn kept(routes: &Routes) -> Retention {
+pub fn kept(routes: &Routes) -> Retention {
     let mut longest = Duration::ZERO;
     for route in routes.each() {
         let expired = match route.route.policy().on_expired() {
@@ -145,12 +161,7 @@ async fn record(onceward: &Onceward, table: &TermsTable, kept: Retention) -> Res
     let text = text(table);
     let suffix = match kept {
         Retention::Forever => FOREVER.to_owned(),
-        Retention::For(_) => {
-            let mut random = [0; 8];
-            getrandom::fill(&mut random)
-                .map_err(|error| format!("cannot generate a random number: {error}"))?;
-            format!("{:016x}", u64::from_le_bytes(random))
-        }
+        Retention::For(_) => own_records::random_suffix()?,
     };
     let id = own_records::id(OPERATION, &format!("{}/{suffix}", digest(&text)));
     own_records::record(onceward, id, &text, kept).await.map(drop)
@@ -158,22 +169,8 @@ async fn record(onceward: &Onceward, table: &TermsTable, kept: Retention) -> Res
 
 /// The ids of all tables in the store, with their digests.
 async fn recorded(onceward: &Onceward) -> Result<Vec<(Id, String)>, String> {
-    let filter = Filter::default()
-        .with_scope(Some(RESERVED_SCOPE.into()))
-        .with_operation(Some(TextMatch::Is(OPERATION.into())));
-    let (mut ids, mut after) = (Vec::new(), None);
-    loop {
-        let scan = Scan::new(ScanTarget::Matching(filter.clone()), PAGE).with_after(after);
-        let page = onceward.list(&scan).await.map_err(|error| format!("store: {error}"))?;
-        for (id, _) in page.found {
-            let digest = id.key().split('/').next().unwrap_or_default().to_owned();
-            ids.push((id, digest));
-        }
-        after = page.next;
-        if after.is_none() {
-            return Ok(ids);
-        }
-    }
+    let ids = own_records::recorded(onceward, OPERATION).await?.into_iter();
+    Ok(ids.map(|id| (id.clone(), id.key().split('/').next().unwrap_or_default().to_owned())).collect())
 }
 
 /// The tables in the store other than this one.
@@ -206,7 +203,7 @@ async fn forget_others(onceward: &Onceward, own: &TermsTable) -> Result<(), Stri
         if digest != own {
             tracing::warn!(
                 digest,
-                "former identity terms are forgotten: a retry of a request from before runs again"
+                "previous identity terms are forgotten: a retry of a request from before runs again"
             );
             let erased = onceward.erase(&id, &Erase::new().with_reopen(true)).await;
             erased.map_err(|error| format!("store: {error}"))?;
@@ -215,8 +212,8 @@ async fn forget_others(onceward: &Onceward, own: &TermsTable) -> Result<(), Stri
     Ok(())
 }
 
-/// Whether a receipt that nobody has settled was created longer ago than this.
-async fn has_unsettled(onceward: &Onceward, age: Duration) -> Result<bool, String> {
+/// Returns whether a receipt that nobody has settled was created longer ago than this.
+pub async fn has_unsettled(onceward: &Onceward, age: Duration) -> Result<bool, String> {
     for state in [State::Unknown, State::Dead, State::Waiting, State::Held] {
         let (mut read, mut after) = (0, None);
         loop {

@@ -6,10 +6,14 @@ use onceward::{Ask, Fingerprint, Outcome, Policy, Stopped, Sweep};
 
 use super::*;
 use crate::config::Settings;
+use crate::proxy::Spelling;
 
 fn routes(text: &str) -> Routes {
     Settings::parse(text).unwrap().1
 }
+
+const RULES: PathRules =
+    PathRules { normalise: true, case: Spelling::Exact, trailing_slash: Spelling::Exact };
 
 const SHARED: &str = "[defaults]\nscope = \"shared\"";
 const NAMED: &str = "[defaults]\noperation = \"charge\"";
@@ -17,7 +21,7 @@ const NAMED: &str = "[defaults]\noperation = \"charge\"";
 #[tokio::test]
 async fn former_terms_are_found_until_they_are_given_up() {
     let onceward = onceward_stores::in_memory();
-    let start = async |text: &str, new| exchange(&onceward, &routes(text), new).await.unwrap();
+    let start = async |text: &str, new| exchange(&onceward, &routes(text), RULES, new).await.unwrap();
     let both = NewIdentity::ClaimBoth;
     assert!(start("", both).await.is_empty() && start("", both).await.is_empty());
     assert_eq!(start(SHARED, both).await, [TermsTable::of(&routes(""))]);
@@ -29,13 +33,28 @@ async fn former_terms_are_found_until_they_are_given_up() {
     assert_eq!(start("", both).await, [TermsTable::of(&routes(SHARED))]);
 }
 
+/// A path is part of the id: under other rules an earlier request would not be found.
+#[tokio::test]
+async fn other_rules_for_paths_are_refused_until_they_are_meant() {
+    let onceward = onceward_stores::in_memory();
+    let other = PathRules { case: Spelling::Ignore, ..RULES };
+    let both = NewIdentity::ClaimBoth;
+    assert!(exchange(&onceward, &routes(""), RULES, both).await.is_ok());
+    let refused = exchange(&onceward, &routes(""), other, both).await.unwrap_err();
+    assert!(refused.contains("path_case") && refused.contains("--accept-new-identity"), "{refused}");
+    assert!(exchange(&onceward, &routes(""), RULES, both).await.is_ok(), "what was refused left nothing");
+    assert!(exchange(&onceward, &routes(""), other, NewIdentity::Accepted).await.is_ok());
+    assert!(exchange(&onceward, &routes(""), other, both).await.is_ok());
+    assert!(exchange(&onceward, &routes(""), RULES, both).await.is_err());
+}
+
 #[tokio::test]
 async fn with_receipts_that_are_kept_forever_terms_are_known_forever() {
     let onceward = onceward_stores::in_memory();
     let forever = routes("[defaults]\nkeep = { 2xx = \"1h\", 4xx = \"forever\" }");
     assert_eq!(kept(&forever), Retention::Forever);
     for _ in 0..3 {
-        exchange(&onceward, &forever, NewIdentity::ClaimBoth).await.unwrap();
+        exchange(&onceward, &forever, RULES, NewIdentity::ClaimBoth).await.unwrap();
     }
     assert_eq!(recorded(&onceward).await.unwrap().len(), 1);
     let hours = |hours| Retention::For(Duration::from_hours(hours));

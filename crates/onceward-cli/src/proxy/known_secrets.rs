@@ -6,6 +6,8 @@
 //!   key `first`          done: the check value of the first secret; two gateways that start at once agree on it
 //!   key <check value>    done: a secret that was listed beside a known one
 //! ```
+//!
+//! That one is known says nothing about when it was in use: see [`secrets_in_use`](super::secrets_in_use).
 
 use onceward::{Filter, Id, Onceward, Retention, Scan, ScanTarget};
 use onceward_http::fingerprint::{SECRET_BYTES, Secrets};
@@ -56,7 +58,7 @@ pub async fn check(onceward: &Onceward, secrets: &Secrets, new: NewSecret) -> Re
     Ok(())
 }
 
-/// Whether the store has receipts of requests: those of the gateway itself do not count.
+/// Returns whether the store has receipts of requests: those of the gateway itself do not count.
 pub async fn has_receipts(onceward: &Onceward) -> Result<bool, String> {
     let mut after = None;
     loop {
@@ -73,7 +75,7 @@ pub async fn has_receipts(onceward: &Onceward) -> Result<bool, String> {
 }
 
 /// What tells one secret from another and gives neither away.
-fn check_value(secret: &[u8; SECRET_BYTES]) -> String {
+pub fn check_value(secret: &[u8; SECRET_BYTES]) -> String {
     blake3::keyed_hash(secret, b"onceward: check value of a gateway secret").to_hex()[..32].to_owned()
 }
 

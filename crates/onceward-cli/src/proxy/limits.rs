@@ -1,9 +1,11 @@
 //! The limits of a gateway from its settings, with their defaults.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use onceward_http::Admission;
 
+use super::file_descriptors;
 use super::path_rules::PathRules;
 use super::serve::ConnectionLimits;
 use crate::config::{Period, Settings};
@@ -20,17 +22,32 @@ const BODY_GRACE: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub fn admission(settings: &Settings) -> Admission {
+/// Fails if no body could ever be read.
+pub fn admission(settings: &Settings) -> Result<Admission, String> {
     let body_bytes_max = settings.body_bytes_max.map_or(BODY_BYTES_MAX, |size| size.0);
+    let sizes = [settings.body_bytes_max, settings.body_bytes_per_address_max];
+    if sizes.into_iter().flatten().any(|size| size.0 == 0) {
+        return Err(
+            "body_bytes_max: a limit of zero would refuse every request; leave it out for the default".into(),
+        );
+    }
+    let running_max = settings.in_flight_max.map_or(IN_FLIGHT_MAX, NonZeroUsize::get);
+    // Half, because several clients may share an address.
+    let running_per_address_max =
+        settings.in_flight_per_address_max.map_or(running_max.div_ceil(2), NonZeroUsize::get);
     let per_address_max = settings.body_bytes_per_address_max.map_or(body_bytes_max / 2, |size| size.0);
-    let admission = Admission::new()
-        .with_running_max(settings.in_flight_max.unwrap_or(IN_FLIGHT_MAX))
+    let mut admission = Admission::new()
+        .with_running_max(running_max)
+        .with_running_per_address_max(running_per_address_max)
         .with_body_bytes_max(body_bytes_max)
         .with_body_bytes_per_address_max(per_address_max);
-    match settings.in_flight_per_scope_max {
-        Some(intents) => admission.with_running_per_scope_max(intents),
-        None => admission,
+    if let Some(intents) = settings.in_flight_per_scope_max {
+        admission = admission.with_running_per_scope_max(intents.get());
     }
+    if let Some(requests) = settings.answering_max {
+        admission = admission.with_answering_max(requests.get());
+    }
+    Ok(admission)
 }
 
 pub fn path_rules(settings: &Settings) -> PathRules {
@@ -53,12 +70,26 @@ pub fn connection_limits(settings: &Settings) -> ConnectionLimits {
     }
 }
 
+/// Raises the limit on file descriptors of the process, and lowers that on connections to what it is enough for.
 pub fn slot_limits(settings: &Settings, timeouts: ConnectionTimeouts) -> SlotLimits {
-    let connections_max = settings.connections_max.unwrap_or(CONNECTIONS_MAX);
+    let asked = settings.connections_max.map_or(CONNECTIONS_MAX, NonZeroUsize::get);
+    let descriptors = file_descriptors::raise();
+    let connections_max = file_descriptors::connections(asked, descriptors);
+    if connections_max < asked {
+        tracing::warn!(
+            asked,
+            connections_max,
+            descriptors,
+            "connections_max is lowered to what the limit on file descriptors is enough for; raise that limit \
+             (`LimitNOFILE` in systemd, `ulimit -n`) to more than twice connections_max"
+        );
+    }
     SlotLimits {
         connections_max,
         // Half, because several clients may share an address.
-        per_address_max: settings.connections_per_address_max.unwrap_or(connections_max.div_ceil(2)),
+        per_address_max: settings
+            .connections_per_address_max
+            .map_or(connections_max.div_ceil(2), NonZeroUsize::get),
         exempt: settings.trusted_proxies.clone().unwrap_or_default(),
         timeouts,
     }

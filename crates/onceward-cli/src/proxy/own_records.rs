@@ -1,9 +1,14 @@
 //! What the gateway itself keeps in the store, as done receipts in a scope that no caller has.
 
-use onceward::{Answer, Ask, Fingerprint, Id, OnUnknown, Onceward, Outcome, Policy, Retention};
+use onceward::{
+    Answer, Ask, Filter, Fingerprint, Id, OnUnknown, Onceward, Outcome, Policy, Retention, Scan, ScanTarget,
+    TextMatch,
+};
 
 /// The scope of what the gateway itself keeps. No caller has it: theirs are hashes, or `anonymous` or `shared`.
 pub const RESERVED_SCOPE: &str = "onceward";
+
+const PAGE: usize = 256;
 
 /// The id of a record of the gateway.
 pub fn id(operation: &str, key: &str) -> Id {
@@ -26,4 +31,28 @@ pub async fn record(onceward: &Onceward, id: Id, text: &str, retention: Retentio
             ))
         }
     }
+}
+
+/// The ids of all records of this operation.
+pub async fn recorded(onceward: &Onceward, operation: &str) -> Result<Vec<Id>, String> {
+    let filter = Filter::default()
+        .with_scope(Some(RESERVED_SCOPE.into()))
+        .with_operation(Some(TextMatch::Is(operation.into())));
+    let (mut ids, mut after) = (Vec::new(), None);
+    loop {
+        let scan = Scan::new(ScanTarget::Matching(filter.clone()), PAGE).with_after(after);
+        let page = onceward.list(&scan).await.map_err(|error| format!("store: {error}"))?;
+        ids.extend(page.found.into_iter().map(|(id, _)| id));
+        after = page.next;
+        if after.is_none() {
+            return Ok(ids);
+        }
+    }
+}
+
+/// The end of a key that no other record has.
+pub fn random_suffix() -> Result<String, String> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| format!("cannot generate a random number: {error}"))?;
+    Ok(format!("{:016x}", u64::from_le_bytes(random)))
 }

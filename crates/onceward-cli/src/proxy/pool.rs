@@ -1,5 +1,6 @@
 //! A pool of connections to the upstream. Unlike a general HTTP client, it never repeats a request that may have been
-//! sent: it knows for each failure whether a byte can have left.
+//! sent: it knows for each failure whether a byte can have left. The request of a guarded run is sent only while that run
+//! certainly has its lease: a settlement counts from the end of the lease.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,26 +11,32 @@ use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use onceward::Lease;
 use onceward_http::UndelimitedBody;
 use tokio::net::TcpStream;
 use tokio::time::{sleep_until, timeout};
 
 use super::body::GatewayBody;
 use super::client_body::BodyProgress;
+use super::direct::{self, HEAD_BYTES_MAX};
+use super::direct_pool::{DirectConnections, with_short_body};
 use super::service_body::ServiceBody;
 use super::tls::UpstreamTls;
+use super::upstream_stream::{SocketView, UpstreamStream};
 
 /// The timeout of connecting. Nothing has been sent at that point.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Idle connections are closed before common services close them (Node.js after five seconds, for one): a request
 /// on a connection that the other side is closing has an unknown outcome.
-const IDLE_MAX: Duration = Duration::from_secs(2);
+pub(super) const IDLE_MAX: Duration = Duration::from_secs(2);
 /// More idle connections than this are closed.
-const IDLE_CONNECTIONS_MAX: usize = 1024;
-/// The maximum size of the head of a response.
-const HEAD_BYTES_MAX: usize = 64 << 10;
+pub(super) const IDLE_CONNECTIONS_MAX: usize = 1024;
 
-type Connection = SendRequest<GatewayBody>;
+/// A connection to the service that hyper drives.
+pub(super) struct Connection {
+    pub sender: SendRequest<GatewayBody>,
+    pub socket: SocketView,
+}
 
 /// Connections to one upstream.
 pub struct Pool {
@@ -39,6 +46,8 @@ pub struct Pool {
     /// The one that was used last is at the back, and is taken first: the others reach their time limit, and the
     /// pool shrinks to what the load needs.
     idle: Mutex<VecDeque<(Connection, Instant)>>,
+    /// The connections that hyper has no part in.
+    pub(super) direct: DirectConnections,
 }
 
 /// Whether a connection to the upstream serves more than one request.
@@ -62,6 +71,12 @@ pub struct SendOptions {
     pub reuse: UpstreamReuse,
 }
 
+impl SendOptions {
+    pub(super) fn no_answer(self) -> SendFailure {
+        SendFailure::NoAnswer(format!("no answer within {:?}", self.answer_timeout))
+    }
+}
+
 /// Why there is no response.
 #[derive(Debug)]
 pub enum SendFailure {
@@ -73,15 +88,33 @@ pub enum SendFailure {
 
 impl Pool {
     pub fn new(host: String, port: u16, tls: Option<UpstreamTls>) -> Self {
-        Self { host, port, tls, idle: Mutex::default() }
+        Self { host, port, tls, idle: Mutex::default(), direct: DirectConnections::default() }
     }
 
-    /// Sends a request, and waits for the response to begin. `progress` is that of a body that is still arriving. A
-    /// response whose body ends with its connection has [`UndelimitedBody`] among its extensions.
+    /// Sends a request, and waits for the response to begin. `lease` is that of the run whose request it is. `progress`
+    /// is that of a body that is still arriving. A response whose body ends with its connection has
+    /// [`UndelimitedBody`] among its extensions.
     pub async fn send(
         self: &Arc<Self>,
         mut request: Request<GatewayBody>,
         options: SendOptions,
+        lease: Option<&Lease>,
+        progress: Option<Arc<BodyProgress>>,
+    ) -> Result<Response<GatewayBody>, SendFailure> {
+        if self.tls.is_none() && !self.direct.leaves_to_hyper() {
+            request = with_short_body(request).await?;
+            if direct::is_for(&request) {
+                return self.send_directly(&request, options, lease).await;
+            }
+        }
+        Box::pin(self.send_by_hyper(request, options, lease, progress)).await
+    }
+
+    pub(super) async fn send_by_hyper(
+        self: &Arc<Self>,
+        mut request: Request<GatewayBody>,
+        options: SendOptions,
+        lease: Option<&Lease>,
         progress: Option<Arc<BodyProgress>>,
     ) -> Result<Response<GatewayBody>, SendFailure> {
         let head_only = request.method() == Method::HEAD;
@@ -98,7 +131,8 @@ impl Pool {
                     Box::pin(self.connect()).await.map_err(|error| SendFailure::NotSent(error.to_string()))?
                 }
             };
-            let sending = connection.try_send_request(request);
+            check_lease(lease)?;
+            let sending = connection.sender.try_send_request(request);
             let answer = match &progress {
                 None => timeout(options.answer_timeout, sending).await.map_err(drop),
                 Some(progress) => {
@@ -108,10 +142,7 @@ impl Pool {
             let mut error = match answer {
                 Ok(Ok(response)) => return self.received(response, connection, head_only, options),
                 Ok(Err(error)) => error,
-                Err(()) => {
-                    let limit = options.answer_timeout;
-                    return Err(SendFailure::NoAnswer(format!("no answer within {limit:?}")));
-                }
+                Err(()) => return Err(options.no_answer()),
             };
             // hyper hands a request back only if its connection never started to send it: the other side had closed
             // it while it was idle. Every other failure counts as "it may have left".
@@ -123,7 +154,7 @@ impl Pool {
         }
     }
 
-    fn received(
+    pub(super) fn received(
         self: &Arc<Self>,
         response: Response<hyper::body::Incoming>,
         connection: Connection,
@@ -153,7 +184,7 @@ impl Pool {
 
     /// Takes back a connection whose answer has been read to its end.
     fn put_back(&self, connection: Connection) {
-        if connection.is_closed() {
+        if connection.sender.is_closed() {
             return;
         }
         let now = Instant::now();
@@ -178,26 +209,32 @@ impl Pool {
                 let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
                 idle.pop_back()?
             };
-            // It has read its last answer, so it is ready at once, or closed.
-            if since.elapsed() <= IDLE_MAX && connection.ready().await.is_ok() {
+            // It has read its last answer, so it is ready at once, or closed. What a service sends after an answer would
+            // be taken for the answer to the next request: what hyper has read of it has closed the connection, and what
+            // it has not is seen here.
+            if since.elapsed() <= IDLE_MAX
+                && connection.sender.ready().await.is_ok()
+                && connection.socket.is_silent()
+            {
                 return Some(connection);
             }
         }
     }
 
     async fn connect(&self) -> io::Result<Connection> {
-        let stream = self.stream().await?;
-        match &self.tls {
-            None => handshake(stream).await,
+        let (stream, socket) = UpstreamStream::new(self.stream().await?);
+        let sender = match &self.tls {
+            None => handshake(stream).await?,
             Some(tls) => {
                 let stream =
                     timeout(CONNECT_TIMEOUT, tls.connect(stream)).await.map_err(|_| too_slow())??;
-                handshake(stream).await
+                handshake(stream).await?
             }
-        }
+        };
+        Ok(Connection { sender, socket })
     }
 
-    async fn stream(&self) -> io::Result<TcpStream> {
+    pub(super) async fn stream(&self) -> io::Result<TcpStream> {
         let connecting = TcpStream::connect((self.host.as_str(), self.port));
         let stream = timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| too_slow())??;
         stream.set_nodelay(true)?;
@@ -243,7 +280,16 @@ async fn after_body<T>(
     }
 }
 
-/// Whether the only transfer coding is `chunked`; `None` without a transfer coding.
+/// Checked when nothing is left to wait for: to connect takes time, and the process may have been paused.
+pub(super) fn check_lease(lease: Option<&Lease>) -> Result<(), SendFailure> {
+    if lease.is_some_and(|lease| !lease.is_held()) {
+        let why = "the lease of the run was over before its request could be sent";
+        return Err(SendFailure::NotSent(why.into()));
+    }
+    Ok(())
+}
+
+/// Returns whether the only transfer coding is `chunked`; `None` without a transfer coding.
 pub fn transfer_coding(headers: &HeaderMap) -> Option<bool> {
     let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
     let first = lines.next()?;
@@ -254,20 +300,20 @@ fn too_slow() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT_TIMEOUT:?}"))
 }
 
-async fn handshake<S>(stream: S) -> io::Result<Connection>
+pub(super) async fn handshake<S>(stream: S) -> io::Result<SendRequest<GatewayBody>>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
 {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES_MAX);
-    let (connection, driver) =
+    let (sender, driver) =
         builder.handshake::<_, GatewayBody>(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     // Its errors also reach the task that waits for an answer.
     tokio::spawn(driver.with_upgrades());
-    Ok(connection)
+    Ok(sender)
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
@@ -276,3 +322,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+#[path = "pool_test.rs"]
+mod tests;

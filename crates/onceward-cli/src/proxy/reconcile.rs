@@ -12,7 +12,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use onceward::child_key;
@@ -21,7 +20,7 @@ use onceward_http::{Reconcile, Reconciled, UndelimitedBody, UnknownRequest};
 
 use super::body::GatewayBody;
 use super::fields;
-use super::forward::{CHILD_LABEL, ForwardKey, Upstream};
+use super::forward::{CHILD_LABEL, ForwardKey, Upstream, set_host};
 use super::pool::SendFailure;
 
 /// A larger answer is not stored as an outcome.
@@ -52,7 +51,7 @@ impl HttpReconciler {
     async fn ask(&self, unknown: &UnknownRequest) -> Result<Reconciled, String> {
         let key = match self.key {
             ForwardKey::Derived => {
-                child_key(&unknown.id, CHILD_LABEL).map_err(|error| error.to_string())?.to_string()
+                child_key(&unknown.child_keys_of, CHILD_LABEL).map_err(|error| error.to_string())?.to_string()
             }
             ForwardKey::Same | ForwardKey::Stripped => unknown.id.key().to_owned(),
         };
@@ -96,12 +95,7 @@ fn fields_of_asker(unknown: &UnknownRequest) -> HeaderMap {
     for name in gone {
         headers.remove(name);
     }
-    if !headers.contains_key(HOST)
-        && let Some(authority) = unknown.request.uri.authority()
-        && let Ok(host) = HeaderValue::try_from(authority.host())
-    {
-        headers.insert(HOST, host);
-    }
+    set_host(&mut headers, &unknown.request.uri);
     headers
 }
 

@@ -9,6 +9,7 @@ use tokio::signal::unix::Signal;
 
 use super::known_identities::{self, NewIdentity};
 use super::route_table::RouteTable;
+use super::secrets_in_use;
 use super::serve::Gateway;
 use super::tls::ClientTls;
 use crate::config::Settings;
@@ -76,7 +77,16 @@ async fn reload(gateway: &Gateway, path: &Path, old: &Settings) -> Result<Settin
     let (new, routes) = Settings::read(path)?;
     gateway.check(&routes)?;
     let _rebuilding = gateway.rebuilding.lock().await;
-    let former = known_identities::exchange(&gateway.state.onceward, &routes, NewIdentity::ClaimBoth).await?;
+    // Receipts may be kept longer from now on.
+    let (onceward, secrets) = (&gateway.state.onceward, &gateway.state.secrets);
+    secrets_in_use::renew(onceward, secrets, known_identities::kept(&routes)).await?;
+    let former = known_identities::exchange(
+        &gateway.state.onceward,
+        &routes,
+        gateway.state.path_rules,
+        NewIdentity::ClaimBoth,
+    )
+    .await?;
     let table = RouteTable::new(&gateway.state, &routes, former)?;
     gateway.table.store(Arc::new(table));
     let waiting = new.changed(old);

@@ -10,7 +10,10 @@ use onceward::Onceward;
 use onceward_http::fingerprint::Secrets;
 use onceward_http::headers::IDEMPOTENCY_KEY;
 use onceward_http::publication::Document;
-use onceward_http::{Admission, CallerScope, FormerCallers, Metrics, OncewardLayer, OncewardService, Route};
+use onceward_http::webhook::Arrivals;
+use onceward_http::{
+    Admission, AllowedOrigins, CallerScope, FormerCallers, Metrics, OncewardLayer, OncewardService, Route,
+};
 use tower_layer::Layer;
 
 use super::body::GatewayBody;
@@ -30,6 +33,8 @@ pub struct GatewayState {
     pub upstream: Arc<Upstream>,
     pub callers: Callers,
     pub path_rules: PathRules,
+    /// Where stored events are announced.
+    pub arrivals: Arrivals,
     /// Whether the policy of the routes is published.
     pub publish: bool,
 }
@@ -55,7 +60,7 @@ struct RouteEntry {
     service: OncewardService<Forward>,
     /// Whether a request of this route can have had other terms.
     had_other_terms: bool,
-    /// The services that claim under former terms too, by the places of the former routes.
+    /// The services that claim under previous terms too, by the places of the previous routes.
     under_former_terms: Mutex<HashMap<Vec<usize>, UnderFormerTerms>>,
 }
 
@@ -77,8 +82,8 @@ pub struct Chosen<'t> {
 pub type CurrentRoutes = ArcSwap<RouteTable>;
 
 impl RouteTable {
-    /// The table of these routes. Where a route names its intents by other terms than in a former table, receipts under
-    /// the former ones still count.
+    /// The table of these routes. Where a route names its intents by other terms than in a previous table, receipts
+    /// under the former ones still count.
     pub fn new(state: &GatewayState, routes: &Routes, former: Vec<TermsTable>) -> Result<Self, String> {
         let named: Vec<(String, _)> =
             routes.each().map(|route| (route.pattern.to_string(), route.route.clone())).collect();
@@ -99,7 +104,7 @@ impl RouteTable {
         &self.routes
     }
 
-    /// The former terms that still count.
+    /// The previous terms that still count.
     pub fn former(&self) -> &[TermsTable] {
         &self.former
     }
@@ -131,12 +136,39 @@ impl RouteTable {
         scopes
     }
 
-    /// The service for a request: that of the first route that matches. It claims under the former terms of such
+    fn entry(&self, method: &Method, path: &str) -> &RouteEntry {
+        let matching = self.entries.iter().find(|entry| entry.effective.is_for(method, path));
+        matching.unwrap_or(&self.otherwise)
+    }
+
+    /// The origins whose pages may use the route of such a request, which may have been refused for its path.
+    pub fn allowed_origins(
+        &self,
+        state: &GatewayState,
+        method: &Method,
+        path: &str,
+    ) -> Option<&AllowedOrigins> {
+        let ruled = state.path_rules.apply(path);
+        let path = ruled.as_ref().map_or(path, |ruled| &*ruled.compared);
+        self.entry(method, &without_parameters(path)).route.allowed_origins()
+    }
+
+    /// Returns whether some route stores events.
+    pub fn stores_events(&self) -> bool {
+        self.routes.each().any(|route| stores_events(&route.route))
+    }
+
+    /// The route by which a stored event is delivered, if there still is one.
+    pub fn delivers(&self, method: &Method, path: &str) -> Option<EffectiveRoute> {
+        let effective = &self.entry(method, &without_parameters(path)).effective;
+        stores_events(&effective.route).then(|| effective.clone())
+    }
+
+    /// The service for a request: that of the first route that matches. It claims under the previous terms of such
     /// requests too.
     pub fn service(&self, state: &GatewayState, method: &Method, path: &str) -> Chosen<'_> {
         let path = &*without_parameters(path);
-        let matching = self.entries.iter().find(|entry| entry.effective.is_for(method, path));
-        let entry = matching.unwrap_or(&self.otherwise);
+        let entry = self.entry(method, path);
         let scope = &entry.effective.scope;
         if entry.had_other_terms {
             let found: Vec<(usize, &FormerTerms)> =
@@ -170,6 +202,14 @@ impl RouteEntry {
             let reconciled = route.to_builder().with_reconcile(hook).build();
             route = Arc::new(reconciled.expect("a reconcile hook keeps a valid route valid"));
         }
+        if let Some(receiver) = route.webhook()
+            && let Some(stored) = receiver.store_first()
+        {
+            let stored = stored.clone().with_arrivals(state.arrivals.clone());
+            let receiver = receiver.clone().with_store_first(stored);
+            let storing = route.to_builder().with_webhook(receiver).build();
+            route = Arc::new(storing.expect("other arrivals keep a valid route valid"));
+        }
         let terms = Terms::of(effective);
         let pattern = state.path_rules.pattern(&effective.pattern);
         Self {
@@ -199,11 +239,15 @@ impl RouteEntry {
             for terms in &former {
                 route = route.with_former_identity(terms.identity.clone());
             }
-            let route = Arc::new(route.build().expect("former terms keep a valid route valid"));
+            let route = Arc::new(route.build().expect("previous terms keep a valid route valid"));
             UnderFormerTerms { service: service(state, route, self.forward.clone()), former: former.into() }
         };
         services.entry(places).or_insert_with(make).clone()
     }
+}
+
+fn stores_events(route: &Route) -> bool {
+    route.webhook().is_some_and(|receiver| receiver.store_first().is_some())
 }
 
 fn service(state: &GatewayState, route: Arc<Route>, forward: Forward) -> OncewardService<Forward> {

@@ -1,5 +1,12 @@
-//! The body of a response on its way to a client. Over HTTP/2 a client can leave one response unread while the
-//! connection goes on: such a response is given up after a time, so that it holds neither its run nor the service.
+//! The body of a response on its way to a client. A response that a client does not read, or reads too slowly, is given up
+//! after a time, so that it holds neither its run nor the service.
+//!
+//! | response | given up when the client |
+//! |---|---|
+//! | over HTTP/2, where one can stay unread while the connection continues | does not take the next piece within `write_timeout` |
+//! | of a guarded request, while its run lasts | has kept pieces waiting for longer than `write_timeout` and a second for every 32 KiB, in all |
+//!
+//! On HTTP/1.1 the connection's own deadline ends a client that does not read at all.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,11 +21,15 @@ use tokio::time::{Instant, sleep_until};
 use super::body::GatewayBody;
 use crate::listener::RequestInProgress;
 
+/// The slowest rate, over the whole response, at which a client may read while the key of its request is held. A response
+/// of this kind is too large to be kept, so there is no other way to get it.
+const GUARDED_BYTES_PER_SECOND_MIN: u64 = 32 << 10;
+
 /// A response body that is being sent.
 pub struct SentBody {
     source: Source,
-    /// Only for responses over HTTP/2: how long one may stay unread. On HTTP/1.1 the connection's own deadline is enough.
-    unread_max: Option<Duration>,
+    unread_max: Duration,
+    multiplexed: bool,
     _request: RequestInProgress,
 }
 
@@ -31,48 +42,99 @@ enum Source {
 struct WatchedSource {
     /// `None` once it was given up.
     body: Option<ResponseBody<GatewayBody>>,
+    limits: Limits,
     /// When the last piece was handed over, if it has not been asked for the next one since.
     unread_since: Option<Instant>,
+    /// How long pieces have waited before that, and the bytes of all pieces.
+    waited: Duration,
+    handed_over: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
+    unread_max: Duration,
+    /// Whether one piece may wait no longer than this.
+    each: bool,
+    /// Whether all together may wait no longer than this and the time for their bytes.
+    all: bool,
 }
 
 impl SentBody {
     pub fn new(
         body: ResponseBody<GatewayBody>,
-        unread_max: Option<Duration>,
+        unread_max: Duration,
+        multiplexed: bool,
         request: RequestInProgress,
     ) -> Self {
-        Self { source: Source::Direct(body), unread_max, _request: request }
+        Self { source: Source::Direct(body), unread_max, multiplexed, _request: request }
     }
 
-    /// Most responses end with their first piece and are never watched.
-    fn watch(&mut self, unread_max: Duration) {
+    /// Called with the first piece, if more are to come. Most responses have one piece and are never watched.
+    fn watch(&mut self, first: usize) {
         let Source::Direct(body) = &mut self.source else { return };
+        let limits = Limits { unread_max: self.unread_max, each: self.multiplexed, all: body.is_live() };
+        if !limits.each && !limits.all {
+            return;
+        }
         let body = std::mem::replace(body, ResponseBody::whole(Bytes::new()));
-        let watched = WatchedSource { body: Some(body), unread_since: Some(Instant::now()) };
+        let watched = WatchedSource {
+            body: Some(body),
+            limits,
+            unread_since: Some(Instant::now()),
+            waited: Duration::ZERO,
+            handed_over: first as u64,
+        };
         let watched = Arc::new(Mutex::new(watched));
-        tokio::spawn(give_up_unread(Arc::downgrade(&watched), unread_max));
+        tokio::spawn(give_up_unread(Arc::downgrade(&watched), limits.unread_max));
         self.source = Source::Watched(watched);
     }
 }
 
-/// Drops a body that has not been asked for its next piece for `unread_max`.
-async fn give_up_unread(source: Weak<Mutex<WatchedSource>>, unread_max: Duration) {
-    let mut look_at = Instant::now() + unread_max;
+impl WatchedSource {
+    /// When it is given up unless the client takes the next piece.
+    fn deadline(&self) -> Option<Instant> {
+        let since = self.unread_since?;
+        let Limits { unread_max, each, all } = self.limits;
+        let each = each.then_some(unread_max);
+        let for_bytes = Duration::from_millis(self.handed_over * 1000 / GUARDED_BYTES_PER_SECOND_MIN);
+        let all = all.then(|| (unread_max + for_bytes).saturating_sub(self.waited));
+        Some(since + each.into_iter().chain(all).min()?)
+    }
+
+    fn asked_for_more(&mut self) {
+        if let Some(since) = self.unread_since.take() {
+            self.waited += since.elapsed();
+        }
+    }
+}
+
+/// Drops a body that its client has not read in time.
+async fn give_up_unread(source: Weak<Mutex<WatchedSource>>, look_every: Duration) {
+    let mut look_at = Instant::now() + look_every;
     loop {
         sleep_until(look_at).await;
         let Some(source) = source.upgrade() else { return };
         let mut source = lock(&source);
-        look_at = source.unread_since.unwrap_or_else(Instant::now) + unread_max;
-        if look_at <= Instant::now() {
-            tracing::debug!("a client left a response unread; it is given up");
+        let (now, deadline) = (Instant::now(), source.deadline());
+        if deadline.is_some_and(|deadline| deadline <= now) {
+            tracing::debug!("a client did not read a response in time; it is given up");
             source.body = None;
             return;
         }
+        look_at = deadline.unwrap_or(now + look_every).min(now + look_every);
     }
 }
 
 fn lock(source: &Mutex<WatchedSource>) -> MutexGuard<'_, WatchedSource> {
     source.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of bytes of a polled piece; `None` if there is none.
+fn piece(polled: &Poll<Option<Result<Frame<Bytes>, BoxError>>>) -> Option<usize> {
+    match polled {
+        Poll::Ready(Some(Ok(frame))) => Some(frame.data_ref().map_or(0, Bytes::len)),
+        _ => None,
+    }
 }
 
 impl Body for SentBody {
@@ -87,19 +149,24 @@ impl Body for SentBody {
         match &mut this.source {
             Source::Direct(body) => {
                 let polled = Pin::new(&mut *body).poll_frame(cx);
-                let more = matches!(polled, Poll::Ready(Some(Ok(_)))) && !body.is_end_stream();
-                if let (true, Some(unread_max)) = (more, this.unread_max) {
-                    this.watch(unread_max);
+                if let Some(first) = piece(&polled)
+                    && !body.is_end_stream()
+                {
+                    this.watch(first);
                 }
                 polled
             }
             Source::Watched(source) => {
                 let mut source = lock(source);
+                source.asked_for_more();
                 let Some(body) = &mut source.body else {
-                    return Poll::Ready(Some(Err("the client did not read the response".into())));
+                    return Poll::Ready(Some(Err("the client did not read the response in time".into())));
                 };
                 let polled = Pin::new(body).poll_frame(cx);
-                source.unread_since = matches!(polled, Poll::Ready(Some(Ok(_)))).then(Instant::now);
+                if let Some(bytes) = piece(&polled) {
+                    source.unread_since = Some(Instant::now());
+                    source.handed_over += bytes as u64;
+                }
                 polled
             }
         }

@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
-use onceward_http::{ClientAddress, ResponseBody, publication};
+use onceward_http::{ClientAddress, FromBrowser, ResponseBody, publication};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tower_service::Service;
@@ -102,9 +102,8 @@ async fn accept(listener: &TcpListener, slots: &Arc<ConnectionSlots>) -> (TcpStr
                 None => tracing::debug!(%peer, "the address has its share of connections already"),
             },
             Err(error) => {
-                // Most likely no file descriptors are left: other connections must end first.
                 tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                slots.make_space(&error).await;
             }
         }
     }
@@ -171,20 +170,44 @@ where
         }
         let gateway = gateway.clone();
         async move {
-            let unread_max = multiplexed.then_some(gateway.bounds.timeouts.write);
+            let unread_max = gateway.bounds.timeouts.write;
             let response = answer(gateway, request, origin).await?;
-            Ok::<_, Infallible>(response.map(|body| SentBody::new(body, unread_max, in_progress)))
+            Ok::<_, Infallible>(
+                response.map(|body| SentBody::new(body, unread_max, multiplexed, in_progress)),
+            )
         }
     });
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     watcher.watch(connection).await
 }
 
+/// The answer to a request. What is refused before its route is known is refused readably for the pages that the route of
+/// its path allows.
 async fn answer(
     gateway: Arc<Gateway>,
     request: Request<Incoming>,
     origin: ClientConnection,
 ) -> Result<Response<ResponseBody<GatewayBody>>, Infallible> {
+    let from = FromBrowser::of(&request);
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    match answer_by_route(&gateway, request, origin).await {
+        Ok(response) => response,
+        Err(refused) => {
+            let table = gateway.table.load();
+            let allowed = table.allowed_origins(&gateway.state, &method, &path);
+            Ok(from.complete(allowed, *refused, || ResponseBody::whole(Bytes::new())))
+        }
+    }
+}
+
+type Answer = Response<ResponseBody<GatewayBody>>;
+
+/// The answer of the request's route; an error is an answer that was made without it.
+async fn answer_by_route(
+    gateway: &Arc<Gateway>,
+    request: Request<Incoming>,
+    origin: ClientConnection,
+) -> Result<Result<Answer, Infallible>, Box<Answer>> {
     let mut progress = None;
     let mut request = request.map(|body| {
         let body = ClientBody::new(body, gateway.bounds.body_grace);
@@ -192,15 +215,19 @@ async fn answer(
         GatewayBody::FromClient(body)
     });
     if request.method() == Method::CONNECT {
-        return Ok(refused(StatusCode::METHOD_NOT_ALLOWED, "this is a gateway to one service, not a tunnel"));
+        return Err(refused(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "this is a gateway to one service, not a tunnel",
+        ));
     }
     if let Err((status, why)) = head_rules::check(&mut request, gateway.state.path_rules, origin.trusted) {
-        return Ok(refused(status, why));
+        return Err(refused(status, why));
     }
     if request.uri().path() == publication::PATH {
         let table = gateway.table.load();
         if let Some(published) = table.published() {
-            return Ok(published.respond(request.method(), request.uri().query()).map(ResponseBody::whole));
+            let published = published.respond(request.method(), request.uri().query());
+            return Err(Box::new(published.map(ResponseBody::whole)));
         }
     }
     let client = head_rules::client_address(request.headers(), origin.client, &gateway.trusted_proxies);
@@ -212,7 +239,10 @@ async fn answer(
     }
     let mut service = {
         let table = gateway.table.load();
-        let chosen = table.service(&gateway.state, request.method(), request.uri().path());
+        // A preflight is about the method that it asks for.
+        let asked = FromBrowser::asked_method(&request);
+        let method = asked.as_ref().unwrap_or(request.method());
+        let chosen = table.service(&gateway.state, method, request.uri().path());
         gateway.state.name_caller(&chosen, &mut request);
         chosen.service
     };
@@ -228,12 +258,12 @@ async fn answer(
             if response.as_ref().is_ok_and(|response| response.status() == StatusCode::BAD_REQUEST) =>
         {
             let (status, text) = fault.answer();
-            Ok(refused(status, text))
+            Err(refused(status, text))
         }
-        _ => response,
+        _ => Ok(response),
     }
 }
 
-fn refused(status: StatusCode, why: &str) -> Response<ResponseBody<GatewayBody>> {
-    plain::<Bytes>(status, why).map(ResponseBody::whole)
+fn refused(status: StatusCode, why: &str) -> Box<Answer> {
+    Box::new(plain::<Bytes>(status, why).map(ResponseBody::whole))
 }

@@ -23,7 +23,7 @@ pub struct ServiceBody {
 impl ServiceBody {
     /// `idle_max` is the longest time between two frames. The connection is closed if the body is dropped before its end.
     pub fn new(body: Incoming, idle_max: Option<Duration>, connection: PooledConnection) -> Self {
-        let limit = idle_max.map(|at_most| IdleLimit { at_most, timer: None });
+        let limit = idle_max.map(IdleLimit::new);
         Self { body, limit, connection: Some(connection) }
     }
 
@@ -31,7 +31,7 @@ impl ServiceBody {
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(limit) = &mut self.limit {
-                    limit.timer = None;
+                    limit.restart();
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -73,14 +73,24 @@ impl Drop for ServiceBody {
 }
 
 /// The longest time between two frames.
-struct IdleLimit {
+pub struct IdleLimit {
     at_most: Duration,
     /// Created when the service first pauses: most never need it.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl IdleLimit {
-    fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn new(at_most: Duration) -> Self {
+        Self { at_most, timer: None }
+    }
+
+    /// Begins again after a frame.
+    pub fn restart(&mut self) {
+        self.timer = None;
+    }
+
+    /// Ready once the time is over without a frame.
+    pub fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let at_most = self.at_most;
         let timer =
             self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + at_most)));

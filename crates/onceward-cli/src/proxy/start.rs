@@ -1,6 +1,7 @@
 //! Starts a gateway from its settings, and stops it on a signal.
 
 use std::fmt::Write as _;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,21 +12,25 @@ use http::Uri;
 use onceward::{Id, Onceward, Sweep};
 use onceward_http::Metrics;
 use onceward_http::admin::{Admin, Readiness};
-use tokio::net::TcpListener;
+use onceward_http::webhook::{Arrivals, Deliveries, DeliveryCounts, HEAD_BYTES_MAX};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, oneshot, watch};
 
 use super::callers::Callers;
+use super::event_delivery;
 use super::forward::Upstream;
 use super::known_identities::{self, NewIdentity};
 use super::known_secrets::{self, NewSecret};
 use super::limits::{self, period};
+use super::load_metrics;
 use super::reload;
 use super::route_table::{GatewayState, RouteTable};
 use super::secret;
+use super::secrets_in_use;
 use super::serve::{Gateway, serve};
 use super::tls::{ClientTls, TlsFiles};
-use super::worker_threads::WorkerThreads;
+use super::worker_threads::{self, WorkerThreads};
 use crate::address::{ListenAddress, with_scheme};
 use crate::admin;
 use crate::config::{Period, Routes, ScopeSource, Settings};
@@ -52,14 +57,18 @@ pub async fn run(
     };
     let settings = given.over(file.clone());
     let store_url = settings.store.as_deref().unwrap_or(STORE);
+    if let Some(threads) = settings.threads {
+        worker_threads::set_count(threads.get())?;
+    }
     let upstream = upstream(&settings)?;
     let callers = Callers::new(settings.jwt_key.as_deref())?;
+    let admission = limits::admission(&settings)?;
     let tls = tls(&settings)?;
 
     let threads = WorkerThreads::open().map_err(|error| format!("cannot start: {error}"))?;
     // Listen before the store is opened: a second start by mistake fails without touching the store.
-    let listener = bind("listen", settings.listen, LISTEN).await?;
-    let admin_listener = bind("admin", settings.admin, ADMIN).await?;
+    let listener = bind("listen", settings.listen, LISTEN)?;
+    let admin_listener = bind("admin", settings.admin, ADMIN)?;
     let auth =
         admin::auth(local(&admin_listener)?, settings.admin_token.as_deref(), settings.app_token.as_deref())?;
 
@@ -73,6 +82,7 @@ pub async fn run(
     let given_secret = std::env::var(secret::VARIABLE).ok();
     let secrets = secret::for_store(store_url, given_secret.as_deref(), &onceward).await?;
     known_secrets::check(&onceward, &secrets, new_secret).await?;
+    secrets_in_use::exchange(&onceward, &secrets, known_identities::kept(&routes), new_secret).await?;
     if routes.each().any(|route| route.scope.contains(&ScopeSource::Auto)) {
         tracing::info!(
             "callers are told apart by their credentials (scope = \"auto\"): a token that is refreshed between two tries \
@@ -84,13 +94,14 @@ pub async fn run(
         onceward: onceward.clone(),
         secrets: Arc::new(secrets),
         metrics: Arc::new(Metrics::new()),
-        admission: Arc::new(limits::admission(&settings)),
+        admission: Arc::new(admission),
         upstream: Arc::new(upstream),
         callers,
         path_rules: limits::path_rules(&settings),
+        arrivals: Arrivals::new(),
         publish: settings.publish.unwrap_or(true),
     };
-    let former = known_identities::exchange(&onceward, &routes, new_identity).await?;
+    let former = known_identities::exchange(&onceward, &routes, state.path_rules, new_identity).await?;
     let table = ArcSwap::from_pointee(RouteTable::new(&state, &routes, former)?);
     let bounds = limits::connection_limits(&settings);
     let trusted_proxies = settings.trusted_proxies.clone().unwrap_or_default();
@@ -114,13 +125,16 @@ pub async fn run(
     tokio::spawn(reload::watch_file(gateway.clone(), config.map(|path| (path, file)), hangup));
 
     let readiness = Arc::new(Readiness::new().with_upstream(gateway.state.upstream.address()));
-    let operators = operators(onceward, &gateway, readiness.clone(), store_metrics);
-    let operators = admin::router(&operators, auth);
+    let deliveries = Deliveries::new(onceward.clone(), gateway.state.arrivals.clone());
+    let operators = operators(onceward, &gateway, readiness.clone(), store_metrics, deliveries.counts());
+    let (stop_deliveries, deliveries_stopped) = oneshot::channel::<()>();
+    let stopped = async { drop(deliveries_stopped.await) };
+    let delivering = tokio::spawn(event_delivery::run(gateway.clone(), deliveries, stopped));
+    let letters = admin::dead_letters::routes(&operators, store_url);
+    let operators = admin::router(&operators.with_operator_routes(letters), auth);
     announce(&format!("admin on http://{}", local(&admin_listener)?));
     let (finish, finished) = watch::channel(Stop::No);
-    let finished = async {
-        until_set(finished).await;
-    };
+    let finished = async { _ = until_set(finished).await };
     let admin = tokio::spawn(admin::serve(admin_listener, operators, finished));
 
     let (stop, stopped) = watch::channel(Stop::No);
@@ -137,6 +151,9 @@ pub async fn run(
         }
     };
     serve(gateway.clone(), &threads, listener, drain).await;
+    drop(stop_deliveries);
+    // What is not delivered by then is delivered by the next process.
+    let _ = tokio::time::timeout(gateway.bounds.drain_timeout, delivering).await;
     finish_in_flight(&gateway).await;
     // The admin listener stops last, so that monitors can read the final metrics.
     let _ = finish.send(Stop::Now);
@@ -150,6 +167,7 @@ fn operators(
     gateway: &Arc<Gateway>,
     readiness: Arc<Readiness>,
     store_metrics: Arc<StoreMetrics>,
+    deliveries: Arc<DeliveryCounts>,
 ) -> Admin {
     Admin::new(onceward)
         .with_readiness(readiness)
@@ -159,20 +177,24 @@ fn operators(
             move |request| gateway.table.load().scopes_of(&gateway.state, request)
         })
         .with_metrics(move |out| store_metrics.write(out))
+        .with_metrics(move |out| deliveries.write_metrics(out))
         .with_metrics({
-            let slots = gateway.slots.clone();
-            move |out| write_metrics(&slots, out)
+            let gateway = gateway.clone();
+            move |out| {
+                write_metrics(&gateway.slots, out);
+                load_metrics::write(&gateway, out);
+            }
         })
 }
 
 fn write_metrics(slots: &ConnectionSlots, out: &mut String) {
     slots.write_metrics(out);
-    let leaps = onceward_stores::clock_leaps();
-    let _ = writeln!(out, "# TYPE onceward_clock_leaps_total counter\nonceward_clock_leaps_total {leaps}");
+    let jumps = onceward_stores::clock_jumps();
+    let _ = writeln!(out, "# TYPE onceward_clock_jumps_total counter\nonceward_clock_jumps_total {jumps}");
 }
 
 impl Gateway {
-    /// Whether these routes can be served here.
+    /// Returns whether these routes can be served here.
     pub fn check(&self, routes: &Routes) -> Result<(), String> {
         let certificates = self.tls.as_ref().is_some_and(|tls| tls.asks_for_certificates());
         for former in self.table.load().former() {
@@ -191,6 +213,15 @@ impl Gateway {
             if bytes > bytes_max {
                 return Err(format!(
                     "{}: response_bytes_max: {bytes} bytes are more than the {bytes_max} that this store keeps of an answer",
+                    route.pattern
+                ));
+            }
+            let stores = route.route.webhook().is_some_and(|receiver| receiver.store_first().is_some());
+            let (bytes, input_max) = (route.route.request_bytes_max(), self.state.onceward.input_bytes_max());
+            if stores && bytes.saturating_add(HEAD_BYTES_MAX) > input_max {
+                return Err(format!(
+                    "{}: request_bytes_max: events of {bytes} bytes do not fit into a receipt; this store keeps {input_max}, \
+                     of which {HEAD_BYTES_MAX} are for the fields of a request",
                     route.pattern
                 ));
             }
@@ -229,11 +260,24 @@ fn tls(settings: &Settings) -> Result<Option<Arc<ClientTls>>, String> {
     }
 }
 
-async fn bind(name: &str, address: Option<ListenAddress>, default: &str) -> Result<TcpListener, String> {
+fn bind(name: &str, address: Option<ListenAddress>, default: &str) -> Result<TcpListener, String> {
     let address = address.unwrap_or_else(|| default.parse().expect("the default is valid"));
-    TcpListener::bind(address.0).await.map_err(|error| {
+    listen(address.0).map_err(|error| {
         format!("{name}: cannot listen on {address}: {error}; choose another address with --{name}")
     })
+}
+
+/// Connections that the operating system completes before they are accepted; it lowers this to its own limit
+/// (`net.core.somaxconn`). A client that finds the queue full tries again only after a second, so a burst of connections must
+/// not fill it.
+const ACCEPT_QUEUE: u32 = 4096;
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // Without it an address stays in use for a minute after the process that had it.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(ACCEPT_QUEUE)
 }
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, String> {
@@ -301,7 +345,7 @@ const UNWRITTEN_LISTED_MAX: usize = 1_000;
 fn list_unwritten(ids: &[Id]) {
     for id in ids.iter().take(UNWRITTEN_LISTED_MAX) {
         // As in the lines about unknown outcomes.
-        let key = &blake3::hash(id.key().as_bytes()).to_hex()[..12];
+        let key = id.key_hash();
         let (scope, operation) = (id.scope(), id.operation());
         tracing::error!(
             scope,

@@ -10,12 +10,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream as ToStream;
 use tokio_rustls::server::TlsStream as FromStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::callers::CertificateSubject;
+use super::upstream_stream::UpstreamStream;
 
 /// TLS to the upstream.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl UpstreamTls {
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
     }
 
-    pub async fn connect(&self, stream: TcpStream) -> io::Result<ToStream<TcpStream>> {
+    pub async fn connect(&self, stream: UpstreamStream) -> io::Result<ToStream<UpstreamStream>> {
         self.connector.connect(self.name.clone(), stream).await
     }
 }
@@ -50,7 +50,7 @@ impl UpstreamTls {
 /// TLS from clients.
 pub struct ClientTls {
     files: TlsFiles,
-    /// Replaced when the files change; a handshake goes on with what it began with.
+    /// Replaced when the files change; a handshake continues with what it began with.
     current: ArcSwap<LoadedFiles>,
 }
 
@@ -84,22 +84,23 @@ impl ClientTls {
         Ok(())
     }
 
-    /// Whether clients must present a certificate.
+    /// Returns whether clients must present a certificate.
     pub fn asks_for_certificates(&self) -> bool {
         self.files.client_authorities.is_some()
     }
 
-    /// The stream, and the identity in the client certificate, if there is one.
+    /// The stream, and the identity in the client certificate where clients must present one. A client whose identity
+    /// cannot be read is refused: it must not pass as one without a certificate.
     pub async fn accept<S>(&self, stream: S) -> io::Result<(FromStream<S>, Option<CertificateSubject>)>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let current = self.current.load_full();
         let stream = TlsAcceptor::from(current.config.clone()).accept(stream).await?;
-        let shown = stream.get_ref().1.peer_certificates();
-        let subject = shown
-            .zip(current.authorities.as_deref())
-            .and_then(|(chain, authorities)| CertificateSubject::of(chain, authorities));
+        let subject = match &current.authorities {
+            None => None,
+            Some(authorities) => Some(identity(stream.get_ref().1.peer_certificates(), authorities)?),
+        };
         Ok((stream, subject))
     }
 }
@@ -138,6 +139,14 @@ impl TlsFiles {
     }
 }
 
+fn identity(
+    shown: Option<&[CertificateDer<'_>]>,
+    authorities: &RootCertStore,
+) -> io::Result<CertificateSubject> {
+    let identity = shown.and_then(|chain| CertificateSubject::of(chain, authorities));
+    identity.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the client certificate does not pass"))
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let read: Result<Vec<_>, _> =
@@ -148,3 +157,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
         Err(error) => Err(wrong(&error)),
     }
 }
+
+#[cfg(test)]
+#[path = "tls_test.rs"]
+mod tests;

@@ -1,5 +1,6 @@
-//! Worker threads for connections: a runtime of one thread for each core. A connection stays on the thread that it was given to, together with
-//! the connections to the upstream that its requests use: no request wakes another thread, and no work is stolen.
+//! Worker threads for connections: runtimes of one thread each, as many as the setting `threads` says. A connection stays
+//! on the thread that it was given to, together with the connections to the upstream that its requests use: no request
+//! wakes another thread, and no work is stolen.
 
 use std::cell::Cell;
 use std::io;
@@ -7,6 +8,7 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -14,11 +16,31 @@ thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
+static COUNT: OnceLock<usize> = OnceLock::new();
+
+/// More threads than this per process are refused: each has connections of its own to the upstream.
+pub const COUNT_MAX: usize = 256;
+
+/// tokio wakes a runtime by a system call for every timer that is set while it has no earlier one. With this timer there
+/// always is an earlier one: those of requests are longer.
+const TIMER_INTERVAL: Duration = Duration::from_millis(500);
+
 /// The number of threads; 0 stands for every other thread of the process. Fixed at the first call, even if the number
 /// of cores changes.
 pub fn count() -> usize {
-    static COUNT: OnceLock<usize> = OnceLock::new();
-    *COUNT.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
+    *COUNT.get_or_init(default_count)
+}
+
+/// Sets the number of threads. Before the first use of [`count`].
+pub fn set_count(count: usize) -> Result<(), String> {
+    if !(1..=COUNT_MAX).contains(&count) {
+        return Err(format!("threads: {count} is not between 1 and {COUNT_MAX}"));
+    }
+    COUNT.set(count).map_err(|_| "threads: set twice".to_owned())
+}
+
+fn default_count() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// The number of the thread that this is called on.
@@ -63,6 +85,11 @@ impl WorkerThread {
             .on_thread_start(move || CURRENT.set(number))
             .enable_all()
             .build()?;
+        runtime.spawn(async {
+            loop {
+                tokio::time::sleep(TIMER_INTERVAL).await;
+            }
+        });
         Ok(Self { runtime: Some(runtime), load: Arc::default() })
     }
 }
@@ -90,3 +117,7 @@ impl Drop for TaskCount {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+#[path = "worker_threads_test.rs"]
+mod tests;

@@ -121,6 +121,10 @@ impl AdminClient {
         self.post("/v1/retry-dead", asked).await
     }
 
+    pub async fn redrive_dead(&self, asked: &IntentAsked) -> Result<(), String> {
+        self.post("/v1/redrive-dead", asked).await
+    }
+
     pub async fn discard_dead(&self, asked: &CloseAsked) -> Result<(), String> {
         self.post("/v1/discard-dead", asked).await
     }
@@ -133,12 +137,17 @@ impl AdminClient {
         self.post("/v1/erase", asked).await
     }
 
-    async fn post(&self, path: &str, asked: &impl Serialize) -> Result<(), String> {
-        let body = serde_json::to_string(asked).expect("plain values are JSON");
-        self.send(HttpCall::new(Method::POST, &self.authority, path).json(body)).await.map(drop)
+    pub async fn post(&self, path: &str, asked: &impl Serialize) -> Result<(), String> {
+        self.post_for(path, asked).await.map(drop)
     }
 
-    async fn get(&self, path: &str, query: &[(&str, Option<&str>)]) -> Result<HttpAnswer, String> {
+    /// The same, for what has something to say.
+    pub async fn post_for(&self, path: &str, asked: &impl Serialize) -> Result<HttpAnswer, String> {
+        let body = serde_json::to_string(asked).expect("plain values are JSON");
+        self.send(HttpCall::new(Method::POST, &self.authority, path).json(body)).await
+    }
+
+    pub async fn get(&self, path: &str, query: &[(&str, Option<&str>)]) -> Result<HttpAnswer, String> {
         let query: Vec<String> = query
             .iter()
             .filter_map(|(name, value)| value.map(|value| format!("{name}={}", percent_encoded(value))))
@@ -166,7 +175,8 @@ impl AdminClient {
     }
 }
 
-fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, String> {
+/// What an answer says.
+pub fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, String> {
     serde_json::from_slice(&answer.body).map_err(|error| {
         format!("the answer cannot be read ({error}); is this the admin address of a gateway?")
     })

@@ -25,7 +25,7 @@ pub struct TargetArgs {
     #[arg(required_unless_present = "conditions")]
     key: Option<String>,
     /// All receipts that fit this, instead of one: scope=…, scope-from="X-Tenant: acme", operation="POST /charges",
-    /// operation-prefix=…, key=…, state=unknown, error=504, older-than=1h, younger-than=3h. Repeat it: all must fit.
+    /// operation-prefix=…, key=…, state=unknown, status=504, error=…, older-than=1h, younger-than=3h. Repeat it: all must fit.
     #[arg(long = "where", id = "conditions", value_name = "NAME=VALUE", conflicts_with = "scope")]
     conditions: Vec<Condition>,
     /// With --where: only show what would be changed.
@@ -73,13 +73,13 @@ pub struct Bulk {
 
 impl TargetArgs {
     /// `state` is the state of the receipts that the command is for, unless a condition names one.
-    pub fn into_target(self, state: Option<State>) -> Target {
+    pub fn into_target(self, state: Option<State>) -> Result<Target, String> {
         if let (Some(scope), Some(operation), Some(key)) = (self.scope, self.operation, self.key) {
-            return Target::One(IntentArgs { scope, operation, key });
+            return Ok(Target::One(IntentArgs { scope, operation, key }));
         }
-        let mut filter = ReceiptFilter::all_of(self.conditions);
+        let mut filter = ReceiptFilter::all_of(self.conditions)?;
         filter.state = filter.state.or(state);
-        Target::Many(Bulk { filter, dry_run: self.dry_run, limit: self.limit, pace: self.pace })
+        Ok(Target::Many(Bulk { filter, dry_run: self.dry_run, limit: self.limit, pace: self.pace }))
     }
 }
 

@@ -28,7 +28,7 @@ pub async fn retry_dead(
         let (by, reason) = (who.by(), who.reason.clone());
         client.retry_dead(&IntentAsked { scope, operation, key, by, reason }).await
     };
-    match target.into_target(Some(State::Dead)) {
+    match target.into_target(Some(State::Dead))? {
         Target::One(intent) => {
             retry(intent).await?;
             report(json, "retried", "It waits for its next try.");
@@ -46,6 +46,27 @@ pub async fn retry_dead(
     }
 }
 
+/// Sends one dead webhook again under a new key.
+pub async fn redrive_dead(
+    client: &AdminClient,
+    target: TargetArgs,
+    who: &WhoArgs,
+    yes: bool,
+    json: bool,
+) -> Result<(), String> {
+    let Target::One(intent) = target.into_target(Some(State::Dead))? else {
+        return Err("--new-key is for one webhook at a time; name its scope, operation and key".into());
+    };
+    let question = "The service knows nothing of the new key: if one of the tries took effect, it takes effect twice. \
+                    Send it?";
+    confirm_one(client, &intent, yes, question).await?;
+    let IntentArgs { scope, operation, key } = intent;
+    let (by, reason) = (who.by(), who.reason.clone());
+    client.redrive_dead(&IntentAsked { scope, operation, key, by, reason }).await?;
+    report(json, "redriven", "It is delivered under a new key. It may take effect twice.");
+    Ok(())
+}
+
 pub async fn discard_dead(
     client: &AdminClient,
     target: TargetArgs,
@@ -53,7 +74,7 @@ pub async fn discard_dead(
     who: &WhoArgs,
     json: bool,
 ) -> Result<(), String> {
-    match target.into_target(Some(State::Dead)) {
+    match target.into_target(Some(State::Dead))? {
         Target::One(intent) => {
             let question = "It is not run again, and every retry is refused. Discard it?";
             confirm_one(client, &intent, closing.yes, question).await?;
@@ -107,7 +128,7 @@ pub async fn erase(
     } else {
         ("erased", "What it says is removed permanently; what is done stays done. Erase it?")
     };
-    match target.into_target(None) {
+    match target.into_target(None)? {
         Target::One(intent) => {
             confirm_one(client, &intent, yes, question).await?;
             erase(intent).await?;

@@ -2,7 +2,7 @@
 
 use crate::admin::shape::{ReceiptShown, State, Verdict};
 
-/// Whether the outcome is unknown and must be settled.
+/// Returns whether the outcome is unknown and must be settled.
 pub fn is_outcome_unknown(receipt: &ReceiptShown) -> bool {
     match receipt.state {
         State::Unknown => true,
@@ -15,10 +15,10 @@ pub fn is_outcome_unknown(receipt: &ReceiptShown) -> bool {
 
 /// Whether an earlier try may have taken effect.
 fn is_prior_outcome_unknown(receipt: &ReceiptShown) -> bool {
-    receipt.prior.as_deref() == Some("in_doubt")
+    receipt.prior.as_deref() == Some("unknown")
 }
 
-/// Whether it can be settled. A dead intent can be, even if none of its tries has an unknown outcome.
+/// Returns whether it can be settled. A dead intent can be, even if none of its tries has an unknown outcome.
 pub fn can_be_settled(receipt: &ReceiptShown) -> bool {
     is_outcome_unknown(receipt) || receipt.state == State::Dead
 }
@@ -91,7 +91,7 @@ pub fn meaning(receipt: &ReceiptShown) -> String {
 
 /// Why the outcome is unknown.
 fn unknown_reason(shown: &ReceiptShown) -> &'static str {
-    match shown.doubt.as_deref() {
+    match shown.reason.as_deref() {
         Some("lease_ended") => "Its process died or lost its lease before an outcome was recorded",
         Some("reported") => "The request was sent, and no answer came back",
         Some("panicked") => "The code panicked before an outcome was recorded",

@@ -18,9 +18,9 @@ fn each_state_is_explained_with_what_to_do_next() {
         (json!({"state": "held", "due_in_ms": 12_000}), "running. Its lease lasts for another 12 s", false),
         (json!({"state": "held", "due_in_ms": -180_000, "on_unknown": "hold"}), "ended 3 min ago", true),
         (json!({"state": "held", "due_in_ms": -5, "on_unknown": "retry"}), "retry runs it again", false),
-        (json!({"state": "unknown", "doubt": "lease_ended"}), "died or lost its lease", true),
-        (json!({"state": "unknown", "doubt": "reported"}), "no answer came back", true),
-        (json!({"state": "unknown", "doubt": "of a later version"}), "without an outcome", true),
+        (json!({"state": "unknown", "reason": "lease_ended"}), "died or lost its lease", true),
+        (json!({"state": "unknown", "reason": "reported"}), "no answer came back", true),
+        (json!({"state": "unknown", "reason": "of a later version"}), "without an outcome", true),
         (json!({"state": "done", "verdict": "succeeded", "due_in_ms": 7_200_000}), "for another 2 h", false),
         (
             json!({"state": "done", "verdict": "failed"}),
@@ -40,7 +40,7 @@ fn each_state_is_explained_with_what_to_do_next() {
             false,
         ),
         (
-            json!({"state": "dead", "input_bytes": 2, "tries": 5, "prior": "in_doubt"}),
+            json!({"state": "dead", "input_bytes": 2, "tries": 5, "prior": "unknown"}),
             "may have taken effect",
             true,
         ),

@@ -43,6 +43,9 @@ pub struct FilterArgs {
     /// Only those whose last error contains this text.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
+    /// Only those whose last error is that the service answered with this status, such as 502.
+    #[arg(long, value_name = "CODE", conflicts_with = "error", value_parser = answered)]
+    status: Option<Answered>,
     /// Only those created at least this long ago, such as 30m, 2h or 7d.
     #[arg(long, value_name = "TIME")]
     older_than: Option<Period>,
@@ -63,11 +66,24 @@ impl FilterArgs {
             operation_prefix: self.operation_prefix,
             key: self.key,
             state,
-            error: self.error,
+            error: self.error.or(self.status.map(|answered| answered.0)),
             older_than: self.older_than,
             younger_than: self.younger_than,
         }
     }
+}
+
+/// The text of a last error about an answer of the service.
+#[derive(Clone, Debug)]
+pub struct Answered(String);
+
+fn answered(status: &str) -> Result<Answered, String> {
+    let status: u16 = status.parse().ok().filter(|status| (100..=599).contains(status)).ok_or_else(|| {
+        format!(
+            "`{status}` is not a status between 100 and 599; without an answer of the service there is none"
+        )
+    })?;
+    Ok(Answered(format!("the service answered {status}")))
 }
 
 /// One condition of a bulk command, as `NAME=VALUE`.
@@ -80,6 +96,7 @@ pub enum Condition {
     Key(String),
     State(State),
     Error(String),
+    Status(Answered),
     OlderThan(Period),
     YoungerThan(Period),
 }
@@ -91,7 +108,7 @@ impl FromStr for Condition {
         let wrong = || {
             format!(
                 "`{text}` is not a condition such as operation=\"POST /charges\"; the names are scope, scope-from, operation, \
-                 operation-prefix, key, state, error, older-than and younger-than"
+                 operation-prefix, key, state, status, error, older-than and younger-than"
             )
         };
         let (name, value) = text.split_once('=').ok_or_else(wrong)?;
@@ -104,6 +121,7 @@ impl FromStr for Condition {
             "key" => Self::Key(value.into()),
             "state" => Self::State(value_parsers::state_named(value)?),
             "error" => Self::Error(value.into()),
+            "status" => Self::Status(answered(value)?),
             "older-than" => Self::OlderThan(period()?),
             "younger-than" => Self::YoungerThan(period()?),
             _ => return Err(wrong()),
@@ -112,22 +130,33 @@ impl FromStr for Condition {
 }
 
 impl ReceiptFilter {
-    /// All of the conditions together.
-    pub fn all_of(conditions: Vec<Condition>) -> Self {
+    /// All of the conditions together. One that is given twice is refused: if only the last counted, a bulk command would
+    /// change more than it was asked to.
+    pub fn all_of(conditions: Vec<Condition>) -> Result<Self, String> {
+        fn once<T>(slot: &mut Option<T>, value: T, name: &str) -> Result<(), String> {
+            match slot.replace(value) {
+                None => Ok(()),
+                Some(_) => Err(format!("--where {name} can be given only once")),
+            }
+        }
         let mut filter = Self::default();
         for condition in conditions {
             match condition {
-                Condition::Scope(scope) => filter.scope = Some(scope),
+                Condition::Scope(scope) => once(&mut filter.scope, scope, "scope")?,
                 Condition::ScopeFrom(field) => filter.scope_from.push(field),
-                Condition::Operation(operation) => filter.operation = Some(operation),
-                Condition::OperationPrefix(prefix) => filter.operation_prefix = Some(prefix),
-                Condition::Key(key) => filter.key = Some(key),
-                Condition::State(state) => filter.state = Some(state),
-                Condition::Error(text) => filter.error = Some(text),
-                Condition::OlderThan(age) => filter.older_than = Some(age),
-                Condition::YoungerThan(age) => filter.younger_than = Some(age),
+                Condition::Operation(operation) => once(&mut filter.operation, operation, "operation")?,
+                Condition::OperationPrefix(prefix) => {
+                    once(&mut filter.operation_prefix, prefix, "operation-prefix")?;
+                }
+                Condition::Key(key) => once(&mut filter.key, key, "key")?,
+                Condition::State(state) => once(&mut filter.state, state, "state")?,
+                Condition::Error(text) | Condition::Status(Answered(text)) => {
+                    once(&mut filter.error, text, "error or status")?;
+                }
+                Condition::OlderThan(age) => once(&mut filter.older_than, age, "older-than")?,
+                Condition::YoungerThan(age) => once(&mut filter.younger_than, age, "younger-than")?,
             }
         }
-        filter
+        Ok(filter)
     }
 }

@@ -134,10 +134,8 @@ pub fn details(receipt: &ReceiptShown) -> String {
         (None, Some(attempt)) => line("attempt", &format!("{attempt}…")),
         (_, None) => {}
     }
-    match (receipt.tries, receipt.input_bytes) {
-        (Some(2), None) => line("tries", "2 or more"),
-        (Some(tries), _) => line("tries", &tries.to_string()),
-        (None, _) => {}
+    if let Some(tries) = receipt.tries {
+        line("tries", &tries.to_string());
     }
     if let Some(bytes) = receipt.input_bytes {
         line("input", &format!("{bytes} bytes"));

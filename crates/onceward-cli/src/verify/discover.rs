@@ -1,0 +1,102 @@
+//! `onceward verify --discover`: checks the operations of an `OpenAPI` description.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use bytes::Bytes;
+use onceward_verify::endpoint::Check;
+use onceward_verify::openapi;
+use saphyr::{LoadableYamlNode, Scalar, Yaml};
+use serde_json::{Map, Number, Value};
+
+use super::Args;
+
+/// A check of each operation that declares a key, by its name, and the names of the others.
+type Discovered = (Vec<(String, Check)>, Vec<String>);
+
+impl Args {
+    pub(super) async fn check_discovered(&self, path: &Path) -> Result<ExitCode, String> {
+        let (checks, keyless) = self.discovered(path)?;
+        // Not into the report: it may be JSON.
+        eprintln!(
+            "{} operations declare a key: {}",
+            checks.len(),
+            names(checks.iter().map(|(name, _)| name))
+        );
+        eprintln!("{} change something and declare none: {}", keyless.len(), names(&keyless));
+        if checks.is_empty() {
+            return Err("no operation declares a key, as a header parameter".to_owned());
+        }
+        self.check_many(checks).await
+    }
+
+    /// What the description has to check.
+    pub(super) fn discovered(&self, path: &Path) -> Result<Discovered, String> {
+        let file = path.display();
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
+        let description = read(&text).map_err(|error| format!("{file}: {error}"))?;
+        let operations = openapi::operations(&description, &self.key_header)
+            .map_err(|error| format!("{file}: {error}"))?;
+        let base = self.urls.first().map(|url| url.trim_end_matches('/')).or(openapi::server(&description));
+        let base = base.filter(|base| base.contains("://"));
+        let base = base.ok_or_else(|| format!("{file} names no server by a full URL: give --url"))?;
+        let (mut checks, mut keyless) = (Vec::new(), Vec::new());
+        for operation in operations {
+            let Some(key_header) = operation.key_header.clone() else {
+                keyless.push(operation.name());
+                continue;
+            };
+            let mut check = self.check(&format!("{base}{}", operation.target))?;
+            check.method.clone_from(&operation.method);
+            check.key_header = key_header;
+            check.body = operation.body.clone().map(Bytes::from).unwrap_or_default();
+            // What belongs to one endpoint belongs to no other.
+            check.alt_body = None;
+            let has = |name: &str| check.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
+            let more: Vec<(String, String)> =
+                operation.headers.iter().filter(|(name, _)| !has(name)).cloned().collect();
+            check.headers.extend(more);
+            checks.push((operation.name(), check));
+        }
+        Ok((checks, keyless))
+    }
+}
+
+fn names<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
+    if names.is_empty() { "-".to_owned() } else { names.join(", ") }
+}
+
+/// Reads YAML or JSON.
+fn read(text: &str) -> Result<Value, String> {
+    if let Ok(json) = serde_json::from_str(text) {
+        return Ok(json);
+    }
+    let documents = Yaml::load_from_str(text).map_err(|error| error.to_string())?;
+    documents.first().map(json).ok_or_else(|| "it is empty".to_owned())
+}
+
+/// The same value as JSON. What JSON does not have is none.
+fn json(yaml: &Yaml<'_>) -> Value {
+    match yaml {
+        Yaml::Value(Scalar::Boolean(value)) => Value::from(*value),
+        Yaml::Value(Scalar::Integer(value)) => Value::from(*value),
+        Yaml::Value(Scalar::FloatingPoint(value)) => {
+            Number::from_f64(value.into_inner()).map_or(Value::Null, Value::Number)
+        }
+        Yaml::Value(Scalar::String(value)) => Value::from(value.as_ref()),
+        Yaml::Sequence(items) => items.iter().map(json).collect(),
+        Yaml::Mapping(members) => {
+            let member = |(name, value): (&Yaml<'_>, &Yaml<'_>)| {
+                let name = match json(name) {
+                    Value::String(name) => name,
+                    other => other.to_string(),
+                };
+                (name, json(value))
+            };
+            Value::Object(members.iter().map(member).collect::<Map<String, Value>>())
+        }
+        Yaml::Tagged(_, value) => json(value),
+        _ => Value::Null,
+    }
+}
