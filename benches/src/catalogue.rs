@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use crate::compare::{
-    allocations, client, duplicates, embedded, engine, gateway, growth, instructions, layer, owner_death,
-    postgres, postgres_growth, sweep, worker,
+    allocations, client, duplicates, embedded, engine, front, gateway, growth, instructions, layer, messages,
+    owner_death, postgres, postgres_growth, redis, saga, sweep, webhook, worker,
 };
 use crate::process::Missing;
 use crate::report::{Ending, Entry, Findings};
@@ -71,10 +71,52 @@ pub static ALL: &[Benchmark] = &[
         run: postgres::run,
     },
     Benchmark {
+        name: "front",
+        about: "replays of another process's runs through a front in Redis, next to those through PostgreSQL; first runs with and without it",
+        when: When::Always,
+        run: front::run,
+    },
+    Benchmark {
+        name: "redis",
+        about: "the Redis store through the engine, next to SET NX and SET by redis-benchmark, with a synced log and with none",
+        when: When::Always,
+        run: redis::run,
+    },
+    Benchmark {
         name: "worker",
         about: "tasks that are enqueued, claimed and completed by workers, next to SKIP LOCKED by hand and to claims alone",
         when: When::Always,
         run: worker::run,
+    },
+    Benchmark {
+        name: "saga",
+        about: "a saga of two transactions on PostgreSQL, next to the two transactions alone; and its resumption after SIGKILL",
+        when: When::Always,
+        run: saga::run,
+    },
+    Benchmark {
+        name: "webhook",
+        about: "webhooks that the gateway stores first and delivers, next to plain guarded requests through it",
+        when: When::Always,
+        run: webhook::run,
+    },
+    Benchmark {
+        name: "messages",
+        about: "messages in PostgreSQL: relay, consumer and outbox, next to the same by hand",
+        when: When::Always,
+        run: messages::run,
+    },
+    Benchmark {
+        name: "messages-latency",
+        about: "how soon a message is published, at a tenth of what the relay can do, in one process and across two",
+        when: When::Always,
+        run: messages::latency::run,
+    },
+    Benchmark {
+        name: "messages-nats",
+        about: "a relay to NATS JetStream, next to bare publishes with acknowledgements",
+        when: When::Always,
+        run: messages::nats::run,
     },
     Benchmark {
         name: "growth",
@@ -125,10 +167,22 @@ pub static ALL: &[Benchmark] = &[
         run: instructions::run,
     },
     Benchmark {
+        name: "gateway-settings",
+        about: "the gateway with twice as many threads as cores, and with a record of the same request, next to its defaults",
+        when: When::Named,
+        run: gateway::settings::run,
+    },
+    Benchmark {
         name: "gateway-memory",
         about: "the gateway's memory over ten minutes at full load, every request with a fresh key",
         when: When::Named,
         run: gateway::memory::run,
+    },
+    Benchmark {
+        name: "messages-dead-rows",
+        about: "a relay under steady load beside a transaction that stays open for ten minutes, next to the same before",
+        when: When::Named,
+        run: messages::dead_rows::run,
     },
 ];
 

@@ -29,7 +29,7 @@ struct Args {
     /// Count a missed goal as an error
     #[arg(long)]
     strict: bool,
-    /// How many minutes `gateway-memory` measures
+    /// How many minutes `gateway-memory` and `messages-dead-rows` measure
     #[arg(long, value_name = "N", default_value_t = 10)]
     minutes: u64,
     /// Where report.json and report.html are written
@@ -77,7 +77,7 @@ fn named(name: &str) -> Result<&'static Benchmark, String> {
 fn names() -> String {
     let line = |benchmark: &Benchmark| {
         let only = if benchmark.when == When::Named { " (only when named)" } else { "" };
-        format!("  {:<16} {}{only}", benchmark.name, benchmark.about)
+        format!("  {:<18} {}{only}", benchmark.name, benchmark.about)
     };
     format!("Names:\n{}", ALL.iter().map(line).collect::<Vec<_>>().join("\n"))
 }

@@ -39,7 +39,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `command` with its output in the file `log`, and waits until `port` answers.
+    /// Starts `command`, with its variables, with its output in the file `log`, and waits until `port` answers.
     pub fn start(command: &Command, log: &Path, port: u16) -> Self {
         const SCRIPT: &str = r#"log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo $!
             read _; kill -TERM $! 2>/dev/null; wait"#;
@@ -48,6 +48,7 @@ impl Server {
             .arg(log)
             .arg(command.get_program())
             .args(command.get_args())
+            .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -87,6 +88,22 @@ pub fn free_port() -> u16 {
 /// The resident memory of a process in megabytes; `None` if it is gone.
 pub fn resident_megabytes(pid: u32) -> Option<f64> {
     kilobytes(&format!("/proc/{pid}/status"), "VmRSS:").map(|kilobytes| kilobytes / 1024.0)
+}
+
+/// The processor time that a process and its children have used, in microseconds, by the kernel's ticks of ten
+/// milliseconds; `None` if it is gone.
+pub fn family_processor_micros(parent: u32) -> Option<f64> {
+    let of = |pid: u32| -> Option<(u32, f64)> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name of the program, in parentheses, may contain anything.
+        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+        let ticks = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
+        Some((fields.get(1)?.parse().ok()?, ticks * 1e4))
+    };
+    let own = of(parent)?.1;
+    let processes = std::fs::read_dir("/proc").ok()?;
+    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    Some(own + pids.filter_map(of).filter(|child| child.0 == parent).map(|child| child.1).sum::<f64>())
 }
 
 /// The memory of a process and its children in megabytes, what they share counted once; `None` if it

@@ -11,6 +11,8 @@ pub struct Scale {
     pub rounds: usize,
     /// Length of one turn of a side that is measured by time.
     pub round: Duration,
+    /// Length of a turn that has flushes, compactions and new journals of the embedded store in it, if there are such.
+    pub long_round: Option<Duration>,
     /// Calls in one turn of a side that is measured by calls.
     pub calls: usize,
     /// Numbers of connections to the gateway.
@@ -19,7 +21,7 @@ pub struct Scale {
     pub sizes: &'static [u64],
     /// Copies of one request.
     pub copies: u64,
-    /// Length of the memory run of the gateway.
+    /// Length of the memory run of the gateway, and of the transaction that stays open beside a relay.
     pub memory: Duration,
 }
 
@@ -30,6 +32,7 @@ impl Scale {
             name: "quick",
             rounds: 3,
             round: Duration::from_secs(2),
+            long_round: None,
             calls: 20_000,
             connections: &[64],
             sizes: &[100_000, 1_000_000],
@@ -44,6 +47,7 @@ impl Scale {
             name: "full",
             rounds: 5,
             round: Duration::from_secs(4),
+            long_round: Some(Duration::from_secs(8)),
             calls: 50_000,
             connections: &[64, 256],
             sizes: &[100_000, 1_000_000, 10_000_000],
@@ -57,6 +61,7 @@ impl Scale {
             name: "tiny",
             rounds: 3,
             round: Duration::from_millis(20),
+            long_round: None,
             calls: 50,
             connections: &[4],
             sizes: &[500, 1_000],

@@ -16,6 +16,16 @@ impl Turn {
         Self { value, latency }
     }
 
+    /// How long the calls took, if they were timed.
+    pub fn latency(&self) -> Option<&Latency> {
+        self.latency.as_ref()
+    }
+
+    /// How long the calls took.
+    pub fn into_latency(self) -> Option<Latency> {
+        self.latency
+    }
+
     /// The value that was measured.
     pub fn value(&self) -> f64 {
         self.value

@@ -1,16 +1,21 @@
-//! The helper program of the benchmarks: makes calls that callgrind counts, or holds a claim until it is killed.
+//! The helper program of the benchmarks: makes calls that callgrind counts, holds a claim until it is killed, or adds
+//! messages that a relay of another process publishes.
 //!
 //! ```text
-//! probe layer first|replay|no-key|bare|bare-keyless CALLS
+//! probe layer first|replay|no-key|bare|bare-keyless|distinct|distinct-counted|distinct-refused CALLS
 //! probe engine first|replay|bare CALLS
 //! probe client plain|journal|bare CALLS
 //! probe hold STORE LEASE_MS KEY
+//! probe saga STORE
+//! probe messages DATABASE RATE MILLISECONDS
 //! ```
 
 use std::hint::black_box;
 
-use onceward_bench::compare::{client, engine, layer, owner_death};
+use onceward_bench::compare::messages::latency;
+use onceward_bench::compare::{client, engine, layer, owner_death, saga};
 use onceward_client::Client;
+use onceward_http::OnSameRequest;
 
 /// The same allocator as the binary `onceward`.
 #[global_allocator]
@@ -28,12 +33,21 @@ fn main() {
         ["hold", store, lease_ms, key] => {
             runtime.block_on(owner_death::hold(store, lease_ms.parse().unwrap(), key));
         }
+        ["messages", database, rate, length_ms] => {
+            let length = std::time::Duration::from_millis(length_ms.parse().unwrap());
+            runtime.block_on(latency::add_and_say(database, rate.parse().unwrap(), length));
+        }
+        ["saga", store] => runtime.block_on(saga::work(store)),
         _ => panic!("see the head of this file for what can be asked"),
     }
 }
 
 async fn calls_through_layer(kind: &str, calls: usize) {
-    let mut service = layer::guarded();
+    let mut service = match kind {
+        "distinct-counted" => layer::guarded_with_record(OnSameRequest::Count),
+        "distinct-refused" => layer::guarded_with_record(OnSameRequest::Refuse),
+        _ => layer::guarded(),
+    };
     for at in 0..calls {
         // As long to make for all that have one: keys are the client's.
         let key = format!("k{}", if kind == "replay" { 0 } else { at });
@@ -42,6 +56,11 @@ async fn calls_through_layer(kind: &str, calls: usize) {
             "bare" => layer::send(&mut layer::Handler, layer::request(Some(&key))).await,
             "no-key" => layer::send(&mut service, layer::request(None)).await,
             "bare-keyless" => layer::send(&mut layer::Handler, layer::request(None)).await,
+            "distinct" | "distinct-counted" | "distinct-refused" => {
+                layer::send(&mut service, layer::distinct_request(&key, at)).await;
+                // What is done beside a request is part of its cost.
+                tokio::task::yield_now().await;
+            }
             _ => panic!("no such kind: {kind}"),
         }
     }

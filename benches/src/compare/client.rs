@@ -82,7 +82,7 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
         )
         .goal(Goal::AtLeast(0.95)),
         Row::ratio("client with a synced journal / bare reqwest", Unit::PerSecond, &journaled, &beside)
-            .goal(Goal::AtLeast(0.5)),
+            .goal(Goal::AtLeast(0.58)),
     ];
     Ok(Findings { rows, ..Findings::default() })
 }

@@ -76,7 +76,7 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
         let [.., middle, large] = &rates[..] else { unreachable!("there are three") };
         let before = scale.sizes[scale.sizes.len() - 2];
         let what = format!("claims at {} receipts / at {}", many(have), many(before));
-        rows.push(Row::ratio(what, Unit::PerSecond, large, middle).goal(Goal::AtLeast(0.6)));
+        rows.push(Row::ratio(what, Unit::PerSecond, large, middle).goal(Goal::AtLeast(0.7)));
     }
     rows.extend(grown.rows(large));
     if large >= MEMORY_FROM {

@@ -107,7 +107,7 @@ fn ask(policy: &Arc<Policy>) -> Ask {
 }
 
 /// A fresh key, spread over the index as keys of clients are.
-fn key() -> String {
+pub(super) fn key() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("order-{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))

@@ -90,6 +90,11 @@ impl Row {
         Self::new(what, unit, ours, Some(other), Judged::Excess)
     }
 
+    /// Ours as it is, with the other beside it.
+    pub fn beside(what: impl Into<String>, unit: Unit, ours: &Side, other: &Side) -> Self {
+        Self::new(what, unit, ours, Some(other), Judged::Ours)
+    }
+
     /// Ours, compared with nothing.
     pub fn alone(what: impl Into<String>, unit: Unit, ours: &Side) -> Self {
         Self::new(what, unit, ours, None, Judged::Ours)

@@ -18,6 +18,7 @@ pub enum Unit {
     Allocations,
     Instructions,
     Trips,
+    Rows,
 }
 
 impl Unit {
@@ -34,6 +35,7 @@ impl Unit {
             Self::Allocations => "",
             Self::Instructions => "",
             Self::Trips => "",
+            Self::Rows => "",
         }
     }
 }

@@ -30,6 +30,27 @@ fn a_store_grows_and_is_swept() {
 }
 
 #[test]
+fn messages_are_compared_where_postgresql_is_installed() {
+    match Benchmark::named("messages").unwrap().run(&Scale::tiny()).ending {
+        Ending::Measured(findings) => assert_eq!(findings.rows.len(), 7),
+        Ending::Missing(why) => assert!(why.contains("PostgreSQL"), "{why}"),
+        Ending::Failed(why) => panic!("{why}"),
+    }
+}
+
+#[test]
+fn a_relay_is_measured_to_nats_and_beside_an_open_transaction() {
+    for (name, rows, needs) in [("messages-nats", 2, "nats-server"), ("messages-dead-rows", 3, "PostgreSQL")]
+    {
+        match Benchmark::named(name).unwrap().run(&Scale::tiny()).ending {
+            Ending::Measured(findings) => assert_eq!(findings.rows.len(), rows, "{name}"),
+            Ending::Missing(why) => assert!(why.contains(needs) || why.contains("PostgreSQL"), "{why}"),
+            Ending::Failed(why) => panic!("{name}: {why}"),
+        }
+    }
+}
+
+#[test]
 fn copies_reach_the_store_no_more_often_than_their_goal_says() {
     assert_eq!(run("duplicates").rows[0].met(), Some(true));
 }
@@ -37,6 +58,8 @@ fn copies_reach_the_store_no_more_often_than_their_goal_says() {
 #[test]
 fn what_is_not_there_is_missed_and_not_passed_over() {
     // Under `cargo test` no probe is built beside this binary.
-    let ending = Benchmark::named("owner-death").unwrap().run(&Scale::tiny()).ending;
-    assert!(matches!(ending, Ending::Missing(why) if why.contains("probe")));
+    for name in ["owner-death", "messages-latency"] {
+        let ending = Benchmark::named(name).unwrap().run(&Scale::tiny()).ending;
+        assert!(matches!(ending, Ending::Missing(why) if why.contains("probe")), "{name}");
+    }
 }

@@ -8,17 +8,23 @@ use tempfile::TempDir;
 use crate::process::{Missing, Server, free_port, program, sibling};
 
 /// An upstream, and in front of it nginx and the gateway.
-pub(super) struct GatewayServers {
+pub struct GatewayServers {
     pub nginx_port: u16,
     pub gateway_port: u16,
+    pub admin_port: u16,
     pub gateway: Server,
-    _nginx: Server,
+    pub nginx: Server,
     _upstream: Server,
     pub folder: TempDir,
 }
 
 impl GatewayServers {
     pub(super) fn start() -> Result<Self, Missing> {
+        Self::start_with("", &[])
+    }
+
+    /// The gateway with this configuration and these environment variables.
+    pub fn start_with(config: &str, variables: &[(&str, &str)]) -> Result<Self, Missing> {
         let (nginx, onceward) = (program("nginx", "nginx-light")?, sibling("onceward")?);
         let folder = tempfile::Builder::new().prefix("onceward-bench-").tempdir().unwrap();
         let (upstream_port, nginx_port) = (free_port(), free_port());
@@ -28,13 +34,18 @@ impl GatewayServers {
             serve(&nginx, &folder.path().join("nginx"), nginx_port, &plain(nginx_port, upstream_port));
         let (gateway_port, admin_port) = (free_port(), free_port());
         let mut command = Command::new(onceward);
-        command.args(["proxy", "--log", "error"]);
+        command.args(["proxy", "--log", "error"]).envs(variables.iter().copied());
+        if !config.is_empty() {
+            let file = folder.path().join("onceward.toml");
+            std::fs::write(&file, config).unwrap();
+            command.arg("--config").arg(file);
+        }
         command.args(["--upstream", &format!("http://127.0.0.1:{upstream_port}")]);
         command.args(["--listen", &format!("127.0.0.1:{gateway_port}")]);
         command.args(["--admin", &format!("127.0.0.1:{admin_port}")]);
         command.args(["--store", &format!("embedded:{}", folder.path().join("receipts").display())]);
         let gateway = Server::start(&command, &folder.path().join("gateway.log"), gateway_port);
-        Ok(Self { nginx_port, gateway_port, gateway, _nginx: plain, _upstream: upstream, folder })
+        Ok(Self { nginx_port, gateway_port, admin_port, gateway, nginx: plain, _upstream: upstream, folder })
     }
 }
 

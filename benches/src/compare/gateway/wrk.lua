@@ -1,5 +1,5 @@
--- A small JSON POST with a fresh key each time, with the same key, or without one:
---   wrk -s wrk.lua URL -- fresh PREFIX | same PREFIX | none PREFIX
+-- A small JSON POST with a fresh key each time, with the same key, or without one; or with a fresh key and a body of its own:
+--   wrk -s wrk.lua URL -- fresh PREFIX | same PREFIX | none PREFIX | distinct PREFIX
 -- and one line at the end that says what came of it.
 
 local threads = 0
@@ -18,9 +18,10 @@ function init(args)
 end
 
 function request()
-  if keys ~= "fresh" then return prepared end
+  if keys ~= "fresh" and keys ~= "distinct" then return prepared end
   sent = sent + 1
   fields["Idempotency-Key"] = prefix .. sent
+  if keys == "distinct" then body = '{"account":"' .. prefix .. sent .. '","amount":1200,"currency":"EUR"}' end
   return wrk.format("POST", "/charges", fields, body)
 end
 

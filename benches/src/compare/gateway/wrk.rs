@@ -20,11 +20,13 @@ pub(super) struct Wrk {
 }
 
 /// Which keys requests have.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keys {
     Fresh,
     Same,
     None,
+    /// Fresh ones, each with a body that no other request has.
+    Distinct,
 }
 
 impl Wrk {
@@ -50,6 +52,7 @@ impl Wrk {
             Keys::Fresh => "fresh",
             Keys::Same => "same",
             Keys::None => "none",
+            Keys::Distinct => "distinct",
         };
         // It takes whole seconds.
         let seconds = length.as_secs().max(1);
