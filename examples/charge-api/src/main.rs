@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use onceward::{Onceward, Sweep};
+use onceward::{Onceward, Policy, Sweep};
 use onceward_http::{OncewardLayer, ResponseLease, Route};
 use onceward_stores::sql::sqlx::{SqlxTransactions, SqlxTx};
 use serde::{Deserialize, Serialize};
@@ -92,7 +92,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = SqlitePool::connect_with(SqliteConnectOptions::new().filename(file)).await?;
     sqlx::query(TABLE).execute(&pool).await?;
 
-    let route = Route::builder().with_effects_in_transaction().build()?;
+    // How long a retry waits for a request whose process died: 30 seconds, unless it is given.
+    let lease_ms = std::env::var("LEASE_MS").map_or(Ok(30_000), |text| text.parse())?;
+    let policy = Policy::http().to_builder().with_lease(Duration::from_millis(lease_ms)).build()?;
+    let route = Route::builder().with_policy(policy).with_effects_in_transaction().build()?;
     let layer = OncewardLayer::new(onceward.clone(), secret()?, route);
     let service = Router::new()
         .route("/charges", post(charge))

@@ -3,13 +3,14 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::jetstream::Context;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use axum::{Json, Router};
-use onceward::{Answer, Ask, Fingerprint, Id, Lease, Onceward, Outcome, Policy};
+use onceward::{Answer, Ask, Fingerprint, Id, Lease, Onceward, Outcome, Policy, Sweep};
 use onceward_flows::postgres::FlowTables;
 use onceward_flows::{Message, Messages, NatsPublisher, Outbox, Relay};
 use onceward_stores::sql::Options;
@@ -41,6 +42,9 @@ pub async fn serve(url: &str, nats: Context, listener: TcpListener) -> Result<()
     let table =
         "CREATE TABLE IF NOT EXISTS orders (key text PRIMARY KEY, item text NOT NULL, quantity int NOT NULL)";
     service.transactions.pool().get().await?.batch_execute(table).await?;
+    let onceward = service.onceward.clone();
+    // Removes the receipts of requests when their retention ends.
+    tokio::spawn(async move { onceward.sweep_forever(Sweep::default(), Duration::from_secs(60)).await });
     let publisher = NatsPublisher::new(nats, crate::SHOP, crate::PARTITIONS)?;
     let relay = Relay::new(tables, &service.outbox, publisher);
     let routes = Router::new().route("/orders", post(place)).with_state(service);

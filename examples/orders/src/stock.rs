@@ -2,13 +2,14 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::jetstream::Context;
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::get;
-use onceward::Onceward;
+use onceward::{Onceward, Sweep};
 use onceward_flows::postgres::FlowTables;
 use onceward_flows::{Consumer, ConsumerDatabase, Failure, NatsSource, Received};
 use onceward_stores::sql::Options;
@@ -22,11 +23,11 @@ pub async fn serve(url: &str, nats: Context, listener: TcpListener) -> Result<()
     let table = "CREATE TABLE IF NOT EXISTS stock (item text PRIMARY KEY, reserved int NOT NULL DEFAULT 0);
         INSERT INTO stock (item) VALUES ('tea'), ('coffee'), ('milk') ON CONFLICT DO NOTHING";
     transactions.pool().get().await?.batch_execute(table).await?;
-    let database = ConsumerDatabase {
-        onceward: Onceward::new(Arc::new(PostgresStore::open(url, Options::default()).await?))?,
-        transactions: transactions.clone(),
-        tables: FlowTables::open(url).await?,
-    };
+    let onceward = Onceward::new(Arc::new(PostgresStore::open(url, Options::default()).await?))?;
+    let sweeping = onceward.clone();
+    // Removes the receipts of messages when their retention ends.
+    tokio::spawn(async move { sweeping.sweep_forever(Sweep::default(), Duration::from_secs(60)).await });
+    let database = ConsumerDatabase::new(onceward, transactions.clone(), FlowTables::open(url).await?);
     let source = NatsSource::new(nats, crate::SHOP, crate::SHOP, crate::PARTITIONS)?;
     let consumer = Consumer::new("stock", source, database);
     let routes = Router::new().route("/stock/{item}", get(show)).with_state(transactions);

@@ -5,7 +5,8 @@ use axum::body::Bytes;
 use axum::response::Response;
 use http_body_util::Full;
 use mysql_async::prelude::Queryable;
-use onceward::{Ask, Error, ErrorKind, Lease, Onceward, Outcome, Result};
+use onceward::{Error, ErrorKind, Onceward, Result};
+use onceward_flows::Saga;
 use onceward_http::ResponseLease;
 use onceward_stores::sql::mysql::{MySqlTransactions, MySqlTx};
 use onceward_stores::sql::postgres::{PostgresTransactions, PostgresTx};
@@ -86,23 +87,16 @@ impl Database {
         transact!(self, lease, async |tx| writes::pay_order(tx, order).await)
     }
 
-    /// Reserves the money of a payout, and leaves the rest to a worker.
+    /// Reserves the money of a payout, and starts its saga.
     pub async fn accept_payout(
         &self,
         lease: &ResponseLease,
         new: &NewCharge,
         onceward: &Onceward,
-        task: &Ask,
+        payout: &Saga,
     ) -> Result<Committed> {
         let key = lease.id().key();
-        transact!(self, lease, async |tx| writes::accept_payout(tx, new, key, onceward, task).await)
-    }
-
-    /// Ends a payout: what is written and the outcome of the worker's task.
-    pub async fn confirm_payout(&self, lease: &Lease, transfer: &Bytes) -> Result<Outcome> {
-        let (key, transfer) = (lease.id().key(), std::str::from_utf8(transfer).unwrap_or_default());
-        let ran = transact!(self, lease, async |tx| writes::confirm_payout(tx, key, transfer).await);
-        Ok(ran?.outcome)
+        transact!(self, lease, async |tx| writes::accept_payout(tx, new, key, onceward, payout).await)
     }
 
     /// All charges, in the order in which they were made.

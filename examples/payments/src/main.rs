@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `charges.rs` | a charge, its answer and its receipt in one transaction |
 //! | `orders.rs` | an order with states, where only the first change has side effects |
-//! | `payouts.rs` | a task that is accepted in a transaction and finished by a worker, with a call to an external service |
+//! | `payouts.rs` | a saga that is started in a transaction and finished by a worker, with a call to an external service |
 //! | `provider.rs` | that external service |
 //! | `database.rs` | the business tables, and the transactions that write them |
 //! | `writes.rs` | what a transaction writes, in any of the databases |
@@ -26,7 +26,6 @@ mod payouts;
 mod provider;
 mod writes;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -34,6 +33,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use onceward::{Onceward, Policy, Sweep};
+use onceward_flows::Saga;
 use onceward_http::{OncewardLayer, Route};
 
 use database::Database;
@@ -43,8 +43,7 @@ use provider::Provider;
 struct App {
     onceward: Onceward,
     database: Database,
-    provider: Provider,
-    payout_policy: Arc<Policy>,
+    payout: Saga,
 }
 
 #[tokio::main]
@@ -60,12 +59,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let onceward = Onceward::new(store)?;
     let provider = Provider::new(book.into(), Duration::from_millis(provider_ms));
     let lease = Duration::from_millis(lease_ms);
-    let app = App {
-        onceward: onceward.clone(),
-        database: Database::open(&url).await?,
-        provider,
-        payout_policy: Arc::new(payouts::policy(lease)?),
-    };
+    let database = Database::open(&url).await?;
+    let payout = payouts::saga(&database, provider, lease)?;
+    // Before it is started in a transaction: SQLite has one writer at a time.
+    payout.record(&onceward).await?;
+    let app = App { onceward: onceward.clone(), database, payout };
 
     // Each handler below commits its effects, its answer and the receipt of the request together. So a run that died
     // is simply started again: it has committed all of them or nothing.
@@ -88,23 +86,55 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .route("/payouts/{key}", get(payouts::show));
     let service = guarded.merge(open).with_state(app.clone());
 
-    let worker = payouts::worker(&app)?;
-    tokio::spawn(async move { worker.run_until(std::future::pending()).await });
+    let worker = payouts::worker(&app.onceward, &app.payout, lease)?;
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let worker = tokio::spawn(async move { worker.run_until(is_set(stopped)).await });
     tokio::spawn(async move { onceward.sweep_forever(Sweep::default(), Duration::from_secs(60)).await });
     let listener = tokio::net::TcpListener::bind(&listen).await?;
     println!("payments: listening on http://{}", listener.local_addr()?);
     axum::serve(listener, service)
-        .with_graceful_shutdown(async {
-            // Without signals there is no graceful shutdown; a kill is safe as well.
-            if tokio::signal::ctrl_c().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+        .with_graceful_shutdown(async move {
+            told_to_stop().await;
+            stop.send_replace(true);
         })
         .await?;
+    // A payout that is under way is finished or suspended, which counts no try.
+    worker.await?;
     Ok(())
 }
 
-/// Any error of a handler. A 5xx frees the key, so the client can retry.
+/// Ready on SIGTERM and on Ctrl-C. Without signals there is no graceful stop; a kill is safe as well.
+async fn told_to_stop() {
+    let interrupted = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    #[cfg(unix)]
+    let terminated = async {
+        use tokio::signal::unix::{SignalKind, signal};
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminated) => drop(terminated.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    #[cfg(not(unix))]
+    let terminated = std::future::pending::<()>();
+    tokio::select! {
+        () = interrupted => {}
+        () = terminated => {}
+    }
+}
+
+async fn is_set(mut stopped: tokio::sync::watch::Receiver<bool>) {
+    // Without its sender nobody can stop it any more.
+    if stopped.wait_for(|stopped| *stopped).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Any error of a handler. The effects of these routes are in their transactions, so what failed was rolled back, and a
+/// 5xx frees the key: the client can retry. (On a route without that, 500 is recorded, and 503 leaves the outcome unknown.)
 struct Failure(String);
 
 impl<E: std::error::Error> From<E> for Failure {

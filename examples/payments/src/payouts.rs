@@ -1,21 +1,26 @@
-//! A payout: the request reserves the money and enqueues a task, in one transaction; a worker asks an
-//! external service to transfer it, and confirms. After a crash, the task resumes after the last step that was
-//! finished, whether the client retries or not: the task's input is in its receipt.
+//! A payout: the request reserves the money and starts a saga, in one transaction; a worker asks an external service to
+//! transfer it, and confirms in a second transaction. After a crash, the saga goes on after the last step that was
+//! finished, whether the client retries or not.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use onceward::{Ask, Backoff, Fingerprint, Id, Lease, Outcome, Policy, Stopped, Worker, WorkerOptions};
+use onceward::{Backoff, Onceward, Worker, WorkerOptions};
+use onceward_flows::{Saga, Sagas, Step, StepResult};
 use onceward_http::ResponseLease;
+use onceward_stores::sql::mysql::MySqlTx;
+use onceward_stores::sql::postgres::PostgresTx;
+use onceward_stores::sql::sqlite::SqliteTx;
 
 use crate::charges::NewCharge;
-use crate::{App, Failure};
+use crate::database::Database;
+use crate::provider::Provider;
+use crate::{App, Failure, writes};
 
-/// The operation of the tasks.
-const OPERATION: &str = "payout";
+/// Frequent restarts must not use up the tries of a payout.
+const TRIES_MAX: u16 = 100;
 
 /// `POST /payouts`: accepted, or not at all.
 pub async fn pay_out(
@@ -23,10 +28,8 @@ pub async fn pay_out(
     Extension(lease): Extension<ResponseLease>,
     Json(new): Json<NewCharge>,
 ) -> Result<Response, Failure> {
-    let input = serde_json::to_vec(&new)?;
-    let id = Id::new(lease.id().scope(), OPERATION, lease.id().key())?;
-    let task = Ask::new(id, Fingerprint::of(&input), app.payout_policy.clone()).with_input(input);
-    let accepted = app.database.accept_payout(&lease, &new, &app.onceward, &task).await?;
+    let payout = app.payout.in_scope(lease.id().scope());
+    let accepted = app.database.accept_payout(&lease, &new, &app.onceward, &payout).await?;
     app.onceward.wake_workers();
     Ok(accepted.into_response())
 }
@@ -36,30 +39,41 @@ pub async fn show(State(app): State<App>, Path(key): Path<String>) -> Result<Str
     Ok(app.database.payout(&key).await?)
 }
 
-/// How payouts are worked on. Frequent restarts must not turn a payout into a dead letter.
-pub fn policy(lease: Duration) -> onceward::Result<Policy> {
+/// The steps of a payout.
+pub fn saga(database: &Database, provider: Provider, lease: Duration) -> onceward::Result<Saga> {
     let backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(60));
-    Policy::queue().to_builder().with_lease(lease).with_tries_max(100).with_backoff(backoff).build()
+    let transfer = move |step: Step| {
+        let provider = provider.clone();
+        async move {
+            let asked: NewCharge = step.input_json()?;
+            // The same key on every try: the provider transfers once, however often it is asked.
+            StepResult::Ok(provider.transfer(step.key()?, asked.amount).await?)
+        }
+    };
+    let saga = Saga::builder("payout")
+        .step("transfer", transfer)
+        // The provider honours the key, also while the first copy of a call runs.
+        .with_retry_unknown()
+        .with_tries(TRIES_MAX, backoff)
+        // Nothing after it can be refused.
+        .no_undo();
+    let saga = match database.clone() {
+        Database::Postgres(pool) => {
+            saga.step_in("confirm", pool, |step, tx: PostgresTx| writes::confirm_payout(tx, step))
+        }
+        Database::MySql(pool) => {
+            saga.step_in("confirm", pool, |step, tx: MySqlTx| writes::confirm_payout(tx, step))
+        }
+        Database::Sqlite(file) => {
+            saga.step_in("confirm", file, |step, tx: SqliteTx| writes::confirm_payout(tx, step))
+        }
+    };
+    saga.with_tries(TRIES_MAX, backoff).with_lease(lease).build()
 }
 
 /// Works on accepted payouts, including those of a process that died.
-pub fn worker(app: &App) -> onceward::Result<Worker> {
-    let (app_there, policy) = (app.clone(), Arc::clone(&app.payout_policy));
-    let lease = policy.lease();
+pub fn worker(onceward: &Onceward, payout: &Saga, lease: Duration) -> onceward::Result<Worker> {
     let options = WorkerOptions::default().with_pause(lease).with_grace(lease);
-    let work = move |lease| finish(app_there.clone(), lease);
-    Worker::builder(app.onceward.clone())
-        .with_operation(OPERATION, policy, work)
-        .with_options(options)
-        .build()
-}
-
-async fn finish(app: App, lease: Lease) -> Result<Outcome, Stopped> {
-    let asked: NewCharge = serde_json::from_slice(lease.input().map_or(b"", |input| &input[..]))?;
-    let transfer = lease.step("transfer", async |step: Lease| {
-        // The same key on every try: the provider transfers once, however often it is asked.
-        Ok(Outcome::succeeded(app.provider.transfer(step.child("transfer")?, asked.amount).await?))
-    });
-    let transfer = transfer.await?.into_result()?.outcome;
-    Ok(app.database.confirm_payout(&lease, transfer.body()).await?)
+    let worker = Worker::builder(onceward.clone()).with_options(options);
+    Sagas::new().with_saga(payout).register(worker)?.build()
 }

@@ -3,12 +3,13 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use onceward::{Ask, Enqueued, Join, Onceward, Outcome, Result, Stopped};
+use onceward::{Enqueued, Join, Onceward, Result, Stopped};
+use onceward_flows::{Saga, Step, StepResult};
 use onceward_stores::sql::{self, Cell, Dialect, SqlTransaction, States, Transition, Value};
 
 use crate::charges::{Charge, NewCharge};
 
-const ORDERS: States<'static> = States { table: "orders", key: "id", state: "state" };
+const ORDERS: States<'static> = States::new("orders", "id", "state");
 
 /// Nothing here guards against a second charge: the receipt in the same transaction does.
 pub async fn charge(mut tx: impl SqlTransaction, new: &NewCharge, key: &str) -> Result<Response, Stopped> {
@@ -50,13 +51,13 @@ pub async fn pay_order(mut tx: impl SqlTransaction, order: &str) -> Result<Respo
     })
 }
 
-/// The reservation, the task of a worker and the answer to the client: all of them, or none.
+/// The reservation, the beginning of the saga and the answer to the client: all of them, or none.
 pub async fn accept_payout(
     mut tx: impl SqlTransaction + Join,
     new: &NewCharge,
     key: &str,
     onceward: &Onceward,
-    task: &Ask,
+    payout: &Saga,
 ) -> Result<Response, Stopped> {
     let row = [
         ("id", Value::Text(key)),
@@ -65,7 +66,7 @@ pub async fn accept_payout(
         ("transfer", Value::Text("")),
     ];
     sql::insert(&mut tx, "payouts", &row).await?;
-    match onceward.enqueue_in(&mut tx, task).await? {
+    match payout.start_in(onceward, &mut tx, key, serde_json::to_vec(new)?).await? {
         Enqueued::Accepted | Enqueued::AlreadyThere(_) => {
             Ok((StatusCode::ACCEPTED, format!("/payouts/{key}")).into_response())
         }
@@ -73,14 +74,13 @@ pub async fn accept_payout(
     }
 }
 
-pub async fn confirm_payout(
-    mut tx: impl SqlTransaction,
-    key: &str,
-    transfer: &str,
-) -> Result<Outcome, Stopped> {
+/// The last step of a payout: written and recorded together.
+pub async fn confirm_payout(mut tx: impl SqlTransaction, step: Step) -> StepResult<String> {
+    let transfer = step.result_of("transfer").map(|transfer| String::from_utf8_lossy(transfer).into_owned());
+    let transfer = transfer.unwrap_or_default();
     let confirm = places(&tx, "UPDATE payouts SET transfer = $1 WHERE id = $2");
-    tx.fetch(&confirm, &[Value::Text(transfer), Value::Text(key)]).await?;
-    Ok(Outcome::succeeded(transfer.to_owned()))
+    tx.fetch(&confirm, &[Value::Text(&transfer), Value::Text(step.saga().key())]).await?;
+    Ok(transfer)
 }
 
 /// A statement with its placeholders as the dialect writes them: `$1, $2` in that order, or `?, ?`.

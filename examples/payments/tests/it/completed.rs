@@ -16,14 +16,14 @@ const PROVIDER: Duration = Duration::from_millis(40);
 /// How long it may take until all are finished, on a loaded machine.
 const FINISHED_MAX: Duration = Duration::from_secs(120);
 
-/// Each payout that was accepted, and what became of it, as the receipt of its task says.
+/// Each payout that was accepted, and what became of it, as the receipt of its saga says.
 async fn payouts(onceward: &Onceward) -> BTreeMap<String, State> {
-    let filter = Filter::default().with_operation(TextMatch::Is("payout".into()));
+    let filter = Filter::default().with_operation(TextMatch::Is("saga:payout".into()));
     let mut scan = Scan::new(ScanTarget::Matching(filter), 100);
     let mut states = BTreeMap::new();
     loop {
         let page = onceward.list(&scan).await.expect("the database is up");
-        states.extend(page.found.into_iter().map(|(id, found)| (id.key().to_owned(), found.state)));
+        states.extend(page.found.into_iter().map(|(id, found)| (id.key().to_owned(), found.status.state())));
         scan.after = page.next;
         if scan.after.is_none() {
             return states;

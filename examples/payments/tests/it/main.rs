@@ -4,6 +4,8 @@
 mod completed;
 mod kills;
 mod service;
+#[cfg(unix)]
+mod stop;
 mod verified;
 
 #[path = "../../../../crates/onceward-stores/tests/servers/mod.rs"]

@@ -62,6 +62,18 @@ impl Service {
     }
 }
 
+#[cfg(unix)]
+impl Service {
+    /// SIGTERM; waits for its end, and says whether that was an orderly one.
+    pub async fn terminate(mut self) -> bool {
+        let process = self.process.id().expect("it runs").to_string();
+        let sent = Command::new("kill").args(["-TERM", &process]).status().await.expect("there is kill");
+        assert!(sent.success());
+        let ended = tokio::time::timeout(CALL_MAX, self.process.wait()).await;
+        ended.expect("it ends when it is told to").expect("it can be waited for").success()
+    }
+}
+
 /// The file in which the provider of this database's services records transfers.
 pub fn book(url: &str) -> PathBuf {
     static BOOKS: LazyLock<TempDir> =
