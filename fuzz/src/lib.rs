@@ -30,8 +30,13 @@ pub struct Fuzz<'a> {
 }
 
 impl<'a> Fuzz<'a> {
-    /// A target whose seeds are the files in `corpus/NAME`.
+    /// A target whose seeds are the files in `corpus/NAME`. The name is lower-case letters and `_`: `tools/fuzz` reads it
+    /// again from the line about the target.
     pub fn new(name: &'a str) -> Self {
+        assert!(
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
+            "the target {name:?} is named with other characters than a-z and _"
+        );
         let mut files: Vec<PathBuf> = std::fs::read_dir(home().join("corpus").join(name))
             .into_iter()
             .flatten()
@@ -145,4 +150,17 @@ fn home() -> &'static Path {
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Fuzz;
+
+    #[test]
+    fn names_are_those_that_the_script_reads() {
+        Fuzz::new("upstream_response");
+        for name in ["", "upstream-response", "Upstream", "key2"] {
+            assert!(std::panic::catch_unwind(|| Fuzz::new(name)).is_err(), "{name:?}");
+        }
+    }
 }
