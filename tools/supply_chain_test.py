@@ -5,6 +5,7 @@ import importlib.util
 import json
 import pathlib
 import subprocess
+import tempfile
 import tomllib
 import unittest
 
@@ -58,6 +59,45 @@ class Deny(unittest.TestCase):
         self.assertEqual(found(package(source=None), members=["some"]), [])
         loose = package(source=None, dependencies=[{"name": "other", "req": "*"}])
         self.assertIn("has no version", found(loose, members=["some"])[0])
+
+
+class Advisories(unittest.TestCase):
+    def test_versions_fit_requirements_as_cargo_reads_them(self):
+        for version, requirement, expected in [
+            ("1.2.3", ">= 1.2.3", True),
+            ("1.2.3-rc.1", ">= 1.2.3", False),
+            ("1.10.0", "< 1.9", False),
+            ("1.2.4", ">= 1.2.3, < 1.3", True),
+            ("1.3.0", ">= 1.2.3, < 1.3", False),
+            ("0.9.8", "^0.9.7", True),
+            ("0.10.0", "^0.9.7", False),
+            ("1.9.0", "^1.2", True),
+            ("2.0.0", "^1.2", False),
+            ("1.2.9", "~1.2.3", True),
+            ("1.3.0", "~1.2.3", False),
+            ("1.2.3+build", "= 1.2.3", True),
+        ]:
+            self.assertEqual(deny.fits(version, requirement), expected, f"{version} {requirement}")
+        self.assertRaises(ValueError, deny.fits, "1.0.0", "latest")
+
+    def test_a_vulnerable_version_is_found_and_a_patched_or_ignored_one_is_not(self):
+        text = '```toml\n[advisory]\nid = "RUSTSEC-2099-0001"\npackage = "some"\n{more}[versions]\npatched = [{patched}]\n```\n# Text\n'
+        with tempfile.TemporaryDirectory() as folder:
+            database = pathlib.Path(folder)
+            file = database / "crates" / "some" / "RUSTSEC-2099-0001.md"
+            file.parent.mkdir(parents=True)
+
+            def found(patched, more="", ignored=()):
+                file.write_text(text.format(patched=patched, more=more))
+                rules = {"advisories": {"ignore": list(ignored)}}
+                return list(deny.advisories({"packages": [package(), package("other")]}, rules, database))
+
+            self.assertIn("some 1.0.0: RUSTSEC-2099-0001", found('">= 1.0.1"')[0])
+            self.assertEqual(len(found("")), 1)
+            self.assertEqual(found('">= 1.0.0"'), [])
+            self.assertEqual(found("", ignored=["RUSTSEC-2099-0001"]), [])
+            self.assertEqual(found("", more='informational = "unmaintained"\n'), [])
+            self.assertEqual(found("", more='withdrawn = "2099-01-02"\n'), [])
 
 
 class Sbom(unittest.TestCase):

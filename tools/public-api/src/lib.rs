@@ -1,14 +1,17 @@
-//! Lists what is `pub` in the sources of a crate, one item a line, sorted.
+//! Lists what is `pub` in the sources of a crate, one item a line, sorted, each with the module that it is written in.
 //!
 //! It reads text in the layout that rustfmt gives it, because the compiler's own listing needs a nightly toolchain. It
-//! does not resolve names: an item that is `pub` in a private module and not exported from there is listed as well. So it
-//! may notice more than a user would, and misses only what macros make.
+//! does not resolve paths: an item that is `pub` in a private module is listed if any `pub use` of the crate exports its
+//! name. So it may notice more than a user would. It misses what macros make, and the methods of types that others are
+//! given and cannot name.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::{fs, io};
 
 mod scan;
+
+use scan::Reach;
 
 /// The crates with a public API.
 pub const CRATES: [&str; 6] =
@@ -19,9 +22,75 @@ pub fn list(folder: &Path) -> io::Result<String> {
     let mut files = Vec::new();
     sources(&folder.join("src"), &mut files)?;
     let texts: Vec<String> = files.iter().map(fs::read_to_string).collect::<io::Result<_>>()?;
-    let types: BTreeSet<&str> = texts.iter().flat_map(|text| scan::types(text)).collect();
-    let items: BTreeSet<String> = texts.iter().flat_map(|text| scan::items(text, &types)).collect();
-    Ok(items.into_iter().map(|item| item + "\n").collect())
+    let modules: Vec<String> = files.iter().map(|file| module(&folder.join("src"), file)).collect();
+    let exports: BTreeSet<String> = texts.iter().flat_map(|text| scan::exports(text)).collect();
+    let public: BTreeSet<String> = texts
+        .iter()
+        .zip(&modules)
+        .flat_map(|(text, module)| scan::public_modules(text).map(|name| join(module, name)))
+        .collect();
+    let reach = |module: &str| {
+        if is_public(module, &public) || is_exported_whole(module, &exports) {
+            Reach::All
+        } else {
+            Reach::Exported(&exports)
+        }
+    };
+    let types: BTreeSet<&str> = texts
+        .iter()
+        .zip(&modules)
+        .flat_map(|(text, module)| scan::types(text).filter(|name| reach(module).has(name)))
+        .collect();
+    let hidden: Vec<String> = texts
+        .iter()
+        .zip(&modules)
+        .flat_map(|(text, module)| scan::hidden_modules(text).map(|name| join(module, name)))
+        .collect();
+    let is_hidden = |module: &str| hidden.iter().any(|hidden| is_within(module, hidden));
+    let mut items = BTreeSet::new();
+    for (text, module) in texts.iter().zip(&modules).filter(|(_, module)| !is_hidden(module)) {
+        items.extend(
+            scan::items(text, &types, reach(module)).into_iter().map(|item| format!("{module}: {item}\n")),
+        );
+    }
+    Ok(items.into_iter().collect())
+}
+
+/// The path of the module that a file contains; `crate` for the root.
+fn module(source: &Path, file: &Path) -> String {
+    let path = file.strip_prefix(source).unwrap_or(file).with_extension("");
+    let names: Vec<_> = path.iter().filter_map(|name| name.to_str()).collect();
+    match names.as_slice() {
+        ["lib"] => "crate".to_owned(),
+        [folders @ .., "mod"] => folders.join("::"),
+        names => names.join("::"),
+    }
+}
+
+fn join(module: &str, name: &str) -> String {
+    if module == "crate" { name.to_owned() } else { format!("{module}::{name}") }
+}
+
+/// Whether this module and all that it is in are `pub mod`.
+fn is_public(module: &str, public: &BTreeSet<String>) -> bool {
+    module == "crate"
+        || module
+            .match_indices("::")
+            .map(|(at, _)| &module[..at])
+            .chain([module])
+            .all(|outer| public.contains(outer))
+}
+
+/// Whether a `pub use` exports everything in this module.
+fn is_exported_whole(module: &str, exports: &BTreeSet<String>) -> bool {
+    let last = module.rsplit("::").next().unwrap_or(module);
+    exports
+        .iter()
+        .any(|path| path.strip_suffix("::*").is_some_and(|path| path.rsplit("::").next() == Some(last)))
+}
+
+fn is_within(module: &str, outer: &str) -> bool {
+    module.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
 /// A short digest of all listings, in the order of [`CRATES`].

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 /// A block whose lines are read with its head in mind.
-struct Block<'a> {
+struct Block {
     indent: usize,
     kind: Kind,
-    name: &'a str,
+    /// The type, and of a variant with fields also the variant.
+    name: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,10 +34,59 @@ pub fn types(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Every public item, as it is written, without its body and its documentation.
-pub fn items(text: &str, types: &BTreeSet<&str>) -> Vec<String> {
+/// The names of the modules in files of their own that are not part of the API.
+pub fn hidden_modules(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().zip(text.lines().skip(1));
+    lines.filter_map(|(attribute, line)| {
+        let name = line.strip_prefix("pub mod ")?.strip_suffix(';')?;
+        attribute.starts_with("#[doc(hidden)").then_some(name)
+    })
+}
+
+/// The names of the modules in files of their own that others can name.
+pub fn public_modules(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'))
+}
+
+/// The names that a `pub use` gives to others, wherever it stands; of a whole module, `path::*`.
+pub fn exports(text: &str) -> BTreeSet<String> {
     let lines: Vec<&str> = text.lines().collect();
-    let (mut items, mut blocks): (Vec<String>, Vec<Block<'_>>) = (Vec::new(), Vec::new());
+    let mut names = BTreeSet::new();
+    for at in (0..lines.len()).filter(|at| lines[*at].trim_start().starts_with("pub use ")) {
+        let (head, _) = join(&lines, at, &[";"]);
+        for path in head.split([',', '{', '}', ';']).map(str::trim) {
+            let path = path.strip_prefix("pub use ").unwrap_or(path);
+            let name = path.rsplit(" as ").next().unwrap_or_default();
+            let whole = if name.ends_with("::*") { path } else { self::name(name) };
+            names.insert(whole.to_owned());
+            // The new name is in the list, and the item itself is under its old one.
+            names.insert(self::name(path.split(" as ").next().unwrap_or_default()).to_owned());
+        }
+    }
+    names
+}
+
+/// Which items of a module others can name: all, or those that a `pub use` elsewhere exports.
+#[derive(Clone, Copy)]
+pub enum Reach<'a> {
+    All,
+    Exported(&'a BTreeSet<String>),
+}
+
+impl Reach<'_> {
+    pub fn has(self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Exported(names) => names.contains(name),
+        }
+    }
+}
+
+/// Every item that others can name, as it is written, without its body and its documentation. `types` are the public
+/// types of the crate that others can name; blocks that implement them are listed wherever they stand.
+pub fn items(text: &str, types: &BTreeSet<&str>, reach: Reach<'_>) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let (mut items, mut blocks): (Vec<String>, Vec<Block>) = (Vec::new(), Vec::new());
     let (mut hidden, mut derived) = (false, None);
     let mut at = 0;
     while at < lines.len() {
@@ -64,11 +114,14 @@ pub fn items(text: &str, types: &BTreeSet<&str>) -> Vec<String> {
             at += 1;
             continue;
         }
-        let block = blocks.last().map(|block| (block.kind, block.name));
+        let block = blocks.last().map(|block| (block.kind, block.name.clone()));
         let public = line.starts_with("pub ");
         let ends: &[&str] = match block {
+            // Names in braces over several lines.
+            _ if line.starts_with("pub use ") => &[";"],
             Some((Kind::Struct, _)) => &[","],
-            Some((Kind::Enum, _)) => &[",", "{", "("],
+            Some((Kind::Enum, _)) if line.ends_with('(') => &["),"],
+            Some((Kind::Enum, _)) => &[",", "{"],
             _ => &["{", ";", "}"],
         };
         let (head, next) = join(&lines, at, ends);
@@ -83,31 +136,35 @@ pub fn items(text: &str, types: &BTreeSet<&str>) -> Vec<String> {
         let listed = match block {
             _ if hidden => false,
             None if is_impl => head.contains(" for ") && types.contains(self_type),
-            None | Some((Kind::Inherent | Kind::Struct, _)) => public,
+            None => public && (line.starts_with("pub use ") || reach.has(item_name(&line[4..]))),
+            Some((Kind::Inherent | Kind::Struct, _)) => public,
             Some((Kind::Enum | Kind::Trait, _)) => true,
             Some((Kind::Closed, _)) => false,
         };
         if listed {
             let item = signature(&head);
             let derived = derived.as_deref().unwrap_or_default();
-            items.push(match block {
+            items.push(match &block {
                 Some((_, within)) => format!("{within}: {item}"),
                 None => format!("{derived}{item}"),
             });
         }
         if head.ends_with('{') {
-            let open = match block {
-                Some((Kind::Enum, within)) if !hidden => (Kind::Enum, within),
-                None if hidden => (Kind::Closed, ""),
-                None if is_impl && !head.contains(" for ") && types.contains(self_type) => {
-                    (Kind::Inherent, types.get(self_type).copied().unwrap_or_default())
+            let (kind, name) = match block {
+                Some((Kind::Enum, within)) if !hidden => (Kind::Enum, format!("{within}::{}", name(line))),
+                None if is_impl && !head.contains(" for ") && types.contains(self_type) && !hidden => {
+                    (Kind::Inherent, self_type.to_owned())
                 }
-                None if line.starts_with("pub struct ") => (Kind::Struct, name(&line[11..])),
-                None if line.starts_with("pub enum ") => (Kind::Enum, name(&line[9..])),
-                None if line.starts_with("pub trait ") => (Kind::Trait, name(&line[10..])),
-                _ => (Kind::Closed, ""),
+                None if listed && line.starts_with("pub struct ") => {
+                    (Kind::Struct, name(&line[11..]).to_owned())
+                }
+                None if listed && line.starts_with("pub enum ") => (Kind::Enum, name(&line[9..]).to_owned()),
+                None if listed && line.starts_with("pub trait ") => {
+                    (Kind::Trait, name(&line[10..]).to_owned())
+                }
+                _ => (Kind::Closed, String::new()),
             };
-            blocks.push(Block { indent, kind: open.0, name: open.1 });
+            blocks.push(Block { indent, kind, name });
         }
         (hidden, derived) = (false, None);
         at = next;
@@ -148,6 +205,14 @@ fn name(text: &str) -> &str {
     let path =
         text.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).next().unwrap_or_default();
     path.trim_end_matches(':').rsplit("::").next().unwrap_or_default()
+}
+
+/// The name of an item whose line begins with `pub`, without that.
+fn item_name(rest: &str) -> &str {
+    let keywords =
+        ["struct", "enum", "trait", "type", "union", "mod", "fn", "async", "const", "static", "unsafe"];
+    let word = rest.split(' ').find(|word| !keywords.contains(word)).unwrap_or_default();
+    name(word)
 }
 
 /// The type of `impl<…> Type<…> {`.

@@ -3,6 +3,10 @@ use super::*;
 const SOURCE: &str = r"
 //! A module.
 pub use inner::Thing;
+pub use engine::{
+    Engine, EngineBuilder,
+    Worker as Runner,
+};
 
 /// Documented.
 #[derive(Clone, Debug)]
@@ -40,6 +44,15 @@ pub struct Generic<T>(T);
 pub enum State {
     Open,
     Held { until: u64 },
+    /// Over several lines.
+    Closed {
+        /// A field of the variant.
+        reason: String,
+    },
+    Failed(
+        String,
+        u8,
+    ),
 }
 
 impl std::fmt::Display for State {
@@ -67,7 +80,7 @@ struct Private {
 
 fn listed() -> Vec<String> {
     let types: BTreeSet<&str> = types(SOURCE).collect();
-    items(SOURCE, &types)
+    items(SOURCE, &types, Reach::All)
 }
 
 #[test]
@@ -76,6 +89,7 @@ fn public_items_are_listed_and_nothing_else() {
         listed(),
         [
             "pub use inner::Thing",
+            "pub use engine::{ Engine, EngineBuilder, Worker as Runner, }",
             "#[derive(Clone, Debug)] #[non_exhaustive] pub struct Options",
             "Options: pub size: usize",
             "Options: pub fn with_size( mut self, size: usize, ) -> Self",
@@ -84,6 +98,9 @@ fn public_items_are_listed_and_nothing_else() {
             "pub enum State",
             "State: Open",
             "State: Held { until: u64 }",
+            "State: Closed",
+            "State::Closed: reason: String",
+            "State: Failed( String, u8, )",
             "impl std::fmt::Display for State",
             "pub trait Store: Send",
             "Store: fn load(&self) -> u8",
@@ -91,4 +108,39 @@ fn public_items_are_listed_and_nothing_else() {
             "pub const MAX: usize",
         ]
     );
+}
+
+#[test]
+fn a_hidden_module_is_known_by_its_line() {
+    let text = "pub mod shown;\n#[doc(hidden)]\npub mod inner;\n#[doc(hidden)]\npub fn inner() {}\n";
+    assert_eq!(hidden_modules(text).collect::<Vec<_>>(), ["inner"]);
+}
+
+#[test]
+fn a_private_module_has_only_what_is_exported_from_it() {
+    let exported =
+        exports("    pub use inner::Options;\npub use other::{\n    Generic as Typed, thing::*,\n};\n");
+    assert!(
+        ["Options", "Generic", "Typed", "thing::*"].iter().all(|name| exported.contains(*name)),
+        "{exported:?}"
+    );
+    let types = BTreeSet::from(["Options", "Generic"]);
+    assert_eq!(
+        items(SOURCE, &types, Reach::Exported(&exported)),
+        [
+            "pub use inner::Thing",
+            "pub use engine::{ Engine, EngineBuilder, Worker as Runner, }",
+            "#[derive(Clone, Debug)] #[non_exhaustive] pub struct Options",
+            "Options: pub size: usize",
+            "Options: pub fn with_size( mut self, size: usize, ) -> Self",
+            "Generic: pub fn get(&self) -> u8",
+            "pub struct Generic<T>(T)",
+        ]
+    );
+}
+
+#[test]
+fn a_public_module_is_known_by_its_line() {
+    let text = "mod inner;\npub mod shown;\npub(crate) mod half;\npub mod inline {\n}\n";
+    assert_eq!(public_modules(text).collect::<Vec<_>>(), ["shown"]);
 }
