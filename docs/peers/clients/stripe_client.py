@@ -1,0 +1,16 @@
+"""Stripe's SDK for Python as it comes. With KEY=intent the program gives the name of the intent as the key."""
+import os
+import sys
+from urllib.parse import urlsplit
+
+import stripe
+
+url, intent = urlsplit(os.environ["ONCEWARD_URL"]), os.environ["ONCEWARD_INTENT"]
+client = stripe.StripeClient("sk_test_none", base_addresses={"api": f"http://{url.netloc}"})
+options = {"idempotency_key": intent} if os.environ.get("KEY") == "intent" else {}
+try:
+    params = {"amount": 1200, "currency": "eur", "metadata": {"intent": intent}}
+    client.v1.payment_intents.create(params, options)
+except stripe.StripeError as error:
+    print(error, file=sys.stderr)
+    sys.exit(1)
