@@ -19,7 +19,7 @@ fn charge_with(
     field: Option<&str>,
 ) -> Option<String> {
     let mut curl = Command::new("curl");
-    curl.current_dir(folder).args(["-s", "-i", "--max-time", "30", "--cacert", "ca.pem", "-d", "{}"]);
+    curl.current_dir(folder).args(["-sS", "-i", "--max-time", "30", "--cacert", "ca.pem", "-d", "{}"]);
     curl.args(["-H", "Idempotency-Key: k"]).arg(format!("https://{}/charges", gateway.address));
     if let Some((certificate, key)) = certificate {
         curl.args(["--cert", certificate, "--key", key]);
@@ -28,6 +28,10 @@ fn charge_with(
         curl.args(["-H", field]);
     }
     let output = curl.output().unwrap();
+    if !output.status.success() {
+        // Shown if the test fails: a connection that should not have been refused says why.
+        eprintln!("{certificate:?}: curl: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
     output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
 }
 
