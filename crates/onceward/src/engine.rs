@@ -343,9 +343,10 @@ impl Onceward {
 
     /// Records the same outcome for several intents inside a transaction that the caller holds, in one statement where
     /// the driver can: [`claim_in`](Self::claim_in) and [`complete_in`](Self::complete_in) for work that is done in this
-    /// very transaction. Their ids are different. Returns for each whether it was recorded; `false` if it has a receipt
-    /// already, of whatever kind, and nothing was changed: ask for that one by itself. Waits for other transactions that
-    /// have written one of the ids. After an error, roll back.
+    /// very transaction. In any order; an id that is named twice is [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+    /// Returns for each whether it was recorded; `false` if it has a receipt already, of whatever kind, and nothing was
+    /// changed: ask for that one by itself. Waits for other transactions that have written one of the ids. After an
+    /// error, roll back.
     pub async fn record_in<J: Join + ?Sized>(
         &self,
         tx: &mut J,

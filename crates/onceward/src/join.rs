@@ -13,7 +13,8 @@ use crate::store::{StoreFuture, Swap, Swapped};
 pub trait Join: Send {
     /// As [`Store::swap`](crate::Store::swap), but inside the transaction: others see what was written
     /// when the transaction commits, and never if it does not. While another transaction has written
-    /// one of the ids, this waits for its end; of two that saw the same thing, one wins.
+    /// one of the ids, this waits for its end; of two that saw the same thing, one wins. The batch is sorted by id and
+    /// names no id twice, so that two transactions lock the same ids in the same order.
     ///
     /// After an error the transaction must be rolled back.
     fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>>;

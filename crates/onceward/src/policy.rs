@@ -82,6 +82,7 @@ impl Backoff {
 
 /// Whether the input is kept when an intent is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KeepInput {
     /// It is dropped: an ask that comes again brings it along.
     UntilDone,
@@ -100,6 +101,7 @@ pub enum OnDuplicate {
 
 /// The effect of a failed outcome on the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnFailure {
     /// The failure is the answer: it is kept and replayed.
     Replay,

@@ -193,6 +193,7 @@ impl Found {
 
 /// How long ago a record was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Age {
     /// Since the first write to its id after it was last absent.
     pub created: Duration,
@@ -201,10 +202,15 @@ pub struct Age {
 }
 
 impl Age {
+    /// First written this long ago, and last written that long ago.
+    pub fn new(created: Duration, updated: Duration) -> Self {
+        Self { created, updated }
+    }
+
     /// From three readings of one clock in microseconds.
     pub fn between(now_us: u64, created_us: u64, updated_us: u64) -> Self {
         let since = |us| Duration::from_micros(now_us.saturating_sub(us));
-        Self { created: since(created_us), updated: since(updated_us) }
+        Self::new(since(created_us), since(updated_us))
     }
 }
 

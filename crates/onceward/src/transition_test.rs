@@ -5,14 +5,23 @@
 mod cells;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::*;
-use crate::decide::decide;
-use crate::policy::{Backoff, OnDuplicate};
-use crate::receipt::Fence;
-use crate::store::Age;
+use crate::ask::Ask;
+use crate::codec::FENCE_IS_VERSION;
+use crate::decide::{Decision, Takeover, decide};
+use crate::fingerprint::Fingerprint;
+use crate::id::Id;
+use crate::outcome::Outcome;
+use crate::policy::{Backoff, KeepInput, OnDuplicate, OnExpired, OnFailure, OnUnknown, Policy, Retention};
+use crate::receipt::{
+    Attempt, Claim, Closed, Dead, Done, End, Fence, Gone, Held, Job, Owner, Prior, Receipt, Unknown,
+    UnknownReason, Waiting,
+};
+use crate::store::{Age, Due, Found, State, Version};
 
 const TRIES: u16 = 3;
 const DAY: Duration = Duration::from_hours(24);
@@ -308,7 +317,7 @@ const CLOSES: &[(&str, &str, &str, &str)] = &[
     ("waiting Nothing", "done closed", "done closed", "done closed"),
     ("waiting Settled", "done closed", "done closed", "done closed"),
     ("waiting Unknown", "conflict", "done closed", "done closed"),
-    // Under `Retry` a dead receipt does not say whether one of its tries may have taken effect.
+    // One of a previous version does not say whether a try under `Retry` may have taken effect.
     ("dead Nothing", "conflict", "done closed", "done closed"),
     ("dead Settled", "conflict", "done closed", "done closed"),
     ("dead Unknown", "conflict", "done closed", "done closed"),

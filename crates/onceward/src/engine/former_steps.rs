@@ -100,7 +100,9 @@ impl FormerSteps {
             self.parents.push(id.clone());
             seal(&id, Seen::Version(step.version), None)
         });
-        let removals = removals.collect();
+        let mut removals: Vec<Swap> = removals.collect();
+        // A page has the order of the store's index; a batch is sorted by id.
+        removals.sort_by(|a, b| a.id.cmp(&b.id));
         self.scan = page.next.map(|next| Scan { after: Some(next), ..scan });
         Ok(Some(removals))
     }

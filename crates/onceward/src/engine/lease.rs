@@ -69,9 +69,10 @@ impl Lease {
         }
     }
 
-    /// The request, if the receipt carries it ([`Ask::with_input`]).
+    /// The request, if the receipt carries it ([`Ask::with_input`]). `None` also for an empty one: a run without an input
+    /// that a [`Worker`](crate::Worker) takes over carries an empty one from then on, and the two look the same.
     pub fn input(&self) -> Option<&Bytes> {
-        self.job.as_ref().map(|job| &job.input)
+        self.job.as_ref().map(|job| &job.input).filter(|input| !input.is_empty())
     }
 
     /// Replaces what the receipt carries as its [input](Self::input), for those who continue with the intent after this
@@ -86,7 +87,10 @@ impl Lease {
         Onceward { inner: self.inner.clone() }
     }
 
-    /// Which try this is, from 1 on. Only intents that carry their input are counted; others are always at 1.
+    /// Which try this is, from 1 on. Counted are the tries of an intent that carries its input, and of a run without one
+    /// since a [`Worker`](crate::Worker) took it over; for others it is always 1. A try that was suspended does not count,
+    /// nor, where unknown outcomes are retried, one that was dropped; a settlement as not done and the retry of a dead
+    /// intent begin at 1 again. [`Claim::tries`](crate::receipt::Claim::tries) counts the claims of every intent.
     pub fn tries(&self) -> u16 {
         self.job.as_ref().map_or(1, |job| job.started)
     }

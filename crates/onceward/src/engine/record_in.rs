@@ -22,25 +22,34 @@ pub(crate) async fn record_in<J: Join + ?Sized>(
     outcome: &Outcome,
 ) -> Result<Vec<bool>> {
     check_store(inner)?;
-    let swaps = asks.iter().map(|ask| done(inner, ask, outcome)).collect::<Result<Vec<Swap>>>()?;
-    if swaps.is_empty() {
+    if asks.is_empty() {
         return Ok(Vec::new());
     }
+    // A batch is sorted by id and names no id twice ([`Join::swap`]), whatever the order of the caller is.
+    let mut order: Vec<usize> = (0..asks.len()).collect();
+    order.sort_by(|a, b| asks[*a].id.cmp(&asks[*b].id));
+    if order.windows(2).any(|pair| asks[pair[0]].id == asks[pair[1]].id) {
+        return Err(Error::invalid("an intent is named twice; each can be recorded once"));
+    }
+    let swaps = order.iter().map(|at| done(inner, &asks[*at], outcome)).collect::<Result<Vec<Swap>>>()?;
     let swapped = tx.swap(&swaps).await?;
     if swapped.len() != swaps.len() {
         let detail = "the transaction gave another number of answers than swaps";
         return Err(Error::new(ErrorKind::Damaged, detail));
     }
-    let recorded = swapped.into_iter().map(|swapped| match swapped {
-        Swapped::Won(_) => {
-            inner.counters.claimed(false);
-            inner.counters.completions.one();
-            Ok(true)
-        }
-        Swapped::Lost(_) => Ok(false),
-        Swapped::Failed(error) => Err(error),
-    });
-    recorded.collect()
+    let mut recorded = vec![false; asks.len()];
+    for (at, swapped) in order.into_iter().zip(swapped) {
+        recorded[at] = match swapped {
+            Swapped::Won(_) => {
+                inner.counters.claimed(false);
+                inner.counters.completions.one();
+                true
+            }
+            Swapped::Lost(_) => false,
+            Swapped::Failed(error) => return Err(error),
+        };
+    }
+    Ok(recorded)
 }
 
 fn done(inner: &Inner, ask: &Ask, outcome: &Outcome) -> Result<Swap> {

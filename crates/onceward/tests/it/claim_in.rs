@@ -1,7 +1,8 @@
 //! Claims inside a transaction that the caller holds.
 
 use onceward::{
-    Answer, Attempt, Claimed, Fence, OnFailure, OnUnknown, Outcome, Policy, Refusal, State, Stopped, Ticket,
+    Answer, Attempt, Claimed, ErrorKind, Fence, Lease, OnFailure, OnUnknown, Outcome, Policy, Refusal, State,
+    Stopped, Ticket,
 };
 
 use crate::cluster::{Cluster, Fault, ask, id, never, run_ready_tasks, secs};
@@ -185,4 +186,47 @@ async fn outcomes_are_recorded_together_where_there_is_no_receipt() {
     onceward.record_in(&mut tx, &[ask("c", &retried)], &Outcome::failed("declined")).await.unwrap_err();
     onceward.record_in(&mut tx, &[ask("c", &policy).with_input("12")], &done).await.unwrap_err();
     assert!(onceward.receipt(&id("c")).await.unwrap().is_none());
+}
+
+/// A transaction wants its batch sorted by id, without an id twice; the caller need not know.
+#[tokio::test(start_paused = true)]
+async fn outcomes_are_recorded_in_any_order_and_no_intent_twice() {
+    let cluster = Cluster::new();
+    let (onceward, policy) = (cluster.process(), under(OnUnknown::Hold));
+    granted(onceward.claim(ask("b", &policy)).await.unwrap());
+    let done = Outcome::succeeded("together");
+    let mut tx = cluster.store.transactions().open();
+    let asks = ["d", "b", "c", "a"].map(|key| ask(key, &policy));
+    assert_eq!(onceward.record_in(&mut tx, &asks, &done).await.unwrap(), [true, false, true, true]);
+    let twice = ["x", "y", "x"].map(|key| ask(key, &policy));
+    let refused = onceward.record_in(&mut tx, &twice, &done).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    tx.commit().unwrap();
+    for (key, there) in [("a", true), ("c", true), ("d", true), ("x", false), ("y", false)] {
+        assert_eq!(onceward.receipt(&id(key)).await.unwrap().is_some(), there, "{key}");
+    }
+}
+
+/// The store lists steps in the order in which they were recorded, which need not be that of their ids.
+#[tokio::test(start_paused = true)]
+async fn the_steps_of_an_expired_intent_go_whatever_their_order_is() {
+    let cluster = Cluster::new();
+    let (onceward, policy) = (cluster.process(), under(OnUnknown::Hold));
+    let policy = policy.to_builder().with_retention(onceward::Retention::For(secs(60))).build().unwrap();
+    let steps = ["second", "first", "third"];
+    let work = async |lease: Lease| {
+        for name in steps {
+            lease.step(name, async |_| Ok(Outcome::succeeded("recorded"))).await?;
+        }
+        Ok(Outcome::succeeded("done"))
+    };
+    onceward.run(ask("k", &policy), work).await.unwrap();
+    tokio::time::sleep(secs(61)).await;
+    let mut tx = cluster.store.transactions().open();
+    let ticket = granted(onceward.claim_in(&mut tx, &ask("k", &policy)).await.unwrap());
+    onceward.complete_in(&mut tx, &ticket, &Outcome::succeeded("again")).await.unwrap();
+    tx.commit().unwrap();
+    for name in steps {
+        assert!(onceward.receipt(&id("k").step(name).unwrap()).await.unwrap().is_none(), "{name}");
+    }
 }

@@ -716,3 +716,35 @@ async fn an_intent_is_closed_only_as_it_was_found_and_in_a_transaction_when_that
     let late = onceward.run(ask("in"), never).await.unwrap();
     assert_eq!(late, Answer::Refused(Refusal::Closed(Closed::Undone)));
 }
+
+/// A run that never had an input has none for the worker that takes it over either, on any of its tries.
+#[tokio::test(start_paused = true)]
+async fn a_run_without_an_input_has_none_when_a_worker_goes_on_with_it() {
+    let cluster = Cluster::new();
+    let (first, kill) = cluster.killable_process();
+    let hangs = async |lease: Lease| {
+        assert_eq!((lease.input(), lease.tries()), (None, 1));
+        kill.now();
+        std::future::pending().await
+    };
+    tokio::time::timeout(secs(1), first.run(ask("k"), hangs)).await.unwrap_err();
+    tokio::time::sleep(LEASE * 3).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let work = {
+        let seen = seen.clone();
+        move |lease: Lease| {
+            let mut seen = seen.lock().unwrap();
+            seen.push((lease.input().cloned(), lease.tries()));
+            let ends = if seen.len() < 2 { Err(Stopped::before_effect("once more")) } else { Ok("done") };
+            async move { ends.map(Outcome::succeeded) }
+        }
+    };
+    let onceward = cluster.process();
+    let worker = Worker::builder(onceward.clone()).with_operation("charge", policy(), work).build().unwrap();
+    for _ in 0..2 {
+        worker.run_once().await.unwrap();
+        tokio::time::sleep(secs(3_600)).await;
+    }
+    assert_eq!(*seen.lock().unwrap(), [(None, 1), (None, 2)]);
+    assert_eq!(onceward.receipt(&id("k")).await.unwrap().unwrap().status.state(), State::Done);
+}
