@@ -55,7 +55,7 @@ const SCHEMES: &[Scheme] = &[
         description: "A table of Amazon DynamoDB, in one region",
         open: in_build!("dynamodb", |at|
             DynamoDbStore::open(&at.url, crate::dynamodb::Options::default()).await.map(Opened::new)),
-        migrate: in_build!("dynamodb", |at| DynamoDbStore::migrate(&at.url).await),
+        migrate: Migrate::tables(in_build!("dynamodb", |at| DynamoDbStore::migrate(&at.url).await)),
     },
     Scheme {
         names: &["embedded"], form: "embedded:./data", feature: "embedded",
@@ -78,7 +78,9 @@ const SCHEMES: &[Scheme] = &[
             let identity = Some(store.identity());
             Ok(Opened { identity, ..Opened::new(store) })
         }),
-        migrate: in_build!("mysql", |at| MySqlStore::migrate(&at.url).await),
+        migrate: Migrate::with_identity(
+            in_build!("mysql", |at| MySqlStore::migrate(&at.url).await),
+            in_build!("mysql", |at| MySqlStore::renew_identity(&at.url).await)),
     },
     Scheme {
         names: &["postgres", "postgresql"], form: "postgres://USER@HOST/DATABASE", feature: "postgres",
@@ -88,7 +90,9 @@ const SCHEMES: &[Scheme] = &[
             let identity = Some(store.identity());
             Ok(Opened { identity, ..Opened::new(store) })
         }),
-        migrate: in_build!("postgres", |at| PostgresStore::migrate(&at.url).await),
+        migrate: Migrate::with_identity(
+            in_build!("postgres", |at| PostgresStore::migrate(&at.url).await),
+            in_build!("postgres", |at| PostgresStore::renew_identity(&at.url).await)),
     },
     Scheme {
         names: &["redis", "rediss"], form: "redis://HOST/0?accept=volatile", feature: "redis",
@@ -101,7 +105,7 @@ const SCHEMES: &[Scheme] = &[
         description: "An SQLite file, for processes on one machine",
         open: in_build!("sqlite", |at|
             SqliteStore::open(&at.rest, Options::default()).await.map(Opened::new)),
-        migrate: in_build!("sqlite", |at| SqliteStore::migrate(&at.rest).await),
+        migrate: Migrate::tables(in_build!("sqlite", |at| SqliteStore::migrate(&at.rest).await)),
     },
 ];
 
@@ -114,7 +118,32 @@ struct Scheme {
     feature: &'static str,
     open: Option<Work<Opened>>,
     /// Only databases have tables.
-    migrate: Option<Work<Migrated>>,
+    migrate: Option<Migrate>,
+}
+
+/// What `onceward migrate` does to a database.
+#[derive(Clone, Copy)]
+struct Migrate {
+    #[cfg_attr(
+        not(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite")),
+        expect(dead_code, reason = "`migrate` is not part of a build without databases")
+    )]
+    tables: Work<Migrated>,
+    /// Its `--new-identity`; `None` where no front can be in front of the store.
+    identity: Option<Work<()>>,
+}
+
+impl Migrate {
+    const fn tables(tables: Option<Work<Migrated>>) -> Option<Self> {
+        Self::with_identity(tables, None)
+    }
+
+    const fn with_identity(tables: Option<Work<Migrated>>, identity: Option<Work<()>>) -> Option<Self> {
+        match tables {
+            Some(tables) => Some(Self { tables, identity }),
+            None => None,
+        }
+    }
 }
 
 type Work<T> = fn(Address) -> Pin<Box<dyn Future<Output = Result<T>> + Send>>;
@@ -221,23 +250,30 @@ pub async fn migrate(url: &str) -> Result<Migrated> {
         let detail = format!("`{}:` has no tables to migrate; this build opens {}", address.name(), known());
         return Err(invalid(detail));
     };
-    migrate(address).await
+    (migrate.tables)(address).await
 }
 
 /// Gives the database that an address names another identity: no entry that any volatile front has for it fits any more.
 /// After it was restored from a backup. For PostgreSQL, MySQL and MariaDB.
 pub async fn renew_identity(url: &str) -> Result<()> {
     let (url, _) = front::take(url)?;
-    let (_, address) = find(&url)?;
-    match address.name() {
-        #[cfg(feature = "mysql")]
-        "mysql" => MySqlStore::renew_identity(&url).await,
-        #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => PostgresStore::renew_identity(&url).await,
-        name => Err(invalid(format!(
-            "`{name}:` has no identity to renew; those of postgres:// and mysql:// have one, for fronts"
-        ))),
+    let (scheme, address) = find(&url)?;
+    if scheme.open.is_none() {
+        return Err(not_in_build(scheme, &address));
     }
+    let Some(renew) = identity_of(scheme) else {
+        let having = SCHEMES.iter().filter(|scheme| identity_of(scheme).is_some());
+        let having = having.map(|scheme| scheme.form).collect::<Vec<_>>().join(", ");
+        let having = if having.is_empty() { "none of this build" } else { &having };
+        let detail =
+            format!("`{}:` has no identity to renew; with one, for fronts: {having}", address.name());
+        return Err(invalid(detail));
+    };
+    renew(address).await
+}
+
+fn identity_of(scheme: &Scheme) -> Option<Work<()>> {
+    scheme.migrate.and_then(|migrate| migrate.identity)
 }
 
 /// A form of address that this build can open, for help texts.

@@ -40,6 +40,15 @@ pub(crate) struct JournalContents {
     pub(crate) last: Option<GroupRecord>,
     /// Groups that were never acknowledged and are incomplete: the files to truncate, and where.
     pub(crate) torn: Vec<(PathBuf, u64)>,
+    /// The journal that was written last, which fjall would continue.
+    pub(crate) newest: Option<NewestJournal>,
+}
+
+/// A journal by its number, and the bytes of its whole groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NewestJournal {
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Walks all journals in the folder of the database. Refuses if a group up to `acknowledged` cannot
@@ -57,7 +66,7 @@ pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Jou
     // Where the last whole group ended, and why nothing could be read there.
     let mut stopped = (folder.to_path_buf(), 0, "nothing is there");
     let mut number = None;
-    for (_, path) in journals {
+    for (place, path) in journals {
         let mut file = File::open(&path).map_err(|error| unreadable(&path, error))?;
         let mut at = 0;
         let mut groups = GroupReader::new(&mut file);
@@ -107,6 +116,7 @@ pub(crate) fn walk(folder: &Path, nonce: Nonce, acknowledged: u64) -> Result<Jou
         if matches!(end, JournalItem::Broken(_)) {
             walked.torn.push((path.clone(), at));
         }
+        walked.newest = Some(NewestJournal { number: place, bytes: at });
         stopped = (path, at, what);
     }
     let last = walked.last.map_or(0, |last| last.sequence);

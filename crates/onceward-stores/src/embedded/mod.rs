@@ -19,6 +19,7 @@
 //! |---|---|
 //! | `folder.rs` | the marker of the folder, and its lock |
 //! | `journal.rs`, `acked_file.rs`, `group_record.rs` | nothing acknowledged may be lost unnoticed |
+//! | `next_journal.rs` | a start does not read what an earlier one has read |
 //! | `tables.rs`, `row.rs` | what is stored in fjall |
 //! | `queue.rs`, `group.rs`, `writer.rs` | many batches written with one sync |
 //! | `held_rows.rs`, `due_scan.rs`, `row_block.rs` | what falls due when |
@@ -35,6 +36,7 @@ mod group_record;
 mod held_rows;
 mod index;
 mod journal;
+mod next_journal;
 mod open;
 mod queue;
 mod reader;

@@ -13,6 +13,7 @@ use super::folder::Folder;
 use super::group_record::{GroupRecord, RECORD_KEY};
 use super::held_rows::HeldRows;
 use super::journal::{self, JournalContents};
+use super::next_journal;
 use super::queue::queue;
 use super::reopen::{OpenFolder, Slot};
 use super::row::{DUE_LISTS, OpenedAt};
@@ -120,6 +121,7 @@ fn recover(folder: &Folder, acknowledged: u64, memory: MemoryLimits) -> Result<(
     // Before the first change.
     tables::all_there(&database)?;
     cut(&walked)?;
+    next_journal::begin(&database, &walked)?;
     let tables = Tables::open(&database, memory)?;
     let record = last_record(&tables, folder, &walked, acknowledged)?;
     Ok((tables, record))

@@ -20,8 +20,8 @@ pub(crate) const GROUPS_ID: u64 = 1;
 const NAMES: [&str; 5] = ["groups", "receipts", "due", "held", "index"];
 
 const MIB: u64 = 1024 * 1024;
-/// fjall seals a journal once it is past 64 MB and lets it go when the tables hold all of it; above
-/// this it makes the tables catch up.
+/// fjall seals a journal once it is past 64 MB, or when a folder is opened (`next_journal.rs`), and lets it go when the tables
+/// hold all of it; above this it makes the tables catch up.
 const JOURNALS_BYTES_MAX: u64 = 128 * MIB;
 /// At four, fjall makes the writer wait without looking whether the flush it waits for has failed.
 const SEALED_MEMTABLES_MAX: usize = 2;

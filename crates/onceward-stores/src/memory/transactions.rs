@@ -166,6 +166,7 @@ impl MemoryTx {
 impl Join for MemoryTx {
     fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
         Box::pin(async move {
+            check_order(batch)?;
             let mut answers = Vec::with_capacity(batch.len());
             for swap in batch {
                 answers.push(self.handle.swap(swap).await.map_err(TransactionError::into_error)?);
@@ -173,6 +174,15 @@ impl Join for MemoryTx {
             Ok(answers)
         })
     }
+}
+
+/// A database may answer such a batch wrongly, or lock its ids in another order than others do. Tests are to notice it
+/// here.
+fn check_order(batch: &[Swap]) -> Result<()> {
+    if batch.is_sorted_by(|a, b| a.id < b.id) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Invalid, "a batch of swaps must be sorted by id and name no id twice"))
 }
 
 impl Transactions for MemoryTransactions {

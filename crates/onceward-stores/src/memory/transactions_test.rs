@@ -80,6 +80,16 @@ async fn it_sees_its_own_writes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_batch_that_is_not_sorted_or_names_an_id_twice_is_refused() {
+    let mut tx = MemoryTransactions::new(&MemoryStore::new()).open();
+    for keys in [["b", "a"], ["a", "a"]] {
+        let error = tx.swap(&keys.map(|key| put(key, Seen::Absent, "x"))).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{keys:?}");
+    }
+    assert_eq!(tx.swap(&["a", "b"].map(|key| put(key, Seen::Absent, "x"))).await.unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_second_transaction_is_busy_or_waits_for_the_first() {
     let store = MemoryStore::new();
     let transactions = MemoryTransactions::new(&store);

@@ -78,7 +78,7 @@ pub(super) fn found(columns: Columns<'_>) -> Result<Found> {
         Some(over) => Due::Over(Duration::from_micros(over.unsigned_abs())),
     };
     let ago = |us: i64| Duration::from_micros(us.max(0).unsigned_abs());
-    let age = Age { created: ago(columns.created_us), updated: ago(columns.updated_us) };
+    let age = Age::new(ago(columns.created_us), ago(columns.updated_us));
     Ok(Found::new(version(columns.version)?, state, due, age, columns.receipt))
 }
 

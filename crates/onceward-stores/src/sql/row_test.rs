@@ -16,7 +16,7 @@ fn a_row_becomes_a_record() {
             (Version(7), state, Due::Never, &[1][..])
         );
         // A clock that was set back makes nothing younger than new.
-        assert_eq!(row.age, Age { created: Duration::from_micros(9), updated: Duration::ZERO });
+        assert_eq!(row.age, Age::new(Duration::from_micros(9), Duration::ZERO));
     }
     let due = |remaining| found(columns(7, "held", Some(remaining))).unwrap().due;
     assert_eq!(due(5), Due::In(Duration::from_micros(5)));

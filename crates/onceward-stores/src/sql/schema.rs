@@ -12,6 +12,7 @@ pub(super) const FORMAT: i32 = 2;
 
 /// Whether opening a store brings its tables up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Migrations {
     /// Those that are missing are applied.
     Apply,

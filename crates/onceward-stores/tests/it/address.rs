@@ -53,6 +53,36 @@ fn what_is_not_understood_is_explained() {
     }
 }
 
+/// A column of the one table of addresses: a store without an identity is refused by its entry.
+#[test]
+fn only_stores_that_can_have_a_front_have_an_identity_to_renew() {
+    for (url, part) in [
+        ("memory:", "`memory:` has no identity"),
+        #[cfg(feature = "sqlite")]
+        ("sqlite:x.db", "`sqlite:` has no identity"),
+        #[cfg(feature = "mysql")]
+        ("memory:", "mysql://USER@HOST"),
+        #[cfg(feature = "postgres")]
+        ("memory:", "postgres://USER@HOST"),
+        ("oracle://x", "no store is known"),
+    ] {
+        let error = block_on(onceward_stores::renew_identity(url)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+        assert!(error.to_string().contains(part), "{url}: {error}");
+    }
+}
+
+/// By every name of its scheme: it gets as far as the server.
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn an_identity_is_renewed_by_every_name_of_the_scheme() {
+    for name in ["postgres", "postgresql"] {
+        let error =
+            onceward_stores::renew_identity(&format!("{name}://app@127.0.0.1:1/shop")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{name}: {error}");
+    }
+}
+
 #[cfg(not(feature = "embedded"))]
 #[test]
 fn a_feature_that_is_off_is_named() {

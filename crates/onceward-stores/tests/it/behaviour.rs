@@ -228,7 +228,7 @@ fn a_record_says_how_old_it_is() {
         clock.advance(Duration::from_secs(3));
         let done = done(store, 1, held, 60);
         clock.advance(Duration::from_secs(4));
-        let age = Age { created: Duration::from_secs(7), updated: Duration::from_secs(4) };
+        let age = Age::new(Duration::from_secs(7), Duration::from_secs(4));
         assert_eq!(load(store, 1).unwrap().age, age);
         assert_eq!(lost(store, put(id(1), Seen::Absent, State::Held, None)).unwrap().age, age);
         assert_eq!(page(store, everything(), None, 10).found[0].1.age, age);

@@ -46,6 +46,7 @@ const HISTORY_COLUMNS: [&str; 5] = ["entity", "from_state", "to_state", "actor",
 ///     Moved::Changed { .. } => {}    // the mail is written in the same transaction
 ///     Moved::AlreadyThere => {}      // a duplicate: no second mail
 ///     Moved::Illegal { .. } => {}    // for example cancelled; it says what would be allowed
+///     _ => {}
 /// }
 /// # Ok(()) }
 /// ```
@@ -103,6 +104,7 @@ impl<'a> Reason<'a> {
 
 /// The result of a change of state.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Moved {
     /// This call changed it. Its effects and its row of history commit with the transaction.
     Changed {

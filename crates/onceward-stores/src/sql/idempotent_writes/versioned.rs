@@ -32,6 +32,7 @@ impl<'a> Versioned<'a> {
 /// The column that identifies the version of a row. Every write gives the row a tag that it never had before, so tags
 /// are strong validators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TagColumn<'a> {
     /// A whole number (`BIGINT`) that grows by one with every write. A row that [`If::Absent`] makes begins at the
     /// microseconds since 1970, so that a row that is deleted and made again does not repeat a tag of its previous life.

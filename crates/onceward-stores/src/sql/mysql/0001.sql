@@ -1,3 +1,9 @@
+CREATE TABLE IF NOT EXISTS onceward_identity (
+    one        TINYINT NOT NULL PRIMARY KEY DEFAULT 1 CHECK (one = 1),
+    identity   VARBINARY(16) NOT NULL,
+    seal_key   VARBINARY(32) NOT NULL,
+    renewed    TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP
+) ENGINE = InnoDB;
 CREATE TABLE onceward_receipts (
     scope      VARBINARY(255) NOT NULL,
     operation  VARBINARY(512) NOT NULL,

@@ -9,8 +9,9 @@ use super::identity;
 use crate::sql::identity::FreshIdentity;
 use crate::sql::schema::{FORMAT, FoundTables, Migrated, Migrations, SchemaTable, applied, missing};
 
-/// All migrations, in order. A released migration is never edited.
-const MIGRATIONS: &[&str] = &[include_str!("0001.sql"), include_str!("0002.sql")];
+/// All migrations, in order. A released migration is never edited. The statements of one are separated by semicolons, and
+/// each can be repeated but the last: that one changes `onceward_receipts`, by which it is known that all were done.
+const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
 /// Detects a foreign table of the same name when the store is opened, not at the first claim.
 const COLUMNS: &str = "SELECT scope, operation, `key`, state, version, due, created, updated, receipt, writer
     FROM onceward_receipts LIMIT 0";
@@ -20,7 +21,7 @@ const HAS_RECEIPTS: &str = "SELECT 1 FROM information_schema.tables
 const MARIADB_MIN: (u16, u16) = (10, 6);
 const MYSQL_MIN: (u16, u16) = (8, 0);
 /// The migration whose table has a first row.
-const IDENTITY: u32 = 2;
+const IDENTITY: u32 = 1;
 /// How long one migration may wait for another, in seconds.
 const LOCK_MAX_S: u32 = 30;
 
@@ -69,24 +70,39 @@ async fn present(conn: &mut Conn) -> Result<FoundTables> {
     let schema = match (has("version"), has("format")) {
         (false, _) => SchemaTable::Foreign,
         (true, false) => SchemaTable::Unreleased,
-        (true, true) => SchemaTable::Applied(
-            last(conn, receipts).await.map_err(|error| failed(CallEffect::Reads, error))?,
-        ),
+        (true, true) => {
+            let last = recorded(conn).await.map_err(|error| failed(CallEffect::Reads, error))?;
+            if last == 0 && receipts && is_ours(conn).await {
+                // Cut off before its entry: as if nothing were there, so that it is carried out.
+                return Ok(FoundTables { receipts: false, schema: SchemaTable::Applied(0) });
+            }
+            SchemaTable::Applied(last)
+        }
     };
     Ok(FoundTables { receipts, schema })
 }
 
-/// The last migration that was applied. These servers commit each change of a table by itself, so the first
-/// one may have been cut off between its table and its entry; then the table is ours all the same.
-async fn last(conn: &mut Conn, receipts: bool) -> Result<u32, Cause> {
+/// The last migration that has an entry.
+async fn recorded(conn: &mut Conn) -> Result<u32, Cause> {
     let last: Option<u32> = conn.query_first("SELECT COALESCE(MAX(version), 0) FROM onceward_schema").await?;
-    match last.unwrap_or(0) {
-        0 if receipts && conn.query_drop(COLUMNS).await.is_ok() => Ok(1),
+    Ok(last.unwrap_or(0))
+}
+
+/// Whether the receipts are in a table that this store has made.
+async fn is_ours(conn: &mut Conn) -> bool {
+    conn.query_drop(COLUMNS).await.is_ok()
+}
+
+/// The last migration whose statements were executed. These servers commit each change of a table by itself, so the first
+/// one may have been cut off between its tables and its entry; then the tables are ours all the same.
+async fn last(conn: &mut Conn, receipts: bool) -> Result<u32, Cause> {
+    match recorded(conn).await? {
+        0 if receipts && is_ours(conn).await => Ok(1),
         last => Ok(last),
     }
 }
 
-/// Applies what is missing, one process at a time. Each migration is one statement.
+/// Applies what is missing, one process at a time.
 async fn apply(conn: &mut Conn, known: u32) -> Result<()> {
     let refused = |error| failed(CallEffect::Writes, error);
     let fresh = FreshIdentity::new()?;
@@ -108,7 +124,9 @@ async fn apply(conn: &mut Conn, known: u32) -> Result<()> {
         let last = last(conn, receipts.is_some()).await?;
         for number in 1..=known {
             if number > last {
-                conn.query_drop(MIGRATIONS[number as usize - 1]).await?;
+                for statement in MIGRATIONS[number as usize - 1].split(';') {
+                    conn.query_drop(statement).await?;
+                }
             }
             if number == IDENTITY {
                 identity::make(conn, &fresh).await?;

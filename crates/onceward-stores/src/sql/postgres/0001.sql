@@ -37,3 +37,11 @@ CREATE INDEX onceward_receipts_never ON onceward_receipts (open_state, id_high, 
     WHERE due IS NULL AND open_state < 5;
 
 COMMENT ON TABLE onceward_receipts IS 'What became of each intent; kept by onceward. Look, but do not write.';
+
+-- What the entries of a volatile front are sealed with. `onceward migrate --new-identity` replaces it.
+CREATE TABLE onceward_identity (
+    one       boolean PRIMARY KEY DEFAULT true CHECK (one),
+    identity  bytea NOT NULL,
+    seal_key  bytea NOT NULL,
+    renewed   timestamptz NOT NULL DEFAULT clock_timestamp()
+);

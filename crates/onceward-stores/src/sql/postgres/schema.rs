@@ -9,7 +9,7 @@ use crate::sql::identity::FreshIdentity;
 use crate::sql::schema::{FORMAT, FoundTables, Migrated, Migrations, SchemaTable, applied, missing};
 
 /// All migrations, in order. A released migration is never edited.
-const MIGRATIONS: &[&str] = &[include_str!("0001.sql"), include_str!("0002.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
 /// Serializes migrations of several processes; an arbitrary, unique number.
 const LOCK: i64 = 0x6f6e_6365_7761_7264;
 /// The oldest that knows every setting of the table.

@@ -31,9 +31,11 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens a file, or makes it. The folder must be there.
     pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
-        let path = path.as_ref().to_owned();
-        let opening = tokio::task::spawn_blocking(move || Self::open_now(&path, &options));
-        opening.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+        let file = path.as_ref().to_owned();
+        let opening = tokio::task::spawn_blocking(move || Self::open_now(&file, &options));
+        let opened = opening.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        warn_if_open_to_others(path.as_ref());
+        Ok(opened)
     }
 
     fn open_now(path: &Path, options: &Options) -> Result<Self> {
@@ -81,6 +83,22 @@ pub fn connect(path: &Path, busy: Duration) -> Result<Connection> {
         Ok(connection)
     };
     set_up().map_err(|error| unopened(path, error))
+}
+
+/// A file that was there before keeps its mode: it may be a database of the application, shared on purpose.
+fn warn_if_open_to_others(path: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let Ok(found) = std::fs::metadata(path) else { return };
+        let mode = found.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            let (path, mode) = (path.display(), format!("{mode:04o}"));
+            tracing::warn!(%path, mode, "other users may read this file of receipts; its mode should be 0600");
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = path;
 }
 
 /// One transaction for the whole batch.
@@ -146,3 +164,7 @@ impl std::fmt::Debug for SqliteStore {
         f.debug_struct("SqliteStore").finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, unix))]
+#[path = "store_test.rs"]
+mod tests;

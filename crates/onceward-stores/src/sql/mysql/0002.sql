@@ -1,6 +1,0 @@
-CREATE TABLE IF NOT EXISTS onceward_identity (
-    one        TINYINT NOT NULL PRIMARY KEY DEFAULT 1 CHECK (one = 1),
-    identity   VARBINARY(16) NOT NULL,
-    seal_key   VARBINARY(32) NOT NULL,
-    renewed    TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP
-) ENGINE = InnoDB
